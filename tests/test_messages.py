@@ -20,6 +20,13 @@ PROSE = re.compile(r"(?<![\w.<-])[A-Za-z][a-z]+,? [a-z]+\b")
 """Two words after each other: what a person reads, unlike names, patterns and formats."""
 CODE = re.compile(r"^\s*(<|import |from |def |SELECT |@|\(function)|</|[{;]\n|\(\?")
 """Parts of pages, scripts and patterns that have words in them."""
+HOUSE_WORDS = re.compile(
+    r"\b([Ww]anted (is|are)|(is|are) wanted|expected (is|are)|Known here|[Ww]ho knows|stands? (in|there|here|behind)"
+    r"|is told|that of|those of|(is|are) none|of yours|of one's own)\b|must (be|have) .*, not \{\}$"
+)
+"""Phrases that only this house says. A message reads `field = value: expected X, got Y`, and then what to type."""
+PLAIN = ("flatwater",)
+"""Distributions whose messages have none of these phrases."""
 
 
 def texts(node: ast.AST) -> Iterator[tuple[int, str]]:
@@ -63,6 +70,27 @@ def test_no_message_has_private_words(package: str) -> None:
 def test_messages_are_those_written_down(package: str) -> None:
     written = LISTINGS.joinpath(f"{package}.txt").read_text()
     assert listing(PACKAGES[package]).splitlines() == written.splitlines(), "run `make api` and read the diff"
+
+
+@pytest.mark.parametrize("package", PLAIN)
+def test_messages_are_in_plain_english(package: str) -> None:
+    assert [line for line in listing(PACKAGES[package]).splitlines() if HOUSE_WORDS.search(line)] == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{}: {}. Wanted is {}",
+        "{} gives a {}; wanted are Members",
+        "{} is no tracker: wanted is a class with write(round, metrics)",
+        "{} = {}: must be {}, not {}",
+        "{} and {} cores are wanted, {} are there",
+        "{} stands in {}.",
+        "Who knows that it is gone can remove {}",
+    ],
+)
+def test_a_phrase_of_the_house_is_found(line: str) -> None:
+    assert HOUSE_WORDS.search(line)
 
 
 if __name__ == "__main__":

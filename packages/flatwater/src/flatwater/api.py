@@ -249,7 +249,9 @@ def _load_policy(run: Path) -> Any:  # noqa: ANN401  (same)
     config = read_config(folder)
     recipe = recipe_of_config(config)
     if recipe.policy is None:
-        raise ConfigError(f"{run}: a run of `{recipe.name}` cannot be loaded yet. Judge it with evaluate({str(run)!r})")
+        raise ConfigError(
+            f"{run}: a run of `{recipe.name}` cannot be loaded, only evaluated. Use evaluate({str(run)!r})"
+        )
     composed, _ = restore_run(config, folder, lambda _: None)
     return recipe.policy(composed, folder)
 

@@ -87,18 +87,18 @@ def import_named(name: str) -> ModuleType:
         ForeignNameError: the module is not Flatwater's own, and files are only read now.
     """
     if not all(name_part.isidentifier() for name_part in name.split(".")):
-        raise ImportError(f"{short_repr(name)} is no name of a module")
+        raise ImportError(f"{short_repr(name)} is not a module's name")
     if is_flatwater_module(name):  # without the folder where the command runs: nothing there is asked for
         return importlib.import_module(name)
     # Before the search path is touched: below, the folder of the command becomes a part of it.
     if _only_ours.get():
         raise ForeignNameError(
-            f"{short_repr(name)} stands in a file and is not imported: reading executes no code of a file"
+            f"{short_repr(name)} is named in a file and is not imported: a command that reads runs no code"
         )
     for file in module_files(name):
         if (run := enclosing_run_folder(file)) is not None:
             # Whoever sends a run would send its code along, and a folder without __init__.py is a package as well.
-            raise ImportError(f"{file} lies in the folder of a run ({run}), from where no code is taken: move it")
+            raise ImportError(f"{file} lies in the folder of a run ({run}), and code there is never imported. Move it")
     for folder in current_folder():
         if folder not in sys.path and "" not in sys.path:
             sys.path.append(folder)  # last: a file of the folder must not stand in for an installed package
@@ -134,7 +134,7 @@ def find_object(where: str, *, given: str, wanted: str, error: type[FlatwaterErr
             return import_object(where)
     except import_errors as fault:
         raise error(
-            f"{given} cannot be imported ({fault}). Wanted is {wanted}, installed or in the folder where the command "
+            f"{given} cannot be imported ({fault}). Expected {wanted}, installed or in the folder where the command "
             "runs"
         ) from fault
 

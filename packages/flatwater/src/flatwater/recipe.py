@@ -223,7 +223,7 @@ def _check_recipe(name: str, found: object) -> Recipe:
     if found.name != name:
         raise ConfigError(
             f"recipe {short_repr(name)} calls itself {short_repr(found.name)}: give the field `trainer` of "
-            f"{found.config.__name__} the default {name!r}, by which a run finds its recipe again"
+            f"{found.config.__name__} the default {name!r}, which leads from a run to its recipe"
         )
     return found
 
@@ -240,12 +240,14 @@ def find_recipe(name: str, permit: Permit) -> Recipe:
     """
     if (installed := find_installed(name)) is not None:
         return installed
-    expected = f"{', '.join(recipe_names())}, or package.module:NAME of a recipe of yours"
+    expected = f"{', '.join(recipe_names())}, or package.module:NAME of your recipe"
     if ":" not in name:
         raise ConfigError(f"no recipe {short_repr(name)}: expected {expected}{group_faults('recipes')}")
     # Installed recipes need no permit: the user chose them when they were installed.
     if not permit.covers(name):
-        raise ConfigError(f"recipe {short_repr(name)} is somebody's code, and stands in a file: it is not imported")
+        raise ConfigError(
+            f"recipe {short_repr(name)} is named in a file and is not imported: a command that reads runs no code"
+        )
     return _check_recipe(name, find_object(name, given=f"recipe {short_repr(name)}", wanted="package.module:NAME"))
 
 
@@ -275,7 +277,7 @@ def name_in(settings: Mapping[str, Any], where: object) -> str:
     name = settings.get("trainer")
     if not isinstance(name, str):
         problem = f"trainer = {short_repr(name)}" if "trainer" in settings else "trainer is missing"
-        raise ConfigError(f"{where}: {problem}: expected a text, the name of a recipe")
+        raise ConfigError(f"{where}: {problem}: expected text, the name of a recipe")
     return name
 
 
@@ -300,5 +302,5 @@ def read_rounds(settings: Mapping[str, Any], where: str) -> int:
     """
     rounds = settings.get("rounds", 0)
     if type(rounds) is not int or not 0 <= rounds <= MOST_ROUNDS:  # `type`: true is no number of rounds
-        raise ConfigError(f"{where}: rounds = {short_repr(rounds)}: must be a whole number")
+        raise ConfigError(f"{where}: rounds = {short_repr(rounds)}: expected a whole number")
     return rounds

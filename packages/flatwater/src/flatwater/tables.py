@@ -22,7 +22,10 @@ COMMANDS = {
     "top": ("flatwater.cli.runs:TopCommand", "watch a run: memory by owner, speed, fitness, findings"),
     "runs": ("flatwater.cli.runs:Runs", "list runs: recipe, state, rounds, score, size"),
     "compare": ("flatwater.cli.compare:Compare", "compare runs: settings, numbers, and how sure a difference is"),
-    "cluster check": ("flatwater.cli.cluster:ClusterCheck", "say which machines of a Ray cluster could compute"),
+    "cluster check": (
+        "flatwater.cli.cluster:ClusterCheck",
+        "list the machines of a Ray cluster that can compute a run",
+    ),
     "version": ("flatwater.cli.version:Version", "print the version, and what numbers depend on: torch, Python, CPU"),
     "completion": ("flatwater.cli.completion:Completion", "print a script that completes commands in your shell"),
 }

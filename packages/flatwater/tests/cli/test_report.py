@@ -61,9 +61,9 @@ def test_a_folder_without_a_run_is_told(tmp_path: Path, capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("run", "said"),
     [
-        ("nowhere", "nowhere: .*such folder"),
+        ("nowhere", "nowhere: .*not exist"),
         ("folder", "folder: .*config.toml"),
-        ("pipe", "pipe: .*no folder"),
+        ("pipe", "pipe: .*not a folder"),
         ("told.json", "told.json"),
     ],
 )

@@ -56,7 +56,7 @@ def test_a_folder_without_a_run_is_told(tmp_path: Path, capsys: pytest.CaptureFi
     (tmp_path / "study" / "fold-1").mkdir(parents=True)
     (tmp_path / "study" / "fold-1" / "config.toml").touch()
     assert main(["top", str(tmp_path / "study")]) == 2
-    assert "It holds runs" in " ".join(capsys.readouterr().err.split())
+    assert "such as" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_damaged_ledger_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

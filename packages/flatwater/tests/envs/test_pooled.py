@@ -61,7 +61,7 @@ def test_a_generator_that_goes_on_is_found_and_so_is_what_it_changes() -> None:
 
     assert check(reset_=forgets_)[:2] == [
         Remnant("rng", "differs after the reset"),
-        Remnant("place", "number 0 of the trace is not that of a new state"),
+        Remnant("place", "number 0 of the trace differs from a new state's"),
     ]
 
 

@@ -240,7 +240,7 @@ def test_a_store_that_is_down_for_the_whole_run_is_caught_up_with_later(
 def test_a_run_without_a_mirror_gets_one(train: Train, bucket: str, capsys: Said) -> None:
     run = train("run", "--rounds", "1")
     assert main(["mirror", str(run)]) == 2
-    assert "no mirror. Say where to: --to s3://bucket/path" in capsys.readouterr().err
+    assert "--to s3://bucket/path" in capsys.readouterr().err
     assert main(["mirror", str(run), "--to", bucket]) == 0
     assert main(["resume", f"{bucket}/run", "--into", "second", "--rounds", "2"]) == 0
     assert open_objects(f"{bucket}/run").read("checkpoints/000002.000000.json") is not None

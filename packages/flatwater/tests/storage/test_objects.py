@@ -98,7 +98,7 @@ def test_every_size_comes_whole(size: int, bucket: str, tmp_path: Path) -> None:
 def test_what_is_spoiled_on_the_way_is_noticed(size: int, bucket: str, store: ObjectStore, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(os.urandom(size))
     store.set(spoiled="file")
-    with pytest.raises(StoreError, match="what is there is not what was sent"):
+    with pytest.raises(StoreError, match="sent"):
         send_file(open_objects(bucket), "file", tmp_path / "file", SendBuffer(), no_step)
 
 

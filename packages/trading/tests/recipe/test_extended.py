@@ -211,7 +211,7 @@ def test_a_run_on_newer_days_begins_with_the_traders_of_another(run: Path) -> No
             {"panel": "own.safetensors", "splits": {"holdout_days": 50, "validation_days": 25}},
             "were chosen",
         ),
-        ({"from_run": "elsewhere"}, "elsewhere: .*no run"),
+        ({"from_run": "elsewhere"}, "elsewhere: .*folder"),
     ],
 )
 def test_traders_that_cannot_be_taken_over_are_refused_before_anything_is_written(

@@ -203,20 +203,20 @@ def named_algorithm(where: str) -> Algorithm:
         if not str(error).startswith(f"{Algorithm.__name__}.__init__()"):
             raise
         parts = "Algorithm(build=..., make_update=..., explorer=..., settings=...)"
-        raise ConfigError(f"{subject}: {error}. Wanted is {parts}") from error
+        raise ConfigError(f"{subject}: {error}. Expected {parts}") from error
     if not isinstance(algorithm, Algorithm):
-        raise ConfigError(f"{subject}: is of the type {type(algorithm).__name__}; wanted is an Algorithm")
+        raise ConfigError(f"{subject}: expected an Algorithm, got a {type(algorithm).__name__}")
     for name in ("build", "make_update", "explorer", "numbers"):
         if not callable(getattr(algorithm, name)):
-            raise ConfigError(f"{subject}: its {name} is {short_repr(getattr(algorithm, name))}; wanted is a function")
+            raise ConfigError(f"{subject}: {name}: expected a function, got {short_repr(getattr(algorithm, name))}")
     settings: Any = algorithm.settings
     if not (isinstance(settings, type) and issubclass(settings, Settings)):
         expected = f"a @config class over {Settings.__module__}.{Settings.__name__}"
-        raise ConfigError(f"{subject}: its settings are {short_repr(settings)}; wanted is {expected}")
+        raise ConfigError(f"{subject}: settings: expected {expected}, got {short_repr(settings)}")
     try:
         settings()
     except TypeError as error:
-        raise ConfigError(f"{subject}: its settings need a default each: {error}") from error
+        raise ConfigError(f"{subject}: each of its settings needs a default: {error}") from error
     return algorithm
 
 
@@ -227,9 +227,9 @@ def build_members(algorithm: Algorithm, config: AlgorithmConfig, nets: Networks,
         ConfigError: the algorithm builds something else than the members that were asked for.
     """
     members = algorithm.build(config, nets, setting)
-    subject = f"learner.algorithm = {short_repr(config.algorithm)}: build"
+    subject = f"learner.algorithm = {short_repr(config.algorithm)}: build:"
     if not isinstance(members, Members):
-        raise ConfigError(f"{subject} gives a {type(members).__name__}; wanted are Members")
+        raise ConfigError(f"{subject} expected Members, got a {type(members).__name__}")
     rows, size = setting.members + setting.extra, nets.actor.layout.size
     expected_shapes = [
         ("actor", members.actor, (rows, size)),
@@ -241,7 +241,7 @@ def build_members(algorithm: Algorithm, config: AlgorithmConfig, nets: Networks,
     expected_shapes += [(f"targets[{n}]", target, online.shape) for n, (target, online) in enumerate(members.targets)]
     for name, tensor, shape in expected_shapes:
         if tuple(tensor.shape) != tuple(shape):
-            raise ConfigError(f"{subject} gives {name} the shape {[*tensor.shape]}; wanted is {[*shape]}")
+            raise ConfigError(f"{subject} {name}: expected the shape {[*shape]}, got {[*tensor.shape]}")
     return members
 
 
@@ -254,7 +254,7 @@ def check_made(config: AlgorithmConfig, what: str, made: object, shape: Sequence
     if not isinstance(made, Tensor) or tuple(made.shape) != tuple(shape):
         actual = f"a tensor {[*made.shape]}" if isinstance(made, Tensor) else f"a {type(made).__name__}"
         raise ConfigError(
-            f"learner.algorithm = {short_repr(config.algorithm)}: {what} gives {actual}; wanted is {[*shape]}"
+            f"learner.algorithm = {short_repr(config.algorithm)}: {what}: expected a tensor {[*shape]}, got {actual}"
         )
 
 

@@ -223,8 +223,9 @@ class AlgorithmConfig:
             names = [*tables, *group_rows("algorithms")]
             quoted = ", ".join(f'"{name}"' for name in names)
             raise ConfigError(
-                f"learner.algorithm = {short_repr(self.algorithm)}: must be one of {quoted}, or package.module:NAME of "
-                f"an algorithm of yours.{did_you_mean(self.algorithm, names)}{group_faults('algorithms')}"
+                f"learner.algorithm = {short_repr(self.algorithm)}: expected one of {quoted}, or "
+                f"package.module:NAME of your algorithm."
+                f"{did_you_mean(self.algorithm, names)}{group_faults('algorithms')}"
             )
         for name in tables:
             if name != self.settings_field:

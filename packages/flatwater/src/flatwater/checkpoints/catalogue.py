@@ -55,7 +55,7 @@ def newest_intact(folder: Path, *, say: Callable[[str], None]) -> VerifiedCheckp
     """
     cut_off = len(stray_files(folder)) + len(stray_files(folder / "objects"))
     if cut_off:
-        say(f"A save was cut off and left {cut_off} unfinished file(s) in {folder}. They are ignored.")
+        say(f"An interrupted save left {cut_off} unfinished file(s) in {folder}. They are ignored.")
     # From the newest back, and no further than needed: each look reads whole shards.
     for skipped, manifest in enumerate(reversed(list_checkpoints(folder))):
         outcome = examine_checkpoint(folder, manifest, read_shard)

@@ -66,7 +66,7 @@ class VerifiedCheckpoint:
 
     def __post_init__(self) -> None:
         if self.proof is not _PROOF:
-            raise TypeError("an Intact comes from `verified` alone: a checkpoint that nobody has read is none")
+            raise TypeError("only `verify_checkpoint` makes a VerifiedCheckpoint")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,17 +152,17 @@ def read_shard(path: Path, shard: ShardRecord, leaves: tuple[LeafRecord, ...]) -
             # Asked of the open file, not of its name: the name may lead to another file by now.
             status_before = os.fstat(file.fileno())
             if not S_ISREG(status_before.st_mode):
-                return f"{short_shard_name(shard)}: it is no regular file"
+                return f"{short_shard_name(shard)}: not a regular file"
             while count := file.readinto(room):
                 check.feed_bytes_(room[:count])
             spans = check.finish_check()
             # Written to in the meantime: the bytes that were hashed are not those that a restore would read.
             if file_mark(os.fstat(file.fileno())) != file_mark(status_before):
-                return f"{short_shard_name(shard)}: it changed while it was read"
+                return f"{short_shard_name(shard)}: the file changed during the check"
     except DamagedError as damage:
         return str(damage)
     except OSError as error:
-        return f"{short_shard_name(shard)}: it cannot be read ({error.strerror or error})"
+        return f"{short_shard_name(shard)}: the file cannot be read ({error.strerror or error})"
     return ShardReading(spans, file_mark(status_before))
 
 
@@ -215,14 +215,14 @@ class ShardCheck:
             if 0 < length <= min(MOST_BYTES, self._shard.bytes - LENGTH_BYTES):
                 self._start += length
             else:
-                self._problem = f"{name}: its header cannot have {length} bytes"
+                self._problem = f"{name}: a header cannot have {length} bytes"
             return
         try:
             header = parse_header(bytes(self._header[LENGTH_BYTES:]))
             spans = _leaf_spans(header, self._leaves, self._start, self._shard.bytes)
         # Kept rather than raised: a wrong hash of the whole file says more, and is told first.
         except ValueError as error:
-            self._problem = f"{name}: its header is not as it must be ({error})"
+            self._problem = f"{name}: the header is not valid ({error})"
         else:
             self._parts = [(path, span, hashlib.sha256()) for path, span in spans.items()]
 
@@ -238,7 +238,7 @@ class ShardCheck:
         if content_hash != self._shard.sha256:
             raise DamagedError(f"{name}: the hash of its content is {content_hash[:12]}…")
         if self._problem or len(self._header) < self._start:
-            raise DamagedError(self._problem or f"{name}: it ends in its header")
+            raise DamagedError(self._problem or f"{name}: the file ends within its header")
         # Each leaf's own hash as well: a manifest may name a good shard and wrong leaves.
         for path, _, digest in self._parts:
             if digest.hexdigest() != self._leaves[path].sha256:
@@ -261,12 +261,12 @@ def _leaf_spans(
         begin, end = entry.data_offsets
         # End to end: bytes between two leaves, or under two of them, were written by nobody here.
         if start + begin != position or end < begin:
-            raise ValueError(f"the bytes of {path!r} do not follow those before")
+            raise ValueError(f"the bytes of {path!r} do not follow the leaf before")
         _require_fit(path, entry, leaves[path])
         spans[path] = LeafSpan(position, end - begin)
         position += end - begin
     if position != size:
-        raise ValueError(f"its leaves end at byte {position}, the file at {size}")
+        raise ValueError(f"the leaves end at byte {position}, the file at {size}")
     return spans
 
 

@@ -137,10 +137,10 @@ def encode_manifest(manifest: Manifest) -> bytes:
         # What a reader would refuse is refused while the run still lives.
         require_shallow(content)
     except ValueError as error:
-        raise TypeError(f"a checkpoint's facts are too deep: {error}") from error
+        raise TypeError(f"facts of a checkpoint are nested too deep: {error}") from error
     encoded = _with_digest(content)
     if len(encoded) > MOST_BYTES:
-        raise TypeError(f"{len(manifest.leaves)} leaves are too many: a manifest holds {MOST_BYTES} bytes")
+        raise TypeError(f"{len(manifest.leaves)} leaves are too many: a manifest has at most {MOST_BYTES} bytes")
     return encoded
 
 
@@ -180,7 +180,7 @@ def to_plain_json(value: object) -> Any:  # noqa: ANN401  (JSON as the json modu
         return str(value)
     if value is None or isinstance(value, bool | int | str):
         return value
-    raise TypeError(f"a checkpoint's facts cannot hold a {type(value).__name__}: {value!r}")
+    raise TypeError(f"facts of a checkpoint cannot have a {type(value).__name__}: {value!r}")
 
 
 def manifest_files(folder: Path) -> list[Path]:
@@ -227,20 +227,20 @@ def parse_manifest(file: Path, raw: bytes) -> Manifest:
     except ValueError as error:
         return _damaged_manifest(file, f"the manifest cannot be read ({error})")
     if not isinstance(content, dict):
-        return _damaged_manifest(file, "the manifest does not hold a JSON object")
+        return _damaged_manifest(file, "the manifest is not a JSON object")
     # Before anything is believed: the file must be the canonical form of what it says, byte for byte.
     if _with_digest({key: value for key, value in content.items() if key != "sha256"}) != raw:
-        return _damaged_manifest(file, "the manifest's hash does not match what it says")
+        return _damaged_manifest(file, "the manifest's hash does not match its content")
     # After the hash, so that a flipped bit in the number does not pass for a later version.
     if (later := content.get("format")) != FORMAT and isinstance(later, int):
         problem = (
-            f"it is written in format {later}, and this version of Flatwater reads format {FORMAT}: update Flatwater"
+            f"expected format {FORMAT}, got format {later}, which a later version of Flatwater writes. Update Flatwater"
         )
         return _damaged_manifest(file, problem, unread=True)
     try:
         manifest = _parse_manifest(file, convert_to(content, ManifestContent))
     except ValueError as error:
-        return _damaged_manifest(file, f"the manifest is not as it must be ({error})")
+        return _damaged_manifest(file, f"the manifest is not valid ({error})")
     contradiction = _find_contradiction(manifest)
     return _damaged_manifest(file, contradiction) if contradiction else manifest
 
@@ -285,7 +285,7 @@ def _leaf_record(content: dict[str, Any]) -> LeafRecord:
     if type(leaf.value) not in _VALUES[leaf.kind]:
         raise ValueError(f"the value of the {leaf.kind} {leaf.path!r} is a {type(leaf.value).__name__}")
     if leaf.kind == "float" and isinstance(leaf.value, str) and leaf.value not in _NOT_NUMBERS:
-        raise ValueError(f"the value of the float {leaf.path!r} is a text")
+        raise ValueError(f"the value of the float {leaf.path!r} is text")
     value = float(leaf.value) if leaf.kind == "float" and leaf.value is not None else leaf.value
     return LeafRecord(path=leaf.path, kind=leaf.kind, sha256=leaf.sha256, value=value)
 

@@ -124,7 +124,7 @@ class _GlobalGenerators:
 
 
 def _with_generators(parts: Mapping[str, object]) -> dict[str, object]:
-    require(_DRAWS not in parts, "parts", _DRAWS, "another name: the global generators have this one")
+    require(_DRAWS not in parts, "parts", _DRAWS, "another name: this name belongs to the global generators")
     return {**parts, _DRAWS: _GlobalGenerators()}
 
 
@@ -183,21 +183,22 @@ def flatten_state(value: object, name: str) -> tuple[dict[str, Any], JSON]:
         if isinstance(value, Mapping):
             # `type` and not `isinstance`: a subclass would come back as the plain type.
             if not all(type(key) in {str, int} for key in value):
-                raise TypeError(f"{name}.{path}: a checkpoint holds dicts whose keys are text or whole numbers")
+                raise TypeError(f"{name}.{path}: keys of dicts must be text or whole numbers")
             return {"dict": [[key, form(item, f"{path}.{key}" if path else str(key))] for key, item in value.items()]}
         if type(value) in {list, tuple}:
             item_forms = [form(item, f"{path}.{index}" if path else str(index)) for index, item in enumerate(value)]
             return {type(value).__name__: item_forms}
         if path in leaves:
-            raise TypeError(f"{name}.{path}: two parts of it have this path. Rename the keys that hold dots")
+            raise TypeError(f"{name}.{path}: two values have this path. Rename the keys with dots")
         # A numpy scalar is told from an array, so that it comes back as the scalar that it was.
         if isinstance(value, np.generic):
             leaves[path] = np.array(value)
             return {"number": path}
         if not isinstance(value, torch.Tensor | np.ndarray | torch.Generator | Scalar):
             raise TypeError(
-                f"{name}.{path}: a checkpoint cannot hold a {type(value).__name__}. Leave it out of what state_dict() "
-                "gives, or give what it is made from"
+                f"{name}.{path}: a checkpoint cannot hold a {type(value).__name__}. Leave it out of "
+                "state_dict(), or save "
+                "the values that make it"
             )
         # Without its graph, and still the same memory.
         leaves[path] = value.detach() if isinstance(value, torch.Tensor) else value
@@ -228,7 +229,7 @@ def unflatten_state(form: Any, leaves: Any, name: str) -> Any:  # noqa: ANN401
     try:
         return build_value(form)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{name}: the checkpoint does not say how its state is put together") from error
+        raise CheckpointError(f"{name}: the checkpoint does not describe how its state is put together") from error
 
 
 def _saved_forms(intact: VerifiedCheckpoint) -> Mapping[str, Any]:
@@ -236,7 +237,7 @@ def _saved_forms(intact: VerifiedCheckpoint) -> Mapping[str, Any]:
     forms = intact.manifest.facts.get(_PARTS)
     if not isinstance(forms, Mapping):
         raise CheckpointError(
-            f"{intact.manifest.file} was not written by save_checkpoint. A run of `flatwater train` is resumed by "
+            f"{intact.manifest.file} was not written by save_checkpoint. Resume a run of `flatwater train` with "
             "`flatwater resume`."
         )
     return forms
@@ -251,10 +252,10 @@ def _check_parts(
     for name in forms.keys() & doors.keys():
         if (forms[name] is None) != (doors[name] is None):
             by = "in place" if forms[name] is None else "by state_dict()"
-            lines.append(f"{name}: saved {by}; what is given now is of another kind")
+            lines.append(f"{name}: saved {by}, and a part of another kind is given")
     if lines:
         listing = "".join(f"\n  {line}" for line in sorted(lines))
-        raise CheckpointError(f"{intact.manifest.file} is of other parts:{listing}\nGive those that were saved.")
+        raise CheckpointError(f"{intact.manifest.file} has other parts:{listing}\nGive the parts that were saved.")
 
 
 def _make_buffers(intact: VerifiedCheckpoint, name: str) -> dict[str, Any]:
@@ -275,7 +276,7 @@ def _make_buffer(intact: VerifiedCheckpoint, record: LeafRecord) -> Any:  # noqa
         dtype: Any = np.dtype(record.dtype) if record.kind == "array" else vars(torch)[record.dtype]
         size = prod(record.shape) * dtype.itemsize
     except (AttributeError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{record.path}: no {record.kind} is of dtype {record.dtype!r}") from error
+        raise CheckpointError(f"{record.path}: {record.dtype!r} is not a dtype of a {record.kind}") from error
     if intact.spans[record.path].bytes != size:  # before memory is asked for
-        raise CheckpointError(f"{record.path}: {record} is not what the checkpoint holds there")
+        raise CheckpointError(f"{record.path}: {record} does not match the value in the checkpoint")
     return np.empty(record.shape, dtype) if record.kind == "array" else torch.empty(record.shape, dtype=dtype)

@@ -48,7 +48,7 @@ def scalar_kind(path: str, value: Scalar) -> Kind:
     """
     kind = _SCALAR_KINDS.get(type(value))
     if kind is None:
-        raise TypeError(f"{path}: a checkpoint would give a {type(value).__name__} back as a plain number. Store one.")
+        raise TypeError(f"{path}: a {type(value).__name__} would be restored as a plain number. Store a plain number.")
     return kind
 
 
@@ -68,7 +68,9 @@ def make_payload(leaf: Leaf) -> Payload | None:
         return _new_payload(leaf, "tensor", dtype, tuple(value.shape), value.element_size())
     if isinstance(value, np.ndarray):
         if value.dtype.hasobject or _has_overlap(value.shape, value.strides):
-            raise TypeError(f"{leaf.path}: a checkpoint cannot hold an array of objects, or one whose cells overlap")
+            raise TypeError(
+                f"{leaf.path}: a checkpoint cannot hold an array of objects or an array whose cells overlap"
+            )
         # A structured dtype has no short name: its fields are written out.
         dtype = value.dtype.str if value.dtype.fields is None else str(value.dtype.descr)
         return _new_payload(leaf, "array", dtype, value.shape, value.itemsize)
@@ -89,9 +91,9 @@ def _require_storable(path: str, value: Tensor) -> None:
     """Raise TypeError where the bytes of the tensor's storage are not simply those of its elements."""
     # Each of these has no bytes of its own, or other ones than it shows: a lazy conjugate, a lazy minus.
     if value.layout is not torch.strided or value.is_quantized or value.is_meta or value.is_conj() or value.is_neg():
-        raise TypeError(f"{path}: a checkpoint holds dense tensors that exist, not a {value.layout} on {value.device}")
+        raise TypeError(f"{path}: expected a dense tensor in memory, got a {value.layout} tensor on {value.device}")
     if _has_overlap(value.shape, value.stride()):
-        raise TypeError(f"{path}: elements share memory (expand). Keep the tensor that was expanded instead.")
+        raise TypeError(f"{path}: elements share memory (expand). Store the tensor from before expand().")
 
 
 def _has_overlap(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:

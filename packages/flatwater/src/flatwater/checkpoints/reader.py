@@ -91,7 +91,7 @@ def _match_leaves(root: object, intact: VerifiedCheckpoint, below: str | None) -
     if differences:
         raise CheckpointError(
             f"{intact.manifest.file} does not fit this run: {_list_lines(differences)}\n"
-            "Resume with the configuration that the run was started with (config.toml in its folder), "
+            "Resume with the run's own configuration (config.toml in its folder), "
             "or start a new run in another folder."
         )
     return [_LeafPair(leaf, items[path], saved_records[path]) for path, leaf in run_leaves.items()]
@@ -136,12 +136,14 @@ def _read_shard(
             # None first: the mark is asked before the first leaf as well, then before each.
             for pair in [None, *places]:
                 if file_mark(os.fstat(file.fileno())) != mark:
-                    raise CheckpointError(f"{path} has changed since it was verified. Start again from the checkpoint.")
+                    raise CheckpointError(f"{path} has changed since the check. Restore the checkpoint again.")
                 if pair is not None and pair.item is not None:
                     file.seek(intact.spans[pair.record.path].begin)
                     take(pair.item, lambda room: _read_into(file, room))
     except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read ({error.strerror or error}). Start again.") from error
+        raise CheckpointError(
+            f"{path}: cannot be read ({error.strerror or error}). Restore the checkpoint again."
+        ) from error
 
 
 def _try_generator_state(item: Payload, read: Read) -> None:
@@ -153,7 +155,7 @@ def _try_generator_state(item: Payload, read: Read) -> None:
     try:
         torch.Generator(generator.device).set_state(state)
     except RuntimeError as error:
-        raise CheckpointError(f"{item.leaf.path}: the saved state is none of a generator ({error})") from error
+        raise CheckpointError(f"{item.leaf.path}: expected a generator state ({error})") from error
 
 
 def _read_into(file: FileIO, room: memoryview) -> None:
@@ -162,5 +164,5 @@ def _read_into(file: FileIO, room: memoryview) -> None:
     while filled < len(room):
         count = file.readinto(room[filled : filled + PIECE])  # a read may return less than was asked for
         if not count:
-            raise CheckpointError(f"{file.name} became shorter while it was read. Start again from the checkpoint.")
+            raise CheckpointError(f"{file.name} became shorter during the restore. Restore the checkpoint again.")
         filled += count

@@ -101,7 +101,7 @@ def _read_manifest(objects: StoredObjects, name: str) -> tuple[Manifest, bytes]:
         content = objects.read(name)
         manifest = parse_manifest(file, content if content is not None else b"")
         if content is None:
-            manifest = replace(manifest, damage="the manifest is gone", unread=True)
+            manifest = replace(manifest, damage="the manifest is missing", unread=True)
         found = manifest, content or b""
         if manifest.damage and (content is None or not manifest.unread):
             raise DamagedError(manifest.damage)

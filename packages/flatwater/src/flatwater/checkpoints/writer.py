@@ -91,7 +91,7 @@ def _write_leaves(
     in_shards = {item.leaf.path for item in payloads}
     records = {leaf.path: _scalar_record(leaf) for leaf in kept_leaves if leaf.path not in in_shards}
     if len(records) + len(payloads) != len(kept_leaves) or len(in_shards) != len(payloads):
-        raise TypeError("two leaves of the state tree have the same path: rename the dict keys that hold dots")
+        raise TypeError("two leaves of the state tree have the same path. Rename the dict keys with dots")
     shards: dict[str, ShardRecord] = {}
     for group in group_into_shards(payloads, shard_bytes):
         shard, shard_records = _write_shard(folder, group)

@@ -90,7 +90,7 @@ def _show(run: str, found: "list[tuple[Manifest, list[str]]]") -> None:
     console.print(_table(found))
     # By its hash, so that a shard that several checkpoints share counts once.
     shards = {shard.sha256: shard.bytes for manifest, _ in found for shard in manifest.shards}
-    console.print(f"{format_bytes(sum(shards.values()))} in all: what is equal in several is stored once.")
+    console.print(f"{format_bytes(sum(shards.values()))} in all: checkpoints share files with equal content.")
     for manifest, problems in found:
         for problem in problems:
             console.print(Text.assemble((manifest.file.name, "red"), ": ", problem), soft_wrap=True)
@@ -144,7 +144,10 @@ class Prune:
         outcome = prune_run(self.run, self.keep)
         say(f"{self.run}  {outcome.kept} kept, {outcome.removed} removed, {format_bytes(outcome.bytes)} freed")
         if outcome.unread:
-            say(f"{outcome.unread} more cannot be read now, and stay with every file: flatwater checkpoints {self.run}")
+            say(
+                f"{outcome.unread} more could not be read and were kept with all their files. See: "
+                f"flatwater checkpoints {self.run}"
+            )
         return 0
 
 
@@ -181,9 +184,7 @@ class MirrorCommand:
             errors.print(line, highlight=False, markup=False, soft_wrap=True)
 
         # On stderr, so that stdout has the result alone.
-        with errors.status("asking the store what it has …") as status:
+        with errors.status("listing the objects in the store …") as status:
             done = catch_up(self.run, self.to, say=say, step=step)
-        print_line(
-            f"{done.url}  {done.checkpoints} checkpoint(s) and the files that had changed, {format_bytes(done.bytes)}"
-        )
+        print_line(f"{done.url}  {done.checkpoints} checkpoint(s) and the changed files, {format_bytes(done.bytes)}")
         return 0

@@ -39,12 +39,13 @@ class ClusterCheck:
             refused_nodes += bool(differences)
             say(
                 f"{node.name}  {node.cores:g} cores, {format_bytes(node.memory)} for workers, object store "
-                f"{format_bytes(node.store)}: {'; '.join(differences) or 'computes the same'}"
+                f"{format_bytes(node.store)}: {'; '.join(differences) or 'computes the same numbers'}"
             )
         machines = f"{len(nodes)} machine{'s' if len(nodes) > 1 else ''}"
         if refused_nodes:
             raise RunError(
-                f"{machines}, of which {refused_nodes} would be refused. Install there what is installed here."
+                f"{machines}, of which {refused_nodes} would be refused. Install the same versions "
+                "there as on this machine."
             )
-        say(f"{machines}, all compute what this one computes")
+        say(f"{machines}, all compute the same numbers as this machine")
         return 0

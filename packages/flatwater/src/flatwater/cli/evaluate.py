@@ -51,7 +51,7 @@ class Evaluate(WithTrust, WithBudget):
             with errors.status("building the run on a device without memory …"):
                 plan = plan_evaluation(self.run, errors.print, **changes)
             return print_plan(plan, as_json=self.json)
-        with errors.status("reading the run and playing what it has trained …"):
+        with errors.status("reading the run and playing its trained policy …"):
             result = evaluate(self.run, holdout=self.holdout, say=errors.print, **changes)
         if self.json:
             sys.stdout.write(json.dumps(result, indent=1) + "\n")
@@ -84,13 +84,13 @@ class Export(WithTrust, WithBudget):
         from flatwater_watch.terminal import say, terminal
 
         if self.to.suffix not in FORMS:
-            raise ConfigError(f"--to {self.to}: the name must end in {' or '.join(FORMS)}. Name such a file.")
+            raise ConfigError(f"--to {self.to}: expected a name that ends in {' or '.join(FORMS)}.")
         # Before the run is read: a file that cannot be written is refused at once.
         check_output("--to", self.to, POLICIES[self.to.suffix])
-        with terminal(errors=True).status("reading the run and exporting what it has trained …"):
+        with terminal(errors=True).status("reading the run and exporting its trained policy …"):
             if self.plan:
                 plan = plan_export(load(self.run).portable(), self.to.suffix, self.budget)
                 return print_plan(plan, as_json=False)
             difference = export(self.run, self.to, budget=self.budget)
-        say(f"{self.to}: run again, its numbers differ by at most {difference:.1g}")
+        say(f"{self.to}: the exported policy's numbers differ from the run's by at most {difference:.1g}")
         return 0

@@ -18,10 +18,10 @@ FAULT_EXIT = 70
 
 def describe_fault(fault: BaseException, words: list[str]) -> str:
     """Write the traceback to a file, and return a sentence that says what to do with it."""
-    place_sentence = keep_traceback(fault, words, "What is known about it")
+    place_sentence = keep_traceback(fault, words, "A report of the fault")
     return (
         f"this is a fault of Flatwater, please report it ({type(fault).__name__}). {place_sentence} "
-        "A run goes on with `flatwater resume`."
+        "Continue a run with `flatwater resume`."
     )
 
 
@@ -37,7 +37,7 @@ def keep_traceback(fault: BaseException, words: list[str], what: str = "The trac
     head = f"flatwater {__version__}, Python {platform.python_version()}, {platform.platform()}\n"
     command = f"command: {mask_words(words)!r}\n\n"  # a URL or a key on the command line must not go into a report
     file = _save_traceback(head + command + mask_secrets("".join(traceback.format_exception(fault))))
-    return f"{what} stands in {file}." if file else "It stands above."
+    return f"{what} is in {file}." if file else "It is printed above."
 
 
 def _save_traceback(text: str) -> Path | None:

@@ -23,7 +23,7 @@ HELP = ("-h", "--help")
 TRUST = "--trust"
 
 EXIT_CODES = """\
-exit codes: 0 done, or stopped by Ctrl-C with a checkpoint · 2 bad input, or an error in code of yours
+exit codes: 0 done, or stopped by Ctrl-C with a checkpoint · 2 bad input, or an error in your code
             3 does not fit in memory · 4 stopped at its memory budget, with a checkpoint
             70 a fault of Flatwater, please report it · 130 second Ctrl-C
             129 SIGHUP, 138 SIGUSR1, 143 SIGTERM: training stopped with a checkpoint, other commands ended"""
@@ -83,7 +83,7 @@ def say_unprinted(errors: TextIO, refused: OSError) -> int:
     """Say that stdout took no more. Returns the exit code."""
     if isinstance(refused, BrokenPipeError):  # `flatwater ... | head`: the reader has seen enough
         return NO_READER
-    print_error(errors, f"stdout: {refused.strerror}. What should be printed is not. Give it another place.")
+    print_error(errors, f"stdout: {refused.strerror}. The output was lost. Send it somewhere else.")
     return FlatwaterError.exit_code
 
 
@@ -95,7 +95,7 @@ def check_words(words: Sequence[str]) -> None:
     """
     for word in words:
         if "\0" in word:
-            raise ConfigError(f"{short_repr(word)}: holds a NUL character. Leave it out.")
+            raise ConfigError(f"{short_repr(word)}: has a NUL character. Leave it out.")
 
 
 def with_traceback(fault: FlatwaterError, words: list[str]) -> str:
@@ -120,11 +120,13 @@ def last_resort(errors: TextIO, fault: BaseException, words: list[str]) -> int:
         print_error(errors, f"the package {fault.name} is missing. Install it with: pip install {fault.name}")
         return FlatwaterError.exit_code
     if isinstance(fault, MemoryError):
-        print_error(errors, "the system has no more memory for this. Ask for less, or close other programs.")
+        print_error(
+            errors, "the system has no more memory for this command. Make the run smaller, or close other programs."
+        )
         return MemoryLimitError.exit_code
     if isinstance(fault, OSError) and fault.errno in MACHINE:
         file_part = f"{fault.filename}: " if fault.filename is not None else ""
-        print_error(errors, f"{file_part}{fault.strerror}. The system refuses it; Flatwater can do nothing more.")
+        print_error(errors, f"{file_part}{fault.strerror}. The system refused the operation.")
         return FlatwaterError.exit_code
     from flatwater.cli.fault import FAULT_EXIT, describe_fault
 
@@ -260,7 +262,9 @@ def _unknown(words: Sequence[str], errors: TextIO) -> int:
         from flatwater.recipe import recipe_names
 
         recipes = recipe_names()
-        line = f"no recipe {short_repr(words[1])}: expected {', '.join(recipes)}, or package.module:NAME of your own."
+        line = (
+            f"no recipe {short_repr(words[1])}: expected {', '.join(recipes)}, or package.module:NAME of your recipe."
+        )
         print_error(errors, f"{line}{_nearest(words[1], recipes)}{group_faults('recipes')}")
         return FlatwaterError.exit_code
     siblings = [" ".join(command) for command in commands() if command[0] == words[0]]

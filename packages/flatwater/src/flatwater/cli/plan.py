@@ -24,7 +24,9 @@ from flatwater_watch.units import format_bytes
 class PlanCommand(WithTrust, RecipeSettings):
     """Options of planning for any recipe, besides the recipe's settings."""
 
-    about: ClassVar[str] = "Tell what a run of `flatwater train {name}` with these options would hold, by owner."
+    about: ClassVar[str] = (
+        "Show the memory that a run of `flatwater train {name}` with these options would use, by owner."
+    )
     help_more: ClassVar[str] = """
         The state's bytes are exact: they come from the run's own build on a device without memory. Transients are
         estimated from the tensors of each phase, tried out there as well; simulators of other libraries are not
@@ -39,7 +41,7 @@ class PlanCommand(WithTrust, RecipeSettings):
     def __call__(self) -> int:
         """Plan and print."""
         settings = self.settings()
-        with terminal(errors=True).status("building the run on a device without memory, and trying its phases out …"):
+        with terminal(errors=True).status("building the run on a device without memory, and running its phases once …"):
             from flatwater.runs.planning import checked_plan  # reading torch is half of the time
 
             _, plan = checked_plan(settings)
@@ -65,7 +67,7 @@ def print_plan(plan: PlannedRun, *, as_json: bool) -> int:
 
 def show_plan(plan: PlannedRun, console: Console) -> None:
     """Print the plan."""
-    table = Table(title=f"what the {plan.what} will hold", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(title=f"memory of the {plan.what}", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("owner", overflow="fold")
     table.add_column("bytes", justify="right", no_wrap=True, min_width=SIZE)
     table.add_column("share", justify="right", no_wrap=True, min_width=SHARE)

@@ -50,7 +50,7 @@ class Report:
         from flatwater_watch.errors import ConfigError
 
         if not (Path(self.run) / "config.toml").is_file():
-            raise ConfigError(f"--every is for the folder of a run, and {self.run} is none. Leave it out.")
+            raise ConfigError(f"--every: expected the folder of a run, got {self.run}. Leave --every out.")
         return run_state(open_folder(Path(self.run)), 0, 0) == "training"
 
     def _draw(self) -> None:

@@ -54,7 +54,7 @@ class Runs:
             check_output("--page", self.page, PAGE)
             if remote:
                 raise ConfigError(
-                    f"--page {self.page}: runs at a URL have no reports to link to. Give a folder of runs."
+                    f"--page {self.page}: expected a folder of runs, got a URL, where there are no reports to link to."
                 )
         runs = list_runs_at(self.folder) if remote else list_runs(Path(self.folder))
         runs = runs if self.tag is None else filter_by_tag(runs, self.tag)

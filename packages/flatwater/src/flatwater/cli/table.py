@@ -11,7 +11,7 @@ OVER_RECIPES = {
     "train": ("flatwater.cli.train:Train", ""),
     "plan": (
         "flatwater.cli.plan:PlanCommand",
-        "show the memory that a run of {} would hold, by owner, before it starts",
+        "show the memory that a run of {} would use, by owner, before it starts",
     ),
     "sweep": ("flatwater.cli.sweep:SweepCommand", "search for the settings with which {} trains best"),
 }

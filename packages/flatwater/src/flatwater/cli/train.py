@@ -26,9 +26,9 @@ class Train(WithTrust, WithDisplay, NewRun):
 
     about: ClassVar[str] = "{guide}"
     help_more: ClassVar[str] = """
-        Every setting below can also stand in a TOML file (--config); the run folder's config.toml is such a file, and
+        Every setting below can also be in a TOML file (--config); the run folder's config.toml is such a file, and
         repeats the run exactly. Ctrl-C finishes the step and saves; `flatwater resume RUN` goes on bit for bit.
-        `flatwater plan` with the same options tells what the run would hold, and starts nothing.
+        `flatwater plan` with the same options shows the memory of the run, and starts nothing.
         """
 
     def __call__(self) -> int:

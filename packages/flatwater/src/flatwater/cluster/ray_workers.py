@@ -63,7 +63,7 @@ def join_cluster(address: str) -> None:
         ray.init(address=address, log_to_driver=False, configure_logging=False)
     except (OSError, ValueError, RuntimeError, RaySystemError) as error:
         raise RunError(
-            f"cluster = {address!r}: no Ray cluster answers there: {str(error).splitlines()[0]} "
+            f"cluster = {address!r}: no Ray cluster answers: {str(error).splitlines()[0]} "
             "Start one with `ray start --head`, or use --workers without --cluster."
         ) from error
     finally:
@@ -157,7 +157,7 @@ _HostThere = ray.remote(max_restarts=0, max_task_retries=0)(_RayHost)
 def too_large(size: int, most: int) -> str:
     """Return why a message is not sent."""
     return (
-        f"a message of {format_bytes(size)}, where {format_bytes(most)} are allowed, 1/{STORE_SHARE} of the smallest "
+        f"a message of {format_bytes(size)} is larger than {format_bytes(most)}, 1/{STORE_SHARE} of the smallest "
         "object store. Start Ray with a larger --object-store-memory, or make replay and population smaller."
     )
 
@@ -222,7 +222,7 @@ class RayActor:
             answer: bytes = ray.get(reference)
         except GetTimeoutError as error:
             raise RunError(
-                f"the cluster had no place for a worker in {PLACED_SECONDS:.0f} s. What it has: "
+                f"the cluster had no room for a worker in {PLACED_SECONDS:.0f} s. Its free resources: "
                 f"{ray.available_resources()}. Use fewer --workers, or add machines."
             ) from error
         except _LOST as loss:

@@ -132,12 +132,13 @@ class Worker:
         if kind == NO_MEMORY:
             budget = "" if self._budget is None else f" of {format_bytes(self._budget)}"
             raise BudgetError(
-                f"worker {self.number} came to its memory budget{budget}, and was refused more. The newest checkpoint "
-                "is intact: go on with more memory (--budget), or with fewer workers, which compute the same: "
-                f"flatwater resume RUN --workers 1. Its own words:\n{result}"
+                f"worker {self.number} reached its memory budget{budget}. The newest checkpoint is "
+                "intact. Give more memory "
+                "(--budget), or use fewer workers, which compute the same numbers: "
+                f"flatwater resume RUN --workers 1. The worker's message:\n{result}"
             )
         if kind == FAILED:
-            raise RunError(f"worker {self.number} failed. Its own words:\n{result}")
+            raise RunError(f"worker {self.number} failed. Its message:\n{result}")
         return result
 
     def ask(self, name: str, *given: object) -> Any:  # noqa: ANN401
@@ -187,9 +188,9 @@ class Worker:
             self._deaths += 1
             if self._deaths >= DEATHS:
                 raise RunError(
-                    f"worker {self.number} died {DEATHS} times at one question, last with {self._desk.exit_reason}. "
+                    f"worker {self.number} died {DEATHS} times in one task, last with {self._desk.exit_reason}. "
                     "The "
-                    "newest checkpoint is intact: go on with fewer workers, which compute the same: "
+                    "newest checkpoint is intact. Use fewer workers, which compute the same numbers: "
                     "flatwater resume RUN --workers 1"
                 )
             time.sleep(self._desk.restart_delay)

@@ -57,8 +57,8 @@ def _result(runs: Sequence[ComparedRun]) -> Iterator[Block]:
         difference.difference.units for difference in differences if difference.difference is not None
     ):
         yield Paragraph(
-            "An interval that holds 0 does not tell the two apart. Runs that were chosen on the "
-            f"{units} that they are compared on look better than they are: these are not the {units} of the holdout.",
+            "If an interval contains 0, neither run is better with certainty. Runs that were chosen on the "
+            f"{units} of this comparison look better than they are: these are not the {units} of the holdout.",
             "reading",
         )
 
@@ -85,7 +85,7 @@ def _over_rounds(runs: Sequence[ComparedRun], metric: str, title: str, unit: flo
     if not marks:
         return None
     span = without_outliers([value for line in marks for value in line.y if value is not None])
-    outside = " Single values lie outside of the picture." if span else ""
+    outside = " Some values are above or below the picture." if span else ""
     reading = f"{metric} of each run, over its own rounds.{outside}"
     return Chart(title=title, reading=reading, marks=marks, x=round_axis(sorted({*rounds})), y=Axis(span=span))
 

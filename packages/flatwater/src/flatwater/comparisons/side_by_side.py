@@ -193,7 +193,9 @@ def _compare_to_first(own: ComparedRun, first: ComparedRun) -> RunDifference:
     """Return the difference of a run from the first by its recipe's rule, or the reason why there is none."""
     recipe = find_installed(first.run.recipe.name)
     if recipe is None or recipe.difference is None:
-        return RunDifference(own.letter, first.letter, None, f"the recipe {first.run.recipe.name} has no rule for one")
+        return RunDifference(
+            own.letter, first.letter, None, f"the recipe {first.run.recipe.name} does not define intervals"
+        )
     try:
         difference: Difference = recipe.difference({run.letter: run.run for run in (own, first)})
     except NoDifferenceError as error:

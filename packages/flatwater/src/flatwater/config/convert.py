@@ -72,14 +72,14 @@ def _conversion_error(declared: object, given: object, path: str) -> ConfigError
     if get_origin(declared) is Literal:
         literals = [option for option in get_args(declared) if isinstance(option, str)]
         hint = did_you_mean(given, literals) if isinstance(given, str) else ""
-        return ConfigError(f"{path} = {short_repr(given)}: must be {type_in_words(declared)}.{hint}")
+        return ConfigError(f"{path} = {short_repr(given)}: expected {type_in_words(declared)}.{hint}")
     if isinstance(given, list | tuple) and get_origin(declared) is tuple:
         items = get_args(declared)
-        return ConfigError(f"{path} = {short_repr(list(given))}: must have {len(items)} entries, not {len(given)}")
+        return ConfigError(f"{path} = {short_repr(list(given))}: expected {len(items)} entries, got {len(given)}")
     kind = _NAMES.get(type(given), type(given).__name__) if not isinstance(given, Mapping) else "a table"
     kind = "a list" if isinstance(given, list | tuple) else kind
-    kind = "one of so many digits" if declared is float and type(given) is int else kind
-    return ConfigError(f"{path} = {short_repr(given)}: must be {type_in_words(declared)}, not {kind}")
+    kind = "a number of too many digits" if declared is float and type(given) is int else kind
+    return ConfigError(f"{path} = {short_repr(given)}: expected {type_in_words(declared)}, got {kind}")
 
 
 def type_in_words(declared: object) -> str:

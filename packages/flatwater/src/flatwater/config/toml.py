@@ -45,14 +45,12 @@ def read_toml(path: Path, most: int = TEXT_BYTES, *, follow: bool = True) -> dic
     try:
         content = read_regular(path, most, follow=follow)
         if kind := next((kind for begin, kind in _OTHERS.items() if content.startswith(begin)), ""):
-            raise ConfigError(f"{path}: {kind}. Settings are a text file in UTF-8.")
+            raise ConfigError(f"{path}: expected a text file in UTF-8, got {kind}.")
         text = content.decode("utf-8-sig")  # editors on Windows put a mark at the beginning
         _require_short_keys(text)  # before tomllib sees it
         return tomllib.loads(text)
     except RecursionError as error:
-        raise ConfigError(
-            f"{path}: its values are nested too deeply. Settings are at most three tables deep."
-        ) from error
+        raise ConfigError(f"{path}: nested too deeply. Settings are at most three tables deep.") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not a text file in UTF-8 (byte {error.start}). Save it as UTF-8.") from error
     except ValueError as error:  # also a number of more digits than Python converts, of which tomllib does not speak
@@ -62,13 +60,13 @@ def read_toml(path: Path, most: int = TEXT_BYTES, *, follow: bool = True) -> dic
 
 
 _OTHERS = {
-    b"\xff\xfe": "is a text in UTF-16. Save it as UTF-8",
-    b"\xfe\xff": "is a text in UTF-16. Save it as UTF-8",
-    b"\x1f\x8b": "is compressed with gzip. Unpack it first: gunzip FILE",
-    b"PK\x03\x04": "is a zip archive. Unpack it first: unzip FILE",
-    b"BZh": "is compressed with bzip2. Unpack it first: bunzip2 FILE",
-    b"\xfd7zXZ": "is compressed with xz. Unpack it first: unxz FILE",
-    b"\x28\xb5\x2f\xfd": "is compressed with zstd. Unpack it first: unzstd FILE",
+    b"\xff\xfe": "text in UTF-16. Save the file as UTF-8",
+    b"\xfe\xff": "text in UTF-16. Save the file as UTF-8",
+    b"\x1f\x8b": "a gzip file. Unpack it first: gunzip FILE",
+    b"PK\x03\x04": "a zip archive. Unpack it first: unzip FILE",
+    b"BZh": "a bzip2 file. Unpack it first: bunzip2 FILE",
+    b"\xfd7zXZ": "an xz file. Unpack it first: unxz FILE",
+    b"\x28\xb5\x2f\xfd": "a zstd file. Unpack it first: unzstd FILE",
 }
 """First bytes of other kinds of files, and words for them."""
 
@@ -87,10 +85,10 @@ def _require_short_keys(text: str) -> None:
 def _faulty_line(text: str, fault: str) -> str:
     """Return a sentence that quotes the line which an error of tomllib names; empty where it names none."""
     match, lines = re.search(r"at line (\d+)", fault), text.split("\n")
-    return f" That line is {short_repr(lines[int(match[1]) - 1])}." if match else ""
+    return f" The line is {short_repr(lines[int(match[1]) - 1])}." if match else ""
 
 
-_WRITTEN = "Write NAME = VALUE, each name once, texts in quotes, and tables as [NAME]."
+_WRITTEN = "Write NAME = VALUE, each name once, text in quotes, and tables as [NAME]."
 
 
 def from_mapping(cls: type[C], mapping: Mapping[str, Any], where: str) -> C:
@@ -123,7 +121,7 @@ def _build(cls: type[Any], mapping: Mapping[str, Any], path: str) -> object:
         dotted = f"{path}.{name}" if path else name
         # Removed before unknown: an old file says what to write now.
         if name in removed_settings(cls):
-            raise ConfigError(f"{dotted}: is no longer a setting. {removed_settings(cls)[name]}")
+            raise ConfigError(f"{dotted}: this setting was removed. {removed_settings(cls)[name]}")
         if name not in fields_by_name:
             if reason := absent_settings(cls).get(name):
                 raise ConfigError(f"{dotted}: {reason}")
@@ -131,9 +129,9 @@ def _build(cls: type[Any], mapping: Mapping[str, Any], path: str) -> object:
             elsewhere = ", ".join(
                 f"{path}.{table}.{name}".lstrip(".") for table in fields_by_name if name in _names(hints[table])
             )
-            hint = f" There is {elsewhere}." if elsewhere else did_you_mean(name, list(fields_by_name))
+            hint = f" Expected {elsewhere}." if elsewhere else did_you_mean(name, list(fields_by_name))
             hint = hint or f" Expected one of {', '.join(fields_by_name)}."
-            raise ConfigError(f"{dotted}: there is no such setting.{hint}")
+            raise ConfigError(f"{dotted}: no setting has this name.{hint}")
         values[name] = from_plain(hints[name], value, dotted, _build)
     for name, declared in fields_by_name.items():
         if name not in values and _has_no_default(declared):

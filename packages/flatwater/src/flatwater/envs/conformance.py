@@ -117,8 +117,9 @@ def _as_single_env(env: object) -> Env:
     if isinstance(env, _ParallelEnvLike):
         return _SingleParallelEnv(env)
     raise ConfigError(
-        f"make_env() gave a {type(env).__name__}: must be a gymnasium.Env, a gymnasium.vector.VectorEnv, a parallel "
-        "environment of PettingZoo, or a world with begin_ and step_"
+        "make_env(): expected a gymnasium.Env, a gymnasium.vector.VectorEnv, a parallel environment "
+        "of PettingZoo, or a "
+        f"world with begin_ and step_, got a {type(env).__name__}"
     )
 
 
@@ -298,7 +299,7 @@ def _play_episodes(env: Env, episodes: int, seed: int, max_steps: int) -> _EnvRe
     for episode in range(episodes):
         answer: Any = env.reset(seed=seed) if episode == 0 else env.reset()
         if not (isinstance(answer, tuple) and len(answer) == _RESET_PARTS and isinstance(answer[1], dict)):
-            record.find(f"reset() returned {_kind(answer)}: must be an observation and an info dict.")
+            record.find(f"reset() returned {_kind(answer)}: expected an observation and an info dict.")
             return record
         _check_kept(last_observation, record)
         last_observation = _check_observation(env, answer[0], "reset()", record)
@@ -308,7 +309,7 @@ def _play_episodes(env: Env, episodes: int, seed: int, max_steps: int) -> _EnvRe
             step: Any = env.step(_sample(env, info, record, masked=masked))
             if not (isinstance(step, tuple) and len(step) == _STEP_PARTS and isinstance(step[4], dict)):
                 record.find(
-                    f"step() returned {_kind(step)}: must be observation, reward, terminated, truncated and an info."
+                    f"step() returned {_kind(step)}: expected observation, reward, terminated, truncated and info."
                 )
                 return record
             _check_kept(last_observation, record)
@@ -326,14 +327,14 @@ def _play_episodes(env: Env, episodes: int, seed: int, max_steps: int) -> _EnvRe
 def _check_observation(env: Env, observation: Any, call: str, record: _EnvRecord) -> tuple[Any, str, str]:  # noqa: ANN401
     """Record what is wrong with the observation; return it with its digest and the call that gave it."""
     if isinstance(env, _SingleWorld) and not env.contains(observation):
-        record.find(f"{call} left an agent nothing to choose: in each list something must be legal.")
+        record.find(f"{call} left an agent nothing to choose: expected a legal action in each list.")
     elif not env.observation_space.contains(observation):
         record.find(
             f"{call} returned an observation that is not in the observation space: {_observation_summary(observation)}."
         )
     for path, part in _parts(observation):
         if isinstance(part, np.ndarray) and part.dtype.kind == "f" and not np.isfinite(part).all():
-            record.find(f"{call} returned an observation{path} with NaN or infinity: no network survives it.")
+            record.find(f"{call} returned an observation{path} with NaN or infinity: a network cannot learn from it.")
     return observation, _digest(observation), call
 
 
@@ -351,7 +352,7 @@ def _sample(env: Env, info: dict[str, Any], record: _EnvRecord, *, masked: bool)
     if mask is None:
         fault = "is missing from the info of a step that did not end the episode, where reset() gave one"
     elif len(row) != sum(sizes):
-        fault = f"has {len(row)} numbers: must be {sum(sizes)}, one an action"
+        fault = f"has {len(row)} numbers: expected {sum(sizes)}, one for each action"
     elif not np.isin(row, (0, 1)).all():
         fault = "has other numbers than 0 (illegal) and 1 (legal)"
     elif not all(part.any() for part in np.split(row, np.cumsum(sizes)[:-1])):
@@ -367,19 +368,19 @@ def _check_kept(kept: tuple[Any, str, str] | None, record: _EnvRecord) -> None:
     """Report an observation whose digest has changed since it was returned: (observation, digest, name of the call)."""
     if kept is not None and _digest(kept[0]) != kept[1]:
         record.find(
-            f"An observation returned by {kept[2]} was changed by the next call: who keeps it keeps something else. "
-            "Return a copy, or a view of something that is never written."
+            f"An observation returned by {kept[2]} was changed by the next call, so it cannot be stored. "
+            "Return a copy, or a view of an array that is never overwritten."
         )
 
 
 def _check_outcome(step: tuple[Any, ...], record: _EnvRecord) -> tuple[float, bool, bool]:
     _, reward, terminated, truncated, _ = step
     if not isinstance(reward, Real) or not np.isfinite(float(reward)):
-        record.find(f"step() returned the reward {reward!r} ({_kind(reward)}): must be a finite number.")
+        record.find(f"step() returned the reward {reward!r} ({_kind(reward)}): expected a finite number.")
         reward = 0.0
     for name, flag in (("terminated", terminated), ("truncated", truncated)):
         if not isinstance(flag, bool | np.bool_):
-            record.find(f"step() returned {name} = {flag!r} ({_kind(flag)}): must be a bool.")
+            record.find(f"step() returned {name} = {flag!r} ({_kind(flag)}): expected a bool.")
     return float(reward), bool(terminated), bool(truncated)
 
 
@@ -401,8 +402,8 @@ def _find_growth(env: Env, episodes: int, seed: int, max_steps: int) -> list[str
         growth = np.diff(sizes)
         if (growth > 0).all():
             findings.append(
-                f"{int(np.median(growth))} bytes more of {subject} are held after each round of {episodes} episodes: "
-                "something is kept across resets."
+                f"{int(np.median(growth))} bytes more of {subject} are in use after each round of {episodes} episodes: "
+                "a reset does not free all memory of an episode."
             )
     return findings
 

@@ -140,7 +140,7 @@ def _try(make: Make, seconds: float, steps: int) -> ExactnessVerdict:
         fitting_steps = int((seconds - building) / PLAYS / max(step_seconds, 1e-9))
         if fitting_steps < 1:
             return ExactnessVerdict(
-                tested=False, why=f"a step takes {step_seconds:.2g} s, and an environment {building:.2g} s to build"
+                tested=False, why=f"a step takes {step_seconds:.2g} s, and building an environment {building:.2g} s"
             )
         saves, steps = player.can_save, min(steps, fitting_steps)
         first_record = _record(player, A, steps, circumstance=2)
@@ -153,7 +153,7 @@ def _try(make: Make, seconds: float, steps: int) -> ExactnessVerdict:
     differs = differs or _check_replays(make(1), [second_record, third_record], _all(5))
     if not differs:
         return ExactnessVerdict(tested=True)
-    cause = "after what it keeps was saved and given back" if saves else _find_cause(make, first_record, seconds)
+    cause = "after its state was saved and given back" if saves else _find_cause(make, first_record, seconds)
     quantity, _, values = differs.partition(": ")
     return ExactnessVerdict(tested=True, why=f"{quantity} of the same episode differ {cause}: {values}")
 

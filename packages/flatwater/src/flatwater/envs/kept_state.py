@@ -108,7 +108,10 @@ def load_state_(env: object, state: Sequence[Any]) -> None:
     """
     layers = list(wrapper_layers(env))
     if len(layers) != len(state):
-        raise CheckpointError(f"what was saved is of {len(state)} wrappers and an environment; there are {len(layers)}")
+        raise CheckpointError(
+            f"expected the state of {len(layers)} environments and wrappers, got {len(state)} "
+            "wrappers and an environment"
+        )
     for layer, attributes in zip(layers, state, strict=True):
         if isinstance(layer, StateKeeper):
             layer.load_state_dict(attributes)
@@ -191,7 +194,7 @@ class EpisodeStarts:
             CheckpointError: the states are of other copies.
         """
         if len(states) != len(self.copies):
-            raise CheckpointError(f"what was saved is of {len(states)} environments; there are {len(self.copies)}")
+            raise CheckpointError(f"expected the state of {len(self.copies)} environments, got {len(states)}")
         for env in np.flatnonzero(which).tolist():
             load_state_(self.copies[env], states[env])
 
@@ -260,7 +263,7 @@ def decode_state(content: bytes) -> Any:  # noqa: ANN401
         head, body = content[2 * _WORD : 2 * _WORD + size], memoryview(content)[2 * _WORD + size :]
         return _decode_value(json.loads(head), body)
     except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
-        raise CheckpointError(f"what the environments kept cannot be read from the checkpoint ({error})") from error
+        raise CheckpointError(f"the environments' state in the checkpoint cannot be read ({error})") from error
 
 
 def _decode_value(form: Any, body: memoryview) -> Any:  # noqa: ANN401
@@ -319,7 +322,7 @@ def write_state_(room: Array, state: object) -> str:
         return f"{error}, which cannot be saved: expected numbers, text, arrays, and dicts, lists and tuples of them"
     if len(content) > len(room):
         room[:] = 0
-        return f"its state has become {len(content):,} bytes, more than the {len(room):,} that were allocated for it"
+        return f"its state grew to {len(content):,} bytes, and {len(room):,} bytes were allocated for it"
     room[: len(content)] = np.frombuffer(content, np.uint8)
     room[len(content) :] = 0
     return ""

@@ -61,7 +61,7 @@ def remnants(
     for number, ((name, value), (_, new_value)) in enumerate(zip(trace(used_state), trace(new_state), strict=True)):
         if name not in paths and not same_bits(value, new_value):
             paths.add(name)
-            differences.append(Remnant(name, f"number {number} of the trace is not that of a new state"))
+            differences.append(Remnant(name, f"number {number} of the trace differs from a new state's"))
     differences += [
         r for r in _compare(new_state, used_state, "differs after the trace", skipped_paths) if r.path not in paths
     ]

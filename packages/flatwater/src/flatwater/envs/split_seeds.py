@@ -6,8 +6,9 @@ HOLDOUT = HELD_OUT + (1 << 24)
 """First seed of the episodes that not even a person has looked at while the run went on."""
 FIRST_SEEDS = {"held-out": HELD_OUT, "holdout": HOLDOUT}
 NOTES = {
-    "held-out": "nothing was learned from these episodes, but settings may have been tuned on their returns "
+    "held-out": "no training on these episodes, but settings may have been tuned on their returns "
     "(flatwater evaluate --holdout plays others)",
-    "holdout": "nothing was chosen on these episodes; trust the result less with each look (holdout_looks.jsonl)",
+    "holdout": "no training and no tuning on these episodes; trust the result less with each look "
+    "(holdout_looks.jsonl)",
 }
 """Notes on how far a result on these episodes can be trusted."""

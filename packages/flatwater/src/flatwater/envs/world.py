@@ -171,7 +171,7 @@ def check_legal(spaces: Spaces, legal: Array) -> None:
             env, agent = np.argwhere(~has_choice)[0]
             raise RunError(
                 f"the world's masks leave agent {agent} of environment {env} nothing to choose from list {number}: "
-                "wanted is one legal action of each list at least, and all of them where the agent is over"
+                "expected a legal action in each list, and every action where the agent's episode is over"
             )
 
 

@@ -23,9 +23,9 @@ from flatwater_watch.errors import ConfigError
 
 WORLDS = (
     "gymnasium:ID (gymnasium:BabyAI-GoToRedBall-v0), pettingzoo:MODULE (pettingzoo:mpe2.simple_spread_v3), or "
-    "package.module:Class of a Gymnasium environment or a world of yours"
+    "package.module:Class of a Gymnasium environment or of your world"
 )
-TEACHERS = "search, babyai, random, or package.module:Class of a teacher of yours"
+TEACHERS = "search, babyai, random, or package.module:Class of your teacher"
 
 
 @runtime_checkable
@@ -102,7 +102,7 @@ def build_world(
     if rest and kind not in {"forage", "gymnasium", "pettingzoo"}:
         return _own_world(name, wrapped, envs, allow_nan=allow_nan)
     raise ConfigError(
-        f"there is no environment of this name. Give {known_names('environments', 'forage')}, {WORLDS}."
+        f"no environment has this name: expected {known_names('environments', 'forage')}, {WORLDS}."
         f"{_registered_like(name)}{group_faults('environments')}"
     )
 
@@ -121,14 +121,14 @@ def _own_world(name: str, wrapped: WrappedConfig, envs: int, *, allow_nan: bool)
         return GymnasiumWorld(target, wrapped, envs, allow_nan=allow_nan)
     if not isinstance(target, type) or not issubclass(target, _WorldClass):
         raise ConfigError(
-            "wanted is a class: a gymnasium.Env that is made without arguments, or a world with `spaces`, `begin_`, "
-            "`step_` and `close` that is made from a number of environments"
+            "expected a class: a gymnasium.Env that takes no arguments, or a world that takes a number of environments "
+            "and has `spaces`, `begin_`, `step_` and `close`"
         )
     build = cast("Callable[[int], World]", target)
     try:
         inspect.signature(build).bind(envs)
     except TypeError as error:
-        raise ConfigError(f"it cannot be made from a number of environments alone: {error}") from error
+        raise ConfigError(f"the class cannot be called with a number of environments alone: {error}") from error
     return OwnWorld(build, envs, allow_nan=allow_nan)
 
 
@@ -147,13 +147,13 @@ def build_teacher(name: str, world: World, rng: torch.Generator) -> Teacher:
         return RandomTeacher(world, rng)
     if name == "search":
         if not isinstance(world, ForagingWorld):
-            raise ConfigError("the teacher `search` knows the world `forage` only")
+            raise ConfigError("the teacher `search` teaches in the world `forage` only")
         return SearchTeacher(world)
     if name == "babyai":
         return _babyai(world)
     if ":" in name:
         return _load_teacher(name, world)
-    raise ConfigError(f"teacher = {name!r}: there is no such teacher. Give {TEACHERS}.")
+    raise ConfigError(f"teacher = {name!r}: no teacher has this name: expected {TEACHERS}.")
 
 
 def _babyai(world: World) -> Teacher:
@@ -171,10 +171,10 @@ def _load_teacher(name: str, world: World) -> Teacher:
     """Return a teacher of a class of the user's, found by its place."""
     target = find_object(name, given=f"teacher = {name!r}: it", wanted="package.module:Class")
     if not isinstance(target, type) or not issubclass(target, _TeacherClass):
-        raise ConfigError(f"teacher = {name!r}: must be a class with the methods begin_ and step_batch")
+        raise ConfigError(f"teacher = {name!r}: expected a class with the methods begin_ and step_batch")
     build: Callable[[World], Teacher] = target
     try:
         inspect.signature(build).bind(world)
     except TypeError as error:
-        raise ConfigError(f"teacher = {name!r}: it cannot be made from a world alone: {error}") from error
+        raise ConfigError(f"teacher = {name!r}: the class cannot be called with a world alone: {error}") from error
     return OwnTeacher(build, world)

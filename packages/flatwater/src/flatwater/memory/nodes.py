@@ -89,12 +89,13 @@ class NodePlan:
         name, needs, machine = self.machine.name, self.wants, self.machine
         if not self.store_suffices:
             return (
-                f"{name}: its object store has {format_bytes(machine.store)}, where messages need "
+                f"{name}: the object store has {format_bytes(machine.store)}, and messages need "
                 f"{format_bytes(needs.store)}: start Ray there with --object-store-memory={needs.store}"
             )
         return (
             f"{name}: room for {self.worker_slots} of {self.workers}: {format_bytes(self.needed_bytes)} and "
-            f"{self.workers * needs.threads} cores are wanted, {format_bytes(self.there)} and {machine.cores} are there"
+            f"{self.workers * needs.threads} cores are needed, {format_bytes(self.there)} and "
+            f"{machine.cores} cores are free"
         )
 
 
@@ -131,6 +132,6 @@ def shortages(nodes: Sequence[NodePlan], lacking: Sequence[NodePlan]) -> str:
     needs, count, room = nodes[0].wants, sum(node.workers for node in nodes), worker_capacity(nodes)
     summary = (
         f"the cluster has room for {room} workers of {format_bytes(needs.worker)} and {needs.threads} cores each, "
-        f"where {count} are wanted. Use --workers {max(1, room)}, add machines, or make the run smaller."
+        f"and {count} are needed. Use --workers {max(1, room)}, add machines, or make the run smaller."
     )
     return "\n".join([summary, *(f"  {node.shortage()}" for node in lacking)])

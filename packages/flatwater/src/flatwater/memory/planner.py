@@ -117,10 +117,10 @@ class Plan:
 
 
 REMEDIES = {
-    "run": "Make it smaller, or give it more with --budget; --start-over-budget starts it all the same.",
-    "export": "Give it more memory with --budget (budget=).",
+    "run": "Make the run smaller, or give more memory with --budget; --start-over-budget starts the run all the same.",
+    "export": "Give more memory with --budget (budget=).",
 }
-REMEDY = "Give it prices of fewer days, or more memory with --budget (budget=)."
+REMEDY = "Give prices of fewer days, or more memory with --budget (budget=)."
 """Remedies for a plan that does not fit: of a run, of an export, of any other command."""
 
 
@@ -168,6 +168,6 @@ def group_bytes(owners: Mapping[str, int], *, depth: int) -> dict[str, int]:
 def plan_summary(plan: Plan) -> str:
     """Return one line about the plan."""
     return (
-        f"memory: the state will hold {format_bytes(plan.total_bytes)}, with phases and libraries up to "
+        f"memory: the state will take {format_bytes(plan.total_bytes)}, with phases and libraries up to "
         f"{format_bytes(plan.needed_bytes)}, of {format_bytes(plan.budget_bytes)} allowed"
     )

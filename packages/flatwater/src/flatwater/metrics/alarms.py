@@ -62,9 +62,10 @@ def metric_alarms(round: int, metrics: Metrics) -> list[Alarm]:
 def _remedy(where: str) -> str:
     """Return what to do about a number that is not finite in an array under `inputs/*`, `losses/*` and so on."""
     remedies = {
-        "inputs": "Look at the panel with `flatwater panel show`: a price or a feature is not a number there.",
+        "inputs": "Look at the panel with `flatwater panel show`: a price or a feature in it is not a number.",
         "losses": "Lower the learning rates, or bound the rewards; the checkpoint before this round is sound.",
-        "gradients": "Lower the learning rates or the gradient clip; the step with these gradients must not be taken.",
+        "gradients": "Lower the learning rates or the gradient clip; a step with these gradients "
+        "would ruin the weights.",
         "weights": "These members are lost; resume from the last checkpoint with lower learning rates.",
     }
     return remedies.get(
@@ -127,7 +128,8 @@ def _constant(round: int, who: str, deviation: float) -> Alarm:
     if isnan(deviation):
         return Alarm("not finite", who, f"The actions of {who} are NaN or infinite. {_remedy('weights')}", round)
     message = (
-        f"The policy of {who} gives the same action every day (deviation {deviation:.1e}): it does not see the market. "
+        f"The policy of {who} gives the same action every day (deviation {deviation:.1e}): it does "
+        "not react to the market. "
         "Look at its inputs for columns that are all zero, and at the weights for values out of proportion."
     )
     return Alarm("constant policy", who, message, round)
@@ -145,7 +147,7 @@ def never_trading(round: int, trades: Mapping[str, float]) -> list[Alarm]:
             "never trades",
             agent,
             f"The policy of {agent} opened no position in any episode of the round. "
-            "Early in a run, learning and selection mend this; later, nothing that it sees may be worth its costs.",
+            "Early in a run, learning and selection mend this; later, no trade may be worth its costs.",
             round,
         )
         for agent, count in trades.items()
@@ -168,8 +170,8 @@ def refused_orders(round: int, refused: Mapping[str, float]) -> list[Alarm]:
         Alarm(
             "refused orders",
             who,
-            f"{share:.0%} of the orders of {who} are refused: what it asks for has no price on the day, or its target "
-            "is no number. Days are lost that way, and nothing is learnt from them. Look for instruments without data.",
+            f"{share:.0%} of the orders of {who} are refused: an ordered instrument has no price on the day, or the "
+            "target is not a number. Nothing is learned on such days. Look for instruments without data.",
             round,
         )
         for who, share in refused.items()
@@ -194,8 +196,8 @@ def waiting_threads(round: int, threads: int, seconds: float, cpu_seconds: float
         return []
     message = (
         f"{threads} threads had {cpu_seconds / seconds:.2f} cores in the round's {seconds:.0f} s, beside other work: "
-        "threads then wait for each other, and can be many times slower than one. End what else runs here, or train "
-        "with --threads 1, and traders with --workers auto besides: workers do not wait."
+        "threads then wait for each other, and can be many times slower than one thread. End other programs, or train "
+        "with --threads 1, and traders also with --workers auto: workers do not wait for each other."
     )
     return [Alarm("threads wait", "threads", message, round)]
 
@@ -211,9 +213,10 @@ def above_formula(round: int, exchange: Mapping[str, Any]) -> list[Alarm]:
         return []
     moved_bytes, formula_bytes = format_bytes(exchange["moved"]), format_bytes(exchange["formula"])
     cause = (
-        f"Workers lost: {exchange['lost']}. New ones were sent the state of these: look at their machines."
+        f"Workers lost: {exchange['lost']}. New workers got the state of the lost ones. Look at their machines."
         if exchange["lost"]
-        else "No worker was lost. A checkpoint within the round (SIGUSR2) takes more; the formula misses anything else."
+        else "No worker was lost. A checkpoint within the round (SIGUSR2) explains more; other "
+        "differences are a fault of the formula."
     )
     return [
         Alarm(

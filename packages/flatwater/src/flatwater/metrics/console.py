@@ -224,7 +224,7 @@ class ConsoleTable:
         self._print(row_line(f"{self._done}/{self._total}", numbers, self.remaining_seconds(), self._columns))
         if missing_transitions := metrics.get(MISSING, 0.0):
             self._print(
-                f"{'':>{FIRST}} the replay fills: learning begins {missing_transitions:,.0f} transitions from here",
+                f"{'':>{FIRST}} the replay fills: learning begins after {missing_transitions:,.0f} more transitions",
                 "dim",
             )
         resident = metrics.get(RESIDENT.name, 0.0)

@@ -184,5 +184,6 @@ def require_numbers(path: Path, record: Record) -> None:
     key = next((name for name, value in record.items() if value is not None and not is_number(value)), None)
     if key is not None:
         raise RunError(
-            f"{path}: {short_repr(key)} of round {record['round']} is no number. Restore the file, or delete that line."
+            f"{path}: {short_repr(key)} of round {record['round']} is not a number. Restore the "
+            "file, or delete that line."
         )

@@ -59,7 +59,7 @@ def fetch_run(url: str, into: Path | None, say: Say) -> RunFolder:
     lock, _ = take_lock(objects)
     try:
         if fetch_newest(objects, folder.checkpoints, say=say) is None:
-            raise CheckpointError(f"{url}: there is no whole checkpoint, so the run cannot go on from there.")
+            raise CheckpointError(f"{url}: no checkpoint is complete, so the run cannot be resumed from this URL.")
         _fetch_files(objects, folder, entries)
         write_place(folder, objects.url, _identity(objects) or secrets.token_hex(16))
         _fetch(objects, folder, entries[CONFIG])  # last: a folder that has it has everything
@@ -72,7 +72,7 @@ def _require_room(folder: RunFolder, found: Mapping[str, ObjectEntry]) -> None:
     """Refuse a folder for a fetched run that holds a run, or files that no fetch of this run has put there."""
     if folder.config.is_file():
         raise RunError(
-            f"{folder.path}: there is a run here already. Go on with it by `flatwater resume {folder.path}`, or give "
+            f"{folder.path}: the folder has a run already. Resume it with `flatwater resume {folder.path}`, or give "
             "another folder with --into."
         )
     brought_names = {PurePosixPath(name).parts[0] for name in found} | {FOLDER, CLAIM}
@@ -81,7 +81,9 @@ def _require_room(folder: RunFolder, found: Mapping[str, ObjectEntry]) -> None:
     if foreign_names := [
         name for name in existing_names if name not in brought_names and not name.startswith(BEGINNINGS)
     ]:
-        raise RunError(f"{folder.path}: it holds other things ({foreign_names[0]}). Give another folder with --into.")
+        raise RunError(
+            f"{folder.path}: the folder has other files ({foreign_names[0]}). Give another folder with --into."
+        )
 
 
 @contextmanager
@@ -104,7 +106,7 @@ def open_run_folder(place: str | Path, say: Say, *, shards: bool) -> Iterator[Ru
     with tempfile.TemporaryDirectory(prefix="flatwater-") as scratch:
         folder = RunFolder(Path(scratch) / objects.url.rpartition("/")[2])
         if shards and fetch_newest(objects, folder.checkpoints, say=say) is None:
-            raise CheckpointError(f"{place}: there is no whole checkpoint.")
+            raise CheckpointError(f"{place}: no checkpoint is complete.")
         # Manifests alone: who asks for no shards loads no state, and they may be gigabytes.
         if not shards:
             for name in list_stored(objects)[0]:
@@ -123,7 +125,10 @@ def _list_run_objects(url: str, say: Say) -> tuple[StoredObjects, dict[str, Obje
         raise no_run_error(objects)
     foreign = [e.name for e in entries if e.name not in entries_by_name and e.name != CLAIM and not is_lock(e.name)]
     if foreign:
-        say(f"{objects.url}: {len(foreign)} object(s) are none of a run and stay there: {', '.join(foreign[:5])}.")
+        say(
+            f"{objects.url}: {len(foreign)} object(s) do not belong to a run and are left there: "
+            f"{', '.join(foreign[:5])}."
+        )
     return objects, entries_by_name
 
 
@@ -132,7 +137,7 @@ def small_entries(objects: StoredObjects, say: Say) -> list[ObjectEntry]:
     try:
         return [entry for entry in objects.entries() if not entry.name.startswith(f"{FOLDER}/")]
     except OddNameError as error:
-        say(f"{error} The run is brought without it, and without TensorBoard's files.")
+        say(f"{error} The run is downloaded without this object and without TensorBoard's files.")
         return objects.find_entries((*RECORDS, CLAIM, LOCK))
 
 
@@ -143,7 +148,7 @@ def is_record(name: str) -> bool:
 
 def no_run_error(objects: StoredObjects) -> RunError:
     """Return the error where nothing of a run lies at a URL."""
-    return RunError(f"{objects.url}: there is no run here. See `flatwater runs {objects.url.rpartition('/')[0]}`.")
+    return RunError(f"{objects.url}: no run has this URL. See `flatwater runs {objects.url.rpartition('/')[0]}`.")
 
 
 def _identity(objects: StoredObjects) -> str:
@@ -160,7 +165,7 @@ def _identity(objects: StoredObjects) -> str:
             return "" if raw is None else convert_to(parse_json(raw), dict[str, str]).get("run", "")
         except ValueError as error:
             raise DamagedError(
-                f"{objects.url}/{CLAIM}: is damaged ({error}). Who knows that nothing else lies there can remove it."
+                f"{objects.url}/{CLAIM}: is damaged ({error}). Remove the object if no other run is mirrored there."
             ) from error
 
     return read_with_retries(objects, read)
@@ -208,7 +213,7 @@ def _exact_pieces(objects: StoredObjects, entry: ObjectEntry) -> Iterator[bytes]
     except FileNotFoundError:
         raise DamagedError(f"{objects.url}/{entry.name}: the object is missing") from None
     if received_bytes != entry.bytes:
-        raise DamagedError(f"{objects.url}/{entry.name}: {received_bytes} bytes came where there are {entry.bytes}")
+        raise DamagedError(f"{objects.url}/{entry.name}: {received_bytes} bytes arrived of {entry.bytes}")
 
 
 def send_back(url: str, folder: RunFolder, path: Path) -> None:

@@ -128,7 +128,7 @@ def open_mirror(base: str | None, keep: CheckpointConfig, folder: RunFolder, voi
     try:
         mirror.sender.connect_()
     except StoreError as error:
-        mirror.state.record_failure_(str(error), "The run starts all the same")
+        mirror.state.record_failure_(str(error), "The run starts without it")
     mirror.start()  # from here on only the mirror's thread asks the store
     _tell(mirror, voice)
     interrupted = False

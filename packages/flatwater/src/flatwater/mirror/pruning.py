@@ -58,7 +58,7 @@ def choose_newest_good(
         candidates.pop()
     if not candidates:
         raise CheckpointError(
-            f"none of the {len(newest_last)} checkpoint(s) is good, so nothing was removed. Look at them with: "
+            f"none of the {len(newest_last)} checkpoint(s) is intact, so none was removed. Check them with: "
             "flatwater checkpoints RUN"
         )
     return candidates[-keep:]

@@ -25,7 +25,7 @@ def list_runs_at(url: str) -> list[RunLine]:
     """Return every run directly below `url`, the latest change last; unreadable ones come first, with the reason."""
     objects = open_objects(url)
     if objects.folder is not None and not objects.folder.is_dir():
-        raise ConfigError(f"{objects.url}: there is no such folder. Give the URL that holds your runs.")
+        raise ConfigError(f"{objects.url}: no folder has this URL. Give the URL of a folder of runs.")
     dated_lines = [line for name in objects.folders() for line in _list_run_at(objects, name)]
     return [line for _, line in sorted(dated_lines, key=lambda each: each[0])]
 
@@ -47,7 +47,7 @@ def _check_size(file: str, size: int) -> int:
         RunError: the file is larger than any that a run has.
     """
     if size > (limit := MOST.get(file, 1 << 20)):
-        raise RunError(f"{file}: a list brings at most {format_bytes(limit)} of it, and it has {format_bytes(size)}")
+        raise RunError(f"{file}: expected at most {format_bytes(limit)}, got {format_bytes(size)}")
     return size
 
 

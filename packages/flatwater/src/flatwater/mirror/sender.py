@@ -83,7 +83,7 @@ class MirrorSender:
         # Claim before lock: the claim stays with the objects, the lock goes with the process.
         if not self.objects.create(CLAIM, encode_claim(self.identity)):
             raise LockedError(
-                f"{self.objects.url}: another run is mirrored there. Give this run a folder of another name with "
+                f"{self.objects.url}: another run is mirrored there. Give this run another folder name with "
                 "--run, or another --mirror."
             )
         lock, left_by = take_lock(self.objects, self.token)
@@ -125,7 +125,8 @@ class MirrorSender:
             raise LockedError(
                 f"{self.objects.url}: the mirror is at round {mirror_state[0]}, "
                 f"{self.folder.with_current_name.path} at round {own_state[0]}: "
-                f"the run went on elsewhere. Go on from there: flatwater resume {self.objects.url} --into FOLDER"
+                "the run was continued elsewhere. Resume it from there: flatwater resume "
+                f"{self.objects.url} --into FOLDER"
             )
 
     def unsent_bytes(self, manifest: Manifest) -> int:
@@ -197,7 +198,7 @@ class MirrorSender:
             self.objects.remove(sorted((self.shards | self.loose) - needed_shards - self.spared))
         except ConfigError as error:  # who may only write keeps everything
             if self.removes:
-                self.say(f"mirror: old checkpoints stay there: {error}")
+                self.say(f"mirror: old checkpoints cannot be removed: {error}")
             self.removes = False
         self.manifests, self.shards, self.loose = kept, needed_shards, set()
 
@@ -220,4 +221,4 @@ def small_files(folder: RunFolder) -> Iterator[Path]:
 
 
 def _lock_lost_error(url: str) -> RunError:
-    return LockedError(f"{url}: another process has taken over this place, so this one no longer writes there.")
+    return LockedError(f"{url}: another process has taken over this mirror, so this process no longer writes to it.")

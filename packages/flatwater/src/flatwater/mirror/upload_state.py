@@ -78,8 +78,8 @@ class UploadState:
         self.dropped += 1
         if self.dropped == 1:
             self.news.append(
-                f"mirror: {self._why_behind()}: the checkpoint of round {manifest.round} is dropped there for that of "
-                f"round {newer.round}. Dropped ones are counted from here on"
+                f"mirror: {self._why_behind()}: the checkpoint of round {newer.round} is sent in place of round "
+                f"{manifest.round}. Later replacements are only counted"
             )
 
     def _why_behind(self) -> str:
@@ -128,7 +128,7 @@ class UploadState:
             self.trouble = why
             if self.since is None:
                 self.since = time.monotonic()
-                self.news.append(f"mirror: {why}. {goes_on}, and sending is tried again")
+                self.news.append(f"mirror: {why}. {goes_on}, and the upload is tried again")
 
     def requeue_after_failure_(self, why: str, pause: float) -> None:
         """Put the checkpoint that was being sent back to wait; returns after a pause, shorter where the run ends."""
@@ -161,7 +161,7 @@ class UploadState:
         """Stop sending for good: another process writes there."""
         with self.turn:
             self.lost = why
-            self.news.append(f"mirror: {why} The run goes on without it")
+            self.news.append(f"mirror: {why} The run goes on without a mirror")
             self.sending = self.waiting = None
             self.files, self.left = False, 0
 

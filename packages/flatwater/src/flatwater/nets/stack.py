@@ -69,8 +69,8 @@ def join_weights(named: Mapping[str, Tensor], layout: Layout) -> Tensor:
     for name, weight in layout.weights.items():
         tensor = named.get(name)
         if tensor is None or tuple(tensor.shape) != weight.shape or tensor.dtype != torch.float32:
-            has = "missing" if tensor is None else f"{tensor.dtype} {list(tensor.shape)}"
-            raise ValueError(f"the weight {name} is {has}: wanted is torch.float32 {list(weight.shape)}")
+            has = "none" if tensor is None else f"{tensor.dtype} {list(tensor.shape)}"
+            raise ValueError(f"weight {name}: expected torch.float32 {list(weight.shape)}, got {has}")
         rows.append(tensor.flatten())
     return torch.cat(rows)[None]
 

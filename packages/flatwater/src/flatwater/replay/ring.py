@@ -108,7 +108,7 @@ def _storage(space: Space, slots: int, device: torch.device, name: str) -> Struc
         return {key: _storage(child, slots, device, f"{name}.{key}") for key, child in space.items()}
     if space.shape is None or space.dtype is None:
         raise ConfigError(
-            f"{name} = {space}: must be a Box, Discrete, MultiDiscrete or MultiBinary space, or a Dict of these. "
+            f"{name} = {space}: expected a Box, Discrete, MultiDiscrete or MultiBinary space, or a Dict of these. "
             "Turn its values into arrays of one shape with an observation or action wrapper."
         )
     dtype = torch.from_numpy(np.empty(0, space.dtype)).dtype

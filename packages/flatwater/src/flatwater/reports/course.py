@@ -58,7 +58,7 @@ def course_chart(run: RunRecords) -> Chart:
         for (title, metric), colour in zip(run.recipe.curves.items(), _colours(run.recipe), strict=False)
     ]
     nonempty = [curve for curve in curves if curve.x]
-    sentence = "The last curve is the one by which the run is judged."
+    sentence = "The run is judged by the last curve."
     return Chart(
         title="What was learned",
         reading=sentence if curves[-1:] == nonempty[-1:] else "",

@@ -58,7 +58,7 @@ def _runs(runs: Sequence[RunLine], folder: Path, beside: Path, sort: str | None)
     if without_report:
         command = f"flatwater report {shell_quoted(str(folder / without_report[0]))}"
         noun_phrase = "1 run has" if len(without_report) == 1 else f"{len(without_report)} runs have"
-        sentence = f"{noun_phrase} no report yet, and so no link. It is written by: "
+        sentence = f"{noun_phrase} no report yet, and so no link. Write it with: "
         yield Paragraph((sentence, Piece(command)), "reading")
 
 

@@ -60,7 +60,7 @@ def memory_chart(ledger: Sequence[LedgerLine], plan: Plan | None) -> Chart:
         f"The {name} of {format_bytes(level)} is above the picture." for name, level, _ in levels if level > top
     ]
     explanation = (
-        "Each band is what one owner has in RAM after a round; all bands together are what the system counts. "
+        "Each band is the RAM of an owner after a round; all bands together are the system's count. "
         "A flat run is a set of level bands; a red band that widens to the right is a leak. A step is where the run "
         "was resumed: the new process has libraries of its own size."
     )
@@ -121,8 +121,8 @@ def unaccounted_chart(ledger: Sequence[LedgerLine]) -> Chart:
     curves = ((REST, [line.unaccounted for line in ledger]), (SLACK, [line.slack for line in ledger]))
     return Chart(
         title="What nobody owns",
-        reading="Both lines must stay level. Unaccounted memory that climbs is kept by something outside the state; "
-        "slack that climbs is kept by the allocator after the program has freed it.",
+        reading="Both lines must stay level. Unaccounted memory that grows belongs to objects outside the state; "
+        "slack that grows is memory that the program has freed and the allocator keeps.",
         marks=[
             Line(name=name, x=rounds, y=[value / size for value in values], colour=COLOURS[name])
             for name, values in curves
@@ -139,7 +139,7 @@ def resident_chart(rounds: list[float], resident: list[float]) -> Chart:
     values = [value / size for value in resident]
     return Chart(
         title="Resident memory",
-        reading="A level line is a run in constant memory. This run has no ledger, so who holds it is not known.",
+        reading="A level line is a run in constant memory. This run has no ledger, so its owners are not known.",
         marks=[Line(name="resident", x=rounds, y=values, colour="--owner-1")],
         x=round_axis(rounds),
         y=Axis(unit=f" {unit}", from_zero=True),
@@ -168,7 +168,7 @@ def pace_chart(ledger: Sequence[LedgerLine]) -> Chart:
     scale = " The axis is logarithmic: the same distance is the same factor." if logarithmic else ""
     return Chart(
         title="Steps per second by phase",
-        reading=f"A line that sinks is a phase whose steps take longer from round to round.{scale}",
+        reading=f"A falling line is a phase whose steps take longer from round to round.{scale}",
         marks=[
             Line(
                 name=name,
@@ -191,7 +191,7 @@ def time_chart(rounds: Sequence[float], seconds: Mapping[str, Sequence[float]]) 
     half_width = 0.5 if len(rounds) == 1 else 0.5 * (rounds[-1] - rounds[0]) / (len(rounds) - 1)
     return Chart(
         title="Where the time goes",
-        reading="Each column is one round. The highest part is the one to make faster.",
+        reading="Each column is one round. Make the highest part faster first.",
         marks=[
             Bars(name=name, at=rounds, values=values, colour=PHASES.get(name, "--others"), stacked=True)
             for name, values in seconds.items()
@@ -217,7 +217,7 @@ def transients_chart(plan: Plan, ledger: Sequence[LedgerLine]) -> Chart:
     return Chart(
         title="What phases take and give back",
         reading="Memory above the resting level while a phase works. Planned is an estimate; a measured bar that is "
-        "much longer than the planned one means that a kernel needs room of its own.",
+        "much longer than the planned one means that a kernel needs extra memory.",
         marks=[
             Bars(name=title, at=names, values=[values.get(name, 0) / size for name in names], colour=shade, across=True)
             for title, values, shade in sides

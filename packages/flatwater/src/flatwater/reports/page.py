@@ -187,7 +187,7 @@ def planned_and_held(run: RunRecords) -> Iterator[Block]:
     verdict = (
         f"Each of the {len(rows)} owners holds what was planned, to the byte."
         if not off
-        else f"{off} of {len(rows)} owners differ from the plan. Less than planned: pages that nothing has touched yet"
+        else f"{off} of {len(rows)} owners differ from the plan. Less than planned: pages that are not used yet"
         + (", or state that lies on the GPU." if line.cuda_allocated is not None else ".")
     )
     yield Paragraph(f"{verdict} Round {line.round}.", "calm" if not off else "missing")
@@ -274,10 +274,10 @@ def speed_section(run: RunRecords) -> Iterator[Block]:
 def alarms_section(run: RunRecords) -> Iterator[Block]:
     """Yield what the run warned of, once for each kind."""
     if not run.alarms:
-        yield Paragraph("The run warned of nothing.", "calm")
+        yield Paragraph("The run raised no alarms.", "calm")
         return
     rows = [(alarm.kind, alarm.said, *map(str, (alarm.times, alarm.first, alarm.last))) for alarm in run.alarms]
-    yield Table(("alarm", "said last", "times", "first", "last"), rows, words=2)
+    yield Table(("alarm", "last message", "times", "first", "last"), rows, words=2)
 
 
 def checkpoints_section(run: RunRecords) -> Iterator[Block]:
@@ -308,7 +308,7 @@ def checkpoints_section(run: RunRecords) -> Iterator[Block]:
 def configuration_section(run: RunRecords) -> Iterator[Block]:
     """Yield the file that repeats the run."""
     lines = run.config_text.splitlines(keepends=True)
-    title = (Piece("config.toml"), ": every setting, under what it means")
+    title = (Piece("config.toml"), ": every setting with its description")
     yield Folded(title, Lines([Piece(line, "comment") if line.startswith("#") else line for line in lines]))
 
 

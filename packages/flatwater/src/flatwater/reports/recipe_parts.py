@@ -24,7 +24,7 @@ from flatwater_watch.units import format_bytes
 MOST_BYTES = 8 << 20
 """Most bytes of `sections.json`: a page with more would hardly open."""
 MOST_PARTS, MOST_TITLE = 32, 80
-REMEDY = "`flatwater resume` of the run writes them anew."
+REMEDY = "Rewrite them with `flatwater resume`."
 
 
 def own_parts(run: RunRecords) -> dict[str, Iterable[Block]]:

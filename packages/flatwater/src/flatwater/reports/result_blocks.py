@@ -10,7 +10,7 @@ from flatwater_watch.pages.blocks import Paragraph, Piece, Table
 def missing_paragraph(what: str, file: str, state: str, when: str = "at the end of a run") -> Paragraph:
     """Return a paragraph that says why a file of a run in this state is not there."""
     states = {"training": "This run is in training.", "stopped": "This run was stopped; it can be resumed."}
-    reason = states.get(state, "This run was trained by a version that wrote none, or the file was removed.")
+    reason = states.get(state, "The version that trained this run did not write the file, or the file was removed.")
     return Paragraph((f"There is no {what} here: ", Piece(file), f" is written {when}. {reason}"), "missing")
 
 

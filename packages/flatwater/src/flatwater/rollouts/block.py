@@ -53,7 +53,7 @@ def write_step_(rollout: Rollout, t: int, **columns: Tensor) -> None:
     """
     for name, values in columns.items():
         if name not in rollout.columns:
-            raise KeyError(f"{name}: the rollout holds {', '.join(rollout.columns)}")
+            raise KeyError(f"{name}: expected one of {', '.join(rollout.columns)}")
         row = rollout.columns[name][t]
         # `copy_` would broadcast a row of another shape, and cast one of another type, without a word.
         if values.shape != row.shape or values.dtype != row.dtype:

@@ -59,13 +59,13 @@ def read_description(folder: RunFolder, settings: Mapping[str, Any]) -> Descript
     except FileNotFoundError as absence:
         raise RunError(
             f"{folder.config}: trainer = {short_repr(name)}: this recipe is not installed, and the folder has "
-            f"no {folder.description.name}, which says how to show its runs. `flatwater resume` of the run writes it, "
-            "with the recipe at hand."
+            f"no {folder.description.name}, which describes how to show its runs. Install the recipe, and write the "
+            "file with `flatwater resume`."
         ) from absence
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise RunError(
-            f"{folder.description}: cannot be read as the description of a recipe: {reason}. Restore the file, or have "
-            "`flatwater resume` of the run write it anew."
+            f"{folder.description}: cannot be read as the description of a recipe: {reason}. Restore the file, or "
+            "rewrite it with `flatwater resume`."
         ) from error
     return found

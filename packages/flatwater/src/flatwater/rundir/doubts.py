@@ -32,4 +32,4 @@ def read_doubts(folder: RunFolder) -> list[str]:
         return []
     except (OSError, ValueError, KeyError, TypeError, RecursionError):  # a folder may come from anybody
         return [f"{folder.doubts.name} cannot be read"]
-    return reasons or ["it was marked so"]
+    return reasons or ["the file gives no reason"]

@@ -24,13 +24,13 @@ def log_look(folder: RunFolder, round_: int) -> str:
         looks_by_run = _looks(folder)  # counted from the file, so that uses by other processes count
     except OSError as error:
         raise RunError(
-            f"{folder.looks}: cannot be written ({error.strerror}). Make the run folder writable: the holdout is only "
-            "played where the look is logged."
+            f"{folder.looks}: cannot be written ({error.strerror}). Make the run folder writable: each look at the "
+            "holdout must be logged."
         ) from error
     sentence = f"look number {looks_by_run} at the holdout of this run, logged in {folder.looks.name}"
     looks_by_others = _beside(folder)
     return (
-        f"{sentence}; runs beside it looked {looks_by_others} "
+        f"{sentence}; other runs in the same folder looked {looks_by_others} "
         f"{'time' if looks_by_others == 1 else 'times'} at the same data"
         if looks_by_others
         else sentence

@@ -135,7 +135,7 @@ def create_folder(path: Path | None, kind: str, taken: Collection[str] = ()) -> 
         raise RunError(f"--run {folder}: cannot be made ({error.strerror}). Choose another folder.") from error
     if entries:
         run = (folder / "config.toml").is_file()
-        remedy = f"Go on with `flatwater resume {folder}`, or choose" if run else "It holds other things: choose"
+        remedy = f"Resume the run with `flatwater resume {folder}`, or choose" if run else "It has other things: choose"
         raise RunError(f"--run {folder}: this folder is not empty. {remedy} another folder for a new run.")
     return RunFolder(folder)
 
@@ -165,18 +165,18 @@ def open_folder(path: Path) -> RunFolder:
     """
     folder = RunFolder(path)
     if not folder.config.is_file():
-        reason = "It is no folder." if path.exists() else "There is no such folder."
+        reason = "It is not a folder." if path.exists() else "The folder does not exist."
         if path.is_file() and path.suffix == ".json":
-            reason = "Two results of a watch are compared by `flatwater watch --against FILE FILE`."
+            reason = "Compare two results of a watch with `flatwater watch --against FILE FILE`."
         what_is_there = _without_settings(path) if path.is_dir() else reason
-        raise RunError(f"{path}: there is no run here. {what_is_there} See `flatwater runs` for the runs in ./runs.")
+        raise RunError(f"{path}: not a run folder. {what_is_there} See `flatwater runs` for the runs in ./runs.")
     return folder
 
 
 def _without_settings(path: Path) -> str:
     """Return what a folder without a run is: that of a study or a sweep has runs in it."""
     runs = sorted(config.parent for config in path.glob("*/config.toml"))
-    return f"It holds runs: give one of them, such as {runs[-1]}." if runs else "It has no config.toml."
+    return f"It has runs: give one of them, such as {runs[-1]}." if runs else "It has no config.toml."
 
 
 def recorded_rounds(folder: RunFolder) -> int:

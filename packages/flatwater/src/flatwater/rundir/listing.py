@@ -77,7 +77,7 @@ def list_runs(folder: Path) -> list[RunLine]:
         RunError: there is no such folder.
     """
     if not folder.is_dir():
-        raise RunError(f"{folder}: there is no such folder. Give the folder that holds your runs.")
+        raise RunError(f"{folder}: the folder does not exist. Give a folder of runs.")
     try:
         folders = [path for path in folder.iterdir() if _is_run(RunFolder(path))]
     except OSError as error:
@@ -107,7 +107,8 @@ def rank_runs(lines: Sequence[RunLine], name: str) -> list[RunLine]:
     if lines and all(named_number(line, name) is None for line in lines):
         similar = get_close_matches(name, names, 3, 0.5) or names[:8]
         raise ConfigError(
-            f"--sort {short_repr(name)}: no run here has such a number. Give a metric, such as {', '.join(similar)}."
+            f"--sort {short_repr(name)}: no run in the folder has this number. Give a metric, such "
+            f"as {', '.join(similar)}."
         )
     # By identity: two runs may be equal lines.
     rank = {id(line): number for line in lines if (number := named_number(line, name)) is not None}
@@ -137,7 +138,7 @@ def newest_run(folder: Path, *states: str) -> Path:
             return folder / names[-1]
     wanted = " or ".join(states)
     raise RunError(
-        f"{folder}: there is no run here that is {wanted}. Give a run's folder; `flatwater runs FOLDER` lists runs."
+        f"{folder}: no run in this folder is {wanted}. Give a run's folder; `flatwater runs FOLDER` lists runs."
     )
 
 
@@ -224,7 +225,7 @@ def _sizes(path: Path) -> Iterator[int]:
 def _tag(settings: Mapping[str, object], folder: RunFolder) -> tuple[str, ...]:
     tag = settings.get("tag", [])
     if not isinstance(tag, list) or not all(isinstance(word, str) for word in tag):
-        raise ConfigError(f"{folder.config}: tag = {short_repr(tag)}: must be a list of words")
+        raise ConfigError(f"{folder.config}: tag = {short_repr(tag)}: expected a list of words")
     return tuple(tag)
 
 

@@ -37,13 +37,13 @@ def read_result(path: Path, recipe: Recipe | Description, most: int = RESULT_BYT
 def _require_result(found: object, recipe: Recipe | Description) -> None:
     """Raise TypeError or ValueError where a result lacks what its recipe shows, or has it as something else."""
     if not isinstance(found, dict):
-        raise TypeError(f"{short_repr(found)}: must have keys")
+        raise TypeError(f"{short_repr(found)}: expected keys and values")
     for name in recipe.said:
         if not isinstance(found.get(name), str | int):
-            raise TypeError(f"{name} = {short_repr(found.get(name))}: must be a text or a whole number")
+            raise TypeError(f"{name} = {short_repr(found.get(name))}: expected text or a whole number")
     rows = found.get(recipe.players)
     if not isinstance(rows, dict):
-        raise TypeError(f"{recipe.players} = {short_repr(rows)}: must be rows of numbers")
+        raise TypeError(f"{recipe.players} = {short_repr(rows)}: expected rows of numbers")
     for row in rows.values():
         _require_numbers(row, (recipe.headline.key, *(number.key for number in recipe.numbers)))
     for name in ("effects", "column_effects"):
@@ -54,13 +54,13 @@ def _require_result(found: object, recipe: Recipe | Description) -> None:
 def _require_numbers(row: object, names: Iterable[str], *, empty: bool = True) -> None:
     """Raise TypeError or ValueError where a name of `row` is no number; None counts as absent where `empty`."""
     if not isinstance(row, dict):
-        raise TypeError(f"{short_repr(row)}: must have keys")
+        raise TypeError(f"{short_repr(row)}: expected keys and values")
     for name in names:
         value = row.get(name)
         if not (is_number(value) or (empty and value is None)):
-            raise ValueError(f"{short_repr(name)} = {short_repr(value)}: must be a number")
+            raise ValueError(f"{short_repr(name)} = {short_repr(value)}: expected a number")
 
 
 def damaged_file_error(path: Path, fault: BaseException) -> RunError:
     """Return the error of a file that a run wrote, and that does not hold what it should."""
-    return RunError(f"{path}: is damaged: {fault}. `flatwater resume` of the finished run writes it anew.")
+    return RunError(f"{path}: is damaged: {fault}. Rewrite the file with `flatwater resume` of the finished run.")

@@ -145,7 +145,7 @@ def _number(record: Mapping[str, Any], name: str) -> float:
     value = record.get(name) or 0.0  # absent, null and 0 are one thing here
     # NaN fails both comparisons, and so is refused as well.
     if not isinstance(value, int | float) or not -MOST_BYTES < value < MOST_BYTES:
-        raise ValueError(f"{short_repr(name)} = {short_repr(value)}: must be a number")
+        raise ValueError(f"{short_repr(name)} = {short_repr(value)}: expected a number")
     return value
 
 
@@ -161,7 +161,7 @@ def _sub_record(record: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """Return the object under a name of a record; empty where it is absent or null."""
     value = record.get(name) or {}
     if not isinstance(value, dict):
-        raise TypeError(f"{short_repr(name)} = {short_repr(value)}: must have keys")
+        raise TypeError(f"{short_repr(name)} = {short_repr(value)}: expected keys and values")
     return value
 
 
@@ -174,7 +174,7 @@ def alarm_texts(record: Mapping[str, Any], path: Path) -> list[str]:
     texts = record.get("alarms") or []
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise RunError(
-            f"{path}: the alarms of round {record['round']} are no texts. Restore the file, or delete that line."
+            f"{path}: the alarms of round {record['round']} are not text. Restore the file, or delete that line."
         )
     return texts
 
@@ -228,11 +228,11 @@ def _plan_of(found: Mapping[str, Any]) -> Plan:
     limits = _sizes(found, "limits") or {"limit": _whole(found, "limit_bytes")}  # other versions had one limit alone
     suggestions, workers = found.get("suggestions") or [], found.get("workers") or []
     if min(limits.values()) <= 0 or not found.get("owners"):
-        raise ValueError("owners, or limits, are missing")
+        raise ValueError("expected owners and limits")
     if not isinstance(suggestions, list) or not all(isinstance(item, str) for item in suggestions):
-        raise ValueError("suggestions: must be texts")
+        raise ValueError("suggestions: expected text")
     if not isinstance(workers, list):
-        raise TypeError("workers: must be numbers")
+        raise TypeError("workers: expected numbers")
     return Plan(
         owners=_sizes(found, "owners"),
         transients=_sizes(found, "transients"),

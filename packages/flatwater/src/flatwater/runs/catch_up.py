@@ -50,7 +50,7 @@ def catch_up(run: Path, to: str | None, *, say: Callable[[str], None], step: Cal
         )
         base = to or _mirror_in(settings, config_file) or read_place(folder).get("url", "").rpartition("/")[0]
         if not base:
-            raise ConfigError(f"{run}: this run has no mirror. Say where to: --to s3://bucket/path")
+            raise ConfigError(f"{run}: this run has no mirror. Give one: --to s3://bucket/path")
         url, identity = mirror_place(base, folder)
         sent_bytes = [0]
 

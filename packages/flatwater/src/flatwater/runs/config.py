@@ -38,7 +38,7 @@ class RunConfig:
         "this recipe computes in one process: workers share networks that grow (`train grow`), "
         "or the members of a population of traders (`train erl`). Here updates of a policy, or of a few small "
         "members, take milliseconds each, and workers would wait for them. "
-        "Several runs at once gain more: flatwater sweep --at-once N",
+        "Train several runs at once instead: flatwater sweep --at-once N",
     )
     """Reason that is told where a recipe has none of these settings."""
 
@@ -87,7 +87,7 @@ class RunConfig:
             return None if self.budget is None else parse_bytes(self.budget)
         except ConfigError as error:
             raise ConfigError(
-                f"budget = {short_repr(self.budget)}: must be an amount of memory, such as 8GiB"
+                f"budget = {short_repr(self.budget)}: expected an amount of memory, such as 8GiB"
             ) from error
 
 

@@ -194,7 +194,7 @@ def ledger_text(record: Mapping[str, Any]) -> str:
     total, unaccounted = f"{record['resident'] / 1e6:.0f} MB", record["unaccounted"] / 1e6
     # Pages that were counted and are not resident any more: what the system has taken back.
     last_term = (
-        f" + {unaccounted:.1f} unaccounted" if unaccounted >= 0 else f" - {-unaccounted:.1f} that the system has back"
+        f" + {unaccounted:.1f} unaccounted" if unaccounted >= 0 else f" - {-unaccounted:.1f} returned to the system"
     )
     return f"memory {total} = " + " + ".join(f"{size / 1e6:.1f} {name}" for name, size in parts) + last_term
 
@@ -202,6 +202,6 @@ def ledger_text(record: Mapping[str, Any]) -> str:
 def budget_stop_text(plan: Plan, used: int) -> str:
     """Return why a run stops at its budget, as a sentence."""
     return (
-        f"{format_bytes(used)} are resident, {STOP_SHARE:.0%} of the budget of {format_bytes(plan.budget_bytes)}: the "
-        "step is finished and a checkpoint saved"
+        f"{format_bytes(used)} are resident, {STOP_SHARE:.0%} of the budget of {format_bytes(plan.budget_bytes)}. The "
+        "run finishes this step and saves a checkpoint"
     )

@@ -82,7 +82,7 @@ def _result(composed: Run, folder: RunFolder, say: Callable[[str], None]) -> dic
     try:
         composed.write_result(folder)
     except RunError as error:
-        say(f"the result is not kept: {error}")
+        say(f"the result was not saved: {error}")
         return composed.score(holdout=False)
     # Read from the file rather than scored a second time: what is printed is what was written.
     result: dict[str, Any] = json.loads(read_regular(folder.result, RESULT_BYTES, follow=False))

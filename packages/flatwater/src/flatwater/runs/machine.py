@@ -26,14 +26,14 @@ def find_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise ConfigError(f"device = {name!r}: must be cpu, cuda or cuda:N") from error
+        raise ConfigError(f"device = {name!r}: expected cpu, cuda or cuda:N") from error
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ConfigError(
-            f"device = {name!r}: this machine has {torch.cuda.device_count()} CUDA devices that torch can use. "
+            f"device = {name!r}: torch finds {torch.cuda.device_count()} CUDA devices on this machine. "
             "Use --device cpu, or install a CUDA build of torch."
         )
     if device.type not in ("cpu", "cuda"):
-        raise ConfigError(f"device = {name!r}: must be cpu, cuda or cuda:N")
+        raise ConfigError(f"device = {name!r}: expected cpu, cuda or cuda:N")
     if device.type == "cuda":
         repeat_on_cuda()
     return device

@@ -210,7 +210,7 @@ def allocate_planned(build: Callable[[], T], plan: Plan) -> T:
     except RuntimeError as error:  # torch has no error of its own for a CPU's memory
         if "allocate memory" not in str(error):
             raise
-        raise MemoryLimitError(f"the system refuses the memory of the run. {plan_text(plan)}") from error
+        raise MemoryLimitError(f"the system refuses to allocate the memory of the run. {plan_text(plan)}") from error
 
 
 @dataclass(frozen=True)

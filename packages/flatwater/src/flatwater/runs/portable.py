@@ -154,7 +154,7 @@ def export(policy: ExportablePolicy, file: Path, budget: str | None = None) -> f
         MemoryLimitError: the export would need more memory than it may take.
     """
     if file.suffix not in FORMS:
-        raise ConfigError(f"{file}: the name must end in {' or '.join(FORMS)}. Name such a file.")
+        raise ConfigError(f"{file}: expected a name that ends in {' or '.join(FORMS)}.")
     check_output("to =", file, POLICIES[file.suffix])
     portable = policy.portable()
     # Refused here, before the exporter's libraries are loaded: they are a part of what is planned.
@@ -165,9 +165,8 @@ def export(policy: ExportablePolicy, file: Path, budget: str | None = None) -> f
         difference = _difference(_as_tuple(portable.module(*inputs)), rerun(*inputs))
     if not difference <= LARGEST_DIFFERENCE:  # `not <=`, so that NaN is refused as well
         raise RunError(
-            f"{file}: what would be written differs from what was trained by {difference:.1g}, and "
-            f"{LARGEST_DIFFERENCE:g} is allowed: nothing is written. Choose another form: "
-            ".safetensors holds the weights as they are."
+            f"{file}: the exported policy differs from the trained policy by {difference:.1g}, more than "
+            f"{LARGEST_DIFFERENCE:g}, so it was not written. Export to .safetensors, which has the exact weights."
         )
     replace_output(file, content, POLICIES[file.suffix])
     settings = _settings_of(portable.recipe, portable.header)
@@ -215,7 +214,7 @@ def _as_onnx(taken: Portable) -> tuple[bytes, Run]:
         import onnxscript  # noqa: F401, PLC0415  (torch wants it)
     except ImportError as missing:
         raise ConfigError(
-            f"an .onnx file wants the package {missing.name}. Install it with: pip install 'flatwater[onnx]'"
+            f"an .onnx file needs the package {missing.name}. Install it with: pip install 'flatwater[onnx]'"
         ) from missing
     takes, gives = [*taken.inputs], [*taken.outputs]
     try:
@@ -224,7 +223,7 @@ def _as_onnx(taken: Portable) -> tuple[bytes, Run]:
         )
     except torch.onnx.errors.OnnxExporterError as fault:
         raise ConfigError(
-            "what was trained has a computation that torch cannot write as ONNX yet. Choose .pt2 or .safetensors."
+            "the policy has an operation that torch cannot export to ONNX. Export to .pt2 or .safetensors."
         ) from fault
     assert onnx_program is not None  # noqa: S101  (for the type checker: only the older exporter returns nothing)
     proto = onnx_program.model_proto
@@ -248,7 +247,7 @@ def _as_weights(taken: Portable) -> tuple[bytes, Run]:
     # A copy: safetensors refuses tensors that share storage.
     tensors = {name: tensor.contiguous().clone() for name, tensor in taken.tensors.items()}
     content: bytes = save(tensors, metadata={KEY: header})
-    module = rebuild_policy("what would be written", header, load(content), ours=True).portable().module
+    module = rebuild_policy("the exported policy", header, load(content), ours=True).portable().module
     return content, lambda *given: _as_tuple(module(*given))
 
 
@@ -269,7 +268,10 @@ def read_policy(file: Path) -> Any:  # noqa: ANN401  (what a recipe's policy is)
     """
     if file.suffix in FORMS and file.suffix != WEIGHTS:
         runs = "torch.export.load" if file.suffix == ".pt2" else "ONNX Runtime"
-        raise ConfigError(f"{file}: is a program, for {runs}. Export to a .safetensors file for flatwater.load.")
+        raise ConfigError(
+            f"{file}: expected a .safetensors file, got a program for {runs}. Export to a "
+            ".safetensors file for flatwater.load."
+        )
     from safetensors import SafetensorError, safe_open  # noqa: PLC0415  (one home)
 
     try:
@@ -279,7 +281,7 @@ def read_policy(file: Path) -> Any:  # noqa: ANN401  (what a recipe's policy is)
     except OSError as fault:
         raise DataError(f"{file}: cannot be read: {fault.strerror or fault}. Check the path.") from fault
     except SafetensorError as fault:
-        raise DataError(f"{file}: no whole .safetensors file: {fault}. Export it again.") from fault
+        raise DataError(f"{file}: not a whole .safetensors file: {fault}. Export it again.") from fault
     if about is None:
         raise DataError(f"{file}: was not written by flatwater export: its metadata lacks {KEY!r}. Export it again.")
     return rebuild_policy(str(file), about, tensors, ours=False)
@@ -312,14 +314,14 @@ def rebuild_policy(where: str, about: str, tensors: Mapping[str, Tensor], *, our
         # imported.
         content = parse_json(about.encode())
         if not isinstance(content, dict):
-            raise ValueError(f"{short_repr(content)}: must have keys")  # noqa: TRY301, TRY004  (told as any other misfit)
+            raise ValueError(f"{short_repr(content)}: expected keys and values")  # noqa: TRY301, TRY004  (told as any other misfit)
         header = convert_to({name: content.get(name) for name in ("format", "recipe", "header")}, _KnownHeader)
         if header.format != FORMAT:
-            raise ValueError(f"format = {short_repr(header.format)}: this version reads {FORMAT!r}")  # noqa: TRY301
+            raise ValueError(f"format = {short_repr(header.format)}: expected {FORMAT!r}")  # noqa: TRY301
         named = _settings_of(header.recipe, header.header)
         recipe = find_recipe(header.recipe, GIVEN if ours else request_permit(named, Path(where), beside=header.header))
         if recipe.rebuild is None:
-            raise ValueError(f"recipe = {short_repr(header.recipe)}: rebuilds nothing")  # noqa: TRY301
+            raise ValueError(f"recipe = {short_repr(header.recipe)}: this recipe cannot load a policy")  # noqa: TRY301
         return recipe.rebuild(header.header, tensors)
     except TrustError:
         raise
@@ -351,7 +353,7 @@ def observation_rows(obs: Any, shape: tuple[int, ...], several: str = "several")
     """
     if isinstance(obs, Mapping) or (isinstance(obs, tuple | list) and any(isinstance(one, Mapping) for one in obs)):
         raise ConfigError(
-            f"obs = a mapping: wanted is an array {list(shape)}, as learning saw it. Give "
+            f"obs = a mapping: expected an array {list(shape)}. Give "
             "gymnasium.spaces.flatten(env.observation_space, obs)"
         )
     array = np.asarray(obs)
@@ -359,6 +361,6 @@ def observation_rows(obs: Any, shape: tuple[int, ...], several: str = "several")
     rows = array[None] if is_single else array
     if rows.shape[1:] != shape:
         raise ConfigError(
-            f"obs = an array {list(array.shape)}: wanted is {list(shape)}, or {['B', *shape]} of {several}"
+            f"obs = an array {list(array.shape)}: expected {list(shape)}, or {['B', *shape]} of {several}"
         )
     return rows, is_single

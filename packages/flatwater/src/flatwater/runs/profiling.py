@@ -56,11 +56,11 @@ def profiled_rounds(wanted: str) -> range:
     """
     match = _FORM.fullmatch(wanted)
     if match is None:
-        raise ConfigError(f"--profile {short_repr(wanted)}: must be rounds=N or rounds=FIRST-LAST, such as rounds=3")
+        raise ConfigError(f"--profile {short_repr(wanted)}: expected rounds=N or rounds=FIRST-LAST, such as rounds=3")
     first, last = int(match[1]), int(match[2] or match[1])
     if not 1 <= first <= last < first + MOST_ROUNDS:
         raise ConfigError(
-            f"--profile {short_repr(wanted)}: must be 1 to {MOST_ROUNDS} rounds, counted from 1, the first one first"
+            f"--profile {short_repr(wanted)}: expected 1 to {MOST_ROUNDS} rounds, counted from 1, FIRST before LAST"
         )
     return range(first, last + 1)
 
@@ -73,8 +73,8 @@ def check_profiled(rounds: range, done: int, wanted: int) -> None:
     """
     if rounds[0] <= done or rounds[-1] > wanted:
         option = f"rounds={rounds[0]}" if len(rounds) == 1 else f"rounds={rounds[0]}-{rounds[-1]}"
-        expected = f"must be within {done + 1} to {wanted}, the rounds that are still to come"
-        none_left = "the run has no rounds to come. Ask for more with --rounds N"
+        expected = f"expected rounds within {done + 1} to {wanted}, which are not trained yet"
+        none_left = "all rounds of the run are trained. Add rounds with --rounds N"
         raise ConfigError(f"--profile {option}: {expected if done < wanted else none_left}")
 
 
@@ -127,7 +127,7 @@ class Profiler:
         """Say what is recorded, how much of it, and where it goes."""
         rounds = f"round {self.rounds[0]}" if len(self.rounds) == 1 else f"rounds {self.rounds[0]} to {self.rounds[-1]}"
         self.voice.show_line(
-            f"records {rounds}: traces of one step of each phase, and of the next ones up to {MOST_OPERATIONS:,} "
+            f"records {rounds}: traces of one step of each phase, and of the next steps up to {MOST_OPERATIONS:,} "
             f"operations, which take up to {format_bytes(TRACE_BYTES)}, to profile/ in the run folder",
             style="",
         )
@@ -157,8 +157,8 @@ class Profiler:
             room = 0 if self._room else MOST_OPERATIONS // max(1, operations)
             if operations > MOST_OPERATIONS and self._done == 1:
                 self._large.add(self._phase)
-                sentence = f"a step of {self._phase} has more operations than the {MOST_OPERATIONS:,} that are planned"
-                self.voice.show_line(f"{sentence}: no other one is recorded")
+                sentence = f"a step of {self._phase} has more operations than {MOST_OPERATIONS:,}, the most in a trace"
+                self.voice.show_line(f"{sentence}: no other step of this phase is recorded")
             # `_write` empties `rounds` where the disk is full: then nothing more is said of steps that are not
             # recorded.
             elif same_phase and not room and self._round in self.rounds:
@@ -214,7 +214,7 @@ class Profiler:
         except (OSError, RuntimeError) as error:
             self.rounds = range(0)
             reason = f"the trace of round {self._round} cannot be written ({error})"
-            self.voice.show_line(f"{reason}: nothing more is recorded, and the run goes on")
+            self.voice.show_line(f"{reason}. Recording ends, and the run goes on")
             return 0
         sentence = f"a trace is in profile/{path.name}, {operations:,} operations, {format_bytes(size)}"
         self.voice.show_line(f"{sentence}: open it at https://ui.perfetto.dev", style="")
@@ -257,6 +257,6 @@ def _export(recording: profile, path: Path) -> int:
                 operations += block.count(OPERATION)
                 target.write(block)
         if not block.rstrip().endswith(b"}"):
-            raise OSError("it was cut off: the disk may be full")  # torch says nothing of that
+            raise OSError("the file is incomplete: the disk may be full")  # torch says nothing of that
         os.replace(packed_file, path)  # noqa: PTH105  (both lead through the descriptor of the folder)
     return operations

@@ -54,7 +54,7 @@ class RecipeParts:
             place_text = "" if place is None else f" ({place.file}, line {place.line})"
             sentence = f"the parts of the page cannot be written: {type(error).__name__}: {error}{place_text}"
             if sentence != self.fault:
-                self.say(f"{sentence}. The run goes on; mend `sections` of {self.recipe.name}")
+                self.say(f"{sentence}. The run goes on. Correct `sections` of {self.recipe.name}")
             self.fault = sentence
         end = self.clock()  # from the end, so that slow parts never follow each other at once
         self.due = end + max(SECONDS, SHARE * (end - began))

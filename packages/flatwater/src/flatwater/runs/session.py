@@ -148,7 +148,7 @@ def resume(
         if from_url:
             # A run from a URL goes on being mirrored there, unless the user says otherwise.
             changes["mirror"] = changes.get("mirror") or str(run).rstrip("/").rpartition("/")[0]
-            with console.status(f"bringing {run} to this machine …"):
+            with console.status(f"downloading {run} …"):
                 run = fetch_run(str(run), into, voice.show_line).path
         folder = open_folder(Path(run))
         # Before anything is read: another process that trains it would write checkpoints while they are looked at.
@@ -182,7 +182,7 @@ def with_changes(config: Any, changes: Mapping[str, Any]) -> Any:  # noqa: ANN40
     }
     setting_names = {field.name for field in fields(config)}
     if unknown := [name for name in new_settings if name not in setting_names]:
-        reason = config.absent.get(unknown[0], f"a run of `flatwater train {config.trainer}` has no such setting")
+        reason = config.absent.get(unknown[0], f"`flatwater train {config.trainer}` has no such setting")
         raise ConfigError(f"--{unknown[0].replace('_', '-')}: {reason}")
     return replace(config, **new_settings)
 
@@ -200,7 +200,7 @@ def _continue(
     word = recipe_of_config(config).layout.rounds
     # Rows without a checkpoint mean that checkpoints were lost: such a run must not begin anew over its records.
     if not list_checkpoints(folder.checkpoints) and not recorded_rounds(folder):
-        voice.show_line("the run was stopped before its first checkpoint: it begins at the start", style="")
+        voice.show_line("the run was stopped before its first checkpoint and starts from the beginning", style="")
         write_config(config, folder.config)
         note_run(folder, voice.show_line)
         with voice.console.status(READING):
@@ -210,7 +210,9 @@ def _continue(
     with voice.console.status(READING):
         composed, manifest = restore_run(config, folder, voice.show_line)
     if config.rounds < manifest.round:
-        raise ConfigError(f"--rounds {config.rounds}: the run has {manifest.round} {word} already. Give that or more.")
+        raise ConfigError(
+            f"--rounds {config.rounds}: the run has {manifest.round} {word} already. Give {manifest.round} or more."
+        )
     if profile is not None:
         check_profiled(profile, manifest.round, config.rounds)
     composed = with_traces(composed, profile)
@@ -238,7 +240,7 @@ def restore_run(
     intact = newest_intact(folder.checkpoints, say=say)
     if intact is None:
         raise CheckpointError(
-            f"{folder.with_current_name.checkpoints}: there is no intact checkpoint. "
+            f"{folder.with_current_name.checkpoints}: no intact checkpoint. "
             "Restore the folder from a backup, or repeat "
             f"the run with: flatwater train {config.trainer} --config {folder.with_current_name.config} --run FOLDER"
         )
@@ -250,15 +252,16 @@ def restore_run(
     if differences:
         lines = "\n".join(f"  {line}" for line in differences)
         raise CheckpointError(
-            f"{folder.path}: the configuration or the data are not those of the checkpoint.\n{lines}\n"
+            f"{folder.path}: the configuration or the data differ from the checkpoint.\n{lines}\n"
             f"Put {folder.with_current_name.config} or the data back as they were, or start a new run."
         )
     if modules := changed_sources(manifest.facts.get("sources"), config):
-        say(
-            f"the text of {'; '.join(modules)} has changed: numbers may be others from here on than without that change"
-        )
+        say(f"the text of {'; '.join(modules)} has changed: the numbers may change from this round on")
     if changed_versions := changed_facts(manifest.facts.get("versions")):
-        say(f"{'; '.join(changed_versions)}: nothing is lost, but the last bits of the numbers may differ from here on")
+        say(
+            f"{'; '.join(changed_versions)}: nothing is lost, but the last bits of the numbers may "
+            "differ from this round on"
+        )
     composed.doubts.extend(read_doubts(folder))  # before `rebuild_`, which asks whether the run was exact so far
     restore_state_(composed.trainer.run, intact)
     composed.rebuild_()
@@ -330,12 +333,12 @@ def train(
                 watcher.save()
                 watcher.explain_stop()
         except RunError:
-            voice.show_line(f"the run ends here. Once that is mended, go on with: {resume_command(folder)}", style="")
+            voice.show_line(f"the run ends here. Correct this, and go on with: {resume_command(folder)}", style="")
             raise
         finally:
             watcher.close()  # also after a fault: records are flushed, threads of trackers end
     if finished:
-        with console.status("playing what was trained against the baselines …"):
+        with console.status("playing the trained policy against the baselines …"):
             composed.write_result(folder)
         mirror.run_finished()  # after the result is written, so that it is sent as well
     else:

@@ -65,7 +65,7 @@ def state_folder() -> Path:
     try:
         home = Path(state_home) if Path(state_home).is_absolute() else Path.home() / ".local" / "state"
     except RuntimeError as error:
-        raise FileNotFoundError(2, "there is no home folder; XDG_STATE_HOME may name another") from error
+        raise FileNotFoundError(2, "there is no home folder. Set XDG_STATE_HOME to another folder") from error
     return home.joinpath(*PLACE)
 
 
@@ -92,7 +92,7 @@ def _folder(*, make: bool) -> Iterator[int]:
             folder_stat = os.fstat(handle)
             # Asked of what is open, not of a name that may change.
             if folder_stat.st_uid != os.geteuid() or folder_stat.st_mode & _OTHERS:
-                raise PermissionError(13, "others may write there, or it is theirs", str(records_folder))
+                raise PermissionError(13, "other users own the folder or may write there", str(records_folder))
         yield handle
     finally:
         os.close(handle)

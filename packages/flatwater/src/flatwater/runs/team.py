@@ -68,7 +68,7 @@ class WorkerService:
         if changed := changed_facts(given.versions, then="in the run", here=f"on {platform.node()}", apart=apart):
             raise RunError(
                 f"a worker would compute other numbers than the run: {'; '.join(changed)}. Use machines of one kind "
-                "with the same versions; with --any-machine another arithmetic is taken, and last bits are others."
+                "with the same versions, or give --any-machine, which changes the last bits of the numbers."
             )
         self._held: object = None
         self._mapped: Collection[str] = ()

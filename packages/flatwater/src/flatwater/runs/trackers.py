@@ -47,21 +47,21 @@ def find_tracker(name: str) -> Tracker:
     if name in TRACKERS:
         return TRACKERS[name]
     import_path, names = plugin_trackers.get(name, name), [*TRACKERS, *plugin_trackers]
-    field, expected = f"trackers: {short_repr(name)}", f"{', '.join(names)}, or package.module:Class of one of yours"
+    field, expected = f"trackers: {short_repr(name)}", f"{', '.join(names)}, or package.module:Class of your tracker"
     if name.lower() in {"none", "off", "no", "false", ""}:
-        raise ConfigError(f"{field}: there is no such tracker. `--trackers` with no name behind it switches them off.")
+        raise ConfigError(f"{field}: no tracker has this name. Turn trackers off with `--trackers` and no name.")
     if ":" not in import_path:
         hint = did_you_mean(name, names)
-        raise ConfigError(f"{field}: there is no such tracker.{hint} There is {expected}.{group_faults('trackers')}")
+        raise ConfigError(f"{field}: no tracker has this name.{hint} Expected {expected}.{group_faults('trackers')}")
     tracker_class = find_object(import_path, given=field, wanted=expected)
     if not isinstance(tracker_class, type) or not issubclass(tracker_class, _SinkLike):
-        raise ConfigError(f"{field} is no tracker: wanted is a class with write(round, metrics) and close()")
+        raise ConfigError(f"{field}: expected a class with write(round, metrics) and close()")
     build = cast("Callable[[TrackedRun], Sink]", tracker_class)
     try:
         # The arguments are checked here: its own thread would only find out when the run has begun.
         inspect.signature(build).bind(None)
     except TypeError as error:
-        raise ConfigError(f"{field} cannot be made from a TrackedRun alone: {error}") from error
+        raise ConfigError(f"{field} cannot be called with a TrackedRun alone: {error}") from error
     return Tracker(lambda _, run: build(run))
 
 

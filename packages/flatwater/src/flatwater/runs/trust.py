@@ -132,8 +132,8 @@ def remember_trust(
         note_begun(trust_key(settings, where, beside), about)
     except OSError as error:
         say(
-            f"the record of runs that you begin ({RECORD}) cannot be written ({error.strerror}). "
-            "This run names code that does not come with Flatwater: to resume or evaluate it, give --trust"
+            f"the record of your runs ({RECORD}) cannot be written ({error.strerror}). "
+            "This run names code that does not come with Flatwater. To resume or evaluate the run, give --trust"
         )
 
 
@@ -146,7 +146,7 @@ def named_code(settings: Mapping[str, Any], where: Path | str) -> list[NamedCode
     try:
         return [*find_named_code(_class_of(settings), settings)]
     except RecursionError as error:
-        raise ConfigError(f"{where}: its values are nested too deeply") from error
+        raise ConfigError(f"{where}: nested too deeply") from error
 
 
 def _class_of(settings: Mapping[str, Any]) -> type[Any]:
@@ -177,8 +177,9 @@ def _refuse_own_code(named: Sequence[NamedCode], where: Path | str, folder: Path
             in_folder = folder is not None and file.is_relative_to(folder.resolve())
             if in_folder or enclosing_run_folder(file) is not None:
                 raise TrustError(
-                    f"{where}: {code.setting} = {short_repr(code.value)}: {file} lies in the folder of a run, from "
-                    "where no code is taken. Read it; if you want it, move it to the folder where you call Flatwater."
+                    f"{where}: {code.setting} = {short_repr(code.value)}: {file} lies in the folder of a run, and "
+                    "code there is never imported. Read the code; to use it, move it to the folder "
+                    "where you call Flatwater."
                 )
 
 
@@ -191,12 +192,12 @@ def _refusal(named: Sequence[NamedCode], where: Path | str, *, trains: bool) -> 
     reason = (
         "names code that does not come with Flatwater, and there is no record that you began this run on this machine"
     )
-    lines = [f"{where}: {reason} with code that lies where it is now. Nothing of it was run."]
+    lines = [f"{where}: {reason} with this code. Nothing of it was run."]
     lines += ["It would import:", *import_lines] if import_lines else []
     lines += ["It would call, or connect to:", *whole_values] if whole_values else []
-    alternative = " An option such as --on-event '' does without it." if trains and whole_values else ""
+    alternative = " An option such as --on-event '' replaces the setting." if trains and whole_values else ""
     lines.append(
-        f"If you know who made it and what that code does, give --trust (in Python: trust=True).{alternative} "
+        f"If you know who made the run and what its code does, give --trust (in Python: trust=True).{alternative} "
         "`flatwater runs`, `report` and `compare` show a run without its code."
     )
     return "\n".join(lines)

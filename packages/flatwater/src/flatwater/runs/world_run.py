@@ -9,7 +9,7 @@ from flatwater.envs.kept_state import ReplayableWorld
 from flatwater.envs.world import World
 from flatwater.runs.run import Run
 
-NEW_EPISODES = "A resume begins new episodes, and ends with other numbers than a run in one go"
+NEW_EPISODES = "A resumed run begins new episodes, so its numbers differ from the numbers of an uninterrupted run"
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class WorldRun(Run):
             self.doubts.append(f"{self.world_name}: {verdict.why}{''.join(unsaved - {'; '})}. {NEW_EPISODES}")
         elif verdict.why:
             limit = f"{verdict.why}, and the test may take {SECONDS:g} s"
-            self.untested.append(f"{self.world_name}: whether a resume is bit for bit is not tested: {limit}")
+            self.untested.append(f"{self.world_name}: it is not tested whether a resume is bit for bit: {limit}")
 
     def gather_(self) -> None:
         """Copy what the worlds keep over episodes into the state."""
@@ -78,8 +78,10 @@ class WorldRun(Run):
         """Bring the worlds to where they were: their episodes are played again, or begin anew."""
         super().rebuild_()
         reason = self.come_back_(exact=not self.doubts)  # a run that is inexact already is spared the replay
-        begun = f"new episodes begin in round {self.trainer.progress.round + 1}, and the numbers are others from there"
-        self._doubt_(reason, f"It is another version, or does not follow from seed and actions: {begun}")
+        begun = f"new episodes begin in round {self.trainer.progress.round + 1}, and the numbers differ from there on"
+        self._doubt_(
+            reason, f"The environment has another version, or its episodes do not follow from seed and actions: {begun}"
+        )
 
     def _doubt_(self, why: str, follows: str) -> None:
         """Write down why the run is not exact any more; reasons after the first do not matter."""

@@ -80,7 +80,8 @@ def _children(branch: Any, path: str) -> Iterator[tuple[str | int, Any, bool]]: 
         stateful = isinstance(branch, torch.nn.Module | torch.optim.Optimizer)
         remedy = "Give its state_dict()" if stateful else "Leave it out"
         raise TypeError(
-            f"{path}: a state tree cannot hold a {name}. {remedy}; it holds tensors, arrays, generators, numbers, text "
+            f"{path}: a state tree cannot hold a {name}. {remedy}; a state tree has tensors, "
+            "arrays, generators, numbers, text "
             "and dicts, lists and @state objects of these."
         )
 

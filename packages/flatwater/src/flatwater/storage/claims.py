@@ -120,9 +120,9 @@ def _holder_of(content: bytes, url: str) -> Holder | None:
     except ValueError:
         pass
     raise LockedError(
-        f"{url}: a process of Flatwater {short_repr(lock.get('version', 'of another version'))} writes here, and this "
-        f"is Flatwater {__version__!r}, which cannot tell whether that process is alive. Stop it, and use one version "
-        f"for a run. Who knows that it is gone can remove {url}/{LOCK}."
+        f"{url}: a process of Flatwater {short_repr(lock.get('version', 'of another version'))} writes here. This "
+        f"is Flatwater {__version__!r}, which cannot check whether that process is alive. Stop it, and use one version "
+        f"for a run. If the process is gone, remove {url}/{LOCK}."
     )
 
 
@@ -186,9 +186,9 @@ def take_lock(objects: StoredObjects, token: str = "") -> tuple[Lock, str]:
         return lock, ""
     if holder is not None and not holder.is_stale:
         raise LockedError(
-            f"{objects.url}: {holder} writes here. Stop it, or wait: where its machine is gone, its lock is taken as "
-            f"left behind after {format_duration(STALE_SECONDS)} without a sign of life. Who knows that it is gone "
-            f"can remove {objects.url}/{LOCK}."
+            f"{objects.url}: {holder} writes here. Stop it, or wait: its lock ends "
+            f"after {format_duration(STALE_SECONDS)} without a sign of life. If the process is gone, "
+            f"remove {objects.url}/{LOCK}."
         )
     _replace_stale_lock(lock, old_content)
     return lock, "" if holder is None else str(holder)
@@ -216,7 +216,7 @@ def _replace_stale_lock(lock: Lock, before: bytes) -> None:
 
 
 def _lock_lost_error(objects: StoredObjects) -> LockedError:
-    return LockedError(f"{objects.url}: another process has just begun to write here. Let it, or stop it.")
+    return LockedError(f"{objects.url}: another process has just begun to write here. Wait for it, or stop it.")
 
 
 def is_lock(name: str) -> bool:

@@ -93,7 +93,7 @@ def explain_error(url: str, doing: str, error: Exception) -> FlatwaterError:
             _has(text, _WRONG_KEYS) or isinstance(error, UnauthenticatedError),
             f"the credentials are not accepted ({short}). Set {WANTED[scheme]}.",
         ),
-        (_has(text, _WRONG_REGION), f"{bucket} is not where it was asked for ({short}). Set {_REGIONS.get(scheme)}."),
+        (_has(text, _WRONG_REGION), f"{bucket} is in another region ({short}). Set {_REGIONS.get(scheme)}."),
         (_has(text, _NO_BUCKET) or is_missing, f"there is no {kind} {bucket!r}. Make it, or correct the URL."),
         (
             _has(text, _FORBIDDEN) or is_forbidden,
@@ -107,7 +107,8 @@ def explain_error(url: str, doing: str, error: Exception) -> FlatwaterError:
     # Only for lists: elsewhere the name is the caller's own.
     if doing == "list" and _has(text, _ODD_NAME):
         return OddNameError(
-            f"{url}: an object there has a name that cannot be listed ({short!r}). Remove it by the store's own tools."
+            f"{url}: an object there has a name that cannot be listed ({short!r}). Remove the "
+            "object with the store's own tools."
         )
     for applies, reason in reasons:
         if applies:

@@ -77,11 +77,11 @@ def open_below(folder: Path, name: str) -> FileIO:
         file = FileIO(os.open(file_name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder_handle))
     except OSError as error:
         if error.errno in {errno.ELOOP, errno.ENOTDIR}:
-            raise FileNotFoundError(errno.ENOENT, "a link stands in its way", name) from error
+            raise FileNotFoundError(errno.ENOENT, "a link has this name", name) from error
         raise
     finally:
         os.close(folder_handle)
     if not S_ISREG(os.fstat(file.fileno()).st_mode):  # asked of what is open
         file.close()
-        raise FileNotFoundError(errno.ENOENT, "it is no regular file", name)
+        raise FileNotFoundError(errno.ENOENT, "not a regular file", name)
     return file

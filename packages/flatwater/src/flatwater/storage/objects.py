@@ -206,7 +206,7 @@ class StoredObjects:
                 return
 
     def _oversize(self, name: str, most: int) -> OversizeError:
-        return OversizeError(f"{self.url}/{name}: it has more than the {most} bytes that it should have")
+        return OversizeError(f"{self.url}/{name}: the object has more than the {most} bytes that were expected")
 
     def entries(self, folder: str = "") -> list[ObjectEntry]:
         """Return the objects whose names begin with the folder, folders below it included, by name.
@@ -236,7 +236,7 @@ class StoredObjects:
             yield entry
 
     def _endless(self) -> StoreError:
-        return StoreError(f"{self.url}: its list goes on after {MOST_ENTRIES} objects. Give the URL of one run.")
+        return StoreError(f"{self.url}: there are more than {MOST_ENTRIES} objects. Give the URL of one run.")
 
     async def _list_folder(self, folder: str) -> list[ObjectEntry]:
         """Return the objects of a store below a folder, page by page, at most `MOST_ENTRIES`."""
@@ -367,7 +367,7 @@ def check_url(url: str) -> None:
     """
     reason = next(_objections(url), "")
     if reason:
-        raise ConfigError(f"{short_repr(url)} is no place for runs: {reason}. Expected {SHAPES}, without ? and #.")
+        raise ConfigError(f"{short_repr(url)}: {reason}. Expected {SHAPES}, without ? and #.")
 
 
 def _objections(url: str) -> Iterator[str]:
@@ -380,21 +380,21 @@ def _objections(url: str) -> Iterator[str]:
         yield str(error)
         return
     if mask_secrets(url) != url:
-        yield f"a URL is kept in records, so no key may stand in it. Set {WANTED.get(parts.scheme, WANTED['s3'])}"
+        yield f"a URL is stored in records and must not have a key. Set {WANTED.get(parts.scheme, WANTED['s3'])}"
     if parts.scheme not in SCHEMES:
-        yield f"its scheme is {short_repr(parts.scheme)}, expected one of {', '.join(SCHEMES)}"
+        yield f"the scheme is {short_repr(parts.scheme)}, expected one of {', '.join(SCHEMES)}"
     if parts.scheme == "file" and parts.netloc:
-        yield f"a path of this machine begins with a slash, as in file:///{parts.netloc}"
+        yield f"a path on this machine begins with a slash, as in file:///{parts.netloc}"
     if parts.scheme == "file" and not path.strip("/"):
-        yield "it names no folder; a variable may be empty"
+        yield "the URL has no folder; a variable may be empty"
     if parts.scheme != "file" and not parts.netloc:
-        yield "it names no bucket; a variable may be empty"
+        yield "the URL has no bucket; a variable may be empty"
     if not url.isprintable() or not path.isprintable():
-        yield "it has characters that no name should have"
+        yield "the URL has control characters"
     if ".." in path.split("/"):
-        yield "`..` in it leads elsewhere"
+        yield "`..` is not allowed in a URL"
     if parts.query or parts.fragment or url.endswith(("?", "#")):
-        yield "what stands behind ? or # means nothing here"
+        yield "a part after ? or # has no meaning for a store"
 
 
 def _open(scheme: str, bucket: str, url: str, retries: int) -> "ObjectStore":

@@ -122,13 +122,13 @@ class _SendSource:
         while filled < count:
             count_read = self.file.readinto(self.room[filled:count])
             if not count_read:
-                raise FileNotFoundError(f"{self.file.name} became shorter while it was sent")
+                raise FileNotFoundError(f"{self.file.name} became shorter during the upload")
             filled += count_read
         self.left -= count
         self.whole.update(self.room[:count])
         # Before the last bytes are handed on: a damaged file never becomes a whole object at the store.
         if not self.left and self.wanted and self.whole.hexdigest() != self.wanted:
-            raise OtherContentError(f"{self.file.name}: its content is not what was saved")
+            raise OtherContentError(f"{self.file.name}: the content differs from the saved file")
         return self.room[:count]
 
 
@@ -172,4 +172,6 @@ def _read_back(objects: StoredObjects, name: str, sent: SentFile) -> None:
     except (FileNotFoundError, OversizeError):
         size = -1
     if (size, digest.hexdigest()) != (sent.bytes, sent.sha256):
-        raise StoreError(f"{objects.url}/{name}: what is there is not what was sent ({size} of {sent.bytes} bytes)")
+        raise StoreError(
+            f"{objects.url}/{name}: the stored object differs from the sent file ({size} of {sent.bytes} bytes)"
+        )

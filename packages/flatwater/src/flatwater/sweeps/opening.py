@@ -61,7 +61,7 @@ def open_sweep(order: SweepOrder, program: Sequence[str]) -> OpenedSweep:
 def _create_sweep(order: SweepOrder, program: Sequence[str]) -> OpenedSweep:
     """Make a sweep's folder with its space and the settings of all trials; thread number and budget are fixed here."""
     if order.space is None:
-        raise ConfigError("--space: is missing. Give a TOML file that says which settings are searched.")
+        raise ConfigError("--space: is missing. Give a TOML file of the settings to search.")
     space = read_space(order.space, order.config)
     _require_a_value(order.config, space)
     at_once = order.at_once or 1
@@ -86,7 +86,7 @@ def _require_a_value(config: Any, space: Space) -> None:  # noqa: ANN401  (a Run
     """Refuse a number of rounds in which no trial comes to a value by which it is judged."""
     if config.rounds < config.first_measured and "evaluation.every" not in space:
         raise ConfigError(
-            f"rounds = {config.rounds}: no round of a trial has a value, as the first evaluation comes after round "
+            f"rounds = {config.rounds}: a trial would have no value, as the first evaluation comes after round "
             f"{config.first_measured}. Give --rounds {config.first_measured} or more, or a smaller --evaluation.every."
         )
 
@@ -99,8 +99,8 @@ def _reopen_sweep(order: SweepOrder, folder: SweepFolder, program: Sequence[str]
     space = read_space(folder.space, begun_config)
     if order.space is not None and read_space(order.space, begun_config) != space:
         raise ConfigError(
-            f"--space {order.space}: the sweep in {folder.path} searches another space. Leave --space out to go on "
-            "with it, or give another folder for a new sweep."
+            f"--space {order.space}: the sweep in {folder.path} searches another space. Leave --space out to continue "
+            "the sweep, or give another folder for a new sweep."
         )
     current_config = replace(order.config, threads=order.config.threads or begun_config.threads)
     if setting_differences(begun_config, current_config, "the sweep"):
@@ -131,7 +131,7 @@ def refuse_others(before: RunConfig, now: RunConfig, folder: Path, kind: str) ->
         lines = "\n".join(f"  {line}" for line in differences)
         raise ConfigError(
             f"{folder}: the {kind} was begun with other settings.\n{lines}\n"
-            f"Leave these options out to go on with it, or give another folder for a new {kind}."
+            f"Leave these options out to continue the {kind}, or give another folder for a new {kind}."
         )
 
 

@@ -231,6 +231,6 @@ def _ending(code: int, answer: Mapping[str, Any]) -> RunExit:
     if "error" in answer:
         return RunExit("failed", answer["error"])
     if "exit_code" in answer:
-        return RunExit("failed", "it came to its memory budget and stopped with a checkpoint")
+        return RunExit("failed", "the run reached its memory budget and stopped with a checkpoint")
     reason = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
-    return RunExit("failed", f"its process {reason}; its last lines are in the log")
+    return RunExit("failed", f"the process {reason}; its last lines are in the log")

@@ -85,7 +85,7 @@ def _check_space(tables: Mapping[str, Any], base: object) -> Space:
     """Return the space of a file's tables, once each setting has a value that fits `base`."""
     space = dict(_walk(tables, base, ""))
     if not space:
-        raise ConfigError("it names no setting. Give at least one table, such as [net.hidden] with low and high.")
+        raise ConfigError("expected one or more tables, such as [net.hidden] with low and high.")
     for name, values in space.items():
         _try_alone(base, name, values)
     return space
@@ -111,13 +111,13 @@ def _walk(tables: Mapping[str, Any], config: object, above: str) -> Iterator[tup
         path = f"{above}.{name}" if above else name
         if name not in field_names:
             hint = did_you_mean(name, field_names) or f" Expected one of {', '.join(field_names)}."
-            raise ConfigError(f"[{path}]: there is no such setting.{hint}")
+            raise ConfigError(f"[{path}]: no setting has this name.{hint}")
         if path in SHARED:
             raise ConfigError(
-                f"[{path}]: is the same for all trials. Give it as an option, or in the file of --config."
+                f"[{path}]: this setting is the same for all trials. Give it as an option, or in the file of --config."
             )
         if not isinstance(table, Mapping):
-            raise ConfigError(f"{path} = {table!r}: must be a table [{path}] with low and high, or with choices")
+            raise ConfigError(f"{path} = {table!r}: expected a table [{path}] with low and high, or with choices")
         setting = getattr(config, name)
         if is_dataclass(setting):
             yield from _walk(table, setting, path)
@@ -134,14 +134,14 @@ def _values(table: Mapping[str, Any], declared: object, path: str) -> Range | Ch
         return _range(table, declared, path)
     other_keys = [key for key in table if key != "choices"]
     if other_keys:
-        raise ConfigError(f"[{path}] {other_keys[0]}: cannot stand beside choices. Keep one of the two.")
+        raise ConfigError(f"[{path}] {other_keys[0]}: cannot be combined with choices. Keep one of the two.")
     choices = table["choices"]
     if not isinstance(choices, list) or not choices:
-        raise ConfigError(f"[{path}] choices = {choices!r}: must be a list of one or more values")
+        raise ConfigError(f"[{path}] choices = {choices!r}: expected a list of one or more values")
     for index, value in enumerate(choices):
         from_plain(declared, value, f"[{path}] choices[{index}]", _no_table)
         if value in choices[:index]:
-            raise ConfigError(f"[{path}] choices[{index}] = {value!r}: stands there twice")
+            raise ConfigError(f"[{path}] choices[{index}] = {value!r}: is given twice")
     return Choices(tuple(choices))
 
 
@@ -150,7 +150,7 @@ def _range(table: Mapping[str, Any], declared: object, path: str) -> Range:
     # `int | None` is searched as an int.
     kind = next((kind for kind in (get_args(declared) or (declared,)) if kind is not NoneType), None)
     if kind not in (int, float):
-        raise ConfigError(f"[{path}]: is not a number, so it has no low and high. Give choices = [...].")
+        raise ConfigError(f"[{path}]: low and high need a number. Give choices = [...].")
     numbers = {key: _number(table, key, kind, path) for key in ("low", "high", "step") if key in table}
     for key in ("low", "high"):
         if key not in numbers:
@@ -185,7 +185,7 @@ def _check(holds: bool, path: str, key: str, given: object, wanted: str) -> None
 
 
 def _no_table(declared: type[Any], _given: Mapping[str, Any], path: str) -> object:
-    raise TypeError(f"{path}: {declared} is a configuration, and was walked into")
+    raise TypeError(f"{path}: {declared} is a configuration, not a value")
 
 
 def _try_alone(base: object, path: str, values: Range | Choices) -> None:

@@ -156,7 +156,7 @@ class Study:
         if values:
             self.study.tell(trial.number, values[max(values)])
         else:
-            self.fail_(trial, "it has no finite number of what it is judged by")
+            self.fail_(trial, "the run has no finite number to be judged by")
 
     def prune_(self, trial: Trial) -> None:
         """End the trial before its last round; its value is that of the last one."""
@@ -263,7 +263,7 @@ def open_study(path: Path, space: Space, *, seed: int, prune: bool, rounds: int,
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     if path.is_symlink():  # SQLite would follow it
-        raise ConfigError(f"{path}: it is a link, and links are not followed here. Give another folder with --run.")
+        raise ConfigError(f"{path}: expected a folder, got a link. Give another folder with --run.")
     # Without a pool each transaction closes its connection: a pool's would stay open until a collection finds them.
     storage = RDBStorage(
         str(URL.create("sqlite", database=str(path.absolute()))), engine_kwargs={"poolclass": NullPool}

@@ -53,8 +53,10 @@ class Sweep:
         path = self.held.with_current_name.path
         if path != self.folder.path:
             raise RunError(
-                f"{self.folder.path}: the sweep's folder was moved, and is {path} now. What was done is there, and the "
-                f"trial at work has saved a checkpoint. Go on with: flatwater sweep {self.base.trainer} --run {path}"
+                f"{self.folder.path}: the sweep's folder was moved, and is {path} now. The finished "
+                "trials are there, and "
+                "the current trial has saved a checkpoint. Go on with: flatwater sweep "
+                f"{self.base.trainer} --run {path}"
             )
 
     def say(self, line: str) -> None:
@@ -154,7 +156,7 @@ def outcome_line(work: Sweep, number: int) -> str:
     """Return a line about the result of a trial."""
     line, best = work.study.lines()[number - 1], sweep_outcome(work).best_trial
     if line.state == "interrupted":
-        return f"stopped in round {line.round + 1}; it is resumed when the sweep goes on"
+        return f"stopped in round {line.round + 1}; the sweep resumes the trial when it goes on"
     if line.state == "failed":
         return f"failed: {line.reason}"
     value = "no value" if line.value is None else f"{judged_curve(work)[0]} {short_number(line.value)}"

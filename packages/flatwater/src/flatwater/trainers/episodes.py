@@ -100,7 +100,8 @@ def _keeper(world: World) -> StateKeeper:
     """
     if not isinstance(world, StateKeeper):
         raise ConfigError(
-            f"{type(world).__name__}: its spaces say kept = {world.spaces.kept}: give it state_dict and load_state_dict"
+            f"{type(world).__name__}: its spaces have kept = {world.spaces.kept}: give it "
+            "state_dict and load_state_dict"
         )
     return world
 
@@ -273,14 +274,14 @@ def replay_episodes_(world: World, teacher: Teacher | None, episodes: Episodes, 
         if episodes.kept and not isinstance(world, ReplayableWorld):
             return _given_back(_keeper(world), read_state(episodes.kept[KEPT].numpy()))
     except Exception as error:  # noqa: BLE001  (a class of the user's refuses what is another by now; the run goes on)
-        return f"the episodes cannot be played again ({type(error).__name__}: {error})"
+        return f"the episodes cannot be replayed ({type(error).__name__}: {error})"
     comparisons = [("observations", observations, saved), ("ends", over, episodes.over.numpy())]
     comparisons.append(("rewards", returns, episodes.returns.numpy()))
     for name, value, saved_value in comparisons:
         if (differ := _difference_mask(value, saved_value)).any():
             env, *position = (int(index) for index in np.argwhere(differ)[0])
             values = f"{value[(env, *position)]} and not {saved_value[(env, *position)]}"
-            return f"{name} are others after the same seed and actions: in environment {env}, {values}"
+            return f"{name} differ after the same seed and actions: in environment {env}, {values}"
     return ""
 
 
@@ -289,7 +290,7 @@ def _given_back(world: StateKeeper, kept: object) -> str:
     world.load_state_dict(kept)
     # As bytes: states may hold arrays, which `==` does not compare as a whole.
     is_same = encode_state(world.state_dict()) == encode_state(kept)
-    return "" if is_same else "its load_state_dict() does not bring back what its state_dict() gave"
+    return "" if is_same else "its load_state_dict() does not restore the state that its state_dict() returned"
 
 
 def _difference_mask(now: Array, then: Array) -> Array:

@@ -19,7 +19,7 @@ from flatwater_watch.sanitize import escape_controls
 
 # Between two looks at the files, each of which reads only what is new.
 SECONDS = 1.0
-KEYS = "q quit   tab next part   ↑ ↓ scroll it"
+KEYS = "q quit   tab next part   ↑ ↓ scroll"
 
 
 class _Printable(LineFilter):

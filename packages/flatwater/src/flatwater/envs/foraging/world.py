@@ -78,6 +78,6 @@ def _game(config: ForagingConfig) -> "Game":
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"the world `forage` needs {error.name}, which is not installed: pip install 'flatwater[teach]' "
-            "(with Python 3.11 or 3.12: mettagrid has wheels for no other)"
+            "(with Python 3.11 or 3.12: mettagrid has no wheels for other versions)"
         ) from error
     return Game(config)

@@ -34,7 +34,7 @@ def _read() -> tuple[np.ndarray, np.ndarray]:
     package = find_spec("sklearn")
     if package is None or package.origin is None:
         raise ConfigError(
-            "task = 'digits': they come with scikit-learn, which is not installed: pip install scikit-learn"
+            "task = 'digits': the digits come with scikit-learn, which is not installed: pip install scikit-learn"
         )
     rows = np.loadtxt(Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")
     return rows[:, :-1], rows[:, -1].astype(np.int64)

@@ -61,7 +61,7 @@ def find_host(name: str | None, config: HostConfig, images: Images, device: torc
         return build_host(config, images)
     subject = f"host = {short_repr(name)}"
     if ":" not in name:
-        raise ConfigError(f"{subject}: must be package.module:Class. The hosts that ship are named by env.host.kind")
+        raise ConfigError(f"{subject}: expected package.module:Class. Choose a host of Flatwater with env.host.kind")
     build = find_object(name, given=f"{subject}: it", wanted="package.module:Class of a torch.nn.Module")
     try:
         return _try_host(build, images, config.rank, device)
@@ -90,7 +90,7 @@ def _try_host(build: Any, images: Images, rank: int, device: torch.device) -> Ow
         _check_stacked(host, [first, other], [trace.logits for trace in traces], sample_images)
     except RuntimeError as error:
         raise ConfigError(
-            f"it computes alone, but not stacked for many hosts by torch.func.vmap: {torch_error_text(error)}. Leave "
+            f"many hosts at once, stacked by torch.func.vmap, cannot run its forward: {torch_error_text(error)}. Leave "
             "dropout and other random numbers, branches on values and .item() out of its forward"
         ) from error
     return replace(host, constants=constants)
@@ -105,18 +105,18 @@ def torch_error_text(error: Exception) -> str:
 def _check_class(build: Any, images: Images) -> tuple[str, ...]:  # noqa: ANN401  (whatever it is)
     """Check the class, and return the names of its slots."""
     if not isinstance(build, type) or not issubclass(build, nn.Module):
-        raise ConfigError(f"it is a {type(build).__name__}, no class of torch.nn.Module. Wanted is {WANTED}")
+        raise ConfigError(f"expected {WANTED}, got a {type(build).__name__}")
     slots = inspect.getattr_static(build, "slots", None)
     if not isinstance(slots, tuple | list) or not slots or not all(isinstance(slot, str) for slot in slots):
         raise ConfigError(
-            f'its `slots` are {short_repr(slots)}: wanted are names of submodules, such as slots = ("conv1", "conv2")'
+            f'`slots`: expected names of submodules, such as slots = ("conv1", "conv2"), got {short_repr(slots)}'
         )
     if len({*slots}) < len(slots):
-        raise ConfigError(f"its `slots` {short_repr(tuple(slots))} name a submodule twice: one seed grows behind each")
+        raise ConfigError(f"`slots` = {short_repr(tuple(slots))}: a submodule is there twice. Name each submodule once")
     try:
         inspect.signature(build).bind(images.channels, images.height, images.width, images.classes)
     except TypeError as error:
-        raise ConfigError(f"it cannot be made from (channels, height, width, classes): {error}") from error
+        raise ConfigError(f"the class cannot be called with (channels, height, width, classes): {error}") from error
     return tuple(slots)
 
 
@@ -124,18 +124,18 @@ def _check_weights(one: nn.Module, again: nn.Module) -> None:
     """Refuse parameters that are not trained as float32, or that differ from `again`, a network of the same seed."""
     parameters = dict(one.named_parameters())
     if not parameters:
-        raise ConfigError("it has no parameters: there is nothing to learn")
+        raise ConfigError("the module has no parameters: it cannot learn")
     again_parameters = dict(again.named_parameters())
     for name, value in parameters.items():
         if value.dtype != torch.float32 or not value.requires_grad:
             kind = str(value.dtype).removeprefix("torch.") if value.requires_grad else "frozen"
             raise ConfigError(
-                f"its parameter {name} is {kind}: all are trained, as float32. What is not trained is a buffer"
+                f"parameter {name} is {kind}: expected a trainable float32 parameter. Use register_buffer for constants"
             )
         if not torch.equal(value, again_parameters[name]):
             raise ConfigError(
-                f"its parameter {name} begins with other numbers each time that it is made after torch.manual_seed: "
-                "draw from torch's own generator in __init__, so that an episode follows from its seed"
+                f"parameter {name} has other initial numbers each time, though torch.manual_seed was the same. "
+                "Draw them from torch's own generator in __init__, so that an episode follows from its seed"
             )
 
 
@@ -145,7 +145,7 @@ def _run_alone(network: nn.Module, slots: tuple[str, ...], images: Tensor) -> Fo
     for slot, seen in outputs.items():
         if not slot or slot not in submodules:
             names = ", ".join(name for name in submodules if name)
-            raise ConfigError(f"its slot {short_repr(slot)} is no submodule: it has {names}")
+            raise ConfigError(f"slot {short_repr(slot)} is no submodule: expected one of {names}")
         # `seen` is bound as a default: a closure would read the last slot's alone.
         submodules[slot].register_forward_hook(lambda _, __, output, seen=seen: seen.append(output))
     with torch.no_grad():
@@ -158,12 +158,11 @@ def _check_constants(before: Mapping[str, Tensor], one: nn.Module, other: nn.Mod
     for name, buffer in before.items():
         if not torch.equal(buffer, after[name]):
             raise ConfigError(
-                f"its buffer {name} changes while it computes, as BatchNorm's statistics do: what a host learns must "
-                "be weights, which a reset and a rollback bring back. Use GroupNorm or LayerNorm, or BatchNorm with "
-                "track_running_stats=False"
+                f"buffer {name} changes in a forward, as BatchNorm's statistics do. A reset and a rollback restore "
+                "weights, not buffers. Use GroupNorm or LayerNorm, or BatchNorm with track_running_stats=False"
             )
         if not torch.equal(buffer, others[name]):
-            raise ConfigError(f"its buffer {name} differs from host to host: make it a parameter, or the same for all")
+            raise ConfigError(f"buffer {name} differs from host to host. Make it a parameter, or equal in all hosts")
 
 
 def _check_logits(logits: Any, images: Images) -> None:  # noqa: ANN401  (whatever it returns)
@@ -172,15 +171,13 @@ def _check_logits(logits: Any, images: Images) -> None:  # noqa: ANN401  (whatev
     if not isinstance(logits, Tensor) or logits.shape != expected_shape or logits.dtype != torch.float32:
         actual = f"{logits.dtype} {tuple(logits.shape)}" if isinstance(logits, Tensor) else type(logits).__name__
         image_shape = (TRIED, images.channels, images.height, images.width)
-        raise ConfigError(
-            f"from images {image_shape} its forward returns {actual}: wanted are logits, float32 {expected_shape}"
-        )
+        raise ConfigError(f"forward: expected logits, float32 {expected_shape}, of images {image_shape}, got {actual}")
 
 
 def _make_graft(slot: str, outputs: list[Any], rank: int) -> Graft:
     """Return what puts a seed behind the slot, by the shape of its one recorded output: [N, C, H, W] or [N, F]."""
     if len(outputs) != 1:
-        raise ConfigError(f"its slot {slot} is called {len(outputs)} times in a forward: wanted is once")
+        raise ConfigError(f"slot {slot}: expected one call in a forward, got {len(outputs)}")
     (features,) = outputs
     dimensions = features.ndim if isinstance(features, Tensor) and len(features) == TRIED else 0
     if dimensions == CONVOLVED:
@@ -188,9 +185,7 @@ def _make_graft(slot: str, outputs: list[Any], rank: int) -> Graft:
     if dimensions == DENSE:
         return DenseGraft(features.shape[1], min(rank, features.shape[1]))
     actual = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
-    raise ConfigError(
-        f"its slot {slot} returns {actual} for {TRIED} images: a seed grows behind features [N, C, H, W] or [N, F]"
-    )
+    raise ConfigError(f"slot {slot}: expected features [N, C, H, W] or [N, F] of {TRIED} images, got {actual}")
 
 
 def _check_stacked(host: OwnHost, networks: list[nn.Module], alone: list[Tensor], images: Tensor) -> None:
@@ -201,15 +196,15 @@ def _check_stacked(host: OwnHost, networks: list[nn.Module], alone: list[Tensor]
     for row, expected in enumerate(alone):
         if not torch.allclose(logits[:, row], expected, rtol=0, atol=NEAR * float(expected.abs().max())):
             raise ConfigError(
-                "stacked it computes something else than alone: whatever it draws or learns must be an nn.Parameter, "
-                "and a forward must not depend on those before it"
+                "a host has other logits stacked with others than alone. Make every number that a host draws or learns "
+                "an nn.Parameter, and let no forward depend on an earlier forward"
             )
     grads: Sequence[Tensor | None] = torch.autograd.grad(
         logits.square().sum(), [*host_weights.values()], allow_unused=True
     )
     idle = [name for name, grad in zip(host_weights, grads, strict=True) if grad is None]
     if idle:
-        raise ConfigError(f"its parameter {idle[0]} does not reach the logits, so it cannot learn: leave it out")
+        raise ConfigError(f"the logits do not depend on parameter {idle[0]}, so it cannot learn. Leave it out")
     # Tried out as well: validation runs the module in evaluation mode.
     host.ablations(host_weights, seeds, gates, flat)
 

@@ -204,7 +204,7 @@ def step_(envs: GrowingEnvs, action: Int[Tensor, "E 5"]) -> Float[Tensor, " E"]:
     expected_shape = (len(envs.seed), len(envs.tables.relevant[0]))
     if action.shape != expected_shape:
         raise ConfigError(
-            f"action {tuple(action.shape)}: must be {expected_shape}, hosts by heads. Build the envs for this batch."
+            f"action {tuple(action.shape)}: expected {expected_shape}, hosts by heads. Build the envs for this batch."
         )
     effect = apply_operation_(envs.slots, envs.tables, action)
     note_operation_(envs.measures, action[:, 0], effect)

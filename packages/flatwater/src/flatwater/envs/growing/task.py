@@ -53,11 +53,11 @@ def load_task(name: str, device: torch.device) -> Task:
     target = SHIPPED.get(name, name)
     if ":" not in target:
         raise ConfigError(
-            f"task = {short_repr(name)}: must be {', '.join(SHIPPED)}, or package.module:function, {WANTED}"
+            f"task = {short_repr(name)}: expected {', '.join(SHIPPED)}, or package.module:function, {WANTED}"
         )
     function = find_object(target, given=f"task = {short_repr(name)}: it", wanted="package.module:function")
     if not callable(function):
-        raise ConfigError(f"task = {short_repr(name)}: it is a {type(function).__name__}. Wanted is {WANTED}")
+        raise ConfigError(f"task = {short_repr(name)}: expected {WANTED}, got a {type(function).__name__}")
     with Border(f"task {short_repr(name)}", function, wanted="a function without arguments"):
         result = cast("Callable[[], Any]", function)()
     try:
@@ -79,17 +79,19 @@ def make_task(given: Any, device: torch.device) -> Task:  # noqa: ANN401  (whate
     """
     arrays = [np.asarray(array) for array in given] if isinstance(given, tuple | list) else []
     if len(arrays) not in {2, 4}:
-        raise ConfigError(f"it returned {type(given).__name__} of {len(arrays)} arrays. Wanted is {WANTED}")
+        raise ConfigError(f"expected {WANTED}, got a {type(given).__name__} of {len(arrays)} arrays")
     images, labels = (arrays, None) if len(arrays) == 2 else (arrays[:2], arrays[2:])  # noqa: PLR2004
     parts = _split(*images) if labels is None else ((images[0], images[1]), (labels[0], labels[1]))
     for part, (pictures, classes) in zip(("train on", "validate with"), parts, strict=True):
         _check(part, pictures, classes)
     (train, train_labels), (valid, valid_labels) = parts
     if train.shape[1:] != valid.shape[1:]:
-        raise ConfigError(f"images to train on are {train.shape[1:]}, those to validate with {valid.shape[1:]}")
+        raise ConfigError(
+            f"expected images of one shape, got {train.shape[1:]} to train on and {valid.shape[1:]} to validate with"
+        )
     count = int(max(train_labels.max(), valid_labels.max())) + 1
     if not 2 <= count <= MOST_CLASSES:  # noqa: PLR2004
-        raise ConfigError(f"there are {count} classes: wanted are 2 to {MOST_CLASSES:,}, numbered from 0")
+        raise ConfigError(f"expected 2 to {MOST_CLASSES:,} classes, numbered from 0, got {count}")
     return Task(
         train_images=_pixels_to_device(train, device),
         train_labels=torch.tensor(train_labels.astype(np.int64), device=device),
@@ -112,20 +114,20 @@ def _split(images: np.ndarray, labels: np.ndarray) -> tuple[tuple[np.ndarray, np
 def _check(part: str, images: np.ndarray, labels: np.ndarray) -> None:
     """Refuse arrays that cannot be learned from; `part` says in messages what they are for."""
     if images.ndim not in {2, 3, 4} or 0 in images.shape[1:]:
-        raise ConfigError(
-            f"images to {part} have the shape {images.shape}: wanted is [N, C, H, W], [N, H, W] or [N, D]"
-        )
+        raise ConfigError(f"images to {part}: expected the shape [N, C, H, W], [N, H, W] or [N, D], got {images.shape}")
     if len(images) < FEWEST:
-        raise ConfigError(f"there are {len(images)} images to {part}: wanted are at least {FEWEST}")
+        raise ConfigError(f"images to {part}: expected {FEWEST} or more, got {len(images)}")
     if labels.shape != (len(images),) or labels.dtype.kind not in "iu":
         raise ConfigError(
-            f"classes to {part} are {labels.dtype} {labels.shape}: wanted is one whole number for each of the "
-            f"{len(images)} images"
+            f"classes to {part}: expected a whole number for each of the {len(images)} images, got {labels.dtype} "
+            f"{labels.shape}"
         )
     if labels.min() < 0:
-        raise ConfigError(f"there is a class {labels.min()} among those to {part}: they are numbered from 0")
+        raise ConfigError(f"classes to {part}: expected numbers from 0, got {labels.min()}")
     if images.dtype.kind not in "iufb" or not np.isfinite(images).all():
-        raise ConfigError(f"images to {part} are {images.dtype}, or not all finite: wanted are uint8 or finite numbers")
+        raise ConfigError(
+            f"images to {part}: expected uint8 or finite numbers, got {images.dtype} or numbers that are not finite"
+        )
 
 
 def _pixels_to_device(images: np.ndarray, device: torch.device) -> Tensor:

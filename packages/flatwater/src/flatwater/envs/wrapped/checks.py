@@ -10,7 +10,7 @@ from flatwater_watch.errors import UserCodeError
 
 LARGEST = float(np.finfo(np.float32).max)
 """Largest float32, as rewards and observations are."""
-ANYWAY = "--allow-nan trains with it all the same"
+ANYWAY = "--allow-nan trains all the same"
 
 
 REFUSED = (TypeError, ValueError, KeyError, IndexError, OverflowError)
@@ -19,7 +19,7 @@ REFUSED = (TypeError, ValueError, KeyError, IndexError, OverflowError)
 
 def not_finite_error(part: str, number: float) -> ValueError:
     """Return the error for a number of an observation that is not finite."""
-    return ValueError(f"{part} is {number}: expected are finite numbers. {ANYWAY}")
+    return ValueError(f"{part} is {number}: expected a finite number. {ANYWAY}")
 
 
 def check_flag(name: str, given: Any) -> bool:  # noqa: ANN401  (whatever an environment gives)
@@ -65,9 +65,9 @@ def check_observation(given: Any, shape: tuple[int, ...]) -> Array:  # noqa: ANN
     """
     row = np.asarray(given)
     if row.shape != shape:
-        raise ValueError(f"the observation has the shape {row.shape}: expected {shape}, that of its space")
+        raise ValueError(f"the observation has the shape {row.shape}: expected {shape}, the shape of its space")
     if row.dtype.kind not in "fiub":
-        raise TypeError(f"the observation is of {row.dtype}: expected are numbers")
+        raise TypeError(f"the observation is of {row.dtype}: expected numbers")
     return row
 
 
@@ -90,7 +90,7 @@ def interface_error(env: object, method: str, wrong: Exception, when: str = "") 
         f"environment {dotted_name(env)}: {type(env).__name__}.{method}() does not give {parts}, with an "
         "observation of "
         f"its observation_space{f', {when}' if when else ''}: {fault}{source_location(env, method)}. "
-        "flatwater.check_env_conformance looks at an environment before a run"
+        "Check an environment before a run with flatwater.check_env_conformance"
     )
 
 

@@ -107,9 +107,9 @@ class GymnasiumWorld:
         for before, current in zip(self._given_spaces, self._spaces_of(copy), strict=True):
             if current is not before and current != before:
                 raise UserCodeError(
-                    f"environment {dotted_name(self._own)}: a space is {current} now, and was {before}: "
-                    "expected are the same "
-                    f"spaces of each instance, in each episode{source_location(self._own)}"
+                    f"environment {dotted_name(self._own)}: expected the same spaces in all copies "
+                    f"and episodes, got {current} "
+                    f"after {before}{source_location(self._own)}"
                 )
 
     def _reset(self, copy: gymnasium.Env[Any, Any], seed: int) -> tuple[Any, dict[str, Any]]:
@@ -193,7 +193,7 @@ class GymnasiumWorld:
 
 
 def _make_env(name: type[gymnasium.Env[Any, Any]]) -> gymnasium.Env[Any, Any]:
-    expected = "a class that is made without arguments"
+    expected = "a class that takes no arguments"
     with Border(f"environment {dotted_name(name)}", name, "__init__", call=f"{name.__name__}()", wanted=expected):
         return name()
 
@@ -212,14 +212,14 @@ def named_env(name: str) -> gymnasium.Env[Any, Any]:
         with Border(f"environment gymnasium:{name}", None, call="gymnasium.make()", passing=known_errors):
             env = gymnasium.make(f"{package}:{name}" if package else name, disable_env_checker=True)
     except ModuleNotFoundError as fault:
-        remedy = "pip install 'flatwater[teach]'" if package else f"install the package that has {name}"
+        remedy = "pip install 'flatwater[teach]'" if package else f"install the package of {name}"
         raise ConfigError(f"world gymnasium:{name} needs {fault.name}, which is not installed: {remedy}") from fault
     except known_errors as refusal:
         text = str(refusal)
         raise ConfigError(
             f"world gymnasium:{name}: {text}{'' if text.endswith(('.', '?')) else '.'} Give gymnasium: and an ID that "
-            'gymnasium.make takes (python -c "import gymnasium; gymnasium.pprint_registry()" lists those that are '
-            "installed), or package.module:Class"
+            'gymnasium.make takes (python -c "import gymnasium; gymnasium.pprint_registry()" lists the installed '
+            "IDs), or package.module:Class"
         ) from refusal
     if (level := sys.modules.get(TALKATIVE)) is not None:
         vars(level)["print"] = lambda *_: None  # the module's own name: other code prints as before

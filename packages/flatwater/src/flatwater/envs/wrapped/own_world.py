@@ -34,7 +34,7 @@ class OwnWorld:
         # As an object: a class of the user's may give anything.
         spaces: object = self._spaces
         if not isinstance(spaces, Spaces) or spaces.envs != envs:
-            raise ConfigError(f"its `spaces` are {spaces!r}: expected are flatwater.envs.world.Spaces of {envs} copies")
+            raise ConfigError(f"`spaces`: expected flatwater.envs.world.Spaces of {envs} copies, got {spaces!r}")
         self._beginning, self._stepping, self._closing = (
             Border(self._what, self.inner, method) for method in ("begin_", "step_", "close")
         )
@@ -80,7 +80,7 @@ class OwnWorld:
         """The user's object; its spaces may promise a state that it cannot give."""
         if not isinstance(self.inner, StateKeeper):
             raise ConfigError(
-                f"{type(self.inner).__name__}: its spaces say kept = {self._spaces.kept}: give it state_dict and "
+                f"{type(self.inner).__name__}: its spaces have kept = {self._spaces.kept}: give it state_dict and "
                 "load_state_dict"
             )
         return self.inner
@@ -99,7 +99,7 @@ class OwnWorld:
         raise UserCodeError(
             f"{self._what}: {method} wrote the {name} {written[index]} for agent {agent} of environment {env}"
             f"{f', in number {number[0]}' if number else ''}{source_location(self.inner, method)}: "
-            "expected are finite numbers. "
+            "expected a finite number. "
             f"{ANYWAY}"
         )
 

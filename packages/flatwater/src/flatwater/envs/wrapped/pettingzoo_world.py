@@ -43,13 +43,13 @@ class PettingZooWorld:
         subject, self._own, self._allow_nan = f"environment pettingzoo:{module}", first_copy.unwrapped, allow_nan
         self._stepping, self._closing = Border(subject, self._own, "step"), Border(subject, self._own, "close")
         self._resetting = Border(subject, self._own, "reset", wanted="reset(self, seed=None, options=None)")
-        with Border(subject, self._own, "observation_space", call="what it says of its agents"):
+        with Border(subject, self._own, "observation_space", call="its agents' spaces"):
             self._agents = list(first_copy.possible_agents)
             spaces = [
                 {a: of(a) for a in self._agents} for of in (first_copy.observation_space, first_copy.action_space)
             ]
         if not self._agents:
-            raise ConfigError(f"world pettingzoo:{module}: there is no agent in possible_agents")
+            raise ConfigError(f"world pettingzoo:{module}: possible_agents: expected one or more agents, got none")
         obs_space, action_space = (
             _common_space(spaces_of_agents, name, module)
             for spaces_of_agents, name in zip(spaces, ("observations", "actions"), strict=True)
@@ -180,8 +180,8 @@ def _make(module: str) -> Any:  # noqa: ANN401  (a ParallelEnv; PettingZoo ships
         env_module = import_named(module)
     except ImportError as error:
         raise ConfigError(
-            f"world pettingzoo:{module} cannot be imported ({error}): name a module with a parallel_env, such as "
-            "mpe2.simple_spread_v3, and install its package beside 'flatwater[teach]'"
+            f"world pettingzoo:{module} cannot be imported ({error}). Give a module with a parallel_env, such as "
+            "mpe2.simple_spread_v3, and install its package and 'flatwater[teach]'"
         ) from error
     if "parallel_env" not in vars(env_module):
         raise ConfigError(f"world pettingzoo:{module}: the module has no parallel_env")
@@ -195,7 +195,8 @@ def _common_space(spaces: dict[str, Any], what: str, module: str) -> Any:  # noq
     for agent in other_agents:
         if spaces[agent] != spaces[first_agent]:
             raise ConfigError(
-                f"world pettingzoo:{module}: {what} of {first_agent} are of {spaces[first_agent]}, those of {agent} of "
-                f"{spaces[agent]}: wanted is one space for all agents"
+                f"world pettingzoo:{module}: {what}: expected one space for all agents, got "
+                f"{spaces[first_agent]} of {first_agent} "
+                f"and {spaces[agent]} of {agent}"
             )
     return spaces[first_agent]

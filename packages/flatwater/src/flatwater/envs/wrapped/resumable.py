@@ -37,7 +37,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode, from a seed that is drawn where none is given."""
         if options:
-            raise ValueError(f"options = {options}: an episode that is begun with options cannot be played again")
+            raise ValueError(f"options = {options}: an episode that begins with options cannot be replayed")
         if seed is not None:
             self._draws = np.random.default_rng(seed)
         self._seed, self._actions = int(self._draws.integers(1 << 31)) if seed is None else seed, []
@@ -83,8 +83,8 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._draws.bit_generator.state = state["draws"]
         if not _same(self._seen, state["seen"]):
             raise CheckpointError(
-                f"{self.env} does not come to where the checkpoint has it, by the same seed and actions: its package "
-                "is another version, or it draws numbers that do not follow from its seed"
+                f"{self.env} does not come to the saved state with the same seed and actions. Its package has another "
+                "version, or it draws numbers that do not follow from its seed"
             )
 
     def _note_kept(self) -> None:

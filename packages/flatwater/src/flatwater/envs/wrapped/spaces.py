@@ -75,15 +75,17 @@ def make_reader(space: gym.Space[Any], name: str, form: Form = "auto") -> Observ
     # The shape does not tell, and either reading would train: the user says which.
     if form == "auto" and _may_be_tokens(space):
         raise ConfigError(
-            f'{name}: observations of {space} may be tokens or an image. Say which: wrapped.form = "tokens" where each '
-            'row is a position, a feature and a value; "image" or "vector" otherwise'
+            f'{name}: observations of {space} may be tokens or an image. Give wrapped.form = "tokens" where each '
+            'row is a position, a feature and a value; else "image" or "vector"'
         )
     if isinstance(space, gym.Dict) and _is_image(space.get("image")):
         return _tokens(space["image"], _numbers(space), name)
     if _is_image(space):
         return _image(space, name)
     if form == "image":
-        raise ConfigError(f"{name}: observations of {space} are no image: wanted is a Box of uint8 with 1 to 3 axes")
+        raise ConfigError(
+            f"{name}: wrapped.form = image: expected observations of a Box of uint8 with 1 to 3 axes, got {space}"
+        )
     return _vector(space, name)
 
 
@@ -97,8 +99,8 @@ def _plain_tokens(space: gym.Space[Any], name: str) -> ObservationReader:
     shape = space.shape or ()
     if not isinstance(space, gym.Box) or space.dtype != np.uint8 or len(shape) != TOKEN_AXES or shape[1] != TOKEN:
         raise ConfigError(
-            f"{name}: observations of {space} are no tokens: wanted is a Box of uint8 [K, 3], each row a position, a "
-            f"feature and a value; a row whose position is {PADDING} is left out"
+            f"{name}: wrapped.form = tokens: expected observations of a Box of uint8 [K, 3] whose rows are position, "
+            f"feature and value (the position {PADDING} pads), got {space}"
         )
 
     def write(observation: Any, out: Array) -> None:  # noqa: ANN401  (whatever the space holds)
@@ -111,12 +113,12 @@ def _vector(space: gym.Space[Any], name: str) -> ObservationReader:
     """Read all numbers into a row."""
     if not space.is_np_flattenable or _has_words(space):
         raise ConfigError(
-            f"{name}: observations of {space} cannot be used: wanted is a Box, a Discrete or a Dict of them, or a Dict "
-            "with an `image` of uint8. Wrap the environment with gymnasium.wrappers.TransformObservation"
+            f"{name}: expected observations of a Box, a Discrete or a Dict of these, or of a Dict with an `image` of "
+            f"uint8, got {space}. Wrap the environment with gymnasium.wrappers.TransformObservation"
         )
     size = gym.flatdim(space)
     if size == 0:
-        raise ConfigError(f"{name}: observations of {space} hold no number: there is nothing to see")
+        raise ConfigError(f"{name}: observations of {space} have no numbers: nothing can be learned from them")
     parts = [*_parts(space, "", lambda observation: observation, 0)]
     measures = tuple(np.flatnonzero(_float_mask(space)).tolist())
 
@@ -197,9 +199,10 @@ def write_mask(info: dict[str, Any], legal: Array, name: str) -> None:
     parts = mask if isinstance(mask, tuple | list) else (mask,)
     row = np.concatenate([np.ravel(part) for part in parts])
     if mask is None or len(row) != len(legal):
-        state = "missing" if mask is None else f"{len(row)} numbers"
+        state = "none" if mask is None else f"{len(row)} numbers"
         raise RunError(
-            f"{name}: info[{MASK!r}] is {state}: wanted are {len(legal)} numbers, one an action, at each reset and step"
+            f"{name}: info[{MASK!r}]: expected {len(legal)} numbers, one for each action, at each reset and step, got "
+            f"{state}"
         )
     legal[:] = row
 
@@ -241,15 +244,15 @@ def make_action_spec(space: gym.Space[Any], env: object, name: str) -> ActionSpe
     if isinstance(space, gym.Box) and len(space.shape) == 1 and np.isfinite([space.low, space.high]).all():
         bounds = tuple((float(low), float(high)) for low, high in zip(space.low, space.high, strict=True))
         if not bounds:
-            raise ConfigError(f"{name}: actions of {space} hold no number: there is nothing to do")
+            raise ConfigError(f"{name}: actions of {space} have no numbers: there is nothing to choose")
         return ActionSpec(tuple(str(number) for number in range(len(bounds))), 0, bounds)
     if isinstance(space, gym.MultiDiscrete | gym.MultiBinary) and len(space.shape) == 1:
         return _choices(space)
     if not isinstance(space, gym.Discrete):
         raise ConfigError(
-            f"{name}: actions of {space} cannot be used: wanted is a Discrete, a MultiDiscrete or MultiBinary of one "
-            "axis, or a Box of one axis with finite bounds. Wrap the environment with "
-            "gymnasium.wrappers.TransformAction"
+            f"{name}: expected actions of a Discrete, of a MultiDiscrete or MultiBinary with one "
+            "axis, or of a Box with "
+            f"one axis and finite bounds, got {space}. Wrap the environment with gymnasium.wrappers.TransformAction"
         )
     numbers = range(int(space.start), int(space.start + space.n))
     members: list[Any] = list(env.actions.__members__.values()) if isinstance(env, HasActionNames) else []
@@ -293,7 +296,7 @@ def _tokens(space: gym.Space[Any], numbers: dict[str, int], name: str) -> Observ
     pixels, channels = _size(space)
     if pixels > BESIDE:
         raise ConfigError(
-            f"{name}: images of {pixels} pixels cannot be tokens: at most {BESIDE} can. Make them smaller with "
+            f"{name}: images of {pixels} pixels cannot be tokens: the most are {BESIDE} pixels. Make them smaller with "
             "gymnasium.wrappers.ResizeObservation, or floats with gymnasium.wrappers.RescaleObservation"
         )
     size, shape = pixels * channels, space.shape or ()

@@ -28,5 +28,5 @@ class EvolveRunConfig(RunConfig, EvolveConfig):
         check_run(self)
         envs = self.population.size * self.population.envs
         # The replay has a stream for each environment, and each stream holds one transition at least.
-        expected = f"at least {envs}: one of each of the population.size x population.envs = {envs} environments"
+        expected = f"at least {envs}, a transition for each of the population.size x population.envs environments"
         require(self.replay.capacity >= envs, "replay.capacity", self.replay.capacity, expected)

@@ -57,16 +57,16 @@ def _check(spaces: Spaces) -> None:
     """Refuse worlds that this recipe cannot learn; it takes one agent, vectors as observations, bounded actions."""
     if spaces.bounds is None:
         raise ConfigError(
-            f"actions are choices ({describe_spaces(spaces)}): wanted are numbers within bounds, which members "
-            "are trained to give. Use `flatwater train ppo` for this environment"
+            f"expected continuous actions with bounds, got choices ({describe_spaces(spaces)}). Use "
+            "`flatwater train ppo` for this environment"
         )
     if spaces.agents != 1:
         raise ConfigError(
-            f"there are {spaces.agents} agents in an environment: wanted is one, a member of the population. Use "
-            "`flatwater train ppo` for this environment"
+            f"expected 1 agent in an environment, got {spaces.agents} agents. Use `flatwater train ppo` for this "
+            "environment"
         )
     if spaces.form != "vector" or len(spaces.obs) != 1:
-        raise ConfigError(f"observations are {spaces.form} of the shape {list(spaces.obs)}: wanted is a vector [N]")
+        raise ConfigError(f"expected vector observations [N], got {spaces.form} {list(spaces.obs)}")
 
 
 def plan_population(config: EvolveRunConfig, worlds: EvolveWorlds, device: torch.device) -> Plan:

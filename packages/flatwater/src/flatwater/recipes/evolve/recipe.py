@@ -29,7 +29,7 @@ EVOLVE = Recipe(
     guide="""Evolve DDPG, TD3 or SAC members in any environment with continuous actions, in constant memory.
 
     Without options: 4 members of TD3 in Pendulum, 10 generations, two minutes on one core. --env takes any
-    environment of Gymnasium by its name, and a class of yours as package.module:Class.
+    environment of Gymnasium by its name, and your class as package.module:Class.
     """,
     plan=lazy_function("flatwater.recipes.evolve.run:plan"),
     compose=lazy_function("flatwater.recipes.evolve.run:compose"),

@@ -32,13 +32,17 @@ class GrowRunConfig(CrewConfig, GrowConfig):
         )
         if self.workers == "auto":
             expected = (
-                f"1, as {group_phrase}takes whole ones. Use --group {half}, which changes last bits, or more --envs"
+                f"1, as {group_phrase}takes whole groups. Use --group {half}, which changes "
+                "the last bits of the numbers, or more --envs"
             )
             require(groups > 1, "workers", self.workers, expected)
         elif self.workers != 1:
             # A group size with which so many workers have a group each, for the message.
             size, counts = max(1, self.envs // self.workers), "1" if groups == 1 else f"1 to {groups}"
-            expected = f"{counts}: {group_phrase}takes whole ones. Use --group {size}, which changes last bits"
+            expected = (
+                f"{counts}: {group_phrase}takes whole groups. Use --group {size}, which "
+                "changes the last bits of the numbers"
+            )
             require(self.workers <= groups, "workers", self.workers, expected)
 
     @property

@@ -51,6 +51,6 @@ def read_lives(folder: Path) -> Lives | None:
 def _check(found: Lives) -> None:
     """Refuse columns of different lengths, and such as cannot be drawn: accuracy [rows], stage [rows, slots]."""
     if len({len(found[name]) for name in COLUMNS}) > 1:
-        raise ValueError("its columns are not of one length")
+        raise ValueError("the columns have different lengths")
     if not np.issubdtype(found["accuracy"].dtype, np.number) or found["stage"].ndim != 2:  # noqa: PLR2004  (rows, slots)
-        raise ValueError("accuracy and stage do not hold numbers")
+        raise ValueError("accuracy and stage are not numbers")

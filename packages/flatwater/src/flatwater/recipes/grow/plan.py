@@ -92,9 +92,10 @@ def phase_transients(setup: GrowSetup, run: GrowState) -> dict[str, int]:
         if setup.config.host is None:
             raise
         raise ConfigError(
-            f"host = {short_repr(setup.config.host)}: it computes on the CPU alone: {torch_error_text(error)}. What "
-            "its forward makes must lie where its input does, as in torch.arange(n, device=x.device); what is always "
-            "the same is a buffer (register_buffer)"
+            f"host = {short_repr(setup.config.host)}: the forward runs on the CPU only: "
+            f"{torch_error_text(error)}. Make "
+            "new tensors on the device of the input, as in torch.arange(n, device=x.device), and constants with "
+            "register_buffer"
         ) from error
     return {"baselines": step, "collect": step, "update": peak_bytes(lambda: update_(0)), "evaluate": step}
 

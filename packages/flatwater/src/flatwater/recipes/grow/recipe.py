@@ -40,7 +40,7 @@ GROW = Recipe(
     guide="""Learn when and where networks in training should grow, with PPO over a pool of them, in constant memory.
 
     Without options: 16 small convolutional networks learn the digits that come with scikit-learn, a few minutes on 2
-    cores. `--task module:function` takes images and classes of yours.
+    cores. `--task module:function` takes your images and classes.
     """,
     plan=lazy_function("flatwater.recipes.grow.run:plan"),
     compose=lazy_function("flatwater.recipes.grow.run:compose"),

@@ -86,7 +86,7 @@ def returns_chart(run: RunRecords) -> Chart:
     return Chart(
         title="Return of an episode",
         reading="Training episodes are explored, so their mean lies lower. The held-out episodes are always the same, "
-        "and the baselines' returns on them are level lines: the policy should come to lie above all of them.",
+        "and the baselines' returns on them are level lines: the policy should rise above all of them.",
         marks=[*marks, *returns_lines(metrics, "policy", PLAYERS)],
         x=round_axis(metrics["round"], run.recipe.layout.round),
         height=360,
@@ -99,7 +99,7 @@ def operations_chart(run: RunRecords) -> Chart:
     return Chart(
         title="What the policy does",
         reading="Share of each operation in the training episodes, in percent. Some are drawn at random, so that "
-        "none dies out; a policy that only waits has learned nothing.",
+        "no operation dies out; a policy that only waits has learned nothing.",
         marks=share_lines(run.metrics, labels),
         x=round_axis(run.metrics["round"], run.recipe.layout.round),
         y=Axis(unit="%", from_zero=True),

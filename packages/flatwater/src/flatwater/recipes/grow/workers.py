@@ -39,7 +39,7 @@ class GrowService(WorkerService):
         config, cpu = given.config, torch.device("cpu")
         task = load_task(config.task, cpu)
         if ":".join(fingerprints(config, task)) != given.fingerprint:
-            raise RunError(f"the task {config.task} or the host is another one than when the run began")
+            raise RunError(f"the task {config.task} or the host has changed since the run began")
         setup, count = build_setup(config, task.images, cpu), given.share[1] - given.share[0]
         self._share = share = build_share(setup, task, count)
         # A share begins with a group, and only the last group of all may be smaller.

@@ -109,7 +109,7 @@ class TrainedPolicy:
             self._memory = self._memory.new_zeros(2, len(rows), self._memory.shape[2])
         if self._memory.shape[1] != len(rows):
             raise ConfigError(
-                f"obs = those of {len(rows)} agents: {self._memory.shape[1]} are remembered. Call begin() before others"
+                f"obs has {len(rows)} agents, the policy remembers {self._memory.shape[1]}. Call begin() first"
             )
         # The type of training: Gymnasium gives float64 where its space says so.
         kind = np.uint8 if self._spaces.form == "tokens" else np.float32
@@ -130,7 +130,7 @@ class TrainedPolicy:
         mask, expected = np.asarray(legal, np.bool_), (rows, self._student.actions.outputs)
         if mask.size != expected[0] * expected[1] or self._spaces.bounds is not None:
             raise ConfigError(
-                f"legal = an array {list(mask.shape)}: wanted is {list(expected)}, where actions are chosen"
+                f"legal = an array {list(mask.shape)}: expected {list(expected)}, where actions are choices"
             )
         return torch.from_numpy(mask.reshape(expected)).to(self._device)
 
@@ -142,7 +142,7 @@ class TrainedPolicy:
         """
         if self._spaces.masked:
             raise ConfigError(
-                "the policy chooses among what `legal` says, which an exported program is not given: use it as "
+                "the policy needs `legal`, which an exported program does not take. Use "
                 "flatwater.load(RUN).act(obs, legal)"
             )
         cpu, spaces, config = torch.device("cpu"), self._spaces, self._student.config
@@ -151,7 +151,9 @@ class TrainedPolicy:
         weights = {name: weight.cpu().contiguous() for name, weight in self._weights.items()}
         cells, tokens = student.policy.cells, spaces.form == "tokens"
         shape = [*spaces.obs]
-        memory = {"memory": f"float32 [2, rows, {cells}]: zeros where an episode begins, then what came out"}
+        memory = {
+            "memory": f"float32 [2, rows, {cells}]: zeros where an episode begins, then the output of the step before"
+        }
         is_choice = spaces.bounds is None
         logits = {"logits": f"float32 [rows, {student.actions.outputs}]"} if is_choice else {}
         action = "int64 [rows]: a position in actions" if is_choice else f"float32 [rows, {len(spaces.actions)}]"

@@ -28,7 +28,7 @@ PPO = Recipe(
     guide="""Learn to act in any environment with PPO, in constant memory and at constant speed.
 
     Without options: CartPole, 100 blocks of 128 steps in 8 copies, a minute on one core. --env takes any environment of
-    Gymnasium or PettingZoo by its name, and a class of yours as package.module:Class. Actions are a choice from a list
+    Gymnasium or PettingZoo by its name, and your class as package.module:Class. Actions are a choice from a list
     or a vector of numbers. `student.memory` above 0 gives the policy an LSTM.
     """,
     plan=lazy_function("flatwater.recipes.ppo.run:plan"),

@@ -46,7 +46,7 @@ class TeachRun(BlocksRun):
         if config.learner.reinforcement.value_at(steps):
             return super().about()
         alone = f"PPO has weight 0 in all of the {steps:,} agent steps: the student learns from the teacher alone"
-        return (*super().about(), f"{alone}. learner.reinforcement.begins says when that ends.")
+        return (*super().about(), f"{alone}. Set learner.reinforcement.begins to change this.")
 
     def build_player(self, beside: int) -> tuple[World, WorldPlayer]:
         """Return a world and a player with the user's teacher.
@@ -65,7 +65,7 @@ class TeachRun(BlocksRun):
         score = super().score(holdout=holdout) | {"teacher": self.config.teacher}
         if self.config.teacher == RANDOM:
             score["players"]["student"].pop("of_teacher")
-            score["note"] += "; the teacher acts by chance, so a share of its return would say nothing"
+            score["note"] += "; the teacher acts by chance, so a share of its return has no meaning"
         return score
 
 
@@ -100,7 +100,7 @@ def build_teach_worlds(config: TeachRunConfig) -> BlocksWorlds:
     if worlds.training.spaces.action_shape:
         raise ConfigError(
             f"world = {config.world!r}: has {describe_spaces(worlds.training.spaces)}; "
-            "a student chooses from one list. "
+            "a student needs one list of actions. "
             "Train without a teacher: flatwater train ppo --env ..."
         )
     return worlds
@@ -138,7 +138,7 @@ class StudentTeacher:
         learner = build(student, sequences=1, rng=generator(0, "unused", device), device=device)
         checkpoint = newest_intact(folder.checkpoints, say=lambda _: None)
         if checkpoint is None:
-            raise CheckpointError(f"teacher {OF_A_RUN}{run}: there is no intact checkpoint in {folder.checkpoints}")
+            raise CheckpointError(f"teacher {OF_A_RUN}{run}: no checkpoint is intact in {folder.checkpoints}")
         restore_state_({"block": learner.block, "statistics": learner.statistics}, checkpoint, below="learner")
         self._policy = TrainedPolicy(student, world.spaces, bound_weights(student, learner))
 

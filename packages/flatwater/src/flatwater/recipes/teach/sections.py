@@ -92,9 +92,9 @@ def profile_tables(metrics: Mapping[str, Sequence[float]]) -> list[ShownTable]:
 def learned_chart(run: RunRecords) -> Chart:
     """Return a chart of training and held-out returns, against the teacher's and random actions."""
     return Chart(
-        title="What an agent is paid in an episode",
-        reading="Training episodes are led by the teacher in part, the more the earlier. The held-out episodes are "
-        "always the same; the student should come to lie near the level line of the teacher.",
+        title="Return of an agent in an episode",
+        reading="The teacher leads a part of the training episodes, a larger part early in the run. The held-out "
+        "episodes are always the same; the student should come close to the level line of the teacher.",
         marks=returns_lines(run.metrics, "student", LEVELS),
         x=round_axis(run.metrics["round"], run.recipe.layout.round),
         height=360,
@@ -137,8 +137,8 @@ def profile_chart(run: RunRecords) -> Chart:
     metrics, rounds = run.metrics, run.metrics["round"]
     return Chart(
         title="Where the time of a step goes",
-        reading="Microseconds on the wall for one step of one agent. All areas should stay as high as they are: one "
-        "that grows is state whose cost grows, and is told as a finding.",
+        reading="Microseconds on the wall for one step of one agent. All areas should keep their height: an area "
+        "that grows is state whose cost grows, and is shown as a finding.",
         marks=[
             Line(name=part, x=rounds, y=metrics[f"profile/{part}_us"], colour=colour, stacked=True)
             for part, colour in PARTS.items()

@@ -98,7 +98,7 @@ def build_setup(config: EvolveConfig, spaces: Spaces, trial: Spaces, device: tor
         config.learner.own.replays,
         "learner.algorithm",
         config.learner.algorithm,
-        "one that learns from what was played",
+        "an algorithm that learns from played episodes",
     )
     # One axis: the recipe has refused all observations but vectors.
     (obs_size,), action_size = spaces.obs, len(spaces.actions)

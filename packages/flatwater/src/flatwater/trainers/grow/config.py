@@ -57,9 +57,11 @@ class GrowConfig:
         host = self.env.host
         for name in SHIPPED_ONLY if self.host is not None else ():
             value, default = getattr(host, name), getattr(HostConfig(), name)
-            require(value == default, f"env.host.{name}", value, f"left out: it says nothing of host {self.host}")
+            require(value == default, f"env.host.{name}", value, f"left out: it does not apply to host {self.host}")
         prior = self.policy.prior
-        require(len(prior) == len(Operation), "policy.prior", prior, f"{len(Operation)} numbers, one an operation")
+        require(
+            len(prior) == len(Operation), "policy.prior", prior, f"{len(Operation)} numbers, one for each operation"
+        )
 
     @property
     def groups(self) -> list[Span]:
