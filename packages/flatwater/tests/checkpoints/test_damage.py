@@ -120,7 +120,7 @@ def test_a_checkpoint_of_a_later_format_is_told_of_and_stays(tmp_path: Path) -> 
     assert found is not None
     assert found.manifest.round == 1
     assert "format 99" in told[0]
-    assert "format 1:" in told[0]
+    assert "format 1, " in told[0]
     for number in range(3, 9):
         save(tmp_path, number)
     assert later.is_file()

@@ -222,7 +222,7 @@ NOWHERE = {
     "no_such_module:Net": "No module named 'no_such_module'",
     "own_hosts:Missing": "no attribute 'Missing'",
     "conv": r"package\.module:Class.*env\.host\.kind",
-    "own_hosts:NUMBER": r" int.*torch\.nn\.Module",
+    "own_hosts:NUMBER": r"torch\.nn\.Module.* int$",
 }
 WRONG = {
     own_hosts.NoSlots: "`slots`.* None",
@@ -237,14 +237,14 @@ WRONG = {
     own_hosts.Frozen: r"parameter head\.bias.* frozen",
     own_hosts.Nothing: "no parameters",
     own_hosts.Elsewhere: r"parameter head\.bias.*manual_seed",
-    own_hosts.Unused: r"parameter spare\.weight.* logits",
+    own_hosts.Unused: r"logits .*parameter spare\.weight",
     own_hosts.Statistics: r"buffer norm\.running_mean.*BatchNorm",
     own_hosts.DrawnBuffer: "buffer mask.* host",
     own_hosts.Hidden: "stacked.*nn.Parameter",
     own_hosts.Dropping: "stacked.*random",
     own_hosts.Branching: r"stacked.*control flow.* \(own_hosts.py, line \d+\)",
-    own_hosts.Again: "slot layer .*2 times",
-    own_hosts.Tokens: r"slot layer .*\(4, 8, 6\)",
+    own_hosts.Again: "slot layer: .* 2$",
+    own_hosts.Tokens: r"slot layer: .*\(4, 8, 6\)",
 }
 
 
