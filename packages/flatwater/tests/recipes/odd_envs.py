@@ -258,14 +258,14 @@ class SpacesFail(Fine):
         raise ValueError("not yet")
 
 
-@told("a space is")
+@told("the same spaces")
 class OtherActionsInEachEpisode(Fine):
     def reset(self, *, seed: int | None = None, options: Any = None) -> Given:
         self.action_space = sp.Discrete(2 + int(bool(self.age)))
         return super().reset(seed=seed)
 
 
-@told("a space is")
+@told("the same spaces")
 class OtherObservationsInEachCopy(Fine):
     made = 0
 
@@ -524,7 +524,7 @@ class WorldShowsInfinity(OddWorld):
         obs[0, 0, 1] = np.inf
 
 
-@told("its `spaces` are None")
+@told("`spaces`: ")
 class WorldOfNoSpaces(OddWorld):
     def __init__(self, envs: int) -> None:
         self.spaces = None  # type: ignore[assignment]
