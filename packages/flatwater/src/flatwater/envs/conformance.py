@@ -117,9 +117,8 @@ def _as_single_env(env: object) -> Env:
     if isinstance(env, _ParallelEnvLike):
         return _SingleParallelEnv(env)
     raise ConfigError(
-        "make_env(): expected a gymnasium.Env, a gymnasium.vector.VectorEnv, a parallel environment "
-        "of PettingZoo, or a "
-        f"world with begin_ and step_, got a {type(env).__name__}"
+        "make_env(): expected a gymnasium.Env, a gymnasium.vector.VectorEnv, a parallel environment of PettingZoo, "
+        f"or a world with begin_ and step_, got a {type(env).__name__}"
     )
 
 
