@@ -179,7 +179,7 @@ def plan(recipe: str, *, config: Path | str | None = None, **settings: Any) -> P
     """Return what a run with these settings would hold, by owner, and whether it fits; arguments are those of `train`.
 
     Raises:
-        FlatwaterError: no run could start with them. That it does not fit into memory is `plan.fits`.
+        FlatwaterError: no run could start with these settings. Whether it fits into memory is `plan.fits`.
     """
     return checked_plan(resolve_config(recipe, config, settings))[1]
 

@@ -154,7 +154,7 @@ def load_named(where: str) -> Any:  # noqa: ANN401  (whatever is there)
     """Return the object that a row names as `package.module:Name`; the text is a package's own, never a file's.
 
     Raises:
-        ImportError: the package is broken, or lacks another one.
+        ImportError: the package is broken, or lacks another package.
         AttributeError: the module has no such name.
     """
     module, _, name = where.partition(":")

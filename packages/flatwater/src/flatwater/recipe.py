@@ -208,7 +208,7 @@ def find_installed(name: str) -> Recipe | None:
     looked up among those of installed packages, and never imported.
 
     Raises:
-        ConfigError: the package that has it is broken.
+        ConfigError: the package that has the recipe is broken.
     """
     if name not in group_rows("recipes"):
         return None

@@ -31,6 +31,7 @@ class ProgressPart:
     total: int
     done: int = 0
     began: float = field(default_factory=time.monotonic)
+    """Monotonic time of the beginning."""
 
     def seconds_left(self) -> float | None:
         """Seconds to the end at the pace so far; None before the first step is done."""

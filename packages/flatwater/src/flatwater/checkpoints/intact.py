@@ -179,7 +179,7 @@ class ShardCheck:
         self._problem = ""
 
     def feed_bytes_(self, piece: Piece) -> None:
-        """Take the next bytes.
+        """Take the next bytes of the shard, in pieces of any size, the header included.
 
         Raises:
             DamagedError: the bytes so far are more than the shard may have.

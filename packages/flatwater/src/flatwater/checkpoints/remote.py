@@ -49,7 +49,7 @@ def read_with_retries(objects: StoredObjects, read: Callable[[StoredObjects], T]
 
     Raises:
         DamagedError: the third answer was wrong as well.
-        StoreError: the third answer was none.
+        StoreError: the store did not answer the third time either.
     """
     for pause in AGAIN:
         try:

@@ -110,8 +110,8 @@ def _scalar_record(leaf: Leaf) -> LeafRecord:
 
 def _write_shard(folder: Path, group: Sequence[Payload]) -> tuple[ShardRecord, dict[str, LeafRecord]]:
     """Write one shard; return its record and those of its leaves. Holds at most the group's bytes beside the run."""
-    # Larger cells first, so that each leaf lies at a multiple of its size; paths make the order, and the hash, the
-    # same.
+    # Larger cells first, so that each leaf lies at a multiple of its size;
+    # paths make the order, and the hash, the same.
     ordered = sorted(group, key=lambda item: (-item.stored.itemsize, item.leaf.path))
     start = shard_header({item.leaf.path: item.stored for item in ordered})
     # Views of the run's own memory: nothing may change it before the file is written.

@@ -36,21 +36,24 @@ MACHINE = frozenset(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command. Returns the exit code."""
+    """Run one command of the command line. Returns the exit code.
+
+    Args:
+        arguments: words behind `flatwater`; None for those of the process.
+    """
     words = list(sys.argv[1:] if arguments is None else arguments)
     fill_closed()  # a closed descriptor 0 to 2 would be given to the next file that is opened
     errors = surviving_stream(error_stream())
-    # Faults of printing are kept until here: whatever the command did, stdout's fault is one line and not a
-    # traceback.
+    # Faults of printing are kept until here: whatever the command did,
+    # stdout's fault is one line and not a traceback.
     with own_output():
         try:
             code = run_and_report(words, errors)
         except Exception as fault:  # noqa: BLE001  (the edge of the process)
             stdout_fault = output_error(fault)
             code = last_resort(errors, fault, words) if stdout_fault is None else say_unprinted(errors, stdout_fault)
-        except (
-            SystemExit
-        ) as exit_request:  # tyro has printed help, or what is wrong; or code of the user's ends the program
+        # tyro has printed help, or what is wrong; or code of the user's ends the program.
+        except SystemExit as exit_request:
             stdout_fault = output_error()
             if own_place(exit_request) is not None:
                 return last_resort(errors, exit_request, words)

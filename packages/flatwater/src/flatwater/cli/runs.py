@@ -33,7 +33,7 @@ class Runs:
     """Print JSON instead of a table."""
 
     def __call__(self) -> int:
-        """List and print.
+        """List the runs, and print or write them as a table, JSON or page.
 
         Raises:
             FlatwaterError: there is no such folder or number, or the page cannot be written.

@@ -22,10 +22,10 @@ class Pipe:
         end.settimeout(None if look is None else seconds)
 
     def send(self, message: bytes) -> None:
-        """Send the whole message.
+        """Send the whole message, its length first.
 
         Raises:
-            OSError: nobody is at the other end, or this one is cut.
+            OSError: nobody is at the other end, or this end is cut.
         """
         self._write(len(message).to_bytes(_LENGTH))
         self._write(message)
@@ -34,7 +34,7 @@ class Pipe:
         """Return the oldest message.
 
         Raises:
-            OSError, EOFError: nobody is at the other end, or this one is cut.
+            OSError, EOFError: nobody is at the other end, or this end is cut.
         """
         return self._read(int.from_bytes(self._read(_LENGTH)))
 

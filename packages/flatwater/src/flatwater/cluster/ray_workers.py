@@ -46,7 +46,7 @@ _LOST = (RayActorError, ObjectLostError, NodeDiedError, WorkerCrashedError, OutO
 
 
 def join_cluster(address: str) -> None:
-    """Join a cluster, once in each process.
+    """Join a cluster, once in each process; the handler of SIGTERM stays what it was.
 
     Raises:
         RunError: no cluster answers at that address.
@@ -210,7 +210,12 @@ class RayActor:
         self._asked.append(self._host.answer.remote(message))
 
     def receive(self) -> bytes:
-        """Return the oldest answer."""
+        """Return the oldest answer; an actor that a signal has stopped for two looks is killed.
+
+        Raises:
+            RunError: the cluster has no place for the worker.
+            EOFError: the actor is lost.
+        """
         try:
             if self._placed is None:
                 # With the first answer: until then it may wait for room.

@@ -111,7 +111,7 @@ class Worker:
         self._post(_message(name, *given))
 
     def take_answer(self) -> Any:  # noqa: ANN401  (what the method gives)
-        """Return the answer to the oldest question.
+        """Return the answer to the oldest question, by another process where the worker has died.
 
         Raises:
             RunError: the worker failed, or died again and again.
@@ -178,8 +178,8 @@ class Worker:
 
     def _replace_(self) -> None:
         """Start another process, tell it what the dead one knew, and ask it the unanswered questions."""
-        # A copy: `_start_` posts its own question, and the others must wait until the new process is told what it
-        # missed.
+        # A copy: `_start_` posts its own question,
+        # and the others must wait until the new process is told what it missed.
         unanswered = list(self._waiting)
         # False where it died before it was made: then there is nothing to tell it.
         had_begun = unanswered[0] is not self._begin

@@ -17,7 +17,7 @@ FEWEST, FENCE, MARGIN = 8, 5.0, 0.06
 
 
 def comparison_page(runs: Sequence[ComparedRun], written: datetime) -> str:
-    """Return the whole page."""
+    """Return the page of a comparison as HTML; `written` is the time that stands below it."""
     sections = [
         Section(title="Result", blocks=[*_result(runs)]),
         Section(title="Curves", blocks=[*_curves(runs)]),

@@ -204,7 +204,7 @@ def _compare_to_first(own: ComparedRun, first: ComparedRun) -> RunDifference:
 
 
 def as_json(runs: Sequence[ComparedRun]) -> dict[str, Any]:
-    """Return the whole comparison as plain values."""
+    """Return the whole comparison as plain values; `days` of a difference are 0 where there is none."""
     flat, differing = [_settings(run.run) for run in runs], [name for name, _ in setting_rows(runs)]
     comparison = {
         "runs": [

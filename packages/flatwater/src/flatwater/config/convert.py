@@ -37,6 +37,12 @@ def to_plain(value: object) -> object:
 def from_plain(declared: Any, given: Any, path: str, nested: Nested) -> object:  # noqa: ANN401
     """Return `given` as a value of the `declared` type.
 
+    Args:
+        declared: type of a field: of plain values, a path, a table, or one of these or None.
+        given: value of a TOML or JSON file, or of Python.
+        path: dotted name of the setting, for messages.
+        nested: makes a table's configuration of its class, its mapping and its path.
+
     Raises:
         ConfigError: the value does not fit; the message names `path`, what was given and what is wanted.
     """

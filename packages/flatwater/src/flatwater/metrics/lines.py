@@ -36,8 +36,8 @@ def read_records(path: Path, most: int, *, mark: bytes = b"") -> list[Record]:
     """
     try:
         with open_regular(path, follow=False) as file:
-            # Twice through the file: what is wanted depends on how many lines there are, and they do not fit into
-            # memory.
+            # Twice through the file: what is wanted depends on how many lines there are,
+            # and they do not fit into memory.
             count, last_line = 0, b""
             for line in _lines_with_mark(file, mark):
                 count, last_line = count + 1, line
@@ -96,8 +96,8 @@ def read_appended_(tail: FollowedFile) -> Iterator[Record]:
             file.seek(tail.read)
             damaged = False
             for line in bounded_lines(file):
-                # A damaged line is an error only when another follows: the last one may be in the middle of being
-                # written.
+                # A damaged line is an error only when another follows:
+                # the last one may be in the middle of being written.
                 if damaged:
                     raise _bad_line_error(tail.path)
                 if (record := parse_record(line)) is None:

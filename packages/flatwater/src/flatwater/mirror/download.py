@@ -155,7 +155,7 @@ def _identity(objects: StoredObjects) -> str:
     """Return the run's identity, as it claimed its place; empty where no run has.
 
     Raises:
-        DamagedError: the claim is none.
+        DamagedError: the object in which the claim stands holds something else.
     """
 
     def read(objects: StoredObjects) -> str:
@@ -199,10 +199,10 @@ def _fetch(objects: StoredObjects, folder: RunFolder, entry: ObjectEntry) -> Non
 
 
 def _exact_pieces(objects: StoredObjects, entry: ObjectEntry) -> Iterator[bytes]:
-    """Yield an object's content.
+    """Yield an object's content, of exactly the size that it was listed with.
 
     Raises:
-        DamagedError: the object is missing, or is shorter than it was listed with.
+        DamagedError: the object is missing, or is shorter.
         OversizeError: the object is longer.
     """
     received_bytes = 0

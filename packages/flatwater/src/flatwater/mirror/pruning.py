@@ -48,12 +48,18 @@ def choose_newest_good(
 ) -> list[M]:
     """Return the newest `keep` that are whole, beginning with the newest that is good.
 
+    Args:
+        newest_last: checkpoints, or their names.
+        keep: how many stay, at least 1.
+        whole: whether all files are there with their sizes; asked of each.
+        good: whether every byte is as written; asked from the newest back until one is.
+
     Raises:
-        CheckpointError: none is good.
+        CheckpointError: no checkpoint is good.
     """
     candidates = [checkpoint for checkpoint in newest_last if whole(checkpoint)]
-    # `good` reads every byte, so it is asked of as few as can be; those before the newest are held to be `whole`
-    # only.
+    # `good` reads every byte, so it is asked of as few as can be;
+    # those before the newest are held to be `whole` only.
     while candidates and not good(candidates[-1]):
         candidates.pop()
     if not candidates:

@@ -76,7 +76,7 @@ class MirrorSender:
         """Claim the place, take the lock and list the store. Does nothing once that is done.
 
         Raises:
-            LockedError: another process writes there, another run lies there, or this one went on elsewhere.
+            LockedError: another process writes there, another run lies there, or this run went on elsewhere.
         """
         if self.lock is not None:
             return
@@ -156,7 +156,7 @@ class MirrorSender:
         """Renew the lock when it is due.
 
         Raises:
-            LockedError: another process has taken it.
+            LockedError: another process has taken the lock.
         """
         if self.lock is not None and time.monotonic() - self.renewed >= RENEW_SECONDS:
             if not self.lock.renew_():

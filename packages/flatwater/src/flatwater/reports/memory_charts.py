@@ -196,9 +196,8 @@ def time_chart(rounds: Sequence[float], seconds: Mapping[str, Sequence[float]]) 
             Bars(name=name, at=rounds, values=values, colour=PHASES.get(name, "--others"), stacked=True)
             for name, values in seconds.items()
         ],
-        x=Axis(
-            kind="round", title="round", span=(rounds[0] - half_width, rounds[-1] + half_width)
-        ),  # all columns whole
+        # Half a column more on either side, so that all columns are whole.
+        x=Axis(kind="round", title="round", span=(rounds[0] - half_width, rounds[-1] + half_width)),
         y=Axis(unit=" s"),
         height=260,
     )

@@ -91,7 +91,7 @@ def _subtitle(run: RunRecords) -> str:
 
 
 def _tiles(run: RunRecords) -> list[Tile]:
-    """Return tiles, at most six."""
+    """Return at most six numbers for the head of the page: result, curve, rounds, memory and findings."""
     tiles: list[Tile] = [] if run.result is None else [_headline(run.recipe, run.result)]
     title, metric = run.recipe.judged_curve
     finite = [value for value in run.metrics.get(metric, []) if isfinite(value)]
@@ -148,7 +148,7 @@ def findings_section(run: RunRecords) -> Iterator[Block]:
 
 
 def memory_section(run: RunRecords) -> Iterator[Block]:
-    """Yield the ledger against the plan."""
+    """Yield memory by owner over the rounds, then planned and held, workers and what phases take."""
     if run.ledger:
         yield memory_chart(run.ledger, run.plan)
         if max(line.owned_bytes / line.resident for line in run.ledger if line.resident) < THIN:

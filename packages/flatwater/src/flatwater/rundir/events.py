@@ -89,14 +89,14 @@ class RunLog:
         self._file: FileIO | None = None
         self._torn, self._missing = False, 0
         with suppress(OSError):
-            # The end may be half a line, of a process that was killed or of a disk that was full: the next line ends
-            # it.
+            # The end may be half a line, of a process that was killed
+            # or of a disk that was full: the next line ends it.
             self._file = append_regular(path)
             size = os.fstat(self._file.fileno()).st_size
             self._torn = size > 0 and os.pread(self._file.fileno(), 1, size - 1) != b"\n"
 
     def on_event(self, event: Event) -> None:
-        """Append the event."""
+        """Append the event as a line of run.log; one that the disk refuses is counted, and told in the next one."""
         # One line, without control characters: names in it may come from files of anybody's.
         text = " ".join(escape_controls(event.line).split())[:MOST_LINE]
         gap = f"{event.stamp} {'note':<{KIND_WIDTH}} {self._missing} lines are missing here\n" if self._missing else ""

@@ -67,8 +67,8 @@ def catch_up(run: Path, to: str | None, *, say: Callable[[str], None], step: Cal
         missing = [manifest for manifest in intact if manifest.file.name not in mirrored_names]
         for manifest in missing:
             _retry_store(lambda m=manifest: sender.send_(m), say)  # type: ignore[misc]  # mypy has no type for the default
-        # Files after the checkpoints, so that the records at the store never tell of rounds that cannot be resumed
-        # there.
+        # Files after the checkpoints, so that the records at the
+        # store never tell of rounds that cannot be resumed there.
         _retry_store(sender.send_files_, say)
         _retry_store(sender.release_, say)
     return CatchUpResult(url, len(missing), sent_bytes[0])

@@ -75,8 +75,8 @@ class MemoryContract:
             if is_off_host(leaf.value):
                 leaf_bytes[leaf.path] = 0
             elif leaf_bytes[leaf.path] >= _WEIGHED_PAGES and leaf.path not in self.full:
-                # Zeroed pages that nothing has written to are not in RAM yet, such as the rest of a ring that is
-                # being filled.
+                # Zeroed pages that nothing has written to are not in RAM yet,
+                # such as the rest of a ring that is being filled.
                 resident = touched_bytes(leaf_address(leaf.value), leaf_bytes[leaf.path])
                 if resident == leaf_bytes[leaf.path]:
                     self.full.add(leaf.path)
@@ -126,7 +126,14 @@ class MemoryContract:
         return effort.seconds if self.device.type == "cuda" else effort.cpu_seconds
 
     def record(self, statement: Statement, efforts: Mapping[str, Effort], *, envs: int, peak: int) -> dict[str, Any]:
-        """Return the round's line in ledger.jsonl."""
+        """Return the round's line in ledger.jsonl, in bytes.
+
+        Args:
+            statement: the settled memory of the round.
+            efforts: what each phase took.
+            envs: environments alive in this process.
+            peak: highest resident bytes of the round; 0 where peaks are not counted.
+        """
         family = self.family.read_if_due_()
         return statement.to_json() | {
             "private": family.private,
@@ -184,7 +191,7 @@ def ledger_metrics(record: Mapping[str, Any]) -> dict[str, float]:
 
 
 def ledger_text(record: Mapping[str, Any]) -> str:
-    """Return the ledger's line for the terminal."""
+    """Return the ledger's line for the terminal, in MB: resident memory as the sum of its parts."""
     parts = (
         ("files", record["file_mapped"]),
         ("base", record["base"]),

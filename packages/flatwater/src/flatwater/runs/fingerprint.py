@@ -86,8 +86,8 @@ def arithmetic_hash() -> str:
     Another processor, or another choice of a library's kernels, sums in another order. Nothing else tells two machines
     of the same versions apart.
     """
-    # Batches, exp and tanh, norms and means: kernels that differ by instruction set sum each of them in another
-    # order.
+    # Batches, exp and tanh, norms and means:
+    # kernels that differ by instruction set sum each of them in another order.
     # A `linspace` and no draw: the input must not depend on a generator, nor move the run's own.
     numbers = torch.linspace(-2, 2, 8 * 48 * 40).view(8, 48, 40)
     product = torch.bmm(numbers, numbers.transpose(1, 2))

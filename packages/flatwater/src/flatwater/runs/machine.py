@@ -21,7 +21,7 @@ def find_device(name: str) -> torch.device:
     """Return the device of that name, and make CUDA repeat its numbers.
 
     Raises:
-        ConfigError: torch does not know it, or this machine does not have it.
+        ConfigError: torch does not know the device, or this machine does not have it.
     """
     try:
         device = torch.device(name)
@@ -44,8 +44,8 @@ def repeat_on_cuda() -> None:
 
     Operations that have no such kernel warn, and go on: a run must not end at one of them.
     """
-    # cuBLAS reads it when its handle is made, and PyTorch's notes on determinism ask for it; the user's own value
-    # stays.
+    # cuBLAS reads it when its handle is made,
+    # and PyTorch's notes on determinism ask for it; the user's own value stays.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(mode=True, warn_only=True)
     # The market's simulator writes by `put_` alone, each index once: no order of a GPU's threads shows in that.

@@ -181,8 +181,8 @@ def phase_bytes(transients: Callable[[], Mapping[str, int]], beside: Mapping[str
 def _try_in_fork(transients: Callable[[], Mapping[str, int]]) -> dict[str, int] | str:
     """Return what `_try_out` does, in a fork, with torch's compiler kept from being imported."""
     # In a fork of this process, which ends when the answer is given.
-    # Kernels of the meta device import torch's compiler, only to tell it to leave them alone: 0.8 CPU seconds and 46
-    # MB.
+    # Kernels of the meta device import torch's compiler,
+    # only to tell it to leave them alone: 0.8 CPU seconds and 46 MB.
     # A stand-in takes that message. It would break a compiler that is used later, so it must not reach the parent.
     if "torch._dynamo" not in sys.modules:
         stand_in = ModuleType("torch._dynamo")

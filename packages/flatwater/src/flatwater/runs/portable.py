@@ -260,7 +260,7 @@ FORMS: Mapping[str, Callable[[Portable], tuple[bytes, Run]]] = {
 
 
 def read_policy(file: Path) -> Any:  # noqa: ANN401  (what a recipe's policy is)
-    """Return the policy of a .safetensors file.
+    """Return the policy of a .safetensors file that `flatwater export` wrote.
 
     Raises:
         ConfigError: the file has another form.
@@ -310,8 +310,8 @@ def rebuild_policy(where: str, about: str, tensors: Mapping[str, Tensor], *, our
         TrustError: the header names code that may be somebody else's.
     """
     try:
-        # The text may come from anybody: it is parsed and held to types before a name in it is looked up, let alone
-        # imported.
+        # The text may come from anybody: it is parsed and held to
+        # types before a name in it is looked up, let alone imported.
         content = parse_json(about.encode())
         if not isinstance(content, dict):
             raise ValueError(f"{short_repr(content)}: expected keys and values")  # noqa: TRY301, TRY004  (told as any other misfit)

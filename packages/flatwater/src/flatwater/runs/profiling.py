@@ -152,15 +152,15 @@ class Profiler:
                 self._mark_(f"{next_step[0]} {next_step[1]}")
                 return
             operations = self._write()
-            # A first trace tells the operations of one step: from them follows how many steps fit into the second
-            # one.
+            # A first trace tells the operations of one step:
+            # from them follows how many steps fit into the second one.
             room = 0 if self._room else MOST_OPERATIONS // max(1, operations)
             if operations > MOST_OPERATIONS and self._done == 1:
                 self._large.add(self._phase)
                 sentence = f"a step of {self._phase} has more operations than {MOST_OPERATIONS:,}, the most in a trace"
                 self.voice.show_line(f"{sentence}: no other step of this phase is recorded")
-            # `_write` empties `rounds` where the disk is full: then nothing more is said of steps that are not
-            # recorded.
+            # `_write` empties `rounds` where the disk is full:
+            # then nothing more is said of steps that are not recorded.
             elif same_phase and not room and self._round in self.rounds:
                 self.voice.show_line(
                     f"the other steps of {self._phase} in round {self._round} are not recorded", style=""

@@ -334,8 +334,8 @@ class Recorder:
     def stopping(self) -> bool:
         """Return whether the run must stop, by a signal or its budget; saves first where a signal asked for it."""
         if self.stop.asks_to_save_():
-            # Asked by the loop after each step: handlers only set flags, so nothing is saved while a step is half
-            # done.
+            # Asked by the loop after each step: handlers only set flags,
+            # so nothing is saved while a step is half done.
             # The save's own peak must not count to the phase that it interrupts.
             progress = self.composed.trainer.progress
             self.efforts.end_peak_(self.composed.trainer.phases[progress.phase].name)

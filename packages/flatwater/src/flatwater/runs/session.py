@@ -70,7 +70,16 @@ def start_new_run(
     on_round: OnRound | None = None,
     profile: range | None = None,
 ) -> RunOutcome:
-    """Train a new run in a new folder."""
+    """Train a new run in a new folder.
+
+    Args:
+        config: its settings.
+        run: the folder; None for `runs/RECIPE-DATE-NUMBER`.
+        console: console on which the run is shown.
+        listeners: get each event, besides the run's own log.
+        on_round: called after each round.
+        profile: rounds that are recorded with torch's profiler.
+    """
     voice = RunEvents(console, [*listeners])
     with voice.report_ending():
         recipe = recipe_of_config(config)

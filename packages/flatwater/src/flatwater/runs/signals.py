@@ -102,8 +102,8 @@ def stop_on_signals(console: "Console") -> Iterator[StopRequest]:
 
     stop_signals = (signal.SIGINT, *(number for number in ENDS if signal.getsignal(number) is not signal.SIG_IGN))
     with _install_handlers(stop_signals, end), _install_handlers((SAVES,), save):
-        # A signal that came while the run was built was raised where an exception is lost: the run must not begin
-        # over it.
+        # A signal that came while the run was built was raised where an exception is lost:
+        # the run must not begin over it.
         for ending in _endings:
             ending.raise_missed()
         mask_before = signal.pthread_sigmask(signal.SIG_UNBLOCK, {SAVES})  # a sweep's trial is started with it blocked
@@ -170,8 +170,8 @@ class _SignalEnding:
 
     def close_(self) -> None:
         """Stop the repetition, and raise nothing while handlers are put back."""
-        # In this order: from here on a handler only notes the signal, the thread wakes, and the lock waits for its
-        # last one.
+        # In this order: from here on a handler only notes the signal,
+        # the thread wakes, and the lock waits for its last one.
         self._closed = True
         self._over.release()
         with self._sends:

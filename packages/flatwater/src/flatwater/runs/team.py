@@ -57,10 +57,10 @@ class WorkerService:
     """A worker's side of the connection, for every recipe; it lives in the worker's process."""
 
     def __init__(self, given: Assignment) -> None:
-        """Take the run's threads.
+        """Take the run's number of threads, and refuse to compute other numbers than the run.
 
         Raises:
-            RunError: the arithmetic is another than the run's.
+            RunError: the versions or the arithmetic are others than the run's.
         """
         # Before anything is computed: the run's number, so that sums are taken in the run's order.
         torch.set_num_threads(given.config.threads)
@@ -146,7 +146,7 @@ class WorkerPool(ABC):
         # In the first round every worker counts as started: none of them took a lost one's place.
         is_first, self._before = not self._before[1], (arrays, lives)
         return {
-            "private": sum(numbered["private"] for numbered in workers),
+            "private": sum(record["private"] for record in workers),
             "wire": self.wire_bytes,
             "arrays": arrays,
             "moved": moved_arrays,

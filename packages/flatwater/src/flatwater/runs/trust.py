@@ -75,7 +75,7 @@ def permit_run(
 
     Raises:
         ConfigError: the settings cannot be read.
-        TrustError: somebody else may have written them; see `request_permit`.
+        TrustError: somebody else may have written the settings; see `request_permit`.
     """
     settings = read_toml(folder.config)
     return settings, request_permit(settings, where, folder=folder.with_current_name.path, trains=trains, given=given)
@@ -89,7 +89,7 @@ def load_settings(cls: type[C], file: Path, *, given: Collection[str] = ()) -> C
 
     Raises:
         ConfigError: the settings do not fit.
-        TrustError: somebody else may have written them; see `request_permit`.
+        TrustError: somebody else may have written the settings; see `request_permit`.
     """
     settings = read_toml(file)
     # Resolved: a link elsewhere does not make the file the user's own.
@@ -109,7 +109,7 @@ def permit_file(file: Path, **more: Any) -> None:  # noqa: ANN401  (settings)
     """Refuse a file that is no configuration by itself and names code that may not be imported.
 
     Raises:
-        TrustError: somebody else may have written it; see `request_permit`.
+        TrustError: somebody else may have written the file; see `request_permit`.
     """
     request_permit(read_toml(file) | more, file, trains=True)
 

@@ -59,8 +59,8 @@ class Holder:
     @property
     def is_stale(self) -> bool:
         """Whether its process is gone, as far as can be told from here."""
-        # On this machine the process itself is asked, and no clock: a machine that slept wakes with an old lock that
-        # is held.
+        # On this machine the process itself is asked, and no clock:
+        # a machine that slept wakes with an old lock that is held.
         if self.ticks is not None and self.boot and self.boot == _boot():
             with suppress(PermissionError):  # the system does not tell: as of another machine
                 return process_start(self.pid) != self.ticks
@@ -75,8 +75,8 @@ def _boot() -> str:
     """Return this machine's name, boot and namespace of process numbers; empty on a system without /proc."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        # With the namespace of process numbers: containers on one machine share its boot, and count processes by
-        # themselves.
+        # With the namespace of process numbers:
+        # containers on one machine share its boot, and count processes by themselves.
         return f"{socket.gethostname()} {boot} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:  # another system
         return ""
@@ -86,7 +86,7 @@ def read_holder(objects: StoredObjects) -> Holder | None:
     """Return the holder of the lock; None where nobody holds it.
 
     Raises:
-        LockedError: another version of Flatwater wrote it, in a form of its own.
+        LockedError: another version of Flatwater wrote the lock, in a form of its own.
     """
     content = objects.read(LOCK)
     return None if content is None else _holder_of(content, objects.url)
@@ -171,7 +171,7 @@ def take_lock(objects: StoredObjects, token: str = "") -> tuple[Lock, str]:
         token: token of an earlier try that may have taken the lock before it failed; empty for a new one.
 
     Raises:
-        LockedError: a process that may be alive holds it; says which, and what to do where it is gone.
+        LockedError: a process that may be alive holds the lock; says which, and what to do where it is gone.
     """
     lock = Lock(objects, token or new_token())
     # Create-only: of two processes in the same moment the store refuses one.
@@ -234,7 +234,7 @@ def _content(token: str) -> bytes:
 
 
 def process_start(pid: int) -> int | None:
-    """Return ticks from the start of the machine to that of the process; None where no such process lives.
+    """Return the start of a process, in clock ticks from that of the machine; None where no such process lives.
 
     Raises:
         PermissionError: the process lives and belongs to another user, and the system hides it from this one.

@@ -78,7 +78,13 @@ def telling_store(url: str, doing: str) -> Iterator[None]:
 
 
 def explain_error(url: str, doing: str, error: Exception) -> FlatwaterError:
-    """Return the error for a person."""
+    """Return what a person can mend (ConfigError), or that the store fails (StoreError).
+
+    Args:
+        url: URL of the objects.
+        doing: `write`, `read`, `list`, `remove` or `open`.
+        error: what obstore or the system has raised.
+    """
     from obstore.exceptions import PermissionDeniedError, UnauthenticatedError  # noqa: PLC0415
 
     text, short = str(error), _short(str(error))

@@ -26,18 +26,18 @@ class FoundFile(NamedTuple):
 def files_below(folder: Path) -> Iterator[FoundFile]:
     """Yield every regular file below a folder; none where there is no such folder. Links are left out."""
     # A list rather than recursion: how deep folders lie is not ours to say.
-    waiting = [""]
-    while waiting:
-        start = waiting.pop()
-        for entry in _folder_entries(folder / start):
+    folders_left = [""]
+    while folders_left:
+        prefix = folders_left.pop()
+        for entry in _folder_entries(folder / prefix):
             if entry.is_dir(follow_symlinks=False):
-                waiting.append(f"{start}{entry.name}/")
+                folders_left.append(f"{prefix}{entry.name}/")
             elif entry.is_file(follow_symlinks=False) and not is_unfinished(entry.name):
                 try:
                     status = entry.stat(follow_symlinks=False)
                 except FileNotFoundError:  # removed since it was listed
                     continue
-                yield FoundFile(f"{start}{entry.name}", status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
+                yield FoundFile(f"{prefix}{entry.name}", status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
 
 
 def folder_names(folder: Path) -> list[str]:

@@ -128,8 +128,8 @@ class StoredObjects:
         import obstore  # noqa: PLC0415
 
         writer = None
-        # Opened with the first part, whose size says how large parts are; one at a time, so that two are held at
-        # most.
+        # Opened with the first part, whose size says how large parts are;
+        # one at a time, so that two are held at most.
         for part_bytes in parts:
             with telling_store(self.url, "write"):
                 if writer is None:
@@ -350,7 +350,7 @@ def open_objects(url: str, retries: int = PATIENT) -> StoredObjects:
         retries: number of tries of each request that fails without being refused, in 5 s or less.
 
     Raises:
-        ConfigError: the URL is none, or its store's settings cannot be used.
+        ConfigError: the URL is no place for runs, or its store's settings cannot be used.
     """
     check_url(url)
     parts = urlsplit(url)

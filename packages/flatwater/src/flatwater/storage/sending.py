@@ -115,6 +115,7 @@ class _SendSource:
         """Return the next `most` bytes, or the rest of the file; they stand until the next call.
 
         Raises:
+            FileNotFoundError: the file became shorter.
             OtherContentError: these are the last bytes, and the whole is not what it must be.
         """
         count = min(most, self.left)

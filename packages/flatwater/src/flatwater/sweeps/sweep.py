@@ -86,16 +86,18 @@ def train_sweep(order: SweepOrder, console: Console, program: Sequence[str] = PR
         work.say(f"sweep folder {opened.folder.path}: {work.wanted} trials, searching {', '.join(opened.space)}{pace}")
         crew = RunPool(program=program, stop=stop, check=work.require_in_place, say=work.say, at_once=at_once)
         trials_by_run: dict[Path, Trial] = {}
-        with closing(
-            train_jobs(jobs_(work, trials_by_run), crew)
-        ) as endings:  # where it cannot go on, trials at work save
+        # Closed where it cannot go on: then trials at work save.
+        with closing(train_jobs(jobs_(work, trials_by_run), crew)) as endings:
             for job, ending in endings:
                 record_ending_(work, trials_by_run[job.run.path], ending)
         return sweep_outcome(work)
 
 
 def jobs_(work: Sweep, begun: dict[Path, Trial]) -> Iterator[Job | None]:
-    """Yield interrupted trials and new ones, as many as are wanted; None while the next one has to wait."""
+    """Yield interrupted trials and new ones, as many as are wanted; None while the next one has to wait.
+
+    `begun` gets each trial by its run folder before it is yielded.
+    """
     for trial in trials_(work):
         job = None if trial is None else job_(work, trial)
         if trial is not None and job is not None:
@@ -153,7 +155,7 @@ def judged_curve(work: Sweep) -> tuple[str, str]:
 
 
 def outcome_line(work: Sweep, number: int) -> str:
-    """Return a line about the result of a trial."""
+    """Return a line about the result of a trial; `number` counts from 1."""
     line, best = work.study.lines()[number - 1], sweep_outcome(work).best_trial
     if line.state == "interrupted":
         return f"stopped in round {line.round + 1}; the sweep resumes the trial when it goes on"

@@ -110,7 +110,7 @@ class Top(App[RunError]):
         self.show()
 
     def show(self) -> None:
-        """Fill every part."""
+        """Fill every part of the screen from what is known of the run; the panels fit their parts' widths."""
         run, width = self._followed, self._width
         self.query_one("#head", Static).update(panels.header_panel(run, width("#head"), self._clock()))
         memory = self.query_one("#memory", Static)

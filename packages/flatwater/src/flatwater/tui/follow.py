@@ -77,7 +77,11 @@ class FollowedRun:
 
 
 def follow_run(path: Path) -> FollowedRun:
-    """Begin to follow a run, and read its files."""
+    """Begin to follow a run, and read its files so far.
+
+    Raises:
+        RunError: there is no run, or one of its files is damaged.
+    """
     folder = open_folder(path)
     with importing_only_ours():  # a screen never runs the code that a folder names
         config = read_settings(folder)
@@ -98,7 +102,7 @@ def follow_run(path: Path) -> FollowedRun:
 
 
 def read_new_lines_(followed: FollowedRun) -> None:
-    """Read what is new since the last call."""
+    """Read what was appended to the run's files since the last call, or all of a file that was replaced."""
     _begin_again_(followed)  # first: lines of a replaced file would follow those of the old one
     for record in read_appended_(followed.metrics_tail):
         require_numbers(followed.folder.metrics, record)

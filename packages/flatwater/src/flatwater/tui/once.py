@@ -14,7 +14,7 @@ MOST_OWNERS = 12
 
 
 def print_once(followed: FollowedRun, console: Console, now: float) -> None:
-    """Print every part, one below the other."""
+    """Print every part of the screen, one below the other; `now` is in seconds since 1970."""
     width = console.width
     line = followed.line
     # Without colours the parts of a bar would be one block, so they have characters of their own.

@@ -133,7 +133,14 @@ def _process(line: LedgerLine) -> str:
 
 
 def segment_bar(sizes: dict[str, int], full: int, width: int, glyphs: dict[str, str]) -> Text:
-    """Return segments one after the other; each ends where its sum does, so that rounding errors never add up."""
+    """Return a bar of one segment for each size; each ends where its sum does, so that rounding errors never add up.
+
+    Args:
+        sizes: bytes by name; less than 0 is drawn as 0.
+        full: bytes of the whole width.
+        width: number of columns.
+        glyphs: character of each name's segment.
+    """
     text, filled, total = Text(), 0, 0
     for name, size in sizes.items():
         total += max(0, size)  # what is unaccounted may be below 0

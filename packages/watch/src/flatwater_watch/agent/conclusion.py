@@ -43,7 +43,7 @@ def decide_outcome(
         explained: share of the growth that has a cause, 0 to 1.
         censuses: number of censuses taken.
         leads: roots that hold more than at the beginning, and by how many bytes: no proof that they go on growing.
-        waiting: cyclic garbage that is freed soon.
+        waiting: cyclic garbage that is freed soon; None without any.
         refilled: paths of containers that are emptied again and again.
         unsure: findings that are not reported as such, as memory has grown by little.
     """

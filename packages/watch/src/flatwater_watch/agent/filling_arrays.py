@@ -27,10 +27,14 @@ class LargeArray:
     """An array whose pages are not all in RAM."""
 
     path: str
+    """Path of the array in the program, as a census named it."""
     array: weakref.ref[Any]
     address: int
+    """Address of its first byte."""
     size: int
+    """Bytes of the whole array."""
     touched: int
+    """Bytes of its pages in RAM, at the last count."""
 
 
 @dataclass

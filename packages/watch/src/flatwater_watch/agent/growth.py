@@ -82,7 +82,7 @@ def choose_scale(rows: Sequence[Sample], unit: str | None = None) -> Scale:
 
     Args:
         rows: at least one.
-        unit: kind of boundary that the user asked for.
+        unit: kind of boundary that the user asked for; None takes the slowest regular one.
     """
     first, last = after_warm_up(rows)[0], rows[-1]
     clock = last.reading.step - first.reading.step

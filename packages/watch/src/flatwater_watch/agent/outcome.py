@@ -117,6 +117,7 @@ class GrowthAllowance(NamedTuple):
     """Growth that a build lets pass: in total since warm-up, or per second, hour or step."""
 
     bytes: float
+    """Bytes in total, or per unit of `per`."""
     per: str
     """Unit of the rate: `step`, `second`, `hour`, or empty for the total."""
 

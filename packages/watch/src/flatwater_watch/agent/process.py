@@ -72,8 +72,8 @@ class ProcessWatch:
             unit: kind of boundary at which readings are taken; None takes the slowest regular one.
             roots: roots of the census; the user's modules and frames by default.
             limit: resident bytes at which the process must stop; by default the machine's limit.
-            spool: path of the file that always has the newest summary.
-            guard: guard of all work at a boundary.
+            spool: path of the file that always has the newest summary; None writes none.
+            guard: guard of all work at a boundary; None makes one.
             lines: allocating lines by owner, traced by earlier watches of this process.
         """
         self._guard = guard or Guard()
@@ -433,7 +433,7 @@ class ProcessWatch:
         """The state as the JSON of `flatwater watch`.
 
         Args:
-            found: findings to report instead of those that hold now.
+            found: findings to report instead of those that hold now; None takes those.
         """
         cpu = process_seconds() - self._began_cpu
         cpu_share = round(self._cost_seconds / cpu, 5) if cpu > 0 else 0.0

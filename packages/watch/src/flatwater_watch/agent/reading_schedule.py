@@ -59,6 +59,7 @@ class ReadingSchedule:
     late: float = 0.0
     """Monotonic time from which on any boundary is read."""
     anchor: str | None = None
+    """The kind of boundary at which readings are taken; None while no kind comes often enough."""
     readings: int = 0
     spent: float = 0.0
     """CPU seconds of all readings, investigations included."""

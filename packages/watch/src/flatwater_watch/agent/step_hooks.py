@@ -214,6 +214,7 @@ def _counted_if_outermost(method: Any, cls: type, name: str, kind: str) -> Calla
 
 
 def _like(told: Any, method: Any) -> Callable[..., Any]:  # noqa: ANN401
+    """Give a wrapper the name and signature of its method, and the mark by which `_is_counted` knows it."""
     functools.update_wrapper(told, method)
     vars(told)["__flatwater__"] = told.__code__
     return told  # type: ignore[no-any-return]

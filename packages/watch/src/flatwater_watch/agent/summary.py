@@ -93,13 +93,13 @@ def build_summary(
     Args:
         rows: all readings.
         told: findings, per unit.
-        unit: kind of boundary that the user asked for.
+        unit: kind of boundary that the user asked for; None takes the slowest regular one.
         counts: boundaries so far, by kind.
         unread: number of objects that the last census could not read, by class.
         seconds: time since the first reading.
         censuses: number of censuses taken.
         leads: roots that hold more than at the beginning, and by how many bytes.
-        waiting: cyclic garbage that is freed soon.
+        waiting: cyclic garbage that is freed soon; None without any.
         refilled: paths of containers that are emptied again and again.
         found: findings of the monitor; those that are not sure yet are reported in sentences only.
     """

@@ -31,12 +31,17 @@ class Workers:
     """Sums of the child processes' memory so far."""
 
     family: FamilyMemory | None = None
+    """The newest sums; None before the first."""
     began: float = 0.0
+    """Monotonic time of the first sums."""
     due: float = 0.0
+    """Monotonic time from which on the next sums may be taken."""
     spent: float = 0.0
     """CPU seconds of all sums; wall time would make sums on a busy machine look costly, and so make them rare."""
     private: Series = field(default_factory=Series)
+    """Their private bytes since the number of processes last changed."""
     count: int = 0
+    """Number of child processes in the newest sums."""
 
 
 def measure_workers_(workers: Workers, clock: int) -> None:

@@ -104,6 +104,7 @@ class BackgroundSink:
             self._say(f"{self.name}: {self._notes.popleft()}")
 
     def _tell_fault(self) -> None:
+        """Report once why lines are dropped: the sink failed, or is too slow."""
         if not self._told:
             self._told = True
             why = self._fault or f"is behind by {self._held:,} bytes, which is all that may wait"
@@ -135,6 +136,7 @@ class BackgroundSink:
             return self._lines[0] if self._lines else None
 
     def _remove_line_(self, line: bytes) -> None:
+        """Take the line that the sink has written out of the queue; runs in the sink's thread."""
         with self._changed:
             if self._lines:  # `close` may have given up in the meantime
                 self._lines.popleft()

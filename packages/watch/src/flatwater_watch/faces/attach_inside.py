@@ -50,7 +50,7 @@ def watch_inside(
         seconds: duration of the watch.
         limit: resident bytes at which the process must stop; by default the machine's limit.
         looked: callback at each look, with the share of the time that is over.
-        reports: reports during the watch.
+        reports: reports during the watch; None makes none.
 
     Returns:
         The JSON of `flatwater watch`, with growth per second.
@@ -243,6 +243,7 @@ def _check(theirs: Path, waited: float) -> None:
 
 
 def _is_alive(pid: int) -> bool:
+    """Whether a process has memory: one that has ended and is not waited for has none."""
     try:
         return bool(read_kib_counters(f"/proc/{pid}/status").get("VmRSS"))
     except (OSError, KeyError):

@@ -107,6 +107,7 @@ def _column(text: bytes) -> tuple[Any, int]:
 
 
 def _split(value: msgspec.Raw) -> list[msgspec.Raw]:
+    """The items of a JSON list, not yet read."""
     try:
         return _ROW.decode(value)
     except msgspec.DecodeError as fault:

@@ -20,7 +20,7 @@ def sb3(*, budget: str | int | None = None, report: bool = True) -> Any:  # noqa
     """A Stable-Baselines3 callback: `model.learn(..., callback=sb3())`. Growth is reported per rollout.
 
     Args:
-        budget: bytes, or a text such as "8GiB", at which the forecasts end.
+        budget: bytes, or a text such as "8GiB", at which the forecasts end; None takes the machine's limit.
         report: whether findings are printed to stderr.
 
     Raises:
@@ -41,7 +41,7 @@ def lightning(*, budget: str | int | None = None, report: bool = True) -> Any:  
     """A PyTorch Lightning callback: `Trainer(callbacks=[lightning()])`. Growth is reported per batch.
 
     Args:
-        budget: bytes, or a text such as "8GiB", at which the forecasts end.
+        budget: bytes, or a text such as "8GiB", at which the forecasts end; None takes the machine's limit.
         report: whether findings are printed to stderr.
 
     Raises:
@@ -56,7 +56,7 @@ def transformers(*, budget: str | int | None = None, report: bool = True) -> Any
     """A Hugging Face Trainer callback: `Trainer(..., callbacks=[transformers()])`. Growth is reported per update.
 
     Args:
-        budget: bytes, or a text such as "8GiB", at which the forecasts end.
+        budget: bytes, or a text such as "8GiB", at which the forecasts end; None takes the machine's limit.
         report: whether findings are printed to stderr.
 
     Raises:

@@ -157,6 +157,7 @@ class Watch:
         return [] if self._process is None else self._ask_findings(self._process.findings)
 
     def _ask_findings(self, asked: Callable[[], list[Finding]]) -> list[Finding]:
+        """Findings with the names of notebook cells; none if the watch fails on the way."""
         return self._reading.run_or_default(
             list[Finding](), run_untraced, lambda: [with_cell_names(found) for found in asked()]
         )

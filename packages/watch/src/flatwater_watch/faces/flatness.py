@@ -32,6 +32,7 @@ class FlatPlan:
     """The number of rounds of a test, and the growth that it allows."""
 
     rounds: int
+    """Number of times that the code runs, the warm-up included."""
     growth: int
     """Bytes by which memory may grow between the end of the warm-up and the last round."""
     warmup: int
@@ -87,6 +88,7 @@ class _MemoryPoint:
     """Bytes held after a number of rounds."""
 
     round_: int
+    """Rounds that were run."""
     held: int
 
 
@@ -191,6 +193,7 @@ def _grows(start: _MemoryPoint, middle: _MemoryPoint, end: _MemoryPoint, plan: F
 
 
 def _take_baseline(roots: Roots) -> _Baseline:
+    """A census and the touched bytes of large arrays, to compare with later; it holds no object of the program."""
     census, pages = take_census(roots), FillingArrays()
     add_untouched_(pages, census)
     return _Baseline(census.without_objects(), pages, touched_by_path_(pages))

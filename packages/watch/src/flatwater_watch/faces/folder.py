@@ -48,6 +48,7 @@ def watch_folder() -> Iterator[Path]:
 
 
 def _remove_stale() -> None:
+    """Remove the folders of runners that were killed."""
     with suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
         for entry in entries:
             if entry.name.startswith(PREFIX) and entry.is_dir(follow_symlinks=False) and _is_stale(entry):

@@ -41,6 +41,7 @@ class _ReachedObject:
     name: str
     """Its part of the path from the object above."""
     above: "_ReachedObject | None"
+    """The object that holds it; None for a root."""
 
 
 def find_holder_chain(target: object, named: Sequence[tuple[str, object]] = ()) -> tuple[str, ...]:
@@ -62,6 +63,7 @@ def find_holder_chain(target: object, named: Sequence[tuple[str, object]] = ()) 
 
 
 def _everything() -> Iterator[tuple[str, Any]]:
+    """The globals of all loaded modules, of libraries too."""
     for name, module in list(sys.modules.items()):
         if issubclass(type(module), ModuleType):
             yield from ((f"{name}.{key}", value) for key, value in named_entries(namespace(module)))
@@ -98,6 +100,7 @@ def _graph_saves(place: _ReachedObject, target: object) -> bool:
 
 
 def _offer(walk: Walk, queue: deque[_ReachedObject], place: _ReachedObject) -> None:
+    """Put an object that was not seen yet into the queue of those to open."""
     if id(type(place.obj)) not in ATOMS and id(place.obj) not in walk.seen:
         walk.seen.add(id(place.obj))
         queue.append(place)

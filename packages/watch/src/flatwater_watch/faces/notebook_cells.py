@@ -17,6 +17,7 @@ def in_notebook() -> bool:
 
 
 def _shell() -> Any:  # noqa: ANN401  (IPython's; None where there is none)
+    """The running shell of IPython, without importing it; None where there is none."""
     module = sys.modules.get("IPython.core.interactiveshell")
     kind = None if module is None else vars(module)["InteractiveShell"]
     return kind.instance() if kind is not None and kind.initialized() else None

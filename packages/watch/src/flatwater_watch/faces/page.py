@@ -113,6 +113,7 @@ def _tiles(watch: WatchRecords) -> Iterator[Tile]:
 
 
 def _pace(watch: WatchRecords) -> str:
+    """Seconds per unit, or units per second, as the end of a sentence; empty if the unit is the second."""
     if watch.unit == "second" or not watch.steps or not watch.seconds:
         return ""
     unit_seconds = watch.seconds / watch.steps

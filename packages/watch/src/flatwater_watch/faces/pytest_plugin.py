@@ -80,6 +80,7 @@ def _mark_of(item: pytest.Item) -> pytest.Mark | None:
 
 
 def _repeatable(item: pytest.Item) -> bool:
+    """Whether a test is a plain function or method; pytest runs a TestCase's by itself."""
     if not isinstance(item, pytest.Function):
         return False
     unittest: Any = sys.modules.get("unittest")  # not imported: that would take longer than all other imports

@@ -35,9 +35,13 @@ class WatchRecords:
     unit: str
     """Unit of the steps, such as update, episode or second."""
     steps: int
+    """Number of these units that passed."""
     seconds: float
+    """Duration of the watch."""
     readings: int
+    """Number of readings; 0 if nothing was read."""
     resident: int
+    """Resident bytes at the last reading."""
     grown: int
     """Resident bytes gained since warm-up."""
     explained: float
@@ -45,7 +49,9 @@ class WatchRecords:
     cost_time: str
     """CPU time of the watch, in words."""
     cost_bytes: int
+    """Bytes that the watch took in the program's process."""
     processes: int
+    """Number of processes, the program's own included."""
     exit_code: int | None
     """Exit code; 128 plus the number of the signal that ended the program; None for a process that was attached."""
     outcome: Outcome

@@ -49,8 +49,8 @@ def watch_command(
     Args:
         words: `python train.py ...`, `train.py ...`, `-m module ...`, or any command that starts Python.
         unit: kind of boundary by which growth is reported; None takes the slowest regular one.
-        limit: resident bytes at which the program would have to stop.
-        reports: reports while the program runs.
+        limit: resident bytes at which the program would have to stop; None takes the machine's limit.
+        reports: reports while the program runs; None makes none.
 
     Raises:
         ConfigError: there is no such script or command.

@@ -30,7 +30,7 @@ def terminal_lines(
 
     Args:
         summary: the JSON of `flatwater watch`.
-        against: the JSON of an earlier run, to compare with.
+        against: the JSON of an earlier run, to compare with; None compares with nothing.
         before: verdict and owner of findings that were printed already.
     """
     findings = [Finding.from_json(found) for found in summary["findings"]]

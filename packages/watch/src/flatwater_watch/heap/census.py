@@ -67,6 +67,7 @@ class Census:
 
     holdings: Mapping[str, Holding]
     visited: int
+    """Number of objects that were opened."""
     truncated: bool
     """Whether the walk stopped at its limit: bytes are too few, and holdings may be missing."""
     seconds: float
@@ -89,8 +90,10 @@ class CensusInProgress:
 
     roots: Roots
     most: int
+    """Maximum number of objects to visit."""
     walking: HeapWalk
     seconds: float = 0.0
+    """Seconds of wall time that its slices have taken."""
     explored: bool = False
     added: int = 0
     """Rows whose bytes were added to their holders', the last rows first."""

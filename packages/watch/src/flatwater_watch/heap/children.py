@@ -117,6 +117,7 @@ def _of_library(kind: type) -> Look | None:
 
 
 def _is_what_it_says(kind: type) -> bool:
+    """Whether a class is the one that its module has under its name."""
     module, name = full_name(kind)
     space = module_namespace(module)
     return space is not None and space.get(name) is kind
@@ -260,7 +261,7 @@ def register_container(where: str, *, items: str, bound: str | None = None) -> N
     Args:
         where: the class, as `package.module:Class`. It need not be imported yet.
         items: the attribute with its list, deque, dict or set.
-        bound: the attribute with the maximum number of items.
+        bound: the attribute with the maximum number of items; None if nothing bounds it.
 
     Raises:
         ConfigError: `where` is not the name of a class.

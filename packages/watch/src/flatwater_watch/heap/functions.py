@@ -52,6 +52,7 @@ def function_size(function: object, walk: Walk) -> int:
 
 
 def _code_size(code: types.CodeType, walk: Walk) -> int:
+    """Bytes of a code object and its tables; 0 if an object seen earlier has the same code."""
     tables = (code.co_consts, code.co_names, code.co_linetable)
     size = code.__sizeof__() + sum(table.__sizeof__() for table in tables) + GC_BYTES * len(tables)
     return claim_bytes(walk, id(code), size)
@@ -73,9 +74,8 @@ def look_traceback(trace: types.TracebackType, _walk: Walk) -> OpenedObject:
 def look_bound(method: Any, _walk: Walk) -> OpenedObject:  # noqa: ANN401  methods of C, wrappers of special ones
     """Open a method of C: the object to which it is bound, such as the list of `rows.append`."""
     bound_object = method.__self__
-    if bound_object is None or issubclass(
-        type(bound_object), (types.ModuleType, type)
-    ):  # a module's function is bound to the module
+    # A module's function is bound to the module.
+    if bound_object is None or issubclass(type(bound_object), (types.ModuleType, type)):
         return OPAQUE
     parts = [(f".<self of {plain_text(method.__name__)}>", bound_object)]
     return OpenedObject("closure", object.__sizeof__(method) + GC_BYTES, 1, parts)
@@ -160,6 +160,7 @@ def _some_results(wrapper: object, table: dict[Any, Any] | None, places: slice) 
 
 
 def _last_results(wrapper: object, table: dict[Any, Any] | None, count: int) -> list[tuple[Any, Any]]:
+    """The newest `count` keys and results of a cache, oldest first."""
     if not table:
         return []
     return _links(wrapper, table)[-count:] if _is_linked(table) else list(islice(reversed(table.items()), count))[::-1]

@@ -39,7 +39,7 @@ def frame_locals(frame: FrameType) -> dict[str, Any]:
         return dict(frame.f_locals)
     cached = _cached_locals(frame)
     before = {} if cached is None else dict.copy(cached)
-    shared = frame.f_locals  # overwrites the kept dict and returns it: its content is restored below
+    shared = frame.f_locals  # overwrites the cached dict and returns it: its content is restored below
     copied = dict(shared)
     dict.clear(shared)
     dict.update(shared, before)

@@ -22,9 +22,11 @@ class OpenedObject(NamedTuple):
     drawn: Sequence[Named] = ()
     """Sampled children of a big container, which stand for those of all `of` items."""
     of: int = 0
+    """Number of items that `drawn` stands for; 0 where nothing is drawn."""
     each: int = 1
     """Children of one item: an entry of a dict has two."""
     capacity: int | None = None
+    """Maximum number of items; None if nothing bounds it."""
 
 
 @dataclass(slots=True)
@@ -37,6 +39,7 @@ class Walk:
     most: int
     """Maximum number of objects to visit."""
     visited: int = 0
+    """Number of objects that were opened."""
     seen: set[int] = field(default_factory=set)
     """Ids of objects, each of which lives as long as the walk: in the program, or in `kept`."""
     kept: list[Any] = field(default_factory=list)

@@ -150,6 +150,7 @@ class DetachedFork:
         self._answer = b""
 
     def _leave(self) -> None:
+        """Close the pipe and wait for the fork's end."""
         if self._reads >= 0:
             system.close(self._reads)
             self._reads = -1
@@ -210,6 +211,7 @@ def _reap(child: int) -> None:
 
 
 def _readable(pipe: int, seconds: float) -> bool:
+    """Whether the pipe has bytes, or its other end is closed, within so many seconds."""
     poller = select.poll()  # `select` itself knows the first 1024 descriptors only
     poller.register(pipe, select.POLLIN)
     return bool(poller.poll(1000 * seconds))

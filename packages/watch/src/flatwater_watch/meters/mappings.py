@@ -87,7 +87,9 @@ class CostlyMeter(Generic[T]):
     share: float
     """Maximum share of the time that readings may take."""
     due: float = 0.0
+    """Monotonic time from which on the next reading may be taken."""
     last: T | None = None
+    """The newest reading; None before the first."""
 
     def read_if_due_(self) -> T:
         """The newest reading, which is taken now if the time since the last one allows it."""

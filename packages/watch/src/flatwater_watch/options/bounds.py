@@ -120,6 +120,7 @@ def _can_be_kept(text: str) -> bool:
 
 
 def _end(number: float) -> str:
+    """A bound in words: large powers of two as `2**32`."""
     if isinstance(number, int) and abs(number) >= _SHORT and abs(number).bit_count() == 1:
         return f"{'-' if number < 0 else ''}2**{abs(number).bit_length() - 1}"
     return str(number) if isinstance(number, int) else f"{number:g}"

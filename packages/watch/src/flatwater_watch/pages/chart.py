@@ -26,6 +26,7 @@ class Line:
     y: Values
     colour: str
     width: float = 1.8
+    """Width in pixels."""
     dashed: bool = False
     dots: bool = False
     """Whether each point has a dot."""
@@ -157,6 +158,7 @@ class Grid:
     height: int = 320
     """Pixels of the whole grid in a picture."""
     weight: float = 1.0
+    """Relative width in a row of a picture."""
 
     @property
     def legend(self) -> dict[str, Mark]:

@@ -60,6 +60,7 @@ def _plain(values: Sequence[Any]) -> list[Any]:
 
 
 def _barmode(marks: Sequence[Mark]) -> str:
+    """How bars at one place lie: over, on, or beside each other."""
     if any(isinstance(mark, Spans) for mark in marks):
         return "overlay"
     return "stack" if any(isinstance(mark, Line | Bars) and mark.stacked for mark in marks) else "group"
@@ -182,6 +183,7 @@ def _more(said: Sequence[str]) -> str:
 
 
 def _upright(place: object) -> dict[str, Any]:
+    """A thin vertical line over the whole height of a chart."""
     line = {"color": "--quiet", "width": 1}
     position = str(place)
     return {

@@ -23,8 +23,11 @@ class Reading:
     """Figures of a process at one moment, read once a step."""
 
     step: int
+    """Steps so far; of a watched program, boundaries."""
     resident: int
+    """Resident bytes."""
     file_mapped: int
+    """Bytes of it that are pages of mapped files."""
     in_use: int | None
     """Bytes that the C allocator has handed out; None if it does not say."""
     free: int | None
@@ -63,11 +66,15 @@ class Growth(NamedTuple):
     """Growth of the whole process."""
 
     step: int
+    """Steps so far, each one `unit`."""
     resident: int
+    """Resident bytes at the last reading."""
     limit: int | None
+    """Resident bytes at which the process must stop; None if that is not known."""
     whole: Slope
     """Slope of the resident bytes."""
     unit: str
+    """Unit of a step, such as `boundary`, `round` or `second`."""
 
 
 @dataclass

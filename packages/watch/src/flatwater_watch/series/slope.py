@@ -26,7 +26,9 @@ class Slope(NamedTuple):
 
     per_step: float
     low: float
+    """Lower bound of the slope."""
     high: float
+    """Upper bound of the slope."""
     span: float = 0.0
     """Number of steps over which it was measured."""
 
@@ -222,6 +224,7 @@ def _rises_throughout(values: Sequence[float], least: float) -> bool:
 
 
 def _steady(steps: Sequence[float], values: Sequence[float]) -> bool:
+    """Whether the second half rises at a good part of the first half's rate."""
     middle = len(steps) // 2
     early = robust_slope(steps[: middle + 1], values[: middle + 1])
     late = robust_slope(steps[middle:], values[middle:])
