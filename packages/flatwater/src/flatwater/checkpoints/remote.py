@@ -93,16 +93,16 @@ def _read_manifest(objects: StoredObjects, name: str) -> tuple[Manifest, bytes]:
 
     One that stays wrong says so in `damage`, and comes without bytes where it is gone or too large.
     """
-    file, found = Path(PurePosixPath(name).name), (Manifest(file=Path(name), round=-1, step=-1), b"")
+    file, last_answer = Path(PurePosixPath(name).name), (Manifest(file=Path(name), round=-1, step=-1), b"")
 
     def read(objects: StoredObjects) -> None:
         """Keep the answer of one try; raise where another try may be better."""
-        nonlocal found
+        nonlocal last_answer
         content = objects.read(name)
         manifest = parse_manifest(file, content if content is not None else b"")
         if content is None:
             manifest = replace(manifest, damage="the manifest is missing", unread=True)
-        found = manifest, content or b""
+        last_answer = manifest, content or b""
         if manifest.damage and (content is None or not manifest.unread):
             raise DamagedError(manifest.damage)
 
@@ -113,7 +113,7 @@ def _read_manifest(objects: StoredObjects, name: str) -> tuple[Manifest, bytes]:
         return replace(parse_manifest(file, b""), damage=f"the manifest cannot be read ({error})"), b""
     except DamagedError:
         pass
-    return found
+    return last_answer
 
 
 def missing_shards(manifest: Manifest, shards: dict[str, int]) -> str:

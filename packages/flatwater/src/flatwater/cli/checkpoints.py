@@ -173,18 +173,20 @@ class MirrorCommand:
         from flatwater_watch.units import format_bytes
 
         errors = terminal(errors=True)
-        sent = 0
+        sent_bytes = 0
 
         def step(count: int) -> None:
-            nonlocal sent
-            sent += count
-            status.update(f"sending … {format_bytes(sent)}")
+            nonlocal sent_bytes
+            sent_bytes += count
+            status.update(f"sending … {format_bytes(sent_bytes)}")
 
         def say(line: str) -> None:
             errors.print(line, highlight=False, markup=False, soft_wrap=True)
 
         # On stderr, so that stdout has the result alone.
         with errors.status("listing the objects in the store …") as status:
-            done = catch_up(self.run, self.to, say=say, step=step)
-        print_line(f"{done.url}  {done.checkpoints} checkpoint(s) and the changed files, {format_bytes(done.bytes)}")
+            result = catch_up(self.run, self.to, say=say, step=step)
+        print_line(
+            f"{result.url}  {result.checkpoints} checkpoint(s) and the changed files, {format_bytes(result.bytes)}"
+        )
         return 0
