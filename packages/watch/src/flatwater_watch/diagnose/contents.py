@@ -63,14 +63,14 @@ def newest_items(container: Any, kind: str, count: int) -> list[Any]:  # noqa: A
         return [container]
     if kind == "cache":
         return [_heavier(*each) for each in newest_results(container, count)]
-    kept = inner_container(container)
-    builtin = next((each for each in _CONTAINERS if issubclass(type(kept), each)), None)
+    inner = inner_container(container)
+    builtin = next((each for each in _CONTAINERS if issubclass(type(inner), each)), None)
     if builtin is not None:
-        newest = read_stable(_last_of, builtin, kept, count)
+        newest = read_stable(_last_of, builtin, inner, count)
         return [_entry(*each) for each in newest] if builtin is dict else newest
-    inside = look_object(container, _fresh_walk(sys.maxsize))
-    held = [part for name, part in inside.parts if name == "[*]"] or [part for _, part in inside.parts]
-    return held[-count:]
+    opened = look_object(container, _fresh_walk(sys.maxsize))
+    items = [part for name, part in opened.parts if name == "[*]"] or [part for _, part in opened.parts]
+    return items[-count:]
 
 
 _CONTAINERS: tuple[Any, ...] = (list, tuple, deque, dict, set, frozenset)
@@ -87,8 +87,8 @@ def _last_of(builtin: Any, container: Any, count: int) -> list[Any]:  # noqa: AN
         return list(builtin.__getitem__(container, slice(-count, None)))
     if not tracemalloc.is_tracing():
         return list(islice(builtin.__iter__(container), count))
-    some = list(islice(builtin.__iter__(container), 0, FAR, max(1, min(length, FAR) // SAMPLED)))
-    return ([item for item in some if allocation_frames(item)] or some)[-count:]
+    sample = list(islice(builtin.__iter__(container), 0, FAR, max(1, min(length, FAR) // SAMPLED)))
+    return ([item for item in sample if allocation_frames(item)] or sample)[-count:]
 
 
 def _entry(key: Any, value: Any) -> Any:  # noqa: ANN401
@@ -98,8 +98,8 @@ def _entry(key: Any, value: Any) -> Any:  # noqa: ANN401
 
 def _heavier(key: Any, result: Any) -> Any:  # noqa: ANN401
     """The result of a cached call, or the argument if the result is a smaller atom: `self`, for a method."""
-    single = issubclass(type(key), list) and list.__len__(key) == 1
-    return _entry(list.__getitem__(key, 0) if single else key, result)
+    is_single_argument = issubclass(type(key), list) and list.__len__(key) == 1
+    return _entry(list.__getitem__(key, 0) if is_single_argument else key, result)
 
 
 def _fresh_walk(draw: int) -> Walk:
@@ -110,21 +110,23 @@ def _fresh_walk(draw: int) -> Walk:
 def describe_contents(holding: Holding, newest: Sequence[Any]) -> Contents:
     """Describe the newest items of a container and the objects that they hold."""
     walk = _fresh_walk(LEAVES)
-    leaves = [_leaves(item, walk) for item in newest]
-    below = [leaf for found in leaves for leaf in found]
+    leaves_by_item = [_leaves(item, walk) for item in newest]
+    leaves = [leaf for found in leaves_by_item for leaf in found]
     single = holding.kind in {"array", "graph", "text", "bytes"}
     items = 1 if single else holding.length
-    heavy = sum(leaf.bytes for leaf in below)
-    kept = sum(leaf.kept for leaf in below)
-    graph, base = any(leaf.graph for leaf in below), 0 < kept >= heavy / 2
+    leaf_bytes = sum(leaf.bytes for leaf in leaves)
+    kept_bytes = sum(leaf.kept for leaf in leaves)
+    graph, base = any(leaf.graph for leaf in leaves), 0 < kept_bytes >= leaf_bytes / 2
     item = _item(newest[-1], graph=graph, base=base) if newest else "nothing yet"
     # One for each item, in their order, so that neighbours can be compared for redundancy.
-    largest = [max(found, key=lambda leaf: leaf.bytes) for found in leaves if found]
-    mean = holding.bytes / max(items * holding.instances, 1) * len(newest)
-    if below and (graph or base or heavy >= mean / 2):
-        label, share = _main(below, len(newest))
-        count = round(share * items) * holding.instances
-        return Contents(count, f"{count} × {label}", item, graph, base, _objects(leaves), tuple(x.obj for x in largest))
+    largest = [max(found, key=lambda leaf: leaf.bytes) for found in leaves_by_item if found]
+    sampled_bytes = holding.bytes / max(items * holding.instances, 1) * len(newest)
+    if leaves and (graph or base or leaf_bytes >= sampled_bytes / 2):
+        label, leaves_per_item = _main(leaves, len(newest))
+        count = round(leaves_per_item * items) * holding.instances
+        return Contents(
+            count, f"{count} × {label}", item, graph, base, _objects(leaves_by_item), tuple(x.obj for x in largest)
+        )
     count = items * holding.instances
     item = "Figure" if holding.kind == "figures" else item  # pyplot keeps managers, which users do not know
     what = f"{count} × {item}" + (f" of {holding.bytes // max(1, count)} bytes" if holding.kind == "bytes" else "")
@@ -143,14 +145,14 @@ def _main(leaves: Sequence[_Leaf], items: int) -> tuple[str, float]:
 
 def _objects(leaves: Sequence[Sequence[_Leaf]]) -> tuple[Any, ...]:
     """The largest leaves, spread over the items."""
-    each = max(LEAVES // max(len(leaves), 1), 1)
-    chosen = [leaf for found in leaves for leaf in sorted(found, key=lambda leaf: -leaf.bytes)[:each]]
+    per_item = max(LEAVES // max(len(leaves), 1), 1)
+    chosen = [leaf for found in leaves for leaf in sorted(found, key=lambda leaf: -leaf.bytes)[:per_item]]
     return tuple(leaf.obj for leaf in chosen[-LEAVES:])
 
 
 def _leaves(item: Any, walk: Walk) -> list[_Leaf]:  # noqa: ANN401
     """Arrays, tensors and long texts below an item, each once."""
-    found: list[_Leaf] = []
+    leaves: list[_Leaf] = []
     queue = deque([item])
     limit = walk.visited + MOST // LEAVES
     while queue and walk.visited < limit:
@@ -162,15 +164,15 @@ def _leaves(item: Any, walk: Walk) -> list[_Leaf]:  # noqa: ANN401
         walk.seen.add(id(obj))
         walk.kept.append(obj)  # alive, so that no other object gets its id
         walk.visited += 1
-        inside = look_object(obj, walk)
-        if inside.kind in {"array", "text"}:
-            found.append(_leaf(obj, inside.size))
-            if inside.kind == "array" and not inside.drawn:
+        opened = look_object(obj, walk)
+        if opened.kind in {"array", "text"}:
+            leaves.append(_leaf(obj, opened.size))
+            if opened.kind == "array" and not opened.drawn:
                 continue
-        if inside is not OPAQUE:
-            queue.extend(_below(inside.parts))
-            queue.extend(_below(inside.drawn))
-    return found
+        if opened is not OPAQUE:
+            queue.extend(_below(opened.parts))
+            queue.extend(_below(opened.drawn))
+    return leaves
 
 
 def _below(named: Iterable[tuple[str, Any]]) -> list[Any]:
@@ -178,12 +180,18 @@ def _below(named: Iterable[tuple[str, Any]]) -> list[Any]:
 
 
 def _leaf(obj: Any, size: int) -> _Leaf:  # noqa: ANN401
-    seen = array_figures(obj)
-    if seen is None:
+    figures = array_figures(obj)
+    if figures is None:
         return _Leaf(obj, size, f"{class_name(type(obj))} of {size} bytes", graph=False, kept=0)
-    own = seen.bytes if seen.graphed is None else seen.bytes or size
-    kept = seen.kept if seen.kept > OWNING.base * own else 0
-    return _Leaf(obj, own if seen.graphed is None else max(own, size), seen.label, bool(seen.graphed), kept)
+    own_bytes = figures.bytes if figures.graphed is None else figures.bytes or size
+    kept_bytes = figures.kept if figures.kept > OWNING.base * own_bytes else 0
+    return _Leaf(
+        obj,
+        own_bytes if figures.graphed is None else max(own_bytes, size),
+        figures.label,
+        bool(figures.graphed),
+        kept_bytes,
+    )
 
 
 def _item(obj: Any, *, graph: bool, base: bool) -> str:  # noqa: ANN401
@@ -193,8 +201,8 @@ def _item(obj: Any, *, graph: bool, base: bool) -> str:  # noqa: ANN401
         return f"closure of {callable_name(obj)} ({', '.join(obj.__code__.co_freevars)})"
     words = class_name(type(obj))
     if any(issubclass(type(obj), kind) for kind in (dict, list, tuple, set, frozenset, deque)):
-        inside = look_object(obj, _fresh_walk(LEAVES))
-        words = f"{words} of {inside.length} {'keys' if inside.kind == 'dict' else 'items'}"
+        opened = look_object(obj, _fresh_walk(LEAVES))
+        words = f"{words} of {opened.length} {'keys' if opened.kind == 'dict' else 'items'}"
     if graph:
         return f"{words} with its autograd graph"
     return f"{words}, a view of a larger base" if base else words
@@ -203,15 +211,15 @@ def _item(obj: Any, *, graph: bool, base: bool) -> str:  # noqa: ANN401
 def describe_container(obj: Any, holding: Holding) -> str:  # noqa: ANN401
     """A container in a few words: "list of 120", "deque of 500, at most 1000", "table of 15 hooks"."""
     length, kind = holding.length, class_name(type(obj))
-    bound = "" if holding.capacity is None else f", at most {holding.capacity}"
+    bound_text = "" if holding.capacity is None else f", at most {holding.capacity}"
     if holding.kind in {"queue", "deque", "list", "tuple", "set", "dict"}:
-        return f"{kind} of {length}{bound}"
+        return f"{kind} of {length}{bound_text}"
     if holding.kind == "cache":
-        return f"cache of {cache_name(obj)}() with {length} results{bound or ', unbounded'}"
+        return f"cache of {cache_name(obj)}() with {length} results{bound_text or ', unbounded'}"
     if type(obj) is FunctionType:
         return f"closure of {callable_name(obj)}"
-    plain = {"hooks": f"table of {length} hooks", "figures": f"{length} open figures"}
-    return plain.get(holding.kind, f"autograd graph of {length} nodes" if holding.kind == "graph" else kind)
+    plain_words = {"hooks": f"table of {length} hooks", "figures": f"{length} open figures"}
+    return plain_words.get(holding.kind, f"autograd graph of {length} nodes" if holding.kind == "graph" else kind)
 
 
 LARGEST_SHIFT = 4
@@ -254,8 +262,8 @@ def _as_array(obj: Any) -> Any:  # noqa: ANN401
     if torch is None or (type(obj) is not torch.Tensor and type(obj) is not torch.nn.Parameter):
         return None
     with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():  # noqa: SLF001
-        plain = obj.device.type == "cpu" and obj.layout == torch.strided and obj.dtype != torch.bfloat16
-        return obj.detach().numpy() if plain else None
+        is_readable = obj.device.type == "cpu" and obj.layout == torch.strided and obj.dtype != torch.bfloat16
+        return obj.detach().numpy() if is_readable else None
 
 
 def _overlap(pairs: Sequence[tuple[Any, Any]]) -> str | None:
@@ -264,10 +272,10 @@ def _overlap(pairs: Sequence[tuple[Any, Any]]) -> str | None:
     shape = pairs[0][0].shape
     for axis, rows in enumerate(shape):
         for shift in range(1, min(LARGEST_SHIFT, rows // 2) + 1):
-            kept, lost = [slice(None)] * len(shape), [slice(None)] * len(shape)
-            kept[axis], lost[axis] = slice(shift, None), slice(None, rows - shift)
-            shared = sum(numpy.array_equal(a[tuple(kept)], b[tuple(lost)]) for a, b in pairs)
-            if shared >= OWNING.overlap * len(pairs):  # a new episode begins a new window
+            a_rows, b_rows = [slice(None)] * len(shape), [slice(None)] * len(shape)
+            a_rows[axis], b_rows[axis] = slice(shift, None), slice(None, rows - shift)
+            matches = sum(numpy.array_equal(a[tuple(a_rows)], b[tuple(b_rows)]) for a, b in pairs)
+            if matches >= OWNING.overlap * len(pairs):  # a new episode begins a new window
                 words = "one" if shift == 1 else str(shift)
                 return f"consecutive arrays share all rows but {words}: store row numbers"
     return None

@@ -115,14 +115,20 @@ class Finding:
             ValueError: a number is not finite, or a word is unknown.
             OverflowError: a number is too large.
         """
-        made = found["made_at"]
+        site_fields = found["made_at"]
         low, high = found["interval"]
         found = {
             name: value for name, value in found.items() if name != "fingerprint"
         }  # computed from the other fields
         # Earlier versions wrote no parts.
-        changed = {"holders": tuple(found["holders"]), "interval": (low, high), "parts": tuple(found.get("parts", ()))}
-        finding = cls(**found | changed | {"made_at": None if made is None else AllocationSite(**made)})
+        typed_values = {
+            "holders": tuple(found["holders"]),
+            "interval": (low, high),
+            "parts": tuple(found.get("parts", ())),
+        }
+        finding = cls(
+            **found | typed_values | {"made_at": None if site_fields is None else AllocationSite(**site_fields)}
+        )
         _check(finding)
         return finding
 
@@ -139,10 +145,10 @@ class Finding:
         verb = f" {self.verb('grows', 'grow')}"
         grows = f"{_end_of(self.owner, BRIEF // 2 - len(verb))}{verb}"
         slower = textwrap.shorten(self.what, BRIEF // 2, placeholder="…")
-        said = f"{slower if self.verdict == 'slowdown' else grows}{where}"
-        look = "look at C extensions and buffers outside of Python" if self.verdict == "native" else self.advice
-        look = _instruction(f"{look[:1].lower()}{look[1:]}", BRIEF - len(said) - len(": "))
-        return textwrap.shorten(f"{said}: {look}", BRIEF, placeholder=" …")
+        opening = f"{slower if self.verdict == 'slowdown' else grows}{where}"
+        instruction = "look at C extensions and buffers outside of Python" if self.verdict == "native" else self.advice
+        instruction = _instruction(f"{instruction[:1].lower()}{instruction[1:]}", BRIEF - len(opening) - len(": "))
+        return textwrap.shorten(f"{opening}: {instruction}", BRIEF, placeholder=" …")
 
     def _sentence(self) -> str:
         if self.verdict == "slowdown":
@@ -184,15 +190,15 @@ class Finding:
             return ""
         if self.verdict == "mapped":
             return "the system needs the memory for something else: then it takes these pages back"
-        ends = []
+        clauses = []
         if self.plateau_bytes is not None:
             when = "" if self.plateau_step is None else f" at {self.unit} {two_digits(self.plateau_step)}"
-            ends.append(f"full with {format_bytes(self.plateau_bytes)}{when}")
+            clauses.append(f"full with {format_bytes(self.plateau_bytes)}{when}")
         if self.limit_bytes is None:
-            ends.append("no limit is known")
+            clauses.append("no limit is known")
         else:
-            ends.append(f"the limit of {format_bytes(self.limit_bytes)} is {self._limit_phrase()}")
-        return "; ".join(reversed(ends) if self.dies_first else ends)
+            clauses.append(f"the limit of {format_bytes(self.limit_bytes)} is {self._limit_phrase()}")
+        return "; ".join(reversed(clauses) if self.dies_first else clauses)
 
     def _limit_phrase(self) -> str:
         if self.limit_step is None:
@@ -227,9 +233,9 @@ def _end_of(owner: str, most: int) -> str:
     name = owner.rpartition(": ")[2]
     if len(name) <= most:
         return name
-    end = name[1 - most :]
-    begin = re.search(r"[.\[](?=[\w\['])", end)
-    return f"…{end if begin is None else end[begin.start() + (begin[0] == '.') :]}"
+    tail = name[1 - most :]
+    hop_match = re.search(r"[.\[](?=[\w\['])", tail)
+    return f"…{tail if hop_match is None else tail[hop_match.start() + (hop_match[0] == '.') :]}"
 
 
 _END = re.compile(r"\.(?= )|(?=[;:] )|(?=, (?:or|and|but|so|such) )")
@@ -250,13 +256,13 @@ def _instruction(advice: str, width: int) -> str:
     """
     if len(advice) <= width:
         return advice
-    begins = (found.end() for found in re.finditer(r"^|\. ", advice))
-    begin = next((at for at in begins if _asks(advice[at:].partition(". ")[0])), 0)
-    told = f"{advice[begin : begin + 1].lower()}{advice[begin + 1 :]}"
-    if len(told) <= width:
-        return told
-    parts = [told[: end.end()] for end in _END.finditer(told) if end.end() <= width]
-    return next((part for part in reversed(parts) if _is_whole(part) and _asks(part)), told)
+    starts = (found.end() for found in re.finditer(r"^|\. ", advice))
+    start = next((at for at in starts if _asks(advice[at:].partition(". ")[0])), 0)
+    text = f"{advice[start : start + 1].lower()}{advice[start + 1 :]}"
+    if len(text) <= width:
+        return text
+    parts = [text[: end.end()] for end in _END.finditer(text) if end.end() <= width]
+    return next((part for part in reversed(parts) if _is_whole(part) and _asks(part)), text)
 
 
 def _is_whole(part: str) -> bool:
@@ -277,16 +283,16 @@ def _check(found: Finding) -> None:
     values = vars(found)
     if found.verdict not in get_args(Verdict):
         raise ValueError(f"verdict = {found.verdict!r}: must be one of {', '.join(get_args(Verdict))}")
-    made = () if found.made_at is None else (found.made_at.file, found.made_at.function, found.made_at.operation)
-    for text in (*(values[name] for name in TEXTS), *found.holders, *found.parts, *made, found.redundancy or ""):
+    site_texts = () if found.made_at is None else (found.made_at.file, found.made_at.function, found.made_at.operation)
+    for text in (*(values[name] for name in TEXTS), *found.holders, *found.parts, *site_texts, found.redundancy or ""):
         if not isinstance(text, str):
             raise TypeError(f"{text!r}: must be a text")
     if not found.unit:
         raise ValueError("unit: must not be empty")
     if not isinstance(found.outside, bool):
         raise TypeError(f"{found.outside!r}: outside must be true or false")
-    maybe = (values[name] for name in MAYBE if values[name] is not None)
-    for number in (*(values[name] for name in NUMBERS), *found.interval, *maybe):
+    optional_numbers = (values[name] for name in MAYBE if values[name] is not None)
+    for number in (*(values[name] for name in NUMBERS), *found.interval, *optional_numbers):
         if isinstance(number, bool) or not isinstance(number, int | float):  # a bool is an int to Python
             raise TypeError(f"{number!r}: must be a number")
         if not isfinite(number):

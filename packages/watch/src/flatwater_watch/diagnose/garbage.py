@@ -107,15 +107,19 @@ class GarbageSearch:
     def garbage(self) -> Garbage | None:
         """The garbage at the time when the search began; None if there was none, or the fork failed."""
         try:
-            found = self._fork.answer()
+            fields = self._fork.answer()
         except RuntimeError:
             return None
-        if found is None:
+        if fields is None:
             return None
-        found.pop("largest", None)
-        made = found["made_at"]
+        fields.pop("largest", None)
+        site_fields = fields["made_at"]
         return Garbage(
-            **found | {"made_at": None if made is None else AllocationSite(**made), "cycle": tuple(found["cycle"])}
+            **fields
+            | {
+                "made_at": None if site_fields is None else AllocationSite(**site_fields),
+                "cycle": tuple(fields["cycle"]),
+            }
         )
 
     def stop(self) -> None:
@@ -124,60 +128,70 @@ class GarbageSearch:
 
 
 def _with_line(roots: Roots, where: Where) -> dict[str, Any] | None:
-    """Search in a second fork that does not trace, and look up the lines in this one, which keeps the traces."""
-    # Runs in a fork. With tracing on, a search of a million references took half a minute: each id is an allocation.
-    found: dict[str, Any] | None = run_in_fork(lambda: _search_garbage(roots))
-    if found is None:
+    """Search in a second fork that does not trace, and look up the lines in this one, which keeps the traces.
+
+    Runs in a fork. With tracing on, a search of a million references took half a minute: each id is an allocation.
+    """
+    fields: dict[str, Any] | None = run_in_fork(lambda: _search_garbage(roots))
+    if fields is None:
         return None
-    largest = found.pop("largest")
+    addresses = fields.pop("largest")
     # Addresses are the same in the second fork, so they name objects of this one.
-    made = where([ctypes.cast(address, ctypes.py_object).value for address in largest])
-    return found | {"made_at": None if made is None else asdict(made)}
+    site = where([ctypes.cast(address, ctypes.py_object).value for address in addresses])
+    return fields | {"made_at": None if site is None else asdict(site)}
 
 
 def _search_garbage(roots: Roots) -> dict[str, Any] | None:
-    """Search for garbage and return it for JSON; None if there is none."""
-    # Runs in a fork: nothing here reaches the program, neither the pause of the collector nor the dicts that are made.
-    due, count = gc.get_threshold()[0], gc.get_count()[0]
-    collecting = gc.isenabled() and due > 0
+    """Search for garbage; return the fields of `Garbage` for JSON, with addresses of the largest objects; or None.
+
+    Runs in a fork: nothing here reaches the program, neither the pause of the collector nor the dicts that are made.
+    """
+    threshold, count = gc.get_threshold()[0], gc.get_count()[0]
+    collecting = gc.isenabled() and threshold > 0
     gc.disable()
     tracemalloc.stop()
     garbage = unreachable_objects()
     if not garbage:
         return None
-    users = user_modules(roots)
-    kinds = _kinds(
-        garbage, users
-    )  # before the sizes: opening an instance makes a dict, which would be a group of its own
+    user_namespaces = user_modules(roots)
+    # Before the sizes: opening an instance makes a dict, which would be a group of its own.
+    per_class = _kinds(garbage, user_namespaces)
     walk = Walk(len(garbage), lambda _: False, len(garbage))
     walk.seen.update(map(id, garbage))  # each is sized by itself below, and none as a child of another
-    lasting = _old_garbage(garbage)
-    kept = {id(obj) for obj in (*lasting, *_exclusive_objects(lasting, walk.seen))}
+    old_garbage = _old_garbage(garbage)
+    old_ids = {id(obj) for obj in (*old_garbage, *_exclusive_objects(old_garbage, walk.seen))}
     sized = [(look_object(obj, walk).size, obj) for obj in (*garbage, *_exclusive_objects(garbage, walk.seen))]
-    size = sum(own for own, _ in sized)
-    fresh = sum(own for own, obj in sized if id(obj) not in kept)
-    young = fresh if collecting else 0
-    what = ", ".join(f"{count} × {name}" for name, count in kinds.most_common(2) if 2 * count >= max(kinds.values()))
-    foremost = next(iter(kinds))
-    cycle = next((way for way in map(_cycle, _newest_of_class(garbage, foremost), repeat(users)) if way), ())
-    comes = young * max(1, due) // max(1, min(due, count))
-    each = size // max(kinds.values())
-    found = Garbage(size, len(garbage), what, None, collecting, cycle, young, comes, fresh, each)
-    return asdict(found) | {"largest": [id(obj) for obj in _largest_objects(sized, MOSTLY * size)]}
+    size = sum(object_bytes for object_bytes, _ in sized)
+    fresh_bytes = sum(object_bytes for object_bytes, obj in sized if id(obj) not in old_ids)
+    young_bytes = fresh_bytes if collecting else 0
+    what = ", ".join(
+        f"{count} × {name}" for name, count in per_class.most_common(2) if 2 * count >= max(per_class.values())
+    )
+    main_class = next(iter(per_class))
+    cycle = next(
+        (path for path in map(_cycle, _newest_of_class(garbage, main_class), repeat(user_namespaces)) if path), ()
+    )
+    # `count` objects of `threshold` have come since the last collection: the rest is taken to bring as much for each.
+    forecast_bytes = young_bytes * max(1, threshold) // max(1, min(threshold, count))
+    piece_bytes = size // max(per_class.values())
+    summary = Garbage(
+        size, len(garbage), what, None, collecting, cycle, young_bytes, forecast_bytes, fresh_bytes, piece_bytes
+    )
+    return asdict(summary) | {"largest": [id(obj) for obj in _largest_objects(sized, MOSTLY * size)]}
 
 
 def _old_garbage(garbage: list[Any]) -> list[Any]:
     """Garbage that a collection of young objects leaves: older objects, and all objects that they reach."""
     young = set(map(id, gc.get_objects(generation=0)))
-    among = {id(obj): obj for obj in garbage}
-    waiting = [obj for obj in garbage if id(obj) not in young]
-    left = set(map(id, waiting))
-    for obj in waiting:  # the list grows on the way
-        for each in gc.get_referents(obj):
-            if id(each) in among and id(each) not in left:
-                left.add(id(each))
-                waiting.append(each)
-    return waiting
+    garbage_by_id = {id(obj): obj for obj in garbage}
+    old_objects = [obj for obj in garbage if id(obj) not in young]
+    old_ids = set(map(id, old_objects))
+    for obj in old_objects:  # the list grows on the way
+        for referent in gc.get_referents(obj):
+            if id(referent) in garbage_by_id and id(referent) not in old_ids:
+                old_ids.add(id(referent))
+                old_objects.append(referent)
+    return old_objects
 
 
 _PLAIN = frozenset(
@@ -201,28 +215,29 @@ _PLAIN = frozenset(
 
 def _kinds(garbage: list[Any], users: Mapping[str, Any]) -> Counter[str]:
     """Number of objects by class: of the program's classes, else of the most telling class, else of all."""
-    theirs = count_values(class_name(type(obj)) for obj in garbage if full_name(type(obj))[0] in users)
-    every = Counter[str]() if theirs else count_values(class_name(type(obj)) for obj in garbage)
-    whole = Counter[str]() if theirs else _structure_counts(garbage)
-    return theirs or Counter({name: every[name] for name, _ in whole.most_common(1)}) or every
+    user_counts = count_values(class_name(type(obj)) for obj in garbage if full_name(type(obj))[0] in users)
+    all_counts = Counter[str]() if user_counts else count_values(class_name(type(obj)) for obj in garbage)
+    structure_counts = Counter[str]() if user_counts else _structure_counts(garbage)
+    return user_counts or Counter({name: all_counts[name] for name, _ in structure_counts.most_common(1)}) or all_counts
 
 
 def _structure_counts(garbage: list[Any]) -> Counter[str]:
     """Number of objects by the class of the oldest object in their connected group: a closed figure is a figure."""
     # The oldest, as a whole is made before its parts. Groups are joined by union-find with path halving.
-    number = {id(obj): n for n, obj in enumerate(garbage)}
-    first = list(range(len(garbage)))
+    positions = {id(obj): n for n, obj in enumerate(garbage)}
+    group_links = list(range(len(garbage)))
     """Index of an older object in the same group, or of the object itself."""
 
     def oldest(n: int) -> int:
-        while first[n] != n:
-            first[n] = n = first[first[n]]
+        """Index of the oldest object in the group of object n."""
+        while group_links[n] != n:
+            group_links[n] = n = group_links[group_links[n]]
         return n
 
     for n, obj in enumerate(garbage):
-        for at in {number[id(each)] for each in gc.get_referents(obj) if id(each) in number}:
-            older, younger = sorted((oldest(n), oldest(at)))
-            first[younger] = older
+        for other in {positions[id(referent)] for referent in gc.get_referents(obj) if id(referent) in positions}:
+            older, younger = sorted((oldest(n), oldest(other)))
+            group_links[younger] = older
     names: dict[int, str] = {}
     for n, obj in enumerate(garbage):
         name = class_name(type(obj))
@@ -243,27 +258,34 @@ def _newest_of_class(garbage: list[Any], name: str) -> list[Any]:
 def _cycle(first: Any, users: Mapping[str, Any]) -> tuple[str, ...]:  # noqa: ANN401
     """The shortest way from an object back to itself, in words; empty if there is none."""
     walk = Walk(LONGEST, lambda _: False, LONGEST)
-    came: dict[int, tuple[Any, str] | None] = {id(first): None}
-    waiting = deque([first])
-    while waiting and len(came) <= LONGEST:
-        obj = waiting.popleft()
-        inside = look_object(obj, walk)
-        for name, child in (*inside.parts, *inside.drawn):
+    holder_hops: dict[int, tuple[Any, str] | None] = {id(first): None}
+    queue = deque([first])
+    while queue and len(holder_hops) <= LONGEST:
+        obj = queue.popleft()
+        opened = look_object(obj, walk)
+        for name, child in (*opened.parts, *opened.drawn):
             if child is first:
-                return _words(obj, name, came, users)
-            if id(child) not in came and gc.is_tracked(child) and not issubclass(type(child), type):
-                came[id(child)] = obj, name
-                waiting.append(child)
+                return _words(obj, name, holder_hops, users)
+            if id(child) not in holder_hops and gc.is_tracked(child) and not issubclass(type(child), type):
+                holder_hops[id(child)] = obj, name
+                queue.append(child)
     return ()
 
 
 def _words(
     last: object, name: str, came: Mapping[int, tuple[Any, str] | None], users: Mapping[str, Any]
 ) -> tuple[str, ...]:
-    """The way in words, such as `Trainer.model`, `Model.trainer`; containers between two objects become one hop."""
+    """The cycle in words, such as `Trainer.model`, `Model.trainer`; objects of a library become part of the hop before.
+
+    Args:
+        last: object that refers to the first one.
+        name: its attribute or item.
+        came: for each object by id, the object that led to it and that one's attribute; None for the first.
+        users: namespaces of the user's modules.
+    """
     hops = [(last, name)]
-    while (before := came[id(hops[-1][0])]) is not None:
-        hops.append(before)
+    while (holder_hop := came[id(hops[-1][0])]) is not None:
+        hops.append(holder_hop)
     words: list[str] = []
     for obj, step in reversed(hops):
         if not words or full_name(type(obj))[0] in users:
@@ -274,35 +296,37 @@ def _words(
 
 
 def _largest_objects(sized: list[tuple[int, Any]], enough: float) -> list[Any]:
-    """The largest objects, until they have `enough` bytes together."""
+    """The largest of (bytes, object) pairs, until they have `enough` bytes together, but at most `MOST`."""
     # Among equal sizes the newest first: older objects were made before the trace and have no line.
-    taken: list[Any] = []
+    largest: list[Any] = []
     total = 0
-    for _, (own, obj) in nlargest(MOST, enumerate(sized), key=lambda each: (each[1][0], each[0])):
+    for _, (size, obj) in nlargest(MOST, enumerate(sized), key=lambda each: (each[1][0], each[0])):
         if total >= enough:
             break
-        taken.append(obj)
-        total += own
-    return taken
+        largest.append(obj)
+        total += size
+    return largest
 
 
 def unreachable_objects() -> list[Any]:
-    """Tracked objects that no object outside of them reaches, oldest first."""
-    # Other threads must stand still, as they do in a fork: the counts and the references are read one after the other.
-    young, middle = (len(gc.get_objects(generation=age)) for age in (0, 1))
+    """Tracked objects that no object outside of them reaches, oldest first.
+
+    To be called in a fork, where no other thread runs: the counts and the references are read one after the other.
+    """
+    young_count, middle_count = (len(gc.get_objects(generation=age)) for age in (0, 1))
     objects = gc.get_objects()  # young ones first
     counts = list(map(sys.getrefcount, objects))
-    number = {at: n for n, at in enumerate(map(id, objects))}
-    first = list(accumulate(map(len, map(gc.get_referents, objects)), initial=0))
-    held = map(id, chain.from_iterable(map(gc.get_referents, objects)))  # no Python code runs for each of them
-    target = list(map(number.get, held, repeat(len(objects))))  # one number for all untracked objects
-    among = [0] * (len(objects) + 1)
-    for at in target:
-        among[at] += 1
-    outside = [n for n, count in enumerate(counts) if count - _OF_THE_LIST > among[n]]
-    reached = _mark_reachable(outside, first, target)
+    index_of_id = {obj_id: n for n, obj_id in enumerate(map(id, objects))}
+    first_references = list(accumulate(map(len, map(gc.get_referents, objects)), initial=0))
+    referent_ids = map(id, chain.from_iterable(map(gc.get_referents, objects)))  # no Python code runs for each of them
+    targets = list(map(index_of_id.get, referent_ids, repeat(len(objects))))  # one number for all untracked objects
+    internal_counts = [0] * (len(objects) + 1)
+    for index in targets:
+        internal_counts[index] += 1
+    held_outside = [n for n, count in enumerate(counts) if count - _OF_THE_LIST > internal_counts[n]]
+    reached = _mark_reachable(held_outside, first_references, targets)
     # Objects that were counted first may be gone: in a program that never collects, all objects are young.
-    first_middle, first_old = min(young, len(objects)), min(young + middle, len(objects))
+    first_middle, first_old = min(young_count, len(objects)), min(young_count + middle_count, len(objects))
     ages = ((first_old, len(objects)), (first_middle, first_old), (0, first_middle))
     return [objects[n] for begin, end in ages for n in range(begin, end) if not reached[n]]
 
@@ -316,15 +340,15 @@ def _mark_reachable(outside: list[int], first: list[int], target: list[int]) -> 
         target: numbers of the objects that are referred to; one number beyond them for all untracked objects.
     """
     reached = bytearray(len(first))
-    waiting = outside
-    for at in (*outside, len(first) - 1):  # untracked objects are not followed
-        reached[at] = 1
-    while waiting:
-        at = waiting.pop()
-        for to in target[first[at] : first[at + 1]]:
-            if not reached[to]:
-                reached[to] = 1
-                waiting.append(to)
+    unfollowed = outside
+    for index in (*outside, len(first) - 1):  # untracked objects are not followed
+        reached[index] = 1
+    while unfollowed:
+        index = unfollowed.pop()
+        for referent in target[first[index] : first[index + 1]]:
+            if not reached[referent]:
+                reached[referent] = 1
+                unfollowed.append(referent)
     return reached
 
 
@@ -335,29 +359,35 @@ def _measure_refcount() -> int:
 
 
 _OF_THE_LIST = _measure_refcount()
+"""References that `getrefcount` counts for an object only because a list is mapped over."""
 
 
 def _exclusive_objects(garbage: list[Any], known: set[int]) -> list[Any]:
-    """Untracked objects, such as arrays and dicts of arrays, that only the garbage holds."""
-    theirs, level, seen = list[Any](), garbage, set(known)
+    """Untracked objects, such as arrays and dicts of arrays, that only the garbage holds; `known` ids are left out."""
+    exclusive, level, seen = list[Any](), garbage, set(known)
     while level:
         level = _referenced_objects(level, seen)
         seen.update(map(id, level))
-        theirs += level
-    return theirs
+        exclusive += level
+    return exclusive
 
 
 def _referenced_objects(holders: list[Any], seen: set[int]) -> list[Any]:
-    held, references = list[Any](), Counter[int]()
+    """Untracked objects, without atoms, to which only the holders refer: their counts have no other reference."""
+    candidates, references = list[Any](), Counter[int]()
     for obj in holders:
-        for each in (*gc.get_referents(obj), *_bases(obj)):
-            if id(each) not in seen and not gc.is_tracked(each) and id(type(each)) not in ATOMS:
-                if id(each) not in references:
-                    held.append(each)
-                references[id(each)] += 1
-    obj = each = None  # the loop variables would count as references
-    counts = list(map(sys.getrefcount, held))
-    return [one for one, count in zip(held, counts, strict=True) if count - _OF_THE_LIST <= references[id(one)]]
+        for referent in (*gc.get_referents(obj), *_bases(obj)):
+            if id(referent) not in seen and not gc.is_tracked(referent) and id(type(referent)) not in ATOMS:
+                if id(referent) not in references:
+                    candidates.append(referent)
+                references[id(referent)] += 1
+    obj = referent = None  # the loop variables would count as references
+    counts = list(map(sys.getrefcount, candidates))
+    return [
+        candidate
+        for candidate, count in zip(candidates, counts, strict=True)
+        if count - _OF_THE_LIST <= references[id(candidate)]
+    ]
 
 
 def _bases(obj: object) -> list[Any]:

@@ -26,8 +26,8 @@ def gc_explains_growth(teeth: GcSawtooth | None) -> bool:
     """Whether collections free most of the bytes that come between them, and much of the bytes in use."""
     if teeth is None or teeth.since > COLLECTING.late * teeth.rise:
         return False
-    least = max(DRIFT.least_bytes, COLLECTING.least_share * teeth.held)
-    return teeth.freed >= max(least, COLLECTING.mostly * teeth.rise)
+    minimum_bytes = max(DRIFT.least_bytes, COLLECTING.least_share * teeth.held)
+    return teeth.freed >= max(minimum_bytes, COLLECTING.mostly * teeth.rise)
 
 
 def is_negligible(teeth: GcSawtooth | None, waiting: int) -> bool:
@@ -50,9 +50,9 @@ def judge_gc_sawtooth(rate: Slope, growth: Growth, *, collecting: bool) -> Findi
         growth: growth of the process.
         collecting: whether the collector is on.
     """
-    cure = (RARELY if collecting else OFF) + BREAK
-    known = Evidence(verdict="leak", owner=CYCLIC, drift=rate, what=UNNAMED, share=1.0, advice=cure)
-    return replace(judge(known, growth), limit_step=None)
+    advice = (RARELY if collecting else OFF) + BREAK
+    evidence = Evidence(verdict="leak", owner=CYCLIC, drift=rate, what=UNNAMED, share=1.0, advice=advice)
+    return replace(judge(evidence, growth), limit_step=None)
 
 
 def add_gc_amounts(found: Finding, teeth: GcSawtooth, per_second: float) -> Finding:
@@ -70,12 +70,12 @@ def add_gc_amounts(found: Finding, teeth: GcSawtooth, per_second: float) -> Find
 
 def _sentence(teeth: GcSawtooth, per_second: float, unit: str) -> str:
     """A clause such as `each full collection frees about 130 MiB; the next comes about 40 steps later`."""
-    frees = f"each full collection frees about {_two_digits(teeth.freed)}"
-    apart = float(f"{teeth.seconds * per_second:.2g}")
-    several = {"batch": "batches"}.get(unit, f"{unit}s")
-    if apart < 1:
-        return f"{frees}; several come in one {unit}"
-    return f"{frees}; the next comes about {apart:.4g} {unit if apart == 1 else several} later"
+    opening = f"each full collection frees about {_two_digits(teeth.freed)}"
+    units_apart = float(f"{teeth.seconds * per_second:.2g}")
+    plural = {"batch": "batches"}.get(unit, f"{unit}s")
+    if units_apart < 1:
+        return f"{opening}; several come in one {unit}"
+    return f"{opening}; the next comes about {units_apart:.4g} {unit if units_apart == 1 else plural} later"
 
 
 def _two_digits(count: float) -> str:

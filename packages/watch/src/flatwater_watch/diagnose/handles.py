@@ -51,23 +51,23 @@ def find_handles(before: Census, after: Census, missing: float) -> list[Owner]:
         after: later census, with its containers.
         missing: bytes that came between the two, and that no container explains.
     """
-    found = [each for path in after.holdings if (each := _candidate(before, after, path)) is not None]
-    if not found:
+    candidates = [found for path in after.holdings if (found := _candidate(before, after, path)) is not None]
+    if not candidates:
         return []
     # Parents come first, so `max` takes the outermost of several containers that hold the same handles.
-    best = max(found, key=lambda each: min(each.each, 1.0) * each.came)
-    behind = missing / best.came
-    if behind < HANDLES.least_bytes:
+    best = max(candidates, key=lambda each: min(each.each, 1.0) * each.came)
+    handle_bytes = missing / best.came
+    if handle_bytes < HANDLES.least_bytes:
         return []
     holding, owner = after.holdings[best.path], describe_owner(before.holdings[best.path], after, best.path, missing)
     kind = type(best.handles[-1])
-    number, word = holding.length * holding.instances, class_name(kind)
+    number, handle_class = holding.length * holding.instances, class_name(kind)
     item = owner.holders[-1]
-    said = item == word or full_name(kind)[0] == "ctypes"
-    what = f"{number} × {item}" if said else f"{number} × {item}, each with its {word}"
-    place = "" if kind is Callback else "outside of Python "
-    outside = f"{what}, and about {format_bytes(behind)} {place}with each"
-    size = round(behind) + owner.item_bytes
+    is_named = item == handle_class or full_name(kind)[0] == "ctypes"
+    what = f"{number} × {item}" if is_named else f"{number} × {item}, each with its {handle_class}"
+    where = "" if kind is Callback else "outside of Python "
+    outside = f"{what}, and about {format_bytes(handle_bytes)} {where}with each"
+    size = round(handle_bytes) + owner.item_bytes
     newest = made_handles(best.handles) or owner.newest
     return [replace(owner, what=outside, count=number, item_bytes=size, outside=True, newest=newest)]
 
@@ -83,48 +83,48 @@ def made_handles(handles: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _candidate(before: Census, after: Census, path: str) -> _Candidate | None:
-    then, now = before.holdings.get(path), after.holdings[path]
-    if then is None or now.kind not in ITEMISED:
+    earlier, later = before.holdings.get(path), after.holdings[path]
+    if earlier is None or later.kind not in ITEMISED:
         return None
-    came = now.length * now.instances - then.length * then.instances
-    if came < 1 or now.length <= then.length:
+    added = later.length * later.instances - earlier.length * earlier.instances
+    if added < 1 or later.length <= earlier.length:
         return None
-    newest = newest_items(after.live[path], now.kind, min(now.length - then.length, HANDLES.items))
+    newest = newest_items(after.live[path], later.kind, min(later.length - earlier.length, HANDLES.items))
     handles = _handles(newest)
     if not handles or len(handles) < HANDLES.own * len(newest):
         return None
-    return _Candidate(path, came, tuple(handles), len(handles) / len(newest))
+    return _Candidate(path, added, tuple(handles), len(handles) / len(newest))
 
 
 def _handles(items: Sequence[Any]) -> list[Any]:
     """Handles below the items, each once: a handle that all items share did not come with them."""
-    found: list[Any] = []
+    handles: list[Any] = []
     seen = set[int]()
     for item in items:
         walk = Walk(HANDLES.items, lambda _: False, HANDLES.below)
-        waiting = deque([item])
-        met = 0
-        while waiting and met < HANDLES.below:
-            obj = waiting.popleft()
+        queue = deque([item])
+        opened_count = 0
+        while queue and opened_count < HANDLES.below:
+            obj = queue.popleft()
             if id(obj) in seen or id(type(obj)) in ATOMS or type(obj) is Graph:
                 continue
             seen.add(id(obj))
-            met += 1
+            opened_count += 1
             if _is_handle(type(obj)):
-                found.append(obj)
+                handles.append(obj)
                 break  # one for each item: the growth is divided over items
-            inside = look_object(obj, walk)
-            if inside is not OPAQUE and inside.kind not in {"array", "graph"}:
-                waiting.extend(child for name, child in (*inside.parts, *inside.drawn) if name != ".<class>")
-    return found
+            opened = look_object(obj, walk)
+            if opened is not OPAQUE and opened.kind not in {"array", "graph"}:
+                queue.extend(child for name, child in (*opened.parts, *opened.drawn) if name != ".<class>")
+    return handles
 
 
 def _is_handle(kind: type) -> bool:
     """Whether C code made the class, or one that it extends, and may allocate memory for each object."""
     if kind is Callback:
         return True
-    made = [owner for owner in mro(kind) if made_in_c(owner)]
-    return any(not _is_whole(owner) for owner in made) and not any(map(_is_sized, mro(kind)))
+    c_classes = [owner for owner in mro(kind) if made_in_c(owner)]
+    return any(not _is_whole(owner) for owner in c_classes) and not any(map(_is_sized, mro(kind)))
 
 
 def _is_whole(kind: type) -> bool:

@@ -121,57 +121,60 @@ def find_grown_owners(before: Census, now: Census, rate: float, steps: int, *, h
         steps: steps from the beginning of one census to that of the other.
         handles: whether containers are searched for handles, to explain the rest.
     """
-    grown = rate * steps
-    found = _without_weak(find_owners(before, now))
-    owners = [owner for owner in found if owner.bytes_grown >= _least_share(owner) * grown]
-    missing = grown - sum(owner.bytes_grown for owner in owners)
-    together = sum(owner.bytes_grown / owner.steps for owner in owners)
-    if 0 < CASE.too_large * rate < together:
-        owners = [replace(owner, bytes_grown=round(owner.bytes_grown * rate / together)) for owner in owners]
-    if handles and missing > (1 - OWNING.explained) * grown:
-        return [*find_handles(before, now, missing), *owners]
+    growth_bytes = rate * steps
+    strong_owners = _without_weak(find_owners(before, now))
+    owners = [owner for owner in strong_owners if owner.bytes_grown >= _least_share(owner) * growth_bytes]
+    missing_bytes = growth_bytes - sum(owner.bytes_grown for owner in owners)
+    summed_rate = sum(owner.bytes_grown / owner.steps for owner in owners)
+    if 0 < CASE.too_large * rate < summed_rate:
+        owners = [replace(owner, bytes_grown=round(owner.bytes_grown * rate / summed_rate)) for owner in owners]
+    if handles and missing_bytes > (1 - OWNING.explained) * growth_bytes:
+        return [*find_handles(before, now, missing_bytes), *owners]
     return owners
 
 
 def _without_weak(owners: list[Owner]) -> list[Owner]:
-    """The owners without tables of weak references, which grow with other owners: the foremost gets their bytes."""
+    """The owners without tables of weak references, which grow with other owners: the foremost gets their bytes.
+
+    If all are such tables, they are left.
+    """
     strong = [owner for owner in owners if not is_a(owner.container, WeakSet, WeakValueDictionary)]
     if not strong:
         return owners
-    weak = sum(owner.bytes_grown for owner in owners) - sum(owner.bytes_grown for owner in strong)
-    return [replace(strong[0], bytes_grown=strong[0].bytes_grown + weak), *strong[1:]]
+    weak_bytes = sum(owner.bytes_grown for owner in owners) - sum(owner.bytes_grown for owner in strong)
+    return [replace(strong[0], bytes_grown=strong[0].bytes_grown + weak_bytes), *strong[1:]]
 
 
 def _least_share(owner: Owner) -> float:
-    """Minimum share of the growth for an owner."""
+    """Minimum share of the process's growth for an owner, 0 to 1; more for a local variable of a library's call."""
     return OWNING.passing_share if is_of_library_call(owner.way[0]) else OWNING.told_share
 
 
 def gained_by_roots(before: Census, now: Census) -> list[tuple[str, int]]:
     """Roots with the bytes that each has gained, most bytes first."""
-    roots = {path: held.bytes for path, held in now.holdings.items() if held.parent is None}
-    held = before.holdings
-    grown = ((path, size - (held[path].bytes if path in held else 0)) for path, size in roots.items())
-    return sorted(grown, key=lambda each: -each[1])
+    root_bytes = {path: holding.bytes for path, holding in now.holdings.items() if holding.parent is None}
+    earlier = before.holdings
+    gains = ((path, size - (earlier[path].bytes if path in earlier else 0)) for path, size in root_bytes.items())
+    return sorted(gains, key=lambda each: -each[1])
 
 
 def note_first_owner_(case: Investigation, owners: Sequence[Owner]) -> None:
-    """Record the foremost owner of this look, and the ways to all owners."""
+    """Record the foremost owner of this look, and the ways to the first few owners whose lines can be sought."""
     first = owners[0]
     case.grew, case.length = first.length != case.length, first.length
     case.tensors = any(full_name(type(item))[0].startswith("torch") for item in first.newest)
     case.hidden = any(type(item) is Callback for item in first.newest)
-    reached = [owner for owner in owners[: OWNING.told] if owner.kind in FOLLOWED]
-    case.sought = {owner.path: (owner.way, owner.holding) for owner in reached} if first.kind in FOLLOWED else {}
+    followed = [owner for owner in owners[: OWNING.told] if owner.kind in FOLLOWED]
+    case.sought = {owner.path: (owner.way, owner.holding) for owner in followed} if first.kind in FOLLOWED else {}
 
 
 def find_owner_line_(
     case: Investigation, tracer: Tracer | None, owner: str, newest: Sequence[Any]
 ) -> AllocationSite | None:
-    """The line that made the new items of an owner, from this look or an earlier one."""
-    made = None if tracer is None else tracer.find_line(newest)
-    if made is not None:
-        case.lines[owner] = made
+    """The line that made the new items of an owner, from this look, or from an earlier one if this one has none."""
+    line = None if tracer is None else tracer.find_line(newest)
+    if line is not None:
+        case.lines[owner] = line
     return case.lines.get(owner)
 
 
@@ -184,17 +187,17 @@ def judge_owners_(case: Investigation, tracer: Tracer | None, owners: Sequence[O
 
 
 def with_current_content(found: Finding, census: Census) -> Finding:
-    """The finding with its owner's contents at this census: it may have grown by much since it was found."""
-    now = current_contents(census, found.owner) if found.holders else None
-    whole = found.count == 1 and census.holdings[found.owner].kind not in ITEMISED if now is not None else True
-    if now is None or whole or now[1].count <= found.count:
+    """The finding with its owner's contents at this census: it may have grown by much since; smaller ones are left."""
+    current = current_contents(census, found.owner) if found.holders else None
+    is_single = found.count == 1 and census.holdings[found.owner].kind not in ITEMISED if current is not None else True
+    if current is None or is_single or current[1].count <= found.count:
         return found
-    holders, content = now
+    holders, content = current
     if found.outside:
         count = census.holdings[found.owner].length * census.holdings[found.owner].instances
         return replace(found, holders=holders, count=count, what=f"{count} ×{found.what.partition('×')[2]}")
-    bound = found.what.rpartition(", ")[1:] if found.verdict == "cache" else ()
-    return replace(found, holders=holders, count=content.count, what="".join((content.what, *bound)))
+    bound_text = found.what.rpartition(", ")[1:] if found.verdict == "cache" else ()
+    return replace(found, holders=holders, count=content.count, what="".join((content.what, *bound_text)))
 
 
 def record_lengths_(case: Investigation, roots: Roots) -> None:
@@ -208,31 +211,35 @@ def update_trace_wait_(case: Investigation, tracer: Tracer | None, roots: Roots)
 
     No census is needed for it: `retold` has the findings as soon as the line is known.
     """
-    began = thread_seconds()
+    start_seconds = thread_seconds()
     waits = _continue_trace_(case, tracer, roots)
-    case.asked = case.asked + thread_seconds() - began if waits else 0.0
+    case.asked = case.asked + thread_seconds() - start_seconds if waits else 0.0
     return waits
 
 
 def _continue_trace_(case: Investigation, tracer: Tracer | None, roots: Roots) -> bool:
-    found, foremost = {each.owner: each for each in case.found}, next(iter(case.sought), "")
-    if foremost not in found:
+    """Look for the line of the foremost owner; return whether to wait on. At the end other owners' lines are sought."""
+    causes, foremost = {each.owner: each for each in case.found}, next(iter(case.sought), "")
+    if foremost not in causes:
         return False
     way = case.sought[foremost][0]
     containers = resolve_all_ways(roots, way, ASKED)
-    made, whole = _find_new_line_(case, tracer, found[foremost], containers)
-    seen = not leads_to_several(way) or len(containers) < ASKED  # among so many, the one that grows may be out of sight
-    builds = _update_made_(case, tracer) and seen and not whole
-    case.still = 0 if whole else case.still + (not builds)
-    patient = case.still <= CASE.still and case.asked < CASE.asked
-    waits = not whole and patient and not _was_emptied(case, foremost, containers)
-    if made is not None:
-        found[foremost] = replace(found[foremost], made_at=made)
-        others = [] if waits else [owner for owner in case.sought if owner in found and found[owner].made_at is None]
+    line, is_final = _find_new_line_(case, tracer, causes[foremost], containers)
+    # Among so many, the one that grows may be out of sight.
+    in_view = not leads_to_several(way) or len(containers) < ASKED
+    is_building = _update_made_(case, tracer) and in_view and not is_final
+    case.still = 0 if is_final else case.still + (not is_building)
+    is_patient = case.still <= CASE.still and case.asked < CASE.asked
+    waits = not is_final and is_patient and not _was_emptied(case, foremost, containers)
+    if line is not None:
+        causes[foremost] = replace(causes[foremost], made_at=line)
+        others = [] if waits else [owner for owner in case.sought if owner in causes and causes[owner].made_at is None]
         for owner in others:
-            made, _ = _find_new_line_(case, tracer, found[owner], resolve_all_ways(roots, case.sought[owner][0], ASKED))
-            found[owner] = replace(found[owner], made_at=made)
-        case.found = [*found.values()]
+            line, _ = _find_new_line_(
+                case, tracer, causes[owner], resolve_all_ways(roots, case.sought[owner][0], ASKED)
+            )
+            causes[owner] = replace(causes[owner], made_at=line)
+        case.found = [*causes.values()]
         case.retold = None if waits else case.found
     if not waits:
         case.still, case.sought = 0, {}
@@ -244,18 +251,18 @@ def _was_emptied(case: Investigation, owner: str, containers: Sequence[Any]) -> 
     way, holding = case.sought[owner]
     if leads_to_several(way) or holding.kind not in ITEMISED:
         return False
-    known = [case.lengths.get(id(container), holding.length) for container in containers]
-    return any(2 * now < before for now, before in zip(container_lengths(containers), known, strict=True))
+    lengths_before = [case.lengths.get(id(container), holding.length) for container in containers]
+    return any(2 * now < before for now, before in zip(container_lengths(containers), lengths_before, strict=True))
 
 
 def _update_made_(case: Investigation, tracer: Tracer | None) -> bool:
-    """Whether more bytes live than at earlier traced readings: in a slow program the next item may be under way."""
-    before, made = case.made, 0 if tracer is None else tracer.live_bytes
-    case.made = max(before or 0, made)
-    more = max(CASE.page, CASE.built_share * case.found[0].bytes_per_step)
-    builds = before is not None and made >= before + more and case.built < CASE.built
-    case.built += builds
-    return builds
+    """Whether more traced bytes live than at earlier readings: in a slow program the next item may be under way."""
+    before, live_bytes = case.made, 0 if tracer is None else tracer.live_bytes
+    case.made = max(before or 0, live_bytes)
+    minimum_rise = max(CASE.page, CASE.built_share * case.found[0].bytes_per_step)
+    is_building = before is not None and live_bytes >= before + minimum_rise and case.built < CASE.built
+    case.built += is_building
+    return is_building
 
 
 def _find_new_line_(
@@ -267,25 +274,24 @@ def _find_new_line_(
     same container or in another one on the path. Items of a fixed size are complete at once: arrays, texts, handles.
     """
     way, holding = case.sought[found.owner]
-    unseen = (
-        0 if leads_to_several(way) else holding.length
-    )  # an unknown container among several is new; a single one may be a copy
+    # An unknown container among several is new; a single one may be a copy.
+    unknown_length = 0 if leads_to_several(way) else holding.length
     line: AllocationSite | None = None
     for container, length in zip(containers, container_lengths(containers), strict=True):
-        before = holding._replace(length=case.lengths.get(id(container), unseen))
+        holding_before = holding._replace(length=case.lengths.get(id(container), unknown_length))
         if line is not None:
-            if length > before.length:
+            if length > holding_before.length:
                 return line, True
             continue
-        newest = added_leaves(container, length, before)
+        newest = added_leaves(container, length, holding_before)
         if not newest:
             continue
         if found.owner == case.found[0].owner:
             case.length = length
         handles = handles_below(newest) if found.outside else ()
         line = find_owner_line_(case, tracer, found.owner, handles or newest)
-        sized = bool(handles) or is_a(newest[-1], str, bytes) or array_figures(newest[-1]) is not None
-        if line is not None and (sized or holding.kind not in ITEMISED or length > before.length + 1):
+        has_fixed_size = bool(handles) or is_a(newest[-1], str, bytes) or array_figures(newest[-1]) is not None
+        if line is not None and (has_fixed_size or holding.kind not in ITEMISED or length > holding_before.length + 1):
             return line, True
     return line, False
 
@@ -310,9 +316,9 @@ def update_garbage_wait_(case: Investigation, tracer: Tracer | None) -> bool:
     if not wants_garbage(case):
         return False
     case.held += 1
-    wanted = (1 + case.traced) * case.each
-    little = tracer is not None and tracer.live_bytes < wanted and case.held < CASE.still
-    return case.held < CASE.dropped or little
+    wanted_bytes = (1 + case.traced) * case.each
+    is_too_little = tracer is not None and tracer.live_bytes < wanted_bytes and case.held < CASE.still
+    return case.held < CASE.dropped or is_too_little
 
 
 def start_search_(case: Investigation, roots: Roots, tracer: Tracer | None, step: int) -> bool:
@@ -346,27 +352,27 @@ def judge_search_(
         growth: growth of the process.
         least: bytes that are material.
     """
-    search, before = case.search, case.garbage
+    search, lowest = case.search, case.garbage
     garbage = None if search is None else search.garbage()
     case.search = None
-    until = slope.span - (growth.step - case.searched)  # the fork saw the memory of its beginning
-    if garbage is not None and until <= 0:
+    steps_seen = slope.span - (growth.step - case.searched)  # the fork saw the memory of its beginning
+    if garbage is not None and steps_seen <= 0:
         return []  # the search took longer than the stretch that is judged: wait for the next search
-    if garbage is None or garbage.bytes < CASE.garbage * slope.per_step * until:
+    if garbage is None or garbage.bytes < CASE.garbage * slope.per_step * steps_seen:
         case.clean = case.suspect is None and not record.has_fallen(case.since, least)
         return []
     case.each, case.grew, case.tensors = garbage.each, True, False
     case.suspect = garbage if garbage.is_suspect else case.suspect
     if garbage.made_at is not None:
         case.lines[CYCLIC] = garbage.made_at
-    if before is None or garbage.bytes < before[1]:
+    if lowest is None or garbage.bytes < lowest[1]:
         case.garbage = case.searched, garbage.bytes
         return []
-    grown, waits = garbage.bytes - before[1], garbage.is_ordinary_gc_backlog(record.swing_bytes, record.largest_fall)
-    grows = grown >= CASE.garbage * slope.per_step * (case.searched - before[0])
-    if not (grows or waits or record.has_fallen(case.since, least)):
+    gain, backlog = garbage.bytes - lowest[1], garbage.is_ordinary_gc_backlog(record.swing_bytes, record.largest_fall)
+    grows = gain >= CASE.garbage * slope.per_step * (case.searched - lowest[0])
+    if not (grows or backlog or record.has_fallen(case.since, least)):
         case.suspect = None  # it does not grow
-    if waits or not grows:
+    if backlog or not grows:
         return []  # a later look distinguishes it from a leak
     return [judge_garbage(replace(garbage, made_at=case.lines.get(CYCLIC)), slope.per_step, slope, growth)]
 
@@ -384,8 +390,8 @@ def judge_garbage_at_end(
         steps: steps in which they came.
     """
     rate = max(garbage.bytes / steps, recent_slope(record.unaccounted).per_step)  # the garbage may have come late
-    found = judge_garbage(garbage, rate, Slope(rate, rate, rate), growth)
-    return [replace(found, share=min(1.0, garbage.bytes / open_bytes))]
+    finding = judge_garbage(garbage, rate, Slope(rate, rate, rate), growth)
+    return [replace(finding, share=min(1.0, garbage.bytes / open_bytes))]
 
 
 class UnprovenGrowth(NamedTuple):
@@ -402,8 +408,8 @@ class UnprovenGrowth(NamedTuple):
             open_bytes: bytes without a cause.
         """
         rate = sum(found.bytes_per_step for found in self.found)
-        came, said = last.unaccounted - self.at.unaccounted, rate * (last.step - self.at.step)
-        went_on = min(came, said) >= CASE.garbage * max(came, said) > 0
+        actual_bytes, forecast_bytes = last.unaccounted - self.at.unaccounted, rate * (last.step - self.at.step)
+        went_on = min(actual_bytes, forecast_bytes) >= CASE.garbage * max(actual_bytes, forecast_bytes) > 0
         return list(self.found) if went_on and rate * last.step >= CASE.garbage * open_bytes else []
 
 
@@ -438,11 +444,11 @@ def is_suspicious(record: ReadingHistory, known: Known, reading: Reading) -> boo
 
 def find_drift(record: ReadingHistory, known: Known, reading: Reading) -> tuple[bool, Slope]:
     """Whether memory that no finding explains drifts, and the slope of all growth in the series that shows it."""
-    least = reading.material_bytes
+    floor = reading.material_bytes
     for series in _object_series(record):
-        unknown = _unexplained_values(series, known)
-        by_stairs = stair_points(series.steps, unknown, least)
-        if any(drift_slope(*points, least=least) is not None for points in ((series.steps, unknown), by_stairs)):
+        values = _unexplained_values(series, known)
+        by_stairs = stair_points(series.steps, values, floor)
+        if any(drift_slope(*points, least=floor) is not None for points in ((series.steps, values), by_stairs)):
             return True, recent_slope(series)
     return False, recent_slope(record.unaccounted)
 
@@ -460,11 +466,11 @@ def judge_native_growth(
         ended: whether no further reading comes. A single judgement is enough then, if no memory was freed at once:
             garbage rises as well, and falls.
     """
-    series, least = record.unaccounted, 2 * reading.material_bytes
-    enough = ended and record.drifted["native"] > 0 and not record.has_fallen(0, least)
-    if not (enough or _sure_of_native(record)):
+    series, minimum_rise = record.unaccounted, 2 * reading.material_bytes
+    is_enough = ended and record.drifted["native"] > 0 and not record.has_fallen(0, minimum_rise)
+    if not (is_enough or _sure_of_native(record)):
         return []
-    slope = drift_slope(series.steps, series.values, least=least, fewest=DRIFT.unheld)
+    slope = drift_slope(series.steps, series.values, least=minimum_rise, fewest=DRIFT.unheld)
     if slope is None or slope.per_step - known <= (1 - OWNING.explained) * slope.per_step:
         return []
     rest = Slope(slope.per_step - known, max(0.0, slope.low - known), slope.high - known)
@@ -482,12 +488,12 @@ def _sure_of_native(record: ReadingHistory) -> bool:
 
 
 def _object_series(record: ReadingHistory) -> tuple[Series, Series]:
-    """The two series that rise when objects are kept."""
+    """The two series that rise when objects are kept: unaccounted bytes, and bytes that the C allocator handed out."""
     return record.unaccounted, record.live
 
 
 def _unexplained_values(series: Series, known: Known) -> list[float]:
-    """Values of a series without the growth that findings explain, and a fifth more, as estimates err."""
-    held = (found.bytes_per_step for found in known.values() if found.holders or found.verdict == "native")
-    rate = sum(held) / OWNING.explained
+    """Values of a series, in bytes, without the growth that findings explain, and a quarter more, as estimates err."""
+    rates = (found.bytes_per_step for found in known.values() if found.holders or found.verdict == "native")
+    rate = sum(rates) / OWNING.explained
     return [value - rate * step for step, value in zip(series.steps, series.values, strict=True)]

@@ -100,6 +100,7 @@ class Investigator:
         self._actions = self._action_table()
 
     def _action_table(self) -> dict[CaseAction, Callable[[Reading], CaseEvent | None]]:
+        """The method of each action; it gets the reading and returns the event that follows, None to wait."""
         return {
             CaseAction.KEEP: self._keep,
             CaseAction.COUNT: self._count,
@@ -162,8 +163,8 @@ class Investigator:
         if self._last is None:
             return []
         refilled = self.levels.periodically_emptied
-        told = [found for owner, found in self._found.items() if owner not in refilled]
-        return select_and_rank(told, self._process_growth(self._last))
+        reported = [found for owner, found in self._found.items() if owner not in refilled]
+        return select_and_rank(reported, self._process_growth(self._last))
 
     # --- actions: each does one thing, and answers with the event that follows ---
 
@@ -171,6 +172,7 @@ class Investigator:
         """Keep the state until the next reading."""
 
     def _notice(self, reading: Reading) -> CaseEvent | None:
+        """Begin an investigation if memory without a cause rises lately; after one, rest for some readings first."""
         if (self._open or self.negligible_resets) and self._judge_unexplained(reading):
             return CaseEvent.UNTOLD
         self._quiet -= 1
@@ -180,21 +182,24 @@ class Investigator:
         return None
 
     def _count(self, reading: Reading) -> CaseEvent | None:
-        taken = self.censuses.advance(reading.step)
-        if taken is None:
+        """Go on with the first census, and keep it without its objects when it is complete."""
+        step_and_census = self.censuses.advance(reading.step)
+        if step_and_census is None:
             return None
         # Without objects: nothing of the program may live longer until the second census.
-        self._case.since, self._case.before = taken[0], taken[1].without_objects()
+        self._case.since, self._case.before = step_and_census[0], step_and_census[1].without_objects()
         self._case.modules = len(sys.modules)
         return CaseEvent.COUNTED
 
     def _prove(self, _reading: Reading) -> CaseEvent | None:
+        """Wait for a proven drift, but for few readings: growth in stairs is looked at all the same."""
         if self._case.proven or self._case.waited >= CASE.patience:
             return CaseEvent.DUE
         self._case.waited += 1
         return None
 
     def _await_line(self, reading: Reading) -> CaseEvent | None:
+        """Wait under the trace for new objects of the owner or of the garbage, unless the limit is near."""
         case, roots = self._case, self.censuses.roots
         if (
             self.is_tracing
@@ -205,6 +210,7 @@ class Investigator:
         return CaseEvent.DUE
 
     def _ask(self, reading: Reading) -> CaseEvent | None:
+        """Ask the fork for its garbage; while it searches, compare censuses again if looks are left."""
         case = self._case
         if case.search is not None and case.search.is_done():
             case.seen = case.seen + judge_search_(
@@ -217,32 +223,34 @@ class Investigator:
         """Compare the census with the one before; findings that are traced already need none."""
         case, growth = self._case, self._process_growth(reading)
         retold, case.retold = case.retold, None
-        traced = self.is_tracing and wants_garbage(case)
+        seeks_garbage_line = self.is_tracing and wants_garbage(case)
         others = [each for each in case.found if each.owner != CYCLIC]
-        found = others if traced else retold or self._compare_owners(case, growth, self._slope)
-        if found is None:
+        findings = others if seeks_garbage_line else retold or self._compare_owners(case, growth, self._slope)
+        if findings is None:
             if self.censuses.took > CASE.longest_traced or self.censuses.spent > CASE.slowest_traced:
                 self._stop_tracing()  # a long census must not keep the program slow
             return None
-        case.looks += not traced
-        case.seen = found
-        if not case.proven or not reading.has_headroom or (not traced and self._explains(found)):
+        case.looks += not seeks_garbage_line
+        case.seen = findings
+        if not case.proven or not reading.has_headroom or (not seeks_garbage_line and self._explains(findings)):
             return self._finish_look()
         return CaseEvent.UNEXPLAINED
 
     def _widen(self, _reading: Reading) -> CaseEvent:
         """Add, once, globals of libraries that may hold the rest; the next census is the first of two to compare."""
-        grown = take_grown_libraries_(self._case, self._roots)
-        self.censuses.libraries |= grown
-        return CaseEvent.LONGER if grown else CaseEvent.UNEXPLAINED
+        library_globals = take_grown_libraries_(self._case, self._roots)
+        self.censuses.libraries |= library_globals
+        return CaseEvent.LONGER if library_globals else CaseEvent.UNEXPLAINED
 
     def _search(self, reading: Reading) -> CaseEvent | None:
+        """Begin the fork with the traces so far, then stop tracing; the look ends if there is no fork to wait for."""
         if not start_search_(self._case, self._roots, self._tracer, reading.step):
             return self._finish_look()
         self._stop_tracing()
         return None
 
     def _finish_look(self) -> CaseEvent:
+        """End the fork and the trace of this look, whose findings are in `seen`."""
         stop_search_(self._case)
         self._stop_tracing()
         return CaseEvent.LOOKED
@@ -252,29 +260,30 @@ class Investigator:
 
         Tracing slows the program down, so it waits for a proven owner. Only garbage is traced before: it may be gone.
         """
-        case, found = self._case, self._case.seen
+        case, findings = self._case, self._case.seen
         if not case.proven:
             return CaseEvent.UNPROVEN
-        sought = (
+        seeks_garbage_line = (
             not case.traced and wants_garbage(case) and self._can_trace(reading)
         )  # once, as the garbage may not grow
-        lineless = found[0].made_at is None and not case.hidden if found else sought
-        if lineless and case.traced < CASE.traced and case.looks < CASE.longest_trace:
+        lacks_line = findings[0].made_at is None and not case.hidden if findings else seeks_garbage_line
+        if lacks_line and case.traced < CASE.traced and case.looks < CASE.longest_trace:
             return CaseEvent.NO_LINE
-        if self._explains(found) or (case.handles and case.looks >= look_limit(self._record)):
+        if self._explains(findings) or (case.handles and case.looks >= look_limit(self._record)):
             return CaseEvent.DONE
         case.handles = case.looks + 1 >= look_limit(self._record)  # the last look
-        case.found = found or case.found
+        case.found = findings or case.found
         return CaseEvent.AGAIN
 
     def _trace(self, reading: Reading) -> CaseEvent | None:
+        """Begin to trace allocations for the line of the owner or garbage; refused if censuses would take too long."""
         case, again = self._case, self._case.traced > 0
         case.traced += case.grew  # a try without new items is no try
         case.found, case.held, case.made, case.built = case.seen, 0, None, 0
         record_lengths_(case, self.censuses.roots)
-        uncounted = wants_garbage(case) or bool(case.sought)  # no census is needed for it
-        quick = uncounted or self.censuses.took <= CASE.longest_traced
-        if not quick or self._tracer is None or not self._can_trace(reading):
+        needs_no_census = wants_garbage(case) or bool(case.sought)
+        is_quick = needs_no_census or self.censuses.took <= CASE.longest_traced
+        if not is_quick or self._tracer is None or not self._can_trace(reading):
             return CaseEvent.REFUSED
         # Tensors may lie deep in objects, and objects may be made of tensors: the second time both are traced.
         tensors, objects = case.tensors or again, not case.tensors or again
@@ -282,52 +291,60 @@ class Investigator:
         return None
 
     def _tell(self, reading: Reading) -> CaseEvent | None:
-        found = self._case.seen
-        self._suspect = self._case.suspect is not None and all(each.owner != CYCLIC for each in found)
-        if not self._suspect and not self._explains(found):
-            known = sum(finding.bytes_per_step for finding in found)
-            found = found + judge_native_growth(self._record, reading, self._process_growth(reading), known)
-        self._news += found
-        self._open = not self._suspect and not self._explains(found)
+        """Publish the findings of this look, with native growth if they explain too little, and end the case."""
+        findings = self._case.seen
+        self._suspect = self._case.suspect is not None and all(each.owner != CYCLIC for each in findings)
+        if not self._suspect and not self._explains(findings):
+            explained = sum(finding.bytes_per_step for finding in findings)
+            findings = findings + judge_native_growth(self._record, reading, self._process_growth(reading), explained)
+        self._news += findings
+        self._open = not self._suspect and not self._explains(findings)
         self._pause_after_case(explained=not self._suspect and not self._open)
         return self._wants_native_line()
 
     def _tell_rest(self, reading: Reading) -> CaseEvent | None:
+        """Publish native growth that the last investigation left open, now that the readings prove it."""
         self._news += self._judge_unexplained(reading)
         self._open = False
         return self._wants_native_line()
 
     def _wants_native_line(self) -> CaseEvent | None:
         """The event that begins the search for a line of native growth, if a finding wants one."""
-        told = [*self._news, *self._found.values()]
-        may = self._may_trace and not self.aside
-        return CaseEvent.LINELESS if may and self._following.is_wanted(told) else None
+        findings = [*self._news, *self._found.values()]
+        may_trace = self._may_trace and not self.aside
+        return CaseEvent.LINELESS if may_trace and self._following.is_wanted(findings) else None
 
     def _follow(self, _reading: Reading) -> CaseEvent | None:
+        """Begin to record which line runs while memory rises; refused if the program is traced already."""
         return None if self._following.begin() else CaseEvent.REFUSED
 
     def _await_rise(self, reading: Reading) -> CaseEvent | None:
+        """Wait until enough rises are recorded, or the limit is near."""
         return CaseEvent.DUE if self._following.is_finished() or not reading.has_headroom else None
 
     def _tell_line(self, _reading: Reading) -> None:
+        """End the recording, and publish the findings that want a line once more: `_publish_news` adds it."""
         self._following.end()
         self._news += [found for found in self._found.values() if wants_line(found)]
 
     def _leave(self, reading: Reading) -> None:
+        """End the case without a report; its unproven findings may be confirmed at the end (`confirm_unproven`)."""
         self._unproven = UnprovenGrowth(self._case.seen, reading) if self._case.seen else self._unproven
         self._pause_after_case(explained=False)
 
     def _pause_after_case(self, *, explained: bool) -> None:
+        """Begin a new case, keep libraries' globals that own findings, and rest; each rest is twice as long."""
         self._case = Investigation(self._lines)
         owners = [*self._found, *(found.owner for found in self._news)]
-        kept = {root: held for root, held in self.censuses.libraries.items() if any(o.startswith(root) for o in owners)}
-        self.censuses.libraries = kept
+        roots = {root: obj for root, obj in self.censuses.libraries.items() if any(o.startswith(root) for o in owners)}
+        self.censuses.libraries = roots
         self._quiet = self._patience * (CASE.quiet_found if explained else 1)
         self._patience = min(2 * self._patience, CASE.longest_quiet)
 
     # --- evidence ---
 
     def _process_growth(self, reading: Reading) -> Growth:
+        """Growth of the whole process as of a reading, in units of this monitor."""
         return self._record.growth(reading, self._unit)
 
     def _judge_unexplained(
@@ -340,31 +357,33 @@ class Investigator:
             without: owners that explain nothing of the present growth.
             ended: whether no further reading comes.
         """
-        known = (found for owner, found in self._explaining_findings.items() if owner not in without)
-        held = (found for found in known if found.holders or found.verdict in {"native", "leak"})
-        rate = sum(found.bytes_per_step for found in held)
+        findings = (found for owner, found in self._explaining_findings.items() if owner not in without)
+        explaining = (found for found in findings if found.holders or found.verdict in {"native", "leak"})
+        rate = sum(found.bytes_per_step for found in explaining)
         return judge_native_growth(self._record, reading, self._process_growth(reading), rate, ended=ended)
 
     def _explains(self, found: Sequence[Finding]) -> bool:
-        """Whether findings explain most of the growth."""
+        """Whether findings explain most of the growth of the process, by bytes per step."""
         cleared = self.negligible_resets
-        known = sum(finding.bytes_per_step for finding in found if finding.owner not in cleared)
-        return known >= OWNING.explained * self._slope.low  # by the low bound: the growth is no surer than that
+        explained = sum(finding.bytes_per_step for finding in found if finding.owner not in cleared)
+        return explained >= OWNING.explained * self._slope.low  # by the low bound: the growth is no surer than that
 
     def _can_trace(self, reading: Reading) -> bool:
+        """Whether a trace may begin: allowed by the options and the caller, and the limit is not near."""
         return self._tracer is not None and self._may_trace and reading.has_headroom
 
     def _stop_tracing(self) -> None:
+        """Stop the tracer if there is one; must run in the thread that began it, as torch modes belong to a thread."""
         if self._tracer is not None:
             self._tracer.stop()
 
     def _compare_owners(self, case: Investigation, growth: Growth, slope: Slope) -> list[Finding] | None:
-        """Findings of the containers that grew; None while the census is under way."""
-        taken = self.censuses.advance(growth.step)
-        if taken is None or case.before is None or taken[0] <= case.since:
+        """Findings of the containers that grew since the case's first census; None while the second is under way."""
+        step_and_census = self.censuses.advance(growth.step)
+        if step_and_census is None or case.before is None or step_and_census[0] <= case.since:
             return None
-        steps = taken[0] - case.since
-        owners = find_grown_owners(case.before, taken[1], slope.per_step, steps, handles=case.handles)
+        steps = step_and_census[0] - case.since
+        owners = find_grown_owners(case.before, step_and_census[1], slope.per_step, steps, handles=case.handles)
         # A program that still imports fills registries, once.
         if len(sys.modules) > case.modules + CASE.loaded:
             owners = [owner for owner in owners if not lies_in_registry(owner.path)]
@@ -387,15 +406,16 @@ class Investigator:
         return {owner: found for owner, found in self._found.items() if owner not in cleared}
 
     def _on_census(self, step: int, census: Census) -> None:
+        """Update the findings' contents from a complete census, and pass it on to the callback."""
         self._found = {owner: with_current_content(found, census) for owner, found in self._found.items()}
         if self._told is not None:
             self._told(step, census)
 
     def _publish_news(self) -> list[Finding]:
         """Record the findings of this reading; return those whose owner had no such verdict before."""
-        before = {owner: known.verdict for owner, known in self._found.items()}
-        found, self._news = self._news, []
-        for finding in found:
+        earlier_verdicts = {owner: known.verdict for owner, known in self._found.items()}
+        findings, self._news = self._news, []
+        for finding in findings:
             self._found[finding.owner] = self._following.with_found_line(finding)
-        fresh = {finding.owner for finding in found if before.get(finding.owner) != finding.verdict}
+        fresh = {finding.owner for finding in findings if earlier_verdicts.get(finding.owner) != finding.verdict}
         return [finding for finding in self.findings() if finding.owner in fresh] if fresh else []

@@ -144,27 +144,29 @@ def judge_owner(owner: "Owner", made_at: AllocationSite | None, *, steps: int, g
     """
     rate = owner.bytes_grown / steps
     verdict = _container_verdict(owner)
-    plateau = at = None
+    plateau_bytes = plateau_step = None
     if owner.capacity is not None and verdict != "leak":
-        plateau = owner.item_bytes * owner.capacity
-        longer = (owner.length - owner.length_before) / steps
-        at = growth.step + ceil((owner.capacity - owner.length) / longer) if longer > 0 else None
-    bound = {"cache": ", unbounded" if owner.capacity is None else f", maxsize {owner.capacity}"}.get(verdict, "")
-    known = Evidence(
+        plateau_bytes = owner.item_bytes * owner.capacity
+        items_per_step = (owner.length - owner.length_before) / steps
+        plateau_step = (
+            growth.step + ceil((owner.capacity - owner.length) / items_per_step) if items_per_step > 0 else None
+        )
+    bound_text = {"cache": ", unbounded" if owner.capacity is None else f", maxsize {owner.capacity}"}.get(verdict, "")
+    evidence = Evidence(
         verdict=verdict,
         owner=owner.path,
         drift=_interval_around(rate, drift),
-        what=owner.what + bound,
+        what=owner.what + bound_text,
         holders=owner.holders,
         made_at=made_at,
         count=owner.count,
-        plateau_bytes=plateau,
-        plateau_step=at,
+        plateau_bytes=plateau_bytes,
+        plateau_step=plateau_step,
         advice=_advice_of(verdict, owner),
         redundancy=owner.redundancy,
         outside=owner.outside,
     )
-    return judge(known, growth)
+    return judge(evidence, growth)
 
 
 def _advice_of(verdict: Verdict, owner: "Owner") -> str:
@@ -239,13 +241,13 @@ def with_line(found: Finding, line: AllocationSite | None) -> Finding:
     if line is None or not wants_line(found):
         return found
     if found.verdict != "native":
-        item = found.made_at
-        if item is None:
+        item_site = found.made_at
+        if item_site is None:
             return replace(found, made_at=line)
-        if (item.file, item.line) == (line.file, line.line):
+        if (item_site.file, item_site.line) == (line.file, line.line):
             return found
-        kept = f"{found.what}; the objects are made at {PurePath(item.file).name}:{item.line}"
-        return replace(found, made_at=line, what=kept)
+        full_text = f"{found.what}; the objects are made at {PurePath(item_site.file).name}:{item_site.line}"
+        return replace(found, made_at=line, what=full_text)
     what = f"{UNEXPLAINED['native'][1]}; memory rises while this line runs"
     return replace(found, made_at=line, what=what, advice=NATIVE_LINE)
 
@@ -259,7 +261,7 @@ def judge_garbage(garbage: "Garbage", rate: float, drift: Slope, growth: Growth)
         drift: slope of the memory that no container explains.
         growth: growth of the process.
     """
-    known = Evidence(
+    evidence = Evidence(
         verdict="leak",
         owner=CYCLIC,
         drift=_interval_around(rate, drift),
@@ -269,7 +271,7 @@ def judge_garbage(garbage: "Garbage", rate: float, drift: Slope, growth: Growth)
         count=garbage.objects,
         advice=(RARELY if garbage.collecting else OFF) + BREAK,
     )
-    return judge(known, growth)
+    return judge(evidence, growth)
 
 
 def judge_phase(phase: str, slower: "Slowdown", growth: Growth) -> Finding:
@@ -280,10 +282,10 @@ def judge_phase(phase: str, slower: "Slowdown", growth: Growth) -> Finding:
         slower: cost of its steps, before and now.
         growth: growth of the process.
     """
-    still = Slope(0.0, 0.0, 0.0)
-    fewer = f"{1 - slower.before / slower.now:.0%} fewer than before ({_pace(1 / slower.before)})"
-    fall = f"{phase} does {_pace(1 / slower.now)} steps per CPU second, {fewer}"
-    return judge(Evidence(verdict="slowdown", owner=phase, drift=still, what=fall, share=0.0), growth)
+    no_growth = Slope(0.0, 0.0, 0.0)
+    comparison = f"{1 - slower.before / slower.now:.0%} fewer than before ({_pace(1 / slower.before)})"
+    sentence = f"{phase} does {_pace(1 / slower.now)} steps per CPU second, {comparison}"
+    return judge(Evidence(verdict="slowdown", owner=phase, drift=no_growth, what=sentence, share=0.0), growth)
 
 
 def _pace(steps: float) -> str:
@@ -292,10 +294,10 @@ def _pace(steps: float) -> str:
 
 def select_and_rank(findings: Sequence[Finding], growth: Growth) -> list[Finding]:
     """The findings that explain enough, most bytes first, each with the step at which the process reaches its limit."""
-    at = limit_step(findings, growth)
-    held = max((found.bytes_per_step for found in findings if found.holders), default=0.0)
-    kept = [found for found in findings if _worth_telling(found, held)]
-    return [with_limit_step(found, at) for found in rank_findings(kept)]
+    full_step = limit_step(findings, growth)
+    largest_rate = max((found.bytes_per_step for found in findings if found.holders), default=0.0)
+    reported = [found for found in findings if _worth_telling(found, largest_rate)]
+    return [with_limit_step(found, full_step) for found in rank_findings(reported)]
 
 
 def rank_findings(findings: Sequence[Finding]) -> list[Finding]:
@@ -304,23 +306,23 @@ def rank_findings(findings: Sequence[Finding]) -> list[Finding]:
     Shares are made to sum to 1 at most: owners are estimated one by one, and the others share the rest.
     """
     ordered = sorted(findings, key=lambda found: (found.verdict == "retention", -found.bytes_per_step))
-    held = sum(found.share for found in ordered if found.holders)
-    left = max(0.0, 1.0 - held)
-    told = []
+    owners_share = sum(found.share for found in ordered if found.holders)
+    open_share = max(0.0, 1.0 - owners_share)
+    ranked = []
     for found in ordered:
-        share = found.share / max(1.0, held) if found.holders else min(found.share, left)
-        left -= 0.0 if found.holders else share
-        told.append(replace(found, share=share))
-    return told
+        share = found.share / max(1.0, owners_share) if found.holders else min(found.share, open_share)
+        open_share -= 0.0 if found.holders else share
+        ranked.append(replace(found, share=share))
+    return ranked
 
 
 def with_limit_step(found: Finding, at: int | None) -> Finding:
     """The finding with the step at which the process reaches its limit, if the finding contributes to that."""
     if found.verdict in {"slowdown", "mapped"}:
         return replace(found, limit_step=None)
-    told = replace(found, limit_step=at)
-    fits = found.verdict != "filling" or not told.dies_first
-    return told if fits else replace(told, advice=TOO_LARGE)
+    finding = replace(found, limit_step=at)
+    fits = found.verdict != "filling" or not finding.dies_first
+    return finding if fits else replace(finding, advice=TOO_LARGE)
 
 
 def _worth_telling(found: Finding, held: float) -> bool:
@@ -341,11 +343,11 @@ def limit_step(findings: Sequence[Finding], growth: Growth) -> int | None:
     if growth.resident >= growth.limit:
         return growth.step
     # Without owners that are full by now, and without mapped pages, which the system takes back before the limit.
-    going = (found for found in findings if found.plateau_step is None or found.plateau_step > growth.step)
-    growing = [found for found in going if found.verdict != "mapped"]
-    ends = sorted((found.plateau_step, found.bytes_per_step) for found in growing if found.plateau_step is not None)
+    unfinished = (found for found in findings if found.plateau_step is None or found.plateau_step > growth.step)
+    growing = [found for found in unfinished if found.verdict != "mapped"]
+    plateaus = sorted((found.plateau_step, found.bytes_per_step) for found in growing if found.plateau_step is not None)
     step, resident, rate = float(growth.step), float(growth.resident), _rate(findings, growing, growth)
-    for end, lost in ends:
+    for end, lost in plateaus:
         if rate > 0 and resident + rate * (end - step) >= growth.limit:
             break
         resident, step, rate = resident + rate * (end - step), float(end), rate - lost
@@ -361,10 +363,10 @@ def merge_same_cause(found: Sequence[Finding]) -> list[Finding]:
     Arrays of a buffer that are being filled have the same cause: the buffer is full when the last of them is. So have
     containers of one holder that leak objects of one kind, made at one line: one change mends them all.
     """
-    alike: dict[Hashable, list[Finding]] = {}
-    for each in found:
-        alike.setdefault(_cause(each), []).append(each)
-    return [each for parts in alike.values() for each in _merge_parts(parts)]
+    by_cause: dict[Hashable, list[Finding]] = {}
+    for finding in found:
+        by_cause.setdefault(_cause(finding), []).append(finding)
+    return [finding for parts in by_cause.values() for finding in _merge_parts(parts)]
 
 
 def _cause(found: Finding) -> Hashable:
@@ -390,9 +392,9 @@ def _merge_parts(parts: Sequence[Finding]) -> list[Finding]:
 
 def _buffer(path: str) -> str:
     """The path of an array's holder; empty for a variable of the program."""
-    where, told, name = path.rpartition(": ")
+    where, separator, name = path.rpartition(": ")
     buffer = name[: max(name.rfind("."), name.rfind("["))] if {".", "["} & set(name) else ""
-    return f"{where}{told}{buffer}" if buffer and (told or "." in buffer) else ""
+    return f"{where}{separator}{buffer}" if buffer and (separator or "." in buffer) else ""
 
 
 _HOP = re.compile(r"^[^.\[]+|\.<[^>]*>|\['.*?'\]|[.\[][^.\[]*")
@@ -445,9 +447,9 @@ def round_to_two_digits(steps: float) -> int:
 
 def _rate(findings: Sequence[Finding], growing: Sequence[Finding], growth: Growth) -> float:
     """Bytes per step of the whole process, without mapped pages: the findings' sum if it explains the measured rate."""
-    known = sum(found.bytes_per_step for found in growing)
-    whole = growth.whole.per_step - sum(found.bytes_per_step for found in findings if found.verdict == "mapped")
-    return known if known >= OWNING.explained * whole else whole
+    explained_rate = sum(found.bytes_per_step for found in growing)
+    measured_rate = growth.whole.per_step - sum(found.bytes_per_step for found in findings if found.verdict == "mapped")
+    return explained_rate if explained_rate >= OWNING.explained * measured_rate else measured_rate
 
 
 def _share(rate: float, growth: Growth) -> float:

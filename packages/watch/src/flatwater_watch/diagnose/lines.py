@@ -126,9 +126,9 @@ class Tracer:
         votes: Counter[AllocationSite] = Counter()
         self._cut = False
         for item in objects:
-            for size, made in self._origins(item):
-                if made is not None:
-                    votes[made] += max(1, size)
+            for size, site in self._origins(item):
+                if site is not None:
+                    votes[site] += max(1, size)
         if not votes and self._cut and self._began_tracemalloc and self._frames < DEEP_FRAMES:
             self._frames = DEEP_FRAMES  # a trace that runs cannot get more frames: it begins anew
             tracemalloc.stop()
@@ -142,24 +142,27 @@ class Tracer:
         # as the event loop of a timer: it holds objects that others made.
         waiting, seen = deque([item]), set[int]()
         while waiting and len(seen) < CONTENTS:
-            held = waiting.popleft()
-            if id(held) not in seen and (held is item or not _is_shared(held)):
-                seen.add(id(held))
-                yield from self._own_origins(held)
-                if held is item or not _is_older(held):
-                    waiting += gc.get_referents(held)[:CONTENTS]
+            obj = waiting.popleft()
+            if id(obj) not in seen and (obj is item or not _is_shared(obj)):
+                seen.add(id(obj))
+                yield from self._own_origins(obj)
+                if obj is item or not _is_older(obj):
+                    waiting += gc.get_referents(obj)[:CONTENTS]
 
     def _own_origins(self, item: Any) -> Iterator[tuple[int, AllocationSite | None]]:  # noqa: ANN401
-        seen = array_figures(item)
-        if seen is None:
+        figures = array_figures(item)
+        if figures is None:
             yield own_size(item), self._allocation_site(item, "python")
-        elif seen.graphed is None:
-            yield seen.kept, self._allocation_site(last_base(item), "numpy")
+        elif figures.graphed is None:
+            yield figures.kept, self._allocation_site(last_base(item), "numpy")
         else:
             for tensor in (item, *saved_tensors(item)):
-                made = None if self._mode is None else self._mode.record_of(tensor)
-                figures = array_figures(tensor)
-                yield 0 if figures is None else figures.kept, made or self._allocation_site(tensor, "python")
+                site = None if self._mode is None else self._mode.record_of(tensor)
+                tensor_figures = array_figures(tensor)
+                yield (
+                    0 if tensor_figures is None else tensor_figures.kept,
+                    site or self._allocation_site(tensor, "python"),
+                )
 
     def _made_here(self, operation: str, _size: int) -> AllocationSite | None:
         # Runs in the program's thread, within its torch operation.
@@ -217,10 +220,10 @@ class NativeLineSearch:
 
     def is_wanted(self, told: Iterable[Finding]) -> bool:
         """Whether one of the findings wants a line, none is known, and tries are left."""
-        wanting = [found.made_at for found in told if wants_line(found) and found.share >= OWNING.told_share]
-        if not wanting or self.line is not None or self._times >= self._tries:
+        item_lines = [found.made_at for found in told if wants_line(found) and found.share >= OWNING.told_share]
+        if not item_lines or self.line is not None or self._times >= self._tries:
             return False
-        self._item = None if None in wanting else wanting[0]
+        self._item = None if None in item_lines else item_lines[0]
         return True
 
     def begin(self) -> bool:
@@ -263,8 +266,8 @@ def _is_shared(held: object) -> bool:
 
 def _is_older(held: object) -> bool:
     """Whether an object is known to be older than the trace."""
-    traced = tracemalloc.is_tracing() and not is_a(held, *_REUSED) and array_figures(held) is None
-    return traced and not allocation_frames(held)
+    is_traceable = tracemalloc.is_tracing() and not is_a(held, *_REUSED) and array_figures(held) is None
+    return is_traceable and not allocation_frames(held)
 
 
 def _live(frame: FrameType | None) -> Iterator[Line]:

@@ -44,15 +44,17 @@ class Monitor(Investigator):
     """Owners that have stopped growing, at the end."""
 
     def observe(self, reading: Reading, *, seconds: float = inf, trace: bool = True) -> list[Finding]:
-        """Record a reading; a finding is returned once, and again if its verdict has changed.
+        """Record a reading, and return new findings: each once, and again if its verdict has changed.
+
+        A reading whose step is not after the last one's is ignored.
 
         Args:
             reading: the latest.
-            seconds: maximum seconds of a census at this reading; it goes on at the next one. Near the limit it is taken
-                whole, as a census under way keeps a few objects alive.
+            seconds: maximum CPU seconds of a census at this reading; it goes on at the next one. Near the limit it is
+                taken whole, as a census under way keeps a few objects alive.
             trace: whether tracing may begin now.
         """
-        began = process_seconds()
+        start_seconds = process_seconds()
         if self._last is not None and reading.step <= self._last.step:
             return []
         self._last, self._may_trace = reading, trace
@@ -61,18 +63,22 @@ class Monitor(Investigator):
             # A trace takes memory and time itself, so that a reading under it says nothing of the program.
             self._record.add(reading)
             self._news += judge_series(self._record, reading, self._unit)
-        watched = self.state is CaseState.WATCHING
+        was_watching = self.state is CaseState.WATCHING
         self._follow_table(reading)
         # A census that the agent asked for belongs to no investigation, and goes on here.
-        if watched and self.state is CaseState.WATCHING and self.censuses.is_under_way:
+        if was_watching and self.state is CaseState.WATCHING and self.censuses.is_under_way:
             self.censuses.advance(reading.step)
         news = self._publish_news()
         self._following.rises.skip_current_gain()  # last of all: memory of the work above is not the program's
-        self.cost_seconds += process_seconds() - began
+        self.cost_seconds += process_seconds() - start_seconds
         return news
 
     def take_census(self, *, seconds: float | None = None) -> None:
-        """Take a census for the callback, within the seconds of the last reading, or others."""
+        """Go on with a census for the callback, or begin one; nothing happens before the first reading.
+
+        Args:
+            seconds: maximum CPU seconds at this step; None for what the last reading has left.
+        """
         if seconds is not None:
             self.censuses.seconds = seconds
         if self._last is not None:
@@ -107,17 +113,24 @@ class Monitor(Investigator):
         self._publish_news()
         # Suspected garbage is searched for once more if no cause is known (`judge_garbage_at_end`).
         self._suspect = (self._case.suspect is not None or self._suspect) and CYCLIC not in self._found
-        told = self._open or (self.is_investigating and not self._awaits_first_look) or self.negligible_resets or over
-        if not self._suspect and told:
+        asks_native = (
+            self._open or (self.is_investigating and not self._awaits_first_look) or self.negligible_resets or over
+        )
+        if not self._suspect and asks_native:
             self._news += self._judge_unexplained(self._last, self._over)
             self._publish_news()
 
     def conclude(self) -> list[Finding]:
-        """All findings without further steps, or the containers that grew since the beginning if there are none."""
+        """Finish without further readings; return all findings or, if there are none, containers that grew, as leads.
+
+        The leads are containers that grew since the first census, without proof. Called at the end of a program without
+        a finding, or of a run at its budget.
+        """
         self.finish_pending()
         series = self._record.unaccounted
         if self._suspect and len(series.steps) > 1:
             steps = round(series.steps[-1] - series.steps[0])
+            # Publishes what it finds; the result is part of findings() below.
             self.judge_garbage_at_end(series.values[-1] - series.values[0], steps)
         if not self.findings():
             self._news += self.find_since_beginning()
@@ -126,11 +139,11 @@ class Monitor(Investigator):
 
     def root_gains(self) -> list[tuple[str, int]]:
         """Roots with the bytes that each has gained since the beginning, new roots included: leads, not proofs."""
-        taken, before = self._take_whole_census(), self._first.before
-        return [] if taken is None or before is None else gained_by_roots(before, taken[1])
+        latest, first = self._take_whole_census(), self._first.before
+        return [] if latest is None or first is None else gained_by_roots(first, latest[1])
 
     def _take_whole_census(self) -> tuple[int, Census] | None:
-        """Take a whole census at once; None before the first reading."""
+        """Take a whole census at once, and give the step at which it began with it; None before the first reading."""
         self.censuses.discard()
         self.censuses.seconds = inf
         return None if self._last is None else self.censuses.advance(self._last.step)
@@ -141,9 +154,9 @@ class Monitor(Investigator):
         Garbage may come and go too fast to show a slope.
 
         Args:
-            open_bytes: bytes without a cause.
+            open_bytes: bytes without a cause. 0 or less: nothing is searched.
             steps: steps in which they came.
-            teeth: sawtooth of full collections, if some were seen.
+            teeth: sawtooth of full collections; None if none was seen.
         """
         if self._last is None or steps <= 0 or open_bytes <= 0:
             return []
@@ -151,13 +164,15 @@ class Monitor(Investigator):
             search_garbage_now(self._lines, self._roots, self._tracer, self._last.step),
             self._process_growth(self._last),
         )
-        mostly, found = garbage is not None and garbage.bytes >= CASE.garbage * open_bytes, list[Finding]()
+        explains_most, findings = garbage is not None and garbage.bytes >= CASE.garbage * open_bytes, list[Finding]()
         if garbage is not None and self._is_ordinary_backlog(garbage, teeth):
             self.waiting = garbage if garbage.bytes >= DRIFT.least_bytes else None
-        elif garbage is not None and mostly:
-            found = judge_garbage_at_end(garbage, self._record, growth, open_bytes, steps)
-        asks = not (found or mostly or self._awaits_first_look)
-        return self._record_findings(self._judge_unexplained(self._last, self._over, ended=True) if asks else found)
+        elif garbage is not None and explains_most:
+            findings = judge_garbage_at_end(garbage, self._record, growth, open_bytes, steps)
+        asks_native = not (findings or explains_most or self._awaits_first_look)
+        return self._record_findings(
+            self._judge_unexplained(self._last, self._over, ended=True) if asks_native else findings
+        )
 
     def _is_ordinary_backlog(self, garbage: Garbage, teeth: GcSawtooth | None) -> bool:
         """Whether the garbage is an ordinary backlog: small so far, or freed while it is small.
@@ -167,23 +182,29 @@ class Monitor(Investigator):
         return garbage.is_ordinary_gc_backlog(self._record.swing_bytes, inf) or is_negligible(teeth, garbage.bytes)
 
     def _record_findings(self, found: list[Finding]) -> list[Finding]:
-        """Record findings, and return them as recorded."""
+        """Publish findings, and return them as recorded: with a line, if one was found for them."""
         self._news += found
         self._publish_news()
         return [self._found[each.owner] for each in found]
 
     def confirm_unproven(self, open_bytes: int) -> list[Finding]:
-        """Findings without a proof, if memory went on at their rate, and they are most of the bytes without a cause."""
-        seen, last = self._unproven, self._last
-        return [] if seen is None or last is None else self._record_findings(seen.confirmed_findings(last, open_bytes))
+        """Publish unproven findings if memory went on at their rate, and they are most of the bytes without a cause."""
+        growth, last = self._unproven, self._last
+        return (
+            [] if growth is None or last is None else self._record_findings(growth.confirmed_findings(last, open_bytes))
+        )
 
     def find_behind_handles(self, open_bytes: int) -> list[Finding]:
-        """The finding of the container whose items came, since the first census, with bytes without a cause."""
-        first, taken = self._first, self._take_whole_census()
-        if self._last is None or taken is None or first.before is None or taken[0] <= first.since:
+        """Publish the container whose new items since the first census have handles to the open bytes: none, or one.
+
+        Args:
+            open_bytes: bytes without a cause, which are divided over these items.
+        """
+        baseline, latest = self._first, self._take_whole_census()
+        if self._last is None or latest is None or baseline.before is None or latest[0] <= baseline.since:
             return []
-        owners = find_handles(first.before, taken[1], open_bytes)
-        rate = open_bytes / (taken[0] - first.since)
+        owners = find_handles(baseline.before, latest[1], open_bytes)
+        rate = open_bytes / (latest[0] - baseline.since)
         drift = Slope(rate, rate, rate)
         return self._record_findings(
             judge_owners_(self._case, None, owners, growth=self._process_growth(self._last), drift=drift)
@@ -196,9 +217,9 @@ class Monitor(Investigator):
         self.censuses.discard()
         self.censuses.seconds = inf
         slope = recent_slope(self._record.unaccounted)
-        owners = self._compare_owners(self._first, self._process_growth(self._last), slope) or []
+        findings = self._compare_owners(self._first, self._process_growth(self._last), slope) or []
         step = self._last.step  # a container that is full by now has ended
-        growing = (found for found in owners if found.plateau_step is None or found.plateau_step > step)
+        growing = (found for found in findings if found.plateau_step is None or found.plateau_step > step)
         return [finding for finding in growing if finding.bytes_per_step >= CASE.page]
 
     def stop_trace(self) -> None:

@@ -84,16 +84,16 @@ def find_owners(before: Census, after: Census) -> list[Owner]:
         if holding.parent is not None:
             below.setdefault(holding.parent, []).append(path)
     gained = _gains(before, after, growth, below)
-    least = OWNING.least_share * sum(gained.values())
-    paths = sorted((path for path in gained if gained[path] >= least), key=lambda path: -gained[path])
-    found: dict[str, Owner] = {}
+    minimum_bytes = OWNING.least_share * sum(gained.values())
+    paths = sorted((path for path in gained if gained[path] >= minimum_bytes), key=lambda path: -gained[path])
+    owners: dict[str, Owner] = {}
     for path in paths:
         owner = describe_owner(before.holdings[path], after, path, gained[path])
-        known = found.get(owner.path)  # another column of the same table
-        found[owner.path] = (
-            owner if known is None else replace(known, bytes_grown=known.bytes_grown + owner.bytes_grown)
+        same_path = owners.get(owner.path)  # another column of the same table
+        owners[owner.path] = (
+            owner if same_path is None else replace(same_path, bytes_grown=same_path.bytes_grown + owner.bytes_grown)
         )
-    return list(found.values())
+    return list(owners.values())
 
 
 def _bytes(census: Census, path: str) -> int:
@@ -108,15 +108,15 @@ def _gains(
     # From the leaves up: in a census children come after their parents.
     gained: dict[str, float] = {}
     explained: dict[str, float] = {}
-    alike = before.draw == after.draw
+    same_sample = before.draw == after.draw
     for path in reversed(list(after.holdings)):
-        deeper = sum(explained.get(child, 0) for child in below.get(path, ()))
-        own = _own_growth(before.holdings.get(path), after.holdings[path], growth[path], alike=alike)
-        rest = own - deeper
-        if rest >= OWNING.least_bytes and rest > (1 - OWNING.explained) * own:
+        explained_below = sum(explained.get(child, 0) for child in below.get(path, ()))
+        own_bytes = _own_growth(before.holdings.get(path), after.holdings[path], growth[path], alike=same_sample)
+        rest = own_bytes - explained_below
+        if rest >= OWNING.least_bytes and rest > (1 - OWNING.explained) * own_bytes:
             gained[path] = rest
-            deeper += rest
-        explained[path] = deeper
+            explained_below += rest
+        explained[path] = explained_below
     return gained
 
 
@@ -140,8 +140,8 @@ def _own_growth(before: Holding | None, after: Holding, growth: int, *, alike: b
         return growth if after.length > before.length or longer_items else 0
     if after.length <= before.length:
         return 0
-    longer = after.bytes * (before.instances / after.instances) * (1 - before.length / after.length)
-    return longer if longer >= OWNING.explained * growth else 0
+    longer_bytes = after.bytes * (before.instances / after.instances) * (1 - before.length / after.length)
+    return longer_bytes if longer_bytes >= OWNING.explained * growth else 0
 
 
 def describe_owner(before: Holding, after: Census, path: str, gained: float) -> Owner:
@@ -154,28 +154,28 @@ def describe_owner(before: Holding, after: Census, path: str, gained: float) -> 
         gained: bytes that it explains.
     """
     holding = after.holdings[path]
-    told = _display_path(after, holding)
+    display_path = _display_path(after, holding)
     container = after.live[holding.parent if holding.kind == "graph" and holding.parent is not None else path]
     added = max(holding.length - before.length, 1)
     newest = newest_items(container, holding.kind, min(added, LEAVES))
-    found = describe_contents(holding, newest)
+    contents = describe_contents(holding, newest)
     return Owner(
-        path=told,
+        path=display_path,
         kind=holding.kind,
-        holders=_holders(after, after.holdings[told] if holding.kind in _WHOLE else holding, found),
+        holders=_holders(after, after.holdings[display_path] if holding.kind in _WHOLE else holding, contents),
         steps=holding.step - before.step,
         length_before=before.length,
         length=holding.length,
         capacity=holding.capacity,
         bytes_grown=round(gained),
         bytes=holding.bytes,
-        count=found.count,
-        what=found.what,
+        count=contents.count,
+        what=contents.what,
         item_bytes=round(holding.bytes / max(holding.length * holding.instances, 1)),
-        graph=found.graph,
-        base=found.base,
-        redundancy=describe_redundancy(found.arrays),
-        newest=found.leaves,
+        graph=contents.graph,
+        base=contents.base,
+        redundancy=describe_redundancy(contents.arrays),
+        newest=contents.leaves,
         container=container,
         holding=holding,
         way=_way(after, path),
@@ -195,15 +195,15 @@ def _display_path(census: Census, holding: Holding) -> str:
     """
     if holding.kind == "graph" and holding.parent is not None:
         return holding.parent
-    at = holding
-    while holding.kind in _WHOLE and at.parent is not None:
-        above = census.holdings[at.parent]
-        name = at.path.removeprefix(above.path)
+    shown = holding
+    while holding.kind in _WHOLE and shown.parent is not None:
+        above = census.holdings[shown.parent]
+        name = shown.path.removeprefix(above.path)
         nameless = name.startswith(".<") or name == ".base" or (name == ITEM and above.kind == "tuple")
         if not nameless and not (name.startswith("._") and not _is_users(type(census.live[above.path]))):
             break
-        at = above
-    return at.path
+        shown = above
+    return shown.path
 
 
 def _is_users(kind: type) -> bool:
@@ -213,20 +213,20 @@ def _is_users(kind: type) -> bool:
 
 def _way(census: Census, path: str) -> tuple[str, ...]:
     names: list[str] = []
-    at = census.holdings[path]
-    while at.parent is not None:
-        names.append(at.path.removeprefix(at.parent))
-        at = census.holdings[at.parent]
-    return (at.path, *reversed(names))
+    current = census.holdings[path]
+    while current.parent is not None:
+        names.append(current.path.removeprefix(current.parent))
+        current = census.holdings[current.parent]
+    return (current.path, *reversed(names))
 
 
 def _rule(census: Census, path: str, newest: Sequence[Any]) -> Rule | None:
     hops: list[tuple[Any, str]] = []
-    at = census.holdings[path]
-    while at.parent is not None:
-        hops.append((census.live[at.parent], at.path.removeprefix(at.parent)))
-        at = census.holdings[at.parent]
-    return find_rule(at.path, hops[::-1], newest)
+    current = census.holdings[path]
+    while current.parent is not None:
+        hops.append((census.live[current.parent], current.path.removeprefix(current.parent)))
+        current = census.holdings[current.parent]
+    return find_rule(current.path, hops[::-1], newest)
 
 
 def resolve_way(roots: Roots, way: tuple[str, ...]) -> Any:  # noqa: ANN401
@@ -242,21 +242,21 @@ def resolve_all_ways(roots: Roots, way: tuple[str, ...], most: int) -> list[Any]
     """The containers at the end of a way, at most `most`, by the newest items: any of them may grow."""
     modules = user_modules(roots)
     # Not all roots: tasks and coroutines are looked for in the whole heap.
-    named = (value for tier in root_tiers(roots, modules) for path, value in tier if path == way[0])
-    places = list(islice(named, 1))
+    root_objects = (value for tier in root_tiers(roots, modules) for path, value in tier if path == way[0])
+    objects = list(islice(root_objects, 1))
     walk = Walk(LEAVES, lambda cls: full_name(cls)[0] in modules, LEAVES)
     for name in way[1:]:
-        after: list[Any] = []
-        for place in places:
-            inside = look_object(place, walk)
+        children: list[Any] = []
+        for obj in objects:
+            opened = look_object(obj, walk)
             if name == ITEM:
-                after += newest_items(place, inside.kind, most)
+                children += newest_items(obj, opened.kind, most)
             elif name == KEY:
-                after += _newest_keys(place, inside.parts, most)
+                children += _newest_keys(obj, opened.parts, most)
             else:
-                after += [child for called, child in inside.parts if called == name][:most]
-        places = after[-most:]
-    return places
+                children += [child for called, child in opened.parts if called == name][:most]
+        objects = children[-most:]
+    return objects
 
 
 def leads_to_several(way: tuple[str, ...]) -> bool:
@@ -285,8 +285,8 @@ def current_contents(census: Census, path: str) -> tuple[tuple[str, ...], Conten
     holding = census.holdings.get(path)
     if holding is None or f"{path}.<graph>" in census.holdings:
         return None
-    found = describe_contents(holding, newest_items(census.live[path], holding.kind, LEAVES))
-    return _holders(census, holding, found), found
+    contents = describe_contents(holding, newest_items(census.live[path], holding.kind, LEAVES))
+    return _holders(census, holding, contents), contents
 
 
 ITEMISED = frozenset({"list", "deque", "dict", "set", "queue", "cache", "figures", "hooks"})
@@ -302,8 +302,8 @@ FOLLOWED = ITEMISED | _WHOLE | {"object"}
 def container_lengths(containers: Iterable[Any]) -> list[int]:
     """Lengths of containers, as a census counts them."""
     walk = Walk(1, lambda _: False, 1)
-    known = [(container, item_count(container)) for container in containers]
-    return [items if items >= 0 else look_object(container, walk).length for container, items in known]
+    counted = [(container, item_count(container)) for container in containers]
+    return [items if items >= 0 else look_object(container, walk).length for container, items in counted]
 
 
 def added_leaves(container: Any, length: int, holding: Holding) -> tuple[Any, ...]:  # noqa: ANN401
@@ -325,17 +325,17 @@ def added_leaves(container: Any, length: int, holding: Holding) -> tuple[Any, ..
 def _holders(census: Census, holding: Holding, found: Contents) -> tuple[str, ...]:
     """The chain from the root to the content, a few words for each hop."""
     hops: list[str] = []
-    at = holding
-    while at.parent is not None:
-        above = census.holdings[at.parent]
-        hops.append(_hop(at.path.removeprefix(above.path), census.live[above.path], above))
-        at = above
-    described = describe_container(census.live[holding.path], holding)
+    current = holding
+    while current.parent is not None:
+        parent = census.holdings[current.parent]
+        hops.append(_hop(current.path.removeprefix(parent.path), census.live[parent.path], parent))
+        current = parent
+    container_words = describe_container(census.live[holding.path], holding)
     return (
-        _root(at.path),
+        _root(current.path),
         *[hop for hop in reversed(hops) if hop],
-        described,
-        *([] if found.item == described else [found.item]),  # a text that is added to is its own item
+        container_words,
+        *([] if found.item == container_words else [found.item]),  # a text that is added to is its own item
     )
 
 
@@ -352,22 +352,22 @@ def _hop(name: str, holder: Any, above: Holding) -> str:  # noqa: ANN401
         return f"{variable}, in the {place}"
     if name.startswith(".<"):
         return name[2:-1]
-    called = holder if above.kind == "class" else type(holder)
-    return f"attribute {name[1:]} of {class_name(called)}"
+    owner_class = holder if above.kind == "class" else type(holder)
+    return f"attribute {name[1:]} of {class_name(owner_class)}"
 
 
 def _root(path: str) -> str:
     """A root in words: "train.py, global HALL", "train.py, local agent of main()"; a registry has its own name."""
-    where, found, name = path.partition(": ")
-    if found:
+    where, separator, name = path.partition(": ")
+    if separator:
         function, _, file = where.rpartition(" in ")
         return f"{file}, local {name} of {function}"
     module, _, name = path.rpartition(".")
-    names = module_namespace(module) or _named_namespace(module)
-    if names is None:
+    space = module_namespace(module) or _named_namespace(module)
+    if space is None:
         return path
-    file = Path(plain_text(names.get("__file__"), "the main program")).name
-    kind = "class" if issubclass(type(names.get(name)), type) else "global"
+    file = Path(plain_text(space.get("__file__"), "the main program")).name
+    kind = "class" if issubclass(type(space.get(name)), type) else "global"
     return f"{file}, {kind} {name}"
 
 

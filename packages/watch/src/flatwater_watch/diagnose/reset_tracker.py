@@ -50,9 +50,9 @@ class ResetTracker:
         """
         for owner in owners:
             if owner.kind in ITEMISED and "[*]" not in owner.way and owner.holding.instances == 1:
-                each = owner.holding.bytes / max(1, owner.length)
+                item_bytes = owner.holding.bytes / max(1, owner.length)
                 level = self._levels.setdefault(
-                    owner.path, _TrackedContainer(owner.way, owner.kind, owner.length, each, resident)
+                    owner.path, _TrackedContainer(owner.way, owner.kind, owner.length, item_bytes, resident)
                 )
                 level.most = max(level.most, owner.length)
 
@@ -67,9 +67,13 @@ class ResetTracker:
         Args:
             resident: resident bytes of the process now.
         """
-        open_ = 1 - OWNING.explained
-        seen = {path: self._levels[path] for path in self.periodically_emptied}
-        return {at for at, one in seen.items() if one.most * one.item_bytes < open_ * (resident - one.resident)}
+        open_share = 1 - OWNING.explained
+        emptied = {path: self._levels[path] for path in self.periodically_emptied}
+        return {
+            path
+            for path, container in emptied.items()
+            if container.most * container.item_bytes < open_share * (resident - container.resident)
+        }
 
     @property
     def has_containers(self) -> bool:
@@ -87,12 +91,12 @@ class ResetTracker:
             level.all_looks += 1
             # By the way, not by a reference: the program may have put another container in its place.
             container = resolve_way(roots, level.way)
-            inside = None if container is None else look_object(container, Walk(1, lambda _: False, 1))
-            if inside is None or inside.kind != level.kind:
+            opened = None if container is None else look_object(container, Walk(1, lambda _: False, 1))
+            if opened is None or opened.kind != level.kind:
                 continue
             level.looks += 1
-            if inside.length <= OWNING.emptied * level.most:
+            if opened.length <= OWNING.emptied * level.most:
                 level.low, level.looks = True, 0
             elif level.low:
                 level.low, level.refilled = False, True
-            level.most = max(level.most, inside.length)
+            level.most = max(level.most, opened.length)

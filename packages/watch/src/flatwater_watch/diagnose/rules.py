@@ -135,9 +135,9 @@ def find_rule(root: str, hops: Sequence[tuple[Any, str]], items: Sequence[Any]) 
     keys = [key for holder, name in reversed(hops) for key in _keys(type(holder), name)]
     keys += [key for item in items[-1:] for key in _item_keys(item)]
     for key in [*keys, root]:
-        found = _at(key)
-        if found is not None:
-            return found
+        rule = _at(key)
+        if rule is not None:
+            return rule
     return None
 
 
@@ -162,7 +162,7 @@ def _item_keys(item: Any) -> Iterable[str]:  # noqa: ANN401
 def _at(key: str) -> Rule | None:
     rule = _BY_PLACE.get(key)
     if rule is None:
-        rule = next((one for one in _PATTERNS if _fits(one.place, key)), None)
+        rule = next((pattern for pattern in _PATTERNS if _fits(pattern.place, key)), None)
     return rule if rule is not None and _holds(rule) else None
 
 
@@ -175,14 +175,14 @@ def _holds(rule: Rule) -> bool:
     """Whether the loaded library has one of the versions of a rule."""
     if not rule.versions:
         return True
-    parsed = _VERSION.fullmatch(rule.versions)
-    package = re.search(r"\w+", rule.place)
-    space = None if package is None else module_namespace(package[0])
-    have = [int(part) for part in re.findall(r"\d+", plain_text((space or {}).get("__version__")))[:3]]
-    if parsed is None or not have:
+    bound_match = _VERSION.fullmatch(rule.versions)
+    package_match = re.search(r"\w+", rule.place)
+    names = None if package_match is None else module_namespace(package_match[0])
+    loaded_version = [int(part) for part in re.findall(r"\d+", plain_text((names or {}).get("__version__")))[:3]]
+    if bound_match is None or not loaded_version:
         return True
-    bound = [int(part) for part in parsed[2].split(".")]
-    return have < bound if parsed[1] == "<" else have >= bound
+    bound = [int(part) for part in bound_match[2].split(".")]
+    return loaded_version < bound if bound_match[1] == "<" else loaded_version >= bound
 
 
 _BY_PLACE = {rule.place: rule for rule in RULES}

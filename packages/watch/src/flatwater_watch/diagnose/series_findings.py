@@ -27,19 +27,19 @@ def judge_series(record: ReadingHistory, reading: Reading, unit: str) -> list[Fi
         reading: the latest.
         unit: name of a step.
     """
-    found = []
+    findings = []
     unheld: list[tuple[Verdict, Series]] = [("retention", record.free), ("mapped", record.file_mapped)]
     for turn, (verdict, series) in enumerate(unheld):
         if (
             record.is_due(turn)
             and (slope := _sure_drift(record, verdict, series, least=reading.material_bytes)) is not None
         ):
-            found.append(judge_unowned(verdict, slope, record.growth(reading, unit)))
+            findings.append(judge_unowned(verdict, slope, record.growth(reading, unit)))
     if record.is_due(len(unheld)):
         _sure_drift(record, "native", record.unaccounted, least=reading.material_bytes)
     if record.is_due(len(unheld) + 1):
-        found += _grown_leaves(record, reading, unit)
-    return found + _slower_phases(record, reading, unit)
+        findings += _grown_leaves(record, reading, unit)
+    return findings + _slower_phases(record, reading, unit)
 
 
 def _sure_drift(record: ReadingHistory, name: str, series: Series, *, least: float) -> Slope | None:
@@ -58,22 +58,22 @@ def _repeated_result(record: ReadingHistory, name: str, found: T | None) -> T | 
 
 def _grown_leaves(record: ReadingHistory, reading: Reading, unit: str) -> list[Finding]:
     """Findings of declared state that is being filled, or that drifts if all declared state together does."""
-    whole, least = record.declared, reading.material_bytes
-    drifts = drift_slope(whole.steps, whole.values, least=least) is not None
-    found = []
+    all_state, material_bytes = record.declared, reading.material_bytes
+    drifts = drift_slope(all_state.steps, all_state.values, least=material_bytes) is not None
+    findings = []
     for path, size in reading.owned.items():
         series, planned, slope = record.owned[path], reading.planned.get(path), None
         if drifts:
-            slope = drift_slope(series.steps, series.values, least=least / len(reading.owned))
+            slope = drift_slope(series.steps, series.values, least=material_bytes / len(reading.owned))
         if slope is None and planned is not None and size < planned:
-            slope = filling_slope(series.steps, series.values, now=reading.step, least=least)
+            slope = filling_slope(series.steps, series.values, now=reading.step, least=material_bytes)
         if slope is not None:
-            found.append(judge_leaf(path, size, planned, drift=slope, growth=record.growth(reading, unit)))
-    return found
+            findings.append(judge_leaf(path, size, planned, drift=slope, growth=record.growth(reading, unit)))
+    return findings
 
 
 def _slower_phases(record: ReadingHistory, reading: Reading, unit: str) -> list[Finding]:
-    found = []
+    findings = []
     for turn, phase in enumerate(reading.rates):
         series = record.costs.get(phase)
         if series is not None and (
@@ -81,8 +81,8 @@ def _slower_phases(record: ReadingHistory, reading: Reading, unit: str) -> list[
         ):  # not every reading has rates
             slower = _repeated_result(record, f"phase {phase}", find_slowdown(series))
             if slower is not None:
-                found.append(judge_phase(phase, slower, record.growth(reading, unit)))
-    return found
+                findings.append(judge_phase(phase, slower, record.growth(reading, unit)))
+    return findings
 
 
 def retention_at_the_end(record: ReadingHistory, reading: Reading, unit: str) -> list[Finding]:
@@ -100,9 +100,19 @@ def retention_at_the_end(record: ReadingHistory, reading: Reading, unit: str) ->
     freed, grown = (series.values[-1] - series.values[first] for series in (free, resident))
     if grown < reading.material_bytes or freed < OWNING.explained * grown:
         return []
-    least, rows = reading.material_bytes, ((free.steps, free.values), (free.steps[:-1], free.values[:-1]))
-    slope, before = (_unheld_drift(*row, least) or _unheld_drift(*stair_points(*row, least), least) for row in rows)
-    return [] if slope is None or before is None else [judge_unowned("retention", slope, record.growth(reading, unit))]
+    material_bytes, judged_series = (
+        reading.material_bytes,
+        ((free.steps, free.values), (free.steps[:-1], free.values[:-1])),
+    )
+    slope, slope_before = (
+        _unheld_drift(*row, material_bytes) or _unheld_drift(*stair_points(*row, material_bytes), material_bytes)
+        for row in judged_series
+    )
+    return (
+        []
+        if slope is None or slope_before is None
+        else [judge_unowned("retention", slope, record.growth(reading, unit))]
+    )
 
 
 def slower_at_the_end(record: ReadingHistory, reading: Reading, unit: str) -> list[Finding]:
@@ -113,9 +123,9 @@ def slower_at_the_end(record: ReadingHistory, reading: Reading, unit: str) -> li
         reading: the last.
         unit: name of a step.
     """
-    found = []
+    findings = []
     for phase, series in record.costs.items():
         slower = find_slowdown(series)
         if slower is not None and find_slowdown(Series(series.steps[:-1], series.values[:-1])) is not None:
-            found.append(judge_phase(phase, slower, record.growth(reading, unit)))
-    return found
+            findings.append(judge_phase(phase, slower, record.growth(reading, unit)))
+    return findings
