@@ -70,6 +70,6 @@ class TensorBoardSink:
         record = BytesIO()
         RecordWriter(record).write(event.SerializeToString())
         # One write for a whole record: a reader never sees half of one, unless the disk is full.
-        with explain_os_errors(self.path):
-            if self._file.write(record.getbuffer()) < record.tell():  # the disk took only a part
+        with explain_os_errors(self.path), record.getbuffer() as whole:
+            if self._file.write(whole) < record.tell():  # the disk took only a part
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

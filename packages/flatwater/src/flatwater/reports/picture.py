@@ -70,7 +70,8 @@ def write_picture(out: Path, rows: Picture) -> None:
     buffer = io.BytesIO()
     with mpl.rc_context(_style()):
         paint_figure(rows).savefig(buffer, dpi=130)
-    write_object(out, buffer.getbuffer())
+    with buffer.getbuffer() as picture:  # given back also where it cannot be written: Python 3.13 warns of what is not
+        write_object(out, picture)
 
 
 def paint_figure(rows: Picture) -> Figure:

@@ -26,7 +26,8 @@ def write_lives(folder: Path, lives: Lives) -> None:
     content = io.BytesIO()
     columns: dict[str, Any] = {**lives}
     np.savez_compressed(content, **columns)
-    write_object(folder / NAME, content.getbuffer())
+    with content.getbuffer() as packed:  # given back also where it cannot be written
+        write_object(folder / NAME, packed)
 
 
 def read_lives(folder: Path) -> Lives | None:
