@@ -36,18 +36,20 @@ def adjust_prices(source: Path, table: pl.DataFrame, columns: Mapping[str, str])
     Raises:
         DataError: a row has a close without an adjusted one, or one that is not above 0.
     """
-    has, adjusted = pl.col("symbol").is_in(list(columns)), pl.col(ADJUSTED)
-    wrong = table.filter(has & pl.col("close").is_not_null() & (adjusted.is_null() | (adjusted <= 0)))
-    if not wrong.is_empty():
-        row, close, given = (wrong[name][0] for name in ("row", "close", ADJUSTED))
-        column = columns[wrong["symbol"][0]]
+    is_adjusted, adjusted = pl.col("symbol").is_in(list(columns)), pl.col(ADJUSTED)
+    unadjusted = table.filter(is_adjusted & pl.col("close").is_not_null() & (adjusted.is_null() | (adjusted <= 0)))
+    if not unadjusted.is_empty():
+        row, close, adj_close = (unadjusted[name][0] for name in ("row", "close", ADJUSTED))
+        column = columns[unadjusted["symbol"][0]]
         raise DataError(
-            f"{source}: row {row}, column {column}: {'empty' if given is None else given} beside a close of {close:g}. "
-            "Fill it, or drop the column to use prices as they are."
+            f"{source}: row {row}, column {column}: {'empty' if adj_close is None else adj_close} beside a close of "
+            f"{close:g}. Fill it, or drop the column to use prices as they are."
         )
     # All four prices of a row by one factor: high, low and close keep their order.
     factor = adjusted / pl.col("close")
-    scaled = [pl.when(has).then(pl.col(price) * factor).otherwise(pl.col(price)).alias(price) for price in PRICES]
+    scaled = [
+        pl.when(is_adjusted).then(pl.col(price) * factor).otherwise(pl.col(price)).alias(price) for price in PRICES
+    ]
     return table.with_columns(*scaled, pl.col("close").alias(RAW_CLOSE)).drop(ADJUSTED)
 
 
@@ -74,23 +76,25 @@ def find_jumps(instruments: tuple[str, ...], dates: np.ndarray, close: np.ndarra
 
     Only ratios from 2 on count where rows are weeks or months: shares reach smaller ones by themselves.
     """
-    found, calendar = [], infer_calendar(dates)
+    jumps, calendar = [], infer_calendar(dates)
     ratios = SPLITS if calendar.a_year >= DAILY.a_year else SPLITS[1:]
     for n, name in enumerate(instruments):
         rows = np.flatnonzero(np.isfinite(close[:, n]))
         # Over holes as well, and in float64: a split during a halt is a move between the closes around it.
         moves = np.diff(np.log(close[rows, n].astype(np.float64)))
         # Less than that moves a share on many days, and a rate near 0 or an index of unrest on most of its large ones.
-        least = RARE * np.median(np.abs(moves)) * (calendar.a_year / DAILY.a_year) ** 0.5 if len(moves) else 0
-        if not (np.abs(moves) > max(least, np.log(ratios[0]) - NEAR)).any():
+        least_move = RARE * np.median(np.abs(moves)) * (calendar.a_year / DAILY.a_year) ** 0.5 if len(moves) else 0
+        if not (np.abs(moves) > max(least_move, np.log(ratios[0]) - NEAR)).any():
             continue
         for ratio in ratios:
-            slack = NEAR if ratio >= 2 else NEAR_SMALL  # noqa: PLR2004  (two shares for one)
+            tolerance = NEAR if ratio >= 2 else NEAR_SMALL  # noqa: PLR2004  (two shares for one)
             for sign, word in ((-1, f"{ratio:g}:1"), (1, f"1:{ratio:g}")):
                 # Shares double at 2:1, so their price halves: the sign of the logarithm is against the ratio's.
-                near = np.flatnonzero((np.abs(moves - sign * np.log(ratio)) < slack) & (np.abs(moves) > least))
-                found += [(str(dates[rows[at + 1]]), name, float(np.expm1(moves[at])), word) for at in near]
-    return [f"{name} {move:+.1%} on {day} ({word})" for day, name, move, word in sorted(found)]
+                matches = np.flatnonzero(
+                    (np.abs(moves - sign * np.log(ratio)) < tolerance) & (np.abs(moves) > least_move)
+                )
+                jumps += [(str(dates[rows[step + 1]]), name, float(np.expm1(moves[step])), word) for step in matches]
+    return [f"{name} {move:+.1%} on {day} ({word})" for day, name, move, word in sorted(jumps)]
 
 
 def say_jumps(source: Path, jumps: list[str]) -> None:

@@ -34,8 +34,8 @@ def to_daily_rows(source: Path, prices: Prices, dates: pl.Series, bars: Bars | N
     if moments is None or not frame.select(pl.struct(_DAY)).to_series().is_duplicated().any():
         return prices
     # By row number: a wide file has become long, so its rows stand here once for each instrument.
-    at = (frame["row"] - 1).cast(pl.UInt32)
-    frame = frame.with_columns(moments.gather(at).alias("moment"), dates.gather(at).alias("cell"))
+    file_row = (frame["row"] - 1).cast(pl.UInt32)
+    frame = frame.with_columns(moments.gather(file_row).alias("moment"), dates.gather(file_row).alias("cell"))
     _check_times(source, frame)
     of_day = frame.group_by(_DAY, maintain_order=True).agg(
         pl.len(), first=pl.col("moment").min(), last=pl.col("moment").max()
@@ -48,20 +48,25 @@ def to_daily_rows(source: Path, prices: Prices, dates: pl.Series, bars: Bars | N
             "and --bars daily (first open, highest high, lowest low, last close of each day) or --bars last "
             "(the last row of each day)."
         )
-    usual = of_day["len"].sort()[len(of_day) // 2]
-    note_about_file(source, f"intraday prices, {usual} rows on a usual day: --bars {bars} made one of each day.")
+    usual_count = of_day["len"].sort()[len(of_day) // 2]
+    note_about_file(source, f"intraday prices, {usual_count} rows on a usual day: --bars {bars} made one of each day.")
     # Stable: rows that a clock put back gives the same time keep the order of the file.
     frame = frame.sort(*_DAY, "moment", maintain_order=True).drop("moment", "cell")
-    made = _last_rows(frame) if bars == "last" else _daily_bar(frame)
-    return Prices(made.select(prices.frame.columns), prices.instruments, prices.columns)
+    daily = _last_rows(frame) if bars == "last" else _daily_bar(frame)
+    return Prices(daily.select(prices.frame.columns), prices.instruments, prices.columns)
 
 
 def _check_times(source: Path, frame: pl.DataFrame) -> None:
+    """Check that no time of an instrument is there twice; by the text of the file's cell, kept in the column `cell`.
+
+    Raises:
+        DataError: two rows of an instrument have the same cell.
+    """
     # The cell, and not its time: it tells two rows apart that a clock put back gives one time, if it has the zone.
-    twice = frame.filter(pl.struct("symbol", "cell").is_duplicated())
-    if not twice.is_empty():
-        name, cell = twice["symbol"][0], twice["cell"][0]
-        rows = twice.filter((pl.col("symbol") == name) & (pl.col("cell") == cell))["row"].sort()
+    repeated = frame.filter(pl.struct("symbol", "cell").is_duplicated())
+    if not repeated.is_empty():
+        name, cell = repeated["symbol"][0], repeated["cell"][0]
+        rows = repeated.filter((pl.col("symbol") == name) & (pl.col("cell") == cell))["row"].sort()
         raise DataError(
             f"{source}: row {rows[1]}, {name}: {short_repr(str(cell))} is there already in row {rows[0]}. Drop one."
         )
@@ -73,11 +78,15 @@ def _last_rows(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _daily_bar(frame: pl.DataFrame) -> pl.DataFrame:
-    known = {"open": pl.col("open").drop_nulls().first(), "high": pl.col("high").max(), "low": pl.col("low").min()}
-    others = [name for name in frame.columns if name not in {*known, *_DAY, "row"}]
-    of_prices = [each.alias(name) for name, each in known.items()]
+    """Return one row for each instrument and day: first open, highest high, lowest low, and the last known of the rest.
+
+    The rows must be in the order of their times.
+    """
+    bar_prices = {"open": pl.col("open").drop_nulls().first(), "high": pl.col("high").max(), "low": pl.col("low").min()}
+    others = [name for name in frame.columns if name not in {*bar_prices, *_DAY, "row"}]
+    named_prices = [each.alias(name) for name, each in bar_prices.items()]
     return frame.group_by(_DAY, maintain_order=True).agg(
-        pl.col("row").last(), *of_prices, pl.col(others).drop_nulls().last()
+        pl.col("row").last(), *named_prices, pl.col(others).drop_nulls().last()
     )
 
 

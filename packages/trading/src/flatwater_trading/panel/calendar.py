@@ -69,12 +69,12 @@ def infer_calendar(dates: np.ndarray) -> Calendar:
         return DAILY
     pauses = np.diff(days)
     # The median: weekends and holes in the file do not move it.
-    usual = float(np.median(pauses))
-    weekdays = _regular_weekdays(days) if usual <= 1 and len(days) >= FEWEST else TRADING_WEEKDAYS
-    if usual <= 1 and weekdays < DAYS_OF_A_WEEK:
+    usual_pause = float(np.median(pauses))
+    weekdays = _regular_weekdays(days) if usual_pause <= 1 and len(days) >= FEWEST else TRADING_WEEKDAYS
+    if usual_pause <= 1 and weekdays < DAYS_OF_A_WEEK:
         return _weekday_calendar(weekdays)
     # The mean without holes: a median of monthly pauses, 31 days, would count 11.8 months a year.
-    return _calendar_by_count(DAYS_OF_A_YEAR / float(pauses[pauses <= PAUSE * usual].mean()))
+    return _calendar_by_count(DAYS_OF_A_YEAR / float(pauses[pauses <= PAUSE * usual_pause].mean()))
 
 
 def calendar_of_year(a_year: int) -> Calendar:

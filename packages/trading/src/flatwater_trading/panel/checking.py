@@ -35,21 +35,21 @@ def check_order(source: Path, prices: Prices) -> None:
     Raises:
         DataError: a date is repeated, or is earlier than the one above it; names row, instrument and both dates.
     """
-    before = pl.col("date").shift(1).over("symbol")
+    date_above = pl.col("date").shift(1).over("symbol")
     # Over symbol: rows of other instruments may stand in between.
-    steps = prices.frame.with_columns(before=before, above=pl.col("row").shift(1).over("symbol"))
-    wrong = steps.filter(pl.col("date") <= pl.col("before")).sort("row")
-    if wrong.is_empty():
+    steps = prices.frame.with_columns(before=date_above, above=pl.col("row").shift(1).over("symbol"))
+    misplaced = steps.filter(pl.col("date") <= pl.col("before")).sort("row")
+    if misplaced.is_empty():
         return
     if not (steps["date"] >= steps["before"]).any():
         note_about_file(source, "the newest day comes first: sorted by date.")
         return
-    row, name, date, earlier = (wrong[key][0] for key in ("row", "symbol", "date", "before"))
-    twice = prices.frame.filter((pl.col("symbol") == name) & (pl.col("date") == date) & (pl.col("row") < row))
-    if not twice.is_empty():
-        raise DataError(f"{source}: row {row}, {name}: {date} is there already in row {twice['row'][0]}. Drop one.")
+    row, name, date, earlier = (misplaced[key][0] for key in ("row", "symbol", "date", "before"))
+    same_day = prices.frame.filter((pl.col("symbol") == name) & (pl.col("date") == date) & (pl.col("row") < row))
+    if not same_day.is_empty():
+        raise DataError(f"{source}: row {row}, {name}: {date} is there already in row {same_day['row'][0]}. Drop one.")
     raise DataError(
-        f"{source}: row {row}, {name}: {date} comes after {earlier} (row {wrong['above'][0]}). "
+        f"{source}: row {row}, {name}: {date} comes after {earlier} (row {misplaced['above'][0]}). "
         "Sort the rows by date within each instrument."
     )
 
@@ -68,15 +68,19 @@ def check_prices(source: Path, prices: Prices, traded: Collection[str]) -> None:
     if empty:
         column = prices.columns[empty[0], "close"]
         raise DataError(f"{source}: column {column}: {empty[0]} has not one closing price. Drop the instrument.")
-    bought = pl.lit(value=True) if len(traded) == len(prices.instruments) else pl.col("symbol").is_in(list(traded))
-    low = "must be above 0; leave it empty if missing, or name what is traded with --investable if this is no price"
+    can_be_bought = (
+        pl.lit(value=True) if len(traded) == len(prices.instruments) else pl.col("symbol").is_in(list(traded))
+    )
+    must_be_positive = (
+        "must be above 0; leave it empty if missing, or name what is traded with --investable if this is no price"
+    )
     rules: list[tuple[pl.Expr, tuple[str, ...], str]] = [
-        (bought & (pl.col(price) <= 0), (price,), low) for price in PRICES
+        (can_be_bought & (pl.col(price) <= 0), (price,), must_be_positive) for price in PRICES
     ]
     # A panel holds float32, and indicators multiply: beyond these a price becomes infinite, or 0, which is missing.
     rules += [
         (
-            (bought | (pl.col(price) != 0)) & ~pl.col(price).cast(pl.Float32).abs().is_between(*KEPT),
+            (can_be_bought | (pl.col(price) != 0)) & ~pl.col(price).cast(pl.Float32).abs().is_between(*KEPT),
             (price,),
             f"must be {KEPT[0]:g} to {KEPT[1]:g}: rescale it",
         )
@@ -91,10 +95,12 @@ def check_prices(source: Path, prices: Prices, traded: Collection[str]) -> None:
     any_broken = prices.frame.select(broken.any().alias(str(n)) for n, (broken, *_) in enumerate(rules)).row(0)
     for (broken, involved, reason), is_broken in zip(rules, any_broken, strict=True):
         if is_broken:
-            wrong = prices.frame.filter(broken).sort("row")
-            name = wrong["symbol"][0]
-            given = ", ".join(f"{prices.columns[name, price]} = {wrong[price][0]:.7g}" for price in involved)
-            raise DataError(f"{source}: row {wrong['row'][0]}, {name} on {wrong['date'][0]}: {given}: {reason}.")
+            wrong_rows = prices.frame.filter(broken).sort("row")
+            name = wrong_rows["symbol"][0]
+            cells = ", ".join(f"{prices.columns[name, price]} = {wrong_rows[price][0]:.7g}" for price in involved)
+            raise DataError(
+                f"{source}: row {wrong_rows['row'][0]}, {name} on {wrong_rows['date'][0]}: {cells}: {reason}."
+            )
 
 
 def _below(less: str, more: str) -> pl.Expr:

@@ -50,15 +50,15 @@ def compute_own(source: Path, frame: pl.DataFrame, features: Sequence[str]) -> t
         given = frame.drop("row", RAW_CLOSE, strict=False).sort(_KEYS)
     for where in functions:
         function, version = _find_feature(where)
-        found = _call_feature(where, function, given)
-        _check_causal(where, function, given, found)
-        for name in (name for name in found.columns if name not in _KEYS):
+        features_frame = _call_feature(where, function, given)
+        _check_causal(where, function, given, features_frame)
+        for name in (name for name in features_frame.columns if name not in _KEYS):
             _check_name(name)
             if name in origins:
                 raise DataError(f"--features {where}: {name} is there already, as {origins[name]}. Rename one.")
             origins[name] = f"{where} {version}"
         # maintain_order: row numbers in messages follow the order of the file.
-        frame = frame.join(found, on=_KEYS, how="left", maintain_order="left")
+        frame = frame.join(features_frame, on=_KEYS, how="left", maintain_order="left")
     for name in origins:
         infinite = frame.filter(pl.col(name).is_infinite())
         if not infinite.is_empty():
@@ -70,6 +70,11 @@ def compute_own(source: Path, frame: pl.DataFrame, features: Sequence[str]) -> t
 
 
 def _check_name(name: str) -> None:
+    """Check that an own feature may have this name: an identifier, and none that means something else.
+
+    Raises:
+        DataError: the name is no identifier, is a price's, or is that of a computed feature such as `return_60`.
+    """
     if name in PRICES or (name in OBSERVABLE and name not in FEATURES) or not name.isidentifier():
         raise DataError(
             f"--features {name}: the name is taken, or is none: {', '.join(OBSERVABLE)} have a meaning. "
@@ -82,22 +87,39 @@ def _find_feature(where: str) -> tuple[Any, str]:
     function = find_object(where, given=f"--features {where}: it", wanted="MODULE:FUNCTION", error=DataError)
     try:
         return function, module_hash(function)
-    except (TypeError, OSError) as wrong:
+    except (TypeError, OSError) as error:
         raise DataError(
-            f"--features {where}: {wrong}. Its version is the hash of its text: write it in a file MODULE.py."
-        ) from wrong
+            f"--features {where}: {error}. Its version is the hash of its text: write it in a file MODULE.py."
+        ) from error
 
 
 def _call_feature(where: str, function: Any, given: pl.DataFrame) -> pl.DataFrame:  # noqa: ANN401  (the user's)
+    """Call the user's function; its errors are reported as those of `--features`.
+
+    Args:
+        where: the function as the user wrote it, `signals:alpha`.
+        function: is given a frame and returns one.
+        given: symbol, date, prices and kept columns, sorted by symbol and date.
+
+    Returns:
+        symbol, date and the features as float64, null where a value is missing or NaN.
+
+    Raises:
+        DataError: the function returned no such frame, a column that is no number, or a day of an instrument twice.
+    """
     with Border(f"--features {where}", function, wanted="a function of one frame of prices"):
-        found = function(given)
-    if not isinstance(found, pl.DataFrame) or not {*_KEYS} < {*found.columns}:
+        features = function(given)
+    if not isinstance(features, pl.DataFrame) or not {*_KEYS} < {*features.columns}:
         raise DataError(f"--features {where}: returned no frame with symbol, date and a column for each feature.")
-    wrong = [name for name in found.columns if name not in _KEYS and not found[name].dtype.is_numeric()]
-    if wrong or found.select(pl.struct(_KEYS).is_duplicated().any()).item():
-        reason = f"{wrong[0]} holds {found[wrong[0]].dtype}" if wrong else "a day of an instrument is there twice"
+    not_numeric = [name for name in features.columns if name not in _KEYS and not features[name].dtype.is_numeric()]
+    if not_numeric or features.select(pl.struct(_KEYS).is_duplicated().any()).item():
+        reason = (
+            f"{not_numeric[0]} holds {features[not_numeric[0]].dtype}"
+            if not_numeric
+            else "a day of an instrument is there twice"
+        )
         raise DataError(f"--features {where}: {reason}. Return one number for each symbol and date.")
-    return found.select(*_KEYS, pl.exclude(_KEYS).cast(pl.Float64).fill_nan(None))
+    return features.select(*_KEYS, pl.exclude(_KEYS).cast(pl.Float64).fill_nan(None))
 
 
 def _check_causal(where: str, function: Any, given: pl.DataFrame, found: pl.DataFrame) -> None:  # noqa: ANN401  (same)
@@ -108,16 +130,20 @@ def _check_causal(where: str, function: Any, given: pl.DataFrame, found: pl.Data
     early = _call_feature(where, function, given.filter(pl.col("date") <= middle))
     both = early.join(found, on=_KEYS, how="left", suffix=" of all")
     for name in (name for name in early.columns if name not in _KEYS):
-        one, other = pl.col(name), pl.col(f"{name} of all")
+        early_value, late_value = pl.col(name), pl.col(f"{name} of all")
         # Not exactly: a sum over fewer days may round another way. 1e-6 is far above the rounding of float64.
-        near = (one == other) | ((one - other).abs() <= 1e-6 * (one.abs() + other.abs()))
-        wrong = both.filter(
-            ~pl.when(one.is_null() | other.is_null()).then(one.is_null() & other.is_null()).otherwise(near)
+        alike = (early_value == late_value) | (
+            (early_value - late_value).abs() <= 1e-6 * (early_value.abs() + late_value.abs())
         )
-        if not wrong.is_empty():
+        changed = both.filter(
+            ~pl.when(early_value.is_null() | late_value.is_null())
+            .then(early_value.is_null() & late_value.is_null())
+            .otherwise(alike)
+        )
+        if not changed.is_empty():
             raise DataError(
-                f"--features {where}: {name} of {wrong['symbol'][0]} on {wrong['date'][0]} is "
-                f"{wrong[name][0]} as of {middle} and {wrong[f'{name} of all'][0]} with later days known: it looks "
+                f"--features {where}: {name} of {changed['symbol'][0]} on {changed['date'][0]} is "
+                f"{changed[name][0]} as of {middle} and {changed[f'{name} of all'][0]} with later days known: it looks "
                 "ahead. Use days up to its own alone."
             )
 

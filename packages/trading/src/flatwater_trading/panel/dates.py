@@ -96,15 +96,26 @@ def seconds_of_day(column: pl.Series) -> pl.Series | None:
             hour = pl.col("h").cast(pl.Int64) % 12 + 12 * (pl.col("half").str.to_lowercase() == "p")
             hour = pl.when(pl.col("half").is_null()).then(pl.col("h").cast(pl.Int64)).otherwise(hour)
             second = pl.col("s").cast(pl.Int64).fill_null(0)
-            found = parts.select(3600 * hour + 60 * pl.col("m").cast(pl.Int64) + second).to_series()
-            return found.fill_null(0) if found.max() else None
+            seconds_since_midnight = parts.select(3600 * hour + 60 * pl.col("m").cast(pl.Int64) + second).to_series()
+            return seconds_since_midnight.fill_null(0) if seconds_since_midnight.max() else None
     clock = (stamps.dt.hour(), stamps.dt.minute(), stamps.dt.second())
     hours, minutes, seconds = (each.cast(pl.Int64) for each in clock)
-    found = (3600 * hours + 60 * minutes + seconds).fill_null(0)
-    return found if found.max() else None
+    seconds_since_midnight = (3600 * hours + 60 * minutes + seconds).fill_null(0)
+    return seconds_since_midnight if seconds_since_midnight.max() else None
 
 
 def _parse_text_dates(source: Path, column: pl.Series, text: pl.Series, order: DateOrder | None) -> pl.Series:
+    """Parse dates in text to days, by the form of the first cell that has one; null where a cell is no day.
+
+    Args:
+        source: for messages.
+        column: as the file has it, for messages.
+        text: the same as text, without space around it.
+        order: of month, day and year, where numbers alone do not say it.
+
+    Raises:
+        DataError: a cell has another form than the first, or the order is open or contradicts `order`.
+    """
     if text.str.contains(_EPOCH).all() and text.null_count() == 0:
         return _since_1970(source, text)
     # Before times are cut off: the zone is behind them.
@@ -115,17 +126,17 @@ def _parse_text_dates(source: Path, column: pl.Series, text: pl.Series, order: D
     if form is None:
         return pl.repeat(None, len(text), dtype=pl.Date, eager=True)
     # One form for the whole column: a cell of another may have day and month exchanged.
-    odd = ~text.str.contains(form.pattern) & text.is_not_null()
-    if odd.any():
-        row = int(odd.arg_true()[0])
+    is_other_form = ~text.str.contains(form.pattern) & text.is_not_null()
+    if is_other_form.any():
+        row = int(is_other_form.arg_true()[0])
         raise DataError(
             f"{source}: row {row + 1}, column {column.name}: {short_repr(column[row])} is not a date. Write "
             f"2013-03-01, and all rows alike (row {first + 1} has {short_repr(text[first])})."
         )
     parts = text.str.extract_groups(form.pattern).struct.unnest()
     if form.order is None:
-        found = _find_date_order(source, text.name, parts, order)
-        parts = parts.rename({"a": "m", "b": "d"} if found == "mdy" else {"a": "d", "b": "m"})
+        date_order = _find_date_order(source, text.name, parts, order)
+        parts = parts.rename({"a": "m", "b": "d"} if date_order == "mdy" else {"a": "d", "b": "m"})
     elif order is not None and order != form.order:
         raise DataError(
             f"{source}: row {first + 1}, column {column.name}: {short_repr(text[first])} has {_WORDS[form.order]}, and "
@@ -141,12 +152,12 @@ def _parse_text_dates(source: Path, column: pl.Series, text: pl.Series, order: D
 
 def _find_date_form(text: pl.Series) -> tuple[_DateForm | None, int]:
     """The form of the first cell that has one, and its row."""
-    found: list[tuple[int, _DateForm | None]] = []
-    for each in _FORMS:
-        rows = text.str.contains(each.pattern).fill_null(value=False).arg_true()
+    matches: list[tuple[int, _DateForm | None]] = []
+    for form_tried in _FORMS:
+        rows = text.str.contains(form_tried.pattern).fill_null(value=False).arg_true()
         if len(rows):
-            found.append((int(rows[0]), each))
-    first, form = min(found, key=lambda pair: pair[0]) if found else (0, None)
+            matches.append((int(rows[0]), form_tried))
+    first, form = min(matches, key=lambda pair: pair[0]) if matches else (0, None)
     return form, first
 
 
@@ -182,8 +193,8 @@ def _find_date_order(source: Path, column: str, parts: pl.DataFrame, order: Date
 def _since_1970(source: Path, text: pl.Series) -> pl.Series:
     unit, stamps = _stamps_since_1970(text)
     note_about_file(source, f"column {text.name}: numbers since 1970 in {unit}: a day is the date in Greenwich.")
-    found = stamps.dt.date()
-    return found.set(found.dt.year() < 1973, None)  # noqa: PLR2004  (fewer digits than the others: another unit)
+    days = stamps.dt.date()
+    return days.set(days.dt.year() < 1973, None)  # noqa: PLR2004  (fewer digits than the others: another unit)
 
 
 def _stamps_since_1970(text: pl.Series) -> tuple[str, pl.Series]:
@@ -196,6 +207,7 @@ def _stamps_since_1970(text: pl.Series) -> tuple[str, pl.Series]:
 
 
 def _say_times(source: Path, column: str, zones: set[str | None]) -> None:
+    """Note that a column has times in these zones, of which the local date is taken; nothing where there are none."""
     if zones:
         named = ", ".join(sorted(str(zone) for zone in zones)[:3])
         note_about_file(

@@ -25,19 +25,23 @@ def find_difference(own: Panel, given: Panel) -> str:
 
 
 def _differences(own: Panel, given: Panel) -> Iterator[str]:
-    for what, had, has in (
+    """Yield the rest of a sentence for each difference, the plainest first: names, then days, then values.
+
+    Later ones take the earlier ones for absent: values are compared by place, so only the first is sure to be right.
+    """
+    for what, old, new in (
         ("instrument", own.instruments, given.instruments),
         ("feature", own.features, given.features),
         ("investable instrument", _investable_names(own), _investable_names(given)),
     ):
-        for name in had:
-            if name not in has:
+        for name in old:
+            if name not in new:
                 yield f"it lacks the {what} {name}"
-        for name in has:
-            if name not in had:
+        for name in new:
+            if name not in old:
                 yield f"it has the {what} {name}, which was not there"
-        if had != has:
-            yield f"its {what}s are in another order: {', '.join(has[:5])} ..., and were {', '.join(had[:5])} ..."
+        if old != new:
+            yield f"its {what}s are in another order: {', '.join(new[:5])} ..., and were {', '.join(old[:5])} ..."
     common = min(len(own.dates), len(given.dates))
     for day in np.flatnonzero(own.dates[:common] != given.dates[:common])[:1]:
         yield (
@@ -46,8 +50,8 @@ def _differences(own: Panel, given: Panel) -> Iterator[str]:
             else f"it has the day {given.dates[day]}, which was not there"
         )
     # In chunks: both panels are mapped files, and a whole comparison would hold masks as large as they are.
-    for at in range(0, common, _CHUNK_DAYS):
-        yield from _values(own, given, slice(at, min(at + _CHUNK_DAYS, common)))
+    for first in range(0, common, _CHUNK_DAYS):
+        yield from _values(own, given, slice(first, min(first + _CHUNK_DAYS, common)))
     if common < len(own.dates):
         yield f"it ends on {given.dates[-1]}, before the day {own.dates[common]}"
 
@@ -58,9 +62,9 @@ def _investable_names(panel: Panel) -> tuple[str, ...]:
 
 def _values(own: Panel, given: Panel, days: slice) -> Iterator[str]:
     """Describe the first cell that differs; missing in both is the same."""
-    had, has = own.values[days], given.values[days]
+    values_before, values_now = own.values[days], given.values[days]
     # Bit for bit, as the fingerprint: a price that was revised by a rounding is another panel.
-    unlike = (had != has) & ~(np.isnan(had) & np.isnan(has))
+    unlike = (values_before != values_now) & ~(np.isnan(values_before) & np.isnan(values_now))
     if not unlike.any():
         return
     day, column, feature = np.argwhere(unlike)[0]
@@ -68,7 +72,7 @@ def _values(own: Panel, given: Panel, days: slice) -> Iterator[str]:
     feature = close if unlike[day, column, close] else feature  # the others often follow from it
     yield (
         f"on {own.dates[days][day]} the {own.features[feature]} of {own.instruments[column]} is "
-        f"{_value_text(has[day, column, feature])} and was {_value_text(had[day, column, feature])}"
+        f"{_value_text(values_now[day, column, feature])} and was {_value_text(values_before[day, column, feature])}"
     )
 
 

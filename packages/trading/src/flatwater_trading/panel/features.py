@@ -46,13 +46,17 @@ def _past_return(columns: Columns, *, days: int = 1) -> np.ndarray:
     close = columns["close"]
     rows = np.where(np.isfinite(close), np.arange(len(close))[:, None], -1)
     # The newest row with a close, up to each: it reaches back only.
-    known = np.maximum.accumulate(rows, axis=0)
-    before = np.vstack([np.full((min(days, len(close)), close.shape[1]), -1), known[:-days]])
-    last = np.where((before >= 0) & _a_price(close), np.take_along_axis(close, np.maximum(before, 0), axis=0), np.nan)
-    return 100 * (close / last - 1)
+    newest_row = np.maximum.accumulate(rows, axis=0)
+    row_before = np.vstack([np.full((min(days, len(close)), close.shape[1]), -1), newest_row[:-days]])
+    close_before = np.where(
+        (row_before >= 0) & _a_price(close), np.take_along_axis(close, np.maximum(row_before, 0), axis=0), np.nan
+    )
+    return 100 * (close / close_before - 1)
 
 
 def _percent_of_close(name: str) -> Feature:
+    """Return the feature that is another one in percent of the day's close; NaN from a close at or below 0 on."""
+
     def of(columns: Columns) -> np.ndarray:
         close = columns["close"]
         return 100 * columns[name] / np.where(_a_price(close), close, np.nan)
@@ -81,11 +85,11 @@ def find_features(names: Sequence[str], held: Sequence[str] = FEATURES) -> list[
     Raises:
         DataError: there is no such feature; the message names those there are.
     """
-    known = {name: _plain_feature(name) for name in held} | OBSERVABLE
+    available = {name: _plain_feature(name) for name in held} | OBSERVABLE
     for name in names:
-        if name not in known:
-            raise DataError(f"there is no feature {name!r} to observe. There are: {', '.join(known)}.")
-    return [known[name] for name in names]
+        if name not in available:
+            raise DataError(f"there is no feature {name!r} to observe. There are: {', '.join(available)}.")
+    return [available[name] for name in names]
 
 
 def observed_features(panel: Panel, features: Sequence[Feature], stop: int, columns: slice) -> np.ndarray:

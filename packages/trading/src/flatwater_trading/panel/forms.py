@@ -33,21 +33,21 @@ def long_prices(
     Raises:
         DataError: a date or a number cannot be read, or a symbol is empty.
     """
-    named = layout.named
-    days = parse_dates(source, frame[named["date"]], order)
-    if "symbol" in named:
-        symbol = to_text(source, frame[named["symbol"]])
+    names_by_role = layout.named
+    days = parse_dates(source, frame[names_by_role["date"]], order)
+    if "symbol" in names_by_role:
+        symbol = to_text(source, frame[names_by_role["symbol"]])
     else:
-        symbol = _from_file_name(source, frame[named["date"]], days)
+        symbol = _from_file_name(source, frame[names_by_role["date"]], days)
     nameless = symbol.is_null() | (symbol == "")
     if nameless.any():
         row = int(nameless.arg_true()[0]) + 1
-        raise DataError(f"{source}: row {row}, column {named['symbol']}: the symbol is empty.")
+        raise DataError(f"{source}: row {row}, column {names_by_role['symbol']}: the symbol is empty.")
     instruments = tuple(sorted(symbol.unique().to_list()))
-    if "open" not in named:
+    if "open" not in names_by_role:
         say_closes(source, len(instruments))
     # Of a close alone all four prices: a high equal to it meets targets at closes only.
-    columns = {price: named.get(price, named["close"]) for price in PRICES}
+    columns = {price: names_by_role.get(price, names_by_role["close"]) for price in PRICES}
     table = pl.DataFrame(
         [
             pl.int_range(1, frame.height + 1, eager=True).alias("row"),
@@ -57,8 +57,8 @@ def long_prices(
             *(parse_numbers(source, frame[name]).alias(name) for name in kept),
         ]
     )
-    adjusted = named.get(ADJUSTED)
-    if adjusted is not None and adjusted != named["close"]:
+    adjusted = names_by_role.get(ADJUSTED)
+    if adjusted is not None and adjusted != names_by_role["close"]:
         table = table.with_columns(parse_numbers(source, frame[adjusted]).alias(ADJUSTED))
         table = adjust_prices(source, table, dict.fromkeys(instruments, adjusted))
         say_adjusted(source, adjusted)

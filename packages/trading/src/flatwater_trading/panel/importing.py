@@ -142,6 +142,11 @@ def read_prices(
 
 
 def _read(source: Path, decimal: Decimal | None, sheet: str | None) -> pl.DataFrame:
+    """Read the file as a table, by its suffix: a sheet, Parquet with its types, or CSV with all fields as text.
+
+    Raises:
+        DataError: the file is of another kind or cannot be read, or `sheet` is given and the file is no workbook.
+    """
     kind = file_kind(source)
     if kind not in SUFFIXES:
         remedy = "Save it as one of these in the program that wrote it"
@@ -160,17 +165,17 @@ def _read(source: Path, decimal: Decimal | None, sheet: str | None) -> pl.DataFr
             return pl.read_parquet(source)
         with plain_text(source) as text:
             return _read_text(source, text, decimal)
-    except pl.exceptions.NoDataError as wrong:
+    except pl.exceptions.NoDataError as error:
         raise DataError(
             f"{source}: the file is empty. Give one with a line of names and a line for each day."
-        ) from wrong
-    except OSError as wrong:
-        raise DataError(f"{source}: the file cannot be read: {wrong.strerror or wrong}. Check the path.") from wrong
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as wrong:
-        reason = str(wrong).strip().split("\n", maxsplit=1)[0]
+        ) from error
+    except OSError as error:
+        raise DataError(f"{source}: the file cannot be read: {error.strerror or error}. Check the path.") from error
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        reason = str(error).strip().split("\n", maxsplit=1)[0]
         if "utf-8" in reason.lower():
             reason = "it is not UTF-8 throughout. Save it as UTF-8 (in Excel: CSV UTF-8)."
-        raise DataError(f"{source}: the file cannot be read as {kind[1:]}: {reason}") from wrong
+        raise DataError(f"{source}: the file cannot be read as {kind[1:]}: {reason}") from error
 
 
 def _read_text(source: Path, text: Path, decimal: Decimal | None) -> pl.DataFrame:
@@ -189,6 +194,14 @@ def _read_text(source: Path, text: Path, decimal: Decimal | None) -> pl.DataFram
 def _panel(
     instruments: tuple[str, ...], table: pl.DataFrame, investable: Sequence[str], origins: Mapping[str, str]
 ) -> Panel:
+    """Scatter the rows of a table over days and instruments, compute the indicators, and build the panel.
+
+    Args:
+        instruments: [N] names, in the order of the panel's columns.
+        table: symbol, date, prices, own features, and `RAW_CLOSE` where prices are adjusted; each day at most once.
+        investable: names of what can be bought.
+        origins: own features by name; those with an indicator's name replace what is computed.
+    """
     dates = table["date"].unique().sort().to_numpy().astype("datetime64[D]")
     # Of as many days as lie between the first and the last: searching each row's date takes longer.
     place_of_day = np.zeros(int((dates[-1] - dates[0]).astype(int)) + 1, dtype=np.int64)
@@ -202,10 +215,10 @@ def _panel(
     write_indicators_(values)
     for name in origins:
         values[day, column, features.index(name)] = table[name].to_numpy()
-    raw = None
+    raw_close = None
     if RAW_CLOSE in table.columns:
-        raw = np.full(values.shape[:2], np.nan, dtype=np.float32)
-        raw[day, column] = table[RAW_CLOSE].to_numpy()
+        raw_close = np.full(values.shape[:2], np.nan, dtype=np.float32)
+        raw_close[day, column] = table[RAW_CLOSE].to_numpy()
     return build_panel(
         values=values,
         dates=dates,
@@ -213,5 +226,5 @@ def _panel(
         investable=investable,
         features=features,
         origins=origins,
-        raw_close=raw,
+        raw_close=raw_close,
     )

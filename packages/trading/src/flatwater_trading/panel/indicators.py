@@ -45,7 +45,7 @@ def write_indicators_(values: np.ndarray) -> None:
     """Fill the indicator features of `values` [T, N, F] from its closes, one column at a time, in place."""
     for n in count_steps("instruments", range(values.shape[1])):
         close = values[:, n, _CLOSE]
-        at = np.flatnonzero(np.isfinite(close))
+        valid_rows = np.flatnonzero(np.isfinite(close))
         values[:, n, _FIRST:_LAST] = np.nan
         # TA-Lib wants float64; the panel keeps float32.
-        values[at, n, _FIRST:_LAST] = compute_indicators(close[at].astype(np.float64))
+        values[valid_rows, n, _FIRST:_LAST] = compute_indicators(close[valid_rows].astype(np.float64))

@@ -137,9 +137,9 @@ class ShockFollowing:
             # Columns differ, so that there is something to choose; the mean square of the factors is 1.08.
             shocks, factor = self.leader, 0.5 + np.random.default_rng([self.config.seed, 3, n]).random()
         weight = self.strength * factor * _weighted_shocks(shocks, daily_persistence(self.config.signal_days))
-        ahead = self.sign * weight * self.gain
+        expected_return = self.sign * weight * self.gain
         # x[t + 1] = s[t + 1] b w[t]: a drift knows shocks up to the day before, and today's sign.
-        return np.concatenate([[0.0], (self.sign[1:] * weight[:-1])]), ahead
+        return np.concatenate([[0.0], (self.sign[1:] * weight[:-1])]), expected_return
 
     def context_returns(self) -> np.ndarray | None:
         """Return the leader's own returns, or the sign with some noise; None where the law shows neither."""
@@ -176,6 +176,10 @@ def _reversal(config: SyntheticConfig) -> ShockFollowing:
 
 
 def _regimes(config: SyntheticConfig, *, shown: bool = False) -> ShockFollowing:
+    """Return the law whose sign flips at random for all columns at once; `shown`: the first context column says it.
+
+    The mean time between two flips is `RULE_DAYS`.
+    """
     rng = np.random.default_rng([config.seed, 2])
     # A telegraph signal: E[s[t + k] s[t]] = (1 - 2 / RULE_DAYS)^k, the lambda of the module's docstring.
     flips = np.where(rng.random(config.days) < 1 / RULE_DAYS, -1.0, 1.0)
@@ -241,20 +245,20 @@ def _following(
     shows_sign: bool = False,
 ) -> ShockFollowing:
     """Make the law of shocks with the strength b that its signal asks for: the equation in the module's docstring."""
-    rho, signal, own = daily_persistence(config.signal_days), config.signal, leader is None
+    rho, signal, follows_own = daily_persistence(config.signal_days), config.signal, leader is None
     ahead = np.arange(1, HORIZON + 1)
     gain = float((persists**ahead * rho ** (ahead - 1)).sum())
     # V, and H e^2.
     total, noise = _summed_variance(persists * rho), HORIZON * NOISE**2
     # c without its factors: the drift of each of the H days holds the shocks of those before it, by rho^0, rho^1 ...
     within = float(sum((rho ** np.arange(day)).sum() for day in range(HORIZON)))
-    caused = float(sign[0]) * _OWN * (1 - rho**2) ** 0.5 * within if own and persists == 1 else 0.0
-    most, because = gain**2 / total, "it may change within them"
-    if own:
-        whole = _OWN * ((1 - rho) / (1 + rho)) ** 0.5  # shocks are taken back as they were
-        most = whole**2 * gain**2 / (whole**2 * total + 2 * whole * caused + noise)
+    caused = float(sign[0]) * _OWN * (1 - rho**2) ** 0.5 * within if follows_own and persists == 1 else 0.0
+    largest_signal, because = gain**2 / total, "it may change within them"
+    if follows_own:
+        full_strength = _OWN * ((1 - rho) / (1 + rho)) ** 0.5  # shocks are taken back as they were
+        largest_signal = full_strength**2 * gain**2 / (full_strength**2 * total + 2 * full_strength * caused + noise)
         because = "no more than the shocks of those days can be taken back"
-    _require_below(signal, most, config.signal_days, because)
+    _require_below(signal, largest_signal, config.signal_days, because)
     # a b^2 - 2 h b - k = 0, with a above 0: one root is positive.
     a, h, k = gain**2 - signal * total, signal * caused, signal * noise
     strength = float((h + (h**2 + a * k) ** 0.5) / a)
@@ -263,13 +267,13 @@ def _following(
 
 def _weighted_shocks(shocks: np.ndarray, rho: float) -> np.ndarray:
     """Sum of the shocks up to each day, weighted less the older they are, scaled to variance 1."""
-    found = np.empty_like(shocks)
-    held = 0.0
+    sums = np.empty_like(shocks)
+    weighted_sum = 0.0
     # A loop over Python floats: NumPy has no recursive filter.
     for day, shock in enumerate(shocks.tolist()):
-        held = rho * held + shock
-        found[day] = held
-    return np.asarray(found * (1 - rho**2) ** 0.5)
+        weighted_sum = rho * weighted_sum + shock
+        sums[day] = weighted_sum
+    return np.asarray(sums * (1 - rho**2) ** 0.5)
 
 
 def _summed_variance(persistence: float) -> float:
@@ -279,6 +283,17 @@ def _summed_variance(persistence: float) -> float:
 
 
 def _require_below(signal: float, most: float, signal_days: int, because: str) -> None:
+    """Check that a law can explain so much of the variance.
+
+    Args:
+        signal: the share that is asked for.
+        most: the share that the law could reach, and must stay below.
+        signal_days: mean life of a drift, for the message.
+        because: why the law cannot explain more, for the message.
+
+    Raises:
+        ConfigError: `signal` is `most` or more.
+    """
     if signal >= most:
         raise ConfigError(
             f"synthetic.signal = {signal}: a drift that lives {signal_days} days can explain less than {most:.2f} of a "
@@ -287,6 +302,11 @@ def _require_below(signal: float, most: float, signal_days: int, because: str) -
 
 
 def _require_context(config: SyntheticConfig, does: str) -> None:
+    """Check that there is a context column; `does` says for the message what the law needs it for.
+
+    Raises:
+        ConfigError: there is none.
+    """
     if config.context_instruments == 0:
         raise ConfigError(
             f"synthetic.law = {config.law}: needs a column that can be watched and not traded, which {does}. Set "

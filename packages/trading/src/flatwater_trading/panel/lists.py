@@ -38,13 +38,13 @@ def unpack_lists(
     if not places and length == len(FEATURES):
         places = {name: FEATURES.index(name) + 1 for name in (*PRICES, *kept) if name in FEATURES}
     if not {*PRICES} <= {*places} or not all(1 <= place <= length for place in places.values()):
-        wanted = " ".join(f"{price}={n}" for n, price in enumerate(PRICES, start=1))
+        mapping_example = " ".join(f"{price}={n}" for n, price in enumerate(PRICES, start=1))
         raise DataError(
             f"{source}: column {next(iter(lists))}: lists of {length} numbers, and where open, high, low and close "
-            f"stand in them is not said. Add, for instance, --map {wanted} (the first number is 1)."
+            f"stand in them is not said. Add, for instance, --map {mapping_example} (the first number is 1)."
         )
-    named = ", ".join(f"{name} = number {places[name]}" for name in (*PRICES, *kept) if name in places)
-    note_about_file(source, f"lists of {length} numbers: {named}; the others are not used.")
+    taken_fields = ", ".join(f"{name} = number {places[name]}" for name in (*PRICES, *kept) if name in places)
+    note_about_file(source, f"lists of {length} numbers: {taken_fields}; the others are not used.")
     columns: list[pl.Series] = []
     for column in frame.get_columns():
         if column.name in lists:
@@ -53,8 +53,8 @@ def unpack_lists(
         else:
             columns.append(column)
     # By name: a list of series loses an empty name, which is how pandas writes an index.
-    rest = {role: name for role, name in mapping.items() if role not in places}
-    return pl.DataFrame({column.name: column for column in columns}), rest
+    other_mapping = {role: name for role, name in mapping.items() if role not in places}
+    return pl.DataFrame({column.name: column for column in columns}), other_mapping
 
 
 def _to_lists(column: pl.Series) -> pl.Series | None:
@@ -76,9 +76,9 @@ def _list_length(source: Path, lists: dict[str, pl.Series]) -> int:
     for name, column in lists.items():
         lengths = column.list.len()
         length = length or sum(lengths.drop_nulls().head(1).to_list())
-        odd = (lengths != length).fill_null(value=False)
-        if odd.any():
-            row = int(odd.arg_true()[0])
+        is_other_length = (lengths != length).fill_null(value=False)
+        if is_other_length.any():
+            row = int(is_other_length.arg_true()[0])
             raise DataError(
                 f"{source}: row {row + 1}, column {name}: a list of {lengths[row]} numbers, others have "
                 f"{length}. Complete the list, or leave the cell empty."

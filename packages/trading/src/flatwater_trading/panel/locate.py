@@ -56,14 +56,14 @@ def expand_path(path: str) -> Path:
     """
     try:
         return Path(path).expanduser()
-    except RuntimeError as wrong:
-        raise DataError(f"{path}: the file cannot be read: {wrong} Check the path.") from wrong
+    except RuntimeError as error:
+        raise DataError(f"{path}: the file cannot be read: {error} Check the path.") from error
 
 
 def cache_folder(kind: str = "panels") -> Path:
     """Folder of imported and synthetic panels, or of files that follow from panels. It can be deleted at any time."""
-    chosen = os.environ.get("XDG_CACHE_HOME")
-    return (Path(chosen) if chosen else Path.home() / ".cache") / "flatwater" / kind
+    given_home = os.environ.get("XDG_CACHE_HOME")
+    return (Path(given_home) if given_home else Path.home() / ".cache") / "flatwater" / kind
 
 
 def name_in_cache(origin: str, *packages: str) -> str:
@@ -89,11 +89,11 @@ def _open_or_store(origin: str, make: Callable[[], Panel]) -> Panel:
     panel = make()
     try:
         stored.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as wrong:
+    except OSError as error:
         raise DataError(
-            f"{stored.parent}: the panel cache cannot be made: {wrong.strerror}. Set XDG_CACHE_HOME to a folder that "
+            f"{stored.parent}: the panel cache cannot be made: {error.strerror}. Set XDG_CACHE_HOME to a folder that "
             "can be written, or use flatwater panel import SOURCE --out FILE once and pass FILE."
-        ) from wrong
+        ) from error
     save_panel(panel, stored)
     # Mapped as in every later process; the copy in this one's own memory is freed.
     return open_panel(stored)
@@ -104,10 +104,10 @@ def cached_panel(fingerprint: str) -> Panel | None:
 
     What was imported from a file that has been replaced by a longer one is still there as it was.
     """
-    for place in sorted(cache_folder().glob("*.safetensors")):
+    for file in sorted(cache_folder().glob("*.safetensors")):
         with suppress(DataError):  # damaged, or none of ours
-            if read_fingerprint(place) == fingerprint:
-                return open_panel(place)
+            if read_fingerprint(file) == fingerprint:
+                return open_panel(file)
     return None
 
 
@@ -139,8 +139,13 @@ def _generate_panel(config: SyntheticConfig) -> Panel:
 
 
 def _file_hash(source: Path) -> str:
+    """Return the file's kind and the sha256 (hex) of its contents: what an imported panel is named by in the cache.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
     try:
         with open_regular(source) as file:
             return file_kind(source) + hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as wrong:
-        raise DataError(f"{source}: the file cannot be read: {wrong.strerror}. Check the path.") from wrong
+    except OSError as error:
+        raise DataError(f"{source}: the file cannot be read: {error.strerror}. Check the path.") from error

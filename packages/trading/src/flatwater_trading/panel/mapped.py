@@ -42,19 +42,19 @@ def map_tensors(place: Path, make: Callable[[], Mapping[str, Tensor]]) -> tuple[
     """
     with suppress(OSError, ValueError):  # not there, or damaged
         return open_mapped(place), ""
-    made = make()
+    tensors = make()
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         with suppress(RunError):  # another user's, say, only costs room
             remove_strays(place.parent)
         # Written beside and renamed: two processes that make it at once leave one whole file, whichever is last.
-        replace_whole(place, _pieces(made))
+        replace_whole(place, _pieces(tensors))
         _forget_old(place.parent)
         return open_mapped(place), ""
-    except OSError as wrong:
-        return made, f"{place.parent}: {wrong.strerror}"
-    except ValueError as wrong:
-        return made, f"{place}: {wrong}"
+    except OSError as error:
+        return tensors, f"{place.parent}: {error.strerror}"
+    except ValueError as error:
+        return tensors, f"{place}: {error}"
 
 
 def open_mapped(place: Path) -> dict[str, Tensor]:
@@ -66,19 +66,20 @@ def open_mapped(place: Path) -> dict[str, Tensor]:
     """
     with open_regular(place) as file:
         # The mapping outlives the file object: tensors hold it through their buffer.
-        whole = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    if len(whole) < _BEGIN.size:
+        mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    if len(mapping) < _BEGIN.size:
         raise ValueError("it is cut off")
-    form, digest, length = _BEGIN.unpack_from(whole)
+    format_mark, digest, length = _BEGIN.unpack_from(mapping)
     # Views are released at once: on an error the mapping must be free to be closed.
-    with memoryview(whole) as view, view[_BEGIN.size :] as rest:
-        if form != _FORMAT or hashlib.sha256(rest).digest() != digest:
+    with memoryview(mapping) as view, view[_BEGIN.size :] as rest:
+        if format_mark != _FORMAT or hashlib.sha256(rest).digest() != digest:
             raise ValueError("its contents do not match their hash")
-    described = json.loads(whole[_BEGIN.size : _BEGIN.size + length])
-    return {name: _view(whole, *about) for name, about in described.items()}
+    layout = json.loads(mapping[_BEGIN.size : _BEGIN.size + length])
+    return {name: _view(mapping, *about) for name, about in layout.items()}
 
 
 def _view(whole: mmap.mmap, dtype: str, shape: list[int], offset: int) -> Tensor:
+    """Return the tensor at byte `offset` of the mapping; it shares the pages, which must not be written to."""
     count = torch.Size(shape).numel()
     with warnings.catch_warnings():
         # Nothing writes to it; the system would end the process that did.
@@ -87,15 +88,19 @@ def _view(whole: mmap.mmap, dtype: str, shape: list[int], offset: int) -> Tensor
 
 
 def _pieces(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
+    """Yield the bytes of a file: a head with the hash, JSON of what lies where, then the tensors, each on a cache line.
+
+    The JSON has room of fixed size, so that offsets are known before it is written. The tensors are views, not copied.
+    """
     names = {dtype: name for name, dtype in _DTYPES.items()}
-    room = _BEGIN.size + 1024 * _ALIGNMENT  # more than any description
-    described, at = {}, room
+    body_start = _BEGIN.size + 1024 * _ALIGNMENT  # more than any description
+    layout, offset = {}, body_start
     for name, tensor in tensors.items():
-        described[name] = (names[tensor.dtype], list(tensor.shape), at)
-        at += -(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT
-    text = json.dumps(described).encode()
+        layout[name] = (names[tensor.dtype], list(tensor.shape), offset)
+        offset += -(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT
+    text = json.dumps(layout).encode()
     # Views of the tensors: a market of gigabytes is hashed and written without a copy.
-    body: list[bytes | memoryview] = [text.ljust(room - _BEGIN.size)]
+    body: list[bytes | memoryview] = [text.ljust(body_start - _BEGIN.size)]
     for tensor in tensors.values():
         body += [memoryview(tensor.numpy().data).cast("B"), bytes(-tensor.nbytes % _ALIGNMENT)]
     digest = hashlib.sha256()

@@ -80,9 +80,9 @@ def check_names(source: Path, names: Sequence[str]) -> None:
     places: dict[str, int] = {}
     for place, name in enumerate(names, start=1):
         if name in places:
-            named = f"named {name!r}" if name else "without a name"
+            same_name = f"named {name!r}" if name else "without a name"
             raise DataError(
-                f"{source}: two columns are {named} (columns {places[name]} and {place}). Drop one, or rename it."
+                f"{source}: two columns are {same_name} (columns {places[name]} and {place}). Drop one, or rename it."
             )
         places[name] = place
 
@@ -102,19 +102,19 @@ def find_layout(source: Path, columns: list[str], mapping: Mapping[str, str], ke
     """
     _check_mapping(source, columns, mapping)
     patterns = {role: name for role, name in mapping.items() if "*" in name}
-    found = _guess(source, columns) | {role: name for role, name in mapping.items() if "*" not in name}
-    wide = _wide(source, [column for column in columns if column != found.get("date")], patterns, kept)
-    long_form = "symbol" in found or "close" in found or len(found.keys() & {*PRICES}) > 1
+    column_by_role = _guess(source, columns) | {role: name for role, name in mapping.items() if "*" not in name}
+    wide = _wide(source, [column for column in columns if column != column_by_role.get("date")], patterns, kept)
+    long_form = "symbol" in column_by_role or "close" in column_by_role or len(column_by_role.keys() & {*PRICES}) > 1
     if long_form and not wide:
-        _check_long(source, columns, found, mapping)
-        found |= {name: name for name in kept if name in columns}
-        _check_kept(source, columns, kept, found.keys())
-        unused = [column for column in columns if column not in found.values()]
-        return ColumnLayout(found, {}, _guessed_columns(found, mapping), unused)
-    if "date" not in found:
+        _check_long(source, columns, column_by_role, mapping)
+        column_by_role |= {name: name for name in kept if name in columns}
+        _check_kept(source, columns, kept, column_by_role.keys())
+        unused = [column for column in columns if column not in column_by_role.values()]
+        return ColumnLayout(column_by_role, {}, _guessed_columns(column_by_role, mapping), unused)
+    if "date" not in column_by_role:
         raise _missing(source, columns, ["date"])
-    named = {"date": found["date"]}
-    others = [column for column in columns if column != found["date"]]
+    named = {"date": column_by_role["date"]}
+    others = [column for column in columns if column != column_by_role["date"]]
     wide = _require_all_prices(source, wide) if wide else _closes(source, others)
     _check_kept(source, columns, kept, {field for _, field in wide})
     unused = [column for column in others if column not in wide.values()]
@@ -139,6 +139,11 @@ def join_heads(rows: Sequence[Sequence[str]]) -> tuple[list[str], int] | None:
 
 
 def _check_mapping(source: Path, columns: list[str], mapping: Mapping[str, str]) -> None:
+    """Check that the user's `--map` names known roles, and columns that the file has; patterns are not looked up.
+
+    Raises:
+        DataError: a role is unknown, or a column is not in the file.
+    """
     for role, name in mapping.items():
         if role not in SYNONYMS:
             raise DataError(f"--map {role}={name}: {role} is none of {', '.join(SYNONYMS)}. Write one of them.")
@@ -149,6 +154,11 @@ def _check_mapping(source: Path, columns: list[str], mapping: Mapping[str, str])
 
 
 def _check_kept(source: Path, columns: list[str], kept: Sequence[str], found: Collection[str]) -> None:
+    """Check that each own feature has a column; `found` are the roles or fields that columns were found for.
+
+    Raises:
+        DataError: a feature has none.
+    """
     missing = [name for name in kept if name not in found]
     if missing:
         raise DataError(
@@ -158,39 +168,47 @@ def _check_kept(source: Path, columns: list[str], kept: Sequence[str], found: Co
 
 
 def _guess(source: Path, columns: list[str]) -> dict[str, str]:
-    plain: dict[str, str] = {}
+    """Guess the columns that have a usual name: role -> the file's name; each role by its first synonym in the file.
+
+    Raises:
+        DataError: two columns have the same name but for case, spaces and marks.
+    """
+    plain_names: dict[str, str] = {}
     for column in columns:
-        if _plain(column) in plain:
-            raise DataError(f"{source}: columns {plain[_plain(column)]!r} and {column!r} have the same name. Drop one.")
-        plain[_plain(column)] = column
+        if _plain(column) in plain_names:
+            raise DataError(
+                f"{source}: columns {plain_names[_plain(column)]!r} and {column!r} have the same name. Drop one."
+            )
+        plain_names[_plain(column)] = column
     # One letter may as well be a share (C is Citigroup): it counts where all four prices are written so.
-    letters = {"o", "h", "l", "c"} <= plain.keys()
-    found = {}
+    letters = {"o", "h", "l", "c"} <= plain_names.keys()
+    column_by_role = {}
     for role, names in SYNONYMS.items():
-        named = [plain[name] for name in names.split() if name in plain and (letters or len(name) > 1)]
-        if role == "date" and "" in plain:
-            named.append(plain[""])  # pandas writes its index without a name
-        if named:
-            found[role] = named[0]
-    return found
+        candidates = [plain_names[name] for name in names.split() if name in plain_names and (letters or len(name) > 1)]
+        if role == "date" and "" in plain_names:
+            candidates.append(plain_names[""])  # pandas writes its index without a name
+        if candidates:
+            column_by_role[role] = candidates[0]
+    return column_by_role
 
 
 def _check_long(source: Path, columns: list[str], found: dict[str, str], mapping: Mapping[str, str]) -> None:
     """Check that date and close are there; the other prices as well, unless all lack and the close is surely one."""
-    alone = not found.keys() & {"open", "high", "low"} and ("symbol" in found or "close" in mapping)
-    wanted = ("date", "close") if alone else ("date", *PRICES)
-    missing = [role for role in wanted if role not in found]
+    close_alone = not found.keys() & {"open", "high", "low"} and ("symbol" in found or "close" in mapping)
+    required = ("date", "close") if close_alone else ("date", *PRICES)
+    missing = [role for role in required if role not in found]
     if missing:
         raise _missing(source, columns, missing if "symbol" in found else ["symbol", *missing])
 
 
 def _missing(source: Path, columns: list[str], missing: list[str]) -> DataError:
-    wanted = " ".join(f"{role}=COLUMN" for role in missing)
+    """Return the error for roles that no column was found for, with the `--map` that would name them."""
+    mapping = " ".join(f"{role}=COLUMN" for role in missing)
     if missing == ["date"]:
-        wanted += " (in long form also symbol=COLUMN close=COLUMN)"
+        mapping += " (in long form also symbol=COLUMN close=COLUMN)"
     return DataError(
         f"{source}: column {' and '.join(missing)} missing (found: {_shorten_list(columns)}). If it has another name, "
-        f"add --map {wanted}. Long form needs symbol, date, open, high, low, close (or the close alone); wide form "
+        f"add --map {mapping}. Long form needs symbol, date, open, high, low, close (or the close alone); wide form "
         "needs date and columns such as AAPL_open, AAPL_high, AAPL_low, AAPL_close, or one closing price "
         "for each instrument."
     )
@@ -200,14 +218,16 @@ def _wide(
     source: Path, columns: list[str], patterns: dict[str, str], kept: Sequence[str]
 ) -> dict[tuple[str, str], str]:
     """Find the file's column of each (instrument, price or own feature)."""
-    found: dict[tuple[str, str], str] = {}
+    columns_by_price: dict[tuple[str, str], str] = {}
     for column in columns:
-        place = _wide_column(column, patterns) or _kept_column(column, kept)
-        if place is not None and place[1] != "volume":
-            if place in found:
-                raise DataError(f"{source}: columns {found[place]!r} and {column!r} are the same price. Drop one.")
-            found[place] = column
-    return found
+        key = _wide_column(column, patterns) or _kept_column(column, kept)
+        if key is not None and key[1] != "volume":
+            if key in columns_by_price:
+                raise DataError(
+                    f"{source}: columns {columns_by_price[key]!r} and {column!r} are the same price. Drop one."
+                )
+            columns_by_price[key] = column
+    return columns_by_price
 
 
 def _wide_column(column: str, patterns: dict[str, str]) -> tuple[str, str] | None:
@@ -224,20 +244,20 @@ def _wide_column(column: str, patterns: dict[str, str]) -> tuple[str, str] | Non
     pair = _PAIR.fullmatch(column)
     text = f"{pair['first']}.{pair['second']}" if pair else column
     # The suffix goes before the prefix: `OPEN_close` is the close of OPEN.
-    found = _UNPACKED.fullmatch(text) or _SUFFIXED.fullmatch(text) or _PREFIXED.fullmatch(text)
-    if found is None or _plain(text) in UNUSED or any(_plain(text) in names.split() for names in SYNONYMS.values()):
+    match = _UNPACKED.fullmatch(text) or _SUFFIXED.fullmatch(text) or _PREFIXED.fullmatch(text)
+    if match is None or _plain(text) in UNUSED or any(_plain(text) in names.split() for names in SYNONYMS.values()):
         return None
-    field = found["field"].lower()
+    field = match["field"].lower()
     # `[_. ]?` in the pattern: adj_close, adj close and adjclose are one field.
-    return found["symbol"], ADJUSTED if field.startswith("adj") else field
+    return match["symbol"], ADJUSTED if field.startswith("adj") else field
 
 
 def _kept_column(column: str, kept: Sequence[str]) -> tuple[str, str] | None:
     """Split `AAPL_signal` or `AAPL[signal]` into instrument and own feature; None for other columns."""
     for name in kept:
-        found = re.fullmatch(rf"(.+?)(?:[_. :/-]{re.escape(name)}|\[{re.escape(name)}\])", column)
-        if found:
-            return found[1], name
+        match = re.fullmatch(rf"(.+?)(?:[_. :/-]{re.escape(name)}|\[{re.escape(name)}\])", column)
+        if match:
+            return match[1], name
     return None
 
 
@@ -246,8 +266,8 @@ def _require_all_prices(source: Path, found: dict[tuple[str, str], str]) -> dict
     for name in dict.fromkeys(name for name, _ in found):
         missing = [price for price in PRICES if (name, price) not in found]
         if len(missing) == len(PRICES):
-            alone = next(column for (instrument, _), column in found.items() if instrument == name)
-            raise DataError(f"{source}: column {alone}: {name} has no other price. Call it {name}_close.")
+            lone_column = next(column for (instrument, _), column in found.items() if instrument == name)
+            raise DataError(f"{source}: column {lone_column}: {name} has no other price. Call it {name}_close.")
         if missing and missing != ["open", "high", "low"]:
             raise DataError(f"{source}: instrument {name} has no column for {' and '.join(missing)}.")
     closes = [name for name, price in found if price == "close" and (name, "open") not in found]
@@ -257,6 +277,14 @@ def _require_all_prices(source: Path, found: dict[tuple[str, str], str]) -> dict
 
 
 def _closes(source: Path, columns: list[str]) -> dict[tuple[str, str], str]:
+    """Take every column besides the date and what is no price as the closes of an instrument, and note that.
+
+    Returns:
+        The column for each (instrument, price): the close stands for all four prices.
+
+    Raises:
+        DataError: no column is left.
+    """
     no_price = {*UNUSED, *SYNONYMS[ADJUSTED].split()}
     names = [column for column in columns if _plain(column) not in no_price]
     if not names:
@@ -278,9 +306,9 @@ def say_closes(source: Path, count: int) -> None:
 def say_guessed(source: Path, layout: ColumnLayout) -> None:
     """Note which columns were guessed, and for what."""
     if layout.guessed:
-        named = ", ".join(f"{name or 'the column without a name'} as {role}" for role, name in layout.guessed.items())
-        wanted = " ".join(f"{role}=COLUMN" for role in layout.guessed)
-        note_about_file(source, f"taken: {named}. If that is wrong, add --map {wanted}.")
+        guesses = ", ".join(f"{name or 'the column without a name'} as {role}" for role, name in layout.guessed.items())
+        mapping = " ".join(f"{role}=COLUMN" for role in layout.guessed)
+        note_about_file(source, f"taken: {guesses}. If that is wrong, add --map {mapping}.")
 
 
 def _guessed_columns(found: dict[str, str], mapping: Mapping[str, str]) -> dict[str, str]:

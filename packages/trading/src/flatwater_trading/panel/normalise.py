@@ -112,7 +112,7 @@ def _blocks(panel: Panel, features: tuple[str, ...], start: int, stop: int) -> I
     """Yield blocks of columns as fresh float64 [rows, columns, F'], NaN where value or close of the day is missing."""
     chosen = find_features(features, panel.features)
     width = max(1, BLOCK_BYTES // max(1, stop * len(features) * 8))
-    for at in range(0, len(panel.instruments), width):
-        columns = slice(at, min(at + width, len(panel.instruments)))
+    for first in range(0, len(panel.instruments), width):
+        columns = slice(first, min(first + width, len(panel.instruments)))
         # Computed from row 0 and cut then: a return over 120 rows needs those before `start`.
         yield columns, observed_features(panel, chosen, stop, columns)[start:]

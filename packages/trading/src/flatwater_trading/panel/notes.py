@@ -14,20 +14,20 @@ _held: ContextVar[list[str] | None] = ContextVar("held", default=None)
 @contextmanager
 def notes_at_the_end() -> Iterator[None]:
     """Hold notes back until the block has ended; where it raises, they are dropped and the error stands alone."""
-    held: list[str] = []
-    token = _held.set(held)
+    lines: list[str] = []
+    token = _held.set(lines)
     try:
         yield
     finally:
         _held.reset(token)
-    for line in held:
+    for line in lines:
         _log.warning("%s", line)
 
 
 def note_about_file(source: Path, text: str) -> None:
     """Log a note about a file, or hold it back in `notes_at_the_end`."""
-    line, held = f"{source}: {text}", _held.get()
-    if held is None:
+    line, held_lines = f"{source}: {text}", _held.get()
+    if held_lines is None:
         _log.warning("%s", line)
     else:
-        held.append(line)
+        held_lines.append(line)

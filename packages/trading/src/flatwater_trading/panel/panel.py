@@ -183,20 +183,20 @@ def investable_columns(instruments: tuple[str, ...], chosen: Sequence[str] | Non
         DataError: names are repeated, none is chosen, or a chosen one is no instrument.
     """
     if len(set(instruments)) < len(instruments):
-        twice = next(name for name in instruments if instruments.count(name) > 1)
-        raise DataError(f"instrument {twice!r} appears twice: every column of a panel needs a name of its own.")
+        repeated = next(name for name in instruments if instruments.count(name) > 1)
+        raise DataError(f"instrument {repeated!r} appears twice: every column of a panel needs a name of its own.")
     if chosen is None:
         return np.arange(len(instruments), dtype=np.int64)
     places = {name: n for n, name in enumerate(instruments)}
-    found = {
+    columns_by_choice = {
         each: [places[each]] if each in places else [places[name] for name in instruments if fnmatchcase(name, each)]
         for each in chosen
     }
-    unknown = [each for each in chosen if not found[each]]
+    unknown = [each for each in chosen if not columns_by_choice[each]]
     if unknown or not chosen:
-        wrong = f"names no instrument of the panel: {', '.join(unknown)}" if unknown else "is empty"
-        raise DataError(f"investable {wrong}. Choose from: {_shorten_list(instruments)}.")
-    return np.array(sorted({column for columns in found.values() for column in columns}), dtype=np.int64)
+        problem = f"names no instrument of the panel: {', '.join(unknown)}" if unknown else "is empty"
+        raise DataError(f"investable {problem}. Choose from: {_shorten_list(instruments)}.")
+    return np.array(sorted({column for columns in columns_by_choice.values() for column in columns}), dtype=np.int64)
 
 
 def fingerprint(
@@ -216,8 +216,8 @@ def fingerprint(
     digest.update(np.ascontiguousarray(dates.astype("datetime64[D]").astype("<i8")).data)
     digest.update(np.ascontiguousarray(investable.astype("<i8")).data)
     rows = max(1, _HASH_BYTES // max(1, values[:1].nbytes))
-    for at in range(0, len(values), rows):
-        block = np.array(values[at : at + rows], dtype="<f4", order="C")
+    for first in range(0, len(values), rows):
+        block = np.array(values[first : first + rows], dtype="<f4", order="C")
         # One NaN for all: payload and sign of a NaN depend on the processor that made it.
         block[np.isnan(block)] = np.nan
         digest.update(block.data)

@@ -50,11 +50,11 @@ def plain_numbers(frame: pl.DataFrame, *, separator: str, decimal: Decimal | Non
     columns = frame.select(text.str.strip_chars()).get_columns()
     if decimal is None and not any(column.str.contains(",", literal=True).any() for column in columns):
         return frame  # a point alone stands before decimals
-    ways = {column.name: {decimal} if decimal else _decimal_readings(column) for column in columns}
-    commas, points = (sum(way == {only} for way in ways.values()) for only in ("comma", "point"))
+    ways_by_column = {column.name: {decimal} if decimal else _decimal_readings(column) for column in columns}
+    commas, points = (sum(way == {only} for way in ways_by_column.values()) for only in ("comma", "point"))
     # A file that separates its fields by commas hardly writes decimals with them.
-    usual: Decimal = "comma" if commas > points or (commas == points and separator != ",") else "point"
-    return frame.with_columns([_rewritten(name, way or {usual}) for name, way in ways.items()])
+    usual_way: Decimal = "comma" if commas > points or (commas == points and separator != ",") else "point"
+    return frame.with_columns([_rewritten(name, way or {usual_way}) for name, way in ways_by_column.items()])
 
 
 def _decimal_readings(column: pl.Series) -> set[Decimal]:
@@ -64,13 +64,19 @@ def _decimal_readings(column: pl.Series) -> set[Decimal]:
 
 
 def _rewritten(name: str, way: set[Decimal]) -> pl.Expr:
+    """Return the column `name` with numbers in plain form where they can be read in that way; else as it is.
+
+    Args:
+        name: of a column of text.
+        way: `comma` or `point` alone before decimals; with both in it the column stays as it is.
+    """
     text, stripped = pl.col(name), pl.col(name).str.strip_chars()
     if way == {"comma"}:
-        points = stripped.str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True)
-        return pl.when(stripped.str.contains(_GERMAN)).then(points).otherwise(text).alias(name)
+        with_point = stripped.str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True)
+        return pl.when(stripped.str.contains(_GERMAN)).then(with_point).otherwise(text).alias(name)
     if way == {"point"}:
-        without = stripped.str.replace_all(",", "", literal=True)
-        return pl.when(stripped.str.contains(_ENGLISH)).then(without).otherwise(text).alias(name)
+        without_commas = stripped.str.replace_all(",", "", literal=True)
+        return pl.when(stripped.str.contains(_ENGLISH)).then(without_commas).otherwise(text).alias(name)
     return text
 
 
@@ -80,7 +86,7 @@ def parse_columns(source: Path, frame: pl.DataFrame, names: Sequence[str]) -> di
     Raises:
         DataError: as `parse_numbers`, for the first such column.
     """
-    found: dict[str, pl.Series] = {}
+    numbers_by_name: dict[str, pl.Series] = {}
     kinds = dict(frame.schema)  # asked once: it is built anew for each question
     chunks = [names[at : at + AT_ONCE] for at in range(0, len(names), AT_ONCE)]
     for chunk in count_steps(f"columns, {AT_ONCE} at once", chunks):
@@ -92,8 +98,8 @@ def parse_columns(source: Path, frame: pl.DataFrame, names: Sequence[str]) -> di
             else {}
         )
         for name in chunk:
-            found[name] = numbers[name] if finite.get(name) else parse_numbers(source, frame[name])
-    return found
+            numbers_by_name[name] = numbers[name] if finite.get(name) else parse_numbers(source, frame[name])
+    return numbers_by_name
 
 
 def to_text(source: Path, column: pl.Series) -> pl.Series:
@@ -117,15 +123,15 @@ def parse_numbers(source: Path, column: pl.Series) -> pl.Series:
     """
     if column.dtype.is_numeric() or column.dtype == pl.Null:
         numbers = column.cast(pl.Float64, strict=False)
-        unread = pl.repeat(value=False, n=len(column), eager=True)
+        unreadable = pl.repeat(value=False, n=len(column), eager=True)
     else:
         text = to_text(source, column)
-        known = ~text.str.to_lowercase().is_in(MISSING).fill_null(value=True)
+        is_given = ~text.str.to_lowercase().is_in(MISSING).fill_null(value=True)
         numbers = text.cast(pl.Float64, strict=False)
-        unread = known & numbers.is_null()
-    unread |= numbers.is_infinite().fill_null(value=False)
-    if unread.any():
-        row = int(unread.arg_true()[0])
+        unreadable = is_given & numbers.is_null()
+    unreadable |= numbers.is_infinite().fill_null(value=False)
+    if unreadable.any():
+        row = int(unreadable.arg_true()[0])
         raise DataError(
             f"{source}: row {row + 1}, column {column.name}: {short_repr(column[row])} is not a finite number. "
             "Leave the cell empty where there is no price."

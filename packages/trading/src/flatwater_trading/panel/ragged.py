@@ -46,5 +46,5 @@ def check_rows(source: Path, separator: str = ",", *, text: Path | None = None) 
                         f"{source}: line {rows.line_num}: has {len(row)} fields, and the head has {len(head)}. "
                         "Complete the row, or remove it."
                     )
-        except csv.Error as wrong:
-            raise DataError(f"{source}: line {rows.line_num}: cannot be read as CSV: {wrong}.") from wrong
+        except csv.Error as error:
+            raise DataError(f"{source}: line {rows.line_num}: cannot be read as CSV: {error}.") from error

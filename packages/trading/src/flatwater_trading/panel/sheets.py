@@ -36,19 +36,19 @@ def read_sheet(source: Path, file: IO[bytes], sheet: str | None, decimal: Decima
     """
     try:
         import python_calamine as calamine  # noqa: PLC0415  (an extra of the package)
-    except ImportError as missing:
+    except ImportError as no_package:
         raise DataError(
             f"{source}: a workbook needs the package python-calamine. Install it with: pip install "
             "'flatwater-trading[excel]', or save the sheet as CSV."
-        ) from missing
+        ) from no_package
     try:
         book = calamine.load_workbook(file)
         # Empty areas are kept: the row in the note below is then the one that the spreadsheet shows.
         tables = {name: book.get_sheet_by_name(name).to_python(skip_empty_area=False) for name in book.sheet_names}
-    except (calamine.CalamineError, OSError) as wrong:
+    except (calamine.CalamineError, OSError) as error:
         raise DataError(
-            f"{source}: the workbook cannot be read: {wrong}. Open it in the program that wrote it, and save it again."
-        ) from wrong
+            f"{source}: the workbook cannot be read: {error}. Open it in the program that wrote it, and save it again."
+        ) from error
     name = _choose_sheet(source, tables, sheet)
     rows = tables[name]
     head = _header_row(rows)
@@ -58,6 +58,11 @@ def read_sheet(source: Path, file: IO[bytes], sheet: str | None, decimal: Decima
 
 
 def _choose_sheet(source: Path, tables: dict[str, list[list[Any]]], sheet: str | None) -> str:
+    """Return the sheet that is asked for, or the only one that holds a table, which is noted where there are more.
+
+    Raises:
+        DataError: there is no sheet of that name, or several hold a table.
+    """
     named = ", ".join(tables)
     if sheet is not None:
         if sheet not in tables:
@@ -78,23 +83,25 @@ def _first_number_row(rows: list[list[Any]]) -> int | None:
 
     A title with the day of printing beside it is narrower than the table below it.
     """
-    looked_at = rows[:_LOOKED_AT]
-    width = max((_count_filled_cells(row) for row in looked_at), default=0)
-    for at, row in enumerate(looked_at):
+    top_rows = rows[:_LOOKED_AT]
+    width = max((_count_filled_cells(row) for row in top_rows), default=0)
+    for number, row in enumerate(top_rows):
         numbers = sum(_is_number(cell) for cell in row)
         # Not row 0: a table of numbers has a row of names above it.
-        if at and numbers and _count_filled_cells(row) > 1 and 2 * _count_filled_cells(row) > width:
-            return at
+        if number and numbers and _count_filled_cells(row) > 1 and 2 * _count_filled_cells(row) > width:
+            return number
     return None
 
 
 def _header_row(rows: list[list[Any]]) -> int:
     """Find the row of the table's names: the last above its numbers that is about as wide; of two heads the upper."""
-    first = _first_number_row(rows)
-    if first is None:
+    number_row = _first_number_row(rows)
+    if number_row is None:
         return 0
-    above = [at for at in range(first) if 2 * _count_filled_cells(rows[at]) > _count_filled_cells(rows[first])]
-    head = above[-1] if above else first - 1
+    wide_rows = [
+        row for row in range(number_row) if 2 * _count_filled_cells(rows[row]) > _count_filled_cells(rows[number_row])
+    ]
+    head = wide_rows[-1] if wide_rows else number_row - 1
     return head - 1 if head and join_heads(_as_text(rows[head - 1 : head + 2])) else head
 
 
@@ -114,29 +121,36 @@ def _is_number(cell: object) -> bool:
 
 
 def _frame(source: Path, sheet: str, rows: list[list[Any]], decimal: Decimal | None) -> pl.DataFrame:
+    """Return the rows as a table: names from the first row, or from two heads, then columns by their types.
+
+    Columns without a name and without a cell are left out, and so are empty rows at the end. Changes `rows`.
+
+    Raises:
+        DataError: there is no row, or two columns have the same name.
+    """
     while rows and not _count_filled_cells(rows[-1]):
         rows.pop()
     if not rows:
         raise DataError(f"{source}: sheet {sheet} is empty. Add --sheet NAME for another one.")
     names, heads = join_heads(_as_text(rows[:3])) or ([str(cell).strip() for cell in rows[0]], 1)
     columns: dict[str, list[Any]] = {}
-    for at, name in enumerate(names):
-        cells = [row[at] for row in rows[heads:]]
+    for place, name in enumerate(names):
+        cells = [row[place] for row in rows[heads:]]
         if name == "" and all(cell == "" for cell in cells):
             continue
         if name in columns:
             raise DataError(f"{source}: sheet {sheet}: two columns are named {name!r}. Drop one, or rename it.")
         columns[name] = cells
     texts = {name: cells for name, cells in columns.items() if any(_is_text(cell) for cell in cells)}
-    written = pl.DataFrame(
+    text_frame = pl.DataFrame(
         {name: [cell if isinstance(cell, str) else None for cell in cells] for name, cells in texts.items()},
         schema=dict.fromkeys(texts, pl.String),
     )
     # A tab: commas separate no fields in a sheet, so where nothing else decides, a comma stands before decimals.
-    plain = plain_numbers(written, separator="\t", decimal=decimal)
+    plain_frame = plain_numbers(text_frame, separator="\t", decimal=decimal)
     return pl.DataFrame(
         [
-            _mixed_column(plain[name], cells) if name in texts else _typed_column(name, cells)
+            _mixed_column(plain_frame[name], cells) if name in texts else _typed_column(name, cells)
             for name, cells in columns.items()
         ]
     )
@@ -148,28 +162,29 @@ def _is_text(cell: object) -> bool:
 
 def _typed_column(name: str, cells: list[Any]) -> pl.Series:
     """Build a column of numbers or of days; other cells are missing."""
-    known = [None if isinstance(cell, str) else cell for cell in cells]
-    if any(isinstance(cell, dt.date) for cell in known):
-        if all(cell is None or isinstance(cell, dt.date) for cell in known):
-            if any(isinstance(cell, dt.datetime) and cell.time() != dt.time() for cell in known):
+    values = [None if isinstance(cell, str) else cell for cell in cells]
+    if any(isinstance(cell, dt.date) for cell in values):
+        if all(cell is None or isinstance(cell, dt.date) for cell in values):
+            if any(isinstance(cell, dt.datetime) and cell.time() != dt.time() for cell in values):
                 times = [
                     cell if cell is None or isinstance(cell, dt.datetime) else dt.datetime.combine(cell, dt.time())
-                    for cell in known
+                    for cell in values
                 ]
                 return pl.Series(name, times, dtype=pl.Datetime("us"))
-            days = [cell.date() if isinstance(cell, dt.datetime) else cell for cell in known]
+            days = [cell.date() if isinstance(cell, dt.datetime) else cell for cell in values]
             return pl.Series(name, days, dtype=pl.Date)
-        return pl.Series(name, [None if cell is None else str(cell) for cell in known], dtype=pl.String)
-    return pl.Series(name, known, dtype=pl.Float64)
+        return pl.Series(name, [None if cell is None else str(cell) for cell in values], dtype=pl.String)
+    return pl.Series(name, values, dtype=pl.Float64)
 
 
 def _mixed_column(text: pl.Series, cells: list[Any]) -> pl.Series:
     """Fill a column of text with its numbers and days, written as they are parsed later."""
-    rest = [None if isinstance(cell, str) else _cell_text(cell) for cell in cells]
-    return text.fill_null(pl.Series(text.name, rest, dtype=pl.String))
+    other_cells = [None if isinstance(cell, str) else _cell_text(cell) for cell in cells]
+    return text.fill_null(pl.Series(text.name, other_cells, dtype=pl.String))
 
 
 def _cell_text(cell: object) -> str:
+    """Return a cell that is no text as text that the parsers read: whole numbers without .0, days as 2024-01-31."""
     if isinstance(cell, float):
         # Workbooks hold whole numbers as floats: 20240102 is a date, and 20240102.0 none.
         return str(int(cell)) if cell.is_integer() else repr(cell)

@@ -22,22 +22,22 @@ def parse_synthetic(spec: str) -> SyntheticConfig:
     head, *settings = spec.removeprefix(_PREFIX).split(":")
     # 18 digits at most: Python refuses to read an int of more than 4,300, with an error of its own.
     size = re.fullmatch(r"(\d{1,18})x(\d{1,18})", head)
-    kinds = get_type_hints(SyntheticConfig)
-    wanted = f"Write synthetic:INSTRUMENTSxDAYS[:FIELD=VALUE ...] with fields {', '.join(kinds)}."
+    type_by_field = get_type_hints(SyntheticConfig)
+    remedy = f"Write synthetic:INSTRUMENTSxDAYS[:FIELD=VALUE ...] with fields {', '.join(type_by_field)}."
     if not is_synthetic(spec) or size is None:
-        raise ConfigError(f"panel {short_repr(spec)} has no size. {wanted}")
-    chosen: dict[str, int | float | str] = {"instruments": int(size[1]), "days": int(size[2])}
+        raise ConfigError(f"panel {short_repr(spec)} has no size. {remedy}")
+    fields: dict[str, int | float | str] = {"instruments": int(size[1]), "days": int(size[2])}
     for setting in settings:
         name, _, text = setting.partition("=")
-        if name not in kinds:
-            raise ConfigError(f"panel {short_repr(spec)}: {short_repr(name)} is no field. {wanted}")
+        if name not in type_by_field:
+            raise ConfigError(f"panel {short_repr(spec)}: {short_repr(name)} is no field. {remedy}")
         try:
-            chosen[name] = _READ.get(kinds[name], str)(text)
-        except ValueError as wrong:
+            fields[name] = _READ.get(type_by_field[name], str)(text)
+        except ValueError as error:
             raise ConfigError(
-                f"panel {short_repr(spec)}: {name} = {short_repr(text)} is not a number. {wanted}"
-            ) from wrong
-    return SyntheticConfig(**chosen)  # type: ignore[arg-type]  # each value was converted to its own field's type
+                f"panel {short_repr(spec)}: {name} = {short_repr(text)} is not a number. {remedy}"
+            ) from error
+    return SyntheticConfig(**fields)  # type: ignore[arg-type]  # each value was converted to its own field's type
 
 
 def is_synthetic(spec: str) -> bool:

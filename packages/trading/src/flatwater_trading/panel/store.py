@@ -48,8 +48,8 @@ def save_panel(panel: Panel, path: Path) -> None:
             # Temporary files of writers that were killed; those that are at work hold theirs.
             remove_strays(place.parent, of=place.name)
         replace_whole(place, itertools.chain((struct.pack("<Q", len(header)) + header,), _blocks(arrays)))
-    except OSError as wrong:
-        raise DataError(f"{path}: the panel cannot be written: {wrong.strerror}. Choose another place.") from wrong
+    except OSError as error:
+        raise DataError(f"{path}: the panel cannot be written: {error.strerror}. Choose another place.") from error
 
 
 def check_place(path: Path, *, source: Path | None = None, force: bool = False) -> None:
@@ -66,23 +66,23 @@ def check_place(path: Path, *, source: Path | None = None, force: bool = False) 
     """
     try:
         place = path.resolve()
-        found = place.stat() if place.exists() else None
-    except (OSError, RuntimeError, ValueError) as wrong:
-        raise DataError(f"{path}: no panel can be written there: {wrong}. Choose another place.") from wrong
+        status = place.stat() if place.exists() else None
+    except (OSError, RuntimeError, ValueError) as error:
+        raise DataError(f"{path}: no panel can be written there: {error}. Choose another place.") from error
     # Names that Flatwater gives to files of its own are no place for a panel.
-    if not path.is_symlink() and (own := own_name(place)):
-        raise DataError(f"{path}: the panel cannot be written: {own}. Choose another place.")
-    if found is None:
+    if not path.is_symlink() and (own_kind := own_name(place)):
+        raise DataError(f"{path}: the panel cannot be written: {own_kind}. Choose another place.")
+    if status is None:
         if not place.parent.is_dir() or not os.access(place.parent, os.W_OK | os.X_OK):
             raise DataError(f"{path}: the panel cannot be written: {place.parent} is no folder that you may write in.")
         return
     if path.is_symlink():
         raise DataError(f"{path}: it is a link, to {path.readlink()}, and links are not followed. Name a new file.")
-    if kind := describe_irregular(found.st_mode):
+    if kind := describe_irregular(status.st_mode):
         raise DataError(f"{path}: the panel cannot be written: it is {kind}. Name a file that is new, or a panel.")
     if source is not None and source.exists() and source.samefile(place):
         raise DataError(f"{path}: this is the source of the prices, which would be gone. Choose another place.")
-    if not force and found.st_size and not is_panel(place):
+    if not force and status.st_size and not is_panel(place):
         raise DataError(
             f"{path}: the file that is there is no panel, and is not replaced. Choose another place, or add --force."
         )
@@ -107,8 +107,8 @@ def read_fingerprint(path: Path) -> str:
     try:
         with open_regular(path) as file:
             return str(_read_header(path, file)[0]["__metadata__"].get("fingerprint"))
-    except OSError as wrong:
-        raise DataError(f"{path}: the panel cannot be read: {wrong.strerror}. Check the path.") from wrong
+    except OSError as error:
+        raise DataError(f"{path}: the panel cannot be read: {error.strerror}. Check the path.") from error
 
 
 def open_panel(path: Path) -> Panel:
@@ -127,11 +127,12 @@ def open_panel(path: Path) -> Panel:
         if digest != header["__metadata__"]["sha256"]:
             raise DataError(f"{path}: the contents do not match their hash: cut off or damaged. Import it again.")
         return _map_panel(path, header, start)
-    except OSError as wrong:
-        raise DataError(f"{path}: the panel cannot be read: {wrong.strerror}. Check the path.") from wrong
+    except OSError as error:
+        raise DataError(f"{path}: the panel cannot be read: {error.strerror}. Check the path.") from error
 
 
 def _blocks(arrays: dict[str, np.ndarray]) -> Iterator[bytes]:
+    """Yield the bytes of the arrays, one after the other, in the file's types, in pieces of about `_CHUNK` bytes."""
     for name, array in arrays.items():
         dtype = _KINDS[name][1]
         rows = max(1, _CHUNK // max(1, array[:1].nbytes))
@@ -140,23 +141,27 @@ def _blocks(arrays: dict[str, np.ndarray]) -> Iterator[bytes]:
 
 
 def _header(arrays: dict[str, np.ndarray], panel: Panel) -> bytes:
-    about = {
+    """Return the file's JSON header, padded to a cache line: type, shape and offsets of each array, facts of the panel.
+
+    Reads all arrays once for the hash that stands in it.
+    """
+    facts = {
         "format": _FORMAT,
         "instruments": json.dumps(panel.instruments),
         "features": json.dumps(panel.features),
         "fingerprint": panel.fingerprint,
     }
     if panel.origins:
-        about["origins"] = json.dumps(dict(panel.origins))
-    header: dict[str, Any] = {"__metadata__": about}
-    at = 0
+        facts["origins"] = json.dumps(dict(panel.origins))
+    header: dict[str, Any] = {"__metadata__": facts}
+    offset = 0
     for name, array in arrays.items():
         kind, dtype = _KINDS[name]
         size = array.size * np.dtype(dtype).itemsize
-        header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [at, at + size]}
-        at += size
+        header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [offset, offset + size]}
+        offset += size
     # Arrays are read twice, to hash and to write: the hash stands in front of them, and no copy is kept.
-    about["sha256"] = _digest(header, _blocks(arrays))
+    facts["sha256"] = _digest(header, _blocks(arrays))
     text = json.dumps(header).encode()
     # Spaces behind the JSON (allowed by the format) let the float32 values begin on a cache line.
     return text + b" " * (-(len(text) + 8) % _ALIGNMENT)
@@ -164,8 +169,8 @@ def _header(arrays: dict[str, np.ndarray], panel: Panel) -> bytes:
 
 def _digest(header: dict[str, Any], blocks: Iterator[bytes]) -> str:
     """Return the sha256 (hex) of the header, without the hash that stands in it, and of the arrays behind it."""
-    about = {name: text for name, text in header["__metadata__"].items() if name != "sha256"}
-    digest = hashlib.sha256(json.dumps(header | {"__metadata__": about}, sort_keys=True).encode())
+    facts = {name: text for name, text in header["__metadata__"].items() if name != "sha256"}
+    digest = hashlib.sha256(json.dumps(header | {"__metadata__": facts}, sort_keys=True).encode())
     for block in blocks:
         digest.update(block)
     return digest.hexdigest()
@@ -173,24 +178,29 @@ def _digest(header: dict[str, Any], blocks: Iterator[bytes]) -> str:
 
 def _read_header(path: Path, file: BinaryIO) -> tuple[dict[str, Any], int]:
     """Return the JSON header, not yet checked against its hash, and the offset at which the arrays begin."""
-    foreign = f"{path}: this is no stored panel. Import it first: flatwater panel import SOURCE --out FILE."
-    length = file.read(8)
-    size = struct.unpack("<Q", length)[0] if len(length) == 8 else 0  # noqa: PLR2004
+    not_a_panel = f"{path}: this is no stored panel. Import it first: flatwater panel import SOURCE --out FILE."
+    first_bytes = file.read(8)
+    size = struct.unpack("<Q", first_bytes)[0] if len(first_bytes) == 8 else 0  # noqa: PLR2004
     if not 0 < size <= _LARGEST_HEADER:
-        raise DataError(foreign)
+        raise DataError(not_a_panel)
     try:
         header = json.loads(file.read(size))
-    except (ValueError, RecursionError) as wrong:
-        raise DataError(foreign) from wrong
-    about = header.get("__metadata__") if isinstance(header, dict) else None
-    if not isinstance(about, dict) or about.get("format") != _FORMAT or "sha256" not in about:
-        raise DataError(foreign)
+    except (ValueError, RecursionError) as error:
+        raise DataError(not_a_panel) from error
+    facts = header.get("__metadata__") if isinstance(header, dict) else None
+    if not isinstance(facts, dict) or facts.get("format") != _FORMAT or "sha256" not in facts:
+        raise DataError(not_a_panel)
     return header, 8 + size
 
 
 def _map_panel(path: Path, header: dict[str, Any], start: int) -> Panel:
-    about = header["__metadata__"]
-    features = tuple(json.loads(about["features"]))
+    """Map the arrays of a file whose hash has been checked; `start` is the offset at which they begin.
+
+    Raises:
+        DataError: the panel is of a version with other features.
+    """
+    facts = header["__metadata__"]
+    features = tuple(json.loads(facts["features"]))
     # After the hash: a panel that is whole, but of another version, is not called damaged.
     if features[: len(FEATURES)] != FEATURES:
         raise DataError(f"{path}: the panel has the features {features}, this version wants {FEATURES}. Import again.")
@@ -209,10 +219,10 @@ def _map_panel(path: Path, header: dict[str, Any], start: int) -> Panel:
         values=np.memmap(path, **place("values")),
         valid=np.memmap(path, **place("valid")),
         dates=dates,
-        instruments=tuple(json.loads(about["instruments"])),
+        instruments=tuple(json.loads(facts["instruments"])),
         investable=investable,
         features=features,
-        origins=json.loads(about.get("origins", "{}")),
-        fingerprint=about["fingerprint"],
+        origins=json.loads(facts.get("origins", "{}")),
+        fingerprint=facts["fingerprint"],
         raw_close=np.memmap(path, **place("raw_close")) if "raw_close" in header else None,
     )

@@ -120,42 +120,45 @@ def summarise_panel(panel: Panel, *, context: int, episode: int) -> PanelSummary
 
 
 def _instrument(panel: Panel, n: int) -> InstrumentSummary:
-    at = np.flatnonzero(panel.valid[:, n])
-    listed = len(at) > 0
+    """Summarise column `n` of the panel."""
+    valid_rows = np.flatnonzero(panel.valid[:, n])
+    has_close = len(valid_rows) > 0
     return InstrumentSummary(
         name=panel.instruments[n],
         investable=n in panel.investable,
-        first=str(panel.dates[at[0]]) if listed else None,
-        last=str(panel.dates[at[-1]]) if listed else None,
-        missing=float(1 - len(at) / len(panel.dates)),
-        gaps=int(at[-1] - at[0] + 1 - len(at)) if listed else 0,
+        first=str(panel.dates[valid_rows[0]]) if has_close else None,
+        last=str(panel.dates[valid_rows[-1]]) if has_close else None,
+        missing=float(1 - len(valid_rows) / len(panel.dates)),
+        gaps=int(valid_rows[-1] - valid_rows[0] + 1 - len(valid_rows)) if has_close else 0,
     )
 
 
 def _feature(panel: Panel, name: str) -> FeatureSummary:
+    """Summarise one feature over all days and columns; mean and deviation are None where it has no value."""
     values = panel.feature(name)
     # In float64: a float32 mean over millions of cells loses digits.
-    known = values[np.isfinite(values)].astype(np.float64)
+    finite_values = values[np.isfinite(values)].astype(np.float64)
     return FeatureSummary(
         name=name,
-        mean=float(known.mean()) if len(known) else None,
-        deviation=float(known.std()) if len(known) else None,
-        missing=float(1 - len(known) / values.size),
+        mean=float(finite_values.mean()) if len(finite_values) else None,
+        deviation=float(finite_values.std()) if len(finite_values) else None,
+        missing=float(1 - len(finite_values) / values.size),
         origin=panel.origins.get(name, ""),
     )
 
 
 def _splits(panel: Panel, context: int, episode: int) -> tuple[list[SplitSummary], str | None]:
+    """Return the default splits, none where the panel is too short, and why they do not fit; None where they do."""
     try:
         splits = split_days(len(panel.dates), context=context, config=SplitConfig())
-    except ConfigError as short:
-        return [], str(short)
+    except ConfigError as error:
+        return [], str(error)
     # Cut first, then tried: splits that hold no episode are shown beside the reason.
     problem = None
     try:
         check_episode(splits, episode)
-    except ConfigError as short:
-        problem = str(short)
+    except ConfigError as error:
+        problem = str(error)
     named = {"train": splits.train, "validation": splits.validation, "holdout": splits.holdout}
     return [
         SplitSummary(

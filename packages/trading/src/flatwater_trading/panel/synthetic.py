@@ -66,7 +66,7 @@ def synthetic_truth(config: SyntheticConfig) -> np.ndarray:
 def _columns(config: SyntheticConfig) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]]:
     """Yield each column's prices [T], the rows on which it is traded, and the log return that its law expects [T]."""
     law = make_law(config)
-    shown, first_context = law.context_returns(), config.instruments - config.context_instruments
+    context_returns, first_context = law.context_returns(), config.instruments - config.context_instruments
     days = np.arange(config.days)
     common = np.random.default_rng([config.seed, 0])
     market_share, sector_share = law.common * MARKET_SHARE, law.common * SECTOR_SHARE
@@ -78,13 +78,13 @@ def _columns(config: SyntheticConfig) -> Iterator[tuple[dict[str, np.ndarray], n
         hidden = law.draw(rng)
         beta = rng.uniform(0.7, 1.3)
         # The rest of the variance, so that every column has the deviation NOISE whatever its beta is.
-        own = (1 - sector_share - beta**2 * market_share) ** 0.5 * NOISE * rng.standard_normal(config.days)
-        moves, ahead = law.moves(n, hidden, own)
-        returns = moves + beta * market + sectors[n % SECTORS] + own - law.growth
-        said = shown if n == first_context else None
-        prices = _prices(rng, returns if said is None else said)
-        traded = days[_draw_traded_days(rng, config)] if said is None else days
-        yield prices, traded, ahead - HORIZON * law.growth
+        own_noise = (1 - sector_share - beta**2 * market_share) ** 0.5 * NOISE * rng.standard_normal(config.days)
+        moves, expected_return = law.moves(n, hidden, own_noise)
+        returns = moves + beta * market + sectors[n % SECTORS] + own_noise - law.growth
+        law_returns = context_returns if n == first_context else None
+        prices = _prices(rng, returns if law_returns is None else law_returns)
+        traded = days[_draw_traded_days(rng, config)] if law_returns is None else days
+        yield prices, traded, expected_return - HORIZON * law.growth
 
 
 def _prices(rng: np.random.Generator, returns: np.ndarray) -> dict[str, np.ndarray]:
@@ -105,21 +105,22 @@ def _draw_traded_days(rng: np.random.Generator, config: SyntheticConfig) -> np.n
     """Draw the days [T] bool on which a column has prices: after its listing, before its delisting, outside halts."""
     days = np.arange(config.days)
     # All draws are made whatever the shares are, so that changing one share leaves the rest of the market alone.
-    late, gone, *when = rng.random(4)
+    listing_draw, delisting_draw, *moments = rng.random(4)
     begins, lengths = rng.random(config.days) < config.halts, rng.integers(1, 6, size=config.days)
     traded = np.ones(config.days, dtype=bool)
-    if late < config.late_listings:
-        traded &= days >= config.days * (0.05 + 0.55 * when[0])
-    if gone < config.delistings:
-        traded &= days < config.days * (0.6 + 0.35 * when[1])
+    if listing_draw < config.late_listings:
+        traded &= days >= config.days * (0.05 + 0.55 * moments[0])
+    if delisting_draw < config.delistings:
+        traded &= days < config.days * (0.6 + 0.35 * moments[1])
     # The running maximum joins halts that overlap: a column trades again when the last of them is over.
     until = np.maximum.accumulate(np.where(begins, days + lengths, 0))
     return traded & (days >= until)
 
 
 def _to_panel(values: np.ndarray, config: SyntheticConfig) -> Panel:
-    traded = config.instruments - config.context_instruments
+    """Build the panel of generated values: columns S00, S01 ..., context columns C58 ..., weekdays from 2000-01-03."""
+    investable = config.instruments - config.context_instruments
     width = len(str(config.instruments - 1))
-    names = [f"{'S' if n < traded else 'C'}{n:0{width}d}" for n in range(config.instruments)]
+    names = [f"{'S' if n < investable else 'C'}{n:0{width}d}" for n in range(config.instruments)]
     dates = np.busday_offset(np.datetime64("2000-01-03"), np.arange(config.days)).astype("datetime64[D]")
-    return build_panel(values=values, dates=dates, instruments=names, investable=names[:traded])
+    return build_panel(values=values, dates=dates, instruments=names, investable=names[:investable])

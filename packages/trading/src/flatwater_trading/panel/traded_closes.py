@@ -38,8 +38,8 @@ class TradedCloses:
         column = self.columns[instrument]
         raw, close = self.raw[: row + 1, column], self.close[: row + 1, column]
         # Up to `row` alone: a split that comes later must not change the ratio of an earlier day.
-        known = np.flatnonzero((raw > 0) & (close > 0))
-        return float(raw[known[-1]]) / float(close[known[-1]]) if len(known) else 1.0
+        rows_with_both = np.flatnonzero((raw > 0) & (close > 0))
+        return float(raw[rows_with_both[-1]]) / float(close[rows_with_both[-1]]) if len(rows_with_both) else 1.0
 
 
 def traded_closes(panel: Panel) -> TradedCloses | None:
@@ -63,10 +63,10 @@ def with_raw_closes(panel: Panel, given: Panel) -> Panel:
     raw = np.full(panel.valid.shape, np.nan, dtype=np.float32)
     # By date: the other file may begin earlier, or lack days.
     _, rows, of_given = np.intersect1d(panel.dates, given.dates, assume_unique=True, return_indices=True)
-    places = {name: n for n, name in enumerate(given.instruments)}
+    columns_by_name = {name: n for n, name in enumerate(given.instruments)}
     for n, name in enumerate(panel.instruments):
-        if name in places:
-            raw[rows, n] = source[of_given, places[name]]
+        if name in columns_by_name:
+            raw[rows, n] = source[of_given, columns_by_name[name]]
     for n in panel.investable:
         if panel.valid[-1, n] and not raw[-1, n] > 0:
             raise DataError(

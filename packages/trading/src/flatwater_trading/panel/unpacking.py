@@ -45,17 +45,17 @@ def plain_text(source: Path) -> Iterator[Path]:
         DataError: it is no text, damaged, or unpacks to more than a table of prices.
         OSError: it cannot be read.
     """
-    with ExitStack() as kept:
-        place = source
-        if _begin(place) == _GZIP:
-            unpacked = kept.enter_context(NamedTemporaryFile(prefix="flatwater-", suffix=".csv"))
+    with ExitStack() as open_files:
+        text_file = source
+        if _begin(text_file) == _GZIP:
+            unpacked = open_files.enter_context(NamedTemporaryFile(prefix="flatwater-", suffix=".csv"))
             _unpack_(source, unpacked)
-            place = Path(unpacked.name)
-        if encoding := _encoding_of(source, place):
-            text = kept.enter_context(NamedTemporaryFile(prefix="flatwater-", suffix=".csv"))
-            _rewrite_(source, place, encoding, text)
-            place = Path(text.name)
-        yield place
+            text_file = Path(unpacked.name)
+        if encoding := _encoding_of(source, text_file):
+            text = open_files.enter_context(NamedTemporaryFile(prefix="flatwater-", suffix=".csv"))
+            _rewrite_(source, text_file, encoding, text)
+            text_file = Path(text.name)
+        yield text_file
 
 
 def _begin(place: Path) -> bytes:
@@ -64,6 +64,12 @@ def _begin(place: Path) -> bytes:
 
 
 def _unpack_(source: Path, into: IO[bytes]) -> None:
+    """Unpack a gzip file into another, which is left flushed, in pieces of `_CHUNK` bytes.
+
+    Raises:
+        DataError: more comes out than a table of prices can have, or the file is damaged.
+        OSError: the file cannot be read, or the other not written.
+    """
     size = source.stat().st_size
     most = min(MOST_BYTES, FREE + MOST_SHARE * size)
     written = 0
@@ -78,8 +84,8 @@ def _unpack_(source: Path, into: IO[bytes]) -> None:
                         "one, unpack it first (gunzip) and give the .csv file."
                     )
                 into.write(chunk)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as wrong:
-        raise DataError(f"{source}: the file cannot be unpacked: {wrong}. It is cut off or damaged.") from wrong
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"{source}: the file cannot be unpacked: {error}. It is cut off or damaged.") from error
     into.flush()
 
 
@@ -99,6 +105,17 @@ def _encoding_of(source: Path, place: Path) -> str:
 
 
 def _rewrite_(source: Path, place: Path, encoding: str, into: IO[bytes]) -> None:
+    """Rewrite text to UTF-8, and flush it.
+
+    Args:
+        source: the user's file, for messages.
+        place: the file that is read, which may be the unpacked one.
+        encoding: of that file.
+        into: written to.
+
+    Raises:
+        DataError: the text is not in that encoding.
+    """
     with open_regular(place) as file:
         # Incremental: a chunk may end within a character.
         decoder = codecs.getincrementaldecoder(encoding)()
@@ -106,7 +123,7 @@ def _rewrite_(source: Path, place: Path, encoding: str, into: IO[bytes]) -> None
             while chunk := file.read(_CHUNK):
                 into.write(decoder.decode(chunk).encode())
             into.write(decoder.decode(b"", final=True).encode())
-        except UnicodeError as wrong:
-            raise DataError(f"{source}: this is no text in {encoding.upper()}: {wrong}. Save it as UTF-8.") from wrong
+        except UnicodeError as error:
+            raise DataError(f"{source}: this is no text in {encoding.upper()}: {error}. Save it as UTF-8.") from error
     # The caller opens the file by its name, so what is in this buffer has to be there.
     into.flush()

@@ -46,18 +46,19 @@ def kernels(context: int) -> tuple[int, ...]:
     Raises:
         ConfigError: `context` has a prime factor above 16; the message names the nearest lengths that work.
     """
-    found = _factors(context)
-    if found is None:
-        near = [c for c in range(max(1, context - 60), context + 61) if _factors(c) is not None]
-        near.sort(key=lambda c: abs(c - context))
+    factors = _factors(context)
+    if factors is None:
+        lengths = [c for c in range(max(1, context - 60), context + 61) if _factors(c) is not None]
+        lengths.sort(key=lambda c: abs(c - context))
         raise ConfigError(
             f"env.episode.context = {context}: must be a product of numbers up to {LARGEST_KERNEL}, because the "
-            f"encoder's kernels multiply to the window's length. The nearest are {near[0]} and {near[1]}."
+            f"encoder's kernels multiply to the window's length. The nearest are {lengths[0]} and {lengths[1]}."
         )
-    return found
+    return factors
 
 
 def _factors(context: int) -> tuple[int, ...] | None:
+    """Return `context` as the fewest factors up to `LARGEST_KERNEL`, largest first; None where a prime is larger."""
     # The fewest factors first: each is a level that passes over the whole series.
     for count in range(1, 12):
         best = _split(context, count, LARGEST_KERNEL)

@@ -52,6 +52,7 @@ class LstmEncoder:
         return torch.cat([layer_norm(series[-1], (self.channels,)).view(p, b, n, -1), x[:, :, :, -1]], dim=-1)
 
     def _layer(self, params: Params, name: str, series: list[Tensor]) -> list[Tensor]:
+        """Run one LSTM layer over the steps of a series, each [P, B x N, channels]; return its output at each step."""
         output = cell = torch.zeros_like(series[0])
         outputs = []
         for step in series:

@@ -73,6 +73,10 @@ class TcnEncoder:
         return largest
 
     def _days(self, params: Params, x: Float[Tensor, "Q S N L F"]) -> Float[Tensor, "P S N D W"]:
+        """Summarise every day that has its whole context in the series, level by level: D = L - C + 1.
+
+        Each level makes stretches of D days where fewer are wanted than its taps span, and else the whole series.
+        """
         members, (s, n, length) = len(params["encoder.0.bias"]), x.shape[1:4]
         context, dilation = prod(self.kernels), 1
         wanted = length - context + 1

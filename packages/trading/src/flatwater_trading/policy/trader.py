@@ -24,8 +24,8 @@ def attention_weights(name: str, width: int, heads: int, columns: int = 0) -> di
     Without the latter a column is known by its numbers alone, so that the columns may be any.
     """
     # All 0 at first: columns begin alike, and learning tells them apart.
-    known = {f"{name}.column": Weight((columns, heads), 0)} if columns else {}
-    return linear(name, width, heads) | known
+    column_weights = {f"{name}.column": Weight((columns, heads), 0)} if columns else {}
+    return linear(name, width, heads) | column_weights
 
 
 def attend_columns(
@@ -38,12 +38,14 @@ def attend_columns(
         every column is missing.
     """
     bias = params[f"{name}.bias"][:, None, None]
-    if (known := params.get(f"{name}.column")) is not None:
-        bias = bias + known[:, None]
+    if (column_scores := params.get(f"{name}.column")) is not None:
+        bias = bias + column_scores[:, None]
     scores = torch.matmul(tokens, params[f"{name}.weight"].unsqueeze(1)) + bias
-    absent = missing.unsqueeze(-2)
+    is_missing = missing.unsqueeze(-2)
     # Masked twice: MISSING keeps the softmax finite, the second fill takes all weight where every column is missing.
-    weights = torch.softmax(scores.transpose(-1, -2).masked_fill(absent, MISSING), dim=-1).masked_fill(absent, 0.0)
+    weights = torch.softmax(scores.transpose(-1, -2).masked_fill(is_missing, MISSING), dim=-1).masked_fill(
+        is_missing, 0.0
+    )
     return torch.matmul(weights, tokens).flatten(-2), weights
 
 
@@ -201,10 +203,10 @@ class TraderCritic:
         worth = apply_rowwise(params, "worth", relu(hidden)).squeeze(-1)
         coefficient = action[..., 0]
         # The environment buys one instrument, from the threshold on: both choices in a form with a gradient.
-        bought = torch.softmax(SELECTION_SHARPNESS * coefficient, dim=-1)
-        bought = bought * torch.sigmoid(SELECTION_SHARPNESS * (coefficient - self.threshold))
+        purchase_weight = torch.softmax(SELECTION_SHARPNESS * coefficient, dim=-1)
+        purchase_weight = purchase_weight * torch.sigmoid(SELECTION_SHARPNESS * (coefficient - self.threshold))
         day = apply_linear(params, "day", relu(apply_linear(params, "days", seen.market))).squeeze(-1)
-        return (bought * worth).sum(-1) + day
+        return (purchase_weight * worth).sum(-1) + day
 
 
 def _add_account(
@@ -257,15 +259,15 @@ def build_trader(
     """
     encoder = build_encoder(config, context=context, features=features, room=room)
     heads = config.attention_heads
-    bought = torch.zeros(columns, device=investable.device).index_fill(0, investable, 1)
-    watched = bought.argsort(stable=True)[: columns - len(investable)]  # no sync, and works on meta
-    trunk = Trunk(encoder, heads, investable, watched)
+    is_investable = torch.zeros(columns, device=investable.device).index_fill(0, investable, 1)
+    context_columns = is_investable.argsort(stable=True)[: columns - len(investable)]  # no sync, and works on meta
+    trunk = Trunk(encoder, heads, investable, context_columns)
     width, hidden = encoder.width, config.hidden
     summary = heads * width
     attention = attention_weights("attention", width, heads)
-    if len(watched):
+    if len(context_columns):
         summary *= 2
-        attention |= attention_weights("context", width, heads, len(watched))
+        attention |= attention_weights("context", width, heads, len(context_columns))
     common = (
         encoder.weights
         | attention

@@ -47,12 +47,12 @@ class Backtest:
             folder: made where it is not there.
             force: replace those that are there.
         """
-        place = Path(folder)
-        check_free(place, force=force)
-        write_frame(self.equity, place / FILES[0])
-        write_frame(self.trades, place / FILES[1])
+        folder_path = Path(folder)
+        check_free(folder_path, force=force)
+        write_frame(self.equity, folder_path / FILES[0])
+        write_frame(self.trades, folder_path / FILES[1])
         # Last: whoever finds it finds the tables as well.
-        write_json(self.result, place / FILES[2])
+        write_json(self.result, folder_path / FILES[2])
 
 
 def check_free(folder: Path, *, force: bool) -> None:
@@ -65,10 +65,10 @@ def check_free(folder: Path, *, force: bool) -> None:
         raise ConfigError(f"{folder}: is no folder. Name another one.")
     if kind := own_folder(folder):
         raise ConfigError(f"{folder}: is the folder of {kind}, which has files of the same names. Name another one.")
-    there = [name for name in FILES if (folder / name).exists()]
-    if there and not force:
+    existing = [name for name in FILES if (folder / name).exists()]
+    if existing and not force:
         raise ConfigError(
-            f"{folder}: a backtest is there already ({', '.join(there)}). Name another folder, or replace it with "
+            f"{folder}: a backtest is there already ({', '.join(existing)}). Name another folder, or replace it with "
             "--force (force=True)."
         )
 
@@ -90,24 +90,26 @@ def find_days(trader: "Trader", panel: Panel, first: str | None, last: str | Non
     if begin is not None and end is not None and end < begin:
         raise ConfigError(f"the first day is {begin} and the last day {end}: exchange them.")
     # "right" is the row behind a date: by default no day that chose the champion is played.
-    after = np.datetime64(trader.past.chosen)
-    low = int(np.searchsorted(panel.dates, after, "right") if begin is None else np.searchsorted(panel.dates, begin))
+    last_chosen = np.datetime64(trader.past.chosen)
+    low = int(
+        np.searchsorted(panel.dates, last_chosen, "right") if begin is None else np.searchsorted(panel.dates, begin)
+    )
     high = len(panel.dates) if end is None else int(np.searchsorted(panel.dates, end, "right"))
     episode = trader.config.episode
-    least = max(episode.context - 1, 1)
-    units, has = panel.calendar.units, f"the prices have {panel.dates[0]} to {panel.dates[-1]}"
-    if low < least:
+    earliest = max(episode.context - 1, 1)
+    units, dates = panel.calendar.units, f"the prices have {panel.dates[0]} to {panel.dates[-1]}"
+    if low < earliest:
         raise DataError(
-            f"the first day is {panel.dates[low]}, but the trader looks at {episode.context} {units}: {has}. Begin at "
-            f"least {least - low} {units} later, or give prices that reach further back."
+            f"the first day is {panel.dates[low]}, but the trader looks at {episode.context} {units}: {dates}. Begin "
+            f"at least {earliest - low} {units} later, or give prices that reach further back."
         )
     if (count := high - low) <= episode.settlement_days:
-        since = "" if begin is not None else f" after {after}, the last one on which the champion was chosen,"
+        since = "" if begin is not None else f" after {last_chosen}, the last one on which the champion was chosen,"
         until = "" if end is None else f" up to {end}"
         raise DataError(
             f"there are {max(0, count)} {units} to play{since}{until}, but {episode.settlement_days + 1} or more are "
-            f"needed, as the last {episode.settlement_days} only close (env.episode.settlement_days): {has}. Give more "
-            "prices, or begin earlier."
+            f"needed, as the last {episode.settlement_days} only close (env.episode.settlement_days): {dates}. Give "
+            "more prices, or begin earlier."
         )
     return Days(low, high)
 
@@ -115,8 +117,8 @@ def find_days(trader: "Trader", panel: Panel, first: str | None, last: str | Non
 def _date(which: str, text: str | None) -> np.datetime64 | None:
     try:
         return None if text is None else np.datetime64(date.fromisoformat(text))
-    except (TypeError, ValueError) as wrong:
-        raise ConfigError(f"the {which} day is {short_repr(text)}: expected a date, such as 2024-01-31.") from wrong
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"the {which} day is {short_repr(text)}: expected a date, such as 2024-01-31.") from error
 
 
 def count_days_by_use(trader: "Trader", panel: Panel, days: Days) -> dict[str, int]:
@@ -150,20 +152,21 @@ def play_backtest(trader: "Trader", panel: Panel, days: Days, truth: np.ndarray[
         days: rows of the panel, as `find_days` gives them.
         truth: what an oracle knows of a synthetic market [T, K]; None where nobody knows.
     """
-    before = torch.get_num_threads()
+    threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as runs have by default: sums in another order differ in their last bit
     try:
         return _play_backtest(trader, panel, days, truth)
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(threads)
 
 
 def _play_backtest(trader: "Trader", panel: Panel, days: Days, truth: np.ndarray[Any, Any] | None) -> Backtest:
+    """Play the champion and the baselines as `play_backtest` says, on however many threads torch has now."""
     _, market = trader.observe_market(panel)
     splits = _splits(trader, panel)
     # Ridge learns from the same days as the champion, and its last trades end within them.
     learnt = range(splits.train.first, max(splits.train.first, splits.train.stop - trader.config.trade.hold_days))
-    contest = ChampionEvaluation(
+    evaluation = ChampionEvaluation(
         setup=build_setup(trader.settings, market, splits, torch.device("cpu")),
         panel=panel,
         market=market,
@@ -172,14 +175,14 @@ def _play_backtest(trader: "Trader", panel: Panel, days: Days, truth: np.ndarray
         learnt=learnt,
         truth=truth,
     )
-    score = score_champion(contest)
-    shares = count_days_by_use(trader, panel, days)
+    score = score_champion(evaluation)
+    days_by_use = count_days_by_use(trader, panel, days)
     result = score_as_json(panel, score, "backtest") | {
         "generations": trader.past.generations,
         "seed": trader.settings.seed,
         "settlement_days": trader.config.episode.settlement_days,
-        "days_of": shares,
-        "note": _note(shares, trader.config.episode.settlement_days, panel.calendar.unit),
+        "days_of": days_by_use,
+        "note": _note(days_by_use, trader.config.episode.settlement_days, panel.calendar.unit),
     }
     return Backtest(result, equity_frame(panel, score), pl.DataFrame(score.trades))
 

@@ -29,18 +29,20 @@ def describe_habits(trades: pl.DataFrame, equity: pl.DataFrame) -> str:
         trades: the log, with entry_date, exit_date, instrument and, where it is known, reason.
         equity: one row for each day (week, month) and one for the cash before the first.
     """
-    days, bought = max(1, len(equity) - 1), trades["entry_date"].n_unique()
-    kept = [(last - first).days for first, last in trades.select("entry_date", "exit_date").rows()]
+    days, purchase_days = max(1, len(equity) - 1), trades["entry_date"].n_unique()
+    days_held = [(last - first).days for first, last in trades.select("entry_date", "exit_date").rows()]
     counts = trades["instrument"].value_counts(sort=True).rows()
-    most = ", ".join(f"{name} {count}" for name, count in counts[:3])
-    said = f"It bought on {bought} of {days} {calendar_of_equity(equity).units} and held each purchase for "
-    said += f"{median(kept):.0f} calendar days"
-    said += f" (median). Bought most often: {most}"
-    said += f", of {len(counts)} instruments." if len(counts) > len(counts[:3]) else "."
+    favourites = ", ".join(f"{name} {count}" for name, count in counts[:3])
+    sentences = f"It bought on {purchase_days} of {days} {calendar_of_equity(equity).units} and held each purchase for "
+    sentences += f"{median(days_held):.0f} calendar days"
+    sentences += f" (median). Bought most often: {favourites}"
+    sentences += f", of {len(counts)} instruments." if len(counts) > len(counts[:3]) else "."
     if "reason" in trades.columns:
-        ends = trades["reason"].value_counts(sort=True).rows()
-        said += " Trades ended " + ", ".join(f"{REASONS.get(name, name)}: {count}" for name, count in ends) + "."
-    return said
+        reason_counts = trades["reason"].value_counts(sort=True).rows()
+        sentences += (
+            " Trades ended " + ", ".join(f"{REASONS.get(name, name)}: {count}" for name, count in reason_counts) + "."
+        )
+    return sentences
 
 
 PERIODS = ("period", "champion", HELD_AGAINST, "difference", "trades closed", "wins")
@@ -50,18 +52,25 @@ def period_rows(trades: pl.DataFrame, equity: pl.DataFrame) -> list[tuple[str, .
     """Return one row under `PERIODS` for each month, quarter or year, depending on how long the stretch is."""
     whole = (equity["date"][-1] - equity["date"][0]).days
     step, form = ("1mo", "%Y-%m") if whole <= MONTHS else ("3mo", "%Y-%m") if whole <= QUARTERS else ("1y", "%Y")
-    ended = equity.with_columns(pl.col("date").dt.truncate(step).alias("period"))
+    equity_with_period = equity.with_columns(pl.col("date").dt.truncate(step).alias("period"))
     # Without the first row, the opening cash: its day may lie in an earlier period.
-    last = ended[1:].group_by("period", maintain_order=True).agg(pl.col("champion", HELD_AGAINST).last())
+    last = equity_with_period[1:].group_by("period", maintain_order=True).agg(pl.col("champion", HELD_AGAINST).last())
     start = equity.row(0, named=True)
-    closed = trades.with_columns(pl.col("exit_date").dt.truncate(step).alias("period"))
+    trades_with_period = trades.with_columns(pl.col("exit_date").dt.truncate(step).alias("period"))
     rows = []
-    for period, champion, held in last.select("period", "champion", HELD_AGAINST).rows():
-        mine, other = champion / start["champion"] - 1, held / start[HELD_AGAINST] - 1
-        gains = closed.filter(pl.col("period") == period)["gain"]
+    for period, champion, market in last.select("period", "champion", HELD_AGAINST).rows():
+        champion_return, market_return = champion / start["champion"] - 1, market / start[HELD_AGAINST] - 1
+        gains = trades_with_period.filter(pl.col("period") == period)["gain"]
         wins = f"{(gains > 0).sum() / len(gains):.0%}" if len(gains) else ""
-        rows.append((period.strftime(form), *_signed_percents(mine, other, mine - other), str(len(gains)), wins))
-        start = {"champion": champion, HELD_AGAINST: held}
+        rows.append(
+            (
+                period.strftime(form),
+                *_signed_percents(champion_return, market_return, champion_return - market_return),
+                str(len(gains)),
+                wins,
+            )
+        )
+        start = {"champion": champion, HELD_AGAINST: market}
     return rows
 
 
@@ -73,8 +82,8 @@ def calendar_of_equity(equity: pl.DataFrame) -> Calendar:
 def regime_titles(equity: pl.DataFrame) -> tuple[str, ...]:
     """Return the titles of `regime_rows`."""
     calendar = calendar_of_equity(equity)
-    each = f"a {calendar.unit}"
-    return "market", calendar.units, f"champion, {each}", f"{HELD_AGAINST}, {each}", "difference"
+    per_unit = f"a {calendar.unit}"
+    return "market", calendar.units, f"champion, {per_unit}", f"{HELD_AGAINST}, {per_unit}", "difference"
 
 
 def regime_rows(equity: pl.DataFrame) -> list[tuple[str, ...]]:
@@ -92,22 +101,23 @@ def regime_rows(equity: pl.DataFrame) -> list[tuple[str, ...]]:
     ).drop_nulls()
     if len(days) < TREND:
         return []
-    usual = days["unrest"].median()
+    usual_unrest = days["unrest"].median()
     kinds = (
         (f"rose in the {TREND} {units} before", pl.col("trend") > 0),
         (f"fell in the {TREND} {units} before", pl.col("trend") <= 0),
-        ("calmer than usual", pl.col("unrest") <= usual),
-        ("more restless than usual", pl.col("unrest") > usual),
+        ("calmer than usual", pl.col("unrest") <= usual_unrest),
+        ("more restless than usual", pl.col("unrest") > usual_unrest),
     )
     return list(_regimes(days, kinds))
 
 
 def _regimes(days: pl.DataFrame, kinds: Sequence[tuple[str, pl.Expr]]) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each kind of market that came: name, days, mean return of champion and market, difference."""
     for name, kind in kinds:
-        found = days.filter(kind)
-        if len(found):
-            mine, other = found.select("champion", HELD_AGAINST).mean().row(0)
-            yield name, str(len(found)), *_signed_percents(mine, other, mine - other, digits=2)
+        days_of_kind = days.filter(kind)
+        if len(days_of_kind):
+            champion, market = days_of_kind.select("champion", HELD_AGAINST).mean().row(0)
+            yield name, str(len(days_of_kind)), *_signed_percents(champion, market, champion - market, digits=2)
 
 
 def _signed_percents(*shares: float, digits: int = 1) -> list[str]:

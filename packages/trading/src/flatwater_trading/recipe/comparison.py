@@ -74,17 +74,21 @@ class Comparison:
 
 def oracle_share(returns: Mapping[str, float | None]) -> float | None:
     """Return the champion's return over the oracle's; None where there is no oracle, or nothing for it to earn."""
-    own, known = returns[CHAMPION], returns.get(ORACLE)
-    return None if own is None or known is None or known <= 0 else own / known
+    champion_return, oracle_return = returns[CHAMPION], returns.get(ORACLE)
+    return (
+        None
+        if champion_return is None or oracle_return is None or oracle_return <= 0
+        else champion_return / oracle_return
+    )
 
 
 def beside_oracle(returns: Mapping[str, float | None]) -> str:
     """Say what follows for the champion from the oracle's return; empty where there is no oracle."""
-    share, known = oracle_share(returns), returns.get(ORACLE)
+    share, oracle_return = oracle_share(returns), returns.get(ORACLE)
     return (
         ""
         if share is None
-        else f"It earned {share:.0%} of what the law of this market allows ({known:+.1%}, the oracle)."
+        else f"It earned {share:.0%} of what the law of this market allows ({oracle_return:+.1%}, the oracle)."
     )
 
 
@@ -112,14 +116,14 @@ def compare_to_yardsticks(
         a_year: periods of a year.
         seed: of the bootstrap.
     """
-    earned = {name: float(curve[-1] / curve[0] - 1) for name, curve in equity.items()}
+    returns = {name: float(curve[-1] / curve[0] - 1) for name, curve in equity.items()}
     # The best is picked with hindsight on the same days: a harder opponent than a rule named in advance.
-    best = max(yardsticks, key=lambda name: earned[name])
-    found = bootstrap_difference(
+    best = max(yardsticks, key=lambda name: returns[name])
+    difference = bootstrap_difference(
         period_returns(equity[trained]), period_returns(equity[best]), a_year=a_year, seed=seed
     )
-    beaten = float((chance < earned[trained]).float().mean())
-    return Comparison(best=best, difference=found.mean, low=found.low, high=found.high, beaten=beaten)
+    beaten = float((chance < returns[trained]).float().mean())
+    return Comparison(best=best, difference=difference.mean, low=difference.low, high=difference.high, beaten=beaten)
 
 
 def period_returns(equity: Float[Tensor, " D1"]) -> np.ndarray:
@@ -140,9 +144,9 @@ def bootstrap_difference(own: np.ndarray, other: np.ndarray, *, a_year: int, see
     from arch.bootstrap import StationaryBootstrap  # noqa: PLC0415  (3 CPU seconds, once a run)
 
     # Differences period by period: what both have in common, the market, drops out.
-    apart = own - other
+    differences = own - other
     # A generator of its own: whoever asks again gets the same interval.
-    resampled = StationaryBootstrap(BLOCK, apart, seed=np.random.default_rng(seed))
+    resampled = StationaryBootstrap(BLOCK, differences, seed=np.random.default_rng(seed))
     low, high = resampled.conf_int(np.mean, reps=RESAMPLED, method="percentile", size=LEVEL).ravel()
     # Times the periods of a year and not compounded: a mean of differences is no return that could be reinvested.
-    return ReturnDifference(float(apart.mean()) * a_year, float(low) * a_year, float(high) * a_year)
+    return ReturnDifference(float(differences.mean()) * a_year, float(low) * a_year, float(high) * a_year)

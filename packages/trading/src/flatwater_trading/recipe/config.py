@@ -33,10 +33,10 @@ class ErlRunConfig(CrewConfig, ErlConfig):
         require(
             len(features) == len(set(features)) > 0, "observation_features", features, "one or more names, each once"
         )
-        own, chosen = self.learner.own, f"learner.algorithm = '{self.learner.algorithm}'"
-        if not own.noisy:
+        settings, chosen = self.learner.own, f"learner.algorithm = '{self.learner.algorithm}'"
+        if not settings.noisy:
             refuse_given(self.exploration, "exploration", f"with {chosen}, which adds no noise. Choose 'ddpg' or 'td3'")
-        if not own.replays:
+        if not settings.replays:
             refuse_given(self.replay, "replay", f"with {chosen}, which replays nothing. Choose 'ddpg' or 'td3'")
             require(
                 not self.env.account_observation,
@@ -47,5 +47,5 @@ class ErlRunConfig(CrewConfig, ErlConfig):
             )
             return
         capacity = replay_capacity(self)
-        held = f"1 to {capacity}, the transitions of replay.generations = {self.replay.generations}"
-        require(self.replay.warmup <= capacity, "replay.warmup", self.replay.warmup, held)
+        expected = f"1 to {capacity}, the transitions of replay.generations = {self.replay.generations}"
+        require(self.replay.warmup <= capacity, "replay.warmup", self.replay.warmup, expected)

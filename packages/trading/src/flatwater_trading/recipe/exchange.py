@@ -55,18 +55,20 @@ def measure_wire_bytes(setup: ErlSetup, run: ErlState, shares: Sequence[Span]) -
     # the attention.
     results = NUMBER * members * (1 + len(TRAINING) * slices.train_slices)
     results += NUMBER * (members + tiles) * (2 + len(JUDGED) * slices.validation_slices + len(run.market.observations))
-    whole, largest, replay = (1 + gathers) * sum(rows) + results, max(rows), run.replay
+    total, largest, replay = (1 + gathers) * sum(rows) + results, max(rows), run.replay
     if replay is not None and run.played is not None:
         played = sum(leaf.value.nbytes for leaf in leaves(run.played) if isinstance(leaf.value, Tensor))
-        each = PLACE + sum(column.nbytes // len(column) for _, column in transition_columns(replay))
+        transition_bytes = PLACE + sum(column.nbytes // len(column) for _, column in transition_columns(replay))
         weights = sum(weight.nbytes for _, weight in draw_weights(replay))
         # At most the whole ring: what was written over within one generation is not sent.
         appended = members * slices.train_slices * config.env.episode.days
-        whole += tiles * played + workers * (min(appended, len(replay.row)) * each + weights) + gathers * weights
-        drawn = members * config.learner.micro_batches * config.learner.own.batch_size if weights else 0
-        whole += updates * (1 + workers) * NUMBER * drawn
-        largest = max(largest, played, len(replay.row) * each + weights)
-    return WireBytes(whole, largest)
+        total += (
+            tiles * played + workers * (min(appended, len(replay.row)) * transition_bytes + weights) + gathers * weights
+        )
+        errors_drawn = members * config.learner.micro_batches * config.learner.own.batch_size if weights else 0
+        total += updates * (1 + workers) * NUMBER * errors_drawn
+        largest = max(largest, played, len(replay.row) * transition_bytes + weights)
+    return WireBytes(total, largest)
 
 
 def member_rows(learner: Members) -> Iterator[tuple[str, Tensor]]:

@@ -45,16 +45,16 @@ def with_fitting_lengths(config: ErlRunConfig) -> ErlRunConfig:
     rows = min(len(panel.dates), config.splits.days or len(panel.dates))
     try:
         _check(config, rows)
-    except ConfigError as refused:
+    except ConfigError as error:
         fitting = _shorten_lengths(config, panel, rows)
         try:
             _check(fitting, rows)
         except ConfigError:
             # The first refusal and not the second: it speaks of the lengths that the user knows.
-            raise refused from None
+            raise error from None
         chosen = ", ".join(f"{name} = {value}" for name, value in _changed_settings(config, fitting))
         if panel.calendar.unit == "day":
-            raise ConfigError(f"{refused} These fit: {chosen}.") from None
+            raise ConfigError(f"{error} These fit: {chosen}.") from None
         note_about_file(
             expand_path(config.panel),
             f"{rows} {panel.calendar.units} are too few for lengths that are meant for days. Set instead: {chosen}.",
@@ -97,14 +97,14 @@ def _fitting_hold_days(calendar: Calendar) -> int:
 def _shorten_table(given: Any, default: Any, **lengths: int) -> Any:  # noqa: ANN401  (a table of settings)
     """Return the table, shorter where it is as by default: never longer, and never where it was given."""
     # Chained: still at its default, and the default is longer than what fits.
-    left = {name: size for name, size in lengths.items() if getattr(given, name) == getattr(default, name) > size}
-    return replace(given, **left)
+    shorter = {name: size for name, size in lengths.items() if getattr(given, name) == getattr(default, name) > size}
+    return replace(given, **shorter)
 
 
 def _known_features(panel: Panel, features: tuple[str, ...], learnt: slice) -> tuple[str, ...]:
     """Return the features that have numbers in enough of the rows that are learned from; all where none has."""
-    seen = observed_features(panel, find_features(features, panel.features), learnt.stop, slice(None))[learnt]
-    shares = np.isfinite(seen).sum((0, 1)) / max(1, panel.valid[learnt].sum())
+    values = observed_features(panel, find_features(features, panel.features), learnt.stop, slice(None))[learnt]
+    shares = np.isfinite(values).sum((0, 1)) / max(1, panel.valid[learnt].sum())
     return tuple(name for name, share in zip(features, shares.tolist(), strict=True) if share >= KNOWN) or features
 
 
@@ -114,6 +114,7 @@ def _changed_settings(was: ErlRunConfig, now: ErlRunConfig) -> Iterator[tuple[st
 
 
 def _differing(was: dict[str, Any], now: dict[str, Any], path: str) -> Iterator[tuple[str, Any]]:
+    """Yield the settings of `now` that are not as in `was`, tables within tables included; `path` ends with a dot."""
     for name, value in now.items():
         if isinstance(value, dict):
             yield from _differing(was[name], value, f"{path}{name}.")

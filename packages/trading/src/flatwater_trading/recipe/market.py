@@ -43,25 +43,25 @@ def begun_on(config: ErlRunConfig, was: ErlRunConfig, data: Mapping[str, Any]) -
             or the run's version scaled its context columns in another way. Where the run's own panel is gone from this
             machine, whoever compares fingerprints says so.
     """
-    days, mark = data.get("days"), data.get("fingerprint")
-    given = load_panel(config.panel)
-    if data and (scales := scale_kind(given)) is not None and data.get("scales") != scales:
+    days, fingerprint = data.get("days"), data.get("fingerprint")
+    current_panel = load_panel(config.panel)
+    if data and (scales := scale_kind(current_panel)) is not None and data.get("scales") != scales:
         raise DataError(
             "the run was begun with a version of Flatwater that scaled context columns together with the instruments "
             f"that can be bought; this one scales {scales}, so its networks would see other numbers than they learned "
             "from. Go on with that version, or train anew."
         )
-    if not isinstance(days, int) or given.fingerprint == mark:
+    if not isinstance(days, int) or current_panel.fingerprint == fingerprint:
         return config
-    begun = first_days(given, min(days, len(given.dates)))
-    if begun.fingerprint == mark:
+    first_part = first_days(current_panel, min(days, len(current_panel.dates)))
+    if first_part.fingerprint == fingerprint:
         return config if config.splits.days else replace(config, splits=replace(config.splits, days=days))
-    own = _own_panel(was, str(mark), days)
-    if own is not None and (found := find_difference(own, begun)):
+    old_panel = _own_panel(was, str(fingerprint), days)
+    if old_panel is not None and (difference := find_difference(old_panel, first_part)):
         raise DataError(
             f"{config.panel or 'the panel that comes with Flatwater'}: not the panel that the run began with, nor one "
-            f"that extends it by newer days: {found}. Give one with the same values up to {own.dates[-1]}, or train "
-            "anew."
+            f"that extends it by newer days: {difference}. Give one with the same values up to {old_panel.dates[-1]}, "
+            "or train anew."
         )
     return config
 
@@ -69,9 +69,9 @@ def begun_on(config: ErlRunConfig, was: ErlRunConfig, data: Mapping[str, Any]) -
 def _own_panel(was: ErlRunConfig, mark: str, days: int) -> Panel | None:
     """Find the panel that a run began with, where it was or in the cache; None where it is gone."""
     with suppress(DataError):
-        there = load_panel(was.panel)
-        if len(there.dates) >= days and (cut := first_days(there, days)).fingerprint == mark:
-            return cut
+        panel = load_panel(was.panel)
+        if len(panel.dates) >= days and (first_part := first_days(panel, days)).fingerprint == mark:
+            return first_part
     return cached_panel(mark)
 
 

@@ -60,20 +60,20 @@ class OcclusionDay:
 
     def without_features(self) -> Iterator[Float[Tensor, "K"]]:
         """Yield the coefficients without each feature, of all columns at once."""
-        seen = self.window.clone()
-        for feature in range(seen.shape[-1]):
-            seen[..., feature] = self._blank_window[..., feature]
-            yield self._order_coefficients(self._encode_window(seen)[None])[0]
+        window = self.window.clone()
+        for feature in range(window.shape[-1]):
+            window[..., feature] = self._blank_window[..., feature]
+            yield self._order_coefficients(self._encode_window(window)[None])[0]
             # Put back in place: one copy of the window serves all features.
-            seen[..., feature] = self.window[..., feature]
+            window[..., feature] = self.window[..., feature]
 
     def without_features_of(self, column: int) -> Float[Tensor, "F K"]:
         """Return the coefficients without each feature of one column."""
-        own, features = slice(column, column + 1), self.window.shape[-1]
-        seen = self.window[own].repeat(features, 1, 1)
+        column_slice, features = slice(column, column + 1), self.window.shape[-1]
+        windows = self.window[column_slice].repeat(features, 1, 1)
         for feature in range(features):
-            seen[feature, :, feature] = self._blank_window[column, :, feature]
-        return torch.cat([*self._swapped_coefficients([column] * features, self._encode_window(seen))])
+            windows[feature, :, feature] = self._blank_window[column, :, feature]
+        return torch.cat([*self._swapped_coefficients([column] * features, self._encode_window(windows))])
 
     def without_columns(self, columns: Sequence[int]) -> Iterator[Float[Tensor, "M K"]]:
         """Yield the coefficients without each column, in their order, some columns at a time."""
@@ -83,29 +83,32 @@ class OcclusionDay:
         self, columns: Sequence[int], tokens: Float[Tensor, "M W"]
     ) -> Iterator[Float[Tensor, "m K"]]:
         """Yield the coefficients where the token of one column is another one, for each of M pairs."""
-        whole = self._tokens
-        at_once = min(len(columns), max(1, ROOM_BYTES // whole.nbytes))
-        shown = whole.repeat(at_once, 1, 1)
-        for at in range(0, len(columns), at_once):
-            part = torch.tensor(columns[at : at + at_once], device=whole.device)
-            rows = torch.arange(len(part), device=whole.device)
-            shown[rows, part] = tokens[at : at + at_once]
+        own_tokens = self._tokens
+        at_once = min(len(columns), max(1, ROOM_BYTES // own_tokens.nbytes))
+        swapped = own_tokens.repeat(at_once, 1, 1)
+        for first in range(0, len(columns), at_once):
+            swapped_columns = torch.tensor(columns[first : first + at_once], device=own_tokens.device)
+            rows = torch.arange(len(swapped_columns), device=own_tokens.device)
+            swapped[rows, swapped_columns] = tokens[first : first + at_once]
             # A column's encoding depends on no other column, so exchanging its token hides it from the day.
-            yield self._order_coefficients(shown[: len(part)])
+            yield self._order_coefficients(swapped[: len(swapped_columns)])
             # Put back in place: `shown` is allocated once.
-            shown[rows, part] = whole[part]
+            swapped[rows, swapped_columns] = own_tokens[swapped_columns]
 
     def _encode_window(self, window: Float[Tensor, "n C F"]) -> Float[Tensor, "n W"]:
         with torch.no_grad():
             return self.actor.trunk.encoder.days(self.params, window[None, None])[0, 0, 0]
 
     def _order_coefficients(self, tokens: Float[Tensor, "M N W"]) -> Float[Tensor, "M K"]:
+        """Return the coefficients for M versions of the day's tokens, in the environment's units, without gradients."""
         # What is hidden is at its mean, so that the same columns are missing as in the whole.
         account = None if self.account is None else self.account.expand(1, len(tokens), -1, -1)
         today = self.window[None, None, :, -1].expand(1, len(tokens), -1, -1)
         with torch.no_grad():
-            seen = self.actor.trunk.embed(self.params, tokens[None], today)
-            action = self.actor.head(self.params, self.actor.hidden_features(self.params, seen), seen.missing, account)
+            embedding = self.actor.trunk.embed(self.params, tokens[None], today)
+            action = self.actor.head(
+                self.params, self.actor.hidden_features(self.params, embedding), embedding.missing, account
+            )
         return to_orders(self.trade, action[0])[..., 0]
 
 
@@ -136,12 +139,12 @@ def find_effects(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], d
         account = torch.zeros(1, 1, len(market.investable), ACCOUNT_PARTS, device=setup.device)
     of_features, of_columns = (torch.zeros(count, device=setup.device) for count in (features, columns))
     for row in count_steps("what decisions follow from", rows):
-        at = torch.tensor([[row]], device=setup.device)
-        window = windows(market.observations, at, setup.config.env.episode.context)[0, 0]
-        look = OcclusionDay(setup.actor, views(actor, setup.actor.layout), setup.config.env.trade, window, account)
-        whole = look.all_coefficients()
-        changed = [(found - whole).abs().mean() for found in look.without_features()]
+        rows_asked = torch.tensor([[row]], device=setup.device)
+        window = windows(market.observations, rows_asked, setup.config.env.episode.context)[0, 0]
+        occlusion = OcclusionDay(setup.actor, views(actor, setup.actor.layout), setup.config.env.trade, window, account)
+        all_seen = occlusion.all_coefficients()
+        changed = [(found - all_seen).abs().mean() for found in occlusion.without_features()]
         of_features += torch.stack(changed) / len(rows)
-        changed = [(found - whole).abs().mean(1) for found in look.without_columns(range(columns))]
+        changed = [(found - all_seen).abs().mean(1) for found in occlusion.without_columns(range(columns))]
         of_columns += torch.cat(changed) / len(rows)
     return OcclusionEffects(of_features, of_columns)

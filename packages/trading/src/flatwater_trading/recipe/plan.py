@@ -50,12 +50,12 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device, *, privat
         private = not can_be_mapped(device, sum(market.values()))
     mapped = {} if private else market
     owners = {path: size for path, size in owners.items() if path not in mapped}
-    dealt, exchange = split_members(setup, config), {}
-    built = (nbytes(build_erl(replace(setup, share=span), run.market)) for span in dealt)
-    workers = [{path: size for path, size in each.items() if path not in mapped} for each in built]
-    if dealt:
-        found = measure_wire_bytes(setup, run, dealt)
-        exchange = {"generation": found.generation, "largest": found.largest}
+    shares, exchange = split_members(setup, config), {}
+    owners_of_shares = (nbytes(build_erl(replace(setup, share=span), run.market)) for span in shares)
+    workers = [{path: size for path, size in each.items() if path not in mapped} for each in owners_of_shares]
+    if shares:
+        wire_bytes = measure_wire_bytes(setup, run, shares)
+        exchange = {"generation": wire_bytes.generation, "largest": wire_bytes.largest}
     plan = make_plan(
         owners,
         lambda: phase_transients(setup, run),
@@ -68,11 +68,11 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device, *, privat
         here=frozenset({SCORE}),
         beside={SCORE: score_extra_bytes(run.market)},
     )
-    if plan.apart and dealt:
+    if plan.apart and shares:
         plan = place_workers(plan, config)
-        room = worker_capacity(plan.nodes)
-        if not isinstance(config.workers, int) and room < len(dealt):
-            return plan_erl(replace(config, workers=max(1, room)), panel, device, private=private)
+        most_workers = worker_capacity(plan.nodes)
+        if not isinstance(config.workers, int) and most_workers < len(shares):
+            return plan_erl(replace(config, workers=max(1, most_workers)), panel, device, private=private)
     return with_advice(
         plan, _alternatives(config), owners, lambda other: nbytes(build_on_meta(other, panel, device.type)[1])
     )
@@ -88,8 +88,8 @@ def split_members(setup: ErlSetup, config: ErlRunConfig) -> list[Span]:
     tiles, workers = setup.tiles, config.workers
     if not isinstance(workers, int):
         workers = len(tiles) if config.cluster else free_cores()
-    found = worker_shares(len(tiles), workers)
-    return [(tiles[low][0], tiles[high - 1][1]) for low, high in found] if len(found) > 1 else []
+    tile_ranges = worker_shares(len(tiles), workers)
+    return [(tiles[low][0], tiles[high - 1][1]) for low, high in tile_ranges] if len(tile_ranges) > 1 else []
 
 
 def build_on_meta(config: ErlRunConfig, panel: Panel, kind: str) -> tuple[ErlSetup, ErlState]:
@@ -141,10 +141,10 @@ def _alternatives(config: ErlRunConfig) -> Iterator[Alternative[ErlRunConfig]]:
     # Half of the ring must still hold the warm-up, or nothing would ever be learnt.
     if half and replay_capacity(config) * half >= replay.warmup * replay.generations and not in_hindsight:
         yield f"replay.generations = {half}", "replay", replace(config, replay=replace(replay, generations=half))
-    own, least = learner.own, (learner.own.stretches or 1) if in_hindsight else 1
+    settings, stretches = learner.own, (learner.own.stretches or 1) if in_hindsight else 1
     # Half of a batch must still divide into its stretches.
-    if own.batch_size > least and own.batch_size % (2 * least) == 0:
-        half, owner = own.batch_size // 2, "outcomes" if in_hindsight else "windows"
+    if settings.batch_size > stretches and settings.batch_size % (2 * stretches) == 0:
+        half, owner = settings.batch_size // 2, "outcomes" if in_hindsight else "windows"
         change = f"learner.{learner.algorithm}.batch_size = {half}"
         yield change, owner, replace(config, learner=learner.with_algorithm_settings(batch_size=half))
     if config.population.size >= 4:  # noqa: PLR2004  (two parents are the least)

@@ -51,10 +51,10 @@ def read_positions(file: Path) -> Portfolio:
         if absent:
             raise DataError(f"{file}: lacks the columns {', '.join(absent)}. It needs: {', '.join(COLUMNS)}.")
         rows = list(enumerate(table, start=1))
-    except OSError as wrong:
-        raise DataError(f"{file}: the file cannot be read: {wrong.strerror}. Check the path.") from wrong
-    except (UnicodeDecodeError, csv.Error) as wrong:
-        raise DataError(f"{file}: the file is no CSV table: {wrong}.") from wrong
+    except OSError as error:
+        raise DataError(f"{file}: the file cannot be read: {error.strerror}. Check the path.") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{file}: the file is no CSV table: {error}.") from error
     money = [(number, row) for number, row in rows if row["instrument"] == CASH]
     if len(money) > 1:
         raise DataError(f"{file}: row {money[1][0]}: a second row of {CASH}. One says how much there is.")
@@ -63,17 +63,27 @@ def read_positions(file: Path) -> Portfolio:
 
 
 def _position(file: Path, number: int, row: dict[str, str | None]) -> Position:
+    """Read a position from a row of the file; `number` counts rows from 1, for messages.
+
+    Raises:
+        DataError: the date is none, or a number is none or too small.
+    """
     where = f"{file}: row {number}, column"
     day = (row["entry_date"] or "").strip()
     try:
         date.fromisoformat(day)
-    except ValueError as wrong:
-        raise DataError(f"{where} entry_date: {short_repr(day)} is no date. Write it as 2024-01-31.") from wrong
+    except ValueError as error:
+        raise DataError(f"{where} entry_date: {short_repr(day)} is no date. Write it as 2024-01-31.") from error
     values = {name: _number(f"{where} {name}", row[name]) for name in _NUMBERS}
     return Position(instrument=from_cell((row["instrument"] or "").strip()), entry_date=day, **values)
 
 
 def _number(where: str, text: str | None, least: float = LEAST) -> float:
+    """Read a finite number of `least` or more; `where` begins the message: file, row and column.
+
+    Raises:
+        DataError: the text is no such number, or is missing.
+    """
     try:
         value = float(text or "")
     except ValueError:

@@ -96,10 +96,14 @@ def prices_frame(panel: Panel, score: ChampionScore) -> pl.DataFrame:
     """Return date and closes of the instruments that the champion traded most; NaN where there is no close."""
     rows, traded = slice(score.days.first, score.days.stop), list(score.trades["instrument"])
     # By name among equals: a set has no order that a second run would have as well.
-    often = sorted(set(traded), key=lambda name: (-traded.count(name), name))[:MOST_PRICES]
+    most_traded = sorted(set(traded), key=lambda name: (-traded.count(name), name))[:MOST_PRICES]
     closes = panel.feature("close")[rows]
-    known = np.where(panel.valid[rows], closes, np.nan)
-    columns = {name: known[:, panel.instruments.index(name)].astype(np.float64) for name in often if name != "date"}
+    known_closes = np.where(panel.valid[rows], closes, np.nan)
+    columns = {
+        name: known_closes[:, panel.instruments.index(name)].astype(np.float64)
+        for name in most_traded
+        if name != "date"
+    }
     return pl.DataFrame({"date": panel.dates[rows]} | columns)
 
 

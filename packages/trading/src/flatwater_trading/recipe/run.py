@@ -149,13 +149,14 @@ class ErlRun(CrewRun):
 
     def write_holdout(self, folder: RunFolder) -> dict[str, Any]:
         """Play the holdout days; write holdout.json, its trades and equity, and return the result."""
-        score, found = self._score_split(holdout=True)
-        write_holdout(self.panel, score, found, folder)
-        return found
+        score, result = self._score_split(holdout=True)
+        write_holdout(self.panel, score, result, folder)
+        return result
 
     def _score_split(self, *, holdout: bool) -> tuple[ChampionScore, dict[str, Any]]:
+        """Play champion and baselines on holdout or validation days; return the score, and it as plain values."""
         setup, run = self.setup, self.trainer.run
-        contest = ChampionEvaluation(
+        evaluation = ChampionEvaluation(
             setup=setup,
             panel=self.panel,
             market=run.market,
@@ -164,7 +165,7 @@ class ErlRun(CrewRun):
             learnt=lesson_days(setup),
             truth=load_truth(self.config.panel),
         )
-        score = score_champion(contest)
+        score = score_champion(evaluation)
         split = "holdout" if holdout else "validation"
         return score, as_json(self.panel, self.trainer, score, split, threads=self.config.threads)
 
@@ -185,17 +186,17 @@ def compose(config: ErlRunConfig) -> ErlRun:
         refuse_nodes(plan.nodes)
     else:
         refuse(plan)
-    ground = build_run_market(config, panel, device)
-    if bool(plan.mapped) == bool(ground.private):  # not as the plan judged
-        plan = plan_erl(config, panel, device, private=bool(ground.private))
+    run_market = build_run_market(config, panel, device)
+    if bool(plan.mapped) == bool(run_market.private):  # not as the plan judged
+        plan = plan_erl(config, panel, device, private=bool(run_market.private))
         if not config.start_over_budget:
             refuse(plan)
-    setup = build_setup(config, ground.market, ground.splits, device)
-    run = allocate_planned(lambda: build_erl(setup, ground.market), plan)
+    setup = build_setup(config, run_market.market, run_market.splits, device)
+    run = allocate_planned(lambda: build_erl(setup, run_market.market), plan)
     crew: TileExecutor = (
         TraderWorkers(config, setup, run, panel.fingerprint, plan) if plan.workers else LocalTileExecutor(setup, run)
     )
-    return ErlRun(config, plan, build_trainer(setup, run, crew), panel, ground.private)
+    return ErlRun(config, plan, build_trainer(setup, run, crew), panel, run_market.private)
 
 
 def prepare(config: ErlRunConfig) -> ErlRunConfig:

@@ -28,10 +28,10 @@ def champion_difference(runs: Mapping[str, RunRecords]) -> Difference:
         NoDifferenceError: they have not traded the same days, or too few.
         RunError: a table of one is damaged.
     """
-    found = {letter: read_equity(run.path) for letter, run in runs.items()}
-    tables = [table for table in found.values() if table is not None]
-    if len(tables) < len(found):
-        lacking = " and ".join(letter for letter, table in found.items() if table is None)
+    equity_by_letter = {letter: read_equity(run.path) for letter, run in runs.items()}
+    tables = [table for table in equity_by_letter.values() if table is not None]
+    if len(tables) < len(equity_by_letter):
+        lacking = " and ".join(letter for letter, table in equity_by_letter.items() if table is None)
         raise NoDifferenceError(f"for lack of the daily equity of {lacking}, which only a trader with a result has")
     if not tables[0]["date"].equals(tables[1]["date"]):
         raise NoDifferenceError("their equity is of different days")
@@ -45,8 +45,8 @@ def champion_difference(runs: Mapping[str, RunRecords]) -> Difference:
     if not all(np.isfinite(each).all() for each in returns):
         raise NoDifferenceError(f"an equity curve has {calendar.units} without a number")
     # A fixed seed: the same two runs always get the same interval.
-    apart = bootstrap_difference(*returns, a_year=calendar.a_year, seed=0)
-    return Difference(asdict(apart), len(returns[0]), calendar.units, apart.describe_against)
+    difference = bootstrap_difference(*returns, a_year=calendar.a_year, seed=0)
+    return Difference(asdict(difference), len(returns[0]), calendar.units, difference.describe_against)
 
 
 def period_returns(equity: np.ndarray) -> np.ndarray:
@@ -67,8 +67,8 @@ def comparison_charts(runs: Mapping[str, RunRecords], colours: Sequence[str]) ->
         column, equity = run.recipe.trained, read_equity(run.path)
         if equity is None or column not in equity.columns:
             continue
-        kept = equity[spread_indexes(len(equity), MOST_POINTS)]
-        dates, values = kept["date"].to_list(), kept[column].to_list()
+        drawn = equity[spread_indexes(len(equity), MOST_POINTS)]
+        dates, values = drawn["date"].to_list(), drawn[column].to_list()
         marks.append(equity_line(letter, dates, values, colour, width=2, front=False))
     if not marks:
         return []

@@ -122,19 +122,21 @@ def score_champion(contest: ChampionEvaluation) -> ChampionScore:
     a_year = panel.calendar.a_year
     random = episode_summary(chance, env_config, a_year)
     median = int(random["total_return"].argsort()[(RANDOM_TRADERS - 1) // 2])  # what torch calls the median of so many
-    played = _play_rules(contest)
+    rule_envs = _play_rules(contest)
     curves = {
         "champion": champion.logs.equity[0],
         "buy and hold": buy_and_hold(market, days.first, days.stop, env_config.account),
         "equal weight": equal_weight(market, days.first, days.stop, env_config.account),
         **_benchmark(contest),
-        **{name: env.logs.equity[0] for name, env in played.items()},
+        **{name: env.logs.equity[0] for name, env in rule_envs.items()},
         "random": chance.logs.equity[median],
     }
     rows = {
         "champion": _env_measures(champion, env_config, a_year),
-        **{name: _curve_measures(curves[name], a_year) for name in curves if name not in {CHAMPION, CHANCE, *played}},
-        **{name: _env_measures(env, env_config, a_year) for name, env in played.items()},
+        **{
+            name: _curve_measures(curves[name], a_year) for name in curves if name not in {CHAMPION, CHANCE, *rule_envs}
+        },
+        **{name: _env_measures(env, env_config, a_year) for name, env in rule_envs.items()},
         "random": {name: float(value.median()) for name, value in random.items()},
     }
     effects = find_effects(setup, market, contest.actor, days)
@@ -183,15 +185,15 @@ def _play_chance_(contest: ChampionEvaluation, chance: Simulator, *, bought: Ten
 def _play_rules(contest: ChampionEvaluation) -> dict[str, Simulator]:
     """Play the simple rules and the oracle; their simulators by name."""
     setup, market, truth, played = contest.setup, contest.market, contest.truth, {}
-    asked = yardstick_rules(market, setup.config.env, contest.learnt, contest.panel.calendar)
+    rules = yardstick_rules(market, setup.config.env, contest.learnt, contest.panel.calendar)
     if truth is not None:
-        asked[ORACLE] = lambda: oracle_scores(truth, setup.config.env)
-    for name, scores in asked.items():
+        rules[ORACLE] = lambda: oracle_scores(truth, setup.config.env)
+    for name, scores in rules.items():
         env = contest.simulator(1)
         _begin_(contest, env, 1)
         # One rule's scores at a time: each is a table of all days and instruments.
-        known = torch.from_numpy(scores()).to(setup.device)
-        play_rule_(env, market, setup.config.env, known, start=contest.days.first, days=len(contest.days))
+        rule_scores = torch.from_numpy(scores()).to(setup.device)
+        play_rule_(env, market, setup.config.env, rule_scores, start=contest.days.first, days=len(contest.days))
         played[name] = env
     return played
 
@@ -210,11 +212,12 @@ def _market_measures(curve: Float[Tensor, "D1"], market: Float[Tensor, "D1"], a_
     """Measure the risk of a curve, by itself and beside the market's."""
     alpha, beta = account.alpha_beta(curve, market, a_year)
     risk = {"sortino": account.sortino(curve, a_year), "calmar": account.calmar(curve, a_year)}
-    found = risk | {"alpha": alpha, "beta": beta}
-    return {name: float(value) for name, value in found.items()}
+    measures = risk | {"alpha": alpha, "beta": beta}
+    return {name: float(value) for name, value in measures.items()}
 
 
 def _curve_measures(curve: Float[Tensor, "D1"], a_year: int) -> dict[str, float]:
+    """Measure a curve that is held and never traded: no trades, and all of the equity invested."""
     return {
         "total_return": float(account.total_return(curve)),
         "sharpe": float(account.sharpe(curve, a_year)),

@@ -128,6 +128,13 @@ def behaviour_section(run: RunRecords) -> Iterator[Block]:
 
 
 def _trade_blocks(trades: pl.DataFrame, equity: pl.DataFrame | None, prices: pl.DataFrame | None) -> Iterator[Block]:
+    """Yield what the page shows of the champion's trades, each block where the tables have the columns that it needs.
+
+    Args:
+        trades: columns of `TRADES`, and what else the run or an editor left.
+        equity: curves by trader; None where the run has no such file.
+        prices: closes of the instruments that were traded most; None likewise.
+    """
     # Tables of other versions and of hands that edited them lack columns: what these are needed for is left out.
     placed = {"instrument", "exit_date"} <= set(trades.columns)
     if placed and equity is not None and len(equity) > 1 and HELD_AGAINST in equity.columns:
@@ -143,10 +150,11 @@ def _trade_blocks(trades: pl.DataFrame, equity: pl.DataFrame | None, prices: pl.
 
 
 def _extremes(trades: pl.DataFrame) -> Table:
+    """Return a table of the trades that gained and lost most, `BEST_AND_WORST` of each; all where they are few."""
     names = [name for name in ("instrument", "entry_date", "exit_date", "reason", "gain") if name in trades.columns]
     ordered = trades.sort("gain", descending=True).select(names).rows()
-    few = len(ordered) <= 2 * BEST_AND_WORST
-    rows = ordered if few else ordered[:BEST_AND_WORST] + ordered[-BEST_AND_WORST:]
+    shows_all = len(ordered) <= 2 * BEST_AND_WORST
+    rows = ordered if shows_all else ordered[:BEST_AND_WORST] + ordered[-BEST_AND_WORST:]
     titles = [name.replace("_", " ") for name in names]
     return Table(titles, [[*map(str, row[:-1]), f"{row[-1]:+.2f}%"] for row in rows], words=len(names) - 1)
 
@@ -193,10 +201,10 @@ def robust_range(metrics: Metrics) -> tuple[float, float] | None:
     fitness below the others by more than their whole range is cut off.
     """
     names = ("fitness/max", "validation/champion", "validation/best")
-    shown = [value for name in names for value in metrics.get(name, []) if isfinite(value)]
-    if not shown:
+    values = [value for name in names for value in metrics.get(name, []) if isfinite(value)]
+    if not values:
         return None
-    low, high = min(shown), max(shown)
+    low, high = min(values), max(values)
     # 1 where all values are alike: an axis needs a length.
     span = high - low or 1.0
     means = [value for value in metrics.get("fitness/mean", []) if isfinite(value) and value > low - span]
@@ -245,15 +253,15 @@ def _column_colours(columns: Sequence[str]) -> dict[str, str]:
 
 def equity_chart(equity: pl.DataFrame, split: str) -> Chart:
     """Equity of the champion and the baselines, in percent of the first day's."""
-    kept = equity[spread_indexes(len(equity), MOST_POINTS)]
-    dates = kept["date"].to_list()
+    drawn = equity[spread_indexes(len(equity), MOST_POINTS)]
+    dates = drawn["date"].to_list()
     return Chart(
         title=f"Equity on the {split} {calendar_of_equity(equity).units}",
         reading="Change in percent since the first day, after costs, all with the same cash. The champion was chosen "
         "on the validation days: its lead there is worth something only if it holds on days that nobody has seen.",
         marks=[
-            equity_line(name, dates, kept[name].to_list(), colour, width=2.4 if first else 1.5, front=first)
-            for name, colour in _column_colours(kept.columns).items()
+            equity_line(name, dates, drawn[name].to_list(), colour, width=2.4 if first else 1.5, front=first)
+            for name, colour in _column_colours(drawn.columns).items()
             for first in [name == "champion"]
         ],
         x=Axis(kind="date"),
@@ -264,14 +272,14 @@ def equity_chart(equity: pl.DataFrame, split: str) -> Chart:
 
 def trades_chart(trades: pl.DataFrame) -> Chart:
     """Each trade of the champion by its day of entry, at what it gained."""
-    kept = trades[spread_indexes(len(trades), MOST_POINTS)]
+    drawn = trades[spread_indexes(len(trades), MOST_POINTS)]
     marks = []
     for title, kind, colour in OUTCOMES:
-        rows = kept.filter(kind)
-        said = rows["instrument"].to_list() if "instrument" in rows.columns else []
+        rows = drawn.filter(kind)
+        hover_texts = rows["instrument"].to_list() if "instrument" in rows.columns else []
         x, y = rows["entry_date"].to_list(), rows["gain"].to_list()
-        marks.append(Dots(name=f"{title} ({len(rows)})", x=x, y=y, colour=colour, form="+.1f", said=said))
-    left_out = f" {len(kept)} of {len(trades)} are drawn." if len(kept) < len(trades) else ""
+        marks.append(Dots(name=f"{title} ({len(rows)})", x=x, y=y, colour=colour, form="+.1f", said=hover_texts))
+    left_out = f" {len(drawn)} of {len(trades)} are drawn." if len(drawn) < len(trades) else ""
     return Chart(
         title="The champion's trades",
         reading="One dot for each closed trade: the day of its purchase, and its gain in percent before costs. A "
@@ -287,21 +295,21 @@ def positions_chart(trades: pl.DataFrame) -> Chart:
     """Each trade as a bar from its purchase to its sale, in the row of its instrument."""
     days = (pl.col("exit_date") - pl.col("entry_date")).sum()
     # By days and then by name: a group_by has no order of its own.
-    held = trades.group_by("instrument").agg(days.alias("days")).sort("days", "instrument")
-    rows = held["instrument"].to_list()[-MOST_ROWS:]
+    days_held = trades.group_by("instrument").agg(days.alias("days")).sort("days", "instrument")
+    rows = days_held["instrument"].to_list()[-MOST_ROWS:]
     # Chosen by instrument before they are thinned out, so that a row has its share of bars.
-    among = trades.filter(pl.col("instrument").is_in(rows))
-    shown = among[spread_indexes(len(among), MOST_POINTS)]
+    of_instruments = trades.filter(pl.col("instrument").is_in(rows))
+    drawn = of_instruments[spread_indexes(len(of_instruments), MOST_POINTS)]
     marks = []
     for title, kind, colour in OUTCOMES:
-        found = shown.filter(kind).select("entry_date", "exit_date", "instrument", "gain").rows()
-        starts, ends, names, gains = zip(*found, strict=True) if found else ((), (), (), ())
-        said = [f"{gain:+.1f}%, {start} to {end}" for gain, start, end in zip(gains, starts, ends, strict=True)]
-        bars: dict[str, Any] = {"rows": names, "starts": starts, "ends": ends, "said": said}
-        marks.append(Spans(name=f"{title} ({len(found)})", colour=colour, thick=0.4, **bars))
-    others = len(held) - len(rows)
+        trade_rows = drawn.filter(kind).select("entry_date", "exit_date", "instrument", "gain").rows()
+        starts, ends, names, gains = zip(*trade_rows, strict=True) if trade_rows else ((), (), (), ())
+        hover_texts = [f"{gain:+.1f}%, {start} to {end}" for gain, start, end in zip(gains, starts, ends, strict=True)]
+        bars: dict[str, Any] = {"rows": names, "starts": starts, "ends": ends, "said": hover_texts}
+        marks.append(Spans(name=f"{title} ({len(trade_rows)})", colour=colour, thick=0.4, **bars))
+    others = len(days_held) - len(rows)
     more = f" The {others} instruments that it held less are left out." if others else ""
-    more += f" {len(shown)} of {len(among)} trades are drawn." if len(shown) < len(among) else ""
+    more += f" {len(drawn)} of {len(of_instruments)} trades are drawn." if len(drawn) < len(of_instruments) else ""
     return Chart(
         title="What it held, and when",
         reading="One bar for each closed trade, from purchase to sale. Gaps are days on which nothing of the "
@@ -329,6 +337,7 @@ def priced_charts(prices: pl.DataFrame, trades: pl.DataFrame) -> Grid:
 
 
 def _price_chart(name: str, prices: pl.DataFrame, own: pl.DataFrame) -> Chart:
+    """Draw an instrument's closes with the purchases and sales of `own`, its own trades."""
     closes = prices[name].cast(pl.Float64).fill_null(nan).to_list()
     line = Line(name="close", x=prices["date"].to_list(), y=closes, colour="--quiet", width=1.2, form=".4g")
     deeds = [
@@ -368,6 +377,7 @@ def columns_chart(effects: dict[str, float]) -> Chart:
 
 
 def _bars(top: list[tuple[str, float]], *, title: str, reading: str) -> Chart:
+    """Draw named values as bars across, one a row, in the order in which they are given."""
     names, values = [name for name, _ in top], [value for _, value in top]
     return Chart(
         title=title,

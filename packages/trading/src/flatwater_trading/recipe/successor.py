@@ -32,9 +32,9 @@ def take_over_(learner: Members, run: "ErlRun", path: Path) -> None:
         raise _refusal(path, "it has no champion yet", "a run whose first generation has ended")
     _require_alike(path, elder, run)
     _require_new_days(path, elder, run)
-    kept = min(config.population.size, run.config.population.size)
+    count = min(config.population.size, run.config.population.size)
     for rows, old in zip(learner.inherited, elder.trainer.run.learner.inherited, strict=True):
-        rows[:kept] = old[:kept].to(rows.device)
+        rows[:count] = old[:count].to(rows.device)
         # The champion's row is the last one, behind the members.
         rows[0] = old[-1].to(rows.device)
 
@@ -59,10 +59,10 @@ def _require_alike(path: Path, elder: "ErlRun", run: "ErlRun") -> None:
 
 def _require_new_days(path: Path, elder: "ErlRun", run: "ErlRun") -> None:
     """Check that no day the elder learned from is validated on here, and none that chose its champion is held out."""
-    seen, days = elder.setup.splits, run.setup.splits
+    elder_splits, days = elder.setup.splits, run.setup.splits
     for what, last, word, first in (
-        ("learned from", seen.train.stop - 1, "validation", days.validation.first),
-        ("were chosen on", seen.validation.stop - 1, "holdout", days.holdout.first),
+        ("learned from", elder_splits.train.stop - 1, "validation", days.validation.first),
+        ("were chosen on", elder_splits.validation.stop - 1, "holdout", days.holdout.first),
     ):
         known, begins = elder.panel.dates[last], run.panel.dates[first]
         if known >= begins:

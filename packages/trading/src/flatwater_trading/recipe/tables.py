@@ -45,14 +45,14 @@ def read_table(path: Path, columns: Mapping[str, bool]) -> pl.DataFrame | None:
     """
     try:
         # In memory: polars would map the file, which another process may cut short meanwhile.
-        found = pl.read_parquet(io.BytesIO(read_regular(path, RESULT_BYTES, follow=False)))
-        _require_columns(found, columns)
+        table = pl.read_parquet(io.BytesIO(read_regular(path, RESULT_BYTES, follow=False)))
+        _require_columns(table, columns)
     except FileNotFoundError:
         return None
     # PanicException: a damaged Parquet file can make the Rust code in polars panic.
-    except (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as fault:
-        raise damaged_file_error(path, fault) from fault
-    return found
+    except (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        raise damaged_file_error(path, error) from error
+    return table
 
 
 def _require_columns(found: pl.DataFrame, columns: Mapping[str, bool]) -> None:

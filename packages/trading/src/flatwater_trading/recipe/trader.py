@@ -65,8 +65,8 @@ class TraderModule(nn.Module):
         # last bit.
         scaled = torch.nan_to_num(scaled, nan=0.0, posinf=0.0, neginf=0.0)
         windows = scaled.clamp(-OBSERVATION_LIMIT, OBSERVATION_LIMIT).to(self.weights.dtype)
-        held = None if account is None else account[None]
-        action = self._actor(views(self.weights, self._actor.layout), MarketObs(windows[None], held))
+        account_block = None if account is None else account[None]
+        action = self._actor(views(self.weights, self._actor.layout), MarketObs(windows[None], account_block))
         return to_orders(self._trade, action[0])
 
 
@@ -142,19 +142,28 @@ class Trader:
         Raises:
             ConfigError: one has another shape than those that were learned from.
         """
-        seen, context = _array(features, np.float64), self.config.episode.context
+        values, context = _array(features, np.float64), self.config.episode.context
         shape = (len(self.instruments), context, len(self.features))
-        rows = seen[None] if seen.shape == shape else seen
+        rows = values[None] if values.shape == shape else values
         if rows.shape[1:] != shape:
             raise ConfigError(
-                f"features = an array {list(seen.shape)}: expected {list(shape)}, or {['B', *shape]} of several days"
+                f"features = an array {list(values.shape)}: expected {list(shape)}, or {['B', *shape]} of several days"
             )
-        held = self._account_rows(account, len(rows))
+        account_rows = self._account_rows(account, len(rows))
         with torch.no_grad():
-            found: Array = self.module(torch.from_numpy(rows), held).numpy()
-        return found[0] if seen.shape == shape else found
+            actions: Array = self.module(torch.from_numpy(rows), account_rows).numpy()
+        return actions[0] if values.shape == shape else actions
 
     def _account_rows(self, account: Array | Tensor | None, days: int) -> Float[Tensor, "B K 3"] | None:
+        """Return the account of each day as a tensor; None where this trader sees none, zeros where nothing is held.
+
+        Args:
+            account: [K, 3] for one day, or [B, K, 3]; None for an empty one.
+            days: B.
+
+        Raises:
+            ConfigError: the account is given and not seen, or has another shape.
+        """
         shape = (days, len(self.investable), ACCOUNT_PARTS)
         if not self.config.account_observation:
             if account is not None:
@@ -163,10 +172,10 @@ class Trader:
         if account is None:
             # Nothing is held: all three numbers are 0.
             return torch.zeros(shape)
-        given = _array(account, np.float32)
-        if given.shape not in {shape, shape[1:]} or (given.ndim < len(shape) and days > 1):
-            raise ConfigError(f"account = an array {list(given.shape)}: expected {list(shape)}")
-        return torch.from_numpy(given).view(shape)
+        values = _array(account, np.float32)
+        if values.shape not in {shape, shape[1:]} or (values.ndim < len(shape) and days > 1):
+            raise ConfigError(f"account = an array {list(values.shape)}: expected {list(shape)}")
+        return torch.from_numpy(values).view(shape)
 
     def portable(self) -> Portable:
         """Return the trader without its run: the form that every kind of export is made from."""
@@ -199,14 +208,15 @@ class Trader:
         )
 
     def _example(self, days: int) -> tuple[Tensor, ...]:
+        """Return inputs of so many days to trace an export with, drawn about each feature's mean; always the same."""
         rng = torch.Generator().manual_seed(0)
         shape = (days, len(self.instruments), self.config.episode.context, len(self.features))
         scales = self.statistics
         mean, deviation = (torch.from_numpy(each)[:, None] for each in (scales.mean, scales.deviation))
-        drawn = torch.randn(shape, generator=rng) * torch.nan_to_num(deviation, posinf=1.0) + mean
+        features = torch.randn(shape, generator=rng) * torch.nan_to_num(deviation, posinf=1.0) + mean
         if not self.config.account_observation:
-            return (drawn,)
-        return drawn, torch.rand(days, len(self.investable), ACCOUNT_PARTS, generator=rng)
+            return (features,)
+        return features, torch.rand(days, len(self.investable), ACCOUNT_PARTS, generator=rng)
 
     def orders(
         self,
@@ -236,19 +246,19 @@ class Trader:
         """
         if cash is None and positions:
             raise ConfigError("cash is left out: expected the money beside the positions, which sizes a purchase")
-        money = self.config.account.cash if cash is None else float(cash)
-        if not 0 <= money < float("inf"):
+        cash_or_default = self.config.account.cash if cash is None else float(cash)
+        if not 0 <= cash_or_default < float("inf"):
             raise ConfigError(f"cash = {cash}: must be 0 or more")
         panel = self.align_panel(prices)
         if raw_prices is not None:
-            given = raw_prices if isinstance(raw_prices, Panel) else load_panel(str(raw_prices))
-            panel = with_raw_closes(panel, given)
+            raw_panel = raw_prices if isinstance(raw_prices, Panel) else load_panel(str(raw_prices))
+            panel = with_raw_closes(panel, raw_panel)
         refuse(plan_orders(self.settings, panel, budget))
         observations, market = self.observe_market(panel)
         evening = MarketClose(market, self.investable, panel.dates, self.config, traded_closes(panel))
         sales, holdings = split_due_positions(evening, positions)
         action = self._act(self._window(observations)[None], self._account(holdings))[0]
-        return decide_orders(evening, action, sales, holdings, money)
+        return decide_orders(evening, action, sales, holdings, cash_or_default)
 
     def reasons(
         self, prices: Path | str | Panel, orders: Orders, instrument: str, *, budget: str | None = None
@@ -270,12 +280,15 @@ class Trader:
         panel = self.align_panel(prices)
         refuse(plan_orders(self.settings, panel, budget))
         observations, _ = self.observe_market(panel)
-        own, at = self.instruments.index(instrument), self.investable.index(instrument)
-        look = self._make_occlusion(self._window(observations), self._account(orders.holdings))
+        column, place = self.instruments.index(instrument), self.investable.index(instrument)
+        occlusion = self._make_occlusion(self._window(observations), self._account(orders.holdings))
         # Own features one by one, and every other column as a whole: `at` counts what can be bought, `own` all columns.
-        whole, others = look.all_coefficients()[at], [n for n in range(len(self.instruments)) if n != own]
-        found = torch.cat([look.without_features_of(own), *look.without_columns(others)])
-        effects = (whole - found[:, at]).tolist()
+        coefficient, others = (
+            occlusion.all_coefficients()[place],
+            [n for n in range(len(self.instruments)) if n != column],
+        )
+        coefficients = torch.cat([occlusion.without_features_of(column), *occlusion.without_columns(others)])
+        effects = (coefficient - coefficients[:, place]).tolist()
         names = [*self.features, *(self.instruments[n] for n in others)]
         reasons = [Reason(name, effect) for name, effect in zip(names, effects, strict=True)]
         return tuple(sorted(reasons, key=lambda reason: -abs(reason.effect)))
@@ -287,11 +300,11 @@ class Trader:
         """Return the unscaled features of the newest day, NaN where missing: the input of an exported trader."""
         panel = self.align_panel(prices)
         days = len(panel.dates)
-        seen = torch.from_numpy(
+        features = torch.from_numpy(
             observed_features(panel, find_features(self.features, panel.features), days, slice(None))
         )
         # Cut after they are computed: a return over 120 rows needs those before the window.
-        return seen[days - self.config.episode.context :].transpose(0, 1)
+        return features[days - self.config.episode.context :].transpose(0, 1)
 
     def align_panel(self, prices: Path | str | Panel) -> Panel:
         """Return the prices with the columns of training, in their order.
@@ -300,11 +313,11 @@ class Trader:
             DataError: a column is missing, or there are fewer days than the trader looks at.
         """
         panel = prices if isinstance(prices, Panel) else load_panel(str(prices))
-        chosen = choose_instruments(panel, self.instruments, self.investable)
+        aligned = choose_instruments(panel, self.instruments, self.investable)
         context = self.config.episode.context
-        if len(chosen.dates) < context:
-            raise DataError(f"{len(chosen.dates)} rows of prices: the trader looks at the last {context}. Give more.")
-        return chosen
+        if len(aligned.dates) < context:
+            raise DataError(f"{len(aligned.dates)} rows of prices: the trader looks at the last {context}. Give more.")
+        return aligned
 
     def backtest(
         self,
@@ -420,12 +433,12 @@ def rebuild_trader(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> 
         ConfigError: its settings are none.
         ValueError: header and tensors do not fit each other.
     """
-    said = convert_to(dict(header), _TraderHeader)
-    settings = from_mapping(ErlConfig, said.settings, "settings")
-    features, names = settings.observation_features, said.instruments
-    strange = [name for name in said.investable if name not in names]
-    if strange or not said.investable:
-        raise ValueError(f"investable = {said.investable}: must be some of the instruments")
+    parsed = convert_to(dict(header), _TraderHeader)
+    settings = from_mapping(ErlConfig, parsed.settings, "settings")
+    features, names = settings.observation_features, parsed.instruments
+    unknown = [name for name in parsed.investable if name not in names]
+    if unknown or not parsed.investable:
+        raise ValueError(f"investable = {parsed.investable}: must be some of the instruments")
     scales = [tensors.get(name) for name in (MEAN, DEVIATION)]
     if any(each is None or tuple(each.shape) != (len(names), len(features)) for each in scales):
         raise ValueError(f"{MEAN} and {DEVIATION} must be [{len(names)}, {len(features)}]: instruments x features")
@@ -436,7 +449,7 @@ def rebuild_trader(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> 
         context=settings.env.episode.context,
         features=len(features),
         columns=len(names),
-        investable=torch.tensor([names.index(name) for name in said.investable]),
+        investable=torch.tensor([names.index(name) for name in parsed.investable]),
         account=settings.env.account_observation,
         # As in `build_setup`: the threshold in [-1, 1].
         threshold=2 * trade.buy_threshold / trade.coefficient_max - 1,
@@ -444,9 +457,9 @@ def rebuild_trader(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> 
     )
     return Trader(
         settings=settings,
-        past=said.past,
+        past=parsed.past,
         instruments=tuple(names),
-        investable=tuple(said.investable),
+        investable=tuple(parsed.investable),
         statistics=Statistics(mean=mean, deviation=deviation),
         actor=actor,
         weights=join_weights(tensors, actor.layout),

@@ -69,6 +69,7 @@ def panel_sizes(panel: Panel) -> PanelSizes:
 
 @lru_cache(maxsize=REMEMBERED)
 def _phases_of_orders(settings: ErlConfig, sizes: PanelSizes) -> Mapping[str, int]:
+    """Return the most bytes of each phase of `flatwater orders`, tried out on the meta device."""
     setup, market, weights = _outline(settings, sizes)
     account = None
     if settings.env.account_observation:
@@ -77,11 +78,11 @@ def _phases_of_orders(settings: ErlConfig, sizes: PanelSizes) -> Mapping[str, in
     def decide() -> None:
         window = market.observations[:, -settings.env.episode.context :]
         setup.actor(views(weights, setup.actor.layout), MarketObs(window[None, None], account))
-        look = OcclusionDay(setup.actor, views(weights, setup.actor.layout), settings.env.trade, window, account)
-        look.all_coefficients()
+        occlusion = OcclusionDay(setup.actor, views(weights, setup.actor.layout), settings.env.trade, window, account)
+        occlusion.all_coefficients()
         # One column stands for any other: only sizes count here.
-        look.without_features_of(0)
-        for _ in look.without_columns(range(len(window))):
+        occlusion.without_features_of(0)
+        for _ in occlusion.without_columns(range(len(window))):
             pass
 
     return phase_bytes(lambda: {READ: 0, DECIDE: peak_bytes(decide)}, _read_bytes(market))
@@ -114,6 +115,15 @@ def _outline(settings: ErlConfig, sizes: PanelSizes) -> tuple[ErlSetup, Market, 
 
 
 def _plan_use(what: str, settings: ErlConfig, panel: Panel, budget: str | None, phases: Mapping[str, int]) -> Plan:
+    """Return the plan of a use of a trader: its market's bytes, those of its phases, and the mapped panel.
+
+    Args:
+        what: the use, for messages.
+        settings: of the trader.
+        panel: with the trader's columns.
+        budget: memory that may be taken; None for 90 % of the tightest limit.
+        phases: most bytes of each phase.
+    """
     _, market, _ = _outline(settings, panel_sizes(panel))
     return planned_use(
         what,

@@ -41,14 +41,14 @@ class TraderService(WorkerService):
             RunError: the panel or the arithmetic is another than the run's.
         """
         super().__init__(given)
-        panel, here = read_run_panel(given.config), torch.device("cpu")
+        panel, device = read_run_panel(given.config), torch.device("cpu")
         if panel.fingerprint != given.fingerprint:
             raise RunError(f"the panel {given.config.panel} is another one than when the run began")
-        ground = build_run_market(given.config, panel, here)
-        self._setup = build_setup(given.config, ground.market, ground.splits, here, share=given.share)
-        self._run = build_erl(self._setup, ground.market)
+        run_market = build_run_market(given.config, panel, device)
+        self._setup = build_setup(given.config, run_market.market, run_market.splits, device, share=given.share)
+        self._run = build_erl(self._setup, run_market.market)
         self._learning = make_learning(self._setup, self._run)
-        self.hold_(self._run, () if ground.private else given.mapped)
+        self.hold_(self._run, () if run_market.private else given.mapped)
 
     def load(self, rows: Arrays, added: Mapping[str, int], updates: int) -> None:
         """Write the share's rows, and the counts of its updates."""
@@ -69,9 +69,9 @@ class TraderService(WorkerService):
 
     def learn(self) -> np.ndarray | None:
         """Do the next update. Returns |TD error| of what its members drew, where that decides what is drawn."""
-        found, replay = self._learning.update_(), self._run.replay
-        weighed = replay is not None and replay.priorities is not None
-        return found.numpy() if weighed and found is not None else None
+        td_error, replay = self._learning.update_(), self._run.replay
+        is_prioritised = replay is not None and replay.priorities is not None
+        return td_error.numpy() if is_prioritised and td_error is not None else None
 
     def weigh(self, td_error: np.ndarray) -> None:
         """Set the priorities by |TD error| of what all members drew in that update."""
@@ -89,14 +89,21 @@ class TraderService(WorkerService):
 
     def train(self, span: Span, round_: int) -> Any:  # noqa: ANN401
         """Let a tile play the training slices."""
-        found = train_tile(self._setup, self._run, span, round_)
-        played = None if found.transitions is None else {leaf.path: leaf.value for leaf in leaves(found.transitions)}
-        return found.fitness.numpy(), to_arrays(found.slices), None if played is None else to_arrays(played)
+        training = train_tile(self._setup, self._run, span, round_)
+        played = (
+            None if training.transitions is None else {leaf.path: leaf.value for leaf in leaves(training.transitions)}
+        )
+        return training.fitness.numpy(), to_arrays(training.slices), None if played is None else to_arrays(played)
 
     def judge(self, span: Span, round_: int) -> Any:  # noqa: ANN401
         """Let a tile, and the champion, play the validation slices."""
-        found = judge_tile(self._setup, self._run, span, round_)
-        return found.value.numpy(), to_arrays(found.slices), found.activity.numpy(), found.attention.numpy()
+        validation = judge_tile(self._setup, self._run, span, round_)
+        return (
+            validation.value.numpy(),
+            to_arrays(validation.slices),
+            validation.activity.numpy(),
+            validation.attention.numpy(),
+        )
 
 
 class TraderWorkers(WorkerPool):
@@ -133,9 +140,9 @@ class TraderWorkers(WorkerPool):
     def learn_(self) -> None:
         """Update all shares at once; draws that depend on errors wait for those of all."""
         self._ready_()
-        found = self.ask_all("learn")
+        errors = self.ask_all("learn")
         # In the order of the shares, which is the order of the members.
-        error = None if found[0] is None else np.concatenate(found)
+        error = None if errors[0] is None else np.concatenate(errors)
         self._learned.append(error)
         if error is not None:
             # Before the next update: what anyone draws next follows from the errors of all.
@@ -164,16 +171,16 @@ class TraderWorkers(WorkerPool):
         """Bring home members' rows, the sums of their updates, and the priorities of the replay."""
         if not self._learned:
             return
-        found = self.ask_all("rows")
+        answers = self.ask_all("rows")
         replay, learner = self._run.replay, self._run.learner
         # All weigh their replay by the same errors, so one worker's weights are everyone's.
         weights = self.workers[0].ask("weights") if replay is not None and replay.priorities is not None else {}
-        for span, (rows, _) in zip(self.spans, found, strict=True):
+        for span, (rows, _) in zip(self.spans, answers, strict=True):
             for name, leaf in member_rows(learner):
                 # Without the champion's row behind the share's: learning leaves it alone.
                 leaf[slice(*span)] = torch.from_numpy(rows[name][: span[1] - span[0]])
         for name in learner.tally.added:
-            learner.tally.added[name] = sum(added[name] for _, added in found)
+            learner.tally.added[name] = sum(added[name] for _, added in answers)
         learner.tally.updates += len(self._learned)
         if replay is not None:
             write_weights_(replay, weights)
@@ -185,14 +192,18 @@ class TraderWorkers(WorkerPool):
         self._stale = True
 
     def _tile(self, name: str, tile: int) -> Any:  # noqa: ANN401
+        """Return a worker's answer for a tile, in a phase (`name`: train or judge) whose tiles are asked for in order.
+
+        The first call of a phase posts all tiles from this one on, so that workers compute side by side.
+        """
         round_ = self._run.progress.round
         if not self._asked:
             self.gather_()
             self._ready_()
             # All at once, so that workers compute side by side; answers are taken in the tiles' order.
-            for at in range(tile, len(self._tiles)):
-                self.workers[self._owner[at]].post(name, self._tiles[at], round_)
-                self._asked.append((name, at, round_))
+            for number in range(tile, len(self._tiles)):
+                self.workers[self._owner[number]].post(name, self._tiles[number], round_)
+                self._asked.append((name, number, round_))
         expected = self._asked.popleft()
         assert expected == (name, tile, round_)  # noqa: S101  (the loop asks for a phase's tiles in order)
         return self.workers[self._owner[tile]].take_answer()
@@ -216,6 +227,7 @@ class TraderWorkers(WorkerPool):
                 worker.ask("weigh", error)
 
     def _load_(self, worker: Worker) -> None:
+        """Send a worker what it lacks: its members' rows, counts of updates, and transitions since the last time."""
         learner, replay, (low, high) = self._run.learner, self._run.replay, self.spans[worker.number]
         members = self._setup.config.population.size
         rows = {
@@ -223,15 +235,15 @@ class TraderWorkers(WorkerPool):
             for name, leaf in member_rows(learner)
         }
         # Each member adds alike to a sum, so a share's part follows from the count of its members.
-        added = {name: count // members * (high - low) for name, count in learner.tally.added.items()}
-        worker.ask("load", rows, added, learner.tally.updates)
+        added_by_name = {name: count // members * (high - low) for name, count in learner.tally.added.items()}
+        worker.ask("load", rows, added_by_name, learner.tally.updates)
         if replay is None:
             return
         # What this worker lacks, and of that what the ring still holds.
         first = max(self._appended[worker.number], replay.appended - len(replay.row))
-        at = torch.arange(first, replay.appended) % len(replay.row)
-        columns = {name: column[at].numpy() for name, column in transition_columns(replay)}
-        worker.ask("experience", at.numpy(), columns, replay_weights(replay), replay.appended)
+        appended_places = torch.arange(first, replay.appended) % len(replay.row)
+        columns = {name: column[appended_places].numpy() for name, column in transition_columns(replay)}
+        worker.ask("experience", appended_places.numpy(), columns, replay_weights(replay), replay.appended)
         self._appended[worker.number] = replay.appended
 
 

@@ -52,8 +52,8 @@ def deflated_sharpe(returns: np.ndarray, tries: int) -> DeflatedSharpe:
     # Moments of the population, divided by T: with them g4 >= 1 + g3^2 holds exactly, which `width` below needs.
     scaled = (returns - returns.mean()) / returns.std()
     skewness, kurtosis = float((scaled**3).mean()), float((scaled**4).mean())
-    sure = sharpe_probability(sharpe, by_chance, periods=periods, skewness=skewness, kurtosis=kurtosis)
-    return DeflatedSharpe(sharpe, by_chance, sure)
+    probability = sharpe_probability(sharpe, by_chance, periods=periods, skewness=skewness, kurtosis=kurtosis)
+    return DeflatedSharpe(sharpe, by_chance, probability)
 
 
 def sharpe_probability(sharpe: float, by_chance: float, *, periods: int, skewness: float, kurtosis: float) -> float:

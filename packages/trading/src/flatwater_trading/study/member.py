@@ -31,11 +31,11 @@ def main() -> None:
 
 def run_order(order: Mapping[str, Any]) -> dict[str, Any]:
     """Train the run, or go on with it, and play its test days."""
-    done = train(order["config"], Path(order["run"]))
+    answer = train(order["config"], Path(order["run"]))
     # Only then: a champion that is still learning must not be seen on its test days.
-    if done["finished"]:
+    if answer["finished"]:
         play_test_days(RunFolder(Path(order["run"])))
-    return done
+    return answer
 
 
 def play_test_days(folder: RunFolder) -> None:

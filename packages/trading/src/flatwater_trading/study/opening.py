@@ -75,8 +75,8 @@ def find_wanted(order: StudyOrder) -> StudyRequest:
     Raises:
         ConfigError: it is not what the study in the folder was begun with.
     """
-    found = None if order.folder is None else StudyFolder(order.folder)
-    begun = found if found is not None and found.study.is_file() else None
+    folder = None if order.folder is None else StudyFolder(order.folder)
+    begun = folder if folder is not None and folder.study.is_file() else None
     before = None if begun is None else load_config(StudyConfig, begun.study)
     folds = order.folds or (FOLDS if before is None else before.folds)
     if before is not None and folds != before.folds:
@@ -96,16 +96,16 @@ def open_study_folder(order: StudyOrder, program: Sequence[str]) -> OpenedStudy:
     Raises:
         FlatwaterError: settings, panel or folder cannot be used, or the runs do not fit into memory at once.
     """
-    asked = find_wanted(order)
+    request = find_wanted(order)
     # In a process of its own: this one stays free of torch while its runs take the memory.
-    answer = ask_process(program, {"config": to_mapping(asked.base), "folds": asked.folds})
+    answer = ask_process(program, {"config": to_mapping(request.base), "folds": request.folds})
     base = from_mapping(ErlRunConfig, answer["config"], "the study")
-    setup = StudyConfig(folds=asked.folds, seeds=asked.seeds, days=answer["days"], data=answer["data"])
-    before = asked.before
+    setup = StudyConfig(folds=request.folds, seeds=request.seeds, days=answer["days"], data=answer["data"])
+    before = request.before
     if before is not None and (before.days, before.data) != (setup.days, setup.data):
         raise ConfigError(f"{base.panel}: has other days or prices than when the study was begun. {_ANOTHER}")
-    jobs = that_fit(asked.jobs, answer["needed_bytes"], answer["limit_bytes"], asked=order.jobs is not None)
-    folder = asked.begun or StudyFolder(create_folder(order.folder, "study").path)
+    jobs = that_fit(request.jobs, answer["needed_bytes"], answer["limit_bytes"], asked=order.jobs is not None)
+    folder = request.begun or StudyFolder(create_folder(order.folder, "study").path)
     write_config(base, folder.base)
     note_file(folder.base, lambda _: None)  # each run says it where that cannot be
     write_config(setup, folder.study)  # last: a folder that has it is whole
@@ -117,6 +117,11 @@ _ANOTHER = "Give another folder with --run for a new study."
 
 
 def _seeds(order: StudyOrder, before: StudyConfig | None) -> tuple[int, ...]:
+    """Return the seeds that are asked for, else those that the study has (`before`; None for a new one), else `SEEDS`.
+
+    Raises:
+        ConfigError: a seed is left out that the study has, or the text names no seeds.
+    """
     if order.seeds is None and before is not None:
         return before.seeds
     seeds = read_seeds(order.seeds or SEEDS, order.config.seed)

@@ -66,45 +66,50 @@ def study_picture(study: StudyRecords) -> Picture:
 
 
 def _subtitle(study: StudyRecords) -> str:
+    """Return the line below the title: the panel, the test days once a fold is complete, folds and seeds."""
     result = study.result
-    said = [str(result.get("panel") or "the panel that comes with Flatwater")]
+    parts = [str(result.get("panel") or "the panel that comes with Flatwater")]
     if study.pooled_numbers is not None:
         units = calendar_of_study(study.pooled_numbers).units
-        said.append(
+        parts.append(
             f"{study.pooled_numbers['days']:,} test {units}, {study.pooled_numbers['first_day']} to "
             f"{study.pooled_numbers['last_day']}"
         )
-    said.append(f"folds: {result['folds']}, seeds: {', '.join(map(str, result['seeds']))}")
-    return " · ".join(said)
+    parts.append(f"folds: {result['folds']}, seeds: {', '.join(map(str, result['seeds']))}")
+    return " · ".join(parts)
 
 
 def _tiles(study: StudyRecords) -> Iterator[Tile]:
+    """Yield the figures on top: return, Sharpe ratio, drawdown, differences; none before a fold is complete."""
     pooled = study.pooled_numbers
     if pooled is None:
         return
-    own, equal = pooled["traders"]["champion"], pooled["traders"]["equal weight"]
+    champions, equal = pooled["traders"]["champion"], pooled["traders"]["equal weight"]
     yield Tile(
-        "champions, a year", percent_cell(own["annual_return"]), f"equal weight {percent_cell(equal['annual_return'])}"
+        "champions, a year",
+        percent_cell(champions["annual_return"]),
+        f"equal weight {percent_cell(equal['annual_return'])}",
     )
-    yield Tile("Sharpe ratio", number_cell(own["sharpe"]), f"equal weight {number_cell(equal['sharpe'])}")
-    deepest = [percent_cell(row["drawdown"], "{:.0%}") for row in (own, equal)]
-    yield Tile("drawdown", deepest[0], f"equal weight {deepest[1]}")
-    for title, found in _differences(pooled).items():
-        interval = f"90 % interval {found['low']:+.1%} to {found['high']:+.1%}"
-        kind = "good" if found["low"] > 0 else "bad" if found["high"] < 0 else ""
-        yield Tile(title, f"{found['mean']:+.1%}", interval, kind)
+    yield Tile("Sharpe ratio", number_cell(champions["sharpe"]), f"equal weight {number_cell(equal['sharpe'])}")
+    drawdowns = [percent_cell(row["drawdown"], "{:.0%}") for row in (champions, equal)]
+    yield Tile("drawdown", drawdowns[0], f"equal weight {drawdowns[1]}")
+    for title, difference in _differences(pooled).items():
+        interval = f"90 % interval {difference['low']:+.1%} to {difference['high']:+.1%}"
+        kind = "good" if difference["low"] > 0 else "bad" if difference["high"] < 0 else ""
+        yield Tile(title, f"{difference['mean']:+.1%}", interval, kind)
     deflated = pooled["deflated"]
     yield Tile("deflated Sharpe", f"{deflated['probability']:.0%}", f"for {deflated['tries']:,} tries")
 
 
 def _differences(pooled: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:
     """Return the champions' return less a rule's, a year: mean, and the ends of its interval."""
-    found = pooled["comparison"]
-    best = {"mean": found["difference"], "low": found["low"], "high": found["high"]}
-    return {f"less {found['best']}": best, "less equal weight": pooled["against_equal_weight"]}
+    comparison = pooled["comparison"]
+    best = {"mean": comparison["difference"], "low": comparison["low"], "high": comparison["high"]}
+    return {f"less {comparison['best']}": best, "less equal weight": pooled["against_equal_weight"]}
 
 
 def _result(study: StudyRecords) -> Iterator[Block]:
+    """Yield the section `Result`: verdict, pooled equity, and a table of the traders."""
     pooled = study.pooled_numbers
     if pooled is None:
         yield Paragraph("No fold has been tested with every seed yet, so there is nothing to pool.", "missing")
@@ -114,21 +119,28 @@ def _result(study: StudyRecords) -> Iterator[Block]:
         yield equity_chart(study.equity, pooled)
     titles, rows, words = trader_rows(pooled)
     yield Table(titles, rows, words)
-    said = (
+    how_pooled = (
         "The champions of all seeds begin each fold with equal money; the next fold begins with what they ended with."
     )
-    yield Paragraph(f"{said} Random: the median trader of each fold. Note: {study.result['note']}.", "reading")
+    yield Paragraph(f"{how_pooled} Random: the median trader of each fold. Note: {study.result['note']}.", "reading")
 
 
 def equity_chart(equity: pl.DataFrame, pooled: Mapping[str, Any]) -> Chart:
     """Draw the equity over all test days, fold after fold."""
-    kept = equity[spread_indexes(len(equity), MOST_POINTS)]
-    dates = kept["date"].to_list()
+    drawn = equity[spread_indexes(len(equity), MOST_POINTS)]
+    dates = drawn["date"].to_list()
     marks = []
-    for name in (column for column in kept.columns if column != "date"):
-        values, first = kept[name].to_list(), name == "champion"
-        title = f"{'champions' if first else name} x {values[-1]:.2f}"
-        line = Line(name=title, x=dates, y=values, colour=trader_colour(name), width=2.4 if first else 1.3, front=first)
+    for name in (column for column in drawn.columns if column != "date"):
+        values, is_champion = drawn[name].to_list(), name == "champion"
+        title = f"{'champions' if is_champion else name} x {values[-1]:.2f}"
+        line = Line(
+            name=title,
+            x=dates,
+            y=values,
+            colour=trader_colour(name),
+            width=2.4 if is_champion else 1.3,
+            front=is_champion,
+        )
         marks.append(line)
     return Chart(
         title=f"Equity over all test {calendar_of_study(pooled).units}",
@@ -145,7 +157,7 @@ def equity_chart(equity: pl.DataFrame, pooled: Mapping[str, Any]) -> Chart:
 def folds_chart(study: StudyRecords) -> Chart:
     """Draw each fold's return beside equal weight and the best rule."""
     rows = () if study.pooled_numbers is None else study.pooled_numbers["by_fold"]
-    at = [f"{number}: {row['first_day'][:7]}" for number, row in enumerate(rows, 1)]
+    fold_names = [f"{number}: {row['first_day'][:7]}" for number, row in enumerate(rows, 1)]
 
     def column(name: str) -> list[float]:
         return [100 * row[name] for row in rows]
@@ -156,11 +168,15 @@ def folds_chart(study: StudyRecords) -> Chart:
         title="Return in each fold, by its first month",
         reading="The champions of all seeds together, with the range of each seed's alone where there are several.",
         marks=[
-            Bars(name="champions", at=at, values=champions, low=low, high=high, colour="--champion", form="+.1f"),
-            Bars(name="equal weight", at=at, values=column("equal_weight"), colour="--equal-weight", form="+.1f"),
-            Bars(name="best rule", at=at, values=column("best_rule_return"), colour="--random", form="+.1f"),
+            Bars(
+                name="champions", at=fold_names, values=champions, low=low, high=high, colour="--champion", form="+.1f"
+            ),
+            Bars(
+                name="equal weight", at=fold_names, values=column("equal_weight"), colour="--equal-weight", form="+.1f"
+            ),
+            Bars(name="best rule", at=fold_names, values=column("best_rule_return"), colour="--random", form="+.1f"),
         ],
-        x=Axis(rows=at),
+        x=Axis(rows=fold_names),
         y=Axis(unit="%", zero=True),
         height=280,
         weight=1.6,
@@ -184,6 +200,7 @@ def differences_chart(pooled: Mapping[str, Any]) -> Chart:
 
 
 def _folds(study: StudyRecords) -> Iterator[Block]:
+    """Yield the section `Folds`: each fold's return, drawn and as a table."""
     if study.pooled_numbers is None:
         yield Paragraph("No fold is complete.", "missing")
         return
@@ -199,6 +216,7 @@ def _folds(study: StudyRecords) -> Iterator[Block]:
 
 
 def _sure(study: StudyRecords) -> Iterator[Block]:
+    """Yield the section `How sure`: intervals of the differences, a row for each seed, and deflated Sharpe ratios."""
     if study.pooled_numbers is None:
         yield Paragraph("No fold is complete.", "missing")
         return
@@ -226,5 +244,5 @@ def _sure(study: StudyRecords) -> Iterator[Block]:
 def _runs(study: StudyRecords) -> Iterator[Block]:
     rows = [[str(run[name]) for name in ("run", "state", "reason")] for run in study.result["runs"]]
     yield Table(("run", "state", "reason"), rows, words=3)
-    said = ("Each is a run folder of its own: ", Piece(f"flatwater report {study.path}/{rows[0][0]}"), ".")
-    yield Paragraph(said, "reading")
+    how_to_see = ("Each is a run folder of its own: ", Piece(f"flatwater report {study.path}/{rows[0][0]}"), ".")
+    yield Paragraph(how_to_see, "reading")

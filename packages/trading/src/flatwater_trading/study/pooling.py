@@ -86,18 +86,18 @@ class PooledResult:
     @property
     def verdict(self) -> str:
         """Sentences that follow from the numbers."""
-        said = [self.comparison.sentence]
+        sentences = [self.comparison.sentence]
         if self.comparison.best != EQUAL_WEIGHT:
-            said.append(f"It {self.against_equal.describe_against(EQUAL_WEIGHT)}.")
+            sentences.append(f"It {self.against_equal.describe_against(EQUAL_WEIGHT)}.")
         returns = {name: float(curve[-1] / curve[0] - 1) for name, curve in self.equity.items()}
         if law := beside_oracle(returns):
-            said.append(law)
-        own, excess = self.deflated.probability, self.deflated_excess.probability
-        said.append(
+            sentences.append(law)
+        champion_probability, excess_probability = self.deflated.probability, self.deflated_excess.probability
+        sentences.append(
             f"Deflated for the {self.tries:,} tries of the study, the probability that its Sharpe ratio is above 0 is "
-            f"{own:.0%}, and that of its lead over equal weight {excess:.0%}."
+            f"{champion_probability:.0%}, and that of its lead over equal weight {excess_probability:.0%}."
         )
-        return " ".join(said)
+        return " ".join(sentences)
 
 
 def read_fold_result(folder: RunFolder, seed: int) -> FoldResult | None:
@@ -111,9 +111,9 @@ def read_fold_result(folder: RunFolder, seed: int) -> FoldResult | None:
     if result is None or equity is None:
         return None
     chance, rows = result.get("chance"), result[ERL.players]
-    wanted = {"generations": int, "population": int, "comparison": dict}
-    whole = isinstance(chance, list) and all(isinstance(value, float) for value in chance) and chance
-    if not whole or any(type(result.get(name)) is not kind for name, kind in wanted.items()):
+    required_types = {"generations": int, "population": int, "comparison": dict}
+    has_chance = isinstance(chance, list) and all(isinstance(value, float) for value in chance) and chance
+    if not has_chance or any(type(result.get(name)) is not kind for name, kind in required_types.items()):
         raise RunError(f"{folder.holdout}: is damaged. Remove it, and go on with the study: the days are played again.")
     if {CHAMPION, EQUAL_WEIGHT, *rows} - {*equity.columns} or not len(equity):
         raise RunError(f"{curves}: has not every trader of {folder.holdout.name}. Remove both.")
@@ -122,26 +122,28 @@ def read_fold_result(folder: RunFolder, seed: int) -> FoldResult | None:
 
 def pool_folds(folder: StudyFolder, setup: StudyConfig) -> PooledResult | None:
     """Pool the folds of which every seed has been tested; None where there is none."""
-    found = (
+    runs_by_fold = (
         [read_fold_result(folder.run(fold, seed), seed) for seed in setup.seeds] for fold in range(1, setup.folds + 1)
     )
     # A fold counts once every seed has played it: seeds that came first must not choose which folds are shown.
-    whole = [[run for run in runs if run is not None] for runs in found if None not in runs]
-    if not whole:
+    complete_folds = [[run for run in runs if run is not None] for runs in runs_by_fold if None not in runs]
+    if not complete_folds:
         return None
-    traders = list(whole[0][0].result[ERL.players])
-    equity = {name: torch.from_numpy(chain_curves([_mean_equity(runs, name) for runs in whole])) for name in traders}
+    traders = list(complete_folds[0][0].result[ERL.players])
+    equity = {
+        name: torch.from_numpy(chain_curves([_mean_equity(runs, name) for runs in complete_folds])) for name in traders
+    }
     # Random traders have no skill, so any of one fold may be chained to any of the next.
-    chance = np.prod([_chance(runs) for runs in whole], axis=0) - 1
+    chance = np.prod([_chance(runs) for runs in complete_folds], axis=0) - 1
     champion, equal = period_returns(equity[CHAMPION]), period_returns(equity[EQUAL_WEIGHT])
     # Every member was a candidate in every generation's validation.
-    tries = sum(run.result["generations"] * run.result["population"] for runs in whole for run in runs)
-    of_folds = [runs[0].equity["date"].to_numpy() for runs in whole]
+    tries = sum(run.result["generations"] * run.result["population"] for runs in complete_folds for run in runs)
+    dates_by_fold = [runs[0].equity["date"].to_numpy() for runs in complete_folds]
     # A fold's first row is the cash on the day before, which is the last day of the fold before it.
-    dates = np.concatenate([of_folds[0][:1], *(days[1:] for days in of_folds)])
+    dates = np.concatenate([dates_by_fold[0][:1], *(days[1:] for days in dates_by_fold)])
     a_year = infer_calendar(dates).a_year
     return PooledResult(
-        folds=whole,
+        folds=complete_folds,
         dates=dates,
         equity=equity,
         comparison=compare_to_yardsticks(
@@ -161,10 +163,10 @@ def pool_folds(folder: StudyFolder, setup: StudyConfig) -> PooledResult | None:
 
 def chain_curves(curves: Sequence[np.ndarray]) -> np.ndarray:
     """Chain curves that begin at 1 to one curve, each going on where the one before ended."""
-    whole = [np.ones(1)]
+    parts = [np.ones(1)]
     for curve in curves:
-        whole.append(whole[-1][-1] * curve[1:])
-    return np.concatenate(whole)
+        parts.append(parts[-1][-1] * curve[1:])
+    return np.concatenate(parts)
 
 
 def _mean_equity(runs: Sequence[FoldResult], trader: str) -> np.ndarray:
@@ -200,6 +202,7 @@ def as_json(found: PooledResult) -> dict[str, Any]:
 
 
 def _numbers(curve: torch.Tensor, years: float, a_year: int) -> dict[str, float | None]:
+    """Measure a curve of `years` years with `a_year` periods each; None for what is no finite number."""
     return {
         "annual_return": finite_or_none(float(curve[-1] / curve[0]) ** (1 / years) - 1),
         "total_return": finite_or_none(float(account.total_return(curve))),

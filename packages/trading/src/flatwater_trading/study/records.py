@@ -60,8 +60,8 @@ class StudyRecords:
     @property
     def pooled_numbers(self) -> Mapping[str, Any] | None:
         """The pooled numbers; None where no fold is complete."""
-        found: Mapping[str, Any] | None = self.result["pooled"]
-        return found
+        numbers: Mapping[str, Any] | None = self.result["pooled"]
+        return numbers
 
 
 def read_study(path: Path) -> StudyRecords:
@@ -75,13 +75,13 @@ def read_study(path: Path) -> StudyRecords:
     try:
         result = parse_json(read_regular(folder.result, RESULT_BYTES))
         _require(result)
-    except FileNotFoundError as missing:
+    except FileNotFoundError as no_file:
         raise RunError(
             f"{folder.result}: is not there: it is written when the study ends or is stopped. {again}"
-        ) from missing
+        ) from no_file
     # All that reading a file of any contents can raise: somebody may have edited it.
-    except (OSError, KeyError, TypeError, ValueError, AttributeError) as fault:
-        raise RunError(f"{folder.result}: is damaged: {type(fault).__name__} {fault}. {again}") from fault
+    except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RunError(f"{folder.result}: is damaged: {type(error).__name__} {error}. {again}") from error
     return StudyRecords(
         path=path,
         read_at=datetime.now().astimezone(),
@@ -141,7 +141,7 @@ def calendar_of_study(pooled: Mapping[str, Any]) -> Calendar:
 def fold_rows(pooled: Mapping[str, Any], *, whole: bool = False) -> Rows:
     """Return a row for each fold, newest last."""
     titles = ["fold", "first day", "champions", "equal", "best rule", "Sharpe", "drawdown"]
-    further = ["each seed", "turnover", "chance"]
+    more_titles = ["each seed", "turnover", "chance"]
     rows = []
     for number, row in enumerate(pooled["by_fold"], 1):
         best = f"{percent_cell(row['best_rule_return'])} {row['best_rule']}"
@@ -153,10 +153,10 @@ def fold_rows(pooled: Mapping[str, Any], *, whole: bool = False) -> Rows:
             best,
         ]
         cells += [number_cell(row["sharpe"]), percent_cell(row["drawdown"], "{:.1%}")]
-        more = [f"{percent_cell(row['lowest'], '{:+.0%}')} … {percent_cell(row['highest'], '{:+.0%}')}"]
-        more += [number_cell(row["turnover"], "{:.0f} x"), percent_cell(row["beaten"], "{:.0%}")]
-        rows.append([*cells, *more] if whole else cells)
-    return [*titles, *further] if whole else titles, rows, 2
+        more_cells = [f"{percent_cell(row['lowest'], '{:+.0%}')} … {percent_cell(row['highest'], '{:+.0%}')}"]
+        more_cells += [number_cell(row["turnover"], "{:.0f} x"), percent_cell(row["beaten"], "{:.0%}")]
+        rows.append([*cells, *more_cells] if whole else cells)
+    return [*titles, *more_titles] if whole else titles, rows, 2
 
 
 def trader_rows(pooled: Mapping[str, Any]) -> Rows:

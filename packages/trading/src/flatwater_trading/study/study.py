@@ -84,10 +84,12 @@ class StudyProgress:
 
     def time_left(self) -> str:
         """Phrase such as `12m left`, once a round is done."""
-        now = self.done - self.before
-        if not now:
+        rounds_since_start = self.done - self.before
+        if not rounds_since_start:
             return "time left unknown yet"
-        return f"{short_duration((time.monotonic() - self.began) / now * (self.rounds - self.done))} left"
+        return (
+            f"{short_duration((time.monotonic() - self.began) / rounds_since_start * (self.rounds - self.done))} left"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +140,11 @@ class _RunningStudy:
                 yield Job(order=order, run=member.run, log=log, judge=self._count(recorded_rounds(member.run)))
 
     def _count(self, known: int) -> Callable[[Record], bool]:
+        """Return a function that counts a run's new rounds, given its records, and never stops it.
+
+        Rounds up to `known`, its last one when the study began, are not counted again.
+        """
+
         def judge(record: Record) -> bool:
             if record["round"] > known:
                 self.pace.done += 1
@@ -150,16 +157,16 @@ class _RunningStudy:
 def train_study(order: StudyOrder, console: Console, program: Sequence[str] = PROGRAM) -> StudyOutcome:
     """Begin a study, or go on with one, until it is done or a signal stops it."""
     with console.status("reading the panel and planning the runs …"):
-        found = open_study_folder(order, program)
-    folder, setup = found.folder, found.setup
+        opened = open_study_folder(order, program)
+    folder, setup = opened.folder, opened.setup
     members = [
         StudyRun(fold=fold, seed=seed, run=folder.run(fold.number, seed))
         for fold in cut_folds(setup.days, setup.folds)
         for seed in setup.seeds
     ]
-    threads = "1 thread" if found.base.threads == 1 else f"{found.base.threads} threads"
+    threads = "1 thread" if opened.base.threads == 1 else f"{opened.base.threads} threads"
     pace = StudyProgress(
-        rounds=len(members) * found.base.rounds, done=sum(recorded_rounds(member.run) for member in members)
+        rounds=len(members) * opened.base.rounds, done=sum(recorded_rounds(member.run) for member in members)
     )
     failed = dict[str, str]()
     with (
@@ -168,13 +175,13 @@ def train_study(order: StudyOrder, console: Console, program: Sequence[str] = PR
         stop_on_signals(console) as stop,
         console.status("") as status,
     ):
-        work = _RunningStudy(opened=found, held=held, members=members, console=console, status=status, pace=pace)
+        work = _RunningStudy(opened=opened, held=held, members=members, console=console, status=status, pace=pace)
         work.say(
             f"study folder {folder.path}: {len(members)} runs (folds: {setup.folds}, seeds: {len(setup.seeds)}), "
-            f"tested on {found.days}, {found.jobs} at once, {threads} each"
+            f"tested on {opened.days}, {opened.jobs} at once, {threads} each"
         )
         work.show_()
-        crew = RunPool(program=program, stop=stop, check=work.require_in_place, say=work.say, at_once=found.jobs)
+        crew = RunPool(program=program, stop=stop, check=work.require_in_place, say=work.say, at_once=opened.jobs)
         by_run = {member.run: member for member in members}
         for job, ending in train_jobs(work.jobs(), crew):
             member = by_run[job.run]
@@ -190,7 +197,7 @@ def train_study(order: StudyOrder, console: Console, program: Sequence[str] = PR
         # Runs take hours: the folder is looked for again before anything is written below its name.
         status.update("pooling the folds …")
         work.require_in_place()
-        return StudyOutcome(folder=folder, result=write_study(found, members, failed), stop=stop)
+        return StudyOutcome(folder=folder, result=write_study(opened, members, failed), stop=stop)
 
 
 def progress_line(members: Sequence[StudyRun]) -> str:

@@ -106,9 +106,10 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: Members, group
     """Bind an update of every member to the population's storage."""
     trained, adam, tally = len(members.tally.skipped), members.actor_adam, members.tally
     actor: DaysActor = cast("Any", nets.actor)
-    known: BuyThreshold = cast("Any", nets.critic)
+    known_threshold: BuyThreshold = cast("Any", nets.critic)
     layout = actor.layout
     weights = {span: views(members.actor[slice(*span)], layout) for span in groups}
+    # Where the gradients of a group's weights are added up over the micro-batches.
     homes = {span: views(adam.grad[slice(*span)], layout) for span in groups}
     step_ = bind_step(
         members.actor[:trained],
@@ -120,12 +121,12 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: Members, group
     )
 
     def learn(weights: Params, lesson: HindsightBatch) -> tuple[Tensor, list[Tensor]]:
-        own = free(weights)
+        leaves = free(weights)
         with autocast(config, lesson.gain.device):
-            action = actor.over_days(own, lesson.seen)
+            action = actor.over_days(leaves, lesson.seen)
         # In the gains' float32, outside of autocast: means of gains lose digits in bfloat16.
-        loss = hindsight_loss(action.to(lesson.gain.dtype), lesson.gain, known.threshold)
-        return loss.detach(), gradients(loss / config.micro_batches, own)
+        loss = hindsight_loss(action.to(lesson.gain.dtype), lesson.gain, known_threshold.threshold)
+        return loss.detach(), gradients(loss / config.micro_batches, leaves)
 
     learn = bind_compiled(config, learn)
 

@@ -94,8 +94,8 @@ class ReplayLearning:
         rng = stream(setup.config.seed, "replay", self._run.learner.tally.updates, device=setup.device)
         # For the whole population in every process: what a member draws does not depend on who computes it.
         self._drawn, weight = draw(replay, shape, rng)
-        mine = slice(*setup.share)
-        index, weight = self._drawn[mine], None if weight is None else weight[mine]
+        own_members = slice(*setup.share)
+        index, weight = self._drawn[own_members], None if weight is None else weight[own_members]
         return self._update_([micro_batch(self._source, index, weight, g) for g in range(shape[1])])
 
     def update_priorities_(self, td_error: Float[Tensor, "P G B"] | None) -> None:

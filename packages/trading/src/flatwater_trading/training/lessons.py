@@ -64,10 +64,10 @@ def build_outcomes(setup: ErlSetup, market: Market) -> PurchaseOutcomes:
     rows = members_at_once(setup, market) * stretch_count(config)
     length = config.env.episode.context - 1 + stretch_days(setup)
     # Filled at once: pages that are only touched later would let resident memory creep.
-    seen = torch.empty((rows, columns, length, features), device=setup.device).fill_(0)
+    buffer = torch.empty((rows, columns, length, features), device=setup.device).fill_(0)
     if setup.device.type == "meta":
         return PurchaseOutcomes(
-            gain=torch.empty((len(days), len(market.investable), TARGETS), device="meta"), seen=seen
+            gain=torch.empty((len(days), len(market.investable), TARGETS), device="meta"), seen=buffer
         )
     trade = config.env.trade
     gain = trade_gains(
@@ -79,11 +79,11 @@ def build_outcomes(setup: ErlSetup, market: Market) -> PurchaseOutcomes:
     )
     # Clipped first: one takeover must not set the deviation of all gains either. clamp_ keeps NaN.
     gain.clamp_(-LARGEST_GAIN, LARGEST_GAIN)
-    known = gain.isfinite()
-    deviation = gain[known].double().std() if bool(known.any()) else torch.ones(())
+    is_finite = gain.isfinite()
+    deviation = gain[is_finite].double().std() if bool(is_finite.any()) else torch.ones(())
     # At least 1e-6: prices that never move would be divided by 0.
     gain.div_(deviation.clamp(min=1e-6).to(gain)).nan_to_num_(nan=0.0)
-    return PurchaseOutcomes(gain=gain, seen=seen)
+    return PurchaseOutcomes(gain=gain, seen=buffer)
 
 
 def draw_lessons(

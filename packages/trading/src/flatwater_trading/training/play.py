@@ -233,9 +233,9 @@ def make_slice_play(
     """
     count = len(env.start) // len(actors)
     shapes = outlook_shapes(setup, market, len(actors), count, explored=explored, days=days)
-    held = (room.planned, room.missing, room.attention)
+    buffers = (room.planned, room.missing, room.attention)
     # Views of the room's beginning: plans of different sizes share its memory, one after the other.
-    planned, missing, attention = (flat[: prod(shape)].view(shape) for flat, shape in zip(held, shapes, strict=True))
+    planned, missing, attention = (flat[: prod(shape)].view(shape) for flat, shape in zip(buffers, shapes, strict=True))
     return SlicePlay(
         setup, market, env, PlannedActions(planned, missing, attention, acts_by_day(setup, explored=explored)), actors
     )

@@ -53,12 +53,12 @@ def build_trainer(setup: ErlSetup, run: ErlState, crew: TileExecutor) -> ErlTrai
 def evaluate_(setup: ErlSetup, run: ErlState, crew: TileExecutor, step: int) -> None:
     """Let one tile play the training slices, which are the same for all; with noise where that is learnt from."""
     span = setup.tiles[step]
-    found, mine, scores = crew.train(step), slice(*span), run.scores
-    scores.fitness[mine] = found.fitness
-    for name, column in found.slices.items():
-        scores.training[name][mine] = column
-    if found.transitions is not None:
-        append_to_replay_(setup, run, found.transitions, span)
+    result, rows, scores = crew.train(step), slice(*span), run.scores
+    scores.fitness[rows] = result.fitness
+    for name, column in result.slices.items():
+        scores.training[name][rows] = column
+    if result.transitions is not None:
+        append_to_replay_(setup, run, result.transitions, span)
 
 
 def validate_(setup: ErlSetup, run: ErlState, crew: TileExecutor, step: int) -> None:
@@ -68,11 +68,15 @@ def validate_(setup: ErlSetup, run: ErlState, crew: TileExecutor, step: int) -> 
     it is beaten by a better trader and not by easier days.
     """
     spans = setup.tiles
-    found, scores = crew.judge(step), run.scores
-    columns = ((scores.validation, found.value), (scores.activity, found.activity), (scores.attention, found.attention))
-    for kept, new in (*columns, *((scores.judged[name], new) for name, new in found.slices.items())):
+    result, scores = crew.judge(step), run.scores
+    columns = (
+        (scores.validation, result.value),
+        (scores.activity, result.activity),
+        (scores.attention, result.attention),
+    )
+    for column, new in (*columns, *((scores.judged[name], new) for name, new in result.slices.items())):
         # Every tile brings the champion's numbers along, last; tiles have one shape, so all bring the same.
-        kept[slice(*spans[step])], kept[-1] = new[:-1], new[-1]
+        column[slice(*spans[step])], column[-1] = new[:-1], new[-1]
     if step + 1 < len(spans):
         return
     best = crown_best_(run.learner, run.lineage, scores.validation, [scores.activity, *scores.judged.values()])

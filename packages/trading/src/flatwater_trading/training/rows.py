@@ -113,10 +113,10 @@ def append_(
     capacity, b = len(replay.row), len(row)
     # With less, a day would be written over before the next one has followed on it.
     require(2 * b <= capacity, "capacity", capacity, f"at least {2 * b}, two days of the {b} episodes played")
-    here = torch.arange(replay.appended, replay.appended + b, device=row.device)
-    at = here % capacity
+    positions = torch.arange(replay.appended, replay.appended + b, device=row.device)
+    slots = positions % capacity
     # The next call writes the same episodes in the same order, b places on.
-    following = torch.where(terminated, at, (here + b) % capacity)
+    following = torch.where(terminated, slots, (positions + b) % capacity)
     for stored, new in (
         (replay.row, row),
         (replay.following, following),
@@ -126,11 +126,11 @@ def append_(
         (replay.member, member),
     ):
         # b <= capacity, so no place is written twice and the result has one order.
-        stored.index_copy_(0, at, new.to(stored.dtype))
+        stored.index_copy_(0, slots, new.to(stored.dtype))
     if replay.account is not None and account is not None:
-        replay.account.index_copy_(0, at, account)
+        replay.account.index_copy_(0, slots, account)
     if replay.priorities is not None:
-        add_priorities_(replay.priorities, at)
+        add_priorities_(replay.priorities, slots)
     replay.appended += b
 
 

@@ -104,13 +104,13 @@ ROWS_A_DAY = 20
 
 def stretch_count(config: ErlConfig) -> int:
     """Return the stretches of consecutive days in a batch: each brings the whole context of its first day along."""
-    given: int | None = config.learner.own.stretches
-    if given is not None:
-        return given
+    configured: int | None = config.learner.own.stretches
+    if configured is not None:
+        return configured
     size: int = config.learner.own.batch_size
     # s stretches read s (context - 1) + size rows for size days: at most ROWS_A_DAY each, solved for s.
-    most = (ROWS_A_DAY - 1) * size // max(1, config.env.episode.context - 1)
-    return max(s for s in range(1, max(1, min(most, size)) + 1) if size % s == 0)
+    most_stretches = (ROWS_A_DAY - 1) * size // max(1, config.env.episode.context - 1)
+    return max(s for s in range(1, max(1, min(most_stretches, size)) + 1) if size % s == 0)
 
 
 LARGE_TILE, SMALL_TILE = 16, 4

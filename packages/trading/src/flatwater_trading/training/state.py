@@ -128,6 +128,7 @@ def build_erl(setup: ErlSetup, market: Market) -> ErlState:
 
 
 def _replay(setup: ErlSetup, market: Market) -> RowReplay:
+    """Allocate the empty replay of `replay.generations` generations of transitions."""
     config = setup.config
     return build_rows(
         config.replay,
@@ -139,6 +140,7 @@ def _replay(setup: ErlSetup, market: Market) -> RowReplay:
 
 
 def _windows(setup: ErlSetup, market: Market) -> WindowBuffers:
+    """Allocate the two buffers of observations, each for one micro-batch of the members that are updated together."""
     config, (columns, _, features) = setup.config, market.observations.shape
     rows = members_at_once(setup, market) * config.learner.own.batch_size
     shape = (rows, columns, config.env.episode.context, features)
@@ -148,6 +150,7 @@ def _windows(setup: ErlSetup, market: Market) -> WindowBuffers:
 
 
 def _no_scores(setup: ErlSetup, columns: int) -> GenerationScores:
+    """Allocate the scores of a run before its first generation: NaN, and -inf for the champion's value."""
     members, device, slices = setup.members, setup.device, setup.config.evaluation
 
     def unknown(*shape: int) -> Tensor:

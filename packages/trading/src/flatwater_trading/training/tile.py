@@ -97,9 +97,9 @@ def held_return(setup: ErlSetup, market: Market, round_: int) -> Float[Tensor, "
     rng = stream(setup.config.seed, JUDGING, round_, device=setup.device)
     first = draw_slices(setup, setup.splits.validation, setup.config.evaluation.validation_slices, rng)
     # The same stream as in `judge_tile`, so the same slices.
-    bought, sold = market.mark[first], market.mark[first + setup.config.env.episode.days - 1]
-    known = bought > 0
-    return ((sold / bought.where(known, 1) - 1) * known).sum() / known.sum().clamp(min=1)
+    entry_price, exit_price = market.mark[first], market.mark[first + setup.config.env.episode.days - 1]
+    has_price = entry_price > 0
+    return ((exit_price / entry_price.where(has_price, 1) - 1) * has_price).sum() / has_price.sum().clamp(min=1)
 
 
 def _rows(setup: ErlSetup, span: Span) -> Int[Tensor, "tile"]:
@@ -121,6 +121,7 @@ def _by_member(setup: ErlSetup, env: Simulator, rows: int) -> dict[str, Float[Te
 
 
 def _write_day_(played: Transitions, moment: DayTransitions) -> None:
+    """Copy a day of all the tile's episodes into its row of the preallocated transitions; called after each step."""
     day = moment.day
     played.row[day].copy_(moment.row)
     played.action[day].copy_(moment.action)
@@ -134,8 +135,8 @@ def append_to_replay_(setup: ErlSetup, run: ErlState, played: Transitions, span:
     """Append what a tile's members have played to the replay, day by day; tiles come in their order."""
     replay = run.replay
     assert replay is not None  # noqa: S101  (there is one where something was kept)
-    each = setup.config.evaluation.train_slices
-    member = torch.arange(*span, device=setup.device).repeat_interleave(each)
+    slices = setup.config.evaluation.train_slices
+    member = torch.arange(*span, device=setup.device).repeat_interleave(slices)
     for day in range(len(played.row)):
         # Without the padding: copies of the last member would be learnt from twice.
         row, terminated = played.row[day, : len(member)], played.terminated[day, : len(member)]
