@@ -77,7 +77,10 @@ _CONTAINERS: tuple[Any, ...] = (list, tuple, deque, dict, set, frozenset)
 
 
 def _last_of(builtin: Any, container: Any, count: int) -> list[Any]:  # noqa: ANN401
-    """The newest items of a builtin container, or entries of a dict; for a set, items with an allocation trace."""
+    """The newest items of a builtin container, or (key, value) pairs of a dict, oldest first; called by `read_stable`.
+
+    A set has no order: while allocations are traced, its items with a trace are taken, which are newer than the trace.
+    """
     length = builtin.__len__(container)
     if builtin is deque:
         return list(map(deque.__getitem__, repeat(container), range(max(0, length - count), length)))
@@ -92,7 +95,7 @@ def _last_of(builtin: Any, container: Any, count: int) -> list[Any]:  # noqa: AN
 
 
 def _entry(key: Any, value: Any) -> Any:  # noqa: ANN401
-    """The value of an entry, or its key if the value is a smaller atom: a table of remembered texts holds its keys."""
+    """The value of an entry; its key if the value is an atom smaller than the key: a table of remembered texts."""
     return value if id(type(value)) not in ATOMS or own_size(key) <= own_size(value) else key
 
 
@@ -108,7 +111,15 @@ def _fresh_walk(draw: int) -> Walk:
 
 
 def describe_contents(holding: Holding, newest: Sequence[Any]) -> Contents:
-    """Describe the newest items of a container and the objects that they hold."""
+    """Describe a container by its newest items, which are taken for all of them.
+
+    The main content is the arrays, tensors and texts below the items if they have half of the bytes of the items; else
+    the items themselves.
+
+    Args:
+        holding: the container in a census.
+        newest: its newest items, oldest first; empty if it has none.
+    """
     walk = _fresh_walk(LEAVES)
     leaves_by_item = [_leaves(item, walk) for item in newest]
     leaves = [leaf for found in leaves_by_item for leaf in found]
@@ -134,7 +145,7 @@ def describe_contents(holding: Holding, newest: Sequence[Any]) -> Contents:
 
 
 def _main(leaves: Sequence[_Leaf], items: int) -> tuple[str, float]:
-    """The label with the most bytes, and the number of such leaves per item."""
+    """The label with the most bytes, and the number of leaves with that label per item."""
     sums: dict[str, tuple[int, int]] = {}
     for leaf in leaves:
         size, count = sums.get(leaf.label, (0, 0))
@@ -144,14 +155,14 @@ def _main(leaves: Sequence[_Leaf], items: int) -> tuple[str, float]:
 
 
 def _objects(leaves: Sequence[Sequence[_Leaf]]) -> tuple[Any, ...]:
-    """The largest leaves, spread over the items."""
+    """The objects of the largest leaves of each item, at most `LEAVES` in all, those of the newest items last."""
     per_item = max(LEAVES // max(len(leaves), 1), 1)
     chosen = [leaf for found in leaves for leaf in sorted(found, key=lambda leaf: -leaf.bytes)[:per_item]]
     return tuple(leaf.obj for leaf in chosen[-LEAVES:])
 
 
 def _leaves(item: Any, walk: Walk) -> list[_Leaf]:  # noqa: ANN401
-    """Arrays, tensors and long texts below an item, each once."""
+    """Arrays, tensors and long texts below an item, each once; no more than `MOST / LEAVES` objects are opened."""
     leaves: list[_Leaf] = []
     queue = deque([item])
     limit = walk.visited + MOST // LEAVES
@@ -176,10 +187,12 @@ def _leaves(item: Any, walk: Walk) -> list[_Leaf]:  # noqa: ANN401
 
 
 def _below(named: Iterable[tuple[str, Any]]) -> list[Any]:
+    """The children of an object without their names, and without its class."""
     return [child for name, child in named if name != ".<class>"]
 
 
 def _leaf(obj: Any, size: int) -> _Leaf:  # noqa: ANN401
+    """An array, tensor or text of `size` bytes as a leaf; a base counts as kept if it is much larger than its view."""
     figures = array_figures(obj)
     if figures is None:
         return _Leaf(obj, size, f"{class_name(type(obj))} of {size} bytes", graph=False, kept=0)
@@ -195,7 +208,7 @@ def _leaf(obj: Any, size: int) -> _Leaf:  # noqa: ANN401
 
 
 def _item(obj: Any, *, graph: bool, base: bool) -> str:  # noqa: ANN401
-    """An item in a few words."""
+    """An item in a few words: "dict of 3 keys with its autograd graph", "closure of on_step (optimizer)"."""
     # Never its `repr`, which runs the program's code and prints whole tensors.
     if type(obj) is FunctionType:
         return f"closure of {callable_name(obj)} ({', '.join(obj.__code__.co_freevars)})"
@@ -267,7 +280,11 @@ def _as_array(obj: Any) -> Any:  # noqa: ANN401
 
 
 def _overlap(pairs: Sequence[tuple[Any, Any]]) -> str | None:
-    """A sentence if each array is the one before, moved on by a few rows along one axis; else None."""
+    """A sentence if each array is the one before, moved on by a few rows along one axis; else None.
+
+    Args:
+        pairs: neighbouring arrays of equal shape, the earlier one first.
+    """
     numpy: Any = sys.modules["numpy"]
     shape = pairs[0][0].shape
     for axis, rows in enumerate(shape):

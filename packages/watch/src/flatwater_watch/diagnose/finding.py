@@ -151,6 +151,7 @@ class Finding:
         return textwrap.shorten(f"{opening}: {instruction}", BRIEF, placeholder=" …")
 
     def _sentence(self) -> str:
+        """The owner with its rate and share of the growth, without a full stop; the content alone for a slowdown."""
         if self.verdict == "slowdown":
             return self.what
         rate = f"{format_bytes(self.bytes_per_step)} {self._each}, {self.share:.0%} of the growth"
@@ -167,9 +168,11 @@ class Finding:
 
     @property
     def _each(self) -> str:
+        """The unit with its article: `a round`, `an episode`."""
         return f"{'an' if self.unit[0] in 'aeiou' else 'a'} {self.unit}"
 
     def _details(self) -> list[tuple[str, str]]:
+        """Labels of at most seven letters with their texts, in the order of `tell`; unknown ones are left out."""
         details = []
         if self.holders:
             details.append(("held by", " → ".join(self.holders)))
@@ -201,6 +204,7 @@ class Finding:
         return "; ".join(reversed(clauses) if self.dies_first else clauses)
 
     def _limit_phrase(self) -> str:
+        """The end of a sentence on the limit: not reached, or reached at a step and, if it is known, at a time."""
         if self.limit_step is None:
             return "not reached"
         if not self.has_date:
@@ -227,7 +231,7 @@ class Finding:
 
 
 def _end_of(owner: str, most: int) -> str:
-    """A path in at most so many letters: without the function before a variable, then without its beginning."""
+    """A path in at most `most` letters: without the function before a variable, then without its first hops."""
     if len(owner) <= most:
         return owner
     name = owner.rpartition(": ")[2]
@@ -266,7 +270,7 @@ def _instruction(advice: str, width: int) -> str:
 
 
 def _is_whole(part: str) -> bool:
-    """Whether no code and no bracket is open at the end of a part."""
+    """Whether no backtick and no bracket is open at the end of a part."""
     return part.count("`") % 2 == 0 and part.count("(") == part.count(")")
 
 
@@ -276,10 +280,12 @@ def _asks(part: str) -> bool:
 
 
 def _wrap_text(first: str, text: str, indent: str) -> list[str]:
+    """Lines of at most `WIDTH` columns: the first begins with `first`, the others with `indent`."""
     return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def _check(found: Finding) -> None:
+    """Check a finding that was read from a file, by the types of its fields; raise TypeError or ValueError."""
     values = vars(found)
     if found.verdict not in get_args(Verdict):
         raise ValueError(f"verdict = {found.verdict!r}: must be one of {', '.join(get_args(Verdict))}")

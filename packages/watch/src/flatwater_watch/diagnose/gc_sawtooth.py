@@ -23,7 +23,11 @@ BREAK = (
 
 
 def gc_explains_growth(teeth: GcSawtooth | None) -> bool:
-    """Whether collections free most of the bytes that come between them, and much of the bytes in use."""
+    """Whether collections free most of the bytes that come between them, and much of the bytes in use.
+
+    Args:
+        teeth: sawtooth of the process; None if no full collection was seen.
+    """
     if teeth is None or teeth.since > COLLECTING.late * teeth.rise:
         return False
     minimum_bytes = max(DRIFT.least_bytes, COLLECTING.least_share * teeth.held)
@@ -59,9 +63,9 @@ def add_gc_amounts(found: Finding, teeth: GcSawtooth, per_second: float) -> Find
     """The finding with the bytes that collections free, if they are material.
 
     Args:
-        found: finding of cyclic garbage, per unit.
+        found: finding of cyclic garbage, with rates per unit of the user.
         teeth: sawtooth of the process.
-        per_second: units per second.
+        per_second: units of the user per second.
     """
     if teeth.freed < DRIFT.least_bytes:
         return found
@@ -79,6 +83,6 @@ def _sentence(teeth: GcSawtooth, per_second: float, unit: str) -> str:
 
 
 def _two_digits(count: float) -> str:
-    """Bytes in two digits: `136000000` as `130 MiB`."""
+    """Bytes in words, rounded to two digits: `136000000` as `130 MiB`."""
     number, unit = short_bytes(count).split()
     return f"{float(f'{float(number):.2g}'):.4g} {unit}"

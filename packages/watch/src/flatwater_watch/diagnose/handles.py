@@ -34,6 +34,8 @@ _UNNAMED = frozenset(id(kind) for kind in vars(types).values() if isinstance(kin
 
 
 class _Candidate(NamedTuple):
+    """A container whose new items have handles."""
+
     path: str
     came: int
     """Number of items since the earlier census."""
@@ -49,7 +51,7 @@ def find_handles(before: Census, after: Census, missing: float) -> list[Owner]:
     Args:
         before: earlier census, with or without its containers.
         after: later census, with its containers.
-        missing: bytes that came between the two, and that no container explains.
+        missing: bytes that came between the two, and that no container explains; they are divided over the new items.
     """
     candidates = [found for path in after.holdings if (found := _candidate(before, after, path)) is not None]
     if not candidates:
@@ -83,6 +85,7 @@ def made_handles(handles: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _candidate(before: Census, after: Census, path: str) -> _Candidate | None:
+    """A container that became longer, if most of its new items have a handle; None for any other path."""
     earlier, later = before.holdings.get(path), after.holdings[path]
     if earlier is None or later.kind not in ITEMISED:
         return None
@@ -97,7 +100,7 @@ def _candidate(before: Census, after: Census, path: str) -> _Candidate | None:
 
 
 def _handles(items: Sequence[Any]) -> list[Any]:
-    """Handles below the items, each once: a handle that all items share did not come with them."""
+    """The first handle below each item, each once: a handle that all items share did not come with them."""
     handles: list[Any] = []
     seen = set[int]()
     for item in items:

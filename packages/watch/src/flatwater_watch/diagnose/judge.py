@@ -170,13 +170,14 @@ def judge_owner(owner: "Owner", made_at: AllocationSite | None, *, steps: int, g
 
 
 def _advice_of(verdict: Verdict, owner: "Owner") -> str:
-    """The advice for a container: the rule of its library, unless its content is too large, or it is filling."""
+    """The advice for a container: its library's rule, unless a graph or a base explains its size, or it is filling."""
     if owner.rule is None or verdict == "filling" or owner.graph or owner.base:
         return advice(verdict, owner.kind, graph=owner.graph, base=owner.base)
     return owner.rule.advice
 
 
 def _container_verdict(owner: "Owner") -> Verdict:
+    """The verdict for a container that grew: filling if it is bounded and had room, and leak, cache or backlog."""
     if owner.kind == "cache":
         return "cache"
     if owner.kind == "queue":
@@ -289,6 +290,7 @@ def judge_phase(phase: str, slower: "Slowdown", growth: Growth) -> Finding:
 
 
 def _pace(steps: float) -> str:
+    """Steps per CPU second in words: `1,234`, `12.3`."""
     return f"{steps:,.0f}" if steps >= 100 else f"{steps:.3g}"  # noqa: PLR2004
 
 
@@ -317,7 +319,12 @@ def rank_findings(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def with_limit_step(found: Finding, at: int | None) -> Finding:
-    """The finding with the step at which the process reaches its limit, if the finding contributes to that."""
+    """The finding with the step at which the process reaches its limit, if the finding contributes to that.
+
+    Args:
+        found: the finding.
+        at: the step of the limit; None if the process does not reach one.
+    """
     if found.verdict in {"slowdown", "mapped"}:
         return replace(found, limit_step=None)
     finding = replace(found, limit_step=at)
@@ -326,7 +333,7 @@ def with_limit_step(found: Finding, at: int | None) -> Finding:
 
 
 def _worth_telling(found: Finding, held: float) -> bool:
-    """Whether a finding explains enough to be reported."""
+    """Whether a finding explains enough to be reported; `held` is the largest rate of an owner, in bytes per step."""
     # Memory that is freed between blocks of a larger owner is that owner's doing.
     if found.verdict == "retention" and found.bytes_per_step < held:
         return False
@@ -391,7 +398,7 @@ def _merge_parts(parts: Sequence[Finding]) -> list[Finding]:
 
 
 def _buffer(path: str) -> str:
-    """The path of an array's holder; empty for a variable of the program."""
+    """The path of an array's holder, `train.BUFFER` for `train.BUFFER.rows`; empty for a variable of the program."""
     where, separator, name = path.rpartition(": ")
     buffer = name[: max(name.rfind("."), name.rfind("["))] if {".", "["} & set(name) else ""
     return f"{where}{separator}{buffer}" if buffer and (separator or "." in buffer) else ""
@@ -402,10 +409,17 @@ _HOP = re.compile(r"^[^.\[]+|\.<[^>]*>|\['.*?'\]|[.\[][^.\[]*")
 
 
 def _common_holder(paths: Sequence[str]) -> str:
+    """The hops with which all paths begin: `train.AGENT` for `train.AGENT.rows` and `train.AGENT.texts`."""
     return "".join(hops[0] for hops in takewhile(_alike, zip(*map(_HOP.findall, paths), strict=False)))
 
 
 def _merge_filling(buffer: str, parts: Sequence[Finding]) -> Finding:
+    """One finding for the arrays of a buffer, which is full when the last of them is.
+
+    Args:
+        buffer: path of their holder.
+        parts: fillings below it.
+    """
     names = [part.owner.removeprefix(buffer).strip(".[]'\"") for part in parts]
     steps = [part.plateau_step for part in parts if part.plateau_step is not None]
     return replace(
@@ -418,6 +432,7 @@ def _merge_filling(buffer: str, parts: Sequence[Finding]) -> Finding:
 
 
 def _merge_leaking(holder: str, parts: Sequence[Finding]) -> Finding:
+    """One finding for leaks of the same line into several containers, with the others named in its content."""
     largest, *names = (part.owner.removeprefix(holder).removeprefix(".") for part in parts)
     what = f"{parts[0].what}, in {largest}; the same line fills {', '.join(names)}"
     return replace(_sum_parts(holder, parts), count=sum(part.count for part in parts), what=what)
@@ -437,11 +452,12 @@ def _sum_parts(owner: str, parts: Sequence[Finding]) -> Finding:
 
 
 def _alike(hops: Sequence[str]) -> bool:
+    """Whether all hops at one place of several paths are the same."""
     return len(set(hops)) == 1
 
 
 def round_to_two_digits(steps: float) -> int:
-    """A number of steps in two digits, as no rate is known better."""
+    """A number of steps, rounded to two digits, as no rate is known better."""
     return ceil(float(f"{steps:.2g}"))
 
 
@@ -453,7 +469,7 @@ def _rate(findings: Sequence[Finding], growing: Sequence[Finding], growth: Growt
 
 
 def _share(rate: float, growth: Growth) -> float:
-    """Share of the whole growth."""
+    """Share of a rate, in bytes per step, in the growth of the process: 0 to 1, and 1 if the process does not grow."""
     # Owners are estimates, which may come to a little more than all.
     return min(1.0, rate / growth.whole.per_step) if growth.whole.per_step > 0 else 1.0
 

@@ -150,6 +150,7 @@ class Tracer:
                     waiting += gc.get_referents(obj)[:CONTENTS]
 
     def _own_origins(self, item: Any) -> Iterator[tuple[int, AllocationSite | None]]:  # noqa: ANN401
+        """Bytes and line of one object: an array's base, or a tensor and the tensors that its autograd graph saves."""
         figures = array_figures(item)
         if figures is None:
             yield own_size(item), self._allocation_site(item, "python")
@@ -165,12 +166,13 @@ class Tracer:
                 )
 
     def _made_here(self, operation: str, _size: int) -> AllocationSite | None:
-        # Runs in the program's thread, within its torch operation.
+        """The line that makes a storage now; runs in the program's thread, within its torch operation."""
         lines = _live(sys._getframe())  # noqa: SLF001  (the only way up the stack)
         line = self._nearest(dropwhile(lambda line: self._side_of(line[0]) == "tool", lines))
         return None if line is None else AllocationSite(line[0], line[1], _short(line[2] or ""), operation)
 
     def _allocation_site(self, item: object, operation: str) -> AllocationSite | None:
+        """The line at which tracemalloc saw an object made; None for an older one, or if no frame is the user's."""
         frames = allocation_frames(item)
         line = self._nearest((file, number, None) for file, number in frames)
         self._cut = self._cut or (line is None and len(frames) == self._frames)
@@ -197,6 +199,7 @@ class Tracer:
         return package or user
 
     def _side_of(self, file: str) -> Side:
+        """The owner of a file's code, remembered by file: a trace asks for every frame."""
         return self._sides.get(file) or self._sides.setdefault(file, _side(file, self._packages))
 
 
@@ -219,7 +222,7 @@ class NativeLineSearch:
         self._times = self._readings = 0
 
     def is_wanted(self, told: Iterable[Finding]) -> bool:
-        """Whether one of the findings wants a line, none is known, and tries are left."""
+        """Whether one of the findings wants a line, none is known, and tries are left; notes the line to improve on."""
         item_lines = [found.made_at for found in told if wants_line(found) and found.share >= OWNING.told_share]
         if not item_lines or self.line is not None or self._times >= self._tries:
             return False
@@ -249,6 +252,7 @@ class NativeLineSearch:
 
 
 def _side(file: str, packages: tuple[str, ...]) -> Side:
+    """The owner of a file's code: the user, a package that counts too, another library, or this tool."""
     if Path(file).is_relative_to(_TOOL):
         return "tool"
     if file == "<string>" and "__file__" in vars(sys.modules["__main__"]):  # not `python -c`: a dataclass's methods
@@ -265,12 +269,13 @@ def _is_shared(held: object) -> bool:
 
 
 def _is_older(held: object) -> bool:
-    """Whether an object is known to be older than the trace."""
+    """Whether an object is known to be older than the trace: False also if nothing can be said of it."""
     is_traceable = tracemalloc.is_tracing() and not is_a(held, *_REUSED) and array_figures(held) is None
     return is_traceable and not allocation_frames(held)
 
 
 def _live(frame: FrameType | None) -> Iterator[Line]:
+    """The running lines of a stack, from its innermost frame outwards."""
     while frame is not None:
         yield frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname
         frame = frame.f_back
@@ -292,6 +297,7 @@ def _function_at(file: str, line: int) -> str:
 
 
 def _around(node: ast.AST, line: int) -> list[str]:
+    """Names of the classes and functions below a node that a line lies in, outermost first."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.stmt | ast.ExceptHandler) and child.lineno <= line <= (child.end_lineno or line):
             if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):

@@ -97,6 +97,7 @@ def find_owners(before: Census, after: Census) -> list[Owner]:
 
 
 def _bytes(census: Census, path: str) -> int:
+    """Bytes below a path; 0 if the census has nothing there."""
     holding = census.holdings.get(path)
     return 0 if holding is None else holding.bytes
 
@@ -104,7 +105,16 @@ def _bytes(census: Census, path: str) -> int:
 def _gains(
     before: Census, after: Census, growth: Mapping[str, int], below: Mapping[str, list[str]]
 ) -> dict[str, float]:
-    """Bytes that each owner explains, by path."""
+    """Bytes that each owner explains, by path.
+
+    A container is an owner if what it gained is more than noise after what the owners below it explain.
+
+    Args:
+        before: earlier census.
+        after: later census.
+        growth: bytes that each path of the later census gained.
+        below: paths of the children by the path of their holder.
+    """
     # From the leaves up: in a census children come after their parents.
     gained: dict[str, float] = {}
     explained: dict[str, float] = {}
@@ -140,6 +150,7 @@ def _own_growth(before: Holding | None, after: Holding, growth: int, *, alike: b
         return growth if after.length > before.length or longer_items else 0
     if after.length <= before.length:
         return 0
+    # Bytes of as many containers as there were before, and of them the share of items that they did not have.
     longer_bytes = after.bytes * (before.instances / after.instances) * (1 - before.length / after.length)
     return longer_bytes if longer_bytes >= OWNING.explained * growth else 0
 
@@ -212,6 +223,7 @@ def _is_users(kind: type) -> bool:
 
 
 def _way(census: Census, path: str) -> tuple[str, ...]:
+    """The root of a path, and each hop from there: ("train.AGENTS", "[*]", ".history")."""
     names: list[str] = []
     current = census.holdings[path]
     while current.parent is not None:
@@ -221,6 +233,7 @@ def _way(census: Census, path: str) -> tuple[str, ...]:
 
 
 def _rule(census: Census, path: str, newest: Sequence[Any]) -> Rule | None:
+    """The rule of a library for the container on a path, by its holders and newest items; None if there is none."""
     hops: list[tuple[Any, str]] = []
     current = census.holdings[path]
     while current.parent is not None:
@@ -239,7 +252,13 @@ def resolve_way(roots: Roots, way: tuple[str, ...]) -> Any:  # noqa: ANN401
 
 
 def resolve_all_ways(roots: Roots, way: tuple[str, ...], most: int) -> list[Any]:
-    """The containers at the end of a way, at most `most`, by the newest items: any of them may grow."""
+    """The containers at the end of a way now, at most `most`, by the newest items: any of them may grow.
+
+    Args:
+        roots: choice of roots.
+        way: root and hops, as in `Owner.way`.
+        most: maximum number of containers; of several at one hop the newest are followed.
+    """
     modules = user_modules(roots)
     # Not all roots: tasks and coroutines are looked for in the whole heap.
     root_objects = (value for tier in root_tiers(roots, modules) for path, value in tier if path == way[0])
@@ -265,11 +284,12 @@ def leads_to_several(way: tuple[str, ...]) -> bool:
 
 
 def _last_keys(place: dict[Any, Any], most: int) -> list[Any]:
+    """The keys of a dict that were added last, oldest first; called by `read_stable`."""
     return list(islice(reversed(dict.keys(place)), most))[::-1]
 
 
 def _newest_keys(place: Any, parts: Sequence[Named], most: int) -> list[Any]:  # noqa: ANN401
-    """The keys that were added last, oldest first."""
+    """The keys of a container that were added last, at most `most`, oldest first; any keys if it is no dict."""
     if issubclass(type(place), dict):
         return read_stable(_last_keys, place, most)
     return [child for called, child in parts if called == KEY][-most:]
@@ -300,7 +320,7 @@ FOLLOWED = ITEMISED | _WHOLE | {"object"}
 
 
 def container_lengths(containers: Iterable[Any]) -> list[int]:
-    """Lengths of containers, as a census counts them."""
+    """Lengths of containers, as a census counts them; one that is not builtin is opened for it."""
     walk = Walk(1, lambda _: False, 1)
     counted = [(container, item_count(container)) for container in containers]
     return [items if items >= 0 else look_object(container, walk).length for container, items in counted]
@@ -323,7 +343,7 @@ def added_leaves(container: Any, length: int, holding: Holding) -> tuple[Any, ..
 
 
 def _holders(census: Census, holding: Holding, found: Contents) -> tuple[str, ...]:
-    """The chain from the root to the content, a few words for each hop."""
+    """The chain from the root to the content, a few words for each hop: `Owner.holders`."""
     hops: list[str] = []
     current = holding
     while current.parent is not None:
@@ -340,7 +360,13 @@ def _holders(census: Census, holding: Holding, found: Contents) -> tuple[str, ..
 
 
 def _hop(name: str, holder: Any, above: Holding) -> str:  # noqa: ANN401
-    """A hop in words: an attribute, an item, a variable of a closure."""
+    """A hop in words: an attribute, an item, a variable of a closure; empty for a hop to an autograd graph.
+
+    Args:
+        name: part of the path: `.memory`, `[*]`, `['best']`, `.<closure of on_step>.optimizer`.
+        holder: object in which it is.
+        above: holding of this object.
+    """
     if name == ITEM:
         return f"an item of {describe_container(holder, above)}"
     if name.startswith("['"):
@@ -372,6 +398,6 @@ def _root(path: str) -> str:
 
 
 def _named_namespace(module: str) -> dict[str, Any] | None:
-    """The namespace with that name in paths, such as the main program's."""
+    """The namespace with that name in paths, such as the main program's; None if there is none."""
     spaces = user_modules(Roots()).items()
     return next((names for name, names in spaces if display_module_name(name, names) == module), None)

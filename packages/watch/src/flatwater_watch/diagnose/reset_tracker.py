@@ -19,6 +19,8 @@ OWNING = SHIPPED.owning
 
 @dataclass
 class _TrackedContainer:
+    """A container that was found to grow, and its lengths since."""
+
     way: tuple[str, ...]
     kind: str
     most: int
@@ -27,8 +29,9 @@ class _TrackedContainer:
     resident: int
     """Resident bytes of the process when the container was found."""
     low: bool = False
-    """Whether it was seen emptied, and not full again since."""
+    """Whether it was seen emptied, and not refilled since."""
     refilled: bool = False
+    """Whether it was seen emptied, and refilled later."""
     looks: int = 0
     """Number of checks since it was seen emptied."""
     all_looks: int = 0
@@ -86,7 +89,7 @@ class ResetTracker:
         return any(level.all_looks < 2 * OWNING.emptied_looks for level in self._levels.values())
 
     def check_lengths(self, roots: Roots) -> None:
-        """Check the lengths of all tracked containers now."""
+        """Read the lengths of all tracked containers now, and record which were emptied or refilled."""
         for level in self._levels.values():
             level.all_looks += 1
             # By the way, not by a reference: the program may have put another container in its place.

@@ -150,6 +150,7 @@ def _keys(kind: type, name: str) -> Iterable[str]:
 
 
 def _item_keys(item: Any) -> Iterable[str]:  # noqa: ANN401
+    """Places of an item, `[PIL.Image.Image]`, for its class and all base classes; for a class its metaclass first."""
     kinds = mro(item if issubclass(type(item), type) else type(item))
     of_class = mro(type(item)) if issubclass(type(item), type) else []
     for owner in (*of_class, *kinds):
@@ -160,6 +161,7 @@ def _item_keys(item: Any) -> Iterable[str]:  # noqa: ANN401
 
 
 def _at(key: str) -> Rule | None:
+    """The rule whose place is a key, or matches it by a `*`; None if there is none for the loaded version."""
     rule = _BY_PLACE.get(key)
     if rule is None:
         rule = next((pattern for pattern in _PATTERNS if _fits(pattern.place, key)), None)
@@ -172,7 +174,7 @@ def _fits(place: str, key: str) -> bool:
 
 
 def _holds(rule: Rule) -> bool:
-    """Whether the loaded library has one of the versions of a rule."""
+    """Whether the loaded library has one of the versions of a rule; true as well if its version is not known."""
     if not rule.versions:
         return True
     bound_match = _VERSION.fullmatch(rule.versions)

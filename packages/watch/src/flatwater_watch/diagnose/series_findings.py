@@ -43,15 +43,23 @@ def judge_series(record: ReadingHistory, reading: Reading, unit: str) -> list[Fi
 
 
 def _sure_drift(record: ReadingHistory, name: str, series: Series, *, least: float) -> Slope | None:
+    """The slope of a drift of at least `least` bytes that the last few judgements of a series all found; else None."""
     return _repeated_result(record, name, _unheld_drift(series.steps, series.values, least))
 
 
 def _unheld_drift(steps: Sequence[float], values: Sequence[float], least: float) -> Slope | None:
+    """The slope of a drift of at least `least` bytes, by the stricter numbers for growth that no object holds."""
     return drift_slope(steps, values, least=least, fewest=DRIFT.unheld, confidence=DRIFT.sure)
 
 
 def _repeated_result(record: ReadingHistory, name: str, found: T | None) -> T | None:
-    """The result of a judgement, if those before it found something as well; else None."""
+    """The result of a judgement, if the last few before it found something as well; else None.
+
+    Args:
+        record: readings, which count the judgements in a row that found something.
+        name: name of the series that was judged.
+        found: its result; None if nothing was found, which begins the count anew.
+    """
     record.drifted[name] = 0 if found is None else record.drifted[name] + 1
     return found if record.drifted[name] >= DRIFT.again else None
 
@@ -73,6 +81,7 @@ def _grown_leaves(record: ReadingHistory, reading: Reading, unit: str) -> list[F
 
 
 def _slower_phases(record: ReadingHistory, reading: Reading, unit: str) -> list[Finding]:
+    """Findings of phases whose steps took ever more time in the last few judgements; long series take turns."""
     findings = []
     for turn, phase in enumerate(reading.rates):
         series = record.costs.get(phase)

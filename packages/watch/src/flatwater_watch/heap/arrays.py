@@ -47,6 +47,7 @@ class Graph:
 
 
 def _graph_of(tensor: Any) -> Any:  # noqa: ANN401
+    """The last node of a tensor's autograd graph; None if it has none. No code of a subclass runs."""
     torch: Any = sys.modules["torch"]
     with torch._C.DisableTorchFunction():  # noqa: SLF001
         return torch._C.TensorBase.grad_fn.__get__(tensor)  # noqa: SLF001
@@ -147,6 +148,7 @@ _PARTS = {
 
 
 def _storage(storage: Any) -> tuple[int, int]:  # noqa: ANN401
+    """Address and bytes of a storage's data."""
     storage_class: Any = sys.modules["torch"]._C.StorageBase  # noqa: SLF001
     return storage_class.data_ptr(storage), storage_class.nbytes(storage)
 
@@ -251,6 +253,7 @@ def look_graph(graph: Graph, walk: Walk) -> OpenedObject:
 
 
 def _next(node: Any) -> list[Any]:  # noqa: ANN401
+    """The nodes of a graph to which a node passes gradients on."""
     return [fn for fn, _ in c_attribute(node, "next_functions") or () if fn is not None]
 
 
@@ -271,6 +274,7 @@ def _saved_values(node: Any) -> tuple[list[Any], list[Named]]:  # noqa: ANN401
 
 
 def _raw_names(kind: type) -> list[str]:
+    """Attributes in which nodes of a class keep saved tensors as they are, without unpacking them."""
     return [name for owner in mro(kind) for name, _ in named_entries(names_of(owner)) if name.startswith("_raw_saved_")]
 
 

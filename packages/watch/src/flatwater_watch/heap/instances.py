@@ -180,6 +180,7 @@ def look_instance(kind: type) -> Look | None:
     has_dict = any("__dict__" in names_of(owner) for owner in bases)
 
     def open_instance(obj: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
+        """Open an instance: its attributes, hidden referents, and its class once a walk if it is the user's."""
         """Open an instance: its attributes, what the collector sees beside them, and once the user's class."""
         parts = read_attributes(obj)
         count = len(parts)
@@ -203,6 +204,7 @@ _DICT_BYTES, _ENTRY_BYTES = 64, 8
 
 
 def _is_buffer(size: int, parts: int) -> bool:
+    """Whether an object of C, of `size` bytes with so many parts, is a buffer rather than a container."""
     return size > MUCH * max(1, parts)
 
 
@@ -241,6 +243,7 @@ def look_written_bytes(out: io.BytesIO, _walk: Walk) -> OpenedObject:
 
 
 def _referents(obj: Any) -> list[Named]:  # noqa: ANN401
+    """The children that the collector sees, each named by its class: `.<dict>`."""
     return [(f".<{class_name(type(referent))}>", referent) for referent in referents(obj)]
 
 

@@ -75,14 +75,17 @@ def is_user_file(file: str, packages: tuple[str, ...] = ()) -> bool:
 
 
 def _within(path: str, folder: str) -> bool:
+    """Whether a file's path lies below a folder."""
     return path.startswith(folder) and path[len(folder) :].startswith(_SEPARATORS)
 
 
 def _trainers() -> list[str]:
+    """Folders of the loaded packages of `TRAINERS`."""
     return [folder for package in TRAINERS for folder in _folders(package)]
 
 
 def _folders(package: str) -> list[str]:
+    """Folders of a loaded package; empty for one that is not loaded, or a single file."""
     space = module_namespace(package) or {}
     return [os.path.abspath(folder) for folder in space.get("__path__", ())]  # noqa: PTH100
 

@@ -47,6 +47,7 @@ def _tasks() -> list[Any]:
 
 
 def _first_of(tasks: Iterable[Any]) -> list[Any]:
+    """The first tasks of a set, at most `MOST`; called by `read_stable`."""
     return list(islice(tasks, MOST))
 
 
@@ -87,6 +88,7 @@ def _tasks_of_trio() -> list[Any]:
 
 
 def _coroutine(task: Any) -> Any:  # noqa: ANN401
+    """The coroutine of a task of asyncio or trio; None if it has none."""
     """The coroutine of a task of asyncio or trio."""
     builtin = (module_namespace("_asyncio") or {}).get("Task")
     if builtin is not None and issubclass(type(task), builtin):

@@ -251,6 +251,7 @@ def _enter_(walking: HeapWalk, at: int, obj: Any, inside: OpenedObject) -> None:
 
 
 def _kind(record: PathRecord, inside: OpenedObject) -> str:
+    """The kind of a holding: that of the object, unless its path says that it keeps hooks or figures."""
     """The kind of a container for reports; hooks and pyplot's figures are told by their paths."""
     if inside.kind in {"dict", "list"} and record.path.endswith("hooks"):
         return "hooks"
@@ -350,6 +351,7 @@ def _lighten_(walking: HeapWalk) -> None:
 
 
 def _is_data(walking: HeapWalk, kind: type) -> bool:
+    """Whether objects of a class are arrays or tensors, which a walk holds weakly between slices."""
     """Whether waiting objects of a class are held weakly between slices."""
     weakly = walking.data.get(id(kind))
     if weakly is None:
@@ -367,6 +369,7 @@ def _lighter(walking: HeapWalk, obj: Any) -> Any:  # noqa: ANN401
 
 
 def _references(obj: object) -> int:
+    """References to an object, with those of the call itself: compared with `_SOLE_GIVEN`, measured the same way."""
     return sys.getrefcount(obj)
 
 
@@ -374,6 +377,7 @@ _DATA = {("numpy", "ndarray"), ("torch._C", "TensorBase")}
 
 
 def _is_ours(obj: object) -> bool:
+    """Whether the walk made the object itself, so that nothing of the program lives longer for it."""
     return type(obj) is OwnWeakref or type(obj) is Graph
 
 
