@@ -93,6 +93,7 @@ class BacktestCommand(WithTrust, WithBudget):
         return play_backtest(trader, panel, days, known_truth(prices, panel)), folder
 
     def _choose_folder(self, panel: "Panel", days: "Days") -> Path:
+        """Return the result's folder: `--out`, or one named by the days, in the run's folder or beside the file."""
         if self.out is not None:
             return self.out
         name, run = f"backtest-{panel.dates[days.first]}-{panel.dates[days.stop - 1]}", Path(self.run)

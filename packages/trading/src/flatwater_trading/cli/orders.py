@@ -135,7 +135,7 @@ def trained_panel(run: str) -> str | None:
     """Return the panel that a run was trained on, as `--panel` names it; None for the shipped one.
 
     Raises:
-        ConfigError: it is a file, which has none.
+        ConfigError: `run` is an exported file, which knows no panel.
     """
     from flatwater.config.toml import read_toml
     from flatwater.rundir.layout import open_folder
@@ -203,10 +203,10 @@ def _table(orders: "Orders") -> "Table":
         table.add_column(title, justify="right", no_wrap=True)
     for order, instrument, shares, price, limit, days, date, reason in _order_rows(orders):
         late = "" if date == orders.date else f", due {date}"
-        why = {"": "", "target": " at its target"}.get(reason, " at the close") + late
+        exit_rule = {"": "", "target": " at its target"}.get(reason, " at the close") + late
         until = ("", "") if limit is None else (f"{limit:,.2f}", f"{days} {orders.unit}s")
         style = "bold" if order == "buy" else None
-        table.add_row(f"{order}{why}", instrument, f"{shares:,.2f}", f"{price:,.2f}", *until, style=style)
+        table.add_row(f"{order}{exit_rule}", instrument, f"{shares:,.2f}", f"{price:,.2f}", *until, style=style)
     if not table.rows:
         table.add_row("nothing", "", "", "", "", "")
     return table

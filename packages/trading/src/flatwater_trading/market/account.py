@@ -28,10 +28,10 @@ def sharpe(equity: Float[Tensor, "*B D1"], a_year: int) -> Float[Tensor, "*B"]:
     """
     # Sums in float64: returns of 1e-4 and their squares lose digits in a float32 sum over years.
     returns = period_returns(equity).double()
-    known = returns.isfinite()
-    count = known.sum(-1)
+    is_known = returns.isfinite()
+    count = is_known.sum(-1)
     mean = returns.nanmean(-1)
-    spread = (returns - mean[..., None]).where(known, 0).square().sum(-1)
+    spread = (returns - mean[..., None]).where(is_known, 0).square().sum(-1)
     deviation = (spread / (count - 1).clamp(min=1)).sqrt()
     # Float32 equity has a relative rounding of 6e-8 a period, which is no variation.
     varies = (deviation > 1e-7) & (count > 1)  # noqa: PLR2004
@@ -46,8 +46,8 @@ def sortino(equity: Float[Tensor, "*B D1"], a_year: int) -> Float[Tensor, "*B"]:
     year.
     """
     returns = period_returns(equity).double()
-    known = returns.isfinite()
-    losses = returns.clamp(max=0).where(known, 0).square().sum(-1) / known.sum(-1).clamp(min=1)
+    is_known = returns.isfinite()
+    losses = returns.clamp(max=0).where(is_known, 0).square().sum(-1) / is_known.sum(-1).clamp(min=1)
     ratio: Tensor = returns.nanmean(-1) / losses.sqrt().where(losses > 0, 1) * a_year**0.5
     return ratio.where(losses > 0, 0).to(equity.dtype)
 
@@ -69,13 +69,15 @@ def alpha_beta(
     Both are 0 where the market does not move; there is no risk-free rate.
     """
     returns, market_returns = period_returns(equity).double(), period_returns(market).double()
-    known = returns.isfinite() & market_returns.isfinite()
-    count = known.sum(-1).clamp(min=1)
+    is_known = returns.isfinite() & market_returns.isfinite()
+    count = is_known.sum(-1).clamp(min=1)
     # The market's mean over the periods that this curve has: one that ended early is not held against later ones.
-    mean, market_mean = (each.where(known, 0).sum(-1) / count for each in (returns, market_returns.expand_as(returns)))
-    market_deviations = (market_returns - market_mean[..., None]).where(known, 0)
+    mean, market_mean = (
+        each.where(is_known, 0).sum(-1) / count for each in (returns, market_returns.expand_as(returns))
+    )
+    market_deviations = (market_returns - market_mean[..., None]).where(is_known, 0)
     spread = market_deviations.square().sum(-1)
-    beta = (market_deviations * (returns - mean[..., None]).where(known, 0)).sum(-1) / spread.where(spread > 0, 1)
+    beta = (market_deviations * (returns - mean[..., None]).where(is_known, 0)).sum(-1) / spread.where(spread > 0, 1)
     alpha = (mean - beta * market_mean).where(spread > 0, 0) * a_year
     return alpha.to(equity.dtype), beta.to(equity.dtype)
 

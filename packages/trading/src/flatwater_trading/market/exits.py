@@ -129,7 +129,7 @@ def _gains(market: Market, rows: range, targets: Tensor, hold_days: int, account
 
 
 def target_prices(price: Float[Tensor, " B"], target: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
-    """The price that is `target` percent above `price`."""
+    """Return the prices that are `target` percent above `price`."""
     # The one place that computes a target: simulator, orders and log must agree on it to the last bit.
     return torch.addcmul(price, price, target, value=0.01)
 

@@ -243,7 +243,10 @@ def _entry_price(evening: MarketClose, position: Position, entry: int, column: i
 
 
 def splits_since(evening: MarketClose, positions: Sequence[Position]) -> tuple[str, ...]:
-    """Return the instruments that were split since their purchase, such as `AAPL (7:1)`."""
+    """Return the instruments that were split since their purchase, such as `AAPL (7:1)`: seven new shares for one.
+
+    On the purchase day the ratio of traded to adjusted price was another than today, by more than a factor of `SPLIT`.
+    """
     rows = {str(date): row for row, date in enumerate(evening.dates)}
     split_instruments = []
     for position in positions:
@@ -266,7 +269,15 @@ def decide_orders(
     holdings: tuple[Holding, ...],
     cash: float,
 ) -> Orders:
-    """Decide on a purchase and return the orders of a day whose sales are known."""
+    """Decide on a purchase and return the orders of a day whose sales are known.
+
+    Args:
+        evening: the market after the close.
+        action: coefficient and sale target in percent of each of the K instruments that can be bought.
+        sales: what is sold today; its money can be spent.
+        holdings: what stays; nothing more is bought of it.
+        cash: money before the sales.
+    """
     trade = evening.config.trade
     # Sales come first, as in `step_`: what is sold today pays for what is bought today.
     cash += sum(sale.shares * sale.price for sale in sales) * evening.config.account.sale_factor

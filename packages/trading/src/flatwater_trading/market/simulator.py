@@ -218,8 +218,8 @@ def reset_(
         chosen = torch.ones_like(sim.end, dtype=torch.bool)
         sim.clock = 0  # sums over the positions run in the order of their rows: the same in every simulator
     # Masks, and writes in place: a reset neither waits for the device nor replaces a tensor of the state.
-    for now, new in ((sim.day, start), (sim.start, start), (sim.trading_end, trading_end), (sim.end, end)):
-        now.copy_(torch.where(chosen, new, now))
+    for current, new in ((sim.day, start), (sim.start, start), (sim.trading_end, trading_end), (sim.end, end)):
+        current.copy_(torch.where(chosen, new, current))
     sim.cash.masked_fill_(chosen, sim.opening_cash)
     sim.total.masked_fill_(chosen, 0)
     sim.refused.masked_fill_(chosen, 0)

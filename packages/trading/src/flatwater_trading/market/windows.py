@@ -25,7 +25,7 @@ def check_days(episode: EpisodeConfig, days: Days, rows: int) -> None:
     """Make sure that `days` lie in a panel of `rows` rows and hold an episode with its context.
 
     Raises:
-        ConfigError: they do not; says what is missing.
+        ConfigError: `days` lie outside of the panel, or are too few, or have too few days before them.
     """
     require(0 <= days.first < days.stop <= rows, "days", days, f"within the {rows} rows of the panel")
     require(

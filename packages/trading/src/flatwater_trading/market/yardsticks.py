@@ -75,8 +75,8 @@ def gain_features(
     for number, days in enumerate(LENGTHS):
         raw[..., number] = past_return(market, days)
     with np.errstate(invalid="ignore"):
-        known = np.isfinite(raw)
-        mean = np.where(known, raw, 0).sum(1, keepdims=True) / np.maximum(known.sum(1, keepdims=True), 1)
+        is_known = np.isfinite(raw)
+        mean = np.where(is_known, raw, 0).sum(1, keepdims=True) / np.maximum(is_known.sum(1, keepdims=True), 1)
     np.subtract(raw, mean, out=less_mean)
     features[..., 2 * len(LENGTHS) :] = context_features
     target = torch.tensor([config.trade.target_high], device=market.close.device)

@@ -73,6 +73,7 @@ def _check_times(source: Path, frame: pl.DataFrame) -> None:
 
 
 def _last_rows(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the last row with a close of each instrument and day; the rows must be in the order of their times."""
     # A row without a close would hide the last trade of its day.
     return frame.filter(pl.col("close").is_not_null()).group_by(_DAY, maintain_order=True).last()
 

@@ -104,5 +104,6 @@ def check_prices(source: Path, prices: Prices, traded: Collection[str]) -> None:
 
 
 def _below(less: str, more: str) -> pl.Expr:
+    """Return whether `less` is below `more` by more than rounding, `TOLERANCE`, as an expression of each row."""
     # abs: what is only watched may be negative.
     return pl.col(less) + TOLERANCE * pl.col(less).abs() < pl.col(more)

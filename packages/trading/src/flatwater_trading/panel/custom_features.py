@@ -20,7 +20,7 @@ def kept_names(features: Sequence[str]) -> list[str]:
     """Return the features that are columns of the file: those without a `:`.
 
     Raises:
-        DataError: one is a price, or has the name of what is computed from others.
+        DataError: a feature has the name of a price, or of what is computed from prices, or a name that is none.
     """
     names = [name for name in features if ":" not in name]
     for name in names:

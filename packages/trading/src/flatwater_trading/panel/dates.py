@@ -71,8 +71,8 @@ def parse_dates(source: Path, column: pl.Series, order: DateOrder | None = None)
         days = _parse_text_dates(source, column, to_text(source, column), order)
     if days.null_count():
         row = int(days.is_null().arg_true()[0])
-        given = "an empty cell" if column[row] is None else short_repr(column[row])
-        raise DataError(f"{source}: row {row + 1}, column {column.name}: {given} is not a date. Write 2013-03-01.")
+        cell = "an empty cell" if column[row] is None else short_repr(column[row])
+        raise DataError(f"{source}: row {row + 1}, column {column.name}: {cell} is not a date. Write 2013-03-01.")
     return days
 
 
@@ -164,13 +164,13 @@ def _find_date_form(text: pl.Series) -> tuple[_DateForm | None, int]:
 def _find_date_order(source: Path, column: str, parts: pl.DataFrame, order: DateOrder | None) -> DateOrder:
     """Find the order of a column such as 03/31/2024, by a number above 12 or by what was asked for."""
     by_row = parts.select(pl.col("a", "b").cast(pl.Int64) > 12)  # noqa: PLR2004  (months)
-    says: dict[DateOrder, pl.Series] = {"dmy": by_row["a"].arg_true(), "mdy": by_row["b"].arg_true()}
-    rows = {each: int(found[0]) for each, found in says.items() if len(found)}
+    deciding_rows: dict[DateOrder, pl.Series] = {"dmy": by_row["a"].arg_true(), "mdy": by_row["b"].arg_true()}
+    rows = {each: int(found[0]) for each, found in deciding_rows.items() if len(found)}
 
     def cell(row: int) -> str:
         return f"{parts['a'][row]}/{parts['b'][row]}/{parts['y'][row]} (row {row + 1})"
 
-    if len(rows) == len(says):
+    if len(rows) == len(deciding_rows):
         raise DataError(
             f"{source}: column {column}: {cell(rows['dmy'])} can only be {_WORDS['dmy']}, and {cell(rows['mdy'])} only "
             f"{_WORDS['mdy']}. Write all of them in one order, best as 2013-03-01."
@@ -182,7 +182,7 @@ def _find_date_order(source: Path, column: str, parts: pl.DataFrame, order: Date
                 f"--dates {order} asks for another order. Leave --dates out."
             )
         return found
-    if order in says:
+    if order in deciding_rows:
         return order
     raise DataError(
         f"{source}: row 1, column {column}: {cell(0)} may have the month first or the day, and no row has a number "
@@ -209,7 +209,8 @@ def _stamps_since_1970(text: pl.Series) -> tuple[str, pl.Series]:
 def _say_times(source: Path, column: str, zones: set[str | None]) -> None:
     """Note that a column has times in these zones, of which the local date is taken; nothing where there are none."""
     if zones:
-        named = ", ".join(sorted(str(zone) for zone in zones)[:3])
+        zone_names = ", ".join(sorted(str(zone) for zone in zones)[:3])
         note_about_file(
-            source, f"column {column}: time stamps with a zone ({named}): a day is the local date, as it is written."
+            source,
+            f"column {column}: time stamps with a zone ({zone_names}): a day is the local date, as it is written.",
         )

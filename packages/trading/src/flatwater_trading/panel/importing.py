@@ -125,11 +125,13 @@ def read_prices(
         frame = _read(source, decimal, sheet)
         if frame.height == 0:
             raise DataError(f"{source}: the file has no rows. It needs one for each day (and instrument).")
-        kept = kept_names(features)
-        frame, mapping = unpack_lists(source, frame, columns, kept)
-        layout = find_layout(source, frame.columns, mapping, kept)
+        kept_columns = kept_names(features)
+        frame, mapping = unpack_lists(source, frame, columns, kept_columns)
+        layout = find_layout(source, frame.columns, mapping, kept_columns)
         read = wide_prices if layout.wide else long_prices
-        prices = to_daily_rows(source, read(source, frame, layout, dates, kept), frame[layout.named["date"]], bars)
+        prices = to_daily_rows(
+            source, read(source, frame, layout, dates, kept_columns), frame[layout.named["date"]], bars
+        )
         # Order before prices: indicators and jumps below compare neighbouring rows.
         check_order(source, prices)
         traded = investable_columns(prices.instruments, investable)

@@ -251,16 +251,18 @@ def _following(
     # V, and H e^2.
     total, noise = _summed_variance(persists * rho), HORIZON * NOISE**2
     # c without its factors: the drift of each of the H days holds the shocks of those before it, by rho^0, rho^1 ...
-    within = float(sum((rho ** np.arange(day)).sum() for day in range(HORIZON)))
-    caused = float(sign[0]) * _OWN * (1 - rho**2) ** 0.5 * within if follows_own and persists == 1 else 0.0
+    shocks_within = float(sum((rho ** np.arange(day)).sum() for day in range(HORIZON)))
+    covariance = float(sign[0]) * _OWN * (1 - rho**2) ** 0.5 * shocks_within if follows_own and persists == 1 else 0.0
     largest_signal, because = gain**2 / total, "it may change within them"
     if follows_own:
         full_strength = _OWN * ((1 - rho) / (1 + rho)) ** 0.5  # shocks are taken back as they were
-        largest_signal = full_strength**2 * gain**2 / (full_strength**2 * total + 2 * full_strength * caused + noise)
+        largest_signal = (
+            full_strength**2 * gain**2 / (full_strength**2 * total + 2 * full_strength * covariance + noise)
+        )
         because = "no more than the shocks of those days can be taken back"
     _require_below(signal, largest_signal, config.signal_days, because)
     # a b^2 - 2 h b - k = 0, with a above 0: one root is positive.
-    a, h, k = gain**2 - signal * total, signal * caused, signal * noise
+    a, h, k = gain**2 - signal * total, signal * covariance, signal * noise
     strength = float((h + (h**2 + a * k) ** 0.5) / a)
     return ShockFollowing(config, strength, gain, (strength**2 + NOISE**2) / 2, sign, leader, shows_sign)
 

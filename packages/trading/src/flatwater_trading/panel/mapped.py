@@ -61,8 +61,8 @@ def open_mapped(place: Path) -> dict[str, Tensor]:
     """Map the tensors of a file. All pages are read for the hash, so what is resident does not grow later.
 
     Raises:
-        OSError: it is not there, or cannot be read.
-        ValueError: it is damaged, or another kind of file.
+        OSError: the file is not there, or cannot be read.
+        ValueError: the file is damaged, or of another kind.
     """
     with open_regular(place) as file:
         # The mapping outlives the file object: tensors hold it through their buffer.
@@ -111,6 +111,7 @@ def _pieces(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
 
 
 def _forget_old(folder: Path) -> None:
+    """Remove all but the `KEPT` newest files; a process that maps a removed one keeps its pages."""
     # By the time of writing: access times are often switched off.
     newest = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in newest[KEPT:]:

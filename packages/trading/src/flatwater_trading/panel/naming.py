@@ -75,16 +75,16 @@ def check_names(source: Path, names: Sequence[str]) -> None:
     """Check that every column of a file has a name of its own.
 
     Raises:
-        DataError: two have the same; names it with their places.
+        DataError: two columns have the same name; the message says where they stand.
     """
-    places: dict[str, int] = {}
-    for place, name in enumerate(names, start=1):
-        if name in places:
+    numbers: dict[str, int] = {}
+    for number, name in enumerate(names, start=1):
+        if name in numbers:
             same_name = f"named {name!r}" if name else "without a name"
             raise DataError(
-                f"{source}: two columns are {same_name} (columns {places[name]} and {place}). Drop one, or rename it."
+                f"{source}: two columns are {same_name} (columns {numbers[name]} and {number}). Drop one, or rename it."
             )
-        places[name] = place
+        numbers[name] = number
 
 
 def find_layout(source: Path, columns: list[str], mapping: Mapping[str, str], kept: Sequence[str] = ()) -> ColumnLayout:
@@ -113,12 +113,12 @@ def find_layout(source: Path, columns: list[str], mapping: Mapping[str, str], ke
         return ColumnLayout(column_by_role, {}, _guessed_columns(column_by_role, mapping), unused)
     if "date" not in column_by_role:
         raise _missing(source, columns, ["date"])
-    named = {"date": column_by_role["date"]}
+    date_column = {"date": column_by_role["date"]}
     others = [column for column in columns if column != column_by_role["date"]]
     wide = _require_all_prices(source, wide) if wide else _closes(source, others)
     _check_kept(source, columns, kept, {field for _, field in wide})
     unused = [column for column in others if column not in wide.values()]
-    return ColumnLayout(named, wide, _guessed_columns(named, mapping), unused)
+    return ColumnLayout(date_column, wide, _guessed_columns(date_column, mapping), unused)
 
 
 def join_heads(rows: Sequence[Sequence[str]]) -> tuple[list[str], int] | None:

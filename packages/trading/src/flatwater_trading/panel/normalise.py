@@ -110,9 +110,9 @@ def observation_panel(
 
 def _blocks(panel: Panel, features: tuple[str, ...], start: int, stop: int) -> Iterator[tuple[slice, np.ndarray]]:
     """Yield blocks of columns as fresh float64 [rows, columns, F'], NaN where value or close of the day is missing."""
-    chosen = find_features(features, panel.features)
+    feature_list = find_features(features, panel.features)
     width = max(1, BLOCK_BYTES // max(1, stop * len(features) * 8))
     for first in range(0, len(panel.instruments), width):
         columns = slice(first, min(first + width, len(panel.instruments)))
         # Computed from row 0 and cut then: a return over 120 rows needs those before `start`.
-        yield columns, observed_features(panel, chosen, stop, columns)[start:]
+        yield columns, observed_features(panel, feature_list, stop, columns)[start:]

@@ -66,7 +66,7 @@ def first_days(panel: Panel, days: int | None) -> Panel:
     """Return the panel as it was after its first `days` days, as a view; all of it for None.
 
     Raises:
-        ConfigError: it has fewer.
+        ConfigError: the panel has fewer than `days`.
     """
     if days is None or days == len(panel.dates):
         return panel
@@ -93,7 +93,7 @@ def choose_instruments(panel: Panel, instruments: tuple[str, ...], investable: S
     """Return the panel with these columns, in this order; itself where it has them so. Other columns are left out.
 
     Raises:
-        DataError: it lacks one of them; the message names those.
+        DataError: the panel lacks some of `instruments`; the message names them.
     """
     columns = {name: n for n, name in enumerate(panel.instruments)}
     absent = [name for name in instruments if name not in columns]

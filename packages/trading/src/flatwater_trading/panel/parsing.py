@@ -106,7 +106,7 @@ def to_text(source: Path, column: pl.Series) -> pl.Series:
     """Return a column as text, without space around it.
 
     Raises:
-        DataError: it holds lists, tables or bytes.
+        DataError: the column holds lists, tables or bytes.
     """
     if column.dtype.is_nested() or column.dtype in {pl.Binary, pl.Object}:
         raise DataError(

@@ -32,7 +32,7 @@ def check_rows(source: Path, separator: str = ",", *, text: Path | None = None) 
         text: the file; `source` itself where left out.
 
     Raises:
-        DataError: one has not, or is no CSV; names its line.
+        DataError: a row has more or fewer fields, or is no CSV; the message names its line.
         OSError: the file cannot be read.
     """
     # Bytes that are no UTF-8 are told by whoever reads the fields; here they only have to be counted.

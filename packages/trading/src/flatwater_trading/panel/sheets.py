@@ -63,10 +63,10 @@ def _choose_sheet(source: Path, tables: dict[str, list[list[Any]]], sheet: str |
     Raises:
         DataError: there is no sheet of that name, or several hold a table.
     """
-    named = ", ".join(tables)
+    sheet_names = ", ".join(tables)
     if sheet is not None:
         if sheet not in tables:
-            raise DataError(f"{source}: --sheet {sheet}: there is no such sheet (found: {named}). Name one.")
+            raise DataError(f"{source}: --sheet {sheet}: there is no such sheet (found: {sheet_names}). Name one.")
         return sheet
     filled = [name for name, rows in tables.items() if _first_number_row(rows) is not None] or [*tables][:1]
     if len(filled) != 1:
@@ -74,7 +74,7 @@ def _choose_sheet(source: Path, tables: dict[str, list[list[Any]]], sheet: str |
             f"{source}: {len(filled)} sheets hold a table ({', '.join(filled)}). Add --sheet NAME for one of them."
         )
     if len(tables) > 1:
-        note_about_file(source, f"sheet {filled[0]} is read, the only one with a table (found: {named}).")
+        note_about_file(source, f"sheet {filled[0]} is read, the only one with a table (found: {sheet_names}).")
     return filled[0]
 
 
@@ -134,8 +134,8 @@ def _frame(source: Path, sheet: str, rows: list[list[Any]], decimal: Decimal | N
         raise DataError(f"{source}: sheet {sheet} is empty. Add --sheet NAME for another one.")
     names, heads = join_heads(_as_text(rows[:3])) or ([str(cell).strip() for cell in rows[0]], 1)
     columns: dict[str, list[Any]] = {}
-    for place, name in enumerate(names):
-        cells = [row[place] for row in rows[heads:]]
+    for column, name in enumerate(names):
+        cells = [row[column] for row in rows[heads:]]
         if name == "" and all(cell == "" for cell in cells):
             continue
         if name in columns:

@@ -43,11 +43,11 @@ def save_panel(panel: Panel, path: Path) -> None:
         arrays["raw_close"] = panel.raw_close
     header = _header(arrays, panel)
     try:
-        place = path.resolve()
+        file = path.resolve()
         with suppress(RunError):  # another user's, say, only costs room
             # Temporary files of writers that were killed; those that are at work hold theirs.
-            remove_strays(place.parent, of=place.name)
-        replace_whole(place, itertools.chain((struct.pack("<Q", len(header)) + header,), _blocks(arrays)))
+            remove_strays(file.parent, of=file.name)
+        replace_whole(file, itertools.chain((struct.pack("<Q", len(header)) + header,), _blocks(arrays)))
     except OSError as error:
         raise DataError(f"{path}: the panel cannot be written: {error.strerror}. Choose another place.") from error
 
@@ -65,24 +65,24 @@ def check_place(path: Path, *, source: Path | None = None, force: bool = False) 
             no panel; or there is no folder to write in.
     """
     try:
-        place = path.resolve()
-        status = place.stat() if place.exists() else None
+        file = path.resolve()
+        status = file.stat() if file.exists() else None
     except (OSError, RuntimeError, ValueError) as error:
         raise DataError(f"{path}: no panel can be written there: {error}. Choose another place.") from error
     # Names that Flatwater gives to files of its own are no place for a panel.
-    if not path.is_symlink() and (own_kind := own_name(place)):
+    if not path.is_symlink() and (own_kind := own_name(file)):
         raise DataError(f"{path}: the panel cannot be written: {own_kind}. Choose another place.")
     if status is None:
-        if not place.parent.is_dir() or not os.access(place.parent, os.W_OK | os.X_OK):
-            raise DataError(f"{path}: the panel cannot be written: {place.parent} is no folder that you may write in.")
+        if not file.parent.is_dir() or not os.access(file.parent, os.W_OK | os.X_OK):
+            raise DataError(f"{path}: the panel cannot be written: {file.parent} is no folder that you may write in.")
         return
     if path.is_symlink():
         raise DataError(f"{path}: it is a link, to {path.readlink()}, and links are not followed. Name a new file.")
     if kind := describe_irregular(status.st_mode):
         raise DataError(f"{path}: the panel cannot be written: it is {kind}. Name a file that is new, or a panel.")
-    if source is not None and source.exists() and source.samefile(place):
+    if source is not None and source.exists() and source.samefile(file):
         raise DataError(f"{path}: this is the source of the prices, which would be gone. Choose another place.")
-    if not force and status.st_size and not is_panel(place):
+    if not force and status.st_size and not is_panel(file):
         raise DataError(
             f"{path}: the file that is there is no panel, and is not replaced. Choose another place, or add --force."
         )
@@ -102,7 +102,7 @@ def read_fingerprint(path: Path) -> str:
     """Read the fingerprint that a stored panel's header names; the values are not read.
 
     Raises:
-        DataError: it is no stored panel, or cannot be read.
+        DataError: the file is no stored panel, or cannot be read.
     """
     try:
         with open_regular(path) as file:
@@ -136,8 +136,8 @@ def _blocks(arrays: dict[str, np.ndarray]) -> Iterator[bytes]:
     for name, array in arrays.items():
         dtype = _KINDS[name][1]
         rows = max(1, _CHUNK // max(1, array[:1].nbytes))
-        for at in range(0, len(array), rows):
-            yield np.ascontiguousarray(array[at : at + rows], dtype=dtype).tobytes()
+        for first in range(0, len(array), rows):
+            yield np.ascontiguousarray(array[first : first + rows], dtype=dtype).tobytes()
 
 
 def _header(arrays: dict[str, np.ndarray], panel: Panel) -> bytes:

@@ -159,7 +159,7 @@ def _splits(panel: Panel, context: int, episode: int) -> tuple[list[SplitSummary
         check_episode(splits, episode)
     except ConfigError as error:
         problem = str(error)
-    named = {"train": splits.train, "validation": splits.validation, "holdout": splits.holdout}
+    days_by_split = {"train": splits.train, "validation": splits.validation, "holdout": splits.holdout}
     return [
         SplitSummary(
             name=name,
@@ -167,5 +167,5 @@ def _splits(panel: Panel, context: int, episode: int) -> tuple[list[SplitSummary
             last=str(panel.dates[days.stop - 1]),
             days=len(days),
         )
-        for name, days in named.items()
+        for name, days in days_by_split.items()
     ], problem

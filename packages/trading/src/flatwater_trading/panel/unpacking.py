@@ -42,8 +42,8 @@ def plain_text(source: Path) -> Iterator[Path]:
     """Give a file with the same text in UTF-8; the source itself where it is that already.
 
     Raises:
-        DataError: it is no text, damaged, or unpacks to more than a table of prices.
-        OSError: it cannot be read.
+        DataError: the file is no text, damaged, or unpacks to more than a table of prices.
+        OSError: the file cannot be read.
     """
     with ExitStack() as open_files:
         text_file = source
@@ -71,16 +71,16 @@ def _unpack_(source: Path, into: IO[bytes]) -> None:
         OSError: the file cannot be read, or the other not written.
     """
     size = source.stat().st_size
-    most = min(MOST_BYTES, FREE + MOST_SHARE * size)
+    cap = min(MOST_BYTES, FREE + MOST_SHARE * size)
     written = 0
     try:
         with open_regular(source) as packed, gzip.GzipFile(fileobj=packed) as file:
             while chunk := file.read(_CHUNK):
                 written += len(chunk)
                 # Counted while it comes and before it is written: the size in gzip's trailer can say anything.
-                if written > most:
+                if written > cap:
                     raise DataError(
-                        f"{source}: {size:,} bytes unpack to more than {most:,}, which is no table of prices. If it is "
+                        f"{source}: {size:,} bytes unpack to more than {cap:,}, which is no table of prices. If it is "
                         "one, unpack it first (gunzip) and give the .csv file."
                     )
                 into.write(chunk)
@@ -93,9 +93,9 @@ def _encoding_of(source: Path, place: Path) -> str:
     """Return the encoding that the first bytes show; empty for UTF-8 and anything without a mark."""
     with open_regular(place) as file:
         head = file.read(8)
-    for mark, what in _OTHERS.items():
+    for mark, kind in _OTHERS.items():
         if head.startswith(mark):
-            raise DataError(f"{source}: this is no text, but {what}.")
+            raise DataError(f"{source}: this is no text, but {kind}.")
     for mark, encoding in _ENCODINGS:
         if head.startswith(mark):
             return encoding

@@ -84,5 +84,5 @@ def build_encoder(config: NetConfig, *, context: int, features: int, room: int =
     from flatwater_trading.policy.lstm import LstmEncoder  # noqa: PLC0415  (each encoder imports this module's kernels)
     from flatwater_trading.policy.tcn import TcnEncoder  # noqa: PLC0415
 
-    chosen: dict[str, Callable[..., Encoder]] = {"tcn": TcnEncoder, "lstm": LstmEncoder}
-    return chosen[config.encoder](kernels=kernels(context), features=features, channels=config.channels, room=room)
+    encoders: dict[str, Callable[..., Encoder]] = {"tcn": TcnEncoder, "lstm": LstmEncoder}
+    return encoders[config.encoder](kernels=kernels(context), features=features, channels=config.channels, room=room)

@@ -36,10 +36,10 @@ class LstmEncoder:
     @property
     def weights(self) -> dict[str, Weight]:
         """Weights of the patch map, then for each layer of one map from input and state to the four gates."""
-        named = linear("encoder.patch", self.kernels[0] * self.features, self.channels)
+        weights_by_name = linear("encoder.patch", self.kernels[0] * self.features, self.channels)
         for layer in range(LAYERS):
-            named |= linear(f"encoder.{layer}", 2 * self.channels, 4 * self.channels)
-        return named
+            weights_by_name |= linear(f"encoder.{layer}", 2 * self.channels, 4 * self.channels)
+        return weights_by_name
 
     def windows(self, params: Params, x: Float[Tensor, "P B N C F"]) -> Float[Tensor, "P B N W"]:
         """Return the LSTM's last output beside today's features."""
@@ -72,9 +72,9 @@ class LstmEncoder:
         _, s, days, n, _, f = windows.shape
         step = max(1, CHUNK_NUMBERS * self.room // (members * s * n * context * f))
         parts = []
-        for at in range(0, days, step):
+        for first in range(0, days, step):
             # flatten copies the chunk: overlapping windows become numbers of their own only here.
-            chunk = windows[:, :, at : at + step].flatten(1, 2).expand(members, -1, -1, -1, -1)
-            seen = self.windows(params, chunk)
-            parts.append(seen.view(members, s, -1, n, self.width))
+            chunk = windows[:, :, first : first + step].flatten(1, 2).expand(members, -1, -1, -1, -1)
+            summaries = self.windows(params, chunk)
+            parts.append(summaries.view(members, s, -1, n, self.width))
         return torch.cat(parts, dim=2)

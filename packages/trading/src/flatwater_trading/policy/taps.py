@@ -53,8 +53,8 @@ class _Neighbours(torch.autograd.Function):
             span = h.shape[3] - (kernel - 1) * dilation
             taps = torch.cat([h[:, :, :, j * dilation : j * dilation + span] for j in range(kernel)], dim=-1)
         else:
-            apart = h if h.shape[2] > 1 else h.squeeze(2).unfold(2, wanted, dilation).transpose(3, 4)
-            taps = apart.view(*apart.shape[:2], -1, kernel, *apart.shape[3:]).transpose(3, 4).flatten(4)
+            stretches = h if h.shape[2] > 1 else h.squeeze(2).unfold(2, wanted, dilation).transpose(3, 4)
+            taps = stretches.view(*stretches.shape[:2], -1, kernel, *stretches.shape[3:]).transpose(3, 4).flatten(4)
         # A copy: two outputs of an autograd function should not share memory.
         return taps, taps[..., -h.shape[-1] :].clone()
 
@@ -71,6 +71,6 @@ class _Neighbours(torch.autograd.Function):
         grad, days = taps.new_zeros(shape), taps.shape[3]
         for i in range(taps.shape[2]):
             for j, part in enumerate(parts):
-                at = (i * kernel + j) * dilation
-                grad[:, :, 0, at : at + days] += part[:, :, i]
+                first = (i * kernel + j) * dilation
+                grad[:, :, 0, first : first + days] += part[:, :, i]
         return grad, None, None, None

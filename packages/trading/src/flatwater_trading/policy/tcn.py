@@ -42,11 +42,11 @@ class TcnEncoder:
     @property
     def weights(self) -> dict[str, Weight]:
         """Weights of one linear map per level, from a patch of the level below to `channels`."""
-        named: dict[str, Weight] = {}
+        weights_by_name: dict[str, Weight] = {}
         for level, kernel in enumerate(self.kernels):
             inputs = self.features if level == 0 else self.channels
-            named |= linear(f"encoder.{level}", kernel * inputs, self.channels)
-        return named
+            weights_by_name |= linear(f"encoder.{level}", kernel * inputs, self.channels)
+        return weights_by_name
 
     def windows(self, params: Params, x: Float[Tensor, "P B N C F"]) -> Float[Tensor, "P B N W"]:
         """Summarise the last day of each window, as a series of which one day is wanted."""
@@ -65,10 +65,10 @@ class TcnEncoder:
     def _numbers(self, length: int) -> int:
         """Count the numbers that the largest level reads of one column of a slice."""
         context, reach, largest = prod(self.kernels), 1, 0
-        wanted = length - context + 1
+        days = length - context + 1
         for level, kernel in enumerate(self.kernels):
             reach *= kernel
-            rows = min(length - reach + 1, context // reach * wanted)
+            rows = min(length - reach + 1, context // reach * days)
             largest = max(largest, rows * kernel * (self.channels if level else self.features))
         return largest
 
@@ -79,14 +79,14 @@ class TcnEncoder:
         """
         members, (s, n, length) = len(params["encoder.0.bias"]), x.shape[1:4]
         context, dilation = prod(self.kernels), 1
-        wanted = length - context + 1
+        days = length - context + 1
         h = x.flatten(1, 2)
         for level, kernel in enumerate(self.kernels):
             if level:
-                taps, last = neighbours(h, kernel, dilation, wanted)
+                taps, last = neighbours(h, kernel, dilation, days)
             else:
                 # The panel needs no gradient, so views do.
-                taps = last = patches(h, kernel, wanted)
+                taps = last = patches(h, kernel, days)
             # A day beside its taps, so that each member has one large product and not one for each column.
             rows = taps.flatten(1, 3).expand(members, -1, -1)
             h = apply_linear(params, f"encoder.{level}", rows).relu_().view(members, *taps.shape[1:4], self.channels)
@@ -94,5 +94,5 @@ class TcnEncoder:
                 # A residual connection to the newest tap. The first level's input has another width.
                 h = h + last
             dilation *= kernel
-        today = x[:, :, :, length - wanted :].expand(members, -1, -1, -1, -1)
-        return torch.cat([layer_norm(h, (self.channels,)).view(members, s, n, wanted, self.channels), today], dim=-1)
+        today = x[:, :, :, length - days :].expand(members, -1, -1, -1, -1)
+        return torch.cat([layer_norm(h, (self.channels,)).view(members, s, n, days, self.channels), today], dim=-1)

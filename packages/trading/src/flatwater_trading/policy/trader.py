@@ -133,13 +133,13 @@ class TraderActor:
 
     def __call__(self, params: Params, obs: MarketObs) -> Float[Tensor, "P B K 2"]:
         """Return the action on the last day of each window."""
-        seen = self.trunk.embed_windows(params, obs.windows)
-        return self.head(params, self.hidden_features(params, seen), seen.missing, obs.account)
+        embedding = self.trunk.embed_windows(params, obs.windows)
+        return self.head(params, self.hidden_features(params, embedding), embedding.missing, obs.account)
 
     def over_days(self, params: Params, x: Float[Tensor, "Q S N L F"]) -> Float[Tensor, "P M K 2"]:
         """Return the action on every day of each slice that has its whole context in it, where no account is seen."""
-        seen = self.trunk.embed_days(params, x)
-        return self.head(params, self.hidden_features(params, seen), seen.missing, None)
+        embedding = self.trunk.embed_days(params, x)
+        return self.head(params, self.hidden_features(params, embedding), embedding.missing, None)
 
     def hidden_features(self, params: Params, seen: Embedding) -> Float[Tensor, "P M K H"]:
         """Return the head's hidden layer before the account is added."""
@@ -164,8 +164,8 @@ class TraderActor:
 
     def gaussian(self, params: Params, obs: MarketObs) -> tuple[Tensor, Tensor]:
         """Return the distribution of actions: mean and log-deviation [P, B, K, 2], before they are squashed."""
-        seen = self.trunk.embed_windows(params, obs.windows)
-        return self.gaussian_head(params, self.hidden_features(params, seen), seen.missing, obs.account)
+        embedding = self.trunk.embed_windows(params, obs.windows)
+        return self.gaussian_head(params, self.hidden_features(params, embedding), embedding.missing, obs.account)
 
     def gaussian_head(
         self,
@@ -196,8 +196,8 @@ class TraderCritic:
         Q = sum over instruments of bought * worth, plus the market's own value: the form of the reward, which pays the
         bought instrument's gain. What is learnt is the worth of each instrument, and what the day is worth without any.
         """
-        seen = self.trunk.embed_windows(params, obs.windows)
-        hidden = instrument_hidden(params, seen) + apply_rowwise(params, "bought", action)
+        embedding = self.trunk.embed_windows(params, obs.windows)
+        hidden = instrument_hidden(params, embedding) + apply_rowwise(params, "bought", action)
         if obs.account is not None:
             hidden = hidden + apply_rowwise(params, "account", obs.account)
         worth = apply_rowwise(params, "worth", relu(hidden)).squeeze(-1)
@@ -205,7 +205,7 @@ class TraderCritic:
         # The environment buys one instrument, from the threshold on: both choices in a form with a gradient.
         purchase_weight = torch.softmax(SELECTION_SHARPNESS * coefficient, dim=-1)
         purchase_weight = purchase_weight * torch.sigmoid(SELECTION_SHARPNESS * (coefficient - self.threshold))
-        day = apply_linear(params, "day", relu(apply_linear(params, "days", seen.market))).squeeze(-1)
+        day = apply_linear(params, "day", relu(apply_linear(params, "days", embedding.market))).squeeze(-1)
         return (purchase_weight * worth).sum(-1) + day
 
 

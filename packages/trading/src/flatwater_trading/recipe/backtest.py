@@ -191,8 +191,10 @@ def _splits(trader: "Trader", panel: Panel) -> Splits:
     """Return the trader's past as rows of the panel; stretches that the panel does not have are empty."""
     first, past = trader.config.episode.context - 1, trader.past
     days = (np.datetime64(day) for day in (past.learnt, past.chosen))
-    learnt, chosen = (max(first, int(np.searchsorted(panel.dates, day, "right"))) for day in days)
-    return Splits(Days(first, learnt), Days(learnt, chosen), Days(chosen, max(chosen, len(panel.dates))))
+    learnt_stop, chosen_stop = (max(first, int(np.searchsorted(panel.dates, day, "right"))) for day in days)
+    return Splits(
+        Days(first, learnt_stop), Days(learnt_stop, chosen_stop), Days(chosen_stop, max(chosen_stop, len(panel.dates)))
+    )
 
 
 def _note(shares: Mapping[str, int], settlement: int, unit: str) -> str:

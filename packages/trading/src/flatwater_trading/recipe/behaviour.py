@@ -50,8 +50,10 @@ PERIODS = ("period", "champion", HELD_AGAINST, "difference", "trades closed", "w
 
 def period_rows(trades: pl.DataFrame, equity: pl.DataFrame) -> list[tuple[str, ...]]:
     """Return one row under `PERIODS` for each month, quarter or year, depending on how long the stretch is."""
-    whole = (equity["date"][-1] - equity["date"][0]).days
-    step, form = ("1mo", "%Y-%m") if whole <= MONTHS else ("3mo", "%Y-%m") if whole <= QUARTERS else ("1y", "%Y")
+    calendar_days = (equity["date"][-1] - equity["date"][0]).days
+    step, form = (
+        ("1mo", "%Y-%m") if calendar_days <= MONTHS else ("3mo", "%Y-%m") if calendar_days <= QUARTERS else ("1y", "%Y")
+    )
     equity_with_period = equity.with_columns(pl.col("date").dt.truncate(step).alias("period"))
     # Without the first row, the opening cash: its day may lie in an earlier period.
     last = equity_with_period[1:].group_by("period", maintain_order=True).agg(pl.col("champion", HELD_AGAINST).last())

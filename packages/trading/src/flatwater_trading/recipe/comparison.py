@@ -37,12 +37,12 @@ class ReturnDifference:
     def describe_against(self, other: str) -> str:
         """Say what the interval shows of the first against the other: the rest of a sentence that names the first."""
         if self.low > 0:
-            what = f"earned more than {other}"
+            verdict = f"earned more than {other}"
         elif self.high < 0:
-            what = f"earned less than {other}"
+            verdict = f"earned less than {other}"
         else:
-            what = f"is not distinguishable from {other}"
-        return f"{what} ({self.mean:+z.0%} a year, {LEVEL:.0%} interval {self.low:+z.0%} to {self.high:+z.0%})"
+            verdict = f"is not distinguishable from {other}"
+        return f"{verdict} ({self.mean:+z.0%} a year, {LEVEL:.0%} interval {self.low:+z.0%} to {self.high:+z.0%})"
 
 
 @dataclass(frozen=True)

@@ -33,16 +33,16 @@ class ErlRunConfig(CrewConfig, ErlConfig):
         require(
             len(features) == len(set(features)) > 0, "observation_features", features, "one or more names, each once"
         )
-        settings, chosen = self.learner.own, f"learner.algorithm = '{self.learner.algorithm}'"
+        settings, choice = self.learner.own, f"learner.algorithm = '{self.learner.algorithm}'"
         if not settings.noisy:
-            refuse_given(self.exploration, "exploration", f"with {chosen}, which adds no noise. Choose 'ddpg' or 'td3'")
+            refuse_given(self.exploration, "exploration", f"with {choice}, which adds no noise. Choose 'ddpg' or 'td3'")
         if not settings.replays:
-            refuse_given(self.replay, "replay", f"with {chosen}, which replays nothing. Choose 'ddpg' or 'td3'")
+            refuse_given(self.replay, "replay", f"with {choice}, which replays nothing. Choose 'ddpg' or 'td3'")
             require(
                 not self.env.account_observation,
                 "env.account_observation",
                 self.env.account_observation,
-                f"false with {chosen}, which learns from what every purchase came to, whatever "
+                f"false with {choice}, which learns from what every purchase came to, whatever "
                 "was held. Choose 'ddpg' or 'td3' for traders that see their account",
             )
             return

@@ -52,18 +52,23 @@ def with_fitting_lengths(config: ErlRunConfig) -> ErlRunConfig:
         except ConfigError:
             # The first refusal and not the second: it speaks of the lengths that the user knows.
             raise error from None
-        chosen = ", ".join(f"{name} = {value}" for name, value in _changed_settings(config, fitting))
+        lengths = ", ".join(f"{name} = {value}" for name, value in _changed_settings(config, fitting))
         if panel.calendar.unit == "day":
-            raise ConfigError(f"{error} These fit: {chosen}.") from None
+            raise ConfigError(f"{error} These fit: {lengths}.") from None
         note_about_file(
             expand_path(config.panel),
-            f"{rows} {panel.calendar.units} are too few for lengths that are meant for days. Set instead: {chosen}.",
+            f"{rows} {panel.calendar.units} are too few for lengths that are meant for days. Set instead: {lengths}.",
         )
         return fitting
     return config
 
 
 def _check(config: ErlRunConfig, rows: int) -> None:
+    """Check that the splits of so many rows each hold an episode.
+
+    Raises:
+        ConfigError: a split is too short.
+    """
     splits = split_days(rows, context=config.env.episode.context, config=config.splits)
     check_episode(splits, config.env.episode.days)
 

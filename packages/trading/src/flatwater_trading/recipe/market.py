@@ -103,8 +103,8 @@ def build_run_market(config: ErlRunConfig, panel: Panel, device: torch.device) -
     # Observations are computed: another version or instruction set may round otherwise, and gets a file of its own.
     machine = (np.__version__, torch.__version__, torch.backends.cpu.get_cpu_capability())
     origin = repr((panel.fingerprint, features, splits.train.stop, *machine))
-    place = cache_folder(MARKETS) / name_in_cache(origin, "flatwater_trading.panel", "flatwater_trading.market")
-    tensors, private = map_tensors(place, lambda: market_tensors(make()))
+    file = cache_folder(MARKETS) / name_in_cache(origin, "flatwater_trading.panel", "flatwater_trading.market")
+    tensors, private = map_tensors(file, lambda: market_tensors(make()))
     return RunMarket(make_market(tensors), splits, private)
 
 

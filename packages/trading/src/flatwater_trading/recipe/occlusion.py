@@ -47,8 +47,8 @@ class OcclusionDay:
     @cached_property
     def _blank_window(self) -> Float[Tensor, "N C F"]:
         """The window with every column at its mean on the days that it has; what is missing stays missing."""
-        known: Bool[Tensor, "N C 1"] = (self.window != 0).any(-1, keepdim=True)
-        return (NOTHING * known).expand_as(self.window)
+        has_data: Bool[Tensor, "N C 1"] = (self.window != 0).any(-1, keepdim=True)
+        return (NOTHING * has_data).expand_as(self.window)
 
     @cached_property
     def _tokens(self) -> Float[Tensor, "N W"]:
@@ -92,7 +92,7 @@ class OcclusionDay:
             swapped[rows, swapped_columns] = tokens[first : first + at_once]
             # A column's encoding depends on no other column, so exchanging its token hides it from the day.
             yield self._order_coefficients(swapped[: len(swapped_columns)])
-            # Put back in place: `shown` is allocated once.
+            # Put back in place: `swapped` is allocated once.
             swapped[rows, swapped_columns] = own_tokens[swapped_columns]
 
     def _encode_window(self, window: Float[Tensor, "n C F"]) -> Float[Tensor, "n W"]:

@@ -42,7 +42,7 @@ def read_positions(file: Path) -> Portfolio:
     """Read the positions of a file with the columns instrument, entry_date, entry_price, target (percent) and shares.
 
     Raises:
-        DataError: it cannot be read; the message names row, column and what is wanted.
+        DataError: the file cannot be read, or a cell of it; the message names row, column and what is wanted.
     """
     try:
         # utf-8-sig: spreadsheets write a mark in front of UTF-8, which would become part of the first column's name.
@@ -109,7 +109,7 @@ def write_positions(file: Path, positions: Sequence[Position], cash: float) -> N
     """Write positions and cash to a file, whole or not at all.
 
     Raises:
-        RunError: they cannot be written there, or the file that is there is no table of positions.
+        RunError: `file` cannot be written, or is there already and is no table of positions.
     """
     text = io.StringIO()
     table = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")

@@ -25,7 +25,7 @@ def champion_difference(runs: Mapping[str, RunRecords]) -> Difference:
         runs: that run and the one that it is held against, by their letters.
 
     Raises:
-        NoDifferenceError: they have not traded the same days, or too few.
+        NoDifferenceError: the two runs have not traded the same days, or too few.
         RunError: a table of one is damaged.
     """
     equity_by_letter = {letter: read_equity(run.path) for letter, run in runs.items()}
@@ -67,8 +67,8 @@ def comparison_charts(runs: Mapping[str, RunRecords], colours: Sequence[str]) ->
         column, equity = run.recipe.trained, read_equity(run.path)
         if equity is None or column not in equity.columns:
             continue
-        drawn = equity[spread_indexes(len(equity), MOST_POINTS)]
-        dates, values = drawn["date"].to_list(), drawn[column].to_list()
+        shown_rows = equity[spread_indexes(len(equity), MOST_POINTS)]
+        dates, values = shown_rows["date"].to_list(), shown_rows[column].to_list()
         marks.append(equity_line(letter, dates, values, colour, width=2, front=False))
     if not marks:
         return []

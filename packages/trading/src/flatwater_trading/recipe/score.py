@@ -112,7 +112,7 @@ class ChampionScore:
 
 
 def score_champion(contest: ChampionEvaluation) -> ChampionScore:
-    """Play the champion and the baselines."""
+    """Play the champion, random traders, simple rules and, where the law is known, the oracle, on the same days."""
     setup, market, panel, days = contest.setup, contest.market, contest.panel, contest.days
     env_config = setup.config.env
     champion, chance = contest.simulator(1), contest.simulator(RANDOM_TRADERS)
@@ -199,6 +199,7 @@ def _play_rules(contest: ChampionEvaluation) -> dict[str, Simulator]:
 
 
 def _begin_(contest: ChampionEvaluation, env: Simulator, batch: int) -> None:
+    """Begin `batch` episodes on the evaluation's days; in the last `settlement_days` of them nothing is bought."""
     start = contest.first.repeat(batch)
     end = start + len(contest.days)
     reset_(env, start=start, trading_end=end - contest.setup.config.env.episode.settlement_days, end=end)

@@ -253,15 +253,15 @@ def _column_colours(columns: Sequence[str]) -> dict[str, str]:
 
 def equity_chart(equity: pl.DataFrame, split: str) -> Chart:
     """Equity of the champion and the baselines, in percent of the first day's."""
-    drawn = equity[spread_indexes(len(equity), MOST_POINTS)]
-    dates = drawn["date"].to_list()
+    shown_rows = equity[spread_indexes(len(equity), MOST_POINTS)]
+    dates = shown_rows["date"].to_list()
     return Chart(
         title=f"Equity on the {split} {calendar_of_equity(equity).units}",
         reading="Change in percent since the first day, after costs, all with the same cash. The champion was chosen "
         "on the validation days: its lead there is worth something only if it holds on days that nobody has seen.",
         marks=[
-            equity_line(name, dates, drawn[name].to_list(), colour, width=2.4 if first else 1.5, front=first)
-            for name, colour in _column_colours(drawn.columns).items()
+            equity_line(name, dates, shown_rows[name].to_list(), colour, width=2.4 if first else 1.5, front=first)
+            for name, colour in _column_colours(shown_rows.columns).items()
             for first in [name == "champion"]
         ],
         x=Axis(kind="date"),
@@ -272,14 +272,14 @@ def equity_chart(equity: pl.DataFrame, split: str) -> Chart:
 
 def trades_chart(trades: pl.DataFrame) -> Chart:
     """Each trade of the champion by its day of entry, at what it gained."""
-    drawn = trades[spread_indexes(len(trades), MOST_POINTS)]
+    shown_rows = trades[spread_indexes(len(trades), MOST_POINTS)]
     marks = []
     for title, kind, colour in OUTCOMES:
-        rows = drawn.filter(kind)
+        rows = shown_rows.filter(kind)
         hover_texts = rows["instrument"].to_list() if "instrument" in rows.columns else []
         x, y = rows["entry_date"].to_list(), rows["gain"].to_list()
         marks.append(Dots(name=f"{title} ({len(rows)})", x=x, y=y, colour=colour, form="+.1f", said=hover_texts))
-    left_out = f" {len(drawn)} of {len(trades)} are drawn." if len(drawn) < len(trades) else ""
+    left_out = f" {len(shown_rows)} of {len(trades)} are drawn." if len(shown_rows) < len(trades) else ""
     return Chart(
         title="The champion's trades",
         reading="One dot for each closed trade: the day of its purchase, and its gain in percent before costs. A "
@@ -299,21 +299,25 @@ def positions_chart(trades: pl.DataFrame) -> Chart:
     rows = days_held["instrument"].to_list()[-MOST_ROWS:]
     # Chosen by instrument before they are thinned out, so that a row has its share of bars.
     of_instruments = trades.filter(pl.col("instrument").is_in(rows))
-    drawn = of_instruments[spread_indexes(len(of_instruments), MOST_POINTS)]
+    shown_rows = of_instruments[spread_indexes(len(of_instruments), MOST_POINTS)]
     marks = []
     for title, kind, colour in OUTCOMES:
-        trade_rows = drawn.filter(kind).select("entry_date", "exit_date", "instrument", "gain").rows()
+        trade_rows = shown_rows.filter(kind).select("entry_date", "exit_date", "instrument", "gain").rows()
         starts, ends, names, gains = zip(*trade_rows, strict=True) if trade_rows else ((), (), (), ())
         hover_texts = [f"{gain:+.1f}%, {start} to {end}" for gain, start, end in zip(gains, starts, ends, strict=True)]
         bars: dict[str, Any] = {"rows": names, "starts": starts, "ends": ends, "said": hover_texts}
         marks.append(Spans(name=f"{title} ({len(trade_rows)})", colour=colour, thick=0.4, **bars))
     others = len(days_held) - len(rows)
-    more = f" The {others} instruments that it held less are left out." if others else ""
-    more += f" {len(drawn)} of {len(of_instruments)} trades are drawn." if len(drawn) < len(of_instruments) else ""
+    left_out = f" The {others} instruments that it held less are left out." if others else ""
+    left_out += (
+        f" {len(shown_rows)} of {len(of_instruments)} trades are drawn."
+        if len(shown_rows) < len(of_instruments)
+        else ""
+    )
     return Chart(
         title="What it held, and when",
         reading="One bar for each closed trade, from purchase to sale. Gaps are days on which nothing of the "
-        f"instrument was held.{more}",
+        f"instrument was held.{left_out}",
         marks=marks,
         x=Axis(kind="date"),
         y=Axis(rows=rows),
@@ -325,11 +329,11 @@ def priced_charts(prices: pl.DataFrame, trades: pl.DataFrame) -> Grid:
     """Purchases and sales on the closes of the instruments that were traded most."""
     names = [name for name in prices.columns if name != "date"][:MOST_PRICED]
     others = trades["instrument"].n_unique() - len(names)
-    more = f" The {others} instruments that it traded less are left out." if others > 0 else ""
+    left_out = f" The {others} instruments that it traded less are left out." if others > 0 else ""
     return Grid(
         title="Its trades on their prices",
         reading="The closes of the instruments that it traded most. A triangle that points up is a purchase, one that "
-        f"points down a sale.{more}",
+        f"points down a sale.{left_out}",
         charts=[_price_chart(name, prices, trades.filter(pl.col("instrument") == name)) for name in names],
         wide=420,
         columns=2,

@@ -20,7 +20,7 @@ def take_over_(learner: Members, run: "ErlRun", path: Path) -> None:
 
     Raises:
         ConfigError: the other trains something else, has no champion yet, or has seen days that must be new here.
-        FlatwaterError: it cannot be restored.
+        FlatwaterError: the run at `path` cannot be restored.
     """
     folder = open_folder(path)
     config = read_config(folder)
@@ -42,7 +42,7 @@ def take_over_(learner: Members, run: "ErlRun", path: Path) -> None:
 def _require_alike(path: Path, elder: "ErlRun", run: "ErlRun") -> None:
     """Check that networks, inputs and columns are the same: elsewhere weights mean something else."""
     shapes = [[rows.shape[1] for rows in each.trainer.run.learner.inherited] for each in (elder, run)]
-    for name, was, now in (
+    for name, elder_value, own_value in (
         ("learner.algorithm", elder.config.learner.algorithm, run.config.learner.algorithm),
         ("observation_features", elder.config.observation_features, run.config.observation_features),
         ("net", elder.config.net, run.config.net),
@@ -51,25 +51,27 @@ def _require_alike(path: Path, elder: "ErlRun", run: "ErlRun") -> None:
         ("investable", elder.panel.investable.tolist(), run.panel.investable.tolist()),
         ("weights of a member", *shapes),
     ):
-        if was != now:
+        if elder_value != own_value:
             raise _refusal(
-                path, f"its {name}: {was}; of this run: {now}", "a run of the same networks, inputs and instruments"
+                path,
+                f"its {name}: {elder_value}; of this run: {own_value}",
+                "a run of the same networks, inputs and instruments",
             )
 
 
 def _require_new_days(path: Path, elder: "ErlRun", run: "ErlRun") -> None:
     """Check that no day the elder learned from is validated on here, and none that chose its champion is held out."""
     elder_splits, days = elder.setup.splits, run.setup.splits
-    for what, last, word, first in (
+    for use, last_row, split, first_row in (
         ("learned from", elder_splits.train.stop - 1, "validation", days.validation.first),
         ("were chosen on", elder_splits.validation.stop - 1, "holdout", days.holdout.first),
     ):
-        known, begins = elder.panel.dates[last], run.panel.dates[first]
-        if known >= begins:
+        day, first_day = elder.panel.dates[last_row], run.panel.dates[first_row]
+        if day >= first_day:
             raise _refusal(
                 path,
-                f"its traders {what} days up to {known}, and the {word} days of this run begin on {begins}",
-                f"fewer days held back (splits.validation_days, splits.holdout_days), so that they begin after {known}",
+                f"its traders {use} days up to {day}, and the {split} days of this run begin on {first_day}",
+                f"fewer days held back (splits.validation_days, splits.holdout_days), so that they begin after {day}",
             )
 
 

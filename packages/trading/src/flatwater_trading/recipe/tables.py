@@ -41,7 +41,7 @@ def read_table(path: Path, columns: Mapping[str, bool]) -> pl.DataFrame | None:
     """Read a table that a run wrote; None where there is none.
 
     Raises:
-        RunError: it is damaged, or has not these columns with a value in each row.
+        RunError: the file is damaged, or lacks one of these columns or a value in one of them.
     """
     try:
         # In memory: polars would map the file, which another process may cut short meanwhile.
@@ -56,6 +56,11 @@ def read_table(path: Path, columns: Mapping[str, bool]) -> pl.DataFrame | None:
 
 
 def _require_columns(found: pl.DataFrame, columns: Mapping[str, bool]) -> None:
+    """Check that a table has these columns, with a value in each row, and a number where `columns` says so.
+
+    Raises:
+        ValueError: a column is missing, or lacks a value, or does not hold numbers.
+    """
     for name, numeric in columns.items():
         if name not in found.columns or found[name].null_count() or (numeric and not found[name].dtype.is_numeric()):
             raise ValueError(f"column {name} does not hold a {'number' if numeric else 'value'} in each row")
@@ -65,7 +70,7 @@ def read_equity(path: Path) -> pl.DataFrame | None:
     """Read the equity curves of a run's validation days; None where the run has no result.
 
     Raises:
-        RunError: they are damaged.
+        RunError: the file of the curves is damaged.
     """
     return read_table(TraderFolder(path).equity, EQUITY)
 

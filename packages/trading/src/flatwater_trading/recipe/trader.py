@@ -140,7 +140,7 @@ class Trader:
                 passed, gain as a fraction. Left out: nothing is held.
 
         Raises:
-            ConfigError: one has another shape than those that were learned from.
+            ConfigError: `features` or `account` has another shape than those that were learned from.
         """
         values, context = _array(features, np.float64), self.config.episode.context
         shape = (len(self.instruments), context, len(self.features))
@@ -242,7 +242,7 @@ class Trader:
         Raises:
             DataError: prices or positions cannot be used.
             ConfigError: positions are held and `cash` is not given, or is not a number of 0 or more.
-            MemoryLimitError: it would need more memory than it may take.
+            MemoryLimitError: the decision would need more memory than `budget`.
         """
         if cash is None and positions:
             raise ConfigError("cash is left out: expected the money beside the positions, which sizes a purchase")
@@ -275,14 +275,14 @@ class Trader:
             budget: as of `orders`.
 
         Raises:
-            MemoryLimitError: it would need more memory than it may take.
+            MemoryLimitError: the explanation would need more memory than `budget`.
         """
         panel = self.align_panel(prices)
         refuse(plan_orders(self.settings, panel, budget))
         observations, _ = self.observe_market(panel)
         column, place = self.instruments.index(instrument), self.investable.index(instrument)
         occlusion = self._make_occlusion(self._window(observations), self._account(orders.holdings))
-        # Own features one by one, and every other column as a whole: `at` counts what can be bought, `own` all columns.
+        # Own features one by one, and every other column as a whole: `place` counts what can be bought, `column` all.
         coefficient, others = (
             occlusion.all_coefficients()[place],
             [n for n in range(len(self.instruments)) if n != column],
@@ -339,7 +339,7 @@ class Trader:
         Where holdout days of its run are among them, the look is logged in the run's folder.
 
         Raises:
-            MemoryLimitError: it would need more memory than it may take; no look is logged.
+            MemoryLimitError: the backtest would need more memory than `budget`; no look is logged.
         """
         panel = self.align_panel(prices)
         days = find_days(self, panel, first, last)
@@ -362,9 +362,9 @@ class Trader:
         if not self.config.account_observation:
             return None
         block, hold = torch.zeros(1, 1, len(self.investable), ACCOUNT_PARTS), self.config.trade.hold_days
-        for each in holdings:
-            passed, gain = (hold - each.days_left) / hold, each.gain
-            block[0, 0, self.investable.index(each.position.instrument)] = torch.tensor([1.0, passed, gain])
+        for holding in holdings:
+            passed, gain = (hold - holding.days_left) / hold, holding.gain
+            block[0, 0, self.investable.index(holding.position.instrument)] = torch.tensor([1.0, passed, gain])
         return block
 
     def _act(self, windows: Float[Tensor, "B N C F"], account: Tensor | None) -> Float[Tensor, "B K 2"]:

@@ -90,12 +90,14 @@ def _phases_of_orders(settings: ErlConfig, sizes: PanelSizes) -> Mapping[str, in
 
 @lru_cache(maxsize=REMEMBERED)
 def _phases_of_backtest(settings: ErlConfig, sizes: PanelSizes, days: Days) -> Mapping[str, int]:
+    """Return the most bytes of each phase of `flatwater backtest`, tried out on the meta device."""
     setup, market, weights = _outline(settings, sizes)
     beside = _read_bytes(market) | {SCORE: score_extra_bytes(market)}
     return phase_bytes(lambda: {READ: 0, SCORE: score_bytes(setup, market, weights, days)}, beside)
 
 
 def _read_bytes(market: Market) -> dict[str, int]:
+    """Return the bytes that reading and normalising prices takes in NumPy, at its most."""
     return {READ: BLOCKS * BLOCK_BYTES + PRICES * 8 * market.close.numel()}
 
 
@@ -109,8 +111,8 @@ def _outline(settings: ErlConfig, sizes: PanelSizes) -> tuple[ErlSetup, Market, 
         device=META,
     )
     # Splits decide nothing here: a trader that is used neither trains nor validates.
-    whole = Days(0, sizes.days)
-    setup = build_setup(settings, market, Splits(whole, whole, whole), META, kind="cpu")
+    all_days = Days(0, sizes.days)
+    setup = build_setup(settings, market, Splits(all_days, all_days, all_days), META, kind="cpu")
     return setup, market, torch.empty(1, setup.actor.layout.size, device=META)
 
 

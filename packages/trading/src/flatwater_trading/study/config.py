@@ -40,7 +40,7 @@ def read_seeds(text: str, first: int) -> tuple[int, ...]:
     """Read the seeds that `--seeds` asks for: `3` for so many from `first` on, `0,5,9` for these, `7,` for one.
 
     Raises:
-        ConfigError: it is neither.
+        ConfigError: `text` is none of these.
     """
     words = [word.strip() for word in text.split(",")]
     listed = [word for word in words if word]

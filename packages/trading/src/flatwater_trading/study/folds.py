@@ -41,17 +41,17 @@ def find_folds(base: ErlRunConfig, days: int, folds: int) -> list[Fold]:
     Raises:
         ConfigError: a fold has too few days to train, to validate or to test; says how many folds there can be.
     """
-    found = cut_folds(days, folds)
+    parts = cut_folds(days, folds)
     try:
-        _check(base, found)
+        _check(base, parts)
     except ConfigError as error:
         fewer = next((n for n in range(folds - 1, 0, -1) if _fit(base, cut_folds(days, n))), None)
         remedy = f"Give --folds {fewer} or fewer." if fewer else "It is too short for one fold: give a longer panel."
         raise ConfigError(
-            f"--folds {folds}: of {days:,} days the first fold would train on {found[0].test.first:,} and be tested on "
-            f"{len(found[0].test):,}. {remedy} In that fold {error}"
+            f"--folds {folds}: of {days:,} days the first fold would train on {parts[0].test.first:,} and be tested on "
+            f"{len(parts[0].test):,}. {remedy} In that fold {error}"
         ) from error
-    return found
+    return parts
 
 
 def _check(base: ErlRunConfig, folds: list[Fold]) -> None:

@@ -73,7 +73,7 @@ def find_wanted(order: StudyOrder) -> StudyRequest:
     """Complete an order.
 
     Raises:
-        ConfigError: it is not what the study in the folder was begun with.
+        ConfigError: folds, seeds or settings are not those that the study in the folder was begun with.
     """
     folder = None if order.folder is None else StudyFolder(order.folder)
     begun = folder if folder is not None and folder.study.is_file() else None
@@ -142,10 +142,16 @@ def _match_settings(now: ErlRunConfig, begun: StudyFolder) -> ErlRunConfig:
 
 
 def that_fit(jobs: int, needed: int, limit: int, *, asked: bool) -> int:
-    """Runs at once.
+    """Return how many runs can be at work at once: `jobs`, or as many as there is memory for, at least 1.
+
+    Args:
+        jobs: runs that cores allow, or that were asked for.
+        needed: bytes that one run takes.
+        limit: bytes that there are; `BUDGET_SHARE` of them may be taken.
+        asked: whether the user asked for `jobs`; else fewer are taken without an error.
 
     Raises:
-        MemoryLimitError: so many were asked for, and there is no memory for them.
+        MemoryLimitError: `jobs` was asked for, and there is no memory for so many.
     """
     # The share that one run may take of the machine, here for all runs together.
     allowed = int(BUDGET_SHARE * limit)

@@ -127,11 +127,11 @@ def _result(study: StudyRecords) -> Iterator[Block]:
 
 def equity_chart(equity: pl.DataFrame, pooled: Mapping[str, Any]) -> Chart:
     """Draw the equity over all test days, fold after fold."""
-    drawn = equity[spread_indexes(len(equity), MOST_POINTS)]
-    dates = drawn["date"].to_list()
+    shown_rows = equity[spread_indexes(len(equity), MOST_POINTS)]
+    dates = shown_rows["date"].to_list()
     marks = []
-    for name in (column for column in drawn.columns if column != "date"):
-        values, is_champion = drawn[name].to_list(), name == "champion"
+    for name in (column for column in shown_rows.columns if column != "date"):
+        values, is_champion = shown_rows[name].to_list(), name == "champion"
         title = f"{'champions' if is_champion else name} x {values[-1]:.2f}"
         line = Line(
             name=title,
@@ -242,6 +242,7 @@ def _sure(study: StudyRecords) -> Iterator[Block]:
 
 
 def _runs(study: StudyRecords) -> Iterator[Block]:
+    """Yield the section `Runs`: a row for each, and the command that shows one."""
     rows = [[str(run[name]) for name in ("run", "state", "reason")] for run in study.result["runs"]]
     yield Table(("run", "state", "reason"), rows, words=3)
     how_to_see = ("Each is a run folder of its own: ", Piece(f"flatwater report {study.path}/{rows[0][0]}"), ".")

@@ -174,6 +174,7 @@ def _mean_equity(runs: Sequence[FoldResult], trader: str) -> np.ndarray:
 
 
 def _chance(runs: Sequence[FoldResult]) -> np.ndarray:
+    """Return what each random trader's money came to in a fold, 1 at the start: the mean over the fold's runs, [R]."""
     # Runs of another version may have played another number of them.
     fewest = min(len(run.result["chance"]) for run in runs)
     return 1 + np.asarray(np.mean([run.result["chance"][:fewest] for run in runs], axis=0))
@@ -222,6 +223,7 @@ def _turnover(found: PooledResult, trader: str, years: float) -> float | None:
 
 
 def _seed_row(found: PooledResult, at: int, years: float) -> dict[str, Any]:
+    """Return the measures of one seed's champions alone, chained over the folds; `at` is the seed's place."""
     curve = torch.from_numpy(chain_curves([runs[at].relative_equity(CHAMPION) for runs in found.folds]))
     return {"seed": found.folds[0][at].seed} | _numbers(curve, years, found.a_year)
 

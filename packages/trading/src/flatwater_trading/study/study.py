@@ -109,11 +109,11 @@ class _RunningStudy:
         Raises:
             RunError: the folder was moved, or is gone.
         """
-        was, now = self.opened.folder.path, self.held.with_current_name.path
-        if now != was:
+        old, new = self.opened.folder.path, self.held.with_current_name.path
+        if new != old:
             raise RunError(
-                f"{was}: the study's folder was moved, and is {now} now. What was done is there, and the runs at work "
-                f"have saved checkpoints. Go on with: flatwater study --run {now}"
+                f"{old}: the study's folder was moved, and is {new} now. What was done is there, and the runs at work "
+                f"have saved checkpoints. Go on with: flatwater study --run {new}"
             )
 
     def say(self, line: str) -> None:
@@ -122,10 +122,10 @@ class _RunningStudy:
 
     def show_(self) -> None:
         """Update the status line."""
-        done = sum(member.is_tested for member in self.members)
+        tested = sum(member.is_tested for member in self.members)
         pace = self.pace
         rounds = f"generation {pace.done:,} of {pace.rounds:,}"
-        self.status.update(f"{done} of {len(self.members)} runs, {rounds}, {pace.time_left()}")
+        self.status.update(f"{tested} of {len(self.members)} runs, {rounds}, {pace.time_left()}")
 
     def jobs(self) -> Iterator[Job]:
         """Yield the runs that have not been tested yet."""
@@ -245,6 +245,7 @@ def write_study(found: OpenedStudy, members: Sequence[StudyRun], failed: Mapping
 
 
 def _line(member: StudyRun, failed: Mapping[str, str]) -> dict[str, Any]:
+    """Return the row of a run in study.json; `failed` has the reasons of failed runs by their folders' names."""
     name = member.run.path.name
     reason = failed.get(name, "")
     state = "finished" if member.is_tested else "failed" if reason else "waiting"

@@ -85,11 +85,11 @@ def build(_config: AlgorithmConfig, nets: Networks, setting: Setting) -> Members
 
 def interpolate_gain(gain: Float[Tensor, "*N G"], target: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
     """Interpolate the gain at a sale target in [-1, 1], linearly between the G targets that were resolved."""
-    place = (target + 1) / 2 * (gain.shape[-1] - 1)
+    position = (target + 1) / 2 * (gain.shape[-1] - 1)
     # Detached: the gradient by the target is the slope between its two neighbours.
-    below = place.detach().floor().clamp(0, max(0, gain.shape[-1] - 2)).long().unsqueeze(-1)
+    below = position.detach().floor().clamp(0, max(0, gain.shape[-1] - 2)).long().unsqueeze(-1)
     above = (below + 1).clamp(max=gain.shape[-1] - 1)
-    return torch.lerp(gain.gather(-1, below), gain.gather(-1, above), place.unsqueeze(-1) - below).squeeze(-1)
+    return torch.lerp(gain.gather(-1, below), gain.gather(-1, above), position.unsqueeze(-1) - below).squeeze(-1)
 
 
 def hindsight_loss(

@@ -121,13 +121,13 @@ def micro_batch(
     replay = source.replay
 
     def gather(low: int, high: int) -> Batch:
-        at = index[low:high, g]
+        slots = index[low:high, g]
         return Batch(
-            obs=observe(source, at),
-            action=replay.action[at],
-            reward=replay.reward[at],
-            discount=replay.discount[at],
-            next_obs=observe_next(source, at),
+            obs=observe(source, slots),
+            action=replay.action[slots],
+            reward=replay.reward[slots],
+            discount=replay.discount[slots],
+            next_obs=observe_next(source, slots),
             weight=None if weight is None else weight[low:high, g],
         )
 
@@ -148,5 +148,5 @@ def _gather_windows(source: ReplaySource, at: Int[Tensor, "P B"], buffer: Float[
     """Gather the windows of the days on which the transitions at `at` acted, from the panel."""
     replay = source.replay
     # The ring keeps rows as int32, half the memory; indices here are int64.
-    seen = windows(source.observations, replay.row[at].long(), source.context, out=buffer)
-    return MarketObs(seen, None if replay.account is None else replay.account[at])
+    observations = windows(source.observations, replay.row[at].long(), source.context, out=buffer)
+    return MarketObs(observations, None if replay.account is None else replay.account[at])

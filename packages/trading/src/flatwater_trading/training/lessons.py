@@ -99,15 +99,15 @@ def draw_lessons(
 
     def drawer(chosen: Int[Tensor, "P S"]) -> Callable[[int, int], HindsightBatch]:
         def draw(low: int, high: int) -> HindsightBatch:
-            # Row `at` of the lessons is row days.start + at of the panel; a window is named by its last row.
-            at = chosen[low:high]
+            # Row r of the lessons is row days.start + r of the panel; a window is named by its last row.
+            first_rows = chosen[low:high]
             seen = windows(
                 market.observations,
-                days.start + at + (length - 1),
+                days.start + first_rows + (length - 1),
                 config.env.episode.context - 1 + length,
                 out=outcomes.seen,
             )
-            rows = at[..., None] + torch.arange(length, device=at.device)
+            rows = first_rows[..., None] + torch.arange(length, device=first_rows.device)
             return HindsightBatch(seen, outcomes.gain[rows.flatten(1)])
 
         return draw

@@ -183,12 +183,12 @@ class SlicePlay:
         rows = self.starts[number] + torch.arange(1 - context, days, device=self.starts.device)
         with torch.no_grad():
             # One slice for all members (Q = 1): the panel's rows are not copied for each of them.
-            seen = setup.actor.trunk.embed_days(params, self.market.observations.index_select(1, rows)[None, None])
-            hidden = setup.actor.hidden_features(params, seen)
-            planned = hidden if outlook.by_day else setup.actor.head(params, hidden, seen.missing, None)
+            embedding = setup.actor.trunk.embed_days(params, self.market.observations.index_select(1, rows)[None, None])
+            hidden = setup.actor.hidden_features(params, embedding)
+            planned = hidden if outlook.by_day else setup.actor.head(params, hidden, embedding.missing, None)
             outlook.planned[:, number] = planned
-            outlook.missing[number] = seen.missing[0]
-            outlook.attention.add_(seen.attention.mean((1, 2)))
+            outlook.missing[number] = embedding.missing[0]
+            outlook.attention.add_(embedding.attention.mean((1, 2)))
 
     def play_(self, explore: Explore | None = None, remember: Remember | None = None) -> None:
         """Play the days of all slices, which are encoded.
@@ -203,8 +203,8 @@ class SlicePlay:
         for day in count_steps("days", range(min(days, TRIED_DAYS) if self.actors.is_meta else days)):
             # Before the step: the positions that the action may know of.
             account = account_block(env, self.market) if setup.config.env.account_observation else None
-            seen = self.outlook.day_input(day, account)
-            action = (actor(params, seen) if explore is None else explore(actor, params, seen)).flatten(0, 1)
+            inputs = self.outlook.day_input(day, account)
+            action = (actor(params, inputs) if explore is None else explore(actor, params, inputs)).flatten(0, 1)
             step = step_(env, self.market, setup.config.env, to_orders(setup.config.env.trade, action))
             if remember is not None:
                 remember(DayTransitions(day, first + day, action, account, step))

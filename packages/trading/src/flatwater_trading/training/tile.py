@@ -109,6 +109,7 @@ def _rows(setup: ErlSetup, span: Span) -> Int[Tensor, "tile"]:
 
 
 def _begin_(setup: ErlSetup, slices: SlicePlay, days: Days, consumer: str, round_: int) -> None:
+    """Draw a generation's slices of `days`, from the stream that `consumer` names, and let the members look at them."""
     rng = stream(setup.config.seed, consumer, round_, device=setup.device)
     slices.begin_(draw_slices(setup, days, len(slices), rng))
     for number in range(len(slices)):
