@@ -157,8 +157,8 @@ def _main(leaves: Sequence[_Leaf], items: int) -> tuple[str, float]:
 def _objects(leaves: Sequence[Sequence[_Leaf]]) -> tuple[Any, ...]:
     """The objects of the largest leaves of each item, at most `LEAVES` in all, those of the newest items last."""
     per_item = max(LEAVES // max(len(leaves), 1), 1)
-    chosen = [leaf for found in leaves for leaf in sorted(found, key=lambda leaf: -leaf.bytes)[:per_item]]
-    return tuple(leaf.obj for leaf in chosen[-LEAVES:])
+    leaves_of_items = [leaf for found in leaves for leaf in sorted(found, key=lambda leaf: -leaf.bytes)[:per_item]]
+    return tuple(leaf.obj for leaf in leaves_of_items[-LEAVES:])
 
 
 def _leaves(item: Any, walk: Walk) -> list[_Leaf]:  # noqa: ANN401

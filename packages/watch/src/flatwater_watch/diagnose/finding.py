@@ -97,8 +97,8 @@ class Finding:
 
         They are a hash of verdict, owner, file and function, without indexes, lines and sizes.
         """
-        made = "" if self.made_at is None else f"{PurePath(self.made_at.file).name}:{self.made_at.function}"
-        return hashlib.sha256(f"{self.verdict}\n{self.owner}\n{made}".encode()).hexdigest()[:12]
+        site = "" if self.made_at is None else f"{PurePath(self.made_at.file).name}:{self.made_at.function}"
+        return hashlib.sha256(f"{self.verdict}\n{self.owner}\n{site}".encode()).hexdigest()[:12]
 
     def to_json(self) -> dict[str, Any]:
         """Plain lists, numbers and strings under the names of the fields."""

@@ -182,9 +182,9 @@ def _search_garbage(roots: Roots) -> dict[str, Any] | None:
 
 def _old_garbage(garbage: list[Any]) -> list[Any]:
     """Garbage that a collection of young objects leaves: older objects, and all objects that they reach."""
-    young = set(map(id, gc.get_objects(generation=0)))
+    young_ids = set(map(id, gc.get_objects(generation=0)))
     garbage_by_id = {id(obj): obj for obj in garbage}
-    old_objects = [obj for obj in garbage if id(obj) not in young]
+    old_objects = [obj for obj in garbage if id(obj) not in young_ids]
     old_ids = set(map(id, old_objects))
     for obj in old_objects:  # the list grows on the way
         for referent in gc.get_referents(obj):
@@ -364,10 +364,10 @@ _OF_THE_LIST = _measure_refcount()
 
 def _exclusive_objects(garbage: list[Any], known: set[int]) -> list[Any]:
     """Untracked objects, such as arrays and dicts of arrays, that only the garbage holds; `known` ids are left out."""
-    exclusive, level, seen = list[Any](), garbage, set(known)
+    exclusive, level, seen_ids = list[Any](), garbage, set(known)
     while level:
-        level = _referenced_objects(level, seen)
-        seen.update(map(id, level))
+        level = _referenced_objects(level, seen_ids)
+        seen_ids.update(map(id, level))
         exclusive += level
     return exclusive
 

@@ -89,29 +89,29 @@ def _candidate(before: Census, after: Census, path: str) -> _Candidate | None:
     earlier, later = before.holdings.get(path), after.holdings[path]
     if earlier is None or later.kind not in ITEMISED:
         return None
-    added = later.length * later.instances - earlier.length * earlier.instances
-    if added < 1 or later.length <= earlier.length:
+    item_gain = later.length * later.instances - earlier.length * earlier.instances
+    if item_gain < 1 or later.length <= earlier.length:
         return None
     newest = newest_items(after.live[path], later.kind, min(later.length - earlier.length, HANDLES.items))
     handles = _handles(newest)
     if not handles or len(handles) < HANDLES.own * len(newest):
         return None
-    return _Candidate(path, added, tuple(handles), len(handles) / len(newest))
+    return _Candidate(path, item_gain, tuple(handles), len(handles) / len(newest))
 
 
 def _handles(items: Sequence[Any]) -> list[Any]:
     """The first handle below each item, each once: a handle that all items share did not come with them."""
     handles: list[Any] = []
-    seen = set[int]()
+    seen_ids = set[int]()
     for item in items:
         walk = Walk(HANDLES.items, lambda _: False, HANDLES.below)
         queue = deque([item])
         opened_count = 0
         while queue and opened_count < HANDLES.below:
             obj = queue.popleft()
-            if id(obj) in seen or id(type(obj)) in ATOMS or type(obj) is Graph:
+            if id(obj) in seen_ids or id(type(obj)) in ATOMS or type(obj) is Graph:
                 continue
-            seen.add(id(obj))
+            seen_ids.add(id(obj))
             opened_count += 1
             if _is_handle(type(obj)):
                 handles.append(obj)

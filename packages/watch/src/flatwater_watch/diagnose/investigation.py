@@ -104,8 +104,8 @@ class Investigation:
 
 def take_grown_libraries_(case: Investigation, roots: Roots) -> dict[str, Any]:
     """Globals of libraries that became longer since the investigation began; empty at the second call."""
-    before, case.libraries = case.libraries, None
-    return {} if before is None else grown_globals(roots, before)
+    lengths, case.libraries = case.libraries, None
+    return {} if lengths is None else grown_globals(roots, lengths)
 
 
 def find_grown_owners(before: Census, now: Census, rate: float, steps: int, *, handles: bool) -> list[Owner]:
@@ -257,10 +257,10 @@ def _was_emptied(case: Investigation, owner: str, containers: Sequence[Any]) -> 
 
 def _update_made_(case: Investigation, tracer: Tracer | None) -> bool:
     """Whether more traced bytes live than at earlier readings: in a slow program the next item may be under way."""
-    before, live_bytes = case.made, 0 if tracer is None else tracer.live_bytes
-    case.made = max(before or 0, live_bytes)
+    most_bytes, live_bytes = case.made, 0 if tracer is None else tracer.live_bytes
+    case.made = max(most_bytes or 0, live_bytes)
     minimum_rise = max(CASE.page, CASE.built_share * case.found[0].bytes_per_step)
-    is_building = before is not None and live_bytes >= before + minimum_rise and case.built < CASE.built
+    is_building = most_bytes is not None and live_bytes >= most_bytes + minimum_rise and case.built < CASE.built
     case.built += is_building
     return is_building
 
@@ -473,8 +473,8 @@ def judge_native_growth(
     slope = drift_slope(series.steps, series.values, least=minimum_rise, fewest=DRIFT.unheld)
     if slope is None or slope.per_step - known <= (1 - OWNING.explained) * slope.per_step:
         return []
-    rest = Slope(slope.per_step - known, max(0.0, slope.low - known), slope.high - known)
-    return [judge_unowned("native", rest, growth)]
+    open_slope = Slope(slope.per_step - known, max(0.0, slope.low - known), slope.high - known)
+    return [judge_unowned("native", open_slope, growth)]
 
 
 def look_limit(record: ReadingHistory) -> int:

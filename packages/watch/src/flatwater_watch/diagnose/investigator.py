@@ -224,8 +224,10 @@ class Investigator:
         case, growth = self._case, self._process_growth(reading)
         retold, case.retold = case.retold, None
         seeks_garbage_line = self.is_tracing and wants_garbage(case)
-        others = [each for each in case.found if each.owner != CYCLIC]
-        findings = others if seeks_garbage_line else retold or self._compare_owners(case, growth, self._slope)
+        container_findings = [each for each in case.found if each.owner != CYCLIC]
+        findings = (
+            container_findings if seeks_garbage_line else retold or self._compare_owners(case, growth, self._slope)
+        )
         if findings is None:
             if self.censuses.took > CASE.longest_traced or self.censuses.spent > CASE.slowest_traced:
                 self._stop_tracing()  # a long census must not keep the program slow

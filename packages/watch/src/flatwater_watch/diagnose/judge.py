@@ -354,10 +354,10 @@ def limit_step(findings: Sequence[Finding], growth: Growth) -> int | None:
     growing = [found for found in unfinished if found.verdict != "mapped"]
     plateaus = sorted((found.plateau_step, found.bytes_per_step) for found in growing if found.plateau_step is not None)
     step, resident, rate = float(growth.step), float(growth.resident), _rate(findings, growing, growth)
-    for end, lost in plateaus:
+    for end, end_rate in plateaus:
         if rate > 0 and resident + rate * (end - step) >= growth.limit:
             break
-        resident, step, rate = resident + rate * (end - step), float(end), rate - lost
+        resident, step, rate = resident + rate * (end - step), float(end), rate - end_rate
     # 1 byte, not 0: the rate is a difference of large sums, and a rest after the last plateau may be rounding.
     return (
         growth.step + round_to_two_digits(step + (growth.limit - resident) / rate - growth.step) if rate > 1 else None

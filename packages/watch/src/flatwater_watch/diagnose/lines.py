@@ -140,11 +140,11 @@ class Tracer:
         """Bytes and line of an object and of its contents."""
         # Contents are followed, as an object from a free list has no line of its own. Not below an older object, such
         # as the event loop of a timer: it holds objects that others made.
-        waiting, seen = deque([item]), set[int]()
-        while waiting and len(seen) < CONTENTS:
+        waiting, seen_ids = deque([item]), set[int]()
+        while waiting and len(seen_ids) < CONTENTS:
             obj = waiting.popleft()
-            if id(obj) not in seen and (obj is item or not _is_shared(obj)):
-                seen.add(id(obj))
+            if id(obj) not in seen_ids and (obj is item or not _is_shared(obj)):
+                seen_ids.add(id(obj))
                 yield from self._own_origins(obj)
                 if obj is item or not _is_older(obj):
                     waiting += gc.get_referents(obj)[:CONTENTS]
@@ -242,9 +242,9 @@ class NativeLineSearch:
     def end(self) -> None:
         """End the try, and keep its line if there is one."""
         self.rises.end()
-        place = self.rises.main_line(mostly=RISING.mostly, fewest=RISING.fewest)
-        if place is not None:
-            self.line = AllocationSite(place[0], place[1], _short(place[2]), "native")
+        line = self.rises.main_line(mostly=RISING.mostly, fewest=RISING.fewest)
+        if line is not None:
+            self.line = AllocationSite(line[0], line[1], _short(line[2]), "native")
 
     def with_found_line(self, found: Finding) -> Finding:
         """The finding with the line, if it is one that wanted a line."""

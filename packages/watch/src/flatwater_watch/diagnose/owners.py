@@ -122,10 +122,10 @@ def _gains(
     for path in reversed(list(after.holdings)):
         explained_below = sum(explained.get(child, 0) for child in below.get(path, ()))
         own_bytes = _own_growth(before.holdings.get(path), after.holdings[path], growth[path], alike=same_sample)
-        rest = own_bytes - explained_below
-        if rest >= OWNING.least_bytes and rest > (1 - OWNING.explained) * own_bytes:
-            gained[path] = rest
-            explained_below += rest
+        open_bytes = own_bytes - explained_below
+        if open_bytes >= OWNING.least_bytes and open_bytes > (1 - OWNING.explained) * own_bytes:
+            gained[path] = open_bytes
+            explained_below += open_bytes
         explained[path] = explained_below
     return gained
 
@@ -167,8 +167,8 @@ def describe_owner(before: Holding, after: Census, path: str, gained: float) -> 
     holding = after.holdings[path]
     display_path = _display_path(after, holding)
     container = after.live[holding.parent if holding.kind == "graph" and holding.parent is not None else path]
-    added = max(holding.length - before.length, 1)
-    newest = newest_items(container, holding.kind, min(added, LEAVES))
+    item_gain = max(holding.length - before.length, 1)
+    newest = newest_items(container, holding.kind, min(item_gain, LEAVES))
     contents = describe_contents(holding, newest)
     return Owner(
         path=display_path,
@@ -338,8 +338,10 @@ def added_leaves(container: Any, length: int, holding: Holding) -> tuple[Any, ..
         return describe_contents(holding, [container]).leaves
     if length <= holding.length:
         return ()
-    now = holding._replace(length=length)
-    return describe_contents(now, newest_items(container, holding.kind, min(length - holding.length, LATEST))).leaves
+    current = holding._replace(length=length)
+    return describe_contents(
+        current, newest_items(container, holding.kind, min(length - holding.length, LATEST))
+    ).leaves
 
 
 def _holders(census: Census, holding: Holding, found: Contents) -> tuple[str, ...]:
@@ -374,8 +376,8 @@ def _hop(name: str, holder: Any, above: Holding) -> str:  # noqa: ANN401
     if name == ".<graph>":
         return ""
     if name.startswith(".<") and ">." in name:
-        place, _, variable = name[2:].partition(">.")
-        return f"{variable}, in the {place}"
+        scope, _, variable = name[2:].partition(">.")
+        return f"{variable}, in the {scope}"
     if name.startswith(".<"):
         return name[2:-1]
     owner_class = holder if above.kind == "class" else type(holder)

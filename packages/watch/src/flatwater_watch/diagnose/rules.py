@@ -183,8 +183,8 @@ def _holds(rule: Rule) -> bool:
     loaded_version = [int(part) for part in re.findall(r"\d+", plain_text((names or {}).get("__version__")))[:3]]
     if bound_match is None or not loaded_version:
         return True
-    bound = [int(part) for part in bound_match[2].split(".")]
-    return loaded_version < bound if bound_match[1] == "<" else loaded_version >= bound
+    version_bound = [int(part) for part in bound_match[2].split(".")]
+    return loaded_version < version_bound if bound_match[1] == "<" else loaded_version >= version_bound
 
 
 _BY_PLACE = {rule.place: rule for rule in RULES}

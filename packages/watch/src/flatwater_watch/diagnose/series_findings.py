@@ -106,8 +106,8 @@ def retention_at_the_end(record: ReadingHistory, reading: Reading, unit: str) ->
     """
     free, resident = record.free, record.resident
     first = len(free.steps) // ENDING.warm_up
-    freed, grown = (series.values[-1] - series.values[first] for series in (free, resident))
-    if grown < reading.material_bytes or freed < OWNING.explained * grown:
+    kept_growth, growth = (series.values[-1] - series.values[first] for series in (free, resident))
+    if growth < reading.material_bytes or kept_growth < OWNING.explained * growth:
         return []
     material_bytes, judged_series = (
         reading.material_bytes,

@@ -214,13 +214,13 @@ def last_base(array: Any) -> Any:  # noqa: ANN401
 def saved_tensors(tensor: Any, most: int = 10_000) -> Iterator[Any]:  # noqa: ANN401
     """Tensors that the autograd graph of a tensor saves for backward, from at most so many nodes."""
     graph_end = _graph_of(tensor)
-    open_nodes, seen = [] if graph_end is None else [graph_end], {id(graph_end): graph_end}
-    while open_nodes and len(seen) < most:
+    open_nodes, seen_nodes = [] if graph_end is None else [graph_end], {id(graph_end): graph_end}
+    while open_nodes and len(seen_nodes) < most:
         node = open_nodes.pop()
         yield from _saved_values(node)[0]
         for next_node in _next(node):
-            if id(next_node) not in seen:
-                seen[id(next_node)] = next_node
+            if id(next_node) not in seen_nodes:
+                seen_nodes[id(next_node)] = next_node
                 open_nodes.append(next_node)
 
 

@@ -140,13 +140,13 @@ def continue_census_(counting: CensusInProgress, seconds: float, step: int = 0) 
             is not interrupted.
         step: step of the program now.
     """
-    began = monotonic()
+    start_seconds = monotonic()
     with _pause_collector():
         counting.walking.step = step
         census = _go_on_(counting, thread_seconds() + seconds)
         if census is None:
             release_objects_(counting.walking)
-    counting.seconds += monotonic() - began
+    counting.seconds += monotonic() - start_seconds
     return None if census is None else replace(census, seconds=counting.seconds)
 
 
@@ -326,9 +326,9 @@ class CensusTaker:
     def run_slice(self, seconds: float) -> None:
         """Take a slice of the census under way, between two steps; `advance` hands it over at the next step."""
         if self._counting is not None and self._counted_whole is None and seconds > 0:
-            began = thread_seconds()
+            start_seconds = thread_seconds()
             self._counted_whole = continue_census_(self._counting, seconds, self._step)
-            self.spent += thread_seconds() - began
+            self.spent += thread_seconds() - start_seconds
 
     def discard(self) -> None:
         """Drop the census under way."""

@@ -109,16 +109,16 @@ Cache: Any = type(lru_cache(lambda: None))
 def look_cache(wrapper: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
     """Open an `lru_cache`: its keys and results."""
     # Python code cannot reach them: they are among the objects that the collector sees.
-    count, bound = result_count(wrapper), names_of(Cache)["cache_info"](wrapper).maxsize
+    count, capacity = result_count(wrapper), names_of(Cache)["cache_info"](wrapper).maxsize
     table = _table(wrapper)
     size = object.__sizeof__(wrapper) + GC_BYTES + (0 if table is None else dict.__sizeof__(table) + GC_BYTES)
-    size += 0 if bound is None else count * _LINK_BYTES
+    size += 0 if capacity is None else count * _LINK_BYTES
     function = [(f".<function of {cache_name(wrapper)}>", instance_dict(wrapper).get("__wrapped__"))]
     results = read_stable(_some_results, wrapper, table, evenly_spaced_slice(count, walk.draw))
     labelled = [labelled for key, value in results for labelled in (("[*]", value), ("[key]", key))]
     if count <= walk.draw:
-        return OpenedObject("cache", size, count, parts=labelled + function, capacity=bound)
-    return OpenedObject("cache", size, count, parts=function, drawn=labelled, of=count, each=2, capacity=bound)
+        return OpenedObject("cache", size, count, parts=labelled + function, capacity=capacity)
+    return OpenedObject("cache", size, count, parts=function, drawn=labelled, of=count, each=2, capacity=capacity)
 
 
 def cache_name(wrapper: object) -> str:

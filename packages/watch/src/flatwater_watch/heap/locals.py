@@ -38,11 +38,11 @@ def frame_locals(frame: FrameType) -> dict[str, Any]:
     if not _KEEPS:
         return dict(frame.f_locals)
     cached = _cached_locals(frame)
-    before = {} if cached is None else dict.copy(cached)
+    kept_content = {} if cached is None else dict.copy(cached)
     shared = frame.f_locals  # overwrites the cached dict and returns it: its content is restored below
     copied = dict(shared)
     dict.clear(shared)
-    dict.update(shared, before)
+    dict.update(shared, kept_content)
     return copied
 
 

@@ -72,9 +72,9 @@ class ItemSample:
 
     def estimate_total(self) -> float:
         """Estimated bytes of all items; to be called when the sample is complete."""
-        whole = estimate(self.sum, self.most, self.taken, self.of)
-        self.factor = whole / self.sum if self.sum else 1.0
-        return whole
+        total = estimate(self.sum, self.most, self.taken, self.of)
+        self.factor = total / self.sum if self.sum else 1.0
+        return total
 
 
 def estimate(total: float, most: float, taken: int, count: int) -> float:
@@ -217,16 +217,16 @@ def _open_(walking: HeapWalk, until: float) -> bool:
             obj = objects[row]
             if type(obj) is OwnWeakref:
                 obj = obj()
-            inside = look_object(obj, walk)
-            sizes.append(allocated_size(inside.size))
-            if inside is not OPAQUE:
+            opened = look_object(obj, walk)
+            sizes.append(allocated_size(opened.size))
+            if opened is not OPAQUE:
                 walk.visited += 1
-                _enter_(walking, row, obj, inside)
-                if inside.parts:
-                    _offer_(walking, row, inside.parts)
-                if inside.drawn:
-                    walking.samples[row] = ItemSample(len(inside.drawn) // inside.each, inside.of)
-                    _offer_drawn_(walking, row, inside.drawn)
+                _enter_(walking, row, obj, opened)
+                if opened.parts:
+                    _offer_(walking, row, opened.parts)
+                if opened.drawn:
+                    walking.samples[row] = ItemSample(len(opened.drawn) // opened.each, opened.of)
+                    _offer_drawn_(walking, row, opened.drawn)
         if thread_seconds() >= until:
             return len(sizes) == len(objects)
     return True
