@@ -113,8 +113,8 @@ def _fresh_walk(draw: int) -> Walk:
 def describe_contents(holding: Holding, newest: Sequence[Any]) -> Contents:
     """Describe a container by its newest items, which are taken for all of them.
 
-    The main content is the arrays, tensors and texts below the items if they have half of the bytes of the items; else
-    the items themselves.
+    The main content is the arrays, tensors and texts below the items if they have half of the items' bytes, carry
+    autograd graphs or keep larger bases alive; else it is the items themselves.
 
     Args:
         holding: the container in a census.
@@ -123,12 +123,12 @@ def describe_contents(holding: Holding, newest: Sequence[Any]) -> Contents:
     walk = _fresh_walk(LEAVES)
     leaves_by_item = [_leaves(item, walk) for item in newest]
     leaves = [leaf for found in leaves_by_item for leaf in found]
-    single = holding.kind in {"array", "graph", "text", "bytes"}
-    items = 1 if single else holding.length
+    is_single = holding.kind in {"array", "graph", "text", "bytes"}
+    items = 1 if is_single else holding.length
     leaf_bytes = sum(leaf.bytes for leaf in leaves)
     kept_bytes = sum(leaf.kept for leaf in leaves)
     graph, base = any(leaf.graph for leaf in leaves), 0 < kept_bytes >= leaf_bytes / 2
-    item = _item(newest[-1], graph=graph, base=base) if newest else "nothing yet"
+    words = _item(newest[-1], graph=graph, base=base) if newest else "nothing yet"
     # One for each item, in their order, so that neighbours can be compared for redundancy.
     largest = [max(found, key=lambda leaf: leaf.bytes) for found in leaves_by_item if found]
     sampled_bytes = holding.bytes / max(items * holding.instances, 1) * len(newest)
@@ -136,12 +136,12 @@ def describe_contents(holding: Holding, newest: Sequence[Any]) -> Contents:
         label, leaves_per_item = _main(leaves, len(newest))
         count = round(leaves_per_item * items) * holding.instances
         return Contents(
-            count, f"{count} × {label}", item, graph, base, _objects(leaves_by_item), tuple(x.obj for x in largest)
+            count, f"{count} × {label}", words, graph, base, _objects(leaves_by_item), tuple(x.obj for x in largest)
         )
     count = items * holding.instances
-    item = "Figure" if holding.kind == "figures" else item  # pyplot keeps managers, which users do not know
-    what = f"{count} × {item}" + (f" of {holding.bytes // max(1, count)} bytes" if holding.kind == "bytes" else "")
-    return Contents(count, what, item, graph, base, tuple(newest[-LEAVES:]), ())
+    words = "Figure" if holding.kind == "figures" else words  # pyplot keeps managers, which users do not know
+    what = f"{count} × {words}" + (f" of {holding.bytes // max(1, count)} bytes" if holding.kind == "bytes" else "")
+    return Contents(count, what, words, graph, base, tuple(newest[-LEAVES:]), ())
 
 
 def _main(leaves: Sequence[_Leaf], items: int) -> tuple[str, float]:
@@ -157,8 +157,8 @@ def _main(leaves: Sequence[_Leaf], items: int) -> tuple[str, float]:
 def _objects(leaves: Sequence[Sequence[_Leaf]]) -> tuple[Any, ...]:
     """The objects of the largest leaves of each item, at most `LEAVES` in all, those of the newest items last."""
     per_item = max(LEAVES // max(len(leaves), 1), 1)
-    leaves_of_items = [leaf for found in leaves for leaf in sorted(found, key=lambda leaf: -leaf.bytes)[:per_item]]
-    return tuple(leaf.obj for leaf in leaves_of_items[-LEAVES:])
+    largest = [leaf for found in leaves for leaf in sorted(found, key=lambda leaf: -leaf.bytes)[:per_item]]
+    return tuple(leaf.obj for leaf in largest[-LEAVES:])
 
 
 def _leaves(item: Any, walk: Walk) -> list[_Leaf]:  # noqa: ANN401

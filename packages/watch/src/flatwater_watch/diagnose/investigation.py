@@ -53,6 +53,7 @@ class Investigation:
     waited: int = 0
     """Number of readings at which no drift was proven yet."""
     looks: int = 0
+    """Number of comparisons with the first census so far."""
     traced: int = 0
     """Number of steps for which allocations were traced."""
     tensors: bool = True
@@ -62,6 +63,7 @@ class Investigation:
     proven: bool = False
     """Whether the growth was a drift at one of the looks."""
     length: int = 0
+    """Length of the first owner when it was last read."""
     sought: Mapping[str, tuple[tuple[str, ...], Holding]] = field(default_factory=dict)
     """Containers whose line is sought, by owner, the foremost first: the way to each, which needs no census, and its
     holding when tracing began."""
@@ -134,10 +136,7 @@ def find_grown_owners(before: Census, now: Census, rate: float, steps: int, *, h
 
 
 def _without_weak(owners: list[Owner]) -> list[Owner]:
-    """The owners without tables of weak references, which grow with other owners: the foremost gets their bytes.
-
-    If all are such tables, they are left.
-    """
+    """The owners without tables of weak references, unless all are such; the foremost gets the bytes of the tables."""
     strong = [owner for owner in owners if not is_a(owner.container, WeakSet, WeakValueDictionary)]
     if not strong:
         return owners
@@ -187,7 +186,7 @@ def judge_owners_(case: Investigation, tracer: Tracer | None, owners: Sequence[O
 
 
 def with_current_content(found: Finding, census: Census) -> Finding:
-    """The finding with its owner's contents at this census: it may have grown by much since; smaller ones are left."""
+    """The finding with its owner's contents at this census, if these are more than when it was found."""
     current = current_contents(census, found.owner) if found.holders else None
     is_single = found.count == 1 and census.holdings[found.owner].kind not in ITEMISED if current is not None else True
     if current is None or is_single or current[1].count <= found.count:

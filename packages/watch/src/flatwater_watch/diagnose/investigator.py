@@ -93,8 +93,8 @@ class Investigator:
         self._open = False
         """Whether the last investigation explained too little, so that the readings are judged again each time."""
         self._unproven: UnprovenGrowth | None = None
-        self._quiet = 0
-        self._patience = CASE.quiet
+        self._quiet = 0  # readings still to rest; below 0 a suspicion counts again
+        self._patience = CASE.quiet  # readings of the next rest, doubled at each
         self._slope = recent_slope(self._record.unaccounted)
         """Slope of all growth in the series that shows the drift."""
         self._actions = self._action_table()
@@ -159,7 +159,7 @@ class Investigator:
             event = self._actions[action](reading)
 
     def findings(self) -> list[Finding]:
-        """All findings so far, with the forecast as of now."""
+        """All findings so far, with the forecast as of now, without containers that are emptied again and again."""
         if self._last is None:
             return []
         refilled = self.levels.periodically_emptied
@@ -172,7 +172,7 @@ class Investigator:
         """Keep the state until the next reading."""
 
     def _notice(self, reading: Reading) -> CaseEvent | None:
-        """Begin an investigation if memory without a cause rises lately; after one, rest for some readings first."""
+        """Ask for native growth that is certain by now; else begin a case if memory rises lately, after some rest."""
         if (self._open or self.negligible_resets) and self._judge_unexplained(reading):
             return CaseEvent.UNTOLD
         self._quiet -= 1
@@ -265,9 +265,8 @@ class Investigator:
         case, findings = self._case, self._case.seen
         if not case.proven:
             return CaseEvent.UNPROVEN
-        seeks_garbage_line = (
-            not case.traced and wants_garbage(case) and self._can_trace(reading)
-        )  # once, as the garbage may not grow
+        # Once, as the garbage may not grow.
+        seeks_garbage_line = not case.traced and wants_garbage(case) and self._can_trace(reading)
         lacks_line = findings[0].made_at is None and not case.hidden if findings else seeks_garbage_line
         if lacks_line and case.traced < CASE.traced and case.looks < CASE.longest_trace:
             return CaseEvent.NO_LINE

@@ -97,7 +97,7 @@ class Monitor(Investigator):
         self._news += retention_at_the_end(self._record, self._last, self._unit)
         self._may_trace = False  # no reading will come at which a trace could end
         if self.state is CaseState.TRACING and wants_garbage(self._case):
-            self._case.held = CASE.still
+            self._case.held = CASE.still  # as if the wait for new garbage were over: the fork looks at what there is
             self._follow_table(self._last)
         if self._awaits_first_look:
             self.censuses.seconds = CASE.last_search
@@ -109,7 +109,7 @@ class Monitor(Investigator):
             self.state = CaseState.WATCHING
             self._tell_line(self._last)
         if self.state is not CaseState.WATCHING:
-            self._news += self._case.found
+            self._news += self._case.found  # found by a look, and waiting for a line or for the rest
         self._publish_news()
         # Suspected garbage is searched for once more if no cause is known (`judge_garbage_at_end`).
         self._suspect = (self._case.suspect is not None or self._suspect) and CYCLIC not in self._found
@@ -223,7 +223,7 @@ class Monitor(Investigator):
         return [finding for finding in growing if finding.bytes_per_step >= CASE.page]
 
     def stop_trace(self) -> None:
-        """End the trace of this look, which goes on without a line."""
+        """End the trace of this look, which goes on without a line; in the thread that began the trace."""
         self._stop_tracing()
 
     def close(self) -> None:

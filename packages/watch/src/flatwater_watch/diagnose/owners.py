@@ -89,9 +89,11 @@ def find_owners(before: Census, after: Census) -> list[Owner]:
     owners: dict[str, Owner] = {}
     for path in paths:
         owner = describe_owner(before.holdings[path], after, path, gained[path])
-        same_path = owners.get(owner.path)  # another column of the same table
+        known_owner = owners.get(owner.path)  # another column of the same table
         owners[owner.path] = (
-            owner if same_path is None else replace(same_path, bytes_grown=same_path.bytes_grown + owner.bytes_grown)
+            owner
+            if known_owner is None
+            else replace(known_owner, bytes_grown=known_owner.bytes_grown + owner.bytes_grown)
         )
     return list(owners.values())
 

@@ -109,19 +109,9 @@ def retention_at_the_end(record: ReadingHistory, reading: Reading, unit: str) ->
     kept_growth, growth = (series.values[-1] - series.values[first] for series in (free, resident))
     if growth < reading.material_bytes or kept_growth < OWNING.explained * growth:
         return []
-    material_bytes, judged_series = (
-        reading.material_bytes,
-        ((free.steps, free.values), (free.steps[:-1], free.values[:-1])),
-    )
-    slope, slope_before = (
-        _unheld_drift(*row, material_bytes) or _unheld_drift(*stair_points(*row, material_bytes), material_bytes)
-        for row in judged_series
-    )
-    return (
-        []
-        if slope is None or slope_before is None
-        else [judge_unowned("retention", slope, record.growth(reading, unit))]
-    )
+    floor, rows = reading.material_bytes, ((free.steps, free.values), (free.steps[:-1], free.values[:-1]))
+    slope, earlier = (_unheld_drift(*row, floor) or _unheld_drift(*stair_points(*row, floor), floor) for row in rows)
+    return [] if slope is None or earlier is None else [judge_unowned("retention", slope, record.growth(reading, unit))]
 
 
 def slower_at_the_end(record: ReadingHistory, reading: Reading, unit: str) -> list[Finding]:

@@ -53,7 +53,6 @@ def function_size(function: object, walk: Walk) -> int:
 
 def _code_size(code: types.CodeType, walk: Walk) -> int:
     """Bytes of a code object with its tables; 0 if the walk has seen it before."""
-    """Bytes of a code object and its tables; 0 if an object seen earlier has the same code."""
     tables = (code.co_consts, code.co_names, code.co_linetable)
     size = code.__sizeof__() + sum(table.__sizeof__() for table in tables) + GC_BYTES * len(tables)
     return claim_bytes(walk, id(code), size)
@@ -161,8 +160,7 @@ def _some_results(wrapper: object, table: dict[Any, Any] | None, places: slice) 
 
 
 def _last_results(wrapper: object, table: dict[Any, Any] | None, count: int) -> list[tuple[Any, Any]]:
-    """The last keys and results of a cache, oldest first; called by `read_stable`."""
-    """The newest `count` keys and results of a cache, oldest first."""
+    """The newest `count` keys and results of a cache, oldest first; called by `read_stable`."""
     if not table:
         return []
     return _links(wrapper, table)[-count:] if _is_linked(table) else list(islice(reversed(table.items()), count))[::-1]

@@ -70,7 +70,10 @@ def is_opaque_class(kind: type) -> bool:
 
 
 def attribute_reader(kind: type) -> Callable[[Any], list[Named]]:
-    """A function that reads the attributes of a class's instances: of their `__dict__` and of their slots."""
+    """A function that reads the attributes of a class's instances: of their `__dict__` and of their slots.
+
+    It is made anew for each walk, as it counts down the instances whose dict is not to be made.
+    """
     # The first few instances are read without making their dict, which would slow the program down: the environment,
     # the policy and the generator that each step uses are seldom more.
     own_dict, slots = None, []
@@ -181,7 +184,6 @@ def look_instance(kind: type) -> Look | None:
 
     def open_instance(obj: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
         """Open an instance: its attributes, hidden referents, and its class once a walk if it is the user's."""
-        """Open an instance: its attributes, what the collector sees beside them, and once the user's class."""
         parts = read_attributes(obj)
         count = len(parts)
         if hidden:

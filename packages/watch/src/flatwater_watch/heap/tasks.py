@@ -89,7 +89,6 @@ def _tasks_of_trio() -> list[Any]:
 
 def _coroutine(task: Any) -> Any:  # noqa: ANN401
     """The coroutine of a task of asyncio or trio; None if it has none."""
-    """The coroutine of a task of asyncio or trio."""
     builtin = (module_namespace("_asyncio") or {}).get("Task")
     if builtin is not None and issubclass(type(task), builtin):
         return builtin.get_coro(task)

@@ -252,7 +252,6 @@ def _enter_(walking: HeapWalk, at: int, obj: Any, inside: OpenedObject) -> None:
 
 def _kind(record: PathRecord, inside: OpenedObject) -> str:
     """The kind of a holding: that of the object, unless its path says that it keeps hooks or figures."""
-    """The kind of a container for reports; hooks and pyplot's figures are told by their paths."""
     if inside.kind in {"dict", "list"} and record.path.endswith("hooks"):
         return "hooks"
     return "figures" if record.path == "pyplot's figures" else inside.kind
@@ -352,7 +351,6 @@ def _lighten_(walking: HeapWalk) -> None:
 
 def _is_data(walking: HeapWalk, kind: type) -> bool:
     """Whether objects of a class are arrays or tensors, which a walk holds weakly between slices."""
-    """Whether waiting objects of a class are held weakly between slices."""
     weakly = walking.data.get(id(kind))
     if weakly is None:
         weakly = walking.data[id(kind)] = any(full_name(owner) in _DATA for owner in mro(kind))
