@@ -51,6 +51,7 @@ class Position:
     entry_date: str
     """ISO; a day of the prices."""
     entry_price: float
+    """Price of a share at the purchase, as traded on that day."""
     target: float
     """Sale target, in percent above the purchase price."""
     shares: float
@@ -65,6 +66,7 @@ class Sale:
     date: str
     """The day on which it was due: the newest one, where orders are asked for every day."""
     price: float
+    """Price of a share: the sale target, or the last usable close."""
     shares: float
     reason: str
     """Rule that closes it: `target` or `held`."""
@@ -96,9 +98,11 @@ class Purchase:
     share: float
     """Share of the equity that is spent."""
     coefficient: float
+    """The trader's coefficient, from the threshold up."""
     target: float
     """Sale target, in percent above the purchase price."""
     target_price: float
+    """Price of the limit order to sell."""
     hold_days: int
     """Rows of the prices after which it is sold at the latest."""
 
@@ -113,9 +117,11 @@ class Orders:
     holdings: tuple[Holding, ...]
     """Positions that stay, without today's purchase."""
     purchase: Purchase | None
+    """None where nothing is bought."""
     ranking: tuple[tuple[str, float], ...]
     """The largest coefficients among what can be bought; one of `threshold` or more is wanted."""
     threshold: float
+    """Coefficient from which the trader buys."""
     cash: float
     """Cash that is left after these orders."""
     equity: float

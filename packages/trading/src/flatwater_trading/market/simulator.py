@@ -29,6 +29,7 @@ class Positions:
     """The last H purchases. Row `clock % H` is today's; the trade it replaces has closed by today."""
 
     instrument: Int[Tensor, "H B"]
+    """Number of the instrument in the market; means nothing where the position has closed."""
     exit_day: Int[Tensor, "H B"]
     """Row of the panel; a position is open before it. -1 where nothing was bought."""
     entry_price: Float[Tensor, "H B"]
@@ -112,15 +113,21 @@ class Simulator:
     day: Int[Tensor, " B"]
     """Row of the panel on which the next step acts; `end` once the episode has ended."""
     start: Int[Tensor, " B"]
+    """Row of the first trading day."""
     trading_end: Int[Tensor, " B"]
+    """Row after the last trading day: from it on nothing is bought."""
     end: Int[Tensor, " B"]
+    """Row after the last day, on which whatever is open is sold."""
     cash: Float[Tensor, " B"]
+    """Money that is not invested."""
     total: Float[Tensor, " B"]
     """Sum of the episode's rewards so far."""
     refused: Int[Tensor, " B"]
     """Days so far on which something was asked for that was not held, and nothing was bought."""
     reward_due: Float[Tensor, "B D1"]
+    """Reward that trades pay on each day of the episode, booked when they are opened."""
     proceeds_due: Float[Tensor, "B D1"]
+    """Money that trades bring on each day of the episode, after costs, booked when they are opened."""
     positions: Positions
     logs: Logs
     ahead: Int[Tensor, "H 1"] = derived_field()
@@ -130,6 +137,7 @@ class Simulator:
     instruments: int
     """K, the instruments that an action speaks about."""
     opening_cash: float
+    """Money at the start of each episode."""
     clock: int = 0
     """Steps taken since all episodes began together."""
 
@@ -252,10 +260,13 @@ class _DayPurchases(NamedTuple):
     """The purchase of each episode today. Without one: coefficient 0, price 1, and any target, even NaN."""
 
     bought: Tensor
+    """True where something is bought today."""
     instrument: Tensor
     coefficient: Tensor
     target: Tensor
+    """Sale target, in percent above the price."""
     price: Tensor
+    """Today's close of the instrument."""
 
 
 @torch.no_grad()

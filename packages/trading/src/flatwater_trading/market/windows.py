@@ -17,8 +17,11 @@ class Window:
     """An episode's rows: trading on [start, trading_end), settlement on [trading_end, end)."""
 
     start: int
+    """Row of the first trading day."""
     trading_end: int
+    """Row after the last trading day."""
     end: int
+    """Row after the last day of settlement."""
 
 
 def check_days(episode: EpisodeConfig, days: Days, rows: int) -> None:

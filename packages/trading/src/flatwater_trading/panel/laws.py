@@ -85,9 +85,12 @@ class HiddenTrend:
 
     config: SyntheticConfig
     deviation: float
+    """Daily deviation of the drift, in log returns."""
     gain: float
+    """What a drift of 1 today is expected to add over the next `HORIZON` days: g."""
     growth: float
     common: float = 1.0
+    """Factor of the variance in common: all of it, as no column follows its own noise."""
 
     def draw(self, rng: np.random.Generator) -> np.ndarray:
         """States [T] of variance 1: the state drawn last, redrawn with chance 1 / signal_days each day."""
@@ -114,13 +117,16 @@ class ShockFollowing:
 
     config: SyntheticConfig
     strength: float
+    """Drift that follows from weighted shocks of 1: b."""
     gain: float
+    """Expected return of the next `HORIZON` days, for weighted shocks of 1 and a strength of 1: g."""
     growth: float
     sign: np.ndarray
     """Sign of each day [T], 1 or -1."""
     leader: np.ndarray | None = None
     """Shocks [T] of the column that leads, in deviations; None where each column follows its own."""
     shows_sign: bool = False
+    """Whether the first context column rises and falls with the sign."""
 
     @property
     def common(self) -> float:

@@ -193,7 +193,13 @@ def _guess(source: Path, columns: list[str]) -> dict[str, str]:
 
 
 def _check_long(source: Path, columns: list[str], found: dict[str, str], mapping: Mapping[str, str]) -> None:
-    """Check that date and close are there; the other prices as well, unless all lack and the close is surely one."""
+    """Check that date and close are there; the other prices as well, unless all lack and the close is surely one.
+
+    It surely is where the file has symbols, or the user named the close. `found` is the column by role.
+
+    Raises:
+        DataError: a column is missing.
+    """
     close_alone = not found.keys() & {"open", "high", "low"} and ("symbol" in found or "close" in mapping)
     required = ("date", "close") if close_alone else ("date", *PRICES)
     missing = [role for role in required if role not in found]
@@ -217,7 +223,17 @@ def _missing(source: Path, columns: list[str], missing: list[str]) -> DataError:
 def _wide(
     source: Path, columns: list[str], patterns: dict[str, str], kept: Sequence[str]
 ) -> dict[tuple[str, str], str]:
-    """Find the file's column of each (instrument, price or own feature)."""
+    """Find the file's column of each (instrument, price or own feature); empty where no column is of that form.
+
+    Args:
+        source: for messages.
+        columns: of the file, without the date.
+        patterns: the user's names of prices, with a `*` for the instrument; where there are some, no price is guessed.
+        kept: own features.
+
+    Raises:
+        DataError: two columns are the same price of an instrument.
+    """
     columns_by_price: dict[tuple[str, str], str] = {}
     for column in columns:
         key = _wide_column(column, patterns) or _kept_column(column, kept)

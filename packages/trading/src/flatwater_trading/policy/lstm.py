@@ -23,8 +23,11 @@ class LstmEncoder:
     """An LSTM over patches of `kernels[0]` days in their order (Hochreiter & Schmidhuber 1997)."""
 
     kernels: tuple[int, ...]
+    """The first is the length of a patch in days; the product of all is the context."""
     features: int
+    """Features of a column and day: F."""
     channels: int
+    """Numbers of a patch, and of the state of each layer."""
     room: int = 1
     """Multiple of `CHUNK_NUMBERS` that may be gathered at a time."""
 

@@ -28,6 +28,15 @@ def neighbours(
 
     Stretches of `wanted` days stay stretches, `kernel` of them to one. A whole series (I = 1) becomes stretches where
     fewer days are wanted than the taps span.
+
+    Args:
+        h: the level beneath: Q members, M series, I stretches of L days, W numbers a day.
+        kernel: days that are joined.
+        dilation: days between two of them.
+        wanted: days that the top level gives.
+
+    Returns:
+        Taps of J stretches of D days, T = kernel x W; and their newest days.
     """
     if h.shape[2] > 1 and wanted == 1:  # nothing has to be moved
         below = h.view(*h.shape[:2], -1, kernel, h.shape[-1])

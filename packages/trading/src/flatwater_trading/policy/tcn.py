@@ -29,8 +29,11 @@ class TcnEncoder:
     """The default encoder. `channels` + `features` numbers a column and day: its history, and today as it is."""
 
     kernels: tuple[int, ...]
+    """Days that each level joins to one, lowest level first; their product is the context."""
     features: int
+    """Features of a column and day: F."""
     channels: int
+    """Numbers of a column and day that each level gives."""
     room: int = 1
     """Multiple of `CHUNK_NUMBERS` that may be held at a time."""
 

@@ -90,6 +90,7 @@ class Trunk:
 
     encoder: Encoder
     heads: int
+    """Weighted means of the columns that the attention gives, H."""
     investable: Tensor
     """Column numbers of what can be bought, [K]."""
     context: Tensor

@@ -30,6 +30,7 @@ class ReturnDifference:
     """The mean of the differences of two traders' returns, in a year."""
 
     mean: float
+    """Mean of the differences, times the periods of a year."""
     low: float
     high: float
     """Upper end of the mean's interval; `low` is the lower end."""

@@ -41,8 +41,11 @@ class OcclusionDay:
     actor: TraderActor
     params: Params
     trade: TradeConfig
+    """Bounds of the actions, to which coefficients are scaled."""
     window: Float[Tensor, "N C F"]
+    """What the trader sees: N columns on the C days up to this one, normalised; 0 where missing."""
     account: Float[Tensor, "1 1 K 3"] | None
+    """The open positions of the day; None where the trader does not see them."""
 
     @cached_property
     def _blank_window(self) -> Float[Tensor, "N C F"]:

@@ -67,11 +67,13 @@ class PooledResult:
     """Equity by trader, 1 on the first date."""
     comparison: Comparison
     against_equal: ReturnDifference
+    """The champions' return less that of equal weight."""
     deflated: DeflatedSharpe
     """Deflated Sharpe ratio of the champions."""
     deflated_excess: DeflatedSharpe
     """Deflated Sharpe ratio of what they earned more than equal weight."""
     tries: int
+    """Traders among which the champions were chosen: members times generations, of every run."""
 
     @property
     def a_year(self) -> int:

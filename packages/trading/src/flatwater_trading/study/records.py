@@ -139,7 +139,12 @@ def calendar_of_study(pooled: Mapping[str, Any]) -> Calendar:
 
 
 def fold_rows(pooled: Mapping[str, Any], *, whole: bool = False) -> Rows:
-    """Return a row for each fold, newest last."""
+    """Return a row for each fold, newest last.
+
+    Args:
+        pooled: numbers of the study.
+        whole: add the range of the seeds, the turnover, and the share of random traders that earned less.
+    """
     titles = ["fold", "first day", "champions", "equal", "best rule", "Sharpe", "drawdown"]
     more_titles = ["each seed", "turnover", "chance"]
     rows = []

@@ -75,8 +75,11 @@ class StudyProgress:
     rounds: int
     """Rounds of all runs together."""
     done: int
+    """Rounds that are done, those of earlier starts included."""
     before: int = field(init=False)
+    """Rounds that were done when this start began."""
     began: float = field(default_factory=time.monotonic)
+    """Clock of this start, in seconds of `time.monotonic`."""
 
     def __post_init__(self) -> None:
         # Rounds of an earlier start say nothing of the speed of this one.
@@ -98,6 +101,7 @@ class _RunningStudy:
 
     opened: OpenedStudy
     held: RunFolder
+    """The study's folder, locked while this is at work; it knows its name when it is moved."""
     members: Sequence[StudyRun]
     console: Console
     status: Status

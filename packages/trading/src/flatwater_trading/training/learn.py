@@ -112,6 +112,7 @@ class ReplaySource:
     buffers: WindowBuffers
     observations: Float[Tensor, "N T F"]
     context: int
+    """Days of one observation."""
 
 
 def micro_batch(

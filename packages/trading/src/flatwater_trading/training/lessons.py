@@ -92,6 +92,10 @@ def draw_lessons(
     """Make one draw for each micro-batch of an update; every member has stretches of its own.
 
     All members' are drawn, wherever they are computed: a worker takes those of its share.
+
+    Returns:
+        Functions of two member numbers, first and last + 1, which gather their stretches into one buffer: a batch is
+        good until the next is gathered.
     """
     config, days, length = setup.config, lesson_days(setup), stretch_days(setup)
     shape = (config.learner.micro_batches, config.population.size, stretch_count(config))

@@ -34,9 +34,11 @@ class DayTransitions:
     day: int
     """Number of the day in the episode, from 0."""
     row: Int[Tensor, "B"]
+    """Row of the panel on which each episode acted."""
     action: Float[Tensor, "B K 2"]
     """Action in [-1, 1], with the noise that was added."""
     account: Float[Tensor, "B K 3"] | None
+    """Open positions before the step; None where they are not observed."""
     step: TimeStep
 
 
@@ -45,8 +47,11 @@ class PlayBuffers:
     """Buffers for the planned actions of a tile of members, filled slice by slice; the next tile writes over them."""
 
     planned: Float[Tensor, "n"] = derived_field()
+    """Room for `PlannedActions.planned`, flat."""
     missing: Bool[Tensor, "m"] = derived_field()
+    """Room for `PlannedActions.missing`, flat."""
     attention: Float[Tensor, "a"] = derived_field()
+    """Room for `PlannedActions.attention`, flat."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +80,11 @@ class DayInput:
     """The input of one day of `PlannedActions`."""
 
     planned: Float[Tensor, "P S K H"]
+    """Actions (H = 2), or the hidden layer that they are made from."""
     missing: Bool[Tensor, "P S K"]
+    """Mask of the instruments without data."""
     account: Float[Tensor, "P S K 3"] | None
+    """Open positions; None where they are not observed."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +93,7 @@ class DayActor:
 
     actor: TraderActor
     by_day: bool
+    """True where actions are made day by day, from the hidden layer."""
 
     def __call__(self, params: Params, seen: DayInput) -> Float[Tensor, "P S K 2"]:
         """Return the action of each member on each slice."""

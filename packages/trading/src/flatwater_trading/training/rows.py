@@ -33,6 +33,7 @@ class RowReplay:
     account: Float[Tensor, "C K 3"] | None
     """The account block of the day, where it is part of the observation."""
     priorities: Priorities | None
+    """How likely each transition is to be drawn; None where all are alike."""
     appended: int = 0
     """Transitions ever appended. The next one lands on position `appended % capacity`."""
 
@@ -42,10 +43,14 @@ class Transitions:
     """Transitions of B episodes in lock-step over D days, before they are appended."""
 
     row: Int[Tensor, "D B"]
+    """Row of the panel of the day."""
     action: Float[Tensor, "D B K 2"]
+    """Action as the networks give it, in [-1, 1], with its noise."""
     reward: Float[Tensor, "D B"]
     terminated: Bool[Tensor, "D B"]
+    """True on the last day of an episode."""
     account: Float[Tensor, "D B K 3"] | None
+    """Open positions before the day's step; None where they are not observed."""
 
 
 def build_transitions(days: int, batch: int, *, instruments: int, account: bool, device: torch.device) -> Transitions:

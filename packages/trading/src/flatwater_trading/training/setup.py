@@ -120,7 +120,10 @@ tiles of 16 took 0.70."""
 
 
 def usual_tile(config: ErlConfig, market: Market, kind: str) -> int:
-    """Return the usual tile: many workers, which a GPU has not, want small tiles, and little work large ones."""
+    """Return the members of a tile where `population.tile` is 0, for a device of that kind.
+
+    Many workers, which a GPU has not, want small tiles, and little work large ones.
+    """
     little = kind != "cpu" or window_bytes(config, market) < LITTLE_WORK
     return LARGE_TILE if little else SMALL_TILE
 

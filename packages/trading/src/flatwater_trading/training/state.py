@@ -53,6 +53,7 @@ class WindowBuffers:
     seen: Float[Tensor, "R N C F"] = derived_field()
     """R rows: the transitions that a group of members draws for one micro-batch."""
     following: Float[Tensor, "R N C F"] = derived_field()
+    """The observations that followed on those."""
 
 
 @state
@@ -64,6 +65,7 @@ class ErlState:
     replay: RowReplay | None
     """Transitions, for an algorithm that learns from them."""
     windows: WindowBuffers | None
+    """Buffers of a batch's observations, for an algorithm that learns from transitions."""
     outcomes: PurchaseOutcomes | None
     """Gains of all purchases, for hindsight."""
     eval_env: Simulator = derived_field()

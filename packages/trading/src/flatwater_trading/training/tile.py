@@ -34,6 +34,7 @@ class TileTraining:
     """Results of the training slices of a tile's members."""
 
     fitness: Float[Tensor, "p"]
+    """Mean fitness of each member's lowest slices."""
     slices: Mapping[str, Float[Tensor, "p S"]]
     """Numbers by the names of `TRAINING`."""
     transitions: Transitions | None
@@ -45,10 +46,13 @@ class TileValidation:
     """Results of the validation slices of a tile's members, and last of the champion."""
 
     value: Float[Tensor, "p+1"]
+    """Mean fitness of the lowest slices; the champion's is the last."""
     slices: Mapping[str, Float[Tensor, "p+1 V"]]
     """Numbers by the names of `JUDGED`."""
     activity: Float[Tensor, "p+1"]
+    """Standard deviation of the noiseless actions over the days."""
     attention: Float[Tensor, "p+1 N"]
+    """Weight of each column in the attention, averaged over days and slices."""
 
 
 def train_tile(setup: ErlSetup, run: ErlState, span: Span, round_: int) -> TileTraining:
@@ -103,7 +107,7 @@ def held_return(setup: ErlSetup, market: Market, round_: int) -> Float[Tensor, "
 
 
 def _rows(setup: ErlSetup, span: Span) -> Int[Tensor, "tile"]:
-    """Return the rows of the members' weights here; the last member's again where the tile is not full."""
+    """Return the rows [tile] of a tile's weights in this process; where it is not full, the last member's again."""
     numbers = torch.arange(span[0], span[0] + setup.tile, device=setup.device)
     return numbers.clamp(max=span[1] - 1) - setup.share[0]
 
@@ -182,6 +186,13 @@ def spread_over_days(
     Independent noise on every instrument chooses among instruments, but cannot make a day with a purchase of one
     without, or the other way round, once all coefficients lie far from the threshold. So all coefficients of a day
     are also moved together.
+
+    Args:
+        action: of the members, in [-1, 1].
+        scale: the algorithm's `noise`.
+        parts: deviations on a coefficient and on a sale target, in multiples of `scale`.
+        day: deviation of the common noise, in multiples of `scale`.
+        rng: draws the day's noise, then that of the parts.
     """
     # The day's noise is drawn before that of the parts: the order belongs to the seed.
     days = torch.randn(*action.shape[:2], 1, generator=rng, device=action.device) * (day * scale)
