@@ -36,12 +36,17 @@ class Contents:
     """The contents of a container, judged by its newest items."""
 
     count: int
+    """Number of objects of the main content, in all containers on the path."""
     what: str
+    """The main content: "120 × float32[64, 504]"."""
     item: str
     """One item, in a few words: "Tensor with its autograd graph"."""
     graph: bool
+    """Whether any item carries an autograd graph."""
     base: bool
+    """Whether the items are views that keep larger bases alive."""
     leaves: tuple[Any, ...]
+    """Up to 24 objects of the main content, those of the newest items last."""
     arrays: tuple[Any, ...]
     """The largest array of each item, oldest first."""
 

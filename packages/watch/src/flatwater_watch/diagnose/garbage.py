@@ -66,10 +66,10 @@ class Garbage:
             fall: most bytes that were freed at once. If a collection has freed as much before, the swing is the better
                 forecast: the collector's count falls with each object that is freed, so that it forecasts too much.
         """
-        comes = max(swing, 0 if 2 * fall >= self.young else self.comes)
-        comes = max(self.young, min(comes, WAITING.wave * self.young))
-        soon = 2 * self.young > self.bytes and comes < WAITING.felt
-        return soon or (self.collecting and self.bytes < WAITING.little)
+        forecast = max(swing, 0 if 2 * fall >= self.young else self.comes)
+        forecast = max(self.young, min(forecast, WAITING.wave * self.young))
+        is_freed_soon = 2 * self.young > self.bytes and forecast < WAITING.felt
+        return is_freed_soon or (self.collecting and self.bytes < WAITING.little)
 
     @property
     def is_suspect(self) -> bool:

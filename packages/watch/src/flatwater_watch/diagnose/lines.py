@@ -220,6 +220,7 @@ class NativeLineSearch:
         """The line that made the objects in front of the bytes, if it is known. Only a line that runs before it is
         better: bytes that an object takes later belong to the line that made it."""
         self._times = self._readings = 0
+        """Tries so far, and readings of the try under way."""
 
     def is_wanted(self, told: Iterable[Finding]) -> bool:
         """Whether one of the findings wants a line, none is known, and tries are left; notes the line to improve on."""

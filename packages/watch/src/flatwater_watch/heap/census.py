@@ -95,6 +95,7 @@ class CensusInProgress:
     seconds: float = 0.0
     """Seconds of wall time that its slices have taken."""
     explored: bool = False
+    """Whether the walk has ended, so that its bytes can be summed."""
     added: int = 0
     """Rows whose bytes were added to their holders', the last rows first."""
     handed: int = 0
@@ -156,7 +157,10 @@ _stopped: list[bool] = []
 
 @contextmanager
 def _pause_collector() -> Iterator[None]:
-    """Pause the collector: allocations of the walk must not start a collection, which would free objects to count."""
+    """Pause the collector: allocations of the walk must not start a collection, which would free objects to count.
+
+    A fork that another thread makes meanwhile inherits the pause: `restore_collector` ends it there.
+    """
     _stopped.append(gc.isenabled())
     gc.disable()
     try:
@@ -174,7 +178,7 @@ def restore_collector() -> None:
 
 
 def _go_on_(counting: CensusInProgress, until: float) -> Census | None:
-    """Go on with a census until the thread has used so many CPU seconds; return it if it is complete."""
+    """Go on with a census until a time of `thread_seconds`; return it if it is complete, else None."""
     if not counting.explored:
         if not continue_walk_(counting.walking, until):
             return None

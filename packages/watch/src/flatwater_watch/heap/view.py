@@ -26,6 +26,7 @@ class OpenedObject(NamedTuple):
     each: int = 1
     """Children of one item: an entry of a dict has two."""
     capacity: int | None = None
+    """Maximum length; None if nothing bounds it."""
     """Maximum number of items; None if nothing bounds it."""
 
 
@@ -68,11 +69,12 @@ def claim_bytes(walk: Walk, address: int, size: int) -> int:
 
 def evenly_spaced_slice(count: int, draw: int) -> slice:
     """A slice of at most `draw` evenly spaced positions of `count`; of all if there are no more."""
+    # The step is `count / draw` rounded up.
     return slice(0, count, max(1, -(-count // draw)))
 
 
 def item_fields(walk: Walk, values: Sequence[Any] | Iterable[Any], count: int) -> dict[str, Any]:
-    """Fields of an `OpenedObject` for values that were taken from a container of `count`."""
+    """Fields of an `OpenedObject` for values that were taken from a container of `count`: all of them, or a sample."""
     labelled = [("[*]", value) for value in values]
     return {"parts": labelled} if count <= walk.draw else {"drawn": labelled, "of": count}
 

@@ -94,7 +94,10 @@ def estimate(total: float, most: float, taken: int, count: int) -> float:
 
 
 def find_child_record(name: str, kind: type, parent: PathRecord) -> PathRecord:
-    """The record of a child: a new one, or one of those above, as `head.next.next` is on the path `head.next`."""
+    """The record of a child: a new one, or one of those above, as `head.next.next` is on the path `head.next`.
+
+    From `DEEP` hops on no path gets longer: a child goes by the record above that has its class, else by its parent's.
+    """
     key = (name, id(kind))
     record: PathRecord | None = parent
     while record is not None:
@@ -130,7 +133,9 @@ class HeapWalk:
     holders: "array[int]" = field(default_factory=lambda: array("l"))
     """Column of the holders' rows; -1 for a root."""
     places: list[PathRecord] = field(default_factory=list)
+    """Column of the records of the objects' paths."""
     marks: bytearray = field(default_factory=bytearray)
+    """Column of marks: `DRAWN`, `FOLDED`, both or none."""
     weights: "array[float]" = field(default_factory=lambda: array("d"))
     """Column of the number of objects for which each stands, itself included."""
     sizes: "array[float]" = field(default_factory=lambda: array("d"))
@@ -140,7 +145,9 @@ class HeapWalk:
     late: list[tuple[Graph, int, PathRecord, int, float]] = field(default_factory=list)
     """Rows of graphs, which are put off until everything else has its owner."""
     records: dict[str, PathRecord] = field(default_factory=dict)
+    """Records of opened objects, by path."""
     truncated: bool = False
+    """Whether the walk stopped at its maximum number of objects."""
     step: int = 0
     """Step of the program now."""
     rested: int = 0
@@ -207,7 +214,7 @@ def _append_(  # noqa: PLR0917  (a row)
 
 
 def _open_(walking: HeapWalk, until: float) -> bool:
-    """Open the objects that wait, until the time is over; return whether all are open."""
+    """Open the objects that wait, until a time of `thread_seconds`; return whether all are open or the walk is full."""
     walk, objects, sizes = walking.walk, walking.objects, walking.sizes
     while len(sizes) < len(objects):
         for row in range(len(sizes), min(len(sizes) + BETWEEN_CLOCKS, len(objects))):
@@ -233,7 +240,14 @@ def _open_(walking: HeapWalk, until: float) -> bool:
 
 
 def _enter_(walking: HeapWalk, at: int, obj: Any, inside: OpenedObject) -> None:  # noqa: ANN401
-    """Record an opened object on its path."""
+    """Record an opened object on its path; below another one on its own path it only lengthens the chain.
+
+    Args:
+        walking: the walk.
+        at: row of the object.
+        obj: the object.
+        inside: what opening it gave.
+    """
     weight, path = walking.weights[at], walking.places[at].path
     record = walking.places[at] = walking.records.setdefault(path, walking.places[at])
     if walking.marks[at] & FOLDED:
@@ -258,7 +272,7 @@ def _kind(record: PathRecord, inside: OpenedObject) -> str:
 
 
 def _offer_(walking: HeapWalk, at: int, parts: Iterable[Named]) -> None:
-    """Count the bytes of atoms at once, and append the other children that were not seen yet."""
+    """Count the bytes of atoms in the row `at` at once, and append the other children that were not seen yet."""
     above, weight, size = walking.places[at], walking.weights[at], 0
     for name, obj in parts:
         kind = type(obj)
@@ -275,7 +289,7 @@ def _offer_(walking: HeapWalk, at: int, parts: Iterable[Named]) -> None:
 
 
 def _offer_drawn_(walking: HeapWalk, at: int, drawn: Sequence[Named]) -> None:
-    """Append the drawn items of a big container, each weighted for the items that it represents."""
+    """Append the drawn items of the big container in row `at`, each weighted for the items that it represents."""
     above, sample = walking.places[at], walking.samples[at]
     weight = walking.weights[at] * sample.of / sample.taken
     for name, obj in drawn:
