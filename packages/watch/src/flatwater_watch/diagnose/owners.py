@@ -212,6 +212,7 @@ def _display_path(census: Census, holding: Holding) -> str:
     while holding.kind in _WHOLE and shown.parent is not None:
         above = census.holdings[shown.parent]
         name = shown.path.removeprefix(above.path)
+        # A hop without a name, or a private attribute of a library's object, says nothing to the user.
         nameless = name.startswith(".<") or name == ".base" or (name == ITEM and above.kind == "tuple")
         if not nameless and not (name.startswith("._") and not _is_users(type(census.live[above.path]))):
             break
@@ -340,10 +341,8 @@ def added_leaves(container: Any, length: int, holding: Holding) -> tuple[Any, ..
         return describe_contents(holding, [container]).leaves
     if length <= holding.length:
         return ()
-    current = holding._replace(length=length)
-    return describe_contents(
-        current, newest_items(container, holding.kind, min(length - holding.length, LATEST))
-    ).leaves
+    later = holding._replace(length=length)
+    return describe_contents(later, newest_items(container, holding.kind, min(length - holding.length, LATEST))).leaves
 
 
 def _holders(census: Census, holding: Holding, found: Contents) -> tuple[str, ...]:

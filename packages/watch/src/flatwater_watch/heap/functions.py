@@ -114,10 +114,10 @@ def look_cache(wrapper: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
     size += 0 if capacity is None else count * _LINK_BYTES
     function = [(f".<function of {cache_name(wrapper)}>", instance_dict(wrapper).get("__wrapped__"))]
     results = read_stable(_some_results, wrapper, table, evenly_spaced_slice(count, walk.draw))
-    labelled = [labelled for key, value in results for labelled in (("[*]", value), ("[key]", key))]
+    parts = [part for key, value in results for part in (("[*]", value), ("[key]", key))]
     if count <= walk.draw:
-        return OpenedObject("cache", size, count, parts=labelled + function, capacity=capacity)
-    return OpenedObject("cache", size, count, parts=function, drawn=labelled, of=count, each=2, capacity=capacity)
+        return OpenedObject("cache", size, count, parts=parts + function, capacity=capacity)
+    return OpenedObject("cache", size, count, parts=function, drawn=parts, of=count, each=2, capacity=capacity)
 
 
 def cache_name(wrapper: object) -> str:

@@ -88,15 +88,15 @@ def attribute_reader(kind: type) -> Callable[[Any], list[Named]]:
 
     dotted_names = {"[*]": "[*]"}
     """Names with a dot, as in paths, made once: there may be a million instances."""
-    few = FEW if _INLINE and own_dict is not None and not _hides(kind) else 0
+    instances_left = FEW if _INLINE and own_dict is not None and not _hides(kind) else 0
     attribute_names: list[str] = []
 
     def read(obj: Any) -> list[Named]:  # noqa: ANN401
         """The attributes of an instance, as `.name` and value; those of the first few without making their dict."""
-        nonlocal few
+        nonlocal instances_left
         pairs: list[tuple[str, Any]] | None = None
-        if few:
-            few -= 1
+        if instances_left:
+            instances_left -= 1
             attribute_names[:] = attribute_names or _used_attributes(kind)
             pairs = _without_dict(obj, kind, attribute_names)
         if pairs is None:

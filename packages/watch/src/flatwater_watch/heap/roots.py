@@ -295,7 +295,7 @@ def lies_in_registry(path: str) -> bool:
 
 
 def loaded_registries() -> list[tuple[str, Any]]:
-    """The registries of those libraries that are loaded."""
+    """The registries of those libraries that are loaded, by their names in reports, and atexit's callbacks."""
     registries = []
     for module, dotted_name, label in _KNOWN:
         space = module_namespace(module)

@@ -35,6 +35,14 @@ class PathRecord:
                  "parent", "path", "step", "weight")  # fmt: skip
 
     def __init__(self, path: str, parent: "PathRecord | None", key: tuple[str, int], depth: int) -> None:
+        """Begin without a container.
+
+        Args:
+            path: readable path, as in `Holding.path`.
+            parent: record of the holder; None for a root.
+            key: last part of the path, and the id of the class.
+            depth: hops from the root.
+        """
         self.path, self.parent, self.key, self.depth = path, parent, key, depth
         self.longest: Any = None
         """The container with the most items on this path, which stands for all: another one may be empty."""
@@ -45,9 +53,11 @@ class PathRecord:
         self.step = 0
         """Step at which the first container was opened."""
         self.length = 0.0
+        """Sum of the containers' lengths, weighted as below."""
         self.weight = 0.0
         """Number of containers on this path, each weighted for the unseen ones that it represents."""
         self.bytes = 0.0
+        """Bytes below all containers on this path, known when the walk is summed."""
         self.chain = 0.0
         """Number of objects of a linked structure below its first one."""
         self.children: dict[tuple[str, int], PathRecord] = {}
@@ -59,9 +69,16 @@ class ItemSample:
     __slots__ = ("factor", "most", "of", "sum", "taken")
 
     def __init__(self, taken: int, of: int) -> None:
+        """Begin without bytes.
+
+        Args:
+            taken: number of sampled items.
+            of: number of all items.
+        """
         self.taken, self.of = taken, of
         """Numbers of items; an entry of a dict is one item, with its key and its value."""
         self.sum = self.most = 0.0
+        """Bytes of all sampled items, and of the largest part that was added."""
         self.factor = 1.0
         """Factor from the bytes of the sample to those of all items."""
 
@@ -193,12 +210,12 @@ def continue_walk_(walking: HeapWalk, until: float) -> bool:
 
 def _begin_group_(walking: HeapWalk, group: Iterable[Named]) -> None:
     """Append the roots of a group that no earlier group has reached."""
-    seen = walking.walk.seen
+    seen_ids = walking.walk.seen
     for path, root in group:
         obj = strong_object(root)
-        small = obj is None or (id(type(obj)) in ATOMS and obj.__sizeof__() < LONG_TEXT)
-        if not small and id(obj) not in seen:
-            seen.add(id(obj))
+        is_atom = obj is None or (id(type(obj)) in ATOMS and obj.__sizeof__() < LONG_TEXT)
+        if not is_atom and id(obj) not in seen_ids:
+            seen_ids.add(id(obj))
             _append_(walking, obj, -1, PathRecord(path, None, (path, id(type(obj))), 0), 0, 1.0)
 
 
