@@ -186,7 +186,7 @@ def test_a_trace_that_cannot_be_written_costs_the_traces_alone(
 
 @pytest.mark.parametrize("wanted", ["", "3", "rounds=", "rounds=0", "rounds=5-2", "rounds=1-200", "rounds=-1"])
 def test_what_is_no_range_of_rounds_is_refused(wanted: str) -> None:
-    with pytest.raises(ConfigError, match=f"--profile {re.escape(wanted)}: "):
+    with pytest.raises(ConfigError, match=re.escape(f"--profile '{wanted}': ")):
         profiled_rounds(wanted)
 
 
