@@ -409,6 +409,7 @@ class UnprovenGrowth(NamedTuple):
         rate = sum(found.bytes_per_step for found in self.found)
         actual_bytes, forecast_bytes = last.unaccounted - self.at.unaccounted, rate * (last.step - self.at.step)
         went_on = min(actual_bytes, forecast_bytes) >= CASE.garbage * max(actual_bytes, forecast_bytes) > 0
+        # The rate for all steps, as the open bytes came since the beginning.
         return list(self.found) if went_on and rate * last.step >= CASE.garbage * open_bytes else []
 
 

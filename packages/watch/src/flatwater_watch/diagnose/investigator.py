@@ -220,7 +220,10 @@ class Investigator:
         return CaseEvent.DUE if case.looks < look_limit(self._record) and not wants_garbage(case) else None
 
     def _look(self, reading: Reading) -> CaseEvent | None:
-        """Compare the census with the one before; findings that are traced already need none."""
+        """Compare a census with the case's first one, and keep the findings in `seen`; traced findings need no census.
+
+        It waits while the census is under way. Then a fork looks for garbage if the findings explain too little.
+        """
         case, growth = self._case, self._process_growth(reading)
         retold, case.retold = case.retold, None
         seeks_garbage_line = self.is_tracing and wants_garbage(case)

@@ -137,17 +137,17 @@ class Tracer:
         return votes.most_common(1)[0][0] if votes else None
 
     def _origins(self, item: Any) -> Iterator[tuple[int, AllocationSite | None]]:  # noqa: ANN401
-        """Bytes and line of an object and of its contents."""
+        """Bytes and line of an object and of its contents, of at most `CONTENTS` objects."""
         # Contents are followed, as an object from a free list has no line of its own. Not below an older object, such
         # as the event loop of a timer: it holds objects that others made.
-        waiting, seen_ids = deque([item]), set[int]()
-        while waiting and len(seen_ids) < CONTENTS:
-            obj = waiting.popleft()
+        queue, seen_ids = deque([item]), set[int]()
+        while queue and len(seen_ids) < CONTENTS:
+            obj = queue.popleft()
             if id(obj) not in seen_ids and (obj is item or not _is_shared(obj)):
                 seen_ids.add(id(obj))
                 yield from self._own_origins(obj)
                 if obj is item or not _is_older(obj):
-                    waiting += gc.get_referents(obj)[:CONTENTS]
+                    queue += gc.get_referents(obj)[:CONTENTS]
 
     def _own_origins(self, item: Any) -> Iterator[tuple[int, AllocationSite | None]]:  # noqa: ANN401
         """Bytes and line of one object: an array's base, or a tensor and the tensors that its autograd graph saves."""
