@@ -15,7 +15,17 @@ from flatwater_watch.progress import count_steps
 
 
 def buy_and_hold(market: Market, start: int, end: int, account: AccountConfig) -> Float[Tensor, " D1"]:
-    """Equity of equal amounts of all instruments that have a close on row `start`, sold on row `end` - 1."""
+    """Equity of equal amounts of all instruments that have a close on row `start`, sold on row `end` - 1.
+
+    Args:
+        market: prices [T, K].
+        start: row of the purchase.
+        end: row after the sale's.
+        account: opening cash and costs.
+
+    Returns:
+        Equity [D + 1]: the opening cash, then the value at each of the D = end - start closes.
+    """
     return buy_and_hold_equity(market.mark[start:end].double(), market.close[start] > 0, account)
 
 
@@ -38,6 +48,15 @@ def equal_weight(market: Market, start: int, end: int, account: AccountConfig) -
     """Equity of equal weights of all instruments with a close, restored at each close; sold on row `end` - 1.
 
     What has no close on a day is kept as it is; what has ended is sold at its last usable close.
+
+    Args:
+        market: prices [T, K].
+        start: row of the first purchases.
+        end: row after the one on which all is sold.
+        account: opening cash and costs.
+
+    Returns:
+        Equity [D + 1]: the opening cash, then the value at each of the D = end - start closes.
     """
     # Float64: shares are traded anew on each of a thousand days, and float32 would drift.
     cash = torch.tensor(account.cash, dtype=torch.float64, device=market.mark.device)

@@ -109,6 +109,13 @@ def _gains(market: Market, rows: range, targets: Tensor, hold_days: int, account
     """Return gains [D, K, G] of purchases on these rows, as `trade_gains` does, all of them resolved in one call.
 
     The caller bounds the number of rows: every trade holds the highs of its `hold_days` at once.
+
+    Args:
+        market: prices [T, K].
+        rows: D days of the purchases.
+        targets: sale targets [G], in percent above the price.
+        hold_days: days after which a position is sold.
+        account: its costs.
     """
     device, shape = targets.device, (len(rows), market.close.shape[1], len(targets))
     day = torch.arange(rows.start, rows.stop, device=device)[:, None, None].expand(shape).flatten()

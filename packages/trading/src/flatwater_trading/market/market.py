@@ -83,7 +83,18 @@ def make_market(tensors: Mapping[str, Tensor]) -> Market:
 
 
 def outline_market(*, columns: int, days: int, features: int, investable: int, device: torch.device) -> Market:
-    """Build a market of that size without its contents; on the meta device it is the plan of `build_market`."""
+    """Build a market of that size without its contents; on the meta device it is the plan of `build_market`.
+
+    Args:
+        columns: N, context columns included.
+        days: T.
+        features: F, of a column and day.
+        investable: K, columns that can be bought.
+        device: of the tensors.
+
+    Returns:
+        A market whose tensors are allocated and not written.
+    """
 
     def prices() -> Tensor:
         return torch.empty((days, investable), device=device)

@@ -72,6 +72,13 @@ def trade_columns(
 ) -> dict[str, np.ndarray]:
     """The trades that have closed, ordered by episode and day of purchase. Reads the device, so not for the loop.
 
+    Args:
+        sim: whose logs are read; the trades of all its episodes.
+        market: prices [T, K] that it was stepped on.
+        config: as given to `build_simulator`.
+        instruments: names [N] of the panel's columns.
+        dates: days [T] of the panel.
+
     Returns:
         Equally long columns: episode, instrument, entry_day, exit_day (rows of the panel), entry_price, exit_price,
         coefficient, target (percent), shares, entry_date, exit_date, gain (percent, before costs), reason (of

@@ -319,7 +319,20 @@ def step_(sim: Simulator, market: Market, config: TradingConfig, action: Float[T
 
 
 def _choose(sim: Simulator, market: Market, config: TradingConfig, today: _DayView, action: Tensor) -> _DayPurchases:
-    """Choose the instrument with the largest coefficient among those with a close today that are not held."""
+    """Choose the instrument with the largest coefficient among those with a close today that are not held.
+
+    Args:
+        sim: B episodes; `refused` is counted up where a coefficient reached the threshold, of an instrument not held,
+            and nothing was bought.
+        market: prices [T, K].
+        config: thresholds and bounds of a trade.
+        today: the day of each episode.
+        action: coefficient and sale target in percent [B, K, 2], not yet brought into their ranges.
+
+    Returns:
+        The purchases [B]; none where trading is over, no coefficient reaches the threshold, or the chosen target is
+        NaN.
+    """
     trade = config.trade
     close = market.close.index_select(0, today.row)
     # Closed positions stand in a last column, which is cut off.
@@ -346,7 +359,18 @@ def _choose(sim: Simulator, market: Market, config: TradingConfig, today: _DayVi
 
 
 def _buy_(sim: Simulator, market: Market, config: TradingConfig, today: _DayView, new: _DayPurchases) -> Tensor:
-    """Book today's purchases and their exits; returns what each trade will have paid, 0 where there is none."""
+    """Book today's purchases and their exits.
+
+    Args:
+        sim: B episodes; dues, positions, logs and cash are updated.
+        market: prices [T, K].
+        config: costs, and how trades are rewarded.
+        today: the day of each episode.
+        new: today's purchases [B].
+
+    Returns:
+        Reward [B] that each trade will have brought, 0 where there is none.
+    """
     exits = resolve_exits(
         market.high,
         market.mark,
@@ -383,7 +407,18 @@ def _buy_(sim: Simulator, market: Market, config: TradingConfig, today: _DayView
 
 
 def _pay_(sim: Simulator, market: Market, config: TradingConfig, today: _DayView, new: _DayPurchases) -> Tensor:
-    """Take the money for today's purchases, mark the account to market, and return the shares bought."""
+    """Take the money for today's purchases, and mark the account to market.
+
+    Args:
+        sim: B episodes; cash, and today's equity and invested value in the logs, are updated.
+        market: prices [T, K].
+        config: the account and its costs.
+        today: the day of each episode.
+        new: today's purchases [B].
+
+    Returns:
+        Shares bought [B], fractions of one included; 0 without a purchase.
+    """
     positions, account = sim.positions, config.account
     marks = torch.take(market.mark, today.cell + positions.instrument)
     invested = (marks * positions.shares * today.open).sum(0)

@@ -123,7 +123,17 @@ def _call_feature(where: str, function: Any, given: pl.DataFrame) -> pl.DataFram
 
 
 def _check_causal(where: str, function: Any, given: pl.DataFrame, found: pl.DataFrame) -> None:  # noqa: ANN401  (same)
-    """Check that the function gives the same on the first half of the days as on all of them."""
+    """Check that the function gives the same on the first half of the days as on all of them.
+
+    Args:
+        where: the function as the user wrote it, `signals:alpha`.
+        function: is given a frame and returns one, as in `_call_feature`.
+        given: symbol, date, prices and kept columns of all days.
+        found: what the function returned for all days.
+
+    Raises:
+        DataError: a value of an early day changes with later ones, or the function fails on the first half.
+    """
     days = given["date"].unique().sort()
     # Half of the days: a look ahead of one day shows on the last of them, and one over all days on each.
     middle = days[(len(days) - 1) // 2]

@@ -162,7 +162,18 @@ def _find_date_form(text: pl.Series) -> tuple[_DateForm | None, int]:
 
 
 def _find_date_order(source: Path, column: str, parts: pl.DataFrame, order: DateOrder | None) -> DateOrder:
-    """Find the order of a column such as 03/31/2024, by a number above 12 or by what was asked for."""
+    """Find the order of a column such as 03/31/2024, by a number above 12 or by what was asked for.
+
+    Args:
+        source: the file, for messages.
+        column: its name, for messages.
+        parts: text in the columns `a`, `b` and `y`: the first two numbers of each date, and its year.
+        order: what the user asked for; decides where no number does, and must contradict none; None where nothing was
+            asked for.
+
+    Raises:
+        DataError: rows contradict each other or `order`, or nothing decides.
+    """
     by_row = parts.select(pl.col("a", "b").cast(pl.Int64) > 12)  # noqa: PLR2004  (months)
     deciding_rows: dict[DateOrder, pl.Series] = {"dmy": by_row["a"].arg_true(), "mdy": by_row["b"].arg_true()}
     rows = {each: int(found[0]) for each, found in deciding_rows.items() if len(found)}

@@ -93,7 +93,14 @@ def find_features(names: Sequence[str], held: Sequence[str] = FEATURES) -> list[
 
 
 def observed_features(panel: Panel, features: Sequence[Feature], stop: int, columns: slice) -> np.ndarray:
-    """Compute the features of some columns on rows 0 ... `stop` - 1: [stop, n, F] float64, NaN where missing."""
+    """Compute the features of some columns on rows 0 ... `stop` - 1: [stop, n, F] float64, NaN where missing.
+
+    Args:
+        panel: T days of N columns.
+        features: F, as `find_features` gives them.
+        stop: row after the last.
+        columns: the n columns.
+    """
     valid = panel.valid[:stop, columns]
     needed: Columns = {}
     for name in {name for feature in features for name in feature.needs}:

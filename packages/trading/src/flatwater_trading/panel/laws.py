@@ -250,13 +250,27 @@ def _following(
     leader: np.ndarray | None = None,
     shows_sign: bool = False,
 ) -> ShockFollowing:
-    """Make the law of shocks with the strength b that its signal asks for: the equation in the module's docstring."""
+    """Make the law whose drift follows shocks, with the strength b at which they explain the share `config.signal`.
+
+    It solves the quadratic equation in the module's docstring; comments give the names that the symbols have there.
+
+    Args:
+        config: the market.
+        sign: s of each day [T], 1 or -1.
+        persists: lambda, the correlation of the sign from one day to the next; 1 where it is constant.
+        leader: shocks [T] of the column that leads, in deviations; None where each column follows its own.
+        shows_sign: whether the first context column rises and falls with the sign.
+
+    Raises:
+        ConfigError: `config.signal` is as large as the law can explain, or larger.
+    """
     rho, signal, follows_own = daily_persistence(config.signal_days), config.signal, leader is None
     ahead = np.arange(1, HORIZON + 1)
+    # g.
     gain = float((persists**ahead * rho ** (ahead - 1)).sum())
     # V, and H e^2.
     total, noise = _summed_variance(persists * rho), HORIZON * NOISE**2
-    # c without its factors: the drift of each of the H days holds the shocks of those before it, by rho^0, rho^1 ...
+    # c before its factors: the drift of each of the H days holds the shocks of those before it, by rho^0, rho^1 ...
     shocks_within = float(sum((rho ** np.arange(day)).sum() for day in range(HORIZON)))
     covariance = float(sign[0]) * _OWN * (1 - rho**2) ** 0.5 * shocks_within if follows_own and persists == 1 else 0.0
     largest_signal, because = gain**2 / total, "it may change within them"
@@ -267,7 +281,8 @@ def _following(
         )
         because = "no more than the shocks of those days can be taken back"
     _require_below(signal, largest_signal, config.signal_days, because)
-    # a b^2 - 2 h b - k = 0, with a above 0: one root is positive.
+    # a b^2 - 2 h b - k = 0, the module's equation with a = g^2 - signal V, h = signal s c, k = signal H e^2. a is above
+    # 0, so one root is positive.
     a, h, k = gain**2 - signal * total, signal * covariance, signal * noise
     strength = float((h + (h**2 + a * k) ** 0.5) / a)
     return ShockFollowing(config, strength, gain, (strength**2 + NOISE**2) / 2, sign, leader, shows_sign)

@@ -79,7 +79,14 @@ def open_mapped(place: Path) -> dict[str, Tensor]:
 
 
 def _view(whole: mmap.mmap, dtype: str, shape: list[int], offset: int) -> Tensor:
-    """Return the tensor at byte `offset` of the mapping; it shares the pages, which must not be written to."""
+    """Return the tensor at byte `offset` of the mapping; it shares the pages, which must not be written to.
+
+    Args:
+        whole: the mapped file.
+        dtype: a name in `_DTYPES`.
+        shape: of the tensor.
+        offset: of its first number, in bytes from the file's begin.
+    """
     count = torch.Size(shape).numel()
     with warnings.catch_warnings():
         # Nothing writes to it; the system would end the process that did.

@@ -154,7 +154,13 @@ def _check_mapping(source: Path, columns: list[str], mapping: Mapping[str, str])
 
 
 def _check_kept(source: Path, columns: list[str], kept: Sequence[str], found: Collection[str]) -> None:
-    """Check that each own feature has a column; `found` are the roles or fields that columns were found for.
+    """Check that each own feature has a column.
+
+    Args:
+        source: for messages.
+        columns: of the file, for messages.
+        kept: names of own features that the file should hold.
+        found: roles or fields that columns were found for.
 
     Raises:
         DataError: a feature has none.
@@ -195,7 +201,13 @@ def _guess(source: Path, columns: list[str]) -> dict[str, str]:
 def _check_long(source: Path, columns: list[str], found: dict[str, str], mapping: Mapping[str, str]) -> None:
     """Check that date and close are there; the other prices as well, unless all lack and the close is surely one.
 
-    It surely is where the file has symbols, or the user named the close. `found` is the column by role.
+    It surely is where the file has symbols, or the user named the close.
+
+    Args:
+        source: for messages.
+        columns: of the file.
+        found: column by role.
+        mapping: the file's name of a column by ours, as the user gave it.
 
     Raises:
         DataError: a column is missing.

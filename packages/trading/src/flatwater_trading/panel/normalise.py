@@ -109,7 +109,19 @@ def observation_panel(
 
 
 def _blocks(panel: Panel, features: tuple[str, ...], start: int, stop: int) -> Iterator[tuple[slice, np.ndarray]]:
-    """Yield blocks of columns as fresh float64 [rows, columns, F'], NaN where value or close of the day is missing."""
+    """Yield blocks of columns as fresh float64 [rows, columns, F'], NaN where value or close of the day is missing.
+
+    A block is as wide as `BLOCK_BYTES` allow, at least one column.
+
+    Args:
+        panel: T days of N columns.
+        features: names of the F' features.
+        start: first row.
+        stop: row after the last.
+
+    Raises:
+        DataError: the panel has no such feature.
+    """
     feature_list = find_features(features, panel.features)
     width = max(1, BLOCK_BYTES // max(1, stop * len(features) * 8))
     for first in range(0, len(panel.instruments), width):

@@ -210,6 +210,13 @@ def fingerprint(
     """Return the sha256 (hex) of a panel's contents, in bounded extra memory.
 
     All NaN count as the same, whatever bits they carry, so a re-import on another machine gives the same fingerprint.
+
+    Args:
+        values: features [T, N, F], hashed as float32.
+        dates: days [T].
+        instruments: names [N].
+        investable: column numbers [K].
+        features: names [F].
     """
     digest = hashlib.sha256(f"{features}{values.shape}{instruments}".encode())
     # Little-endian and of fixed width: machines of another byte order come to the same hash.

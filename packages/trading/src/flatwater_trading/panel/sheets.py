@@ -123,7 +123,13 @@ def _is_number(cell: object) -> bool:
 def _frame(source: Path, sheet: str, rows: list[list[Any]], decimal: Decimal | None) -> pl.DataFrame:
     """Return the rows as a table: names from the first row, or from two heads, then columns by their types.
 
-    Columns without a name and without a cell are left out, and so are empty rows at the end. Changes `rows`.
+    Columns without a name and without a cell are left out, and so are empty rows at the end.
+
+    Args:
+        source: the workbook, for messages.
+        sheet: its name, for messages.
+        rows: cells of each row, from the heads on, "" where empty; empty rows at the end are removed from it.
+        decimal: what stands before decimals in text; None where it is to be guessed.
 
     Raises:
         DataError: there is no row, or two columns have the same name.

@@ -80,7 +80,14 @@ def _split(number: int, count: int, largest: int) -> tuple[int, ...] | None:
 
 
 def build_encoder(config: NetConfig, *, context: int, features: int, room: int = 1) -> Encoder:
-    """Build the encoder that `config.encoder` names; it may hold `room` times a CPU's chunks at a time."""
+    """Build the encoder that `config.encoder` names.
+
+    Args:
+        config: kind and width of the encoder.
+        context: days of a window, C.
+        features: numbers of a column and day, F.
+        room: multiple of a CPU's chunks that it may hold at a time.
+    """
     from flatwater_trading.policy.lstm import LstmEncoder  # noqa: PLC0415  (each encoder imports this module's kernels)
     from flatwater_trading.policy.tcn import TcnEncoder  # noqa: PLC0415
 

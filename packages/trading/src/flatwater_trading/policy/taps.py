@@ -1,7 +1,11 @@
-"""Inputs of one level of causal convolutions: below each day the days of the level beneath it, side by side.
+"""Gathers the inputs of one level of causal dilated convolutions, so that the level is one matrix product.
 
-Gathering is what such a level spends its time on beside the product. Torch differentiates a gather slice by slice, each
-filled up with zeros to the whole series; here each slice of the gradient is added to where it came from.
+A day's input is its taps: the features of `kernel` days that end with it, `dilation` apart, side by side. `patches`
+takes them from the panel as a view; `neighbours` copies them unless they lie so already, with a gradient of its own.
+Torch's gradient of such a gather would fill up each slice with zeros to the whole series; here each slice is added in
+place.
+
+Axes: Q members, M series, I and J stretches of L and D days, F and W numbers a day, T = kernel x F or kernel x W.
 """
 
 import torch
@@ -11,9 +15,17 @@ from torch.autograd.function import FunctionCtx
 
 
 def patches(x: Float[Tensor, "Q M L F"], kernel: int, wanted: int) -> Float[Tensor, "Q M J D T"]:
-    """Give each day that is wanted the `kernel` days up to it, which lie side by side in the memory of a series.
+    """Give each day that is wanted its taps: the `kernel` days up to it, side by side in the memory of a series.
 
     All days where `wanted` is `kernel` or more (J = 1); otherwise stretches of `wanted` days, one after each `kernel`.
+
+    Args:
+        x: M series of L consecutive days, contiguous for a view.
+        kernel: days that are joined; they follow on each other.
+        wanted: days that the top level gives.
+
+    Returns:
+        The taps, a view of `x`: D = L - kernel + 1 days in one stretch, or J stretches of D = `wanted` days.
     """
     features = x.shape[-1]
     # A view: overlapping runs of the flat days, without a copy.
@@ -30,13 +42,14 @@ def neighbours(
     fewer days are wanted than the taps span.
 
     Args:
-        h: the level beneath: Q members, M series, I stretches of L days, W numbers a day.
+        h: the level beneath: I stretches of L days, or the whole series (I = 1).
         kernel: days that are joined.
         dilation: days between two of them.
         wanted: days that the top level gives.
 
     Returns:
-        Taps of J stretches of D days, T = kernel x W; and their newest days.
+        Taps of J stretches of D days, oldest day first; and the newest day of each once more, which the level's
+        residual connection adds. Where `h` is stretches of a day, both are views of it.
     """
     if h.shape[2] > 1 and wanted == 1:  # nothing has to be moved
         below = h.view(*h.shape[:2], -1, kernel, h.shape[-1])
@@ -57,6 +70,18 @@ class _Neighbours(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: _GatherContext, h: Tensor, kernel: int, dilation: int, wanted: int) -> tuple[Tensor, Tensor]:
+        """Copy the taps: of the whole series where `wanted` is at least dilation x kernel, else of stretches.
+
+        Args:
+            ctx: keeps shape, kernel and dilation for `backward`.
+            h: the level beneath [Q, M, I, L, W].
+            kernel: days that are joined.
+            dilation: days between two of them.
+            wanted: days that the top level gives.
+
+        Returns:
+            Taps [Q, M, J, D, T], and their newest day [Q, M, J, D, W].
+        """
         ctx.taken = h.shape, kernel, dilation
         if wanted >= dilation * kernel:
             span = h.shape[3] - (kernel - 1) * dilation
@@ -69,6 +94,15 @@ class _Neighbours(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: _GatherContext, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        """Add the gradients of all taps to the days that they were copied from.
+
+        Args:
+            ctx: what `forward` kept.
+            grads: of the taps [Q, M, J, D, T] and of their newest day [Q, M, J, D, W].
+
+        Returns:
+            The gradient of `h`; None for the three numbers.
+        """
         taps, last = grads
         shape, kernel, dilation = ctx.taken
         parts = list(taps.chunk(kernel, dim=-1))

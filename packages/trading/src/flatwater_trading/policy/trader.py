@@ -22,6 +22,12 @@ def attention_weights(name: str, width: int, heads: int, columns: int = 0) -> di
     """Weights of the scores: a linear map from [width] to the heads; and a score per known column and head.
 
     Without the latter a column is known by its numbers alone, so that the columns may be any.
+
+    Args:
+        name: what the weights' names begin with.
+        width: numbers of a column's summary, W.
+        heads: H.
+        columns: N, how many are known by their place; 0: none is.
     """
     # All 0 at first: columns begin alike, and learning tells them apart.
     column_weights = {f"{name}.column": Weight((columns, heads), 0)} if columns else {}
@@ -33,9 +39,15 @@ def attend_columns(
 ) -> tuple[Float[Tensor, "P M HW"], Float[Tensor, "P M H N"]]:
     """Summarise the columns by attention; a missing column gets no weight.
 
+    Args:
+        params: with a row of weights for each of the P members.
+        name: what the weights' names begin with, as in `attention_weights`.
+        tokens: summaries of width W of N columns, for M days.
+        missing: mask of the columns without data.
+
     Returns:
-        The weighted means of the tokens, one per head, and the weights, which sum to 1 over the columns; to 0 where
-        every column is missing.
+        Weighted means of the tokens, those of the H heads side by side [P, M, H W]; and the weights [P, M, H, N], which
+        sum to 1 over the columns; to 0 where every column is missing.
     """
     bias = params[f"{name}.bias"][:, None, None]
     if (column_scores := params.get(f"{name}.column")) is not None:
@@ -157,6 +169,15 @@ class TraderActor:
 
         The environment buys at most the instrument with the largest coefficient, and refuses one without a price: a
         day on which a missing instrument came first would be lost.
+
+        Args:
+            params: with a row of weights for each of the P members.
+            hidden: from `hidden_features`, for M days and K instruments.
+            missing: mask of the instruments without data.
+            account: the account block, A numbers an instrument; None where it is not observed.
+
+        Returns:
+            Coefficient and sale target in [-1, 1].
         """
         coefficient, target = torch.tanh(
             apply_rowwise(params, "action", relu(_add_account(params, hidden, account)))
@@ -175,7 +196,18 @@ class TraderActor:
         missing: Bool[Tensor, "P M K"],
         account: Float[Tensor, "P M K A"] | None,
     ) -> tuple[Float[Tensor, "P M K 2"], Float[Tensor, "P M K 2"]]:
-        """Return the distribution of actions on embedded days; nothing is drawn for a missing instrument (-inf)."""
+        """Return the distribution of actions on embedded days; nothing is drawn for a missing instrument (-inf).
+
+        Args:
+            params: with a row of weights for each of the P members.
+            hidden: from `hidden_features`, for M days and K instruments.
+            missing: mask of the instruments without data.
+            account: the account block, A numbers an instrument; None where it is not observed.
+
+        Returns:
+            Mean and log-deviation of coefficient and target, before tanh. Of a missing instrument the coefficient's
+            mean is -inf, and so are both log-deviations.
+        """
         top = relu(_add_account(params, hidden, account))
         coefficient, target = apply_rowwise(params, "action", top).unbind(-1)
         mean = torch.stack([coefficient.masked_fill(missing, -torch.inf), target], dim=-1)

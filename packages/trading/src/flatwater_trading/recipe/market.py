@@ -25,7 +25,13 @@ MARKETS = "markets"
 
 
 def read_run_panel(config: ErlRunConfig) -> Panel:
-    """Load the panel of a run, cut where the configuration says so."""
+    """Load the panel of a run, cut where the configuration says so; check that the benchmark's closes are above 0.
+
+    Raises:
+        DataError: the panel's file cannot be used, or the cache cannot be written.
+        ConfigError: the benchmark is no column of the panel or has a close of 0 or less, `splits.days` is more than the
+            panel has, or the specification of a synthetic market is wrong.
+    """
     panel = first_days(load_panel(config.panel), config.splits.days)
     if (name := config.benchmark) is not None:
         require(name in panel.instruments, "benchmark", name, f"one of {', '.join(panel.instruments)}")

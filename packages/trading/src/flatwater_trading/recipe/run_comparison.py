@@ -35,8 +35,8 @@ def champion_difference(runs: Mapping[str, RunRecords]) -> Difference:
         raise NoDifferenceError(f"for lack of the daily equity of {lacking}, which only a trader with a result has")
     if not tables[0]["date"].equals(tables[1]["date"]):
         raise NoDifferenceError("their equity is of different days")
-    *_, first = runs.values()
-    column, calendar = first.recipe.trained, infer_calendar(tables[0]["date"].to_numpy())
+    *_, baseline = runs.values()
+    column, calendar = baseline.recipe.trained, infer_calendar(tables[0]["date"].to_numpy())
     returns = [period_returns(table[column].to_numpy()) for table in tables if column in table.columns]
     if len(returns) < len(tables):
         raise NoDifferenceError("they trained different things")

@@ -222,7 +222,19 @@ def outcome_line(member: StudyRun, ending: RunExit) -> str:
 
 
 def write_study(found: OpenedStudy, members: Sequence[StudyRun], failed: Mapping[str, str]) -> dict[str, Any]:
-    """Pool what has been tested; write study.json, and the equity where a fold is complete."""
+    """Pool the runs that were tested; write study.json, and the pooled equity where a fold is complete.
+
+    Args:
+        found: the study's folder and its settings.
+        members: all runs of the study.
+        failed: reasons of the runs that failed in this start, by the names of their folders.
+
+    Returns:
+        The contents of study.json; `pooled` is None there while no fold has been tested with every seed.
+
+    Raises:
+        RunError: a run's file is damaged.
+    """
     from flatwater_trading.recipe.tables import write_frame  # noqa: PLC0415
     from flatwater_trading.study.pooling import as_json, equity_frame, pool_folds  # noqa: PLC0415  (torch: runs end first)
 
