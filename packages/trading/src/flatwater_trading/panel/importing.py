@@ -71,7 +71,20 @@ def import_panel(
 ) -> Panel:
     """Read prices and build a panel with its indicators; guesses, unused columns and odd moves are logged as warnings.
 
-    The arguments and errors are those of `read_prices`.
+    `read_prices` says more of the arguments.
+
+    Args:
+        source: a .parquet or .csv file, or a workbook.
+        investable: instruments that may be traded, by name or pattern; None for all.
+        columns: the file's name of a column by ours, where it is not to be guessed.
+        dates: what 01/02/2024 means, where no row of the file says it; None where nobody knows.
+        features: own ones: columns of the file, and functions such as `signals:alpha`.
+        decimal: what stands before decimals in text; None where it is to be guessed.
+        sheet: of a workbook; None for the only one with a table.
+        bars: how to make one row of a day's; None refuses prices of hours or minutes.
+
+    Raises:
+        DataError: the file cannot be used; the message names file, row, column and reason.
     """
     imported = read_prices(
         source,

@@ -161,7 +161,14 @@ def play_backtest(trader: "Trader", panel: Panel, days: Days, truth: np.ndarray[
 
 
 def _play_backtest(trader: "Trader", panel: Panel, days: Days, truth: np.ndarray[Any, Any] | None) -> Backtest:
-    """Play the champion and the baselines as `play_backtest` says, on however many threads torch has now."""
+    """Play the champion and the baselines as `play_backtest` says, on however many threads torch has now.
+
+    Args:
+        trader: that plays.
+        panel: with the trader's columns.
+        days: rows of the panel that are played.
+        truth: expected log returns of a synthetic market [T, K], for the oracle; None where nobody knows.
+    """
     _, market = trader.observe_market(panel)
     splits = _splits(trader, panel)
     # Ridge learns from the same days as the champion, and its last trades end within them.

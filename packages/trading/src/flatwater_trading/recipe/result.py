@@ -23,7 +23,14 @@ MOST_PRICES = 12
 
 
 def write_result(panel: Panel, score: ChampionScore, result: Mapping[str, Any], folder: RunFolder) -> None:
-    """Write the tables and the result of a run. Each file appears whole or not at all."""
+    """Write the tables and the result of a run. Each file appears whole or not at all.
+
+    Args:
+        panel: its dates and names are written.
+        score: what was played.
+        result: as `as_json` gives it.
+        folder: of the run.
+    """
     tables = TraderFolder.of(folder)
     write_frame(pl.DataFrame(score.trades), tables.trades)
     write_frame(prices_frame(panel, score), tables.prices)
@@ -32,7 +39,14 @@ def write_result(panel: Panel, score: ChampionScore, result: Mapping[str, Any], 
 
 
 def write_holdout(panel: Panel, score: ChampionScore, result: Mapping[str, Any], folder: RunFolder) -> None:
-    """Write tables and result of the holdout days, which a study pools. holdout.json comes last, as a sign for all."""
+    """Write tables and result of the holdout days, which a study pools. holdout.json comes last, as a sign for all.
+
+    Args:
+        panel: its dates and names are written.
+        score: what was played.
+        result: as `as_json` gives it.
+        folder: of the run.
+    """
     tables = TraderFolder.of(folder)
     write_frame(pl.DataFrame(score.trades), tables.holdout_trades)
     write_frame(equity_frame(panel, score), tables.holdout_equity)
@@ -45,7 +59,15 @@ def write_json(result: Mapping[str, Any], file: Path) -> None:
 
 
 def as_json(panel: Panel, trainer: ErlTrainer, score: ChampionScore, split: str, *, threads: int) -> dict[str, Any]:
-    """Return the score as plain values, with what is needed to judge it. None stands for what is no finite number."""
+    """Return the score as plain values, with what is needed to judge it. None stands for what is no finite number.
+
+    Args:
+        panel: that was played.
+        trainer: the run, its champion and its settings.
+        score: what was played.
+        split: `validation` or `holdout`.
+        threads: of the CPU, by the run's settings.
+    """
     run, config = trainer.run, trainer.setup.config
     return score_as_json(panel, score, split) | {
         "champion_born": int(run.lineage.born[-1]),

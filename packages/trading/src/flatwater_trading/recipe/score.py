@@ -233,7 +233,14 @@ def score_extra_bytes(market: Market) -> int:
 
 
 def score_bytes(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], days: Days) -> int:
-    """The most bytes of tensors that `score_champion` makes at a time; on the meta device, where it is tried out."""
+    """Return the most bytes of tensors that `score_champion` makes at a time, tried out on the meta device.
+
+    Args:
+        setup: on the meta device.
+        market: on the meta device, as large as what will be played.
+        actor: the champion's weights, on the meta device.
+        days: as many as will be played.
+    """
 
     def play() -> None:
         config, count = setup.config.env, len(market.investable)

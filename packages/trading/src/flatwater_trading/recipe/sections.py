@@ -230,7 +230,16 @@ def gain_chart(run: RunRecords) -> Chart:
 
 
 def equity_line(name: str, dates: list[date], values: list[float], colour: str, *, width: float, front: bool) -> Line:
-    """An equity in percent of its first day's, with its end in its name."""
+    """Return an equity in percent of its first day's, with its end in its name.
+
+    Args:
+        name: of the trader or run.
+        dates: of the values.
+        values: equity, in any unit; the first is 0 %.
+        colour: of the line.
+        width: of the line, in pixels.
+        front: whether it is drawn above the others.
+    """
     percent = [100 * (value / values[0] - 1) for value in values]
     # spread_indexes keeps the last day, so the name tells the curve's true end.
     title = f"{name} {percent[-1]:+.1f}%"

@@ -50,6 +50,14 @@ class TraderModule(nn.Module):
     deviation: Tensor
 
     def __init__(self, actor: TraderActor, weights: Tensor, scales: Statistics, trade: TradeConfig) -> None:
+        """Keep weights and scales as buffers, part of the module's state.
+
+        Args:
+            actor: the network as a function.
+            weights: of the champion, [1, n].
+            scales: mean and deviation of each column and feature.
+            trade: bounds that actions are scaled to.
+        """
         super().__init__()
         self._actor, self._trade = actor, trade
         self.register_buffer("weights", weights)

@@ -58,7 +58,17 @@ def plan_orders(settings: ErlConfig, panel: Panel, budget: str | None = None) ->
 
 
 def plan_backtest(settings: ErlConfig, panel: Panel, days: Days, budget: str | None = None) -> Plan:
-    """Plan what it takes to play a stretch of days of a panel against the baselines; arguments as in `plan_orders`."""
+    """Plan what it takes to play a stretch of days of a panel against the baselines.
+
+    Args:
+        settings: of the trader.
+        panel: with the trader's columns; only its sizes are read.
+        days: rows that are played.
+        budget: that the command may take; left out, 90 % of the tightest limit.
+
+    Raises:
+        ConfigError: the budget is no amount of memory.
+    """
     return _plan_use("backtest", settings, panel, budget, _phases_of_backtest(settings, panel_sizes(panel), days))
 
 

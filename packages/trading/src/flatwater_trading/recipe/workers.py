@@ -59,7 +59,14 @@ class TraderService(WorkerService):
         learner.tally.updates = updates
 
     def experience(self, at: np.ndarray, columns: Arrays, weights: Arrays, appended: int) -> None:
-        """Write transitions to places of the replay, and how likely each is to be drawn."""
+        """Write transitions to places of the replay, and how likely each is to be drawn.
+
+        Args:
+            at: ring positions [E] of the new transitions.
+            columns: their values by name, [E, ...], as `transition_columns` names them.
+            weights: whole tensors of `draw_weights` by name; empty where all are drawn alike.
+            appended: transitions that the run has ever appended.
+        """
         replay = self._run.replay
         assert replay is not None  # noqa: S101  (the run has one)
         for name, column in transition_columns(replay):

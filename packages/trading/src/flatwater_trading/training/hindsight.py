@@ -103,7 +103,17 @@ def hindsight_loss(
 
 
 def make_update(config: AlgorithmConfig, nets: Networks, members: Members, groups: Sequence[Span]) -> Update:
-    """Bind an update of every member to the population's storage."""
+    """Bind an update of every member to the population's storage.
+
+    Args:
+        config: settings of the algorithm.
+        nets: an actor over days; in the critic's place, the threshold.
+        members: weights, optimizer's moments and tally, all updated in place.
+        groups: members [low, high) that learn together, one group after the other.
+
+    Returns:
+        An update, which gives None: no value is estimated.
+    """
     trained, adam, tally = len(members.tally.skipped), members.actor_adam, members.tally
     actor: DaysActor = cast("Any", nets.actor)
     known_threshold: BuyThreshold = cast("Any", nets.critic)

@@ -80,6 +80,14 @@ class ReplayLearning:
     """Updates from the transitions of a replay."""
 
     def __init__(self, setup: ErlSetup, run: ErlState, replay: RowReplay, buffers: WindowBuffers) -> None:
+        """Bind the algorithm's update to the run's members.
+
+        Args:
+            setup: configuration and networks.
+            run: the state; its members and tally are updated by each update.
+            replay: that transitions are drawn from.
+            buffers: that their windows are gathered into.
+        """
         self._setup, self._run, self._replay = setup, run, replay
         self._source = ReplaySource(replay, buffers, run.market.observations, setup.config.env.episode.context)
         groups = member_groups(setup, run)
@@ -118,7 +126,14 @@ class ReplaySource:
 def micro_batch(
     source: ReplaySource, index: Int[Tensor, "P G B"], weight: Tensor | None, g: int
 ) -> Callable[[int, int], Batch]:
-    """Return a function that gathers micro-batch `g` of members low ... high - 1, good until the next is gathered."""
+    """Return a function that gathers one micro-batch of members low ... high - 1, good until the next is gathered.
+
+    Args:
+        source: the replay, and the buffers that are written over.
+        index: ring positions of the transitions that each of P members drew, B in each of G micro-batches.
+        weight: their importance weights [P, G, B]; None where all are drawn alike.
+        g: number of the micro-batch.
+    """
     replay = source.replay
 
     def gather(low: int, high: int) -> Batch:

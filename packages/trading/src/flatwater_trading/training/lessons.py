@@ -93,6 +93,12 @@ def draw_lessons(
 
     All members' are drawn, wherever they are computed: a worker takes those of its share.
 
+    Args:
+        setup: configuration and days; its share says which members are computed here.
+        market: observations [N, T, F].
+        outcomes: gains; its buffer is written over by each gather.
+        rng: of this update.
+
     Returns:
         Functions of two member numbers, first and last + 1, which gather their stretches into one buffer: a batch is
         good until the next is gathered.

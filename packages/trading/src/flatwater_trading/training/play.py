@@ -111,7 +111,14 @@ Remember = Callable[[DayTransitions], None]
 
 
 def draw_slices(setup: ErlSetup, days: Days, count: int, rng: torch.Generator) -> Int[Tensor, "S"]:
-    """Draw the first trading rows of `count` random slices that fit into `days` whole."""
+    """Draw the first trading rows of `count` random slices that fit into `days` whole.
+
+    Args:
+        setup: how many days a slice has.
+        days: rows of the panel.
+        count: S, slices.
+        rng: of the generation; advanced.
+    """
     steps = setup.config.env.episode.days
     # The upper end is excluded: the last start leaves exactly one episode.
     return torch.randint(days.first, days.stop - steps + 1, (count,), generator=rng, device=setup.device)
@@ -133,7 +140,16 @@ Shapes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 def outlook_shapes(
     setup: ErlSetup, market: Market, members: int, slices: int, *, explored: bool = False, days: int | None = None
 ) -> Shapes:
-    """Return the shapes of the plans of so many members on so many slices; `days` are an episode's where left out."""
+    """Return the shapes of the plans of so many members on so many slices.
+
+    Args:
+        setup: configuration.
+        market: its sizes are read.
+        members: P.
+        slices: S, that each member plays.
+        explored: whether actions will be explored around.
+        days: D, of each slice; None for an episode's.
+    """
     length, instruments = days or setup.config.env.episode.days, len(market.investable)
     last = setup.config.net.hidden if acts_by_day(setup, explored=explored) else ACTION_PARTS
     planned = (members, slices, length, instruments, last)
@@ -260,6 +276,14 @@ def play_slices_(
     days: int,
 ) -> PlannedActions:
     """Play each slice with each member in `env` to its end, without noise, in a room of its own.
+
+    Args:
+        setup: configuration and networks.
+        market: prices and observations.
+        env: P x S episodes, the member varying slowest; written in place.
+        actors: one row of weights for each of P members.
+        starts: first trading rows of the slices.
+        days: of each slice.
 
     Returns:
         What the members saw and would have done on every day.

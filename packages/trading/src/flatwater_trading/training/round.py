@@ -51,7 +51,14 @@ def build_trainer(setup: ErlSetup, run: ErlState, crew: TileExecutor) -> ErlTrai
 
 
 def evaluate_(setup: ErlSetup, run: ErlState, crew: TileExecutor, step: int) -> None:
-    """Let one tile play the training slices, which are the same for all; with noise where that is learnt from."""
+    """Let one tile play the training slices, which are the same for all; with noise where that is learnt from.
+
+    Args:
+        setup: configuration and tiles.
+        run: fitness and scores of the tile's members, and the replay, are updated.
+        crew: that computes tiles, here or on workers.
+        step: number of the tile, from 0.
+    """
     span = setup.tiles[step]
     result, rows, scores = crew.train(step), slice(*span), run.scores
     scores.fitness[rows] = result.fitness
@@ -66,6 +73,12 @@ def validate_(setup: ErlSetup, run: ErlState, crew: TileExecutor, step: int) -> 
 
     The champion is chosen here and never on training fitness. It is scored again on this generation's slices, so that
     it is beaten by a better trader and not by easier days.
+
+    Args:
+        setup: configuration and tiles.
+        run: its validation scores are updated; after the last tile, its champion.
+        crew: that computes tiles, here or on workers.
+        step: number of the tile, from 0.
     """
     spans = setup.tiles
     result, scores = crew.judge(step), run.scores

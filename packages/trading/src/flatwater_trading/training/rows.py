@@ -54,7 +54,18 @@ class Transitions:
 
 
 def build_transitions(days: int, batch: int, *, instruments: int, account: bool, device: torch.device) -> Transitions:
-    """Allocate room for all days, its pages touched."""
+    """Allocate room for all days, its pages touched.
+
+    Args:
+        days: D, of an episode.
+        batch: B, episodes in lock-step.
+        instruments: K, that can be bought.
+        account: whether the account block is observed, and stored.
+        device: `meta` makes a plan.
+
+    Returns:
+        Columns [D, B, ...], all 0.
+    """
 
     def zero_tensor(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         return torch.empty((days, batch, *shape), dtype=dtype, device=device).fill_(0)
@@ -76,7 +87,15 @@ def build_rows(
     account: bool,
     device: torch.device,
 ) -> RowReplay:
-    """Allocate an empty ring for transitions of `instruments` investable columns."""
+    """Allocate an empty ring for transitions.
+
+    Args:
+        config: whether draws are prioritised, and how.
+        capacity: C, transitions.
+        instruments: K, that can be bought.
+        account: whether the account block is observed, and stored.
+        device: `meta` makes a plan.
+    """
 
     def zero_tensor(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         # Not torch.zeros: its pages are only mapped when first written, and resident memory would creep.
@@ -114,6 +133,18 @@ def append_(
     """Write one day of B episodes in lock-step over the oldest transitions.
 
     The next call appends the following day of the same episodes in the same order, until they terminate.
+
+    Args:
+        replay: written in place.
+        row: panel rows of the day.
+        action: in [-1, 1], as the networks give it, for K instruments.
+        reward: of the day.
+        terminated: mask [B] of the episodes that end on this day.
+        member: numbers of the members that acted.
+        account: open positions before the step; None where they are not observed.
+
+    Raises:
+        ConfigError: the ring holds less than two days of B transitions.
     """
     capacity, b = len(replay.row), len(row)
     # With less, a day would be written over before the next one has followed on it.
@@ -156,7 +187,12 @@ def windows(
 ) -> Float[Tensor, "*batch N C F"]:
     """Gather the `context` days that end at each row, for all columns, from the panel.
 
-    With `out`, at least as many windows as rows, the result is a view of its beginning: what was there is gone.
+    Args:
+        observations: of N columns on T days, contiguous.
+        rows: last row of each window, `context` - 1 or more.
+        context: C, days of a window.
+        out: room for at least as many windows as rows: the result is a view of its beginning, and what was there is
+            gone. None allocates the result.
     """
     n, t, f = observations.shape
     # A window of one column is one run of memory, so the panel itself is the table of all windows, overlapping.

@@ -56,7 +56,18 @@ class TileValidation:
 
 
 def train_tile(setup: ErlSetup, run: ErlState, span: Span, round_: int) -> TileTraining:
-    """Play random training slices, the same for every tile; with noise where members learn from what they play."""
+    """Play random training slices, the same for every tile; with noise where members learn from what they play.
+
+    Args:
+        setup: configuration and networks.
+        run: its simulator, room and transitions are written over.
+        span: members [low, high) of the tile.
+        round_: number of the generation, which names the streams.
+
+    Returns:
+        Results of the p members of the tile, without its padding; where they learn from what they play, the
+        transitions.
+    """
     config, explored = setup.config, run.played is not None
     rows = _rows(setup, span)
     slices = make_slice_play(
@@ -76,7 +87,17 @@ def train_tile(setup: ErlSetup, run: ErlState, span: Span, round_: int) -> TileT
 
 
 def judge_tile(setup: ErlSetup, run: ErlState, span: Span, round_: int) -> TileValidation:
-    """Play random validation slices, the same for every tile, without noise; the champion plays beside each tile."""
+    """Play random validation slices, the same for every tile, without noise; the champion plays beside each tile.
+
+    Args:
+        setup: configuration and networks.
+        run: its simulator and room are written over.
+        span: members [low, high) of the tile.
+        round_: number of the generation, which names the stream.
+
+    Returns:
+        Results of the p members of the tile, without its padding, and last of the champion.
+    """
     champion = torch.full((1,), setup.members, device=setup.device)
     rows = torch.cat([_rows(setup, span), champion])
     slices = make_slice_play(run.room, setup, run.market, run.val_env, actors=run.learner.actor[rows])
@@ -113,7 +134,15 @@ def _rows(setup: ErlSetup, span: Span) -> Int[Tensor, "tile"]:
 
 
 def _begin_(setup: ErlSetup, slices: SlicePlay, days: Days, consumer: str, round_: int) -> None:
-    """Draw a generation's slices of `days`, from the stream that `consumer` names, and let the members look at them."""
+    """Draw a generation's slices of `days`, and let the members look at them.
+
+    Args:
+        setup: configuration.
+        slices: the plans of the tile, written over.
+        days: rows that slices are drawn from.
+        consumer: name of the stream.
+        round_: number of the generation.
+    """
     rng = stream(setup.config.seed, consumer, round_, device=setup.device)
     slices.begin_(draw_slices(setup, days, len(slices), rng))
     for number in range(len(slices)):
@@ -137,7 +166,14 @@ def _write_day_(played: Transitions, moment: DayTransitions) -> None:
 
 
 def append_to_replay_(setup: ErlSetup, run: ErlState, played: Transitions, span: Span) -> None:
-    """Append what a tile's members have played to the replay, day by day; tiles come in their order."""
+    """Append what a tile's members have played to the replay, day by day; tiles come in their order.
+
+    Args:
+        setup: configuration.
+        run: its replay is written.
+        played: the tile's transitions, padding included.
+        span: members [low, high) of the tile.
+    """
     replay = run.replay
     assert replay is not None  # noqa: S101  (there is one where something was kept)
     slices = setup.config.evaluation.train_slices
