@@ -291,7 +291,7 @@ class _EnvPlayer:
 
 
 def _play_episodes(env: Env, episodes: int, seed: int, max_steps: int) -> _EnvRecord:
-    """Play episodes to their ends: the first reset has the seed, the others none."""
+    """Play episodes of at most `max_steps` steps; `seed` is for the actions and the first reset, the others have none."""
     record = _EnvRecord()
     env.action_space.seed(seed)
     last_observation: tuple[Any, str, str] | None = None
@@ -324,7 +324,7 @@ def _play_episodes(env: Env, episodes: int, seed: int, max_steps: int) -> _EnvRe
 
 
 def _check_observation(env: Env, observation: Any, call: str, record: _EnvRecord) -> tuple[Any, str, str]:  # noqa: ANN401
-    """Record what is wrong with the observation; return it with its digest and the call that gave it."""
+    """Record what is wrong with a result of `call`, `reset()` or `step()`; return (observation, digest, `call`)."""
     if isinstance(env, _SingleWorld) and not env.contains(observation):
         record.find(f"{call} left an agent nothing to choose: expected a legal action in each list.")
     elif not env.observation_space.contains(observation):
@@ -338,7 +338,7 @@ def _check_observation(env: Env, observation: Any, call: str, record: _EnvRecord
 
 
 def _sample(env: Env, info: dict[str, Any], record: _EnvRecord, *, masked: bool) -> Any:  # noqa: ANN401
-    """Return an action, legal where the info has a mask; record a fault of the mask."""
+    """Return an action, legal by the mask of `info` if reset() gave one (`masked`); record a fault of the mask."""
     space = env.action_space
     sizes = [int(space.n)] if isinstance(space, gymnasium.spaces.Discrete) else []
     sizes = [int(size) for size in space.nvec.ravel()] if isinstance(space, gymnasium.spaces.MultiDiscrete) else sizes
@@ -384,7 +384,7 @@ def _check_outcome(step: tuple[Any, ...], record: _EnvRecord) -> tuple[float, bo
 
 
 def _find_growth(env: Env, episodes: int, seed: int, max_steps: int) -> list[str]:
-    """Replay the same episodes: after each round, no more memory may be held than before it.
+    """Play rounds of the same episodes (see `_play_episodes`); return a sentence on each kind of memory that grows.
 
     Only growth in every single round counts, so a cache that fills once is no finding.
     """

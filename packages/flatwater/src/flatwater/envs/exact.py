@@ -170,7 +170,15 @@ class _CountedTime:
 
 
 def _record(player: EpisodePlayer, seed: int, steps: int, *, circumstance: int, save: bool = False) -> _RecordedEpisode:
-    """Play an episode with actions that follow from its seed."""
+    """Play an episode with actions that follow from its seed.
+
+    Args:
+        player: the environment.
+        seed: of the episode, and of the actions.
+        steps: steps to be played, unless the episode ends before.
+        circumstance: seed of the global generators meanwhile, on which nothing may depend.
+        save: whether to save first, in the result's `kept`, the state that `player` keeps over episodes.
+    """
     rng = np.random.default_rng(seed)
     with generators_set(_all(circumstance)):
         saved_state = encode_state(player.save()) if save else b""

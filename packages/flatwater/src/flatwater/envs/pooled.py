@@ -87,7 +87,14 @@ def _bytes(t: Tensor) -> Tensor:
 
 
 def _compare(new: object, used: object, what: str, skipped: set[str]) -> list[Remnant]:
-    """Return the leaves whose bits differ between two states; `what` begins the sentence about each."""
+    """Return the leaves whose bits differ between two states.
+
+    Args:
+        new: the state that was not used.
+        used: the state that was used and reset, with the same leaves.
+        what: beginning of the sentence about each leaf, such as `differs after the reset`.
+        skipped: paths of leaves that are not compared.
+    """
     pairs: Iterable[tuple[Leaf, Leaf]] = zip(leaves(new), leaves(used), strict=True)
     return [
         Remnant(a.path, f"{what}{_extent(a.value, b.value)}")

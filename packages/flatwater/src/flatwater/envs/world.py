@@ -121,12 +121,28 @@ class MaskedWorld(Protocol):
     """
 
     def begin_(self, which: Array, seeds: Array, obs: Array, legal: Array) -> None:
-        """Start an episode in some environments; the rows of the others are left alone, also those of `legal`."""
+        """Start an episode in some environments; the rows of the others are left alone, also those of `legal`.
+
+        Args:
+            which: bool [E].
+            seeds: int64 [E]; only those of `which` are read.
+            obs: [E, A, *obs], to be written.
+            legal: bool [E, A, R], to be written: the mask of the first step.
+        """
 
     def step_(  # noqa: PLR0917  (those of a `World`, and one more)
         self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array, legal: Array
     ) -> None:
-        """Step every environment; `legal` is the mask of the next step."""
+        """Step every environment.
+
+        Args:
+            actions: int64 [E, A] or [E, A, H]; all are legal.
+            obs: [E, A, *obs], to be written.
+            reward: float32 [E, A], to be written.
+            terminated: bool [E, A], to be written.
+            truncated: bool [E, A], to be written.
+            legal: bool [E, A, R], to be written: the mask of the next step.
+        """
 
 
 class Teacher(Protocol):
@@ -177,6 +193,12 @@ def check_legal(spaces: Spaces, legal: Array) -> None:
 
 def check_actions(spaces: Spaces, legal: Array, actions: Array, *, of: str) -> None:
     """Refuse illegal actions.
+
+    Args:
+        spaces: of the world; an action is a choice from each of its `lists`.
+        legal: bool [E, A, R], the masks of this step.
+        actions: int64 [E, A], or [E, A, H] with H choices.
+        of: who chose them, as the beginning of the message: `the policy`.
 
     Raises:
         RunError: the message names the environment, the agent and the action.

@@ -115,7 +115,17 @@ def _registered_like(name: str) -> str:
 
 
 def _own_world(name: str, wrapped: WrappedConfig, envs: int, *, allow_nan: bool) -> World:
-    """Return the world of a class of the user's, found by its place."""
+    """Return the world of a class of the user's, found by its place.
+
+    Args:
+        name: `package.module:Class`, of a `gymnasium.Env` or of a `World`.
+        wrapped: settings of a Gymnasium environment's world; the user's own `World` does not get them.
+        envs: number of environments, E.
+        allow_nan: whether NaN and infinities are passed on; else they end the run.
+
+    Raises:
+        ConfigError: `name` names no such class, or the class cannot be called as it should.
+    """
     target = find_object(name, given="it", wanted=WORLDS)
     if isinstance(target, type) and issubclass(target, gymnasium.Env):
         return GymnasiumWorld(target, wrapped, envs, allow_nan=allow_nan)

@@ -57,14 +57,14 @@ class MLPHost:
     def logits(
         self, host: Params, seeds: Sequence[Params], gates: SlotGates, images: Float[Tensor, "B E P"]
     ) -> Float[Tensor, "B E K"]:
-        """Return the logits of every host on images of its own."""
+        """Return the logits of every host on images of its own; the arguments are those of `Host`."""
         # Batched matrix products want the host axis first; the contract of hosts has it second.
         return self._run(host, seeds, gates, images.transpose(0, 1), fork=False).transpose(0, 1)
 
     def ablations(
         self, host: Params, seeds: Sequence[Params], gates: SlotGates, images: Float[Tensor, "N P"]
     ) -> Float[Tensor, "V N E K"]:
-        """Return logits on the same images, of each host as it is and without each slot's seed: V = 1 + S."""
+        """Return the logits of each host as it is, and without each slot's seed; the arguments are those of `Host`."""
         out = self._run(host, seeds, gates, images.expand(len(gates.alpha), -1, -1), fork=True)
         return out.view(len(out), 1 + len(seeds), -1, self.images.classes).permute(1, 2, 0, 3)
 
@@ -73,7 +73,14 @@ class MLPHost:
     ) -> Float[Tensor, "E B K"]:
         """Return the logits of one batch of each host; a slot's seed acts on the output of the slot's block.
 
-        With `fork`, passes without slot 0's seed, slot 1's, ... follow the whole pass along axis 1.
+        With `fork`, passes without slot 0's seed, slot 1's, ... follow the whole pass along axis 1: [E, (1 + S) B, K].
+
+        Args:
+            host: the hosts' own weights, each [E, *shape].
+            seeds: the weights of each slot's seeds.
+            gates: masks and gates of hosts and seeds.
+            x: images of each host; F is the numbers of an image at first, and then the width of a block.
+            fork: whether to compute the passes without a seed as well.
         """
         images = x.shape[1]
         for block, seed in enumerate(seeds):
@@ -84,7 +91,14 @@ class MLPHost:
         return apply_linear(host, "head", x)
 
     def _slot(self, seed: Params, gates: SlotGates, slot: int, h: Float[Tensor, "E B F"]) -> Float[Tensor, "E B F"]:
-        """Return the features after a slot: `blend_seed` of what leaves the block and of the seed's output."""
+        """Return the features after a slot: `blend_seed` of what leaves the block and of the seed's output.
+
+        Args:
+            seed: weights of this slot's seeds, each [E, *shape].
+            gates: gates of all slots.
+            slot: number of the slot, S in all.
+            h: features that leave the block.
+        """
         alpha, train, blueprint = gates.alpha[:, slot], gates.train[:, slot], gates.blueprint[:, slot]
         seed_features = seed_input(h.transpose(0, 1), train).transpose(0, 1)
         z = _normalise_layer(seed, "seed", torch.bmm(seed_features, seed_matrix(seed, blueprint, self.rank)))

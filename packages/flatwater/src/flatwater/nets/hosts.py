@@ -71,12 +71,31 @@ class Host(Protocol):
     def logits(
         self, host: Params, seeds: Sequence[Params], gates: SlotGates, images: Float[Tensor, "B E P"]
     ) -> Float[Tensor, "B E K"]:
-        """Return the logits of every host on images of its own."""
+        """Return the logits of every host on images of its own.
+
+        Axes: B images of each host, E hosts, P numbers of an image, K classes.
+
+        Args:
+            host: the hosts' own weights, each [E, *shape].
+            seeds: the weights of each slot's seeds, in the order of slots, each [E, *shape].
+            gates: masks and gates of hosts and seeds.
+            images: the images; image b of host e is `images[b, e]`.
+        """
 
     def ablations(
         self, host: Params, seeds: Sequence[Params], gates: SlotGates, images: Float[Tensor, "N P"]
     ) -> Float[Tensor, "V N E K"]:
-        """Return logits on the same images, of each host as it is and without each slot's seed: V = 1 + S."""
+        """Return logits on the same images, of each host as it is and without each slot's seed: V = 1 + S.
+
+        Args:
+            host: the hosts' own weights, each [E, *shape].
+            seeds: the weights of each slot's seeds, in the order of slots, each [E, *shape].
+            gates: masks and gates of hosts and seeds.
+            images: N images that all hosts see.
+
+        Returns:
+            Index 0 of the first axis is each host as it is, index 1 + s is without the seed of slot s.
+        """
 
 
 @dataclass(frozen=True)
@@ -117,13 +136,13 @@ class ConvHost:
     def logits(
         self, host: Params, seeds: Sequence[Params], gates: SlotGates, images: Float[Tensor, "B E P"]
     ) -> Float[Tensor, "B E K"]:
-        """Return the logits of every host on images of its own."""
+        """Return the logits of every host on images of its own; the arguments are those of `Host`."""
         return self._run(host, seeds, gates, images.view(len(images), -1, *self._sides), fork=False)
 
     def ablations(
         self, host: Params, seeds: Sequence[Params], gates: SlotGates, images: Float[Tensor, "N P"]
     ) -> Float[Tensor, "V N E K"]:
-        """Return logits on the same images, of each host as it is and without each slot's seed: V = 1 + S."""
+        """Return the logits of each host as it is, and without each slot's seed; the arguments are those of `Host`."""
         out = self._run(host, seeds, gates, images.view(len(images), -1, *self._sides), fork=True)
         return out.view(1 + len(seeds), -1, *out.shape[1:])
 
@@ -135,7 +154,14 @@ class ConvHost:
         """Return logits [B, E, K] of images [B, E * channels, height, width]: hosts are channel groups, side by side.
 
         Images may be [B, channels, height, width], the same for all hosts. With `fork`, passes without slot 0's seed,
-        slot 1's, ... follow the whole pass along axis 0.
+        slot 1's, ... follow the whole pass along axis 0: [(1 + S) B, E, K].
+
+        Args:
+            host: the hosts' own weights, each [E, *shape].
+            seeds: the weights of each slot's seeds.
+            gates: masks and gates of hosts and seeds.
+            x: the images, as above.
+            fork: whether to compute the passes without a seed as well.
         """
         images = len(x)
         for block, seed in enumerate(seeds):
@@ -149,7 +175,18 @@ class ConvHost:
         return torch.baddbmm(host["head.bias"].unsqueeze(1), pooled, host["head.weight"]).transpose(0, 1)
 
     def _block(self, params: Params, name: str, kernel: Float[Tensor, "E O I 9"], x: Tensor, *, stride: int) -> Tensor:
-        """Return convolution, group norm and ReLU of all hosts at once, each on its own group of channels."""
+        """Return convolution, group norm and ReLU of all hosts at once, each on its own group of channels.
+
+        Args:
+            params: weights of the hosts or of the seeds, each [E, *shape].
+            name: the block's name, which begins its weights' names: a number, or `seed`.
+            kernel: kernels [E, out, in, 9], masked.
+            x: features [B, E * in, H, W], or [B, in, H, W], the same for all hosts.
+            stride: pixels from one place of the kernel to the next.
+
+        Returns:
+            Features [B, E * out, H', W'], with H' = H / stride rounded up.
+        """
         hosts, inputs = kernel.shape[0], kernel.shape[2]
         flat = kernel.reshape(-1, inputs, 3, 3)
         # The first block of a validation pass reads one image for all hosts: no groups there.
@@ -159,7 +196,14 @@ class ConvHost:
         return group_norm(y, hosts * self.groups, scale, shift).relu_()
 
     def _slot(self, seed: Params, gates: SlotGates, slot: int, h: Tensor) -> Tensor:
-        """Return the features after a slot: `blend_seed` of what leaves the block and of the seed's output."""
+        """Return the features after a slot: `blend_seed` of what leaves the block and of the seed's output.
+
+        Args:
+            seed: weights of this slot's seeds, each [E, *shape].
+            gates: gates of all slots.
+            slot: number of the slot, S in all.
+            h: features that leave the block, [B, E * C, H, W].
+        """
         alpha, train, blueprint = gates.alpha[:, slot], gates.train[:, slot], gates.blueprint[:, slot]
         hosts = len(alpha)
         features = h.view(len(h), hosts, -1)

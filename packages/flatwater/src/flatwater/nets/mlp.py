@@ -112,7 +112,14 @@ class NarrowLinear(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: FunctionCtx, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        """Return the layer's output, as `apply_linear` does."""
+        """Return the layer's output [P, B, out], as `apply_linear` does.
+
+        Args:
+            ctx: torch's; x and the weight are saved in it for the gradient.
+            x: [P, B, in], of P members.
+            weight: [P, in, out].
+            bias: [P, out].
+        """
         ctx.save_for_backward(x, weight)
         return torch.baddbmm(bias.unsqueeze(2), weight.mT, x.mT).mT
 

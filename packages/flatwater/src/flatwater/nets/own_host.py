@@ -73,14 +73,17 @@ class OwnHost:
     def logits(
         self, host: Params, seeds: Sequence[Params], gates: SlotGates, images: Float[Tensor, "B E P"]
     ) -> Float[Tensor, "B E K"]:
-        """Return the logits of every host on images of its own, in training mode."""
+        """Return the logits of every host on images of its own, in training mode; arguments are those of `Host`."""
         self.module.train()
         return self._run(host, self._cut(seeds, gates), gates, images, own=True)
 
     def ablations(
         self, host: Params, seeds: Sequence[Params], gates: SlotGates, images: Float[Tensor, "N P"]
     ) -> Float[Tensor, "V N E K"]:
-        """Return logits on the same images in evaluation mode, of each host as it is and without each slot's seed."""
+        """Return logits on the same images in evaluation mode, of each host as it is and without each slot's seed.
+
+        The arguments and the axes V N E K are those of `Host`. The module stays in evaluation mode.
+        """
         self.module.eval()
         seed_params = self._cut(seeds, gates)
         passes = [self._run(host, seed_params, gates, images, own=False)]
@@ -96,12 +99,28 @@ class OwnHost:
         return [graft.cut_to_blueprint(seed, gates.blueprint[:, slot]) for slot, (graft, seed) in pairs]
 
     def _run(self, host: Params, seeds: list[Params], gates: SlotGates, images: Tensor, *, own: bool) -> Tensor:
-        """Run images [.., P] through all hosts; `own` where each has images of its own, along axis 1."""
+        """Return the logits [B, E, K] of all hosts.
+
+        Args:
+            host: the hosts' own weights, each [E, *shape].
+            seeds: the weights of each slot's seeds, cut to their blueprints.
+            gates: only `alpha` and `train` are read.
+            images: [B, E, P] with `own`, else [B, P].
+            own: whether each host has images of its own; else all see the same.
+        """
         spec = self.images
         pictures = images.view(*images.shape[:-1], spec.channels, spec.height, spec.width)
 
         def one(host: Params, seeds: list[Params], alpha: Tensor, train: Tensor, x: Tensor) -> Tensor:
-            """Run one host with its seeds; `vmap` stacks this for all."""
+            """Run one host with its seeds: no argument has the host axis, which `vmap` takes away and puts back.
+
+            Args:
+                host: the host's own weights.
+                seeds: the weights of each slot's seed.
+                alpha: [S].
+                train: [S].
+                x: images [B, C, H, W].
+            """
             with self._attach_seeds(seeds, alpha, train):
                 out: Tensor = functional_call(self.module, (dict(host), dict(self.constants)), (x,))
             return out

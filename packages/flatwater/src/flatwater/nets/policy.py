@@ -146,7 +146,14 @@ class FeedForwardPolicy:
         memory: Float[Tensor, "2 B 0"],
         starts: Bool[Tensor, "T B"] | None = None,  # noqa: ARG002  (there is nothing to forget)
     ) -> PolicyOutput:
-        """Run T steps, each by itself."""
+        """Run T steps, each by itself.
+
+        Args:
+            weights: the weights by name.
+            obs: observations as `Student.embed_observation` reads them.
+            memory: an empty memory, which is returned as it is.
+            starts: not read: there is nothing to forget.
+        """
         rows = obs.flatten(0, 1)
         outputs, value = self.choose(weights, rows), self._net(weights, "value", rows)
         return PolicyOutput(outputs.view(*obs.shape[:2], -1), value.view(obs.shape[:2]), memory)

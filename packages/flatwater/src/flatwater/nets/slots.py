@@ -38,7 +38,14 @@ def seed_input(h: Float[Tensor, "B E F"], train: Float[Tensor, " E"]) -> Float[T
 def blend_seed(
     h: Float[Tensor, "B E F"], z: Float[Tensor, "B E F"], *, alpha: Float[Tensor, " E"], train: Float[Tensor, " E"]
 ) -> Float[Tensor, "B E F"]:
-    """Return the features after the slot (see the formula above). No gradient reaches the gates."""
+    """Return the features after the slot (see the formula above). No gradient reaches the gates.
+
+    Args:
+        h: features before the slot, F of each of B images of E hosts.
+        z: the seed's output on `seed_input` of them.
+        alpha: share of the seed's output, 0 to 1.
+        train: 1 where the seed learns behind the host, else 0.
+    """
     features: Tensor = _BlendedSeed.apply(h, z, alpha, train)  # type: ignore[no-untyped-call]  # torch's own
     return features
 
@@ -51,7 +58,14 @@ def seen_by_seed(h: Tensor, train: Tensor) -> Tensor:
 
 
 def after_slot(h: Tensor, z: Tensor, *, alpha: Tensor, train: Tensor) -> Tensor:
-    """Return `blend_seed` of one host, in operations that `torch.func.vmap` can stack."""
+    """Return `blend_seed` of one host, in operations that `torch.func.vmap` can stack.
+
+    Args:
+        h: features before the slot, of any shape.
+        z: the seed's output on `seen_by_seed` of them, of the same shape.
+        alpha: share of the seed's output, a single number 0 to 1.
+        train: a single number, 1 where the seed learns behind the host, else 0.
+    """
     # z - z.detach() is exactly 0: with train 1 a gradient reaches the seed, and the value stays h.
     return torch.lerp(h, z, alpha) + train * (z - z.detach())
 
@@ -77,7 +91,15 @@ class _BlendedSeed(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: FunctionCtx, h: Tensor, z: Tensor, alpha: Tensor, train: Tensor) -> Tensor:
-        """Return h + alpha (z - h), and keep both gates for the gradient."""
+        """Return h + alpha (z - h), and keep both gates for the gradient.
+
+        Args:
+            ctx: torch's; the gates are saved in it.
+            h: features before the slot, [B, E, F].
+            z: the seed's output, [B, E, F].
+            alpha: [E], 0 to 1.
+            train: [E], 0 or 1; it changes the gradient alone.
+        """
         ctx.save_for_backward(alpha, train)
         # lerp computes h + alpha (z - h) below alpha 0.5 and z - (1 - alpha) (z - h) from there on: exact at both ends.
         return torch.lerp(h, z, alpha[:, None])

@@ -102,13 +102,26 @@ class Student:
         """Return outputs on one observation of each agent, [B, *obs], without the critic where it can be asked later.
 
         It can be asked later where nothing is remembered: then the values of many steps are one pass.
+
+        Args:
+            weights: the weights by name, with the observations' statistics where these are read.
+            obs: one observation of each agent, as its world shows it.
+            memory: memory before the step; its type is that of the results.
+            starts: where an episode begins, with an empty memory.
         """
         return self.choose_read(weights, self.embed_observation(weights, obs.unsqueeze(0)), memory, starts)
 
     def choose_read(
         self, weights: Weights, read: Float[Tensor, "1 B O"], memory: Float[Tensor, "2 B M"], starts: Bool[Tensor, "B"]
     ) -> StudentStep:
-        """Return `choose` on observations that `embed_observation` has read."""
+        """Return `choose` on observations that `embed_observation` has read.
+
+        Args:
+            weights: the weights by name, with the observations' statistics where these are read.
+            read: result of `embed_observation` for one step.
+            memory: memory before the step; its type is that of the results.
+            starts: where an episode begins, with an empty memory.
+        """
         if isinstance(self.policy, FeedForwardPolicy):
             with bfloat16_autocast(memory.device, wanted=self.lowered):
                 return StudentStep(self.policy.choose(weights, read[0]).to(memory.dtype), None, memory)
@@ -122,13 +135,27 @@ class Student:
         memory: Float[Tensor, "2 B M"],
         starts: Bool[Tensor, "T B"],
     ) -> PolicyOutput:
-        """Run T steps in order on observations [T, B, *obs], as `RecurrentPolicy` does."""
+        """Run T steps in order, as `RecurrentPolicy` does.
+
+        Args:
+            weights: the weights by name, with the observations' statistics where these are read.
+            obs: observations [T, B, *obs], as the world shows them.
+            memory: memory before the step 0; its type is that of the results.
+            starts: where an episode begins, with an empty memory.
+        """
         return self._apply_policy(weights, self.embed_observation(weights, obs), memory, starts)
 
     def _apply_policy(
         self, weights: Weights, read: Tensor, memory: Float[Tensor, "2 B M"], starts: Tensor
     ) -> PolicyOutput:
-        """Return the policy's output on embedded observations, in the precision of `memory`."""
+        """Return the policy's output on embedded observations, in the precision of `memory`.
+
+        Args:
+            weights: the weights by name, with the observations' statistics where these are read.
+            read: results of `embed_observation`, [T, B, O].
+            memory: memory before the step 0; its type is that of the results.
+            starts: bool [T, B], where an episode begins, with an empty memory.
+        """
         with bfloat16_autocast(memory.device, wanted=self.lowered):
             output = self.policy(weights, read, memory, starts)
         return PolicyOutput(*(tensor.to(memory.dtype) for tensor in (output.logits, output.value, output.memory)))

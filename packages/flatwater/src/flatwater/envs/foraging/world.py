@@ -44,7 +44,7 @@ class ForagingWorld:
         return self._spaces
 
     def begin_(self, which: Array, seeds: Array, obs: Array) -> None:
-        """Draw maps, and build simulators on them."""
+        """Draw maps, and build simulators on them; the arguments are those of `World`."""
         for env in np.flatnonzero(which).tolist():
             simulator = self._game.begin(int(seeds[env]))
             terminated, truncated = self._over[:, env]
@@ -54,7 +54,11 @@ class ForagingWorld:
         obs[which] = self._obs[which, :, : self._config.tokens]
 
     def step_(self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array) -> None:
-        """Step every simulator."""
+        """Step every simulator; the arguments are those of `World`.
+
+        Raises:
+            RuntimeError: an environment has had no `begin_` yet.
+        """
         # int64 to the simulators' int32: they hold this very array.
         np.copyto(self._actions, actions, casting="same_kind")
         for env, simulator in enumerate(self._simulators):

@@ -79,7 +79,14 @@ DRAWS = frozenset(("random",))
 
 
 def draw_noise(hosts: int, sizes: Sequence[int], rng: torch.Generator, device: torch.device) -> Float[Tensor, "E N"]:
-    """Return exponential numbers for a draw from each list of choices, of all hosts."""
+    """Return exponential numbers for a draw from each list of choices, of all hosts.
+
+    Args:
+        hosts: number of hosts, E.
+        sizes: number of choices in each list, N in all. The lists' columns follow one another in this order.
+        rng: a generator of `device`, which moves on.
+        device: where the numbers will lie.
+    """
     clocks = [torch.empty(hosts, choices, device=device).exponential_(generator=rng) for choices in sizes]
     return torch.cat(clocks, dim=1)
 

@@ -40,6 +40,18 @@ def fit_hosts_(
 
     The sum of the hosts' losses is differentiated: no weight of one host is in another's loss, so its gradient is its
     own, and a loss that is not a number stays where it is.
+
+    Axes: E hosts, S slots, B images of each host.
+
+    Args:
+        host: the hosts' own weights, updated in place with their gradients and moments.
+        seeds: the weights of each slot's seeds, updated in the same way.
+        net: computes logits with these weights.
+        gates: masks and gates of hosts and seeds now.
+        task: its training images are used.
+        rows: positions of each host's images among the training images.
+        learns: seeds that are updated; hosts always are.
+        config: learning rates of hosts and of seeds.
     """
     parts, layouts = (host, *seeds), (net.layout, *net.seeds)
     # The step of an arena runs without gradients; here alone they are taken.
@@ -63,7 +75,18 @@ def host_losses(logits: Float[Tensor, "B E K"], labels: Int[Tensor, "B E"]) -> F
 def validate_hosts(
     host: StackedWeights, seeds: Sequence[StackedWeights], net: Host, gates: SlotGates, task: Task
 ) -> ValidationResult:
-    """Run all validation images through every host, with all its seeds and without each of them, in one pass."""
+    """Run all validation images through every host, with all its seeds and without each of them.
+
+    Args:
+        host: the hosts' own weights, which are only read.
+        seeds: the weights of each slot's seeds, which are only read.
+        net: computes logits with these weights.
+        gates: masks and gates of hosts and seeds now.
+        task: its validation images are used.
+
+    Returns:
+        Mean cross-entropy and share of right answers of each host, with all its seeds; contributions of the seeds.
+    """
     seed_weights = [views(seed.weights, layout) for seed, layout in zip(seeds, net.seeds, strict=True)]
     logits = net.ablations(views(host.weights, net.layout), seed_weights, gates, task.valid_images)
     # Expanded, not copied: all hosts are validated on the same labels.

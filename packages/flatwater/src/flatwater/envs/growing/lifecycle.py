@@ -162,7 +162,14 @@ def apply_operation_(slots: Slots, tables: LifecycleTables, action: Int[Tensor, 
 def pass_time_(
     slots: Slots, tables: LifecycleTables, *, acted: Bool[Tensor, "E S"], leads_to: Int[Tensor, "E S"]
 ) -> None:
-    """Move alphas and stages on by one step, or to the stage that the operation leads to."""
+    """Move alphas and stages on by one step, or to the stage that the operation leads to.
+
+    Args:
+        slots: alpha, stage, time in the stage and age are written in place.
+        tables: constants.
+        acted: slots in which an operation is carried out, at most one of each host.
+        leads_to: the stage to which each host's operation leads from that of each slot; only read where `acted`.
+    """
     is_blending = (slots.stage == SlotStage.BLENDING) & ~acted
     rest = slots.alpha_target - slots.alpha
     alpha = slots.alpha + torch.minimum(rest.abs(), slots.pace) * rest.sign()

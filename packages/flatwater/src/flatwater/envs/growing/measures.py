@@ -44,7 +44,15 @@ class Measures:
 
 
 def build_measures(hosts: int, slots: int, *, history: int, chance: float, device: torch.device) -> Measures:
-    """Return measures of hosts that were never measured."""
+    """Return measures of hosts that were never measured.
+
+    Args:
+        hosts: number of hosts, E.
+        slots: number of slots of a host, S.
+        history: number of validations that are kept, H.
+        chance: accuracy that a host has until its first validation.
+        device: where they will lie; `meta` makes a plan.
+    """
 
     def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         return torch.empty(shape, dtype=dtype, device=device).fill_(0)
@@ -97,6 +105,12 @@ def note_worth_(
 
     After a rollback any loss is good, as long as it is a number: a host whose loss has a reason to be higher (a seed
     was pruned) is taken back once, not for ever.
+
+    Args:
+        measures: written in place.
+        worth: results of the validation.
+        good: hosts whose validation counts, as `is_good` says; the others were rolled back.
+        measured: slots whose seed is mixed into its host, so that its contribution was measured.
     """
     for history, new in ((measures.loss, worth.loss), (measures.accuracy, worth.accuracy)):
         # Newest first: the oldest drops out at the end of the row.

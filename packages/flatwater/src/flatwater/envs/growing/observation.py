@@ -30,14 +30,33 @@ def observation_size(config: GrowingConfig, slots: int) -> int:
 def host_observation(
     step: Int[Tensor, " E"], slots: Slots, measures: Measures, tables: LifecycleTables, config: GrowingConfig
 ) -> Float[Tensor, "E D"]:
-    """Return the observation: `host_columns`, then `slot_columns`."""
+    """Return the observation: `host_columns`, then `slot_columns` of one slot after another.
+
+    Args:
+        step: steps of the episode that each host has taken.
+        slots: the slots of the hosts.
+        measures: the measurements of the hosts.
+        tables: constants.
+        config: its `steps` and `history` are used.
+    """
     host = host_columns(step, slots, measures, config)
     seeds = slot_columns(slots, measures, tables, config)
     return torch.cat((host, seeds.flatten(1)), 1)
 
 
 def host_columns(step: Int[Tensor, " E"], slots: Slots, measures: Measures, config: GrowingConfig) -> Tensor:
-    """Return the share of the episode that is over; losses (log1p), accuracies; slots by stage; the last operation."""
+    """Return the columns of the host itself, [E, 3 + 3 H + 9 + 6], in this order.
+
+    Share of the episode that is over, success of the last operation, whether the last step ended in a rollback. Then of
+    the last H validations, the newest first: H losses (log1p), H accuracies, H flags that are 1 where there was one.
+    Then the share of slots in each of the 9 stages, and the last of the 6 operations as one-hot.
+
+    Args:
+        step: steps of the episode that each host has taken.
+        slots: only their stages are read.
+        measures: the measurements of the hosts.
+        config: H is its `history`; `steps` are those of an episode.
+    """
     steps_back = torch.arange(config.history, device=step.device)
     is_known = (steps_back < measures.validations[:, None]).float()
     by_stage = one_hot(slots.stage, len(SlotStage)).float().mean(1)
@@ -51,7 +70,17 @@ def host_columns(step: Int[Tensor, " E"], slots: Slots, measures: Measures, conf
 def slot_columns(
     slots: Slots, measures: Measures, tables: LifecycleTables, config: GrowingConfig
 ) -> Float[Tensor, "E S C"]:
-    """Return stage and blueprint; alpha and target; contribution and its change, age, gradient (log1p of its norm)."""
+    """Return the C columns of each slot: stage and blueprint as one-hot, then nine numbers in this order.
+
+    Alpha, its target, contribution, whether it was measured, its change since the measurement before, whether there
+    were two, age as a share of the episode, norm of the gradient (log1p), whether it is known.
+
+    Args:
+        slots: the slots of the hosts.
+        measures: the measurements of the hosts.
+        tables: says which stages have a seed: without one, blueprint and target are 0.
+        config: its `steps` are those of an episode.
+    """
     has_seed = tables.hosted[slots.stage]
     # Blueprint 0 is also that of an empty slot, which shows none.
     blueprint = one_hot(slots.blueprint, BLUEPRINTS) * has_seed[..., None]

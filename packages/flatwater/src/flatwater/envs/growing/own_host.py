@@ -70,7 +70,17 @@ def find_host(name: str | None, config: HostConfig, images: Images, device: torc
 
 
 def _try_host(build: Any, images: Images, rank: int, device: torch.device) -> OwnHost:  # noqa: ANN401  (whatever it is)
-    """Make three networks of the class, compute with them alone and stacked, and return the host if all agrees."""
+    """Make three networks of the class, compute with two of them alone and stacked, and return the host if all agrees.
+
+    Args:
+        build: object that the user's name leads to, perhaps no class.
+        images: size of the images.
+        rank: rank of low-rank dense seeds, at most the width of their slot's output.
+        device: device of the constants of the result; the trial itself is on the CPU.
+
+    Raises:
+        ConfigError: `build` is no such class, or cannot be stacked.
+    """
     slots = _check_class(build, images)
     # Twice from one seed, which must give the same weights, and once from another.
     first, repeated, other = (make_network(build, images, seed) for seed in (SEEDS[0], *SEEDS))
@@ -189,7 +199,18 @@ def _make_graft(slot: str, outputs: list[Any], rank: int) -> Graft:
 
 
 def _check_stacked(host: OwnHost, networks: list[nn.Module], alone: list[Tensor], images: Tensor) -> None:
-    """Check that two networks at once compute what each computes alone, and that all their weights learn."""
+    """Check that two networks at once compute what each computes alone, and that all their weights learn.
+
+    Args:
+        host: the host that is tried, on the CPU.
+        networks: those of `SEEDS`, in this order; only their number is read, as `host` draws their weights anew.
+        alone: logits [TRIED, classes] of each of them, computed alone.
+        images: the images of these logits, [TRIED, C, H, W].
+
+    Raises:
+        ConfigError: logits differ by more than `NEAR`, or do not depend on a parameter.
+        RuntimeError: torch cannot run the forward stacked, or not differentiate it.
+    """
     hosts, flat = len(networks), images.flatten(1)
     host_weights, seeds, gates = _example_arena(host, hosts)
     logits = host.logits(host_weights, seeds, gates, flat[:, None].expand(-1, hosts, -1))

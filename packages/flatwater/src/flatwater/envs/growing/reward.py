@@ -70,7 +70,7 @@ class UngrownAccuracy:
 
 
 def build_alone(steps: int, device: torch.device) -> UngrownAccuracy:
-    """Return sums of zero."""
+    """Return sums of zero for episodes of `steps` steps: T = `steps`."""
 
     def zeros() -> Tensor:
         return torch.empty(2, steps, dtype=torch.float32, device=device).fill_(0)

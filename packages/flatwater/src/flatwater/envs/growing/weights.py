@@ -39,7 +39,14 @@ class StackedWeights:
 
 
 def build_part(hosts: int, layout: Layout, *, adam: bool, device: torch.device) -> StackedWeights:
-    """Return weights, moments and gradients of zero, their pages touched."""
+    """Return weights, moments and gradients of zero, their pages touched.
+
+    Args:
+        hosts: number of hosts, E.
+        layout: names and shapes of one host's weights, n numbers in all.
+        adam: whether there is room for Adam's second moments; else the optimizer is SGD with momentum.
+        device: where they will lie; `meta` makes a plan.
+    """
 
     def zeros(*shape: int) -> Tensor:
         return torch.empty(shape, dtype=torch.float32, device=device).fill_(0)
@@ -59,7 +66,14 @@ def graph_weights(part: StackedWeights, layout: Layout) -> dict[str, Tensor]:
 def write_gradients_(
     parts: Sequence[StackedWeights], layouts: Sequence[Layout], weights: Sequence[Params], loss: Tensor
 ) -> None:
-    """Write the gradients of a loss to each part's `grad`."""
+    """Write the gradients of a loss to each part's `grad`.
+
+    Args:
+        parts: their `grad` is overwritten.
+        layouts: names and shapes of each part's weights.
+        weights: results of `graph_weights` for each part, of which the loss was computed.
+        loss: a single number. It must depend on every weight.
+    """
     grads = iter(
         torch.autograd.grad(loss, [weight for weights_of_part in weights for weight in weights_of_part.values()])
     )

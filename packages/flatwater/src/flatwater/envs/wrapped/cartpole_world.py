@@ -26,7 +26,10 @@ class CartPoleWorld:
     """A `World` of E copies of CartPole, A = 1: bit for bit as `GymnasiumWorld` plays it."""
 
     def __init__(self, name: str, config: WrappedConfig, envs: int) -> None:
-        """Take CartPole's constants from one copy of Gymnasium's, and allocate the state [4, E] and scratch rows."""
+        """Take CartPole's constants from one copy of Gymnasium's, and allocate the state [4, E] and scratch rows.
+
+        Rows of the state: the cart's position and speed, the pole's angle and angular speed.
+        """
         self._one = cartpole = cast("CartPoleEnv", gymnasium.make(name).unwrapped)
         limit = gymnasium.spec(name).max_episode_steps or NEVER
         steps = config.steps or limit
@@ -44,7 +47,7 @@ class CartPoleWorld:
         return self._spaces
 
     def begin_(self, which: Array, seeds: Array, obs: Array) -> None:
-        """Write the states that seeds draw into their columns."""
+        """Write the states that seeds draw into their columns; the arguments are those of `World`."""
         for env in np.flatnonzero(which):
             # One environment draws for all copies: its own state is not stepped.
             obs[env, 0], _ = self._one.reset(seed=int(seeds[env]) % 2**32)
@@ -52,7 +55,7 @@ class CartPoleWorld:
         self._limit.begin_(which, seeds)
 
     def step_(self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array) -> None:
-        """Step every copy."""
+        """Step every copy, action 0 to the left and 1 to the right; the arguments are those of `World`."""
         constants, state, change = self._one, self._state, self._moved
         places, speeds = state[::2], state[1::2]  # of the cart, and of the pole
         self._accelerate_(self._forces[actions[:, 0]], state[2], state[3])
@@ -69,7 +72,13 @@ class CartPoleWorld:
         self._limit.truncate_(terminated, truncated)
 
     def _accelerate_(self, force: Array, angle: Array, turn: Array) -> None:
-        """Write the accelerations of the cart (`push`) and of the pole (`spin`)."""
+        """Write the accelerations of the cart (`push`) and of the pole (`spin`).
+
+        Args:
+            force: force on each cart, [E].
+            angle: angle of each pole from upright, [E], in radians.
+            turn: angular speed of each pole, [E], in radians per second.
+        """
         constants, sine, cosine = self._one, self._sine, self._cosine
         push, spin, below = self._push, self._spin, self._below
         np.sin(angle, out=sine)

@@ -83,7 +83,14 @@ def check_info(given: Any) -> dict[str, Any]:  # noqa: ANN401  (same)
 
 
 def interface_error(env: object, method: str, wrong: Exception, when: str = "") -> UserCodeError:
-    """Return the error for a method's result that is not as Gymnasium's interface says."""
+    """Return the error for a method's result that is not as Gymnasium's interface says.
+
+    Args:
+        env: object of the user's class, whose source line is named.
+        method: `reset` or `step`.
+        wrong: the fault; a KeyError stands for an entry that the observation lacks.
+        when: episode and step, such as `with seed 5`; empty where this is not said.
+    """
     parts = "(observation, info)" if method == "reset" else "(observation, reward, terminated, truncated, info)"
     fault = f"no entry {wrong} in the observation" if isinstance(wrong, KeyError) else str(wrong)
     return UserCodeError(

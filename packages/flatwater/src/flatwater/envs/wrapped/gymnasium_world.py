@@ -123,7 +123,12 @@ class GymnasiumWorld:
             raise interface_error(self._own, "reset", error) from error
 
     def begin_(self, which: Array, seeds: Array, obs: Array, legal: Array | None = None) -> None:
-        """Reset copies with seeds."""
+        """Reset copies with seeds; the arguments are those of `World` and `MaskedWorld`.
+
+        Raises:
+            UserCodeError: a copy's `reset` failed, its result is not as the interface says, or its spaces have changed.
+            RunError: an info has no mask of the length that is expected.
+        """
         self.beginnings.record_starts_(which)
         for env in np.flatnonzero(which):
             observation, info = self._reset(self.copies[env], int(seeds[env]) % 2**32)
@@ -148,7 +153,14 @@ class GymnasiumWorld:
         truncated: Array,
         legal: Array | None = None,
     ) -> None:
-        """Step every copy."""
+        """Step every copy.
+
+        The arguments are those of `World` and `MaskedWorld`; `legal` is None without masks.
+
+        Raises:
+            UserCodeError: a copy's `step` failed, or its result is not as the interface says.
+            RunError: an info has no mask of the length that is expected.
+        """
         self.executed[...] = actions
         write, stepping = self._reader.write, self._stepping
         for env, (copy, action) in enumerate(

@@ -56,7 +56,11 @@ class OwnWorld:
     def step_(
         self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array, *legal: Array
     ) -> None:
-        """Step every environment; the arguments are those of `World` and `MaskedWorld`."""
+        """Step every environment; the arguments are those of `World` and `MaskedWorld`.
+
+        Raises:
+            UserCodeError: the user's method failed, or wrote a number that is not finite, where that is not allowed.
+        """
         with self._stepping:
             self.inner.step_(actions, obs, reward, terminated, truncated, *legal)
         # Outside of the border: this check is ours, and its message names agent and number.

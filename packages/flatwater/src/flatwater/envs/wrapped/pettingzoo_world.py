@@ -83,7 +83,12 @@ class PettingZooWorld:
         return self._spaces
 
     def begin_(self, which: Array, seeds: Array, obs: Array, legal: Array | None = None) -> None:
-        """Reset copies with seeds."""
+        """Reset copies with seeds; the arguments are those of `World` and `MaskedWorld`.
+
+        Raises:
+            UserCodeError: a copy's `reset` failed, or its result is not as the interface says.
+            RunError: an info has no mask of the length that is expected.
+        """
         self._over[:, which] = False
         self.beginnings.record_starts_(which)
         for env in np.flatnonzero(which):
@@ -107,7 +112,14 @@ class PettingZooWorld:
         truncated: Array,
         legal: Array | None = None,
     ) -> None:
-        """Step every copy with the actions of the agents that are still in it."""
+        """Step every copy with the actions of the agents that are still in it.
+
+        The arguments are those of `World` and `MaskedWorld`; `legal` is None without masks.
+
+        Raises:
+            UserCodeError: a copy's `step` failed, or its result is not as the interface says.
+            RunError: an info has no mask of the length that is expected.
+        """
         for env, copy in enumerate(self._copies):
             env_actions = self._actions.to_env_actions(actions[env])
             # PettingZoo's parallel API takes no action of an agent that is over.

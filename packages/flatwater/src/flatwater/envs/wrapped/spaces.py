@@ -145,7 +145,14 @@ class _VectorPart(NamedTuple):
 
 
 def _parts(space: gym.Space[Any], key: str, of: Callable[[Any], Any], begins: int) -> Iterator[_VectorPart]:
-    """Yield the parts of a vector, in the order of Gymnasium's flattening."""
+    """Yield the parts of a vector, in the order of Gymnasium's flattening.
+
+    Args:
+        space: the whole space, or a space within it.
+        key: text of the access to `space`, such as `['body']['speed']`; empty for the whole.
+        of: reads the value of `space` from a whole observation.
+        begins: position in the vector at which the numbers of `space` begin.
+    """
     if isinstance(space, gym.Dict | gym.Tuple):
         inside = space.items() if isinstance(space, gym.Dict) else enumerate(space.spaces)
         for name, child in inside:
