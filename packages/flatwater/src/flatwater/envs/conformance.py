@@ -291,7 +291,7 @@ class _EnvPlayer:
 
 
 def _play_episodes(env: Env, episodes: int, seed: int, max_steps: int) -> _EnvRecord:
-    """Play episodes of at most `max_steps` steps; `seed` is for the actions and the first reset, the others have none."""
+    """Play episodes of at most `max_steps` steps; `seed` is for the actions and the first reset, others have none."""
     record = _EnvRecord()
     env.action_space.seed(seed)
     last_observation: tuple[Any, str, str] | None = None

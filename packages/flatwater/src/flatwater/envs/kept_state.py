@@ -209,6 +209,9 @@ class ReplayableWorld(Protocol):
 def encode_state(state: object) -> bytes:
     """Return a state as bytes, from which `decode_state` makes an equal one.
 
+    Sizes of head and body as two little-endian integers of 8 bytes, the head (JSON, see `_plain`), the body: the bytes
+    of all arrays one after another, at offsets that the head names.
+
     Raises:
         TypeError: something in it is no number, text, array or tensor; the message names its place.
     """
@@ -219,7 +222,19 @@ def encode_state(state: object) -> bytes:
 
 
 def _plain(value: Any, place: str, blobs: list[bytes]) -> Any:  # noqa: ANN401
-    """Return the value for JSON: anything but numbers, text and None is a list of its kind and its content."""
+    """Return the value for JSON: anything but numbers, text and None is a list of its kind and its content.
+
+    `["dict", [[key, value], ...]]`, `["list" or "tuple", [value, ...]]`, `["bytes", [offset, size]]`, and
+    `["array" or "tensor" or "number", [dtype, shape, [offset, size]]]`. Places are in the body, from its beginning.
+
+    Args:
+        value: part of a state.
+        place: its place in the state, for messages.
+        blobs: the bytes of the body so far; those of `value` are appended.
+
+    Raises:
+        TypeError: `value` cannot be saved.
+    """
     # By type and not `isinstance`: np.float64 is a float, and would come back as Python's.
     if value is None or type(value) in {bool, int, float, str}:
         return value
@@ -329,6 +344,6 @@ def write_state_(room: Array, state: object) -> str:
 
 
 def read_state(room: Array) -> Any:  # noqa: ANN401
-    """Return the state in these bytes; None where nothing was written."""
+    """Return the state in these bytes, or None where nothing was written: a head of size 0."""
     head, body = (int.from_bytes(room[start : start + _WORD].tobytes(), "little") for start in (0, _WORD))
     return decode_state(room[: 2 * _WORD + head + body].tobytes()) if head else None
