@@ -74,6 +74,16 @@ class BudgetError(RunError):
 
 
 def require(holds: bool, field: str, given: object, wanted: str) -> None:
-    """Raise a `ConfigError` that names the field, its value and the expected one, unless `holds` is true."""
+    """Check a field's value.
+
+    Args:
+        holds: whether the value is as it must be.
+        field: name of the field, as the user writes it.
+        given: its value, which the message shows shortened.
+        wanted: what it must be, to follow "must be".
+
+    Raises:
+        ConfigError: `holds` is false; the message names the field, its value and the expected one.
+    """
     if not holds:
         raise ConfigError(f"{field} = {short_repr(given)}: must be {wanted}")

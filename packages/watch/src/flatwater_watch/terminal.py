@@ -64,7 +64,14 @@ class Working(Status):
         first: float | None = None,
         **settings: Any,  # noqa: ANN401  (same)
     ) -> None:
-        """Prepare the line, which is shown when entered; in a log first after `first` seconds instead of 10."""
+        """Prepare the line, which is shown when entered.
+
+        Args:
+            status: text of the line.
+            console: terminal or log that shows it.
+            first: seconds until it is printed first if the output is no terminal; None takes the usual 10.
+            settings: further arguments of `rich.status.Status`.
+        """
         self._first = first
         super().__init__(_text(status), console=console, **settings)
         self._what, self._within = status, ExitStack()

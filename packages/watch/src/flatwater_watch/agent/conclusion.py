@@ -144,7 +144,14 @@ def _lies_in(found: Finding, root: str) -> bool:
 
 
 def _gain_sentences(rows: Sequence[Sample], censuses: int, *, named: bool, told: bool) -> tuple[str, ...]:
-    """Sentences on what each kind of memory gained, and on where no object was found."""
+    """Sentences on what each kind of memory gained, and on where no object was found.
+
+    Args:
+        rows: all readings, one or more.
+        censuses: number of censuses taken.
+        named: whether the outcome names roots that hold more than at the beginning.
+        told: whether there are findings.
+    """
     first, last = after_warm_up(rows)[0].reading, rows[-1].reading
     files = f"{format_bytes(max(0, last.file_mapped - first.file_mapped))} of it are pages of mapped files"
     if last.free is None or first.free is None:

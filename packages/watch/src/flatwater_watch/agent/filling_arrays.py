@@ -45,7 +45,12 @@ class FillingArrays:
 
 
 def add_untouched_(pages: FillingArrays, census: Census) -> int:
-    """Add the large arrays of a census that are not fully touched yet; return how many are new."""
+    """Add the large arrays of a census that are not fully touched yet; return how many are new.
+
+    Args:
+        pages: arrays of earlier censuses, which stay.
+        census: census whose objects still live.
+    """
     before = len(pages.blocks)
     for path, obj in census.live.items():
         for array, address, size in _memory_spans(obj):
@@ -58,7 +63,7 @@ def add_untouched_(pages: FillingArrays, census: Census) -> int:
 
 
 def touched_by_path_(pages: FillingArrays) -> dict[str, int]:
-    """Touched bytes by path, of the arrays that still exist."""
+    """Touched bytes by path, of the arrays that still exist; they are counted anew, and dead ones leave `pages`."""
     # A copy of the items: dead arrays are removed on the way, and their addresses may be used again.
     for address, block in list(pages.blocks.items()):
         if block.array() is None:
@@ -69,12 +74,17 @@ def touched_by_path_(pages: FillingArrays) -> dict[str, int]:
 
 
 def planned_by_path(pages: FillingArrays) -> dict[str, int]:
-    """Bytes by path that the arrays have when they are full."""
+    """Bytes by path that the arrays in `pages` have when they are full."""
     return _by_path(pages, lambda block: block.size)
 
 
 def _by_path(pages: FillingArrays, size: Any) -> dict[str, int]:  # noqa: ANN401
-    """Sums of `size` over the blocks, by the path of the array."""
+    """Sums over the arrays, by path.
+
+    Args:
+        pages: arrays that are being filled.
+        size: gives the bytes of one `LargeArray` to be summed.
+    """
     sizes: dict[str, int] = {}
     for block in pages.blocks.values():
         sizes[block.path] = sizes.get(block.path, 0) + size(block)

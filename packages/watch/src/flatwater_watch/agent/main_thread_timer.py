@@ -26,7 +26,7 @@ _request = ctypes.pythonapi.Py_AddPendingCall
 def start_ticking(
     guard: Guard, step: Callable[[int], int], wait: float = 0.0, give_way: Callable[[], int] = lambda: 1
 ) -> None:
-    """From `wait` seconds on, call `step` with the number of ticks that passed; it returns those to the next call.
+    """From `wait` seconds on, until `guard.over`, call `step` with the ticks that passed; it returns those to the next.
 
     The calls come in the main thread, which must call this function, between two of its instructions: there the frames
     of the program are whole, and its torch operations can be traced. While a module is imported (that grows, and is no

@@ -149,6 +149,12 @@ def _gap(pace: ReadingSchedule, now: float, *, investigating: bool, counting: bo
 
     The largest of the minimum gap, the gap that keeps plain readings within `SHARE` of the time, and the time until
     readings and investigations are within their share again.
+
+    Args:
+        pace: schedule of the watch, as it is after this reading.
+        now: monotonic time at which the reading ended.
+        investigating: whether a census waits for a second one.
+        counting: whether a census waits for its next slice.
     """
     minimum_gap = QUICK if pace.readings < QUICK_READINGS else USUAL
     share_gap = median(pace.recent) / SHARE if pace.readings >= QUICK_READINGS and pace.recent else 0.0

@@ -30,11 +30,14 @@ class PeriodicReports:
     """Time of the last report, in seconds since the beginning."""
 
     def report_if_due(self, at: float, known: Callable[[], list[dict[str, Any]]]) -> None:
-        """Report the newest summary, if it is time.
+        """Report the summary of the first process as it is now, if `every` seconds have passed since the last report.
+
+        Without the marks of its end, `ended` and `ended_at`: more reports may follow.
 
         Args:
-            at: seconds since the beginning.
-            known: reads the summaries of all processes, the one that was watched longest first.
+            at: seconds since the beginning; becomes `before` if it reports.
+            known: reads the summaries of all processes, the one that was watched longest first; called only if a report
+                is due, and may give none.
         """
         if at >= self.before + self.every:
             self.before = at

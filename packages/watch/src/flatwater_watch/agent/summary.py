@@ -40,7 +40,7 @@ def active_findings(
     Args:
         found: findings of the monitor, per boundary.
         rows: all readings.
-        since: clock at which each owner was found.
+        since: clock at which each owner was found, by owner; 0 for one that is missing.
         marks: censuses so far.
         workers: sums of the child processes.
     """
@@ -61,7 +61,14 @@ def active_findings(
 def stopped_owners(
     found: Sequence[Finding], rows: Sequence[Sample], since: Mapping[str, int], marks: CensusHistory
 ) -> set[str]:
-    """Owners that have stopped growing; the arguments are those of `active_findings`."""
+    """Owners that have stopped growing.
+
+    Args:
+        found: findings of the monitor, per boundary.
+        rows: all readings.
+        since: clock at which each owner was found, by owner; 0 for one that is missing.
+        marks: censuses so far.
+    """
     return {
         each.owner
         for each in _with_census_rates(found, marks, rows)

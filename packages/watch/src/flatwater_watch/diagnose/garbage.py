@@ -309,20 +309,24 @@ def _largest_objects(sized: list[tuple[int, Any]], enough: float) -> list[Any]:
 
 
 def unreachable_objects() -> list[Any]:
-    """Tracked objects that no object outside of them reaches, oldest first.
+    """Garbage: tracked objects to which nothing but each other refers, oldest first.
 
-    To be called in a fork, where no other thread runs: the counts and the references are read one after the other.
+    Found as the collector finds it: an object with more references than tracked objects have to it is held from
+    outside; whatever such an object reaches is alive, and the rest is garbage. To be called in a fork, where no other
+    thread runs, as counts and references are read one after the other.
     """
     young_count, middle_count = (len(gc.get_objects(generation=age)) for age in (0, 1))
     objects = gc.get_objects()  # young ones first
     counts = list(map(sys.getrefcount, objects))
     index_of_id = {obj_id: n for n, obj_id in enumerate(map(id, objects))}
+    # The references of objects[n] are targets[first_references[n] : first_references[n + 1]].
     first_references = list(accumulate(map(len, map(gc.get_referents, objects)), initial=0))
     referent_ids = map(id, chain.from_iterable(map(gc.get_referents, objects)))  # no Python code runs for each of them
     targets = list(map(index_of_id.get, referent_ids, repeat(len(objects))))  # one number for all untracked objects
     internal_counts = [0] * (len(objects) + 1)
     for index in targets:
         internal_counts[index] += 1
+    # More references than this list and the tracked objects have: something else holds the object.
     held_outside = [n for n, count in enumerate(counts) if count - _OF_THE_LIST > internal_counts[n]]
     reached = _mark_reachable(held_outside, first_references, targets)
     # Objects that were counted first may be gone: in a program that never collects, all objects are young.

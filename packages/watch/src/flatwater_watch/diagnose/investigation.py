@@ -55,7 +55,7 @@ class Investigation:
     looks: int = 0
     """Number of comparisons with the first census so far."""
     traced: int = 0
-    """Number of steps for which allocations were traced."""
+    """Number of tries to trace so far; one after a look at which nothing had grown (`grew`) does not count."""
     tensors: bool = True
     """Whether the owner's contents are tensors."""
     hidden: bool = False
@@ -63,25 +63,24 @@ class Investigation:
     proven: bool = False
     """Whether the growth was a drift at one of the looks."""
     length: int = 0
-    """Length of the first owner when it was last read."""
+    """Number of items of the first-ranked owner when it was last read."""
     sought: Mapping[str, tuple[tuple[str, ...], Holding]] = field(default_factory=dict)
-    """Containers whose line is sought, by owner, the foremost first: the way to each, which needs no census, and its
-    holding when tracing began."""
+    """Ways to the containers whose line is sought, with their holdings at the last look, by owner in rank order."""
     lengths: Mapping[int, int] = field(default_factory=dict)
-    """Lengths of these containers when tracing began, by id. If a way leads to several containers, any of them may
-    grow. Lengths of a census in slices would be older."""
+    """Lengths of these containers when tracing began, by id: those of a census in slices would be older. If a way leads
+    to several containers, any of them may grow."""
     still: int = 0
-    """Number of traced readings in a row at which the line was not known."""
+    """Number of traced readings at which the line was not final and no item was under construction."""
     made: int | None = None
     """Maximum live bytes at a traced reading so far; None before the first."""
     built: int = 0
     """Number of traced readings at which the live bytes had risen, so that an item may still be under construction."""
     asked: float = 0.0
-    """CPU seconds of the search for the line at the traced readings."""
+    """CPU seconds of the search for the line at the traced readings; 0 when it has ended."""
     retold: list[Finding] | None = None
-    """The findings of the last look with the line, once it is known."""
+    """The findings of the last look with the line, for the next look; None until the search ends with a line."""
     garbage: tuple[int, int] | None = None
-    """Step and bytes of the search that saw the least garbage."""
+    """Step and bytes of the search that saw the least garbage; None before the first that saw enough."""
     search: GarbageSearch | None = None
     """The search for cyclic garbage that is under way in a fork."""
     searched: int = 0
@@ -93,9 +92,9 @@ class Investigation:
     suspect: Garbage | None = None
     """Garbage that came lately and is enough for the growth, as the last search says: no proof that it grows."""
     each: int = 0
-    """Bytes of one piece of the garbage that was found."""
+    """Bytes of all garbage per object of its most frequent class, as the last search found it."""
     held: int = 0
-    """Number of readings since allocations are traced for the line of garbage."""
+    """Number of readings under this trace at which the line of garbage was sought."""
     handles: bool = False
     """Whether containers are searched for handles, as nothing else explains the rest."""
     found: list[Finding] = field(default_factory=list)
@@ -136,7 +135,7 @@ def find_grown_owners(before: Census, now: Census, rate: float, steps: int, *, h
 
 
 def _without_weak(owners: list[Owner]) -> list[Owner]:
-    """The owners without tables of weak references, unless all are such; the foremost gets the bytes of the tables."""
+    """The owners without tables of weak references, unless all are such; the first one gets the tables' bytes."""
     strong = [owner for owner in owners if not is_a(owner.container, WeakSet, WeakValueDictionary)]
     if not strong:
         return owners
@@ -158,7 +157,7 @@ def gained_by_roots(before: Census, now: Census) -> list[tuple[str, int]]:
 
 
 def note_first_owner_(case: Investigation, owners: Sequence[Owner]) -> None:
-    """Record the foremost owner of this look, and the ways to the first few owners whose lines can be sought."""
+    """Record the first-ranked owner of this look, and the ways to the first few owners whose lines can be sought."""
     first = owners[0]
     case.grew, case.length = first.length != case.length, first.length
     case.tensors = any(full_name(type(item))[0].startswith("torch") for item in first.newest)
@@ -170,7 +169,7 @@ def note_first_owner_(case: Investigation, owners: Sequence[Owner]) -> None:
 def find_owner_line_(
     case: Investigation, tracer: Tracer | None, owner: str, newest: Sequence[Any]
 ) -> AllocationSite | None:
-    """The line that made the new items of an owner, from this look, or from an earlier one if this one has none."""
+    """The line that made the `newest` items of an owner: from this look, else from an earlier one, else None."""
     line = None if tracer is None else tracer.find_line(newest)
     if line is not None:
         case.lines[owner] = line
@@ -201,14 +200,18 @@ def with_current_content(found: Finding, census: Census) -> Finding:
 
 def record_lengths_(case: Investigation, roots: Roots) -> None:
     """Record the lengths of the containers whose lines are sought, when tracing begins."""
-    containers = [each for way, _ in case.sought.values() for each in resolve_all_ways(roots, way, ASKED)]
+    containers = [container for way, _ in case.sought.values() for container in resolve_all_ways(roots, way, ASKED)]
     case.lengths = dict(zip(map(id, containers), container_lengths(containers), strict=True))
 
 
 def update_trace_wait_(case: Investigation, tracer: Tracer | None, roots: Roots) -> bool:
-    """Update the wait for the line of the foremost container that grows; return whether allocations stay traced.
+    """Search the traced allocations for the line that makes the items of the first-ranked container that grows.
 
-    No census is needed for it: `retold` has the findings as soon as the line is known.
+    When the search ends with a line, `case.retold` has the findings with it, without another census. Its CPU seconds
+    add up in `case.asked`, which limits it.
+
+    Returns:
+        Whether the search goes on, so that allocations stay traced.
     """
     start_seconds = thread_seconds()
     waits = _continue_trace_(case, tracer, roots)
@@ -217,27 +220,25 @@ def update_trace_wait_(case: Investigation, tracer: Tracer | None, roots: Roots)
 
 
 def _continue_trace_(case: Investigation, tracer: Tracer | None, roots: Roots) -> bool:
-    """Look for the line of the foremost owner; return whether to wait on. At the end other owners' lines are sought."""
-    causes, foremost = {each.owner: each for each in case.found}, next(iter(case.sought), "")
-    if foremost not in causes:
+    """Look for the line of the first-ranked owner; return whether to go on. If not, look for other owners' lines."""
+    causes, first = {finding.owner: finding for finding in case.found}, next(iter(case.sought), "")
+    if first not in causes:
         return False
-    way = case.sought[foremost][0]
+    way = case.sought[first][0]
     containers = resolve_all_ways(roots, way, ASKED)
-    line, is_final = _find_new_line_(case, tracer, causes[foremost], containers)
+    line, is_final = _find_new_line_(case, tracer, causes[first], containers)
     # Among so many, the one that grows may be out of sight.
     in_view = not leads_to_several(way) or len(containers) < ASKED
     is_building = _update_made_(case, tracer) and in_view and not is_final
     case.still = 0 if is_final else case.still + (not is_building)
     is_patient = case.still <= CASE.still and case.asked < CASE.asked
-    waits = not is_final and is_patient and not _was_emptied(case, foremost, containers)
+    waits = not is_final and is_patient and not _was_emptied(case, first, containers)
     if line is not None:
-        causes[foremost] = replace(causes[foremost], made_at=line)
+        causes[first] = replace(causes[first], made_at=line)
         others = [] if waits else [owner for owner in case.sought if owner in causes and causes[owner].made_at is None]
-        for owner in others:
-            line, _ = _find_new_line_(
-                case, tracer, causes[owner], resolve_all_ways(roots, case.sought[owner][0], ASKED)
-            )
-            causes[owner] = replace(causes[owner], made_at=line)
+        for path in others:
+            line, _ = _find_new_line_(case, tracer, causes[path], resolve_all_ways(roots, case.sought[path][0], ASKED))
+            causes[path] = replace(causes[path], made_at=line)
         case.found = [*causes.values()]
         case.retold = None if waits else case.found
     if not waits:
@@ -267,8 +268,9 @@ def _update_made_(case: Investigation, tracer: Tracer | None) -> bool:
 def _find_new_line_(
     case: Investigation, tracer: Tracer | None, found: Finding, containers: Sequence[Any]
 ) -> tuple[AllocationSite | None, bool]:
-    """The line that made the items added to an owner since tracing began; and whether it is final.
+    """The line that made the items added to an owner since tracing began, None if unknown; and whether it is final.
 
+    `found` is the owner's finding, and `containers` are all that lie on its way now.
     An item may still be filled, by lines that have not run yet: a second item says that the first is complete, in the
     same container or in another one on the path. Items of a fixed size are complete at once: arrays, texts, handles.
     """
@@ -298,8 +300,7 @@ def _find_new_line_(
 def wants_garbage(case: Investigation) -> bool:
     """Whether the line of cyclic garbage is sought, without a census, which might set a collection off.
 
-    It is sought as soon as a search has found enough garbage for the growth: by the time that it is proven to grow, the
-    program may be about to end, or a collection may have freed it.
+    It is sought once a search finds enough garbage for the growth: until growth is proven, a collection may free it.
     """
     if case.seen:
         return case.seen[0].owner == CYCLIC and case.seen[0].made_at is None
@@ -321,7 +322,7 @@ def update_garbage_wait_(case: Investigation, tracer: Tracer | None) -> bool:
 
 
 def start_search_(case: Investigation, roots: Roots, tracer: Tracer | None, step: int) -> bool:
-    """Begin a search for cyclic garbage, unless there was too little of it; return whether one is under way."""
+    """Begin a search for cyclic garbage at `step`, unless there was too little; return whether one is under way."""
     if case.search is None and not case.clean:
         where = tracer.find_line if tracer is not None and tracer.running else None
         with suppress(OSError):  # no memory for a fork

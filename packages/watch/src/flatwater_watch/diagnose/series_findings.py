@@ -43,7 +43,14 @@ def judge_series(record: ReadingHistory, reading: Reading, unit: str) -> list[Fi
 
 
 def _sure_drift(record: ReadingHistory, name: str, series: Series, *, least: float) -> Slope | None:
-    """The slope of a drift of at least `least` bytes that the last few judgements of a series all found; else None."""
+    """The slope of a drift that the last few judgements of a series all found; else None.
+
+    Args:
+        record: readings, whose count of these judgements is updated.
+        name: name of the series in that count.
+        series: steps and bytes.
+        least: minimum rise in bytes.
+    """
     return _repeated_result(record, name, _unheld_drift(series.steps, series.values, least))
 
 

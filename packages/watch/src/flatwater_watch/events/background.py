@@ -114,9 +114,13 @@ class BackgroundSink:
         return f"{self.dropped} {self._unit}{'s' if self.dropped != 1 else ''} not sent"
 
     def _serve(self, open_sink: Callable[[Say], Sink]) -> None:
-        """Send the waiting lines to the sink; the body of the sink's own thread.
+        """Open the sink, send it the waiting lines until `close` ends them, and close it: the body of its own thread.
 
-        It shows no line itself, and keeps notes for the thread that does.
+        It shows no line itself, and keeps notes for the thread that does. Whatever the sink raises becomes `_fault`,
+        and ends this thread: from then on `write` drops lines, and reports why.
+
+        Args:
+            open_sink: opens the sink; gets the function that keeps a note.
         """
         try:
             sink = open_sink(self._notes.append)

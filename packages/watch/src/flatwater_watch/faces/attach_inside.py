@@ -107,7 +107,17 @@ def _folders(pid: int) -> Iterator[tuple[Path, Path]]:
 
 
 def _enter(pid: int, ours: Path, theirs: Path, limit: int | None) -> int:
-    """Map a page with a line of Python into the process, have it called, and return the page's address."""
+    """Map a page with a line of Python into the process, have it called, and return the page's address.
+
+    Args:
+        pid: number of the process.
+        ours: folder that the runner writes and the process reads; `enter.py` and `line` are written there.
+        theirs: folder below it for the notes of the process.
+        limit: resident bytes at which the process would have to stop; None leaves it to the watch in the process.
+
+    Raises:
+        CannotEnterError: there is no gdb, or it could not enter the process or have the line called.
+    """
     gdb = shutil.which("gdb")
     if gdb is None:
         raise CannotEnterError("gdb is not installed, by which a process is entered: apt-get install gdb")
@@ -211,7 +221,18 @@ def _refusal(said: str) -> str:
 
 
 def _wait(pid: int, ours: Path, theirs: Path, seconds: float, look: Callable[[float], None]) -> dict[str, Any]:
-    """Look at a process for some seconds, then have the watch in it end, and return the summary that it leaves."""
+    """Look at a process for some seconds, then have the watch in it end, and return the summary that it leaves.
+
+    Args:
+        pid: number of the process.
+        ours: folder of the runner; the watch in the process ends when `STAY` is gone from it.
+        theirs: folder of the notes of the process, its summaries among them.
+        seconds: duration of the look; Ctrl-C or the end of the process ends it earlier.
+        look: callback every `LOOK_SECONDS` at most, with the seconds since the beginning.
+
+    Raises:
+        CannotEnterError: the watch in the process failed, did not begin in time, or left no summary.
+    """
     began = time.monotonic()
     with until_interrupted():  # with the findings so far
         while (elapsed := time.monotonic() - began) < seconds and _is_alive(pid):

@@ -281,7 +281,15 @@ def _page(summary: dict[str, Any]) -> str:
 def _watch_attached(
     pid: int, seconds: float, limit: int | None, *, outside: bool, reports: "PeriodicReports | None"
 ) -> dict[str, Any]:
-    """The summary of a running process: from inside, or else from outside with the reason."""
+    """The summary of a running process: from inside, or else from outside with the reason.
+
+    Args:
+        pid: number of the process.
+        seconds: duration of the look.
+        limit: memory limit in bytes for the forecast; None takes that of the machine or the container.
+        outside: whether it is looked at from outside only.
+        reports: reports for --every and --on-finding, made from inside only; None without either.
+    """
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     from flatwater_watch.faces.attach_inside import CannotEnterError, watch_inside

@@ -167,7 +167,17 @@ def describe_excess(run: Callable[[], object], allowed: int, named: Sequence[tup
 
 
 def _run(run: Callable[[], object], since: _MemoryPoint, until: int, series: Series) -> _MemoryPoint:
-    """Run the code up to a round, and add a point to the series after each."""
+    """Run the code up to a round, and add a point to the series after each.
+
+    Args:
+        run: the code.
+        since: memory after the last round that has run.
+        until: number of the last round to run.
+        series: rounds and used bytes after each, garbage included; updated.
+
+    Returns:
+        The memory after the last round, without garbage.
+    """
     for number in range(since.round_ + 1, until + 1):
         run()
         series.add(number, used_bytes())
@@ -186,7 +196,14 @@ def _repeat(run: Callable[[], object], times: int) -> None:
 
 
 def _grows(start: _MemoryPoint, middle: _MemoryPoint, end: _MemoryPoint, plan: FlatPlan) -> bool:
-    """Whether memory grew by more than is allowed in these rounds, and still grows."""
+    """Whether memory grew by more than is allowed in these rounds, and still grows.
+
+    Args:
+        start: memory after the warm-up.
+        middle: memory about half-way.
+        end: memory after the last round so far.
+        plan: plan of the test; its growth is allowed in proportion to the rounds from `start` to `end`.
+    """
     gain = end.held - start.held
     allowed_gain = plan.growth * (end.round_ - start.round_) / plan.measured_rounds
     return gain > allowed_gain and end.held - middle.held >= FLAT.still * gain
@@ -202,7 +219,16 @@ def _take_baseline(roots: Roots) -> _Baseline:
 def _findings(
     before: _Baseline, tracer: Tracer, roots: Roots, *, plan: FlatPlan, rate: float, series: Series
 ) -> list[Finding]:
-    """Findings of the growth: containers, arrays that are touched for the first time, and the native rest."""
+    """Findings of the growth: containers, arrays that are touched for the first time, and the native rest.
+
+    Args:
+        before: census and touched bytes after the warm-up.
+        tracer: tracer of the last rounds; it knows no line if it was never started.
+        roots: choice of roots.
+        plan: rounds of the test.
+        rate: bytes gained in each round.
+        series: rounds and used bytes after each.
+    """
     slope = robust_slope(series.steps, series.values)
     whole = Slope(rate, min(rate, slope.low), max(rate, slope.high))
     growth = Growth(plan.rounds, footprint().resident, min(memory_limits().values()), whole, "round")

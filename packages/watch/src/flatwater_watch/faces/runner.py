@@ -118,7 +118,17 @@ def environment_for(
 
 
 def _run(command: list[str], environment: dict[str, str], folder: Path, reports: spool.PeriodicReports | None) -> int:
-    """Run the program to its end and return its exit code; its output goes where ours goes."""
+    """Run the program to its end; its output goes where ours goes.
+
+    Args:
+        command: the program and its arguments.
+        environment: environment of the program, as of `environment_for`.
+        folder: folder for the notes of the program, from which reports are made.
+        reports: reports while it runs; None for none.
+
+    Returns:
+        Its exit code; `KILLED` plus the signal's number if a signal has ended it.
+    """
     sys.stdout.flush()  # so that our lines come before the program's
     with _forwarding() as children:
         child = subprocess.Popen(command, env=environment)  # noqa: S603  (the user's own command)

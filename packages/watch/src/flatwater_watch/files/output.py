@@ -47,7 +47,9 @@ def _like(pattern: bytes) -> Callable[[bytes], bool]:
 
 PAGE = OutputKind("a page of Flatwater", (".html",), _like(rb"\s*<!doctype html>.*\xc2\xb7 Flatwater</title>"))
 WATCHED = OutputKind("what a watch has told", (".json",), _like(rb'\{\s*"program":.*"unit":'))
+"""The result of a watch as JSON, which --json writes whole."""
 TOLD = OutputKind("what a watch tells", (".log", ".txt"), _like(rb"\d{4}-\d\d-\d\d \d\d:\d\d\n"))
+"""Reports of --every, which --out appends; each begins with its date and time."""
 POLICIES = {
     ".pt2": OutputKind("an exported program", (".pt2",), _like(rb"PK\x03\x04")),
     ".onnx": OutputKind("an ONNX program", (".onnx",), _like(rb"\x08.*(?:pytorch|torch)")),
@@ -185,6 +187,12 @@ class WrittenResult:
 def replace_output(path: Path, content: Piece, kind: OutputKind, *, beside: Path | None = None) -> None:
     """Write a result whole to the file that the user named, which is checked once more.
 
+    Args:
+        path: path of the file; a file of this kind is replaced.
+        content: all bytes of the file.
+        kind: kind of the output.
+        beside: default place in a run's folder, which is allowed as well; None without one.
+
     Raises:
         RunError: the file cannot be written, or something else is there by now.
     """
@@ -200,6 +208,15 @@ def replace_output(path: Path, content: Piece, kind: OutputKind, *, beside: Path
 
 def write_output(path: Path, content: bytes, kind: OutputKind, *, beside: Path | None = None) -> WrittenResult:
     """Write a result whole to the file that the user named, or else to the nearest place that takes it.
+
+    Args:
+        path: path of the file; its name is kept elsewhere too.
+        content: all bytes of the file.
+        kind: kind of the output.
+        beside: default place in a run's folder, which is allowed as well; None without one.
+
+    Returns:
+        The path that was written, and why it is another one.
 
     Raises:
         RunError: no place takes it.

@@ -222,7 +222,16 @@ def _begin_group_(walking: HeapWalk, group: Iterable[Named]) -> None:
 def _append_(  # noqa: PLR0917  (a row)
     walking: HeapWalk, obj: object, holder: int, record: PathRecord, mark: int, weight: float
 ) -> None:
-    """Append a row to all columns of a walk but `sizes`: the object, its holder's row, its path, mark and weight."""
+    """Append a row to all columns of a walk but `sizes`.
+
+    Args:
+        walking: the walk.
+        obj: the object.
+        holder: row of its holder; -1 for a root.
+        record: record of its path.
+        mark: `DRAWN`, `FOLDED`, both or 0.
+        weight: number of objects for which it stands, itself included.
+    """
     walking.objects.append(obj)
     walking.holders.append(holder)
     walking.places.append(record)

@@ -113,7 +113,11 @@ class ProcessCopy:
             self._seconds = None if status else spent.ru_utime + spent.ru_stime
 
     def _touched_bytes(self, top: int) -> int:
-        """Bytes that had a page in RAM, of the last `top` bytes of the heap."""
+        """Resident bytes among the last `top` bytes of the heap as the copy began; `top` if the kernel refused to say.
+
+        `_first` and `_end` are the heap's addresses. The shared memory ends with one byte for each page of the heap
+        (`ROOM`), so the pages at the heap's end are its last bytes.
+        """
         if not self._noted:
             return top
         pages = page_count(max(self._first, self._end - top), min(top, self._end - self._first))

@@ -135,7 +135,17 @@ class RiseRecorder:
         return place if is_main and early[place] >= mostly * size else None
 
     def _on_trace_event(self, _given: int, frame: FrameType, event: int, _argument: int) -> int:
-        """Record one event of the interpreter: a call, a line, a return, an exception."""
+        """Record one event of the interpreter: a call, a line, a return, an exception.
+
+        Args:
+            _given: object of the trace function, not used; the parameters are those of C's `Py_tracefunc`.
+            frame: frame in which the event occurs.
+            event: number of the event, such as `_RETURN`.
+            _argument: address of the event's value, not used.
+
+        Returns:
+            0: the program goes on.
+        """
         # Runs at every line of the program: little may be done, and no file of a library is looked at twice.
         code = frame.f_code
         users = self._files.get(code.co_filename)

@@ -47,7 +47,17 @@ class NewStorages(TorchDispatchMode, Generic[R]):  # type: ignore[no-untyped-cal
         return True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
-        """Run the operation unchanged, then record the storages of its result."""
+        """Run the operation unchanged, then record the storages of its result.
+
+        Args:
+            func: operation, an overload of torch's.
+            types: classes of the tensors that override operations; not used.
+            args: positional arguments of the operation.
+            kwargs: its arguments by name; None for none.
+
+        Returns:
+            The result of the operation.
+        """
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
         for storage in _storages(out):
@@ -57,7 +67,14 @@ class NewStorages(TorchDispatchMode, Generic[R]):  # type: ignore[no-untyped-cal
         return out
 
     def _meet_(self, storage: torch.UntypedStorage, address: int, operation: str, given: tuple[Any, Any]) -> None:
-        """Record a storage that an operation has made, until it is freed; a storage of an argument is no new one."""
+        """Record a storage that an operation has made, until it is freed; a storage of an argument is no new one.
+
+        Args:
+            storage: storage of the result, without a record.
+            address: address of its object, the key in `records`.
+            operation: name of the operation with its overload, such as `aten::add.Tensor`.
+            given: arguments of the operation: the positional ones, and those by name.
+        """
         # An argument's storage is no new one: views and in-place operations return it.
         before = (*given[0], *given[1].values())
         if operation not in _LIFTED and any(address == _address(argument) for argument in _storages(before)):

@@ -111,7 +111,14 @@ def drift_slope(
 
 
 def _straight(steps: Sequence[float], values: Sequence[float], least: float, confidence: float) -> Slope | None:
-    """The slope of a window if it rises throughout, materially, beyond its noise, and without slowing down."""
+    """The slope of a window if it rises throughout, materially, beyond its noise, and without slowing down; else None.
+
+    Args:
+        steps: steps at which the values were read, ascending.
+        values: values, one for each step.
+        least: minimum rise within the window, in the unit of the values.
+        confidence: confidence of the slope's interval, whose lower bound must be positive.
+    """
     steps, values = thin_evenly(steps, DRIFT.judged), thin_evenly(values, DRIFT.judged)
     if not _rises_throughout(values, least):  # the cheap condition first
         return None
