@@ -55,7 +55,7 @@ def decide_outcome(
     # Garbage that the next collection frees is no open question, however much of it there is.
     open_bytes -= 0 if waiting is None else min(open_bytes, waiting.bytes)
     if open_bytes >= ENDING.open_bytes and grew_in_last_half(rows):
-        open_leads = [lead for lead in leads if not any(_lies_in(each, lead[0]) for each in told)]
+        open_leads = [lead for lead in leads if not any(_lies_in(finding, lead[0]) for finding in told)]
         large = [(path, size) for path, size in open_leads if size >= OWNING.told_share * open_bytes][: OWNING.told]
         named_leads = [
             f"look at {path}: it holds {format_bytes(size)} more than at the beginning" for path, size in large
@@ -126,16 +126,19 @@ def with_root_gains(
         gained: roots, and the bytes that each holds more than at the beginning.
         rows: all readings.
     """
-    resident_gain, found = (rows[-1].resident - rows[0].resident if rows else 0), [*known]
+    resident_gain, findings = (rows[-1].resident - rows[0].resident if rows else 0), [*known]
     for root, size in gained:
-        rate_share = sum(each.share for each in found if _lies_in(each, root))
+        rate_share = sum(finding.share for finding in findings if _lies_in(finding, root))
         # Only what other findings leave over may be added: the shares of all findings sum to 1 at most.
-        free = 1 - sum(each.share for each in found) + rate_share
+        free = 1 - sum(finding.share for finding in findings) + rate_share
         share = min(size / resident_gain, free) if resident_gain > 0 else 0.0
         if 0 < rate_share < share:
             factor = share / rate_share
-            found = [replace(each, share=factor * each.share) if _lies_in(each, root) else each for each in found]
-    return found
+            findings = [
+                replace(finding, share=factor * finding.share) if _lies_in(finding, root) else finding
+                for finding in findings
+            ]
+    return findings
 
 
 def _lies_in(found: Finding, root: str) -> bool:

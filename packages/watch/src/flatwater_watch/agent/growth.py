@@ -198,16 +198,16 @@ def cap_native_rate(found: Sequence[Finding], rows: Sequence[Sample]) -> list[Fi
         rows: all readings.
     """
     whole = growth_rate(rows)
-    owned_rate = sum(each.bytes_per_step for each in found if each.verdict != "native")
+    owned_rate = sum(finding.bytes_per_step for finding in found if finding.verdict != "native")
     native_rate = whole - owned_rate
     capped = []
-    for each in found:
-        if each.verdict != "native":
-            capped.append(each)
+    for finding in found:
+        if finding.verdict != "native":
+            capped.append(finding)
         elif native_rate > (1 - OWNING.explained) * whole:
-            low, high = (min(bound, native_rate) for bound in each.interval)
-            rate = min(each.bytes_per_step, native_rate)
-            capped.append(replace(each, bytes_per_step=rate, interval=(low, high), share=min(1.0, rate / whole)))
+            low, high = (min(bound, native_rate) for bound in finding.interval)
+            rate = min(finding.bytes_per_step, native_rate)
+            capped.append(replace(finding, bytes_per_step=rate, interval=(low, high), share=min(1.0, rate / whole)))
     return capped
 
 
@@ -224,10 +224,10 @@ def drop_unsure(found: Sequence[Finding], rows: Sequence[Sample]) -> list[Findin
     """
     large = growth_bytes(rows) >= ENDING.open_bytes
     return [
-        each
-        for each in found
-        if (has_proof(each) or sure_bytes(each, rows) >= ENDING.open_bytes)
-        and (large or not is_of_library_call(each.owner))
+        finding
+        for finding in found
+        if (has_proof(finding) or sure_bytes(finding, rows) >= ENDING.open_bytes)
+        and (large or not is_of_library_call(finding.owner))
     ]
 
 
@@ -248,8 +248,8 @@ def drop_immaterial(found: Sequence[Finding], rows: Sequence[Sample]) -> list[Fi
         rows: all readings.
     """
     steps = rows[-1].reading.step - rows[0].reading.step
-    owned_rate = sum(each.bytes_per_step for each in found if each.holders)
-    return [each for each in found if not each.holders or owned_rate * steps >= DRIFT.least_bytes]
+    owned_rate = sum(finding.bytes_per_step for finding in found if finding.holders)
+    return [finding for finding in found if not finding.holders or owned_rate * steps >= DRIFT.least_bytes]
 
 
 def process_still_grows(rows: Sequence[Sample]) -> bool:
@@ -284,7 +284,7 @@ def owned_or_native(found: list[Finding], rows: Sequence[Sample]) -> list[Findin
     For a program that ends before a finding was proven. Native growth: bytes that no Python object explains.
     """
     first, last = rows[0], rows[-1]
-    explained_bytes = sum(each.bytes_per_step for each in found) * (last.reading.step - first.reading.step)
+    explained_bytes = sum(finding.bytes_per_step for finding in found) * (last.reading.step - first.reading.step)
     explains_most = explained_bytes >= ENDING.mostly * (last.resident - first.resident)
     return drop_unsure(found if explains_most else judge_native_at_end(rows), rows)
 
@@ -327,7 +327,7 @@ def explained_share(rows: Sequence[Sample], found: Iterable[Finding]) -> float:
     grown = growth_bytes(rows)
     if grown <= last.material_bytes:
         return 1.0
-    owned = sum(each.share for each in found if each.holders or each.verdict in {"native", "leak"}) * grown
+    owned = sum(finding.share for finding in found if finding.holders or finding.verdict in {"native", "leak"}) * grown
     freed = max(0, (last.free or 0) - (first.free or 0))
     mapped = max(0, last.file_mapped - first.file_mapped)
     touched = max(0, last.owned_bytes - first.owned_bytes)

@@ -375,7 +375,7 @@ class ProcessWatch:
         unsure = unsure or self._monitor.levels.periodically_emptied > self._monitor.negligible_resets
         if not known and not unsure and len(self._rows) >= schedule.REGULAR and growth.process_still_grows(self._rows):
             owned = growth.owned_or_native(self._monitor.conclude(), self._rows)
-            known = [self._in_user_units(each) for each in owned]
+            known = [self._in_user_units(finding) for finding in owned]
         known = self._drop_rooted_native(known)
         causes = self._find_open_causes(known)
         return [*with_root_gains(known, self._leads, self._rows), *causes]
@@ -392,7 +392,7 @@ class ProcessWatch:
 
     def _drop_rooted_native(self, known: list[Finding]) -> list[Finding]:
         """The findings, without native growth if roots of the program hold the bytes."""
-        is_native = any(each.owner == UNEXPLAINED["native"][0] for each in known)
+        is_native = any(finding.owner == UNEXPLAINED["native"][0] for finding in known)
         if not is_native or self._monitor.censuses.took > ENDING.last_census:
             return known
         return drop_rooted_native(known, self._monitor.root_gains(), growth.growth_bytes(self._rows))
@@ -414,7 +414,7 @@ class ProcessWatch:
         if not causes and outcome.next and self._monitor.censuses.took <= ENDING.last_census:
             causes = self._monitor.find_behind_handles(outcome.bytes)
             self._leads = [] if causes else self._monitor.root_gains()
-        return [self._in_user_units(found) for found in causes]
+        return [self._in_user_units(finding) for finding in causes]
 
     def _judge_collections(self, known: list[Finding], *, growing: bool) -> list[Finding]:
         """The finding of garbage that collections free, if growth has no cause, or if no fork can look at the swing."""

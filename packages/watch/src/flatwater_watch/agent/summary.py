@@ -46,14 +46,14 @@ def active_findings(
     """
     not_growing = stopped_owners(found, rows, since, marks)
     active = [
-        with_slow_segment(each, rows)
-        for each in _with_census_rates(found, marks, rows)
-        if each.owner not in not_growing
+        with_slow_segment(finding, rows)
+        for finding in _with_census_rates(found, marks, rows)
+        if finding.owner not in not_growing
     ]
     active = rank_findings(drop_unsure(drop_immaterial(cap_native_rate(active, rows), rows), rows))
     whole = process_growth(rows)
     joint_limit = limit_step(active, whole)  # the monitor's forecast knows the rates of two looks only
-    active = rank_findings(merge_same_cause([with_limit_step(each, joint_limit) for each in active]))
+    active = rank_findings(merge_same_cause([with_limit_step(finding, joint_limit) for finding in active]))
     of_workers = judge_workers(workers, whole)
     return active if of_workers is None else [*active, of_workers]
 
@@ -70,15 +70,15 @@ def stopped_owners(
         marks: censuses so far.
     """
     return {
-        each.owner
-        for each in _with_census_rates(found, marks, rows)
-        if not finding_still_grows(each, since.get(each.owner, 0), rows)
+        finding.owner
+        for finding in _with_census_rates(found, marks, rows)
+        if not finding_still_grows(finding, since.get(finding.owner, 0), rows)
     }
 
 
 def _with_census_rates(found: Sequence[Finding], marks: CensusHistory, rows: Sequence[Sample]) -> list[Finding]:
-    owners = [each.owner for each in found]
-    return [with_census_rate(each, marks, owners, rows) for each in found]
+    owners = [finding.owner for finding in found]
+    return [with_census_rate(finding, marks, owners, rows) for finding in found]
 
 
 def build_summary(
@@ -111,8 +111,8 @@ def build_summary(
         found: findings of the monitor; those that are not sure yet are reported in sentences only.
     """
     scale = choose_scale(rows, unit) if rows else Scale("second", 1.0, 0, 0)
-    share = explained_share(rows, [each for each in told if each.owner != OWNER])
-    unsure = [each for each in found if rows and each not in drop_unsure(found, rows)]
+    share = explained_share(rows, [finding for finding in told if finding.owner != OWNER])
+    unsure = [finding for finding in found if rows and finding not in drop_unsure(found, rows)]
     return {
         "unit": scale.unit,
         "steps": round(seconds) if scale.unit == "second" else counts[scale.unit],

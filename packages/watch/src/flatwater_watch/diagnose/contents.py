@@ -67,12 +67,12 @@ def newest_items(container: Any, kind: str, count: int) -> list[Any]:  # noqa: A
     if kind in {"array", "graph", "text", "bytes"}:
         return [container]
     if kind == "cache":
-        return [_heavier(*each) for each in newest_results(container, count)]
+        return [_heavier(*entry) for entry in newest_results(container, count)]
     inner = inner_container(container)
-    builtin = next((each for each in _CONTAINERS if issubclass(type(inner), each)), None)
+    builtin = next((cls for cls in _CONTAINERS if issubclass(type(inner), cls)), None)
     if builtin is not None:
         newest = read_stable(_last_of, builtin, inner, count)
-        return [_entry(*each) for each in newest] if builtin is dict else newest
+        return [_entry(*entry) for entry in newest] if builtin is dict else newest
     opened = look_object(container, _fresh_walk(sys.maxsize))
     items = [part for name, part in opened.parts if name == "[*]"] or [part for _, part in opened.parts]
     return items[-count:]
@@ -127,7 +127,7 @@ def describe_contents(holding: Holding, newest: Sequence[Any]) -> Contents:
     """
     walk = _fresh_walk(LEAVES)
     leaves_by_item = [_leaves(item, walk) for item in newest]
-    leaves = [leaf for found in leaves_by_item for leaf in found]
+    leaves = [leaf for item_leaves in leaves_by_item for leaf in item_leaves]
     is_single = holding.kind in {"array", "graph", "text", "bytes"}
     items = 1 if is_single else holding.length
     leaf_bytes = sum(leaf.bytes for leaf in leaves)
@@ -135,7 +135,7 @@ def describe_contents(holding: Holding, newest: Sequence[Any]) -> Contents:
     graph, base = any(leaf.graph for leaf in leaves), 0 < kept_bytes >= leaf_bytes / 2
     words = _item(newest[-1], graph=graph, base=base) if newest else "nothing yet"
     # One for each item, in their order, so that neighbours can be compared for redundancy.
-    largest = [max(found, key=lambda leaf: leaf.bytes) for found in leaves_by_item if found]
+    largest = [max(item_leaves, key=lambda leaf: leaf.bytes) for item_leaves in leaves_by_item if item_leaves]
     sampled_bytes = holding.bytes / max(items * holding.instances, 1) * len(newest)
     if leaves and (graph or base or leaf_bytes >= sampled_bytes / 2):
         label, leaves_per_item = _main(leaves, len(newest))

@@ -53,7 +53,7 @@ def find_handles(before: Census, after: Census, missing: float) -> list[Owner]:
         after: later census, with its containers.
         missing: bytes that came between the two, and that no container explains; they are divided over the new items.
     """
-    candidates = [found for path in after.holdings if (found := _candidate(before, after, path)) is not None]
+    candidates = [candidate for path in after.holdings if (candidate := _candidate(before, after, path)) is not None]
     if not candidates:
         return []
     # Parents come first, so `max` takes the outermost of several containers that hold the same handles.

@@ -227,7 +227,7 @@ class Investigator:
         case, growth = self._case, self._process_growth(reading)
         retold, case.retold = case.retold, None
         seeks_garbage_line = self.is_tracing and wants_garbage(case)
-        container_findings = [each for each in case.found if each.owner != CYCLIC]
+        container_findings = [finding for finding in case.found if finding.owner != CYCLIC]
         findings = (
             container_findings if seeks_garbage_line else retold or self._compare_owners(case, growth, self._slope)
         )

@@ -350,9 +350,11 @@ def limit_step(findings: Sequence[Finding], growth: Growth) -> int | None:
     if growth.resident >= growth.limit:
         return growth.step
     # Without owners that are full by now, and without mapped pages, which the system takes back before the limit.
-    unfinished = (found for found in findings if found.plateau_step is None or found.plateau_step > growth.step)
-    growing = [found for found in unfinished if found.verdict != "mapped"]
-    plateaus = sorted((found.plateau_step, found.bytes_per_step) for found in growing if found.plateau_step is not None)
+    unfinished = (finding for finding in findings if finding.plateau_step is None or finding.plateau_step > growth.step)
+    growing = [finding for finding in unfinished if finding.verdict != "mapped"]
+    plateaus = sorted(
+        (finding.plateau_step, finding.bytes_per_step) for finding in growing if finding.plateau_step is not None
+    )
     step, resident, rate = float(growth.step), float(growth.resident), _rate(findings, growing, growth)
     for end, end_rate in plateaus:
         if rate > 0 and resident + rate * (end - step) >= growth.limit:
