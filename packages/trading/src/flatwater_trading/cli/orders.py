@@ -54,7 +54,11 @@ class OrdersCommand(WithTrust, WithBudget):
     that a spreadsheet would run as a formula has an apostrophe before it."""
 
     def __call__(self) -> int:
-        """Decide on the orders, print them and write the positions. Returns the exit code."""
+        """Decide on the orders, print them and write the positions. Returns the exit code.
+
+        Raises:
+            ConfigError: both `--json` and `--csv` are given.
+        """
         import json
         from dataclasses import asdict
 

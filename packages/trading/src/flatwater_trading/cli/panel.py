@@ -98,7 +98,11 @@ class PanelImport:
 
 
 def _names(text: str) -> list[str]:
-    """Names between commas, or those of a file, between commas or on lines of their own."""
+    """Names between commas, or those of a file, between commas or on lines of their own.
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
     file = Path(text)
     if file.is_file():
         try:

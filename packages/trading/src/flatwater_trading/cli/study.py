@@ -59,7 +59,11 @@ class StudyCommand(WithTrust, FileSettings, ErlRunConfig):
 
     @classmethod
     def read(cls, program: str, options: Sequence[str]) -> Self:
-        """Read the options over the settings of a file, or of the study in --run."""
+        """Read the options over the settings of a file, or of the study in --run.
+
+        Raises:
+            ConfigError: the source stands for an option that is given as well.
+        """
         words = over_folder(options, "study.toml")
         command = super().read(program, words)
         source = command.source
@@ -74,7 +78,11 @@ class StudyCommand(WithTrust, FileSettings, ErlRunConfig):
         )
 
     def __call__(self) -> int:
-        """Run the study and show it; with --plan show what its largest run would hold. Returns the exit code."""
+        """Run the study and show it; with --plan show what its largest run would hold. Returns the exit code.
+
+        Raises:
+            ConfigError: there is no file of the prices' name.
+        """
         prices = self.source if self.source == self.panel else None
         if prices is not None and not (is_synthetic(prices) or file_exists(prices)):
             raise ConfigError(  # before anything is imported that takes seconds

@@ -45,6 +45,11 @@ class TradeConfig:
     """Largest sale target, in percent above the purchase price."""
 
     def __post_init__(self) -> None:
+        """Check that something can be bought, and that the targets' range is one.
+
+        Raises:
+            ConfigError: a value is out of the range that another one sets.
+        """
         require(
             self.coefficient_max > self.buy_threshold,
             "env.trade.coefficient_max",

@@ -83,7 +83,11 @@ def _check_name(name: str) -> None:
 
 
 def _find_feature(where: str) -> tuple[Any, str]:
-    """Return the function and a hash of its module's text."""
+    """Return the function and a hash of its module's text.
+
+    Raises:
+        DataError: there is no such function, or its module's text cannot be read.
+    """
     function = find_object(where, given=f"--features {where}: it", wanted="MODULE:FUNCTION", error=DataError)
     try:
         return function, module_hash(function)

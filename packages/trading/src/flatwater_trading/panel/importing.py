@@ -77,7 +77,7 @@ def import_panel(
         source: a .parquet or .csv file, or a workbook.
         investable: instruments that may be traded, by name or pattern; None for all.
         columns: the file's name of a column by ours, where it is not to be guessed.
-        dates: what 01/02/2024 means, where no row of the file says it; None where nobody knows.
+        dates: what 01/02/2024 means, where no row of the file says it.
         features: own ones: columns of the file, and functions such as `signals:alpha`.
         decimal: what stands before decimals in text; None where it is to be guessed.
         sheet: of a workbook; None for the only one with a table.

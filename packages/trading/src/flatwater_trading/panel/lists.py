@@ -71,7 +71,11 @@ def _to_lists(column: pl.Series) -> pl.Series | None:
 
 
 def _list_length(source: Path, lists: dict[str, pl.Series]) -> int:
-    """Return how many numbers each list has, which must be the same in all of them."""
+    """Return how many numbers each list has, which must be the same in all of them.
+
+    Raises:
+        DataError: a list has another length.
+    """
     length = 0
     for name, column in lists.items():
         lengths = column.list.len()

@@ -78,7 +78,11 @@ def name_in_cache(origin: str, *packages: str) -> str:
 
 
 def _open_or_store(origin: str, make: Callable[[], Panel]) -> Panel:
-    """Open the stored panel that follows from `origin` and from this package's code; make and store it if need be."""
+    """Open the stored panel that follows from `origin` and from this package's code; make and store it if need be.
+
+    Raises:
+        DataError: the cache cannot be written.
+    """
     stored = cache_folder() / f"{name_in_cache(origin, 'flatwater_trading.panel')}.safetensors"
     if stored.is_file():
         try:

@@ -290,7 +290,16 @@ def _kept_column(column: str, kept: Sequence[str]) -> tuple[str, str] | None:
 
 
 def _require_all_prices(source: Path, found: dict[tuple[str, str], str]) -> dict[tuple[str, str], str]:
-    """Check that each instrument has all prices or a close alone, which then stands for all four."""
+    """Check that each instrument has all prices or a close alone, which then stands for all four.
+
+    `found` is the file's column by instrument and price.
+
+    Returns:
+        `found`, completed by the closes that stand for other prices.
+
+    Raises:
+        DataError: an instrument has some of the prices.
+    """
     for name in dict.fromkeys(name for name, _ in found):
         missing = [price for price in PRICES if (name, price) not in found]
         if len(missing) == len(PRICES):

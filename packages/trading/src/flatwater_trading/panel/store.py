@@ -177,7 +177,11 @@ def _digest(header: dict[str, Any], blocks: Iterator[bytes]) -> str:
 
 
 def _read_header(path: Path, file: BinaryIO) -> tuple[dict[str, Any], int]:
-    """Return the JSON header, not yet checked against its hash, and the offset at which the arrays begin."""
+    """Return the JSON header, not yet checked against its hash, and the offset at which the arrays begin.
+
+    Raises:
+        DataError: the file is no stored panel.
+    """
     not_a_panel = f"{path}: this is no stored panel. Import it first: flatwater panel import SOURCE --out FILE."
     first_bytes = file.read(8)
     size = struct.unpack("<Q", first_bytes)[0] if len(first_bytes) == 8 else 0  # noqa: PLR2004

@@ -90,7 +90,11 @@ def _unpack_(source: Path, into: IO[bytes]) -> None:
 
 
 def _encoding_of(source: Path, place: Path) -> str:
-    """Return the encoding that the first bytes show; empty for UTF-8 and anything without a mark."""
+    """Return the encoding that the first bytes show; empty for UTF-8 and anything without a mark.
+
+    Raises:
+        DataError: the first bytes are those of a file that is no text.
+    """
     with open_regular(place) as file:
         head = file.read(8)
     for mark, kind in _OTHERS.items():

@@ -115,6 +115,11 @@ def find_days(trader: "Trader", panel: Panel, first: str | None, last: str | Non
 
 
 def _date(which: str, text: str | None) -> np.datetime64 | None:
+    """Read a day such as 2024-01-31; None for None. `which` says for the message which day it is.
+
+    Raises:
+        ConfigError: `text` is no date.
+    """
     try:
         return None if text is None else np.datetime64(date.fromisoformat(text))
     except (TypeError, ValueError) as error:

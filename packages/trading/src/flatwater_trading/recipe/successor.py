@@ -40,7 +40,11 @@ def take_over_(learner: Members, run: "ErlRun", path: Path) -> None:
 
 
 def _require_alike(path: Path, elder: "ErlRun", run: "ErlRun") -> None:
-    """Check that networks, inputs and columns are the same: elsewhere weights mean something else."""
+    """Check that networks, inputs and columns are the same: elsewhere weights mean something else.
+
+    Raises:
+        ConfigError: something of them differs; the message names it.
+    """
     shapes = [[rows.shape[1] for rows in each.trainer.run.learner.inherited] for each in (elder, run)]
     for name, elder_value, own_value in (
         ("learner.algorithm", elder.config.learner.algorithm, run.config.learner.algorithm),
@@ -60,7 +64,11 @@ def _require_alike(path: Path, elder: "ErlRun", run: "ErlRun") -> None:
 
 
 def _require_new_days(path: Path, elder: "ErlRun", run: "ErlRun") -> None:
-    """Check that no day the elder learned from is validated on here, and none that chose its champion is held out."""
+    """Check that no day the elder learned from is validated on here, and none that chose its champion is held out.
+
+    Raises:
+        ConfigError: such a day is there.
+    """
     elder_splits, days = elder.setup.splits, run.setup.splits
     for use, last_row, split, first_row in (
         ("learned from", elder_splits.train.stop - 1, "validation", days.validation.first),

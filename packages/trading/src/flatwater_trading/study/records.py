@@ -91,7 +91,13 @@ def read_study(path: Path) -> StudyRecords:
 
 
 def _require(result: Any) -> None:  # noqa: ANN401  (whatever the file holds)
-    """Check everything that is shown of a result."""
+    """Check everything that is shown of a result.
+
+    Raises:
+        TypeError: a text or a number is something else.
+        ValueError: the result has no runs, seeds, folds or periods, or a table of it is empty.
+        KeyError: something is missing.
+    """
     _require_texts(result, "note")
     if int(result["folds"]) < 1 or not [int(seed) for seed in result["seeds"]] or not result["runs"]:
         raise ValueError("it has no folds, no seeds or no runs")
@@ -122,12 +128,22 @@ def _require(result: Any) -> None:  # noqa: ANN401  (whatever the file holds)
 
 
 def _require_texts(row: Mapping[str, Any], *names: str) -> None:
+    """Check that the named cells of a row are texts.
+
+    Raises:
+        TypeError: one is not.
+    """
     for name in names:
         if not isinstance(row[name], str):
             raise TypeError(f"{name} = {short_repr(row[name])}: must be a text")
 
 
 def _require_numbers(row: Mapping[str, Any], *names: str) -> None:
+    """Check that the named cells of a row are numbers.
+
+    Raises:
+        TypeError: one is not.
+    """
     for name in names:
         if not is_number(row[name]):
             raise TypeError(f"{name} = {short_repr(row[name])}: must be a number")

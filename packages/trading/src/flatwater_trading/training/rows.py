@@ -195,7 +195,8 @@ def windows(
             gone. None allocates the result.
     """
     n, t, f = observations.shape
-    # A window of one column is one run of memory, so the panel itself is the table of all windows, overlapping.
+    # A window of one column is one run of memory, so the panel itself is the table of all windows, overlapping: entry
+    # [r, n] begins at row r of column n, so strides are F to the next row and T F to the next column.
     table = observations.as_strided((t - context + 1, n, context * f), (f, t * f, 1))
     into = None if out is None else out[: rows.numel()].view(-1, n, context * f)
     gathered = torch.index_select(table, 0, rows.flatten() - (context - 1), out=into)

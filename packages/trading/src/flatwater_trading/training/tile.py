@@ -65,8 +65,7 @@ def train_tile(setup: ErlSetup, run: ErlState, span: Span, round_: int) -> TileT
         round_: number of the generation, which names the streams.
 
     Returns:
-        Results of the p members of the tile, without its padding; where they learn from what they play, the
-        transitions.
+        Results of the p members of the tile; where they learn from what they play, its transitions, padding included.
     """
     config, explored = setup.config, run.played is not None
     rows = _rows(setup, span)
