@@ -131,7 +131,7 @@ def load_trader(run: str, what: str) -> "Trader":
 
     trader = load(run)
     if not isinstance(trader, Trader):
-        raise ConfigError(f"{run}: what it has trained buys nothing. {what} are those of `train erl`.")
+        raise ConfigError(f"{run}: what it has trained buys nothing. {what} belong to `train erl`.")
     return trader
 
 
@@ -232,7 +232,7 @@ def _sentences(orders: "Orders", reasons: "Sequence[Reason]") -> list[str]:
         lines.append("Prices, limits and shares are as traded; the trader looks at adjusted prices.")
     else:
         lines.append(
-            "Prices, limits and shares are those of the file. If it is adjusted for splits or dividends, so are they: "
+            "Prices, limits and shares are as in the file. If it is adjusted for splits or dividends, so are they: "
             "give the closes as traded with --raw-prices FILE."
         )
     if orders.splits:

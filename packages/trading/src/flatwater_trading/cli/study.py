@@ -34,7 +34,7 @@ class StudyCommand(WithTrust, FileSettings, ErlRunConfig):
 
     config_type: ClassVar[type[Any]] = ErlRunConfig
     help_more: ClassVar[str] = """
-        The settings below are those of every run. The seed, `splits.days` and `splits.holdout-days` are set by the
+        The settings below hold for every run. The seed, `splits.days` and `splits.holdout-days` are set by the
         study for each run.
         """
     source: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="PANEL|SETTINGS")] = None

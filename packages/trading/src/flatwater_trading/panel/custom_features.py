@@ -77,7 +77,7 @@ def _check_name(name: str) -> None:
     """
     if name in PRICES or (name in OBSERVABLE and name not in FEATURES) or not name.isidentifier():
         raise DataError(
-            f"--features {name}: the name is taken, or is none: {', '.join(OBSERVABLE)} have a meaning. "
+            f"--features {name}: the name is taken, or is not allowed: {', '.join(OBSERVABLE)} have a meaning. "
             f"Only {', '.join(each for each in FEATURES if each not in PRICES)} may be replaced. Choose another name."
         )
 

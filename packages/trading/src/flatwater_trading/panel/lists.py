@@ -41,7 +41,7 @@ def unpack_lists(
         mapping_example = " ".join(f"{price}={n}" for n, price in enumerate(PRICES, start=1))
         raise DataError(
             f"{source}: column {next(iter(lists))}: lists of {length} numbers, and where open, high, low and close "
-            f"stand in them is not said. Add, for instance, --map {mapping_example} (the first number is 1)."
+            f"are in them is not known. Add, for instance, --map {mapping_example} (the first number is 1)."
         )
     taken_fields = ", ".join(f"{name} = number {places[name]}" for name in (*PRICES, *kept) if name in places)
     note_about_file(source, f"lists of {length} numbers: {taken_fields}; the others are not used.")

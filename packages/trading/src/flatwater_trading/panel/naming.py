@@ -146,7 +146,7 @@ def _check_mapping(source: Path, columns: list[str], mapping: Mapping[str, str])
     """
     for role, name in mapping.items():
         if role not in SYNONYMS:
-            raise DataError(f"--map {role}={name}: {role} is none of {', '.join(SYNONYMS)}. Write one of them.")
+            raise DataError(f"--map {role}={name}: expected one of {', '.join(SYNONYMS)}, got {role}.")
         if "*" not in name and name not in columns:
             raise DataError(
                 f"{source}: --map {role}={name}: there is no column {name} (found: {_shorten_list(columns)}). Name one."

@@ -97,7 +97,7 @@ class PooledResult:
         champion_probability, excess_probability = self.deflated.probability, self.deflated_excess.probability
         sentences.append(
             f"Deflated for the {self.tries:,} tries of the study, the probability that its Sharpe ratio is above 0 is "
-            f"{champion_probability:.0%}, and that of its lead over equal weight {excess_probability:.0%}."
+            f"{champion_probability:.0%}, and for its lead over equal weight {excess_probability:.0%}."
         )
         return " ".join(sentences)
 

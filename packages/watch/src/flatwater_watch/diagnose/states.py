@@ -48,7 +48,7 @@ class CaseAction(Enum):
     PROVE = "ask the readings for a drift"
     LOOK = "go on with the census after, and compare"
     WIDEN = "add the globals of libraries that became longer to the roots"
-    SEARCH = "begin the fork, if there is none yet"
+    SEARCH = "begin the fork, if it has not begun"
     ASK = "ask the fork whether it has ended"
     AWAIT_LINE = "ask whether the line is known"
     JUDGE = "decide whether another look is worth it"

@@ -26,7 +26,7 @@ ANSWER_SECONDS = 5.0
 """Seconds of waiting for the main thread to begin, and to end: it may be in a call of C."""
 LOOK_SECONDS = 0.25
 LEFT = (
-    "what had grown before the watch began: the rates are those of the time of looking",
+    "what had grown before the watch began: the rates are measured while it looks",
     "what was loaded into the process to look stays loaded: about 5 MiB of modules, once",
 )
 

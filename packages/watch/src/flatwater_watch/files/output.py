@@ -149,7 +149,7 @@ def _objections(path: Path, kind: OutputKind, beside: Path | None) -> Iterator[s
     if not target.parent.is_dir():
         yield f"no file can be written there: there is no folder {target.parent}. Name another."
     if not os.access(target.parent, os.W_OK | os.X_OK) or (mode and not os.access(target, os.W_OK)):
-        yield "no file can be written there: you may not. Name a file in a folder of yours."
+        yield "no file can be written there: you may not. Name a file in a folder that you may write to."
     if own_file := own_name(target, beside):
         yield f"no file can be written there: {own_file}. Name a file elsewhere."
     if head and not kind.holds(head):
