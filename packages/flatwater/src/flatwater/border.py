@@ -117,7 +117,15 @@ def own_place(fault: BaseException) -> CodeLine | None:
 
 
 def find_source_line(owner: object, method: str = "") -> CodeLine | None:
-    """Return where a class, its method or a function is written; None where it is installed, or has no text."""
+    """Return where a method, class or function is written; its class, where a method is installed or has no text.
+
+    Args:
+        owner: the class, an object of it, or a function.
+        method: name of a method of the class; empty for the owner itself.
+
+    Returns:
+        None where it is installed, Flatwater's own, or has no text.
+    """
     class_or_function = owner if isinstance(owner, type) or inspect.isroutine(owner) else type(owner)
     try:
         target = inspect.unwrap(cast("Any", getattr(class_or_function, method) if method else class_or_function))

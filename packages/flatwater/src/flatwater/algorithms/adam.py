@@ -34,7 +34,17 @@ class Adam:
 
 
 def build_adam(members: int, size: int, dtype: torch.dtype, device: torch.device) -> Adam:
-    """Return moments of zero, their pages touched."""
+    """Return moments of zero, their pages touched.
+
+    Args:
+        members: number of rows, P.
+        size: weights of each, n.
+        dtype: precision of both moments and of the gradient; step counts are float32.
+        device: device of all of them.
+
+    Returns:
+        moments [P, n], and the step counts and skips [P].
+    """
 
     def zeros(*shape: int, dtype: torch.dtype = dtype) -> Tensor:
         # Not `torch.zeros`: the system commits its pages at the first write alone, long after the plan was checked.

@@ -221,7 +221,13 @@ def named_algorithm(where: str) -> Algorithm:
 
 
 def build_members(algorithm: Algorithm, config: AlgorithmConfig, nets: Networks, setting: Setting) -> Members:
-    """Return a population, allocated whole.
+    """Return a population, allocated whole, once its shapes are those that were asked for.
+
+    Args:
+        algorithm: the algorithm whose `build` allocates it.
+        config: its configuration, which messages name.
+        nets: networks of actor and critic.
+        setting: number of members, seed and device.
 
     Raises:
         ConfigError: the algorithm builds something else than the members that were asked for.
@@ -247,6 +253,12 @@ def build_members(algorithm: Algorithm, config: AlgorithmConfig, nets: Networks,
 
 def check_made(config: AlgorithmConfig, what: str, made: object, shape: Sequence[int]) -> None:
     """Refuse a result of an algorithm's function that has another shape.
+
+    Args:
+        config: names the algorithm in messages.
+        what: the function, as messages name it.
+        made: its result.
+        shape: the expected shape.
 
     Raises:
         ConfigError: the result is no tensor of that shape; the message names the function.
@@ -337,13 +349,27 @@ def follow_(members: Members, tau: float) -> None:
 
 
 def add_(tally: UpdateSums, name: str, value: Float[Tensor, "p"], span: Span) -> None:
-    """Add the sums of one micro-batch of some members."""
+    """Add a micro-batch's numbers of some members to a sum of the tally.
+
+    Args:
+        tally: sums by member, updated.
+        name: name of the sum.
+        value: a number for each member of `span`, [p].
+        span: the members [low, high).
+    """
     tally.sums[name][slice(*span)].add_(value)
     tally.added[name] += span[1] - span[0]
 
 
 def count_step_(tally: UpdateSums, name: str, norm: Float[Tensor, "P"], finite: Bool[Tensor, "P"]) -> None:
-    """Add a step's gradient norms, and the members that left it out."""
+    """Add a step's gradient norms to a sum of the tally, and count the members that left the step out.
+
+    Args:
+        tally: sums by member, updated.
+        name: name of the sum of norms.
+        norm: gradient norm of every member, before clipping.
+        finite: whether it was finite; a member where it was not took no step.
+    """
     add_(tally, name, norm, (0, len(norm)))
     tally.skipped.add_(~finite)
 

@@ -97,6 +97,13 @@ def critic_target(
     """Return the value that Q(s, a) should have: y = r + gamma * discount * min over the critics of Q'(s', a').
 
     `discount` is 0 where the episode terminated, and 1 otherwise: a truncated episode goes on in s'.
+
+    Args:
+        config: precision and gamma; for TD3 the noise of target actions.
+        nets: networks of actor and critic.
+        weights: weights of p members; the targets are read.
+        batch: B transitions for each of them.
+        noise: standard normal numbers [p, B, *action] for TD3's target actions; None for DDPG.
     """
     settings = config.own
     with torch.no_grad(), autocast(config, batch.reward.device):
@@ -141,7 +148,18 @@ class DdpgGradients:
 def critic_gradients(
     config: AlgorithmConfig, nets: Networks, weights: DdpgWeights, batch: Batch, noise: Tensor | None
 ) -> tuple[Sequence[DdpgGradients], Float[Tensor, "p B"]]:
-    """Return each critic's gradients, and the value that it should have given."""
+    """Return each critic's gradients, and the value that it should have given.
+
+    Args:
+        config: precision, gamma and number of micro-batches, by which gradients are divided.
+        nets: networks of actor and critic.
+        weights: weights of p members.
+        batch: B transitions for each of them.
+        noise: standard normal numbers [p, B, *action] for TD3's target actions; None for DDPG.
+
+    Returns:
+        loss [p], gradients and Q [p, B] of each critic; the target [p, B], which is the same for all critics.
+    """
     target = critic_target(config, nets, weights, batch, noise)
     results = []
     for critic in weights.critics:
@@ -155,7 +173,17 @@ def critic_gradients(
 
 
 def actor_gradients(config: AlgorithmConfig, nets: Networks, weights: DdpgWeights, batch: Batch) -> DdpgGradients:
-    """Return the actor's gradients through the first critic (TD3, algorithm 1, takes the first of its two as well)."""
+    """Return the actor's gradients through the first critic (TD3, algorithm 1, takes the first of its two as well).
+
+    Args:
+        config: precision and number of micro-batches, by which gradients are divided.
+        nets: networks of actor and critic.
+        weights: weights of p members.
+        batch: B transitions for each of them; only observations are read.
+
+    Returns:
+        loss [p], the gradients, and Q(s, actor(s)) [p, B].
+    """
     params = free(weights.actor)
     with autocast(config, batch.reward.device):
         # The actor's weights alone are leaves: the gradient passes through the critic and is not taken by its weights.
@@ -165,7 +193,7 @@ def actor_gradients(config: AlgorithmConfig, nets: Networks, weights: DdpgWeight
 
 
 def make_update(config: AlgorithmConfig, nets: Networks, members: DdpgMembers, groups: Sequence[Span]) -> Update:
-    """Bind an update to the population's storage."""
+    """Bind an update of DDPG or TD3 to the population's storage; each span [low, high) of `groups` is learned at once."""
     tally, count = members.tally, config.micro_batches
     weights = {span: member_weights(members, nets, span) for span in groups}
     # Views of the optimisers' gradients, which updates accumulate in.
@@ -240,7 +268,15 @@ def bind_steps(config: AlgorithmConfig, members: DdpgMembers, groups: Sequence[S
 def target_noise(
     config: AlgorithmConfig, members: DdpgMembers, span: Span, micro_batch: int, batch: Batch
 ) -> Tensor | None:
-    """Return standard normal numbers for TD3's target actions; None for DDPG."""
+    """Return standard normal numbers for TD3's target actions; None for DDPG.
+
+    Args:
+        config: names the algorithm.
+        members: the population, whose seed and update count name the stream of numbers.
+        span: the members [low, high) whose batch this is.
+        micro_batch: number of the micro-batch.
+        batch: its actions [p, B, *action] give the shape.
+    """
     if not isinstance(config.own, TD3Config):
         return None
     return normal(members, span, batch.action, "target actions", micro_batch)

@@ -68,7 +68,17 @@ def _trace_and_compile(function: Function, given: tuple[Tensor, ...]) -> Functio
 
 
 def _fused_linear(bias: Tensor, rows: Tensor, weight: Tensor, **factors: float) -> Tensor:
-    """Return an `addmm` of few rows on the CPU as sums that are fused with what comes before and after."""
+    """Return an `addmm`, bias + rows @ weight, of few rows on the CPU as sums that fuse with what is before and after.
+
+    Args:
+        bias: [m].
+        rows: [k, n]; more than FEW of them, or on another device, are left to `addmm`.
+        weight: [n, m].
+        factors: `alpha` and `beta` of `addmm`; where they are given, it is left to `addmm`.
+
+    Returns:
+        [k, m]; NotImplemented where it stays an `addmm`.
+    """
     if rows.shape[0] > FEW or rows.device.type != "cpu" or factors:
         return cast("Tensor", NotImplemented)  # then it stays an `addmm`
     return (rows.unsqueeze(-1) * weight).sum(1) + bias

@@ -139,7 +139,18 @@ def forward_step(
     memory: Float[Tensor, "2 B M"],
     starts: Bool[Tensor, "B"],
 ) -> PolicyOutput:
-    """Return the policy's output on one observation of each agent, [B, *obs], with its memory before the step."""
+    """Return the policy's output on one observation of each of B agents, with its memory before the step.
+
+    Args:
+        student: the policy's network.
+        weights: by name, from `bound_weights`.
+        obs: [B, *obs].
+        memory: before the step.
+        starts: whether an episode begins with it.
+
+    Returns:
+        logits [1, B, R] and value [1, B], an axis of one step first; the memory after the step [2, B, M].
+    """
     return student(weights, obs.unsqueeze(0), memory, starts.unsqueeze(0))
 
 
@@ -165,7 +176,15 @@ numbers that the actions' `noise_` drew. After them come `legal` [B, R] where ac
 def make_act(
     config: PPOConfig, student: Student, learner: ActingPolicy, *, masked: bool = False, taught: bool = False
 ) -> Callable[..., ActingStep]:
-    """Bind a step of each agent to the learner's weights: `act(obs=..., memory=..., ...)`, named as in `OF_A_STEP`."""
+    """Bind a step of each agent to the learner's weights: `act(obs=..., memory=..., ...)`, named as in `OF_A_STEP`.
+
+    Args:
+        config: whether to compile it.
+        student: the policy's network.
+        learner: its weights, which later updates change in place.
+        masked: whether the actions have masks: `act` then wants `legal`.
+        taught: whether there is a teacher: `act` then wants `led` and `taught`.
+    """
     weights = bound_weights(student, learner)
     names = (*OF_A_STEP, *(("legal",) if masked else ()), *(("led", "taught") if taught else ()))
 
@@ -366,7 +385,18 @@ def _bind_minibatch(rollout: Rollout, begun: Float[Tensor, "C 2 B M"], names: Se
 def _bind_gradients(
     config: PPOConfig, student: Student, weights: Sequence[str], reads: Sequence[str], deal: Deal
 ) -> Callable[..., tuple[Tensor, ...]]:
-    """Return a pure function of sequences' numbers and of these tensors: it gives the loss's parts and its gradient."""
+    """Return a pure function of sequences' numbers and of tensors that gives the loss's parts and its gradient.
+
+    Args:
+        config: how it learns.
+        student: the policy's network.
+        weights: names of the weights, the first of the tensors.
+        reads: names of the other tensors, in their order: columns, memory, the loss's weights, statistics.
+        deal: picks the sequences' columns and memory out of these.
+
+    Returns:
+        `gradients(sequences, *tensors)`; see it for the shapes.
+    """
 
     def gradients(sequences: Int[Tensor, "b"], *tensors: Tensor) -> tuple[Tensor, ...]:
         """Return the minibatch's loss terms [k], and the loss's gradient [n] in the order of the weights."""
@@ -388,8 +418,16 @@ def ppo_loss(
 ) -> tuple[Float[Tensor, ""], list[Tensor]]:
     """Return the loss, and the numbers that `metric_names` names before the gradient's norm.
 
-    Actions that the teacher led say nothing of the policy, so PPO leaves them out; the cross-entropy and the critic
-    learn from all steps.
+    It is PPO's clipped loss, less the weighed entropy, plus the critic's; with a teacher also the cross-entropy to its
+    actions. Actions that the teacher led say nothing of the policy, so PPO leaves them out; the cross-entropy and the
+    critic learn from all steps.
+
+    Args:
+        config: clip range and weights of entropy and value.
+        student: gives the distribution of actions.
+        seen: logits and values of the minibatch, [U, b, ...] of U steps of b sequences.
+        batch: columns [U, b, ...] by name.
+        weighing: weights of imitation and reinforcement, each 0-d.
     """
     alive, policy_mask = batch["alive"].float(), policy_steps(batch).float()
     policy = student.actions.distribution(seen.logits, batch.get("legal"))

@@ -162,7 +162,17 @@ def temperature_loss(
 def critic_target(
     config: AlgorithmConfig, nets: Networks, weights: SacWeights, batch: Batch, noise: Tensor
 ) -> Float[Tensor, "p B"]:
-    """Return the value that Q should have: r + gamma * discount * (min Q'(s', a') - temperature * log pi(a'|s'))."""
+    """Return the value that Q should have: r + gamma * discount * (min Q'(s', a') - temperature * log pi(a'|s')).
+
+    `discount` is 0 where the episode terminated, and 1 otherwise.
+
+    Args:
+        config: precision and gamma.
+        nets: networks of actor and critic.
+        weights: weights of p members; the critics' targets are read, and the actor.
+        batch: B transitions for each of them.
+        noise: standard normal numbers [p, B, *action], from which a' is drawn.
+    """
     dtype = batch.reward.dtype
     with torch.no_grad():
         with autocast(config, batch.reward.device):
@@ -190,7 +200,18 @@ class SacGradients:
 def critic_gradients(
     config: AlgorithmConfig, nets: Networks, weights: SacWeights, batch: Batch, noise: Tensor
 ) -> tuple[Sequence[SacGradients], Float[Tensor, "p B"]]:
-    """Return each critic's gradients, and the value that it should have given."""
+    """Return each critic's gradients, and the value that it should have given.
+
+    Args:
+        config: precision, gamma and number of micro-batches, by which gradients are divided.
+        nets: networks of actor and critic.
+        weights: weights of p members.
+        batch: B transitions for each of them.
+        noise: standard normal numbers [p, B, *action] for the next actions.
+
+    Returns:
+        loss [p], gradients and Q [p, B] of each critic; the target [p, B], which is the same for both.
+    """
     target = critic_target(config, nets, weights, batch, noise)
     results = []
     for critic in weights.critics:
@@ -206,7 +227,18 @@ def critic_gradients(
 def actor_gradients(
     config: AlgorithmConfig, nets: Networks, weights: SacWeights, batch: Batch, noise: Tensor
 ) -> tuple[SacGradients, Tensor]:
-    """Return the actor's gradients through both critics, and the temperature's gradient."""
+    """Return the actor's gradients through both critics, and the temperature's gradient.
+
+    Args:
+        config: precision, target entropy of each part of an action, and number of micro-batches.
+        nets: networks of actor and critic.
+        weights: weights of p members.
+        batch: B transitions for each of them; only observations are read.
+        noise: standard normal numbers [p, B, *action], from which the actions are drawn.
+
+    Returns:
+        loss [p], gradients and log-probability [p, B] of the actor; the gradient of the log of the temperature [p, 1].
+    """
     dtype = batch.reward.dtype
     params, log_temperature = free(weights.actor), free({"log": weights.log_temperature})
     with autocast(config, batch.reward.device):
@@ -223,7 +255,7 @@ def actor_gradients(
 
 
 def make_update(config: AlgorithmConfig, nets: Networks, members: SacMembers, groups: Sequence[Span]) -> Update:
-    """Bind an update to the population's storage."""
+    """Bind an update of SAC to the population's storage; each span [low, high) of `groups` is learned at once."""
     tally, count, settings = members.tally, config.micro_batches, config.own
     weights = {span: member_weights(members, nets, span) for span in groups}
     homes = {name: {span: adam.grad[slice(*span)] for span in groups} for name, (_, adam) in members.trained.items()}
@@ -301,7 +333,17 @@ def make_explorer(_config: AlgorithmConfig, _members: SacMembers, _spread: Sprea
     """Return actions drawn from the policy: how far they spread is learned."""
 
     def explore(actor: GaussianActor, params: Params, obs: Any, rng: torch.Generator) -> Tensor:  # noqa: ANN401
-        """Return an action for each observation, drawn from the actor's distribution."""
+        """Return an action in [-1, 1] for each observation, drawn from the actor's distribution.
+
+        Args:
+            actor: the networks' function.
+            params: weights of P members.
+            obs: [P, B, ...].
+            rng: a generator on the actor's device.
+
+        Returns:
+            [P, B, *action].
+        """
         mean, log_deviation = actor.gaussian(params, obs)
         noise = torch.randn(mean.shape, generator=rng, device=mean.device, dtype=mean.dtype)
         return sample_action(mean, log_deviation, noise)[0]

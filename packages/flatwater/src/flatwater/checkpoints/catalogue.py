@@ -87,10 +87,14 @@ def checkpoints_to_keep(manifests: Sequence[Manifest], config: CheckpointConfig)
 def prune_checkpoints(folder: Path, saved: Path, config: CheckpointConfig, spared: Collection[Path] = ()) -> None:
     """Remove what the policy does not keep, now that the checkpoint `saved` is on the disk.
 
-    `spared` are files of manifests whose checkpoints are being read by somebody: these stay this time.
-
     Damaged checkpoints are not counted and go, but for those that could not be read this time. So do checkpoints later
     than `saved`: the run was resumed from one before them, because they were damaged.
+
+    Args:
+        folder: folder of the checkpoints; a folder that is gone is left alone.
+        saved: the manifest's file of the checkpoint that was written last.
+        config: which checkpoints stay.
+        spared: files of manifests whose checkpoints are being read by somebody: these stay this time.
     """
     manifests = list_checkpoints(folder)
     saved_index = next((index for index, manifest in enumerate(manifests) if manifest.file == saved), None)

@@ -207,7 +207,11 @@ class ShardCheck:
                 self._at, self._done = self._at + 1, 0
 
     def _read_header_(self) -> None:
-        """Parse the header when its length is complete, or all of it."""
+        """Read the header's length once its 8 bytes are there; called again when the header is complete, parse it.
+
+        A safetensors file begins with the length of its JSON header, in little-endian order. `_start` is the end of
+        what is expected so far: of the length, then of the header, where the leaves begin.
+        """
         name = short_shard_name(self._shard)
         if self._start == LENGTH_BYTES:
             length = int.from_bytes(self._header, "little")
@@ -249,10 +253,17 @@ class ShardCheck:
 def _leaf_spans(
     header: Mapping[str, HeaderEntry], leaves: Mapping[str, LeafRecord], start: int, size: int
 ) -> dict[str, LeafSpan]:
-    """Return where each leaf lies in a file of `size` bytes, in the file's order, once the header fits the manifest.
+    """Return where each leaf lies in a file, in the file's order, once the header fits the manifest.
+
+    Args:
+        header: by leaf, with offsets that count from `start`.
+        leaves: records of the manifest, by path.
+        start: offset in the file of the first leaf's first byte: 8 bytes and the header's length.
+        size: bytes of the file.
 
     Raises:
-        ValueError: the header does not fit.
+        ValueError: a leaf is in one of both alone, or of another form, or the leaves do not follow each other to the
+            end.
     """
     if unmatched := header.keys() ^ leaves.keys():
         raise ValueError(f"{min(unmatched)!r} is in the header or in the manifest, not in both")

@@ -41,6 +41,7 @@ def save_checkpoint(folder: Path | str, parts: Mapping[str, object], step: int, 
     Args:
         folder: for checkpoints alone; created if need be.
         parts: objects that the loop would lose with its process, by name. Names are compared when they are restored.
+            The global random generators of Python, NumPy and torch are saved as well.
         step: number of the loop's steps so far; `restore_checkpoint` returns it.
         keep: checkpoints that stay, counted from the newest.
 
@@ -60,6 +61,7 @@ def save_checkpoint(folder: Path | str, parts: Mapping[str, object], step: int, 
             tree[name], forms[name] = value, None
         else:
             tree[name], forms[name] = flatten_state(door.get(), name)
+    # A manifest counts rounds and the steps within one; a loop of the user's has a single counter.
     return write_checkpoint(
         Path(folder), tree, round=step, step=0, facts={_PARTS: forms}, config=CheckpointConfig(keep=keep)
     )

@@ -78,7 +78,15 @@ def make_payload(leaf: Leaf) -> Payload | None:
 
 
 def _new_payload(leaf: Leaf, kind: Kind, dtype: str, shape: tuple[int, ...], itemsize: int) -> Payload:
-    """Return the payload of a leaf; a dtype that the format has no name for is stored as plain bytes."""
+    """Return the payload of a leaf; a dtype that the format has no name for is stored as plain bytes, dtype U8.
+
+    Args:
+        leaf: the leaf.
+        kind: kind of the leaf, for the manifest.
+        dtype: as torch or NumPy writes it.
+        shape: of the leaf.
+        itemsize: bytes of one cell.
+    """
     size = prod(shape) * itemsize
     if dtype in DTYPES:
         entry = TensorEntry(dtype=DTYPES[dtype].name, shape=shape, itemsize=itemsize, nbytes=size)

@@ -98,7 +98,14 @@ def _match_leaves(root: object, intact: VerifiedCheckpoint, below: str | None) -
 
 
 def _leaf_differences(leaf: Leaf, item: Payload | None, record: LeafRecord, span: LeafSpan | None) -> list[str]:
-    """Return why a saved leaf cannot be written into the run's one, in at most one line; empty where it can."""
+    """Return why a saved leaf cannot be written into the run's one, in at most one line; empty where it can.
+
+    Args:
+        leaf: the leaf of the run.
+        item: its payload; None for a number.
+        record: the checkpoint's record of it.
+        span: where its bytes lie in its shard; None where it has none.
+    """
     if item is None:
         fits = record.kind in SCALARS and (not _is_immutable(leaf.owner) or _equal_scalars(record.value, leaf.value))
         return [] if fits else [f"{leaf.path}: {record} in the checkpoint, {leaf.value!r} in this run"]
@@ -129,7 +136,17 @@ def _list_lines(lines: list[str]) -> str:
 def _read_shard(
     intact: VerifiedCheckpoint, sha256: str, places: list[_LeafPair], take: Callable[[Payload, Read], None]
 ) -> None:
-    """Hand every leaf's bytes to `take`, from the file that was verified."""
+    """Hand the bytes of each of these leaves to `take`, from the file that was verified.
+
+    Args:
+        intact: the checkpoint that was verified.
+        sha256: name of the shard.
+        places: the leaves in this shard.
+        take: gets a payload, and a function that fills a buffer with its bytes; called while the file is open.
+
+    Raises:
+        CheckpointError: the file has changed since it was verified, or cannot be read.
+    """
     path, mark = shard_path(intact.folder, sha256), intact.marks[sha256]
     try:
         with open_at_once(path) as file:

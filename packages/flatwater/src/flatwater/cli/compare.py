@@ -82,7 +82,14 @@ def show(runs: "Sequence[ComparedRun]", console: Any) -> None:  # noqa: ANN401  
 
 
 def show_rows(title: str, runs: "Sequence[ComparedRun]", rows: "Rows", console: Any) -> None:  # noqa: ANN401
-    """Print a table with a column for each run; a long value is broken."""
+    """Print a table with a column for each run; a long value is broken.
+
+    Args:
+        title: title of the first column.
+        runs: in the order of their columns.
+        rows: name of each row, and a cell for each run.
+        console: rich's, whose width the columns share.
+    """
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 

@@ -75,7 +75,14 @@ def _curves(runs: Sequence[ComparedRun]) -> Iterator[Block]:
 
 
 def _over_rounds(runs: Sequence[ComparedRun], metric: str, title: str, unit: float = 1.0) -> Chart | None:
-    """Return a chart of one number of all runs over the rounds; None where no run has it."""
+    """Return a chart of one number of all runs over the rounds; None where no run has it.
+
+    Args:
+        runs: in the order of their colours.
+        metric: the number's name in `metrics.jsonl`.
+        title: title of the chart.
+        unit: values are divided by it.
+    """
     marks, rounds = [], list[float]()
     for index, run in enumerate(runs):
         x, y = finite_points(run.run.metrics.get("round", []), run.run.metrics.get(metric, []))

@@ -172,7 +172,15 @@ def cross_(block: Float[Tensor, "P+1 n"], reproduction: Reproduction) -> None:
 def mutate_(
     block: Float[Tensor, "P+1 n"], reproduction: Reproduction, *, rate: float, deviation: float, rng: torch.Generator
 ) -> None:
-    """Add N(0, deviation) to each weight of a mutant with probability `rate`, one member at a time."""
+    """Add N(0, deviation) to each weight of a mutant with probability `rate`, one member at a time.
+
+    Args:
+        block: weights; the rows of mutants are overwritten.
+        reproduction: which of the members are mutants.
+        rate: probability for each weight, 0 to 1.
+        deviation: standard deviation of the noise.
+        rng: a generator on the block's device.
+    """
     # One row of noise at a time: the noise of all mutants would be as large as their weights.
     for slot in reproduction.mutated.nonzero().squeeze(1).unbind():
         row = block[slot]

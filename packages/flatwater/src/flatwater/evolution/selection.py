@@ -35,7 +35,14 @@ def group_counts(config: EvolutionConfig, members: int) -> tuple[int, int]:
 
 
 def tournament(fitness: Float[Tensor, "P"], winners: int, size: int, rng: torch.Generator) -> Int[Tensor, "winners"]:
-    """Return the fittest of `size` members drawn with replacement, `winners` times."""
+    """Return the slots of the fittest of `size` members drawn with replacement, `winners` times: tournament selection.
+
+    Args:
+        fitness: fitness of each of the P members.
+        winners: number of tournaments.
+        size: members in each.
+        rng: a generator on the fitness's device.
+    """
     entrants = torch.randint(len(fitness), (winners, size), generator=rng, device=fitness.device)
     return entrants.gather(1, fitness[entrants].argmax(1, keepdim=True)).squeeze(1)
 

@@ -306,7 +306,14 @@ def title_line(columns: Sequence[Column], short: str) -> str:
 
 
 def row_line(round_: str, metrics: Metrics, left: float, columns: Sequence[Column]) -> str:
-    """Return the row of one round."""
+    """Return the row of one round.
+
+    Args:
+        round_: text of the round, such as `12/100`.
+        metrics: numbers of the round by name; a column without one shows `.`.
+        left: seconds to the end of the run; NaN where that is unknown.
+        columns: the columns between the round and the time left.
+    """
     cells = "".join(_cell(column, metrics) for column in columns)
     return f"{round_:>{FIRST}}{cells}{short_duration(left):>{LEFT}}{_cell(RESIDENT, metrics)}"
 

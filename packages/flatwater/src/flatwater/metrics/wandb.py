@@ -81,7 +81,17 @@ def check_key(place: WandbConfig) -> None:
 def _start_wandb_run(
     run: TrackedRun, identity: str, place: WandbConfig, mode: Literal["online", "offline"]
 ) -> wandb.Run:
-    """Start the run at Weights & Biases, or go on with the one of this identity; sends no code of the user's."""
+    """Start the run at Weights & Biases, or go on with the one of this identity; sends no code of the user's.
+
+    Args:
+        run: name, folder and settings.
+        identity: the run's id at the service, kept in its folder.
+        place: project and entity.
+        mode: whether numbers are sent now, or stay on the disk.
+
+    Raises:
+        wandb.Error: the service cannot be reached, or refuses the run.
+    """
     settings = wandb.Settings(
         console="off",  # the terminal is the run's
         silent=True,

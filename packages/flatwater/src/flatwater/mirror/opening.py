@@ -114,6 +114,14 @@ def taken_names(url: str | None) -> frozenset[str]:
 def open_mirror(base: str | None, keep: CheckpointConfig, folder: RunFolder, voice: RunEvents) -> Iterator[MirrorLike]:
     """Yield the run's mirror, claimed and locked where the store can be reached.
 
+    At the end the rest is sent, unless the run was interrupted (KeyboardInterrupt).
+
+    Args:
+        base: URL below which runs are mirrored; None yields a mirror that does nothing.
+        keep: which checkpoints stay at the store.
+        folder: the run.
+        voice: told where the mirror is, and what could not be sent.
+
     Raises:
         RunError: another run lies at its place, or another process writes there.
     """
@@ -145,7 +153,14 @@ def open_mirror(base: str | None, keep: CheckpointConfig, folder: RunFolder, voi
 
 
 def finish_mirror(mirror: Mirror, folder: RunFolder, voice: RunEvents, *, hurried: bool) -> None:
-    """Send the rest, as far as the store takes it, and say whether everything is there."""
+    """Send the rest, as far as the store takes it, and say whether everything is there.
+
+    Args:
+        mirror: its thread is ended.
+        folder: the run, which the hint to send the rest names.
+        voice: shows progress, and whether everything is there.
+        hurried: wait GRACE_SECONDS at most; otherwise as long as bytes move.
+    """
     url = mirror.sender.objects.url
     all_sent = False
     with until_interrupted(), voice.console.status(f"sending the rest to {url} … (Ctrl-C leaves it for later)"):

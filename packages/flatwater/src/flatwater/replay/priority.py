@@ -36,7 +36,14 @@ class Priorities:
 
 
 def build_priorities(capacity: int, device: torch.device, *, alpha: float = 0.6, beta: float = 0.4) -> Priorities:
-    """Return priorities of places that hold nothing yet."""
+    """Return priorities of places that hold nothing yet.
+
+    Args:
+        capacity: number of places, C.
+        device: device of the masses.
+        alpha: power of the TD error in a mass; 0 draws all alike.
+        beta: how far importance weights undo the priorities, 0 to 1.
+    """
     # Not torch.zeros: its pages are only mapped when first written, and resident memory would creep.
     return Priorities(
         mass=torch.empty(capacity, device=device).fill_(0),

@@ -81,6 +81,13 @@ def build_ring(
 ) -> Ring:
     """Return an empty replay for at least `capacity` transitions of `envs` unbroken streams.
 
+    Args:
+        config: capacity and priorities.
+        observation_space: form of an observation, or of a mapping of such.
+        action_space: form of an action, likewise.
+        envs: number of streams, E; each has its own slots.
+        device: device of the storage.
+
     Raises:
         ConfigError: a space has values that are not arrays of one shape, or mappings of such.
     """
@@ -103,7 +110,17 @@ def build_ring(
 
 
 def _storage(space: Space, slots: int, device: torch.device, name: str) -> Structure:
-    """Return zeros for `slots` values of a space, in its structure; `name` is the space's, for messages."""
+    """Return zeros for `slots` values of a space, in its structure; `name` is the space's, for messages.
+
+    Args:
+        space: form of a value, or a mapping of such.
+        slots: number of values.
+        device: device of the tensors.
+        name: name of the space, for messages.
+
+    Raises:
+        ConfigError: a space has values that are not arrays of one shape.
+    """
     if isinstance(space, Mapping):
         return {key: _storage(child, slots, device, f"{name}.{key}") for key, child in space.items()}
     if space.shape is None or space.dtype is None:

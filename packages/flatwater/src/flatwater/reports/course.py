@@ -98,7 +98,15 @@ def headline_charts(run: RunRecords) -> list[Chart]:
 
 
 def metric_line(metrics: Metrics, metric: str, title: str, colour: str, *, width: float = 1.6) -> Line:
-    """Return a line of a metric over the rounds that have a number of it."""
+    """Return a line of a metric over the rounds that have a number of it.
+
+    Args:
+        metrics: columns of the run's metrics, `round` among them; a missing one gives an empty line.
+        metric: name of the column.
+        title: name of the line.
+        colour: CSS variable of its colour, such as `--quiet`.
+        width: width of the stroke.
+    """
     x, y = finite_points(metrics["round"], metrics.get(metric, []))
     return Line(name=title, x=x, y=y, colour=colour, width=width, dots=True)
 

@@ -50,7 +50,14 @@ def _tiles(runs: Sequence[RunLine]) -> Iterator[Tile]:
 
 
 def _runs(runs: Sequence[RunLine], folder: Path, beside: Path, sort: str | None) -> Iterator[Block]:
-    """Yield the table of the runs, and how to write the reports that are not there."""
+    """Yield the table of the runs, and how to write the reports that are not there.
+
+    Args:
+        runs: lines of the runs, in the order in which they are shown.
+        folder: folder of the runs.
+        beside: folder of the page, from which links lead.
+        sort: name of the number that they are sorted by; None shows the score.
+    """
     tags = ["tags"] if any(run.tag for run in runs) else []
     titles = ("run", "recipe", "state", *tags, "rounds", sort or "score", "size", "last change")
     yield Table(titles, [_row(run, folder, beside, sort, tags=bool(tags)) for run in runs], words=3 + len(tags))
@@ -63,7 +70,15 @@ def _runs(runs: Sequence[RunLine], folder: Path, beside: Path, sort: str | None)
 
 
 def _row(run: RunLine, folder: Path, beside: Path, sort: str | None, *, tags: bool) -> tuple[Text, ...]:
-    """Return a run's cells in the order of the titles in `_runs`, its name linked to its report where there is one."""
+    """Return a run's cells in the order of the titles in `_runs`, its name linked to its report where there is one.
+
+    Args:
+        run: the run.
+        folder: folder of the runs.
+        beside: folder of the page, from which links lead.
+        sort: name of the number that is shown; None shows the score.
+        tags: whether there is a column of tags.
+    """
     report = RunFolder(folder / run.name).report
     # Relative, so that links hold where both folders are moved together; quoted, as names may hold spaces and more.
     href = quote(os.path.relpath(report.resolve(), beside)) if report.is_file() else ""

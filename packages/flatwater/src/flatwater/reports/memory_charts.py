@@ -90,7 +90,14 @@ def owned_chart(ledger: Sequence[LedgerLine]) -> Chart:
 
 
 def _areas(ledger: Sequence[LedgerLine], groups: list[str], names: Sequence[str], size: int) -> list[Line]:
-    """Return a stacked band for each name, in units of `size` bytes."""
+    """Return a stacked band for each name, in units of `size` bytes.
+
+    Args:
+        ledger: lines of the ledger; each gives one point.
+        groups: owners of memory, in the order of their colours.
+        names: names of the bands, from the lowest.
+        size: bytes of a unit of the axis.
+    """
     stacked_parts = [resident_parts(line, groups) for line in ledger]
     colours = COLOURS | {name: f"--owner-{index}" for index, name in enumerate(groups, 1)}
     rounds = [line.round for line in ledger]

@@ -88,7 +88,14 @@ def paint_figure(rows: Picture) -> Figure:
 
 
 def _parts(figure: Figure | SubFigure, rows: int, columns: int = 1, **ratios: Any) -> list[SubFigure]:  # noqa: ANN401  (matplotlib's)
-    """Return a figure's subfigures row by row."""
+    """Return a figure's subfigures row by row.
+
+    Args:
+        figure: the figure to divide.
+        rows: number of rows.
+        columns: number of columns.
+        ratios: `height_ratios` or `width_ratios`, of matplotlib.
+    """
     subfigures = figure.subfigures(rows, columns, squeeze=False, **ratios)
     return list(subfigures.flat)
 
@@ -218,7 +225,15 @@ def _line(axes: Axes, mark: Line) -> None:
 def _paint_stacked(
     axes: Axes, at: Sequence[Any], values: np.ndarray, mark: Line | Bars, below: dict[Any, float]
 ) -> None:
-    """Paint an area or bars on top of those before, whose heights are in `below`."""
+    """Paint an area, or bars, on top of those painted before.
+
+    Args:
+        axes: the axes to paint on.
+        at: positions of the values.
+        values: heights; NaN adds nothing.
+        mark: gives colour, and whether these are bars.
+        below: height of the stack by position so far, updated.
+    """
     bottoms = np.array([below.get(position, 0.0) for position in at])
     shade: Any = (
         theme_colour(mark.colour)
@@ -233,7 +248,14 @@ def _paint_stacked(
 
 
 def _bars(axes: Axes, mark: Bars, chart: Chart, place: tuple[int, int]) -> None:
-    """Paint bars of one name; `place` is their number among the names that stand beside each other."""
+    """Paint bars of one name, beside the bars of other names.
+
+    Args:
+        axes: the axes to paint on.
+        mark: the bars; across the picture where `across` is set.
+        chart: the chart, whose axes turn positions into numbers.
+        place: their number among the names that stand beside each other, and how many there are.
+    """
     rows = chart.y if mark.across else chart.x
     number, names = place
     bar_width = 0.7 / names

@@ -36,7 +36,17 @@ class Rollout:
 
 
 def build_rollout(columns: Mapping[str, ColumnSpec], *, steps: int, batch: int, device: torch.device) -> Rollout:
-    """Return columns of zeros, their pages touched. On the meta device this is the plan."""
+    """Return columns of zeros, their pages touched. On the meta device this is the plan.
+
+    Args:
+        columns: form of a value of each column.
+        steps: steps of a block.
+        batch: values in each step.
+        device: device of the columns.
+
+    Returns:
+        columns [steps, batch, *shape] of zeros.
+    """
 
     def zeros(column: ColumnSpec) -> Tensor:
         return torch.empty((steps, batch, *column.shape), dtype=column.dtype, device=device).fill_(0)

@@ -41,7 +41,14 @@ class RunEvents:
             listener.on_event(event)
 
     def show_line(self, line: str, kind: Kind = "note", style: str = "yellow", **values: Any) -> None:  # noqa: ANN401
-        """Show a line without breaking it, so that paths in it can be copied, and tell the listeners."""
+        """Show a line without breaking it, so that paths in it can be copied, and tell the listeners.
+
+        Args:
+            line: the text.
+            kind: kind of the event, for listeners.
+            style: rich's style of the line.
+            values: plain values of the event, for listeners.
+        """
         self.console.print(Text(line, style=style), soft_wrap=True)
         self.notify_listeners(kind, line, **values)
 

@@ -37,6 +37,12 @@ class CatchUpResult:
 def catch_up(run: Path, to: str | None, *, say: Callable[[str], None], step: Callable[[int], None]) -> CatchUpResult:
     """Send every checkpoint of a run folder that its mirror does not have, oldest first, and the run's files.
 
+    Args:
+        run: the run folder.
+        to: URL of the folder above the mirror's; None takes that of the run's settings, or of its `mirror.json`.
+        say: gets lines about trouble with the store.
+        step: gets the bytes of each piece that was sent.
+
     Raises:
         RunError: a process trains the run now, or another run lies at its place.
         ConfigError: the run has no mirror, or the store refuses.

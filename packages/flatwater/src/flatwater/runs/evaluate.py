@@ -54,7 +54,18 @@ def _evaluate(
     holdout: bool,
     say: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Score the run at its newest intact checkpoint, on the holdout if asked; a URL gets its new files back."""
+    """Score the run at its newest intact checkpoint, on the holdout if asked; a URL gets its new files back.
+
+    Args:
+        run: the run's folder or URL as the user gave it.
+        config: the run's settings.
+        folder: the run's folder on this disk, a temporary one for a URL.
+        holdout: score the holdout; the look is logged before a day is played.
+        say: gets lines about damaged checkpoints and earlier looks.
+
+    Raises:
+        RunError: the run has not learned enough to be scored.
+    """
     use_threads(config.threads)
     composed, manifest = restore_run(config, folder, say)
     if reason := composed.too_early():

@@ -205,7 +205,19 @@ def _continue(
     on_round: OnRound | None,
     profile: range | None,
 ) -> RunOutcome:
-    """Resume a locked run at its newest intact checkpoint, or begin it anew where none was ever saved, and train it."""
+    """Resume a locked run at its newest intact checkpoint, or begin it anew where none was ever saved, and train it.
+
+    Args:
+        config: settings of the run, with changes.
+        folder: the run, locked.
+        voice: shows lines, and tells the listeners.
+        mirror: gets each checkpoint that is saved; one that does nothing where the run has no mirror.
+        on_round: called after each round; None for no call.
+        profile: rounds that are recorded with torch's profiler; None records none.
+
+    Raises:
+        ConfigError: the run has more rounds than the settings ask for.
+    """
     word = recipe_of_config(config).layout.rounds
     # Rows without a checkpoint mean that checkpoints were lost: such a run must not begin anew over its records.
     if not list_checkpoints(folder.checkpoints) and not recorded_rounds(folder):
@@ -358,7 +370,14 @@ def train(
 
 
 def announce_start(composed: Run, folder: RunFolder, voice: RunEvents, *, first: bool) -> Recipe:
-    """Write the run's plan and how it is shown, for readers; tell of its start. Returns its recipe."""
+    """Write the run's plan and how it is shown, for readers, and tell of its start; return the run's recipe.
+
+    Args:
+        composed: the run, built.
+        folder: its folder.
+        voice: shows lines, and tells the listeners.
+        first: whether it begins, rather than resumes.
+    """
     config = composed.config
     recipe = recipe_of_config(config)
     # Before the start is told: whoever reads the folder then finds both.
@@ -369,7 +388,14 @@ def announce_start(composed: Run, folder: RunFolder, voice: RunEvents, *, first:
 
 
 def tell_of_start(composed: Run, folder: RunFolder, voice: RunEvents, *, first: bool) -> None:
-    """Say what the run will hold, and tell the listeners what begins; the console has shown the rest."""
+    """Say what the run will hold, and tell the listeners what begins; the console has shown the rest.
+
+    Args:
+        composed: the run, built.
+        folder: its folder.
+        voice: shows lines, and tells the listeners.
+        first: whether it begins, rather than resumes.
+    """
     voice.console.print(plan_summary(composed.plan), highlight=False, markup=False)
     config, round_, path = composed.config, composed.trainer.progress.round, folder.with_current_name.path
     word = recipe_of_config(config).layout.rounds

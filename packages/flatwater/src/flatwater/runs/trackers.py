@@ -83,7 +83,14 @@ def check_trackers(config: RunConfig) -> None:
 
 
 def open_trackers(config: RunConfig, folder: RunFolder, say: Say, *, resume_at: int) -> list[BackgroundSink]:
-    """Start a thread for each tracker; its faults are told through `say`, once, and never raised."""
+    """Start a thread for each tracker; its faults are told through `say`, once, and never raised.
+
+    Args:
+        config: settings of the run, the trackers' names among them.
+        folder: the run.
+        say: shows a line on the run's terminal.
+        resume_at: last round that the run remembers; a tracker will be given later rounds again.
+    """
     settings: dict[str, Any] = to_mapping(config)
 
     def opener(name: str) -> Callable[[Say], Sink]:

@@ -73,6 +73,12 @@ def permit_run(
 ) -> tuple[dict[str, Any], Permit]:
     """Return the settings of a run, unchecked, and a permit to import the code which they name.
 
+    Args:
+        folder: the run.
+        where: the run as the user writes it, a folder or URL.
+        trains: whether trackers and the command for events will be used as well.
+        given: settings in whose place the user gives others now.
+
     Raises:
         ConfigError: the settings cannot be read.
         TrustError: somebody else may have written the settings; see `request_permit`.
@@ -126,7 +132,15 @@ def remember_trust(
     say: Callable[[str], None],
     beside: object = None,
 ) -> None:
-    """Remember that settings which name code are this user's; see `request_permit`."""
+    """Remember that settings which name code are this user's; a record that cannot be written is told, and no error.
+
+    Args:
+        settings: settings as the file has them.
+        where: the file of the settings.
+        named: the code that they name.
+        say: told where the record cannot be written.
+        beside: plain values that the code is given as well; None for none.
+    """
     about = {"of": str(named_path(where).absolute()), "code": {code.setting: code.value for code in named}}
     try:
         note_begun(trust_key(settings, where, beside), about)

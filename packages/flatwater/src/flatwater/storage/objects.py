@@ -398,7 +398,17 @@ def _objections(url: str) -> Iterator[str]:
 
 
 def _open(scheme: str, bucket: str, url: str, retries: int) -> "ObjectStore":
-    """Return obstore's client of a bucket, or of the whole disk for `file`; the bucket is not asked yet."""
+    """Return obstore's client of a bucket, or of the whole disk for `file`; the bucket is not asked yet.
+
+    Args:
+        scheme: `file`, `s3`, `gs` or `az`.
+        bucket: name of the bucket; empty for `file`.
+        url: whole URL, for messages.
+        retries: tries of each request that fails without being refused.
+
+    Raises:
+        StoreError: the store's settings cannot be used.
+    """
     from obstore.exceptions import BaseError  # noqa: PLC0415
     from obstore.store import AzureStore, GCSStore, LocalStore, S3Store  # noqa: PLC0415
 

@@ -124,6 +124,12 @@ def _prepare_config(config: Any, program: Sequence[str]) -> Any:  # noqa: ANN401
 def refuse_others(before: RunConfig, now: RunConfig, folder: Path, kind: str) -> None:
     """Refuse to go on with a sweep or a study under other settings than its own.
 
+    Args:
+        before: settings that the sweep or study began with.
+        now: settings that the user gives.
+        folder: its folder, for messages.
+        kind: `sweep` or `study`, for messages.
+
     Raises:
         ConfigError: a setting differs that may not.
     """

@@ -171,7 +171,17 @@ def _range(table: Mapping[str, Any], declared: object, path: str) -> Range:
 
 
 def _number(table: Mapping[str, Any], key: str, kind: type, path: str) -> float:
-    """Return the number as it was given, which is all that `from_plain` would change: 1 for 1.0."""
+    """Return a number of a range as it was given, which is all that `from_plain` would change: 1 for 1.0.
+
+    Args:
+        table: the range's table.
+        key: name of the number in it.
+        kind: int or float, the setting's type.
+        path: name of the setting, for messages.
+
+    Raises:
+        ConfigError: the number is not of this kind, or not finite.
+    """
     value = table[key]
     from_plain(kind, value, f"[{path}] {key}", _no_table)
     _check(isfinite(value), path, key, value, "finite")
@@ -180,6 +190,7 @@ def _number(table: Mapping[str, Any], key: str, kind: type, path: str) -> float:
 
 
 def _check(holds: bool, path: str, key: str, given: object, wanted: str) -> None:  # noqa: FBT001  (as `require`)
+    """Refuse a number of a range unless `holds`: it is `[path] key = given` in the message, and must be `wanted`."""
     if not holds:
         raise ConfigError(f"[{path}] {key} = {given!r}: must be {wanted}")
 

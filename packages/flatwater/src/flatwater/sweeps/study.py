@@ -210,7 +210,14 @@ class LaggingSampler(TPESampler):
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:  # noqa: ANN401  (as its parent)
-        """Draw one setting."""
+        """Draw one setting that was not drawn with the others, from the trials that are at least `lag` numbers before this one.
+
+        Args:
+            study: the study, of which trials too close to this one are hidden.
+            trial: the trial that gets the setting.
+            param_name: name of the setting.
+            param_distribution: the range that it is drawn from.
+        """
         return super().sample_independent(_earlier(study, trial, self._lag), trial, param_name, param_distribution)
 
 

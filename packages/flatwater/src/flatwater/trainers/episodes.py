@@ -109,7 +109,19 @@ def _keeper(world: World) -> StateKeeper:
 def begin_(
     world: World, episodes: Episodes, which: Array, seeds: Array, obs: Array, *, legal: Array | None = None
 ) -> None:
-    """Begin episodes in the environments of `which`, bool [E]; other arguments are those of `World.begin_`."""
+    """Begin episodes in some environments, and reset what the state tree records of them.
+
+    E environments, A agents, R actions of a mask.
+
+    Args:
+        world: the world of the episodes.
+        episodes: state tree of its running episodes; the rows of `which` are updated.
+        which: bool [E], environments where an episode begins.
+        seeds: int64 [E]; only those of `which` are read.
+        obs: [E, A, *obs], rows of `which` overwritten with the first observations.
+        legal: bool [E, A, R], rows of `which` overwritten with the mask of legal actions; None in a world without
+            masks.
+    """
     _begin_(world, which, seeds, obs, legal)
     # `numpy()` is a view of the tensor: the state tree is written.
     episodes.seeds.numpy()[which] = seeds[which]
@@ -118,7 +130,15 @@ def begin_(
 
 
 def _begin_(world: World, which: Array, seeds: Array, obs: Array, legal: Array | None) -> None:
-    """Begin episodes, with the mask of legal actions where the world has one; `legal` is None where it has none."""
+    """Begin episodes in the world alone, and check the masks that it writes; the state tree is not touched.
+
+    Args:
+        world: the world of the episodes.
+        which: bool [E], environments where an episode begins.
+        seeds: int64 [E]; only those of `which` are read.
+        obs: [E, A, *obs], rows of `which` overwritten.
+        legal: bool [E, A, R], rows of `which` overwritten; None in a world without masks.
+    """
     if legal is None:
         world.begin_(which, seeds, obs)
     else:
@@ -128,7 +148,15 @@ def _begin_(world: World, which: Array, seeds: Array, obs: Array, legal: Array |
 
 
 def _step_(world: World, actions: Array, obs: Array, outcome: "Outcome", legal: Array | None) -> None:
-    """Step the world, with the mask of legal actions where it has one; `legal` is None where it has none."""
+    """Step the world alone, and check the masks that it writes; the state tree is not touched.
+
+    Args:
+        world: the world to step.
+        actions: of every agent, [E, A, *action].
+        obs: [E, A, *obs], overwritten.
+        outcome: reward, terminated and truncated, [E, A] each, overwritten.
+        legal: bool [E, A, R], overwritten with the mask of the next step; None in a world without masks.
+    """
     if legal is None:
         world.step_(actions, obs, *outcome)
     else:
@@ -138,7 +166,14 @@ def _step_(world: World, actions: Array, obs: Array, outcome: "Outcome", legal: 
 
 
 def show_teacher_(teacher: Teacher, obs: Array, actions: Array, legal: Array | None) -> None:
-    """Have a teacher write its actions; the arguments are those of `Teacher.step_batch`."""
+    """Have a teacher write its actions.
+
+    Args:
+        teacher: the teacher to ask.
+        obs: [E, A, *obs], what the agents observe.
+        actions: [E, A, *action], overwritten.
+        legal: bool [E, A, R], mask of legal actions; None in a world without masks.
+    """
     mask = () if legal is None else (legal,)
     cast("Any", teacher).step_batch(obs, actions, *mask)
 
@@ -156,7 +191,15 @@ def build_outcome(envs: int, agents: int) -> Outcome:
 def step_(
     world: World, episodes: Episodes, actions: Array, obs: Array, outcome: Outcome, *, legal: Array | None = None
 ) -> Array:
-    """Step every environment; the arguments are those of `World.step_`, or `MaskedWorld.step_`.
+    """Step every environment, and record the step in the state tree.
+
+    Args:
+        world: the world to step.
+        episodes: state tree of its running episodes: actions, steps, returns and agents that are over, updated.
+        actions: of every agent, [E, A, *action].
+        obs: [E, A, *obs], overwritten.
+        outcome: reward, terminated and truncated, [E, A] each, overwritten.
+        legal: bool [E, A, R], overwritten with the mask of the next step; None in a world without masks.
 
     Returns:
         bool [E]: where the episode ended with this step.
@@ -185,17 +228,17 @@ def step_counted_(
     paid: Tensor,
     legal: Array | None = None,
 ) -> Array:
-    """Step every environment, of which one episode each counts; other arguments are those of `step_`.
+    """Step every environment, and add the rewards of its first episode alone to the sums.
 
     Args:
         world: the world to step.
-        episodes: its running episodes.
-        actions: actions of every agent.
-        obs: to be written.
-        outcome: to be written.
-        done: bool [E], environments whose episode has ended before: they are not counted.
-        paid: [E * A], to which the rewards are added.
-        legal: to be written, in a world with masks.
+        episodes: its running episodes, updated.
+        actions: of every agent, [E, A, *action].
+        obs: observations, [E, A, *obs], overwritten.
+        outcome: reward, terminated and truncated, [E, A] each, overwritten.
+        done: bool [E], environments whose first episode has ended: stepped but not counted; updated.
+        paid: float32 [E * A], sums of rewards, updated.
+        legal: mask of legal actions, bool [E, A, R], overwritten; None in a world without masks.
 
     Returns:
         bool [E]: where an episode ended with this step, so that it must be begun again.
@@ -260,10 +303,16 @@ def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: 
 
 
 def replay_episodes_(world: World, teacher: Teacher | None, episodes: Episodes, saved: Array) -> str:
-    """Play the running episodes again, to where `saved` [E, A, *obs] is the observation.
+    """Play the running episodes again, to where `saved` is the observation.
 
     A world of the user's that keeps a state is given its latest one, once the episodes were played. Its observations
     and rewards on the way followed from another state, so they are not compared.
+
+    Args:
+        world: a world that was just built, or left anywhere.
+        teacher: the teacher that was asked at each of the steps; None where there was none.
+        episodes: the running episodes; not changed.
+        saved: [E, A, *obs], the observations that must come out.
 
     Returns:
         Why the world is not where it was, as the end of a sentence; empty where it is, to the bit.

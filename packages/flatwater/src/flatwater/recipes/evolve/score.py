@@ -46,7 +46,14 @@ def score_champion(trainer: EvolveTrainer, first_seed: int) -> dict[str, Returns
 def as_json(
     config: EvolveRunConfig, trainer: EvolveTrainer, players: Mapping[str, Returns], split: str
 ) -> dict[str, Any]:
-    """Return the score as plain values, with the facts to judge it. None stands for any number that is not finite."""
+    """Return the score as plain values, with the facts to judge it. None stands for any number that is not finite.
+
+    Args:
+        config: settings of the run.
+        trainer: the run as it was scored.
+        players: returns of the episodes by name.
+        split: `held-out` or `holdout`.
+    """
     run, spaces = trainer.run, trainer.setup.trial
     return {
         "trainer": config.trainer,

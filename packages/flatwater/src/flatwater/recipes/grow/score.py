@@ -79,7 +79,15 @@ def play_lives(trainer: GrowTrainer, player: str, first_seed: int) -> dict[str, 
 def _step_(
     trainer: GrowTrainer, crew: GroupExecutor, player: str, seeds: torch.Tensor, t: int
 ) -> dict[str, np.ndarray[Any, Any]]:
-    """Take step `t` of a player's episodes; return copies of its columns on the CPU, a row for each environment."""
+    """Take step `t` of a player's episodes; return copies of its columns on the CPU, a row for each environment.
+
+    Args:
+        trainer: the run whose policy plays.
+        crew: computes the pool of hosts.
+        player: the policy or a baseline.
+        seeds: int64 [E], seed of each environment.
+        t: number of the step in the episode.
+    """
     results = crew.step_(player, noise_for(trainer.setup, trainer.run, player))
     action = results["action"]
     columns = {
@@ -130,7 +138,14 @@ def write_result(trainer: GrowTrainer, folder: RunFolder, *, threads: int) -> No
 
 
 def as_json(trainer: GrowTrainer, score: GrowScore, split: str, *, threads: int) -> dict[str, Any]:
-    """Return the score as plain values, with the facts to judge it. None stands for any number that is not finite."""
+    """Return the score as plain values, with the facts to judge it. None stands for any number that is not finite.
+
+    Args:
+        trainer: the run as it was scored.
+        score: returns of its players.
+        split: `held-out` or `holdout`.
+        threads: CPU threads that the run uses.
+    """
     config = trainer.setup.config
     return {
         "trainer": "grow",

@@ -1,4 +1,8 @@
-"""The trained policy of a run of PPO or of teaching, ready for use: observations in, actions out."""
+"""The trained policy of PPO or of teaching: it acts on observations, is exported, and is rebuilt from .safetensors.
+
+Axes: B agents, K tokens, N numbers of a vector, R logits, M LSTM cells. Memory is [2, B, M]: the LSTM's output, and its
+cells.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -41,9 +45,8 @@ class PolicyModule(nn.Module):
         self._student, self._names = student, tuple(weights)
         for index, name in enumerate(self._names):
             self.register_buffer(f"weight_{index}", weights[name])
-        student.actions.distribution(
-            torch.zeros(1, student.actions.outputs)
-        )  # keeps what follows from the bounds: untraced
+        # Called once now: it caches middle and half width of the bounds, which an export must not trace.
+        student.actions.distribution(torch.zeros(1, student.actions.outputs))
         self._bounded = spaces.bounds is not None
         low, high = torch.tensor(spaces.bounds or [(0.0, 0.0)], dtype=torch.float32).T
         self.register_buffer("low", low.contiguous())

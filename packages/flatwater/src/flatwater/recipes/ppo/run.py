@@ -110,7 +110,17 @@ class BlocksRun(WorldRun):
 def allocate(
     config: BlocksRunConfig, worlds: BlocksWorlds, device: torch.device, *, taught: bool
 ) -> tuple[Plan, BlocksSetup, BlocksState]:
-    """Return the plan of a run that fits, its constants, and its state, allocated whole."""
+    """Return the plan of a run that fits, its constants, and its state, allocated whole.
+
+    Args:
+        config: settings of the run.
+        worlds: the training world and that of held-out episodes.
+        device: device of the network.
+        taught: whether there is a teacher.
+
+    Raises:
+        MemoryLimitError: the plan does not fit the budget, and the settings do not ask to start anyway.
+    """
     plan = plan_blocks(config, worlds, device, taught=taught)
     # Refused by the plan, before anything of the run is allocated.
     if not config.start_over_budget:
@@ -122,7 +132,15 @@ def allocate(
 def bind(
     setup: BlocksSetup, run: BlocksState, worlds: BlocksWorlds, teacher: Teacher | None, others: dict[str, Teacher]
 ) -> BlocksTrainer:
-    """Return the trainer of a state."""
+    """Return the trainer of a state.
+
+    Args:
+        setup: constants of the run.
+        run: its state tree.
+        worlds: the training world and that of held-out episodes.
+        teacher: the teacher of each training step; None without one.
+        others: players of held-out episodes by name, besides the policy.
+    """
     profile = Profile([part for part in PARTS if part != "teacher" or setup.taught])
     collector = Collector(setup, run, worlds.training, teacher, profile)
     return build_trainer(setup, run, collector, HeldOutEvaluator(setup, run, worlds.held_out, others), profile)

@@ -63,7 +63,14 @@ def score_policy(trainer: BlocksTrainer, first_seed: int) -> PlayersScore:
 
 
 def as_json(config: BlocksRunConfig, trainer: BlocksTrainer, score: PlayersScore, split: str) -> dict[str, Any]:
-    """Return the score as plain values, with the facts to judge it. None stands for any number that is not finite."""
+    """Return the score as plain values, with the facts to judge it. None stands for any number that is not finite.
+
+    Args:
+        config: settings of the run.
+        trainer: the run as it was scored.
+        score: returns of its players.
+        split: `held-out` or `holdout`.
+    """
     spaces = trainer.setup.held_out
     rows = score.rows()
     return {

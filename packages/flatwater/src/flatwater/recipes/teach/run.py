@@ -111,7 +111,14 @@ OF_A_RUN = "run:"
 
 
 def find_teacher(name: str, world: World, rng: torch.Generator, device: torch.device) -> Teacher:
-    """Return the teacher of a name, as in `TeachRunConfig.teacher`."""
+    """Return the teacher of a name, as in `TeachRunConfig.teacher`: a kind of teacher, or `run:FOLDER`.
+
+    Args:
+        name: its name; after `run:`, the folder of a run whose student it is.
+        world: the world that it will be asked in.
+        rng: the generator of its draws; not for the student of a run.
+        device: device of the student of a run.
+    """
     if not name.startswith(OF_A_RUN):
         return build_teacher(name, world, rng)
     return StudentTeacher(Path(name.removeprefix(OF_A_RUN)), world, device)

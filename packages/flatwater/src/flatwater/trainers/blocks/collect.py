@@ -26,7 +26,15 @@ class Collector:
     def __init__(
         self, setup: BlocksSetup, run: BlocksState, world: World, teacher: Teacher | None, profile: Profile
     ) -> None:
-        """Bind views; begin nothing. Where the run is in an episode, the world must be as well (`play_again_`)."""
+        """Bind views; begin nothing. Where the run is in an episode, the world must be as well (`play_again_`).
+
+        Args:
+            setup: constants of the run.
+            run: state tree; its rollout and episodes are written by later steps.
+            world: the training world.
+            teacher: the teacher that is asked in each step; None in a run without one.
+            profile: takes the time of each part of a step.
+        """
         self._setup, self._run, self._profile = setup, run, profile
         self.world, self.teacher = world, teacher
         self._weights = bound_weights(setup.student, run.learner)
@@ -185,7 +193,16 @@ COLLECT = 1
 
 
 def ask_teacher_(teacher: Teacher, obs: Array, actions: Tensor, *, legal: Array | None = None) -> Tensor:
-    """Write a teacher's actions into `actions` [E, A, *action]; `legal` is the mask of legal actions.
+    """Write a teacher's actions into `actions`, and refuse a teacher that leaves slots unwritten.
+
+    Args:
+        teacher: the teacher to ask.
+        obs: [E, A, *obs], what the agents observe.
+        actions: [E, A, *action], overwritten: first with POISON, then by the teacher.
+        legal: bool [E, A, R], mask of legal actions; None in a world without masks.
+
+    Returns:
+        `actions`.
 
     Raises:
         RunError: the teacher left slots unwritten; an array that is used again would show an older action there.

@@ -16,7 +16,14 @@ class HeldOutEvaluator:
     """The world of the held-out episodes, and its players."""
 
     def __init__(self, setup: BlocksSetup, run: BlocksState, world: World, teachers: dict[str, Teacher]) -> None:
-        """Bind views of the state tree, which the world writes into; nothing is begun."""
+        """Bind views of the state tree, which the world writes into; nothing is begun.
+
+        Args:
+            setup: constants of the run.
+            run: state tree; held-out observations and scores are written by later steps.
+            world: the world of held-out episodes.
+            teachers: players by name, besides the policy.
+        """
         self._setup, self._run = setup, run
         self._weights = bound_weights(setup.student, run.learner)
         self.world, self.teachers = world, teachers

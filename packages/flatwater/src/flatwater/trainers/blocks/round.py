@@ -42,7 +42,15 @@ class BlocksTrainer:
 def build_trainer(
     setup: BlocksSetup, run: BlocksState, collector: Collector, stage: HeldOutEvaluator, profile: Profile
 ) -> BlocksTrainer:
-    """Bind the phases to the state."""
+    """Bind the phases to the state: baselines (first round alone), collect, update, and evaluate every so many rounds.
+
+    Args:
+        setup: constants of the run.
+        run: its state tree.
+        collector: takes the steps of a block, and records them.
+        stage: plays the held-out episodes.
+        profile: takes the time of updates as its part `update`.
+    """
     config, steps = setup.config, setup.held_out.steps
     update_ = bind_learning(setup, run)
     trainee, *others = setup.players  # the others do not learn, so they are evaluated once
@@ -192,9 +200,19 @@ def rebuild_(trainer: BlocksTrainer, *, exact: bool = True) -> str:
 
 
 def _bring_(world: World, teacher: Teacher | None, episodes: Episodes, saved: Array, rng: torch.Generator) -> str:
-    """Play to where `saved` is the observation; the teacher's generator stays as it was saved.
+    """Play a world to where `saved` is the observation, and put the teacher's generator back to where it was saved.
 
     The saved generator has made the draws of these steps already.
+
+    Args:
+        world: the world to play.
+        teacher: the teacher that was asked at each of the steps; None where there was none.
+        episodes: the running episodes; not changed.
+        saved: [E, A, *obs], the observations that must come out.
+        rng: the teacher's generator.
+
+    Returns:
+        why the world is not where it was; empty where it is.
     """
     state = rng.get_state()
     reason = replay_episodes_(world, teacher, episodes, saved)

@@ -99,7 +99,15 @@ class BlocksSetup:
 def build_setup(
     config: BlocksConfig, spaces: Spaces, held_out: Spaces, device: torch.device, *, taught: bool = True
 ) -> BlocksSetup:
-    """Return the constants of a run, with a policy for the world's spaces."""
+    """Return the constants of a run, with a policy for the world's spaces.
+
+    Args:
+        config: how the run trains.
+        spaces: of the training world.
+        held_out: of the world of held-out episodes.
+        device: device of the network.
+        taught: whether there is a teacher.
+    """
     # Set for acting as well: a policy must act in the precision that it learns in.
     student = replace(build_student(spaces, config.student, device), lowered=config.learner.autocast == "bf16")
     return BlocksSetup(config, spaces, held_out, student, device, taught)

@@ -39,7 +39,14 @@ class PopulationCollector:
     """The world that a population learns in, with the arrays that it writes into, bound once."""
 
     def __init__(self, setup: EvolveSetup, run: Population, world: World, profile: Profile) -> None:
-        """Bind views; begin nothing. Where the run is in an episode, the world must be as well (`rebuild_`)."""
+        """Bind views; begin nothing. Where the run is in an episode, the world must be as well (`rebuild_`).
+
+        Args:
+            setup: constants of the run.
+            run: state tree; the world writes its observations into it.
+            world: the world that the population learns in.
+            profile: takes the time of each part of a step.
+        """
         self._setup, self._run, self._profile = setup, run, profile
         self.world = world
         # A view with an axis of one agent: the world writes its observations into the state tree.

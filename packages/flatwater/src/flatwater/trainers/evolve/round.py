@@ -38,7 +38,17 @@ class EvolveTrainer:
 def build_trainer(
     setup: EvolveSetup, run: Population, player: PopulationCollector, stage: MemberEvaluator, profile: Profile
 ) -> EvolveTrainer:
-    """Bind the phases to the state. Fitness is measured after members have learned, before others replace them."""
+    """Bind the phases to the state: train, evaluate, evolve.
+
+    Fitness is measured after members have learned, before others replace them.
+
+    Args:
+        setup: constants of the run.
+        run: the population, its state tree.
+        player: the members' training world.
+        stage: the world of fitness and of evaluation.
+        profile: takes the time of each part of a step.
+    """
     phases = (
         Phase("train", lambda: setup.config.steps, player.step_),
         Phase("evaluate", lambda: setup.trial.steps, stage.fitness_step_),

@@ -92,7 +92,17 @@ class EvolveSetup:
 
 
 def build_setup(config: EvolveConfig, spaces: Spaces, trial: Spaces, device: torch.device) -> EvolveSetup:
-    """Return the constants of a run, with networks for the world's spaces."""
+    """Return the constants of a run, with networks for the world's spaces.
+
+    Args:
+        config: how the run trains.
+        spaces: of the training world.
+        trial: of the world in which members are measured.
+        device: device of the networks.
+
+    Raises:
+        ConfigError: the algorithm does not learn from played episodes.
+    """
     algorithm = find_algorithm(config.learner)
     require(
         config.learner.own.replays,

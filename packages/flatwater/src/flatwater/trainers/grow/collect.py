@@ -24,6 +24,12 @@ def collect_(setup: GrowSetup, run: GrowState, crew: GroupExecutor, t: int) -> N
 
     An episode ends with step T - 1 because its time is over. The observation shows the time, so the critic knows that
     nothing follows: the last step terminates, and is not truncated.
+
+    Args:
+        setup: constants of the run.
+        run: state tree; the rollout's row `t` and, at step 0, the seeds are overwritten.
+        crew: computes the pool of hosts; begins new episodes at step 0.
+        t: number of the step, 0 ... T - 1.
     """
     config, actions = setup.config, setup.student.actions
     if t == 0:
@@ -59,7 +65,17 @@ def steps_of_all(setup: GrowSetup) -> int:
 
 
 def play_held_out_(setup: GrowSetup, run: GrowState, crew: GroupExecutor, player: str, number: int) -> None:
-    """Take step `number` of a player's held-out episodes; its rewards are added to their returns."""
+    """Take step `number` of a player's held-out episodes; its rewards are added to their returns.
+
+    The episodes are played in turns of E environments: a turn's steps follow those of the turn before.
+
+    Args:
+        setup: constants of the run.
+        run: state tree; the player's returns [held-out episodes] are updated.
+        crew: computes the pool of hosts; begins episodes at a turn's first step.
+        player: `POLICY` or the name of a baseline.
+        number: step, counted through all turns.
+    """
     returns = run.scores.policy if player == POLICY else run.scores.baselines[player]
     turn, t = divmod(number, setup.config.env.steps)
     first_episode, envs = turn * setup.config.envs, setup.config.envs
@@ -72,7 +88,14 @@ def play_held_out_(setup: GrowSetup, run: GrowState, crew: GroupExecutor, player
 
 
 def leave_alone_(setup: GrowSetup, run: GrowState, crew: GroupExecutor, number: int) -> None:
-    """Take step `number` of as many episodes, on the first training seeds, in which nothing is grown."""
+    """Take step `number` of as many episodes as are held out, on the first training seeds, in which nothing is grown.
+
+    Args:
+        setup: constants of the run.
+        run: state tree; the record of hosts left alone (`envs.alone`) is updated.
+        crew: computes the pool of hosts; begins episodes at a turn's first step.
+        number: step, counted through all turns of E environments.
+    """
     turn, t = divmod(number, setup.config.env.steps)
     first_seed, envs = turn * setup.config.envs, setup.config.envs
     if t == 0:

@@ -72,7 +72,14 @@ def build_trainer(setup: GrowSetup, run: GrowState, crew: GroupExecutor | None =
 
 
 def play_baselines_(setup: GrowSetup, run: GrowState, crew: GroupExecutor, number: int) -> None:
-    """Take one step of the baselines: hosts left alone first, whose accuracy enters the reward, then each baseline."""
+    """Take one step of the baselines: hosts left alone first, whose accuracy enters the reward, then each baseline.
+
+    Args:
+        setup: constants of the run.
+        run: its state tree.
+        crew: computes the pool of hosts.
+        number: step, counted through the hosts left alone and then the baselines, `steps_of_all` each.
+    """
     turn, step = divmod(number, steps_of_all(setup))
     if turn == 0:
         # First: the reward of every later episode compares a host with these.
@@ -83,7 +90,16 @@ def play_baselines_(setup: GrowSetup, run: GrowState, crew: GroupExecutor, numbe
 
 
 def learn_(setup: GrowSetup, run: GrowState, update_: Callable[[int], None], number: int) -> None:
-    """Update once. Advantages are computed before the first update; observations are merged after the last."""
+    """Update once, of epochs * minibatches updates in a round.
+
+    Advantages are computed before the first update; observations are merged into the statistics after the last.
+
+    Args:
+        setup: constants of the run.
+        run: state tree: its rollout is read, the learner updated.
+        update_: takes the update of a number.
+        number: number of the update in the round; 0 is the first.
+    """
     config = setup.config.learner
     if number == 0:
         compute_advantages_(run.rollout, config)
@@ -94,7 +110,14 @@ def learn_(setup: GrowSetup, run: GrowState, update_: Callable[[int], None], num
 
 
 def evaluate_(setup: GrowSetup, run: GrowState, crew: GroupExecutor, number: int) -> None:
-    """Take one step of the policy's held-out episodes."""
+    """Take one step of the policy's held-out episodes.
+
+    Args:
+        setup: constants of the run.
+        run: state tree; the policy's returns are updated.
+        crew: computes the pool of hosts.
+        number: step, counted through all turns of the pool.
+    """
     play_held_out_(setup, run, crew, POLICY, number)
 
 
