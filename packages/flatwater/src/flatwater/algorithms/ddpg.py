@@ -193,7 +193,7 @@ def actor_gradients(config: AlgorithmConfig, nets: Networks, weights: DdpgWeight
 
 
 def make_update(config: AlgorithmConfig, nets: Networks, members: DdpgMembers, groups: Sequence[Span]) -> Update:
-    """Bind an update of DDPG or TD3 to the population's storage; each span [low, high) of `groups` is learned at once."""
+    """Bind an update of DDPG or TD3 to the population's storage; each span [low, high) of `groups` learns at once."""
     tally, count = members.tally, config.micro_batches
     weights = {span: member_weights(members, nets, span) for span in groups}
     # Views of the optimisers' gradients, which updates accumulate in.

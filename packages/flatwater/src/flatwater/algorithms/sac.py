@@ -255,7 +255,7 @@ def actor_gradients(
 
 
 def make_update(config: AlgorithmConfig, nets: Networks, members: SacMembers, groups: Sequence[Span]) -> Update:
-    """Bind an update of SAC to the population's storage; each span [low, high) of `groups` is learned at once."""
+    """Bind an update of SAC to the population's storage; each span [low, high) of `groups` learns at once."""
     tally, count, settings = members.tally, config.micro_batches, config.own
     weights = {span: member_weights(members, nets, span) for span in groups}
     homes = {name: {span: adam.grad[slice(*span)] for span in groups} for name, (_, adam) in members.trained.items()}

@@ -105,7 +105,7 @@ def metric_line(metrics: Metrics, metric: str, title: str, colour: str, *, width
         metric: name of the column.
         title: name of the line.
         colour: CSS variable of its colour, such as `--quiet`.
-        width: width of the stroke.
+        width: width of the stroke in pixels.
     """
     x, y = finite_points(metrics["round"], metrics.get(metric, []))
     return Line(name=title, x=x, y=y, colour=colour, width=width, dots=True)

@@ -407,7 +407,8 @@ def _open(scheme: str, bucket: str, url: str, retries: int) -> "ObjectStore":
         retries: tries of each request that fails without being refused.
 
     Raises:
-        StoreError: the store's settings cannot be used.
+        ConfigError: the store cannot be used before something is set or permitted.
+        StoreError: the store's client cannot be made for another reason.
     """
     from obstore.exceptions import BaseError  # noqa: PLC0415
     from obstore.store import AzureStore, GCSStore, LocalStore, S3Store  # noqa: PLC0415
