@@ -210,7 +210,7 @@ class LaggingSampler(TPESampler):
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:  # noqa: ANN401  (as its parent)
-        """Draw one setting that was not drawn with the others, from trials that are at least `lag` numbers before this one.
+        """Draw one setting that was not drawn with the others, from trials at least `lag` numbers before this one.
 
         Args:
             study: the study, of which trials too close to this one are hidden.
