@@ -81,8 +81,8 @@ def _garbage_sentence(waiting: "Garbage") -> str:
 def _unsure_sentences(found: Sequence[Finding]) -> Iterator[str]:
     """A sentence on records that a library keeps until its call returns, and one on growth without a proof."""
     threshold = format_bytes(ENDING.open_bytes)
-    proven = [each.owner for each in found if has_proof(each)]
-    unproven = [each.owner for each in found if not has_proof(each)]
+    proven = [finding.owner for finding in found if has_proof(finding)]
+    unproven = [finding.owner for finding in found if not has_proof(finding)]
     if proven:
         owners = _first_of(proven)
         yield f"{owners} grows until this call of a library returns: no finding below {threshold} of growth"
@@ -111,7 +111,7 @@ def drop_rooted_native(known: Sequence[Finding], gained: Iterable[tuple[str, int
     """
     if sum(size for _, size in gained) < OWNING.explained * grown:
         return [*known]
-    return [found for found in known if found.owner != UNEXPLAINED["native"][0]]
+    return [finding for finding in known if finding.owner != UNEXPLAINED["native"][0]]
 
 
 def with_root_gains(

@@ -87,9 +87,11 @@ def split_by_size(findings: "Sequence[Finding]") -> "tuple[list[Finding], list[F
     A compiler that runs fills registries of its own, each with 1 % of the growth. A finding may become that small after
     it was found: the rate over all censuses may be smaller than that of the first two.
     """
-    small = [found for found in findings if found.verdict != "slowdown" and found.share < OWNING.told_share]
-    large = [found for found in findings if found not in small]
-    beside = any(found.verdict not in {"slowdown", *HARMLESS} for found in large)  # a leak beside a buffer stands alone
+    small = [finding for finding in findings if finding.verdict != "slowdown" and finding.share < OWNING.told_share]
+    large = [finding for finding in findings if finding not in small]
+    beside = any(
+        finding.verdict not in {"slowdown", *HARMLESS} for finding in large
+    )  # a leak beside a buffer stands alone
     return (large, small) if beside else (list(findings), [])
 
 
@@ -101,7 +103,8 @@ def explained_shares(explained: float, findings: "Sequence[Finding]") -> tuple[f
         findings: findings, with their shares of the same growth.
     """
     owned_share = min(
-        explained, sum(each.share for each in findings if each.verdict != "slowdown" and each.owner != OWNER)
+        explained,
+        sum(finding.share for finding in findings if finding.verdict != "slowdown" and finding.owner != OWNER),
     )
     return owned_share, explained - owned_share
 
@@ -109,7 +112,7 @@ def explained_shares(explained: float, findings: "Sequence[Finding]") -> tuple[f
 def fails_build(outcome: Outcome, findings: "Sequence[Finding]") -> bool:
     """Whether a build that asked for flat memory fails: memory grows without end, or grew without a cause."""
     return outcome.state == "unexplained" or any(
-        found.verdict not in HARMLESS or found.dies_first for found in findings
+        finding.verdict not in HARMLESS or finding.dies_first for finding in findings
     )
 
 

@@ -311,23 +311,23 @@ class ProcessWatch:
 
     def _found_owners(self) -> list[str]:
         """Owners of findings, other than kinds of memory."""
-        return [found.owner for found in self._monitor.findings() if found.holders]
+        return [finding.owner for finding in self._monitor.findings() if finding.holders]
 
     def findings(self) -> list[Finding]:
         """Findings that still hold, most bytes first, per unit of the user's."""
         if not self._rows:
             return []
         findings = self._monitor.findings()
-        native = next((found for found in findings if found.verdict == "native"), None)
+        native = next((finding for finding in findings if finding.verdict == "native"), None)
         garbage = list[Finding]()
         # Garbage comes and goes: no reading need see it rise now.
         if native is not None and gc_explains_growth(self._gc_sawtooth()):
             findings.remove(native)
-            if CYCLIC not in (found.owner for found in findings):
+            if CYCLIC not in (finding.owner for finding in findings):
                 rate = Slope(native.bytes_per_step, *native.interval)
                 garbage = [judge_gc_sawtooth(rate, growth.process_growth(self._rows), collecting=gc.isenabled())]
         active = active_findings(findings, self._rows, self._since, self._marks, self._workers)
-        return [self._in_user_units(found) for found in (*active, *garbage)]
+        return [self._in_user_units(finding) for finding in (*active, *garbage)]
 
     def _in_user_units(self, found: Finding) -> Finding:
         """The finding per unit of the user's instead of per boundary, with the bytes that collections free."""
@@ -419,7 +419,7 @@ class ProcessWatch:
     def _judge_collections(self, known: list[Finding], *, growing: bool) -> list[Finding]:
         """The finding of garbage that collections free, if growth has no cause, or if no fork can look at the swing."""
         teeth, pace = self._gc_sawtooth(), self._boundaries_per_second()
-        is_known = any(found.owner == CYCLIC for found in known)
+        is_known = any(finding.owner == CYCLIC for finding in known)
         if teeth is None or is_known or not 0 < pace < inf or not gc_explains_growth(teeth):
             return []
         if not growing and (fork_unsafe_library() is None or growth.swing_bytes(self._rows) < ENDING.open_bytes):

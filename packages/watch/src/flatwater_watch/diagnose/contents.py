@@ -162,7 +162,7 @@ def _main(leaves: Sequence[_Leaf], items: int) -> tuple[str, float]:
 def _objects(leaves: Sequence[Sequence[_Leaf]]) -> tuple[Any, ...]:
     """The objects of the largest leaves of each item, at most `LEAVES` in all, those of the newest items last."""
     per_item = max(LEAVES // max(len(leaves), 1), 1)
-    largest = [leaf for found in leaves for leaf in sorted(found, key=lambda leaf: -leaf.bytes)[:per_item]]
+    largest = [leaf for item_leaves in leaves for leaf in sorted(item_leaves, key=lambda leaf: -leaf.bytes)[:per_item]]
     return tuple(leaf.obj for leaf in largest[-LEAVES:])
 
 

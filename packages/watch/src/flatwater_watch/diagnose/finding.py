@@ -260,8 +260,8 @@ def _instruction(advice: str, width: int) -> str:
     """
     if len(advice) <= width:
         return advice
-    starts = (found.end() for found in re.finditer(r"^|\. ", advice))
-    start = next((at for at in starts if _asks(advice[at:].partition(". ")[0])), 0)
+    starts = (match.end() for match in re.finditer(r"^|\. ", advice))
+    start = next((offset for offset in starts if _asks(advice[offset:].partition(". ")[0])), 0)
     text = f"{advice[start : start + 1].lower()}{advice[start + 1 :]}"
     if len(text) <= width:
         return text

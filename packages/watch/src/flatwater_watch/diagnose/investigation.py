@@ -407,7 +407,7 @@ class UnprovenGrowth(NamedTuple):
             last: the latest reading.
             open_bytes: bytes without a cause.
         """
-        rate = sum(found.bytes_per_step for found in self.found)
+        rate = sum(finding.bytes_per_step for finding in self.found)
         actual_bytes, forecast_bytes = last.unaccounted - self.at.unaccounted, rate * (last.step - self.at.step)
         went_on = min(actual_bytes, forecast_bytes) >= CASE.garbage * max(actual_bytes, forecast_bytes) > 0
         # The rate for all steps, as the open bytes came since the beginning.
@@ -422,7 +422,7 @@ def search_garbage_now(
     Args:
         lines: allocating lines by owner.
         roots: choice of roots.
-        tracer: tracer of the monitor.
+        tracer: tracer of the monitor; None if it has none.
         step: the latest step.
     """
     case = Investigation(lines, proven=True)
@@ -495,6 +495,6 @@ def _object_series(record: ReadingHistory) -> tuple[Series, Series]:
 
 def _unexplained_values(series: Series, known: Known) -> list[float]:
     """Values of a series, in bytes, without the growth that findings explain, and a quarter more, as estimates err."""
-    rates = (found.bytes_per_step for found in known.values() if found.holders or found.verdict == "native")
+    rates = (finding.bytes_per_step for finding in known.values() if finding.holders or finding.verdict == "native")
     rate = sum(rates) / OWNING.explained
     return [value - rate * step for step, value in zip(series.steps, series.values, strict=True)]

@@ -163,7 +163,7 @@ class Investigator:
         if self._last is None:
             return []
         refilled = self.levels.periodically_emptied
-        reported = [found for owner, found in self._found.items() if owner not in refilled]
+        reported = [finding for owner, finding in self._found.items() if owner not in refilled]
         return select_and_rank(reported, self._process_growth(self._last))
 
     # --- actions: each does one thing, and answers with the event that follows ---
@@ -297,7 +297,7 @@ class Investigator:
     def _tell(self, reading: Reading) -> CaseEvent | None:
         """Publish the findings of this look, with native growth if they explain too little, and end the case."""
         findings = self._case.seen
-        self._suspect = self._case.suspect is not None and all(each.owner != CYCLIC for each in findings)
+        self._suspect = self._case.suspect is not None and all(finding.owner != CYCLIC for finding in findings)
         if not self._suspect and not self._explains(findings):
             explained = sum(finding.bytes_per_step for finding in findings)
             findings = findings + judge_native_growth(self._record, reading, self._process_growth(reading), explained)
@@ -329,7 +329,7 @@ class Investigator:
     def _tell_line(self, _reading: Reading) -> None:
         """End the recording, and publish the findings that want a line once more: `_publish_news` adds it."""
         self._following.end()
-        self._news += [found for found in self._found.values() if wants_line(found)]
+        self._news += [finding for finding in self._found.values() if wants_line(finding)]
 
     def _leave(self, reading: Reading) -> None:
         """End the case without a report; its unproven findings may be confirmed at the end (`confirm_unproven`)."""
@@ -339,7 +339,7 @@ class Investigator:
     def _pause_after_case(self, *, explained: bool) -> None:
         """Begin a new case, keep libraries' globals that own findings, and rest; each rest is twice as long."""
         self._case = Investigation(self._lines)
-        owners = [*self._found, *(found.owner for found in self._news)]
+        owners = [*self._found, *(finding.owner for finding in self._news)]
         roots = {root: obj for root, obj in self.censuses.libraries.items() if any(o.startswith(root) for o in owners)}
         self.censuses.libraries = roots
         self._quiet = self._patience * (CASE.quiet_found if explained else 1)
@@ -361,9 +361,9 @@ class Investigator:
             without: owners that explain nothing of the present growth.
             ended: whether no further reading comes.
         """
-        findings = (found for owner, found in self._explaining_findings.items() if owner not in without)
-        explaining = (found for found in findings if found.holders or found.verdict in {"native", "leak"})
-        rate = sum(found.bytes_per_step for found in explaining)
+        findings = (finding for owner, finding in self._explaining_findings.items() if owner not in without)
+        explaining = (finding for finding in findings if finding.holders or finding.verdict in {"native", "leak"})
+        rate = sum(finding.bytes_per_step for finding in explaining)
         return judge_native_growth(self._record, reading, self._process_growth(reading), rate, ended=ended)
 
     def _explains(self, found: Sequence[Finding]) -> bool:
@@ -407,17 +407,17 @@ class Investigator:
     def _explaining_findings(self) -> dict[str, Finding]:
         """Findings that explain growth, by owner."""
         cleared = self.negligible_resets
-        return {owner: found for owner, found in self._found.items() if owner not in cleared}
+        return {owner: finding for owner, finding in self._found.items() if owner not in cleared}
 
     def _on_census(self, step: int, census: Census) -> None:
         """Update the findings' contents from a complete census, and pass it on to the callback."""
-        self._found = {owner: with_current_content(found, census) for owner, found in self._found.items()}
+        self._found = {owner: with_current_content(finding, census) for owner, finding in self._found.items()}
         if self._told is not None:
             self._told(step, census)
 
     def _publish_news(self) -> list[Finding]:
         """Record the findings of this reading; return those whose owner had no such verdict before."""
-        earlier_verdicts = {owner: known.verdict for owner, known in self._found.items()}
+        earlier_verdicts = {owner: finding.verdict for owner, finding in self._found.items()}
         findings, self._news = self._news, []
         for finding in findings:
             self._found[finding.owner] = self._following.with_found_line(finding)

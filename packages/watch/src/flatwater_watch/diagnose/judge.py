@@ -297,9 +297,9 @@ def _pace(steps: float) -> str:
 def select_and_rank(findings: Sequence[Finding], growth: Growth) -> list[Finding]:
     """The findings that explain enough, most bytes first, each with the step at which the process reaches its limit."""
     full_step = limit_step(findings, growth)
-    largest_rate = max((found.bytes_per_step for found in findings if found.holders), default=0.0)
-    reported = [found for found in findings if _worth_telling(found, largest_rate)]
-    return [with_limit_step(found, full_step) for found in rank_findings(reported)]
+    largest_rate = max((finding.bytes_per_step for finding in findings if finding.holders), default=0.0)
+    reported = [finding for finding in findings if _worth_telling(finding, largest_rate)]
+    return [with_limit_step(finding, full_step) for finding in rank_findings(reported)]
 
 
 def rank_findings(findings: Sequence[Finding]) -> list[Finding]:
@@ -395,7 +395,7 @@ def _merge_parts(parts: Sequence[Finding]) -> list[Finding]:
         return [first]
     if first.verdict == "filling":
         return [_merge_filling(_buffer(first.owner), parts)]
-    nested = any(one.startswith((f"{other}.", f"{other}[")) for one in owners for other in owners)
+    nested = any(owner.startswith((f"{other}.", f"{other}[")) for owner in owners for other in owners)
     return list(parts) if nested else [_merge_leaking(_common_holder(owners), parts)]
 
 
@@ -465,8 +465,10 @@ def round_to_two_digits(steps: float) -> int:
 
 def _rate(findings: Sequence[Finding], growing: Sequence[Finding], growth: Growth) -> float:
     """Bytes per step of the whole process, without mapped pages: the findings' sum if it explains the measured rate."""
-    explained_rate = sum(found.bytes_per_step for found in growing)
-    measured_rate = growth.whole.per_step - sum(found.bytes_per_step for found in findings if found.verdict == "mapped")
+    explained_rate = sum(finding.bytes_per_step for finding in growing)
+    measured_rate = growth.whole.per_step - sum(
+        finding.bytes_per_step for finding in findings if finding.verdict == "mapped"
+    )
     return explained_rate if explained_rate >= OWNING.explained * measured_rate else measured_rate
 
 

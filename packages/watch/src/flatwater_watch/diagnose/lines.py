@@ -224,7 +224,7 @@ class NativeLineSearch:
 
     def is_wanted(self, told: Iterable[Finding]) -> bool:
         """Whether one of the findings wants a line, none is known, and tries are left; notes the line to improve on."""
-        item_lines = [found.made_at for found in told if wants_line(found) and found.share >= OWNING.told_share]
+        item_lines = [finding.made_at for finding in told if wants_line(finding) and finding.share >= OWNING.told_share]
         if not item_lines or self.line is not None or self._times >= self._tries:
             return False
         self._item = None if None in item_lines else item_lines[0]

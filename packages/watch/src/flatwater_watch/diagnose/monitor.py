@@ -185,7 +185,7 @@ class Monitor(Investigator):
         """Publish findings, and return them as recorded: with a line, if one was found for them."""
         self._news += found
         self._publish_news()
-        return [self._found[each.owner] for each in found]
+        return [self._found[finding.owner] for finding in found]
 
     def confirm_unproven(self, open_bytes: int) -> list[Finding]:
         """Publish unproven findings if memory went on at their rate, and they are most of the bytes without a cause."""
@@ -219,7 +219,7 @@ class Monitor(Investigator):
         slope = recent_slope(self._record.unaccounted)
         findings = self._compare_owners(self._first, self._process_growth(self._last), slope) or []
         step = self._last.step  # a container that is full by now has ended
-        growing = (found for found in findings if found.plateau_step is None or found.plateau_step > step)
+        growing = (finding for finding in findings if finding.plateau_step is None or finding.plateau_step > step)
         return [finding for finding in growing if finding.bytes_per_step >= CASE.page]
 
     def stop_trace(self) -> None:
