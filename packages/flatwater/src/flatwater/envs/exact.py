@@ -193,7 +193,13 @@ def _record(player: EpisodePlayer, seed: int, steps: int, *, circumstance: int, 
 
 
 def _check_replays(player: EpisodePlayer, episodes: Sequence[_RecordedEpisode], seeds: Mapping[str, int]) -> str:
-    """Return the first difference where a new player plays these episodes; empty where there is none."""
+    """Return the first difference where a new player plays these episodes; empty where there is none.
+
+    Args:
+        player: a new one; it is closed.
+        episodes: records, played again in this order with their own actions.
+        seeds: seed of each global generator, by name, at the beginning of each episode.
+    """
     try:
         for episode in episodes:
             with generators_set(seeds):
@@ -225,7 +231,13 @@ def _difference(one: _RecordedEpisode, other: _RecordedEpisode) -> str:
 
 
 def _first_difference(then: Shown, now: Shown, step: int) -> str:
-    """Return the first difference, such as `rewards: at step 3, 0.12 and 0.15`, bit for bit; empty where none is."""
+    """Return the first difference, such as `rewards: at step 3, 0.12 and 0.15`, bit for bit; empty where none is.
+
+    Args:
+        then: recorded arrays by name.
+        now: arrays by name when the episode was played again; names that are in `now` alone are not compared.
+        step: number of the step for the sentence; 0 is the reset.
+    """
     for name, recorded in then.items():
         value = now.get(name)
         if value is None or value.dtype != recorded.dtype or value.shape != recorded.shape:
@@ -239,7 +251,13 @@ def _first_difference(then: Shown, now: Shown, step: int) -> str:
 
 
 def _find_cause(make: Make, episode: _RecordedEpisode, seconds: float) -> str:
-    """Return the cause of a difference, found by changing one thing at a time between two new players."""
+    """Return the cause of a difference, found by changing one thing at a time between two new players.
+
+    Args:
+        make: returns a new player, whose other episodes follow from the given number.
+        episode: record of the episode that differed; its seed is played again for as many steps.
+        seconds: time after which no further cause is tried, counted from here on.
+    """
     watch = _CountedTime()
     with suppress(Exception):  # of the user's class: then it is not found
         player, seeds = make(2), _all(7)

@@ -117,7 +117,13 @@ def dense_seed_sizes(width: int, rank: int) -> tuple[int, int, int]:
 
 
 def seed_matrix(seed: Params, blueprint: Int[Tensor, " E"], rank: int) -> Float[Tensor, "E F F"]:
-    """Return the matrix that each seed's blueprint makes of its weights."""
+    """Return the matrix that each seed's blueprint makes of its weights: F inputs by F outputs.
+
+    Args:
+        seed: `seed.weight` [E, F, F], of which a low-rank seed uses the first columns, and `seed.factor` [E, rank, F].
+        blueprint: `LINEAR`, `LOW_RANK` or `NORM`, whose matrix is the identity.
+        rank: rank of low-rank seeds.
+    """
     full = seed["seed.weight"]
     low_rank = torch.bmm(full[..., :rank], seed["seed.factor"])
     identity = torch.eye(full.shape[-1], dtype=full.dtype, device=full.device)

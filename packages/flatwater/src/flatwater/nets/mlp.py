@@ -77,7 +77,13 @@ class MLPCritic:
     def __call__(
         self, params: Params, obs: Float[Tensor, "P B O"], action: Float[Tensor, "P B A"]
     ) -> Float[Tensor, "P B"]:
-        """Return the value of each observation and action."""
+        """Return the value of each observation and action, of P members on B rows each.
+
+        Args:
+            params: weights of the members, each [P, *shape].
+            obs: observations.
+            action: the action in each of them.
+        """
         # In two parts, so that the actor's gradient passes through the action's few rows alone.
         x = torch.baddbmm(apply_linear(params, "0", obs), action, params["0.action"]).relu_()
         for layer in range(1, len(self.hidden)):
@@ -96,7 +102,13 @@ def _layers(widths: tuple[int, ...]) -> dict[str, Weight]:
 
 
 def _output(params: Params, name: str, x: Float[Tensor, "P B H"]) -> Float[Tensor, "P B A"]:
-    """Return the output layer, by `NarrowLinear` where that is faster: few columns, float32, not compiled."""
+    """Return the output layer, by `NarrowLinear` where that is faster: few columns, float32, not compiled.
+
+    Args:
+        params: weights of P members, each [P, *shape].
+        name: the layer's name, as in `{name}.weight`.
+        x: H features in each of B rows.
+    """
     weight, bias = params[f"{name}.weight"], params[f"{name}.bias"]
     in_autocast = not x.is_meta and torch.is_autocast_enabled(x.device.type)  # a plan: torch knows no autocast there
     if in_autocast or weight.shape[-1] >= NARROW:

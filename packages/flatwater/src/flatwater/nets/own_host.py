@@ -133,7 +133,13 @@ class OwnHost:
     def _attach_seeds(
         self, seeds: list[Params], alpha: Float[Tensor, " S"], train: Float[Tensor, " S"]
     ) -> Iterator[None]:
-        """Attach one host's seeds behind its slots, for as long as it computes."""
+        """Attach one host's seeds behind its slots, for as long as it computes.
+
+        Args:
+            seeds: weights of each slot's seed, cut to its blueprint, without the host axis.
+            alpha: share of each seed's output, 0 to 1.
+            train: 1 where the seed learns behind the host, else 0.
+        """
 
         def behind(slot: int, graft: Graft) -> Callable[[nn.Module, object, Tensor], Tensor]:
             """Return a hook on a slot's layer that puts the slot's seed behind its output."""

@@ -181,7 +181,15 @@ MEAN, VARIANCE, COUNT, MEASURED = ("obs.mean", "obs.variance", "obs.count", "obs
 def build_statistics(obs: int, measures: Sequence[int], device: torch.device) -> dict[str, Tensor]:
     """Return mean 0 and variance 1 for every number of an observation, until observations are merged.
 
-    Where only some numbers may be stretched, a row says which: `measures` are their positions.
+    Where only some numbers may be stretched, a row says which.
+
+    Args:
+        obs: numbers in an observation, O.
+        measures: positions of the numbers that may be stretched; with all O of them there is no such row.
+        device: where they will lie.
+
+    Returns:
+        `MEAN` and `VARIANCE` [O], `COUNT` (a single number), and `MEASURED`, bool [O], if only some may be stretched.
     """
     statistics = {
         MEAN: torch.zeros(obs, device=device),

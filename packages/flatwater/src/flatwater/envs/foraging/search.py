@@ -150,7 +150,8 @@ class _TokenReader:
         side, spaces = world.window + 2, world.spaces
         self._features = world.features
         self._cell = np.zeros(PADDING + 1, np.int64)
-        """Cell of a packed position; the corner, which nobody reaches, for every byte that is no position."""
+        """Cell of a packed position (the upper four bits are its row, the lower four its column); the corner, which
+        nobody reaches, for every byte that is no position."""
         for row in range(world.window):
             for column in range(world.window):
                 self._cell[row << 4 | column] = (row + 1) * side + column + 1
@@ -165,7 +166,7 @@ class _TokenReader:
         self._agents = np.arange(spaces.envs * spaces.agents)
 
     def read_tokens(self, tokens: Array) -> AgentView:
-        """Return the view in tokens, uint8 [N, K, 3]."""
+        """Return the view in tokens, uint8 [N, K, 3], each (packed position, feature, value)."""
         position, feature, value = np.ascontiguousarray(np.moveaxis(tokens, 2, 0))
         is_tag = feature == self._features["tag"]
         cells = np.tile(self._empty, (len(tokens), 1))
@@ -193,6 +194,7 @@ def first_cell_reached(targets: Array, free: Array, beside: Array, prefers: Arra
     """
     rows = _wave_fronts(targets, free, side)
     agents, cells = targets.shape
+    # Positions of the bits of these cells, int [N, 4]: bit n C + c, in byte (n C + c) // 8.
     bit = (np.arange(agents) * cells)[:, None] + beside
     packed_rows = _pack_bits(rows, targets.size)
     # A wave never recedes: the rows in which a cell's bit is set tell when it was reached.
@@ -203,7 +205,13 @@ def first_cell_reached(targets: Array, free: Array, beside: Array, prefers: Arra
 
 
 def reachable_cells(free: Array, middle: int, side: int) -> Array:
-    """Return the cells of `free` that agents in the cell `middle` can reach, bool [N, C]."""
+    """Return the cells of `free` that agents in the cell `middle` can reach, bool [N, C].
+
+    Args:
+        free: bool [N, C]: where agents can be; no cell of the border.
+        middle: number of the cell that every agent is in, 0 to C - 1, free or not.
+        side: cells of a row.
+    """
     start = np.zeros_like(free)
     start[:, middle] = True
     final_front = _pack_bits(_wave_fronts(start, free, side)[-1:], free.size)[0]
@@ -213,7 +221,16 @@ def reachable_cells(free: Array, middle: int, side: int) -> Array:
 def _wave_fronts(start: Array, free: Array, side: int) -> list[int]:
     """Return where waves are after each step, until they stand still.
 
-    All cells of all agents are bits of one integer, so a step of all waves is four shifts of it.
+    A breadth-first search. All cells of all agents are bits of one integer, bit n C + c for cell c of agent n, so a
+    step of all waves is four shifts of it.
+
+    Args:
+        start: bool [N, C]: where the waves start; no cell of the border.
+        free: bool [N, C]: where they pass; no cell of the border.
+        side: cells of a row.
+
+    Returns:
+        The cells reached after 0, 1, 2, ... steps, at least one integer; the last step that reached a new cell is last.
     """
     rows: list[int] = []
     front, passable = _bits(start), _bits(start | free)
@@ -225,10 +242,11 @@ def _wave_fronts(start: Array, free: Array, side: int) -> list[int]:
 
 
 def _bits(cells: Array) -> int:
+    """Return flags, bool [N, C], as one integer: flag c of row n is bit n C + c, from the lowest on."""
     return int.from_bytes(np.packbits(cells, bitorder="little").tobytes(), "little")
 
 
 def _pack_bits(rows: list[int], count: int) -> Array:
-    """Return the rows' bits as uint8 [rows, bytes for `count` bits]."""
+    """Return the rows' `count` bits as uint8 [rows, bytes]: bit b is bit b % 8 of byte b // 8."""
     size = -(-count // 8)
     return np.frombuffer(b"".join(row.to_bytes(size, "little") for row in rows), np.uint8).reshape(len(rows), size)

@@ -117,6 +117,11 @@ def possible_operations(slots: Slots, tables: LifecycleTables, config: Lifecycle
 
     Where a head does not matter, or the operation itself is impossible, choice 0 alone is left: every row of every
     mask has a choice, and an action is written in one way.
+
+    Args:
+        slots: only their stages are read.
+        tables: constants.
+        config: numbers of alpha targets and tempos.
     """
     # [6, E, S] of the look-up -> [E, 6, S].
     possible = (tables.by_operation >= 0)[:, slots.stage].transpose(0, 1)

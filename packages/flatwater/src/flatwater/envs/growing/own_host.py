@@ -150,7 +150,16 @@ def _check_weights(one: nn.Module, again: nn.Module) -> None:
 
 
 def _run_alone(network: nn.Module, slots: tuple[str, ...], images: Tensor) -> ForwardTrace:
-    """Run one network on some images, and record the outputs of its slots."""
+    """Run one network on some images, and record the outputs of its slots.
+
+    Args:
+        network: the user's module; hooks stay on its slots.
+        slots: names of submodules.
+        images: [TRIED, C, H, W].
+
+    Raises:
+        ConfigError: a slot is no submodule.
+    """
     submodules, outputs = dict(network.named_modules()), {slot: list[Any]() for slot in slots}
     for slot, seen in outputs.items():
         if not slot or slot not in submodules:

@@ -229,7 +229,14 @@ def step_(envs: GrowingEnvs, action: Int[Tensor, "E 5"]) -> Float[Tensor, " E"]:
 
 
 def plant_seeds_(envs: GrowingEnvs, *, germinated: Bool[Tensor, "E S"], pruned: Bool[Tensor, "E S"]) -> None:
-    """Draw new seeds, and remove pruned ones with their optimizers."""
+    """Draw new seeds, and remove pruned ones with their optimizers.
+
+    Args:
+        envs: the seeds' weights, good weights and moments are written in place; its slots are those after the
+            operation.
+        germinated: slots with a new seed.
+        pruned: slots whose seed is removed: its weights become 0.
+    """
     layouts = pool_host(envs).seeds
     for slot, (part, layout) in enumerate(zip(envs.seeds, layouts, strict=True)):
         new, removed = germinated[:, slot], pruned[:, slot]

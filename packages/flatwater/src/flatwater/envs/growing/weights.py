@@ -94,6 +94,11 @@ def step_optimizer_(part: StackedWeights, *, lr: float, learns: Bool[Tensor, " E
     """Update every row once, by torch's fused kernels, which need no memory of their own.
 
     Rows that do not learn have zero gradients and zero moments, which both kernels turn into a step of exactly zero.
+
+    Args:
+        part: weights, moments and counts are updated in place; Adam where it has second moments, else SGD.
+        lr: learning rate of all rows.
+        learns: rows whose updates are counted.
     """
     moments = part.moments
     # Counted before the kernels, which read the counts for their bias correction.

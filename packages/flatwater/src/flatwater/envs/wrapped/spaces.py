@@ -199,6 +199,11 @@ array for each, or all in a row."""
 def write_mask(info: dict[str, Any], legal: Array, name: str) -> None:
     """Write the mask of the next step, from an info, into a row [R].
 
+    Args:
+        info: of a reset or step; its mask is one array, or an array for each list.
+        legal: bool [R], overwritten.
+        name: of the environment, for the message.
+
     Raises:
         RunError: the info has no such mask.
     """
@@ -244,6 +249,11 @@ class HasActionNames(Protocol):
 
 def make_action_spec(space: gym.Space[Any], env: object, name: str) -> ActionSpec:
     """Return the actions, with the environment's own names, if it has an enum of them, or numbers.
+
+    Args:
+        space: action space of one agent.
+        env: the environment without wrappers, whose `actions` may be an enum.
+        name: of the environment, for messages.
 
     Raises:
         ConfigError: `space` holds neither choices nor a bounded vector.
@@ -299,7 +309,19 @@ def _numbers(space: gym.Dict) -> dict[str, int]:
 
 
 def _tokens(space: gym.Space[Any], numbers: dict[str, int], name: str) -> ObservationReader:
-    """Read an image, and discrete numbers beside it, as tokens."""
+    """Read an image, and discrete numbers beside it, as tokens.
+
+    A token of an image is (number of the pixel, row by row; channel; byte), one for each channel of each pixel. Those
+    of the other numbers follow: (`BESIDE`, number of channels + position among them, value minus minimum).
+
+    Args:
+        space: the image's space, uint8.
+        numbers: minimum of each discrete number beside the image, by its key in the observation.
+        name: of the environment, for messages.
+
+    Raises:
+        ConfigError: the image has more than `BESIDE` pixels.
+    """
     pixels, channels = _size(space)
     if pixels > BESIDE:
         raise ConfigError(
