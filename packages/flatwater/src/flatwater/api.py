@@ -244,7 +244,11 @@ def load(run: Path | str, *, trust: bool = False) -> Any:  # noqa: ANN401  (what
 
 
 def _load_policy(run: Path) -> Any:  # noqa: ANN401  (same)
-    """Return the policy of a run folder at its newest intact checkpoint."""
+    """Return the policy of a run folder at its newest intact checkpoint.
+
+    Raises:
+        ConfigError: a run of this recipe has no policy to be loaded.
+    """
     folder = open_folder(run)
     config = read_config(folder)
     recipe = recipe_of_config(config)

@@ -180,7 +180,11 @@ class Recipe:
     shows below its result."""
 
     def __post_init__(self) -> None:
-        """Refuse forms and curves that no list and no page could show."""
+        """Refuse forms and curves that no list and no page could show.
+
+        Raises:
+            ConfigError: a form does not fit, or there are no curves.
+        """
         try:
             check_form(self.title, names=True)
             for form in (self.headline.form, self.headline.said, *(number.form for number in self.numbers)):
@@ -217,7 +221,11 @@ def find_installed(name: str) -> Recipe | None:
 
 
 def _check_recipe(name: str, found: object) -> Recipe:
-    """Return the object as the recipe of that name; ConfigError where it is no recipe, or has another name."""
+    """Return the object as the recipe of that name.
+
+    Raises:
+        ConfigError: the object is no recipe, or has another name.
+    """
     if not isinstance(found, Recipe):
         raise ConfigError(f"recipe {short_repr(name)}: expected a Recipe, got a {type(found).__name__}")
     if found.name != name:

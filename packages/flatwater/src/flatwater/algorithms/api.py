@@ -273,6 +273,8 @@ def check_made(config: AlgorithmConfig, what: str, made: object, shape: Sequence
 def normal(members: Members, span: Span, like: Tensor, consumer: str, micro_batch: int) -> Tensor:
     """Return standard normal numbers of the shape of `like`, for one group's draws in this update.
 
+    They follow from the seed, the number of updates so far, the group's first member, `consumer` and `micro_batch`.
+
     Args:
         members: the population, or a share of it.
         span: the group.

@@ -217,7 +217,12 @@ class AlgorithmConfig:
         return from_mapping(plain, values, "the command line")
 
     def __post_init__(self) -> None:
-        """Check that only the chosen algorithm's table was given, and that its settings fit together."""
+        """Check that only the chosen algorithm's table was given, and that its settings fit together.
+
+        Raises:
+            ConfigError: another algorithm's table was given, or no algorithm of this name is known, or settings do not
+                fit.
+        """
         tables = [f.name for f in fields(self) if is_dataclass(getattr(self, f.name))]
         if self.settings_field not in tables:
             names = [*tables, *group_rows("algorithms")]

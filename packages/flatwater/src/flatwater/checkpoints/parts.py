@@ -181,7 +181,12 @@ def flatten_state(value: object, name: str) -> tuple[dict[str, Any], JSON]:
     leaves: dict[str, Any] = {}
 
     def form(value: Any, path: str) -> JSON:  # noqa: ANN401
-        """Return where `value` goes in JSON, its leaves by path; adds these to `leaves`."""
+        """Return where `value` goes in JSON, its leaves by path; adds these to `leaves`.
+
+        Raises:
+            TypeError: a key is neither text nor a whole number, or two values have the same path, or a value cannot be
+                saved.
+        """
         if isinstance(value, Mapping):
             # `type` and not `isinstance`: a subclass would come back as the plain type.
             if not all(type(key) in {str, int} for key in value):
@@ -235,7 +240,11 @@ def unflatten_state(form: Any, leaves: Any, name: str) -> Any:  # noqa: ANN401
 
 
 def _saved_forms(intact: VerifiedCheckpoint) -> Mapping[str, Any]:
-    """Return how each part was saved, by name: None in place, else the form of its `state_dict`."""
+    """Return how each part was saved, by name: None in place, else the form of its `state_dict`.
+
+    Raises:
+        CheckpointError: `save_checkpoint` did not write the checkpoint.
+    """
     forms = intact.manifest.facts.get(_PARTS)
     if not isinstance(forms, Mapping):
         raise CheckpointError(
@@ -248,7 +257,11 @@ def _saved_forms(intact: VerifiedCheckpoint) -> Mapping[str, Any]:
 def _check_parts(
     intact: VerifiedCheckpoint, forms: Mapping[str, Any], doors: Mapping[str, _StateAccess | None]
 ) -> None:
-    """Refuse parts that are not those of the checkpoint, before any is touched."""
+    """Refuse parts that are not those of the checkpoint, before any is touched.
+
+    Raises:
+        CheckpointError: the parts differ; the message lists how.
+    """
     lines = [f"{name}: in the checkpoint, not given" for name in forms if name not in doors]
     lines += [f"{name}: given, not in the checkpoint" for name in doors if name not in forms]
     for name in forms.keys() & doors.keys():
@@ -268,7 +281,11 @@ def _make_buffers(intact: VerifiedCheckpoint, name: str) -> dict[str, Any]:
 
 
 def _make_buffer(intact: VerifiedCheckpoint, record: LeafRecord) -> Any:  # noqa: ANN401
-    """Return an empty tensor or array for a leaf, a new generator, or the value itself where the manifest holds it."""
+    """Return an empty tensor or array for a leaf, a new generator, or the value itself where the manifest holds it.
+
+    Raises:
+        CheckpointError: the dtype of the record is unknown, or the bytes in the checkpoint do not match its shape.
+    """
     if record.kind in SCALARS:
         return record.value
     if record.kind == "generator":

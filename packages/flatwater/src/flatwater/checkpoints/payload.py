@@ -96,7 +96,11 @@ def _new_payload(leaf: Leaf, kind: Kind, dtype: str, shape: tuple[int, ...], ite
 
 
 def _require_storable(path: str, value: Tensor) -> None:
-    """Raise TypeError where the bytes of the tensor's storage are not simply those of its elements."""
+    """Refuse a tensor the bytes of whose storage are not simply those of its elements.
+
+    Raises:
+        TypeError: the tensor is sparse, quantized, meta or otherwise not dense, or its elements share memory.
+    """
     # Each of these has no bytes of its own, or other ones than it shows: a lazy conjugate, a lazy minus.
     if value.layout is not torch.strided or value.is_quantized or value.is_meta or value.is_conj() or value.is_neg():
         raise TypeError(f"{path}: expected a dense tensor in memory, got a {value.layout} tensor on {value.device}")

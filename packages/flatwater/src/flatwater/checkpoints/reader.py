@@ -70,7 +70,11 @@ def restore_state_(root: object, intact: VerifiedCheckpoint, *, below: str | Non
 
 
 def _match_leaves(root: object, intact: VerifiedCheckpoint, below: str | None) -> list[_LeafPair]:
-    """Return leaves of the run beside those of the checkpoint, once every one has its counterpart."""
+    """Return leaves of the run beside those of the checkpoint, once every one has its counterpart.
+
+    Raises:
+        CheckpointError: leaves are missing, in excess or of another form; the message lists them.
+    """
     scope = "" if below is None else f"{below}."
     run_leaves = {scope + leaf.path: leaf for leaf in leaves(root) if not leaf.derived}
     items = {path: make_payload(leaf) for path, leaf in run_leaves.items()}
@@ -164,7 +168,11 @@ def _read_shard(
 
 
 def _try_generator_state(item: Payload, read: Read) -> None:
-    """Let another generator of the same kind take the state, so that the run's own is untouched if it is refused."""
+    """Let another generator of the same kind take the state, so that the run's own is untouched if it is refused.
+
+    Raises:
+        CheckpointError: the generator refuses the state.
+    """
     generator = item.leaf.value
     assert isinstance(generator, torch.Generator)  # noqa: S101  (the caller chose them)
     state = torch.empty(item.shape, dtype=torch.uint8)
@@ -176,7 +184,11 @@ def _try_generator_state(item: Payload, read: Read) -> None:
 
 
 def _read_into(file: FileIO, room: memoryview) -> None:
-    """Fill `room` from the file's position on, 4 MiB at a time."""
+    """Fill `room` from the file's position on, 4 MiB at a time.
+
+    Raises:
+        CheckpointError: the file ends before `room` is full.
+    """
     filled = 0
     while filled < len(room):
         count = file.readinto(room[filled : filled + PIECE])  # a read may return less than was asked for

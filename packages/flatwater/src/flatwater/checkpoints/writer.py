@@ -85,7 +85,11 @@ def save_checkpoint(
 def _write_leaves(
     folder: Path, root: object, shard_bytes: int
 ) -> tuple[tuple[LeafRecord, ...], tuple[ShardRecord, ...]]:
-    """Write the leaves that are not derived into shards; return their records, in the tree's order, and the shards'."""
+    """Write the leaves that are not derived into shards; return their records, in the tree's order, and the shards'.
+
+    Raises:
+        TypeError: two leaves have the same path.
+    """
     kept_leaves = [leaf for leaf in leaves(root) if not leaf.derived]  # derived leaves are computed from others again
     payloads = [item for leaf in kept_leaves if (item := make_payload(leaf)) is not None]
     in_shards = {item.leaf.path for item in payloads}

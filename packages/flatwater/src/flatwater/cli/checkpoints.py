@@ -40,7 +40,11 @@ class Checkpoints:
 
 
 def _in_folder(run: Path) -> "list[tuple[Manifest, list[str]]]":
-    """Return the checkpoints of a run folder, each with its problems; reads every shard."""
+    """Return the checkpoints of a run folder, each with its problems; reads every shard.
+
+    Raises:
+        RunError: the folder of the run has no checkpoints.
+    """
     from flatwater.checkpoints.catalogue import list_verified
     from flatwater_watch.errors import RunError
 
@@ -51,7 +55,11 @@ def _in_folder(run: Path) -> "list[tuple[Manifest, list[str]]]":
 
 
 def _at_url(url: str) -> "list[tuple[Manifest, list[str]]]":
-    """Return the checkpoints of a run at a URL, each with its problems; reads every shard."""
+    """Return the checkpoints of a run at a URL, each with its problems; reads every shard.
+
+    Raises:
+        RunError: there is no run with checkpoints at the URL.
+    """
     from flatwater.checkpoints.remote import list_remote
     from flatwater.mirror.download import no_run_error
     from flatwater.storage.objects import open_objects

@@ -17,7 +17,11 @@ class ClusterCheck:
     """Address of the cluster; auto stands for the cluster that this machine belongs to."""
 
     def __call__(self) -> int:
-        """Ask each machine, and print a line for it."""
+        """Ask each machine, and print a line for it.
+
+        Raises:
+            RunError: a machine would be refused, as it has other versions.
+        """
         from flatwater.runs.fingerprint import version_facts
         from flatwater.runs.team import import_ray_module
         from flatwater_watch.errors import RunError

@@ -53,7 +53,11 @@ class Pipe:
             remaining = remaining[self._transfer_piece(self._end.send, remaining) :]
 
     def _read(self, count: int) -> bytearray:
-        """Return exactly `count` bytes; raise EOFError where the other end closes before."""
+        """Return exactly `count` bytes.
+
+        Raises:
+            EOFError: the other end closes before they are there.
+        """
         buffer = bytearray(count)  # filled in place: a message of a gigabyte is not joined from pieces
         remaining = memoryview(buffer)
         while remaining:

@@ -138,7 +138,11 @@ class _RayHost:
         self._answers, self._most = WorkerSession(), most
 
     def answer(self, message: bytes) -> bytes:
-        """Return the answer to one question."""
+        """Return the answer to one question.
+
+        Raises:
+            ValueError: the answer is larger than a message may be.
+        """
         content = self._answers.answer_message(message)
         if len(content) > self._most:
             raise ValueError(too_large(len(content), self._most))

@@ -177,7 +177,11 @@ class Worker:
         return kind, result
 
     def _replace_(self) -> None:
-        """Start another process, tell it what the dead one knew, and ask it the unanswered questions."""
+        """Start another process, tell it what the dead one knew, and ask it the unanswered questions.
+
+        Raises:
+            RunError: the worker has died DEATHS times in one task.
+        """
         # A copy: `_start_` posts its own question,
         # and the others must wait until the new process is told what it missed.
         unanswered = list(self._waiting)

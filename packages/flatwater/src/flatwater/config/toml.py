@@ -112,7 +112,11 @@ def from_mapping(cls: type[C], mapping: Mapping[str, Any], where: str) -> C:
 
 
 def _build(cls: type[Any], mapping: Mapping[str, Any], path: str) -> object:
-    """Return the `cls` of a table of settings; `path` is the table's dotted name, empty for the whole file."""
+    """Return the `cls` of a table of settings; `path` is the table's dotted name, empty for the whole file.
+
+    Raises:
+        ConfigError: a setting is unknown, was removed, or is missing and has no default.
+    """
     cls = variant_class(cls, mapping)  # which class it is may follow from one of its settings
     fields_by_name = {f.name: f for f in fields(cls)}
     hints = get_type_hints(cls)
@@ -199,7 +203,11 @@ def _comment(text: str) -> Iterator[str]:
 
 
 def _literal(value: object) -> str:
-    """Return a plain value as TOML. TypeError for a value that no setting has."""
+    """Return a plain value as TOML.
+
+    Raises:
+        TypeError: the value is none that a setting may have.
+    """
     if isinstance(value, bool):  # before int: True is one
         return "true" if value else "false"
     if isinstance(value, int | float):

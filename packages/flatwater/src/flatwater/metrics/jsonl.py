@@ -63,7 +63,11 @@ class JsonlSink:
 
 
 def _append_(file: FileIO, line: bytes) -> None:
-    """Append a line, and wait until the disk has it."""
+    """Append a line, and wait until the disk has it.
+
+    Raises:
+        OSError: the disk took a part of the line alone (ENOSPC).
+    """
     if file.write(line) < len(line):  # the disk took only a part
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     # Before the checkpoint of the round is written: no checkpoint may know of a round that the records do not have.
@@ -168,7 +172,11 @@ def _is_torn(lines: list[bytes], number: int) -> bool:
 
 
 def _record(path: Path, number: int, line: bytes) -> Record:
-    """Return the record of a whole line; RunError where it is none."""
+    """Return the record of a whole line.
+
+    Raises:
+        RunError: the line is none; the message gives its number.
+    """
     record = parse_record(line)
     if record is None:
         raise RunError(f"{path}: line {number} is not a record of a round. Restore the file, or delete that line.")

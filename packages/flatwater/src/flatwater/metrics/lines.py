@@ -112,7 +112,11 @@ def read_appended_(tail: FollowedFile) -> Iterator[Record]:
 
 
 def _record(path: Path, line: bytes) -> Record:
-    """Return the record of a whole line; RunError where it is none."""
+    """Return the record of a whole line.
+
+    Raises:
+        RunError: the line is none.
+    """
     if (record := parse_record(line)) is None:
         raise _bad_line_error(path)
     return record

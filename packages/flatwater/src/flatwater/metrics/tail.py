@@ -69,7 +69,11 @@ def start_of_last(file: BufferedReader, lines: int) -> int:
 
 
 def _last_record(file: BufferedReader, path: Path) -> tuple[Record | None, int]:
-    """Return the last record, and where its line ends."""
+    """Return the last record, and where its line ends.
+
+    Raises:
+        RunError: the last line is not a record of a round.
+    """
     start = file.seek(start_of_last(file, 2))  # two, as the last may be half-written
     lines = [*bounded_lines(file)]
     if lines and parse_record(lines[-1]) is None:  # half-written

@@ -69,7 +69,11 @@ def fetch_run(url: str, into: Path | None, say: Say) -> RunFolder:
 
 
 def _require_room(folder: RunFolder, found: Mapping[str, ObjectEntry]) -> None:
-    """Refuse a folder for a fetched run that holds a run, or files that no fetch of this run has put there."""
+    """Refuse a folder for a fetched run that holds a run, or files that no fetch of this run has put there.
+
+    Raises:
+        RunError: the folder has a run, or other files.
+    """
     if folder.config.is_file():
         raise RunError(
             f"{folder.path}: the folder has a run already. Resume it with `flatwater resume {folder.path}`, or give "
@@ -117,7 +121,11 @@ def open_run_folder(place: str | Path, say: Say, *, shards: bool) -> Iterator[Ru
 
 
 def _list_run_objects(url: str, say: Say) -> tuple[StoredObjects, dict[str, ObjectEntry]]:
-    """Return the objects of a run, and its small files by name: only those that a run has."""
+    """Return the objects of a run, and its small files by name: only those that a run has.
+
+    Raises:
+        RunError: there is no run at the URL.
+    """
     objects = open_objects(url)
     entries = small_entries(objects, say)
     entries_by_name = {entry.name: entry for entry in entries if is_record(entry.name)}

@@ -88,7 +88,11 @@ def _prune_folder(path: Path, keep: int) -> PruneResult:
 
 
 def _prune_url(url: str, keep: int) -> PruneResult:
-    """Prune the checkpoints of a run at a URL under the store's lock, as `prune_run` does."""
+    """Prune the checkpoints of a run at a URL under the store's lock, as `prune_run` does.
+
+    Raises:
+        RunError: there is no run with checkpoints at the URL.
+    """
     objects = open_objects(url)
     if not list_stored(objects)[0]:
         raise no_run_error(objects)

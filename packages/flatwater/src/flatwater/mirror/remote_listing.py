@@ -22,7 +22,11 @@ MOST = {"metrics.jsonl": 256 << 20, "result.json": MOST_RESULT}
 
 
 def list_runs_at(url: str) -> list[RunLine]:
-    """Return every run directly below `url`, the latest change last; unreadable ones come first, with the reason."""
+    """Return every run directly below `url`, the latest change last; unreadable ones come first, with the reason.
+
+    Raises:
+        ConfigError: no folder has this `file` URL.
+    """
     objects = open_objects(url)
     if objects.folder is not None and not objects.folder.is_dir():
         raise ConfigError(f"{objects.url}: no folder has this URL. Give the URL of a folder of runs.")

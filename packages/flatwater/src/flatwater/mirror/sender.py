@@ -118,7 +118,11 @@ class MirrorSender:
             self.say(f"mirror: {name} at {self.objects.url} is damaged and stays there: {problem}")
 
     def _require_not_ahead(self) -> None:
-        """Refuse to write over what the run did elsewhere since it left this folder."""
+        """Refuse to write over what the run did elsewhere since it left this folder.
+
+        Raises:
+            LockedError: the mirror is ahead of this folder, as the run was continued elsewhere.
+        """
         own_state = max((_round_and_step(m) for m in list_checkpoints(self.folder.checkpoints)), default=(0, 0))
         mirror_state = max((_round_and_step(m) for m in self.manifests.values()), default=(0, 0))
         if mirror_state > own_state:
@@ -164,7 +168,11 @@ class MirrorSender:
             self.renewed = time.monotonic()
 
     def _require_lock(self) -> None:
-        """Raise LockedError where the lock is not this process's any more; asked before the store is changed."""
+        """Refuse to go on where the lock is not this process's any more; asked before the store is changed.
+
+        Raises:
+            LockedError: another process took the lock.
+        """
         if self.lock is None or not self.lock.is_held():
             raise _lock_lost_error(self.objects.url)
 

@@ -68,7 +68,11 @@ def _written_parts(folder: RunFolder) -> Mapping[str, Iterable[Block]]:
 
 
 def _part(content: object) -> tuple[str, list[Block]]:
-    """Return title and blocks of a part in a run's sections.json. ValueError where it is none."""
+    """Return title and blocks of a part in a run's sections.json.
+
+    Raises:
+        ValueError: the part has no blocks, or they do not fit.
+    """
     if not isinstance(content, dict) or not isinstance(content.get("blocks"), list):
         raise ValueError(f"{short_repr(content)}: expected a title and blocks")  # noqa: TRY004  (told as any other misfit)
     title = from_plain(content.get("title"), str)[:MOST_TITLE]  # the folder may come from anybody

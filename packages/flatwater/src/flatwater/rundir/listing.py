@@ -281,7 +281,11 @@ def _stat(file: Path) -> os.stat_result | None:
 
 
 def _is_locked(folder: RunFolder) -> bool:
-    """Whether a living process trains the run: a lock goes away with the process that holds it."""
+    """Whether a living process trains the run: a lock goes away with the process that holds it.
+
+    Raises:
+        RunError: the lock's file cannot be read.
+    """
     try:
         lock = open_regular(folder.lock, follow=False)
     except FileNotFoundError:  # a copy of a run

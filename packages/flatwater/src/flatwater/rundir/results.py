@@ -35,7 +35,12 @@ def read_result(path: Path, recipe: Recipe | Description, most: int = RESULT_BYT
 
 
 def _require_result(found: object, recipe: Recipe | Description) -> None:
-    """Raise TypeError or ValueError where a result lacks what its recipe shows, or has it as something else."""
+    """Refuse a result that lacks what its recipe shows, or has it as something else.
+
+    Raises:
+        TypeError: the result or a part of it is of another type.
+        ValueError: a number of it is none.
+    """
     if not isinstance(found, dict):
         raise TypeError(f"{short_repr(found)}: expected keys and values")
     for name in recipe.said:

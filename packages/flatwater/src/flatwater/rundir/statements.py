@@ -141,7 +141,11 @@ def _effort(record: Mapping[str, Any]) -> Effort:
 
 
 def _number(record: Mapping[str, Any], name: str) -> float:
-    """Return a number of a record; 0 where it is absent or null, ValueError where it is no number."""
+    """Return a number of a record; 0 where it is absent or null.
+
+    Raises:
+        ValueError: the value is no number, or larger than a size may be.
+    """
     value = record.get(name) or 0.0  # absent, null and 0 are one thing here
     # NaN fails both comparisons, and so is refused as well.
     if not isinstance(value, int | float) or not -MOST_BYTES < value < MOST_BYTES:
@@ -158,7 +162,11 @@ def _optional_whole(record: Mapping[str, Any], name: str) -> int | None:
 
 
 def _sub_record(record: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return the object under a name of a record; empty where it is absent or null."""
+    """Return the object under a name of a record; empty where it is absent or null.
+
+    Raises:
+        TypeError: the value is something else.
+    """
     value = record.get(name) or {}
     if not isinstance(value, dict):
         raise TypeError(f"{short_repr(name)} = {short_repr(value)}: expected keys and values")
@@ -224,7 +232,12 @@ def read_plan(path: Path) -> Plan | None:
 
 
 def _plan_of(found: Mapping[str, Any]) -> Plan:
-    """Return the plan of a plan.json of this version or an earlier one. TypeError or ValueError where it is none."""
+    """Return the plan of a plan.json of this version or an earlier one.
+
+    Raises:
+        TypeError: a part of it is of another type.
+        ValueError: a part of it has a value that no plan has.
+    """
     limits = _sizes(found, "limits") or {"limit": _whole(found, "limit_bytes")}  # other versions had one limit alone
     suggestions, workers = found.get("suggestions") or [], found.get("workers") or []
     if min(limits.values()) <= 0 or not found.get("owners"):

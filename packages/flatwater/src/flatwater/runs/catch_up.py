@@ -81,7 +81,11 @@ def catch_up(run: Path, to: str | None, *, say: Callable[[str], None], step: Cal
 
 
 def _table(settings: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
-    """Return a table of a run's settings; the rest is left alone: to send files, nothing that they name is imported."""
+    """Return a table of a run's settings; the rest is left alone: to send files, nothing that they name is imported.
+
+    Raises:
+        ConfigError: the name is given to something else than a table.
+    """
     table = settings.get(name, {})
     if not isinstance(table, Mapping):
         raise ConfigError(f"{where}: {name} = {short_repr(table)}: expected a table")
@@ -89,7 +93,11 @@ def _table(settings: Mapping[str, Any], name: str, where: str) -> Mapping[str, A
 
 
 def _mirror_in(settings: Mapping[str, Any], where: str) -> str:
-    """Return the URL of the mirror in a run's settings; empty where it has none."""
+    """Return the URL of the mirror in a run's settings; empty where it has none.
+
+    Raises:
+        ConfigError: the mirror is not text.
+    """
     url = settings.get("mirror", "")
     if not isinstance(url, str):
         raise ConfigError(f"{where}: mirror = {short_repr(url)}: expected a URL as text")

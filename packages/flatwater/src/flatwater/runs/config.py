@@ -82,7 +82,11 @@ class RunConfig:
 
     @property
     def budget_bytes(self) -> int | None:
-        """The budget in bytes, or None where the user gave none."""
+        """The budget in bytes, or None where the user gave none.
+
+        Raises:
+            ConfigError: the budget is no amount of memory.
+        """
         try:
             return None if self.budget is None else parse_bytes(self.budget)
         except ConfigError as error:

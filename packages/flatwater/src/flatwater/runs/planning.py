@@ -170,6 +170,9 @@ def phase_bytes(transients: Callable[[], Mapping[str, int]], beside: Mapping[str
 
     Autograd refuses a fork once its threads for a GPU have begun, as in a second run of one program. Its bytes on the
     host are not planned, so that what the phases import may stay.
+
+    Raises:
+        ConfigError: a phase cannot be tried out, with the reason that the fork gave.
     """
     bytes_or_reason: dict[str, int] | str
     bytes_or_reason = _try_out(transients) if copy_unsafe_driver() else run_in_fork(lambda: _try_in_fork(transients))

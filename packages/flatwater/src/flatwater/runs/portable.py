@@ -208,7 +208,11 @@ def _as_program(taken: Portable) -> tuple[bytes, Run]:
 
 
 def _as_onnx(taken: Portable) -> tuple[bytes, Run]:
-    """Return the policy as the bytes of an .onnx file, and a call that runs these in ONNX Runtime, to be compared."""
+    """Return the policy as the bytes of an .onnx file, and a call that runs these in ONNX Runtime, to be compared.
+
+    Raises:
+        ConfigError: the package of ONNX is missing, or the policy has an operation that torch cannot export.
+    """
     try:
         import onnxruntime  # noqa: PLC0415  (an extra of the package)
         import onnxscript  # noqa: F401, PLC0415  (torch wants it)

@@ -88,7 +88,11 @@ def stop_on_signals(console: "Console") -> Iterator[StopRequest]:
         return
 
     def end(number: int, _frame: FrameType | None) -> None:
-        """Note the first signal and say so; raise `Terminated` at a second Ctrl-C."""
+        """Note the first signal and say so.
+
+        Raises:
+            Terminated: it is a second Ctrl-C, and nothing is being cleared away.
+        """
         # In a signal handler, between two bytecodes of the main thread.
         if stop.signal and number == signal.SIGINT and not _clearing_away():
             raise Terminated(number)  # a second Ctrl-C: the user does not want to wait for the step
@@ -164,7 +168,11 @@ class _SignalEnding:
             self.raise_missed()
 
     def raise_missed(self) -> None:
-        """Raise for a signal that was heard, where it has not ended the command yet."""
+        """Raise for a signal that was heard, where it has not ended the command yet.
+
+        Raises:
+            Terminated: a signal was heard that has not ended the command yet.
+        """
         if self._number and not self._granted and not _clearing_away():
             raise Terminated(self._number, self._grant_)
 

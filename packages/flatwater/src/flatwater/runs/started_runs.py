@@ -75,7 +75,11 @@ def _file(key: str) -> str:
 
 @contextmanager
 def _folder(*, make: bool) -> Iterator[int]:
-    """Yield a descriptor of the folder: work through it is done there, whoever puts a link in its place."""
+    """Yield a descriptor of the folder: work through it is done there, whoever puts a link in its place.
+
+    Raises:
+        PermissionError: other users own the folder or may write there.
+    """
     records_folder = state_folder()
     if make:
         records_folder.parent.parent.mkdir(parents=True, exist_ok=True)

@@ -184,7 +184,11 @@ def trust_key(settings: Mapping[str, Any], where: Path | str, beside: object = N
 
 
 def _refuse_own_code(named: Sequence[NamedCode], where: Path | str, folder: Path | None) -> None:
-    """Raise TrustError where code of the settings lies in `folder` or in the folder of another run."""
+    """Refuse code of the settings that lies in `folder` or in the folder of another run.
+
+    Raises:
+        TrustError: such code is there.
+    """
     # Resolved places: neither a link nor `..` leads into the folder of a run unseen.
     for code in named:
         for file in module_files(code.module) if code.module else ():

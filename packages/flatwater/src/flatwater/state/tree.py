@@ -65,7 +65,11 @@ def _walk(branch: Any, path: str, *, derived: bool) -> Iterator[Leaf]:  # noqa: 
 
 
 def _children(branch: Any, path: str) -> Iterator[tuple[str | int, Any, bool]]:  # noqa: ANN401
-    """Yield key, value and whether it is derived, of each child; refuse what a checkpoint cannot hold."""
+    """Yield key, value and whether it is derived, of each child; refuse what a checkpoint cannot hold.
+
+    Raises:
+        TypeError: the branch is of a class that no state tree holds.
+    """
     if is_dataclass(branch) and not isinstance(branch, type):
         for f in fields(branch):
             yield f.name, getattr(branch, f.name), bool(f.metadata.get("derived"))

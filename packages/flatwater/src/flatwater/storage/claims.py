@@ -199,6 +199,9 @@ def _replace_stale_lock(lock: Lock, before: bytes) -> None:
 
     Of several that find it, one alone can create the object that is named after its content; who comes later and finds
     that object gone finds another lock as well.
+
+    Raises:
+        LockedError: another process took the lock in the meantime.
     """
     objects, claim_name = lock.objects, f"lock.{hashlib.sha256(before).hexdigest()[:16]}.json"
     if not objects.create(claim_name, _content(lock.token)):

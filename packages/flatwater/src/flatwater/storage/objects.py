@@ -184,7 +184,11 @@ class StoredObjects:
                 yield piece
 
     def _ranged_pieces(self, name: str, most: int) -> Iterator[bytes]:
-        """Yield at most `RANGE` bytes of each answer, so that each request may have an end in time."""
+        """Yield at most `RANGE` bytes of each answer, so that each request may have an end in time.
+
+        Raises:
+            OversizeError: the object is larger than `most`.
+        """
         import obstore  # noqa: PLC0415
 
         path, position, size = self.prefix + name, 0, 1
@@ -229,7 +233,11 @@ class StoredObjects:
         return sorted((entry for entry in listing if is_plain(entry.name)), key=lambda entry: entry.name)
 
     def _limit_entries(self, found: Iterable[T]) -> Iterator[T]:
-        """Yield the entries, and raise StoreError where they are more than `MOST_ENTRIES`."""
+        """Yield the entries of a listing, which may have no end.
+
+        Raises:
+            StoreError: there are more than `MOST_ENTRIES`.
+        """
         for count, entry in enumerate(found):
             if count >= MOST_ENTRIES:
                 raise self._endless()

@@ -90,7 +90,11 @@ def send_file(
 
 
 def _open_source(path: Path) -> FileIO:
-    """Open the file without a buffer; a link counts as missing, as it may lead to what is not to be sent."""
+    """Open the file without a buffer; a link counts as missing, as it may lead to what is not to be sent.
+
+    Raises:
+        FileNotFoundError: the file is missing, or a link.
+    """
     try:
         return open_unbuffered(path, follow=False)
     except OSError as error:
@@ -163,7 +167,11 @@ def _md5(piece: memoryview) -> "hashlib._Hash":
 
 
 def _read_back(objects: StoredObjects, name: str, sent: SentFile) -> None:
-    """Read the object once, and raise StoreError where it is not what was sent."""
+    """Read the object once, and compare it with what was sent.
+
+    Raises:
+        StoreError: it differs in size or hash.
+    """
     # By the pieces' own limit: a store that sends more than was sent is found out as well.
     digest, size = hashlib.sha256(), 0
     try:

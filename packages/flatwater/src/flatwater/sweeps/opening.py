@@ -59,7 +59,11 @@ def open_sweep(order: SweepOrder, program: Sequence[str]) -> OpenedSweep:
 
 
 def _create_sweep(order: SweepOrder, program: Sequence[str]) -> OpenedSweep:
-    """Make a sweep's folder with its space and the settings of all trials; thread number and budget are fixed here."""
+    """Make a sweep's folder with its space and the settings of all trials; thread number and budget are fixed here.
+
+    Raises:
+        ConfigError: the order names no space.
+    """
     if order.space is None:
         raise ConfigError("--space: is missing. Give a TOML file of the settings to search.")
     space = read_space(order.space, order.config)
@@ -83,7 +87,11 @@ def _allowed_bytes() -> int:
 
 
 def _require_a_value(config: Any, space: Space) -> None:  # noqa: ANN401  (a RunConfig of any kind)
-    """Refuse a number of rounds in which no trial comes to a value by which it is judged."""
+    """Refuse a number of rounds in which no trial comes to a value by which it is judged.
+
+    Raises:
+        ConfigError: the first evaluation comes after the last round.
+    """
     if config.rounds < config.first_measured and "evaluation.every" not in space:
         raise ConfigError(
             f"rounds = {config.rounds}: a trial would have no value, as the first evaluation comes after round "
@@ -92,7 +100,11 @@ def _require_a_value(config: Any, space: Space) -> None:  # noqa: ANN401  (a Run
 
 
 def _reopen_sweep(order: SweepOrder, folder: SweepFolder, program: Sequence[str]) -> OpenedSweep:
-    """Return the sweep of a folder, once the space and settings that are given now fit its own."""
+    """Return the sweep of a folder, once the space and settings that are given now fit its own.
+
+    Raises:
+        ConfigError: the order names another space, or settings differ that may not.
+    """
     begun_config = load_settings(type(order.config), folder.base)
     # Before the space is read: its values may name code, and a folder may come from somebody else.
     permit_file(folder.space, trainer=begun_config.trainer)

@@ -82,7 +82,11 @@ def read_space(path: Path, base: object) -> Space:
 
 
 def _check_space(tables: Mapping[str, Any], base: object) -> Space:
-    """Return the space of a file's tables, once each setting has a value that fits `base`."""
+    """Return the space of a file's tables, once each setting has a value that fits `base`.
+
+    Raises:
+        ConfigError: the file has no tables, or a table does not fit.
+    """
     space = dict(_walk(tables, base, ""))
     if not space:
         raise ConfigError("expected one or more tables, such as [net.hidden] with low and high.")
@@ -104,7 +108,11 @@ def with_settings(base: C, settings: Mapping[str, object]) -> C:
 
 
 def _walk(tables: Mapping[str, Any], config: object, above: str) -> Iterator[tuple[str, Range | Choices]]:
-    """Yield each setting that is searched, by dotted path, with its values; refuse what `config` does not have."""
+    """Yield each setting that is searched, by dotted path, with its values; refuse what `config` does not have.
+
+    Raises:
+        ConfigError: a setting is unknown or the same for all trials, or is no table.
+    """
     assert is_dataclass(config)  # noqa: S101  (for the type checker)
     hints, field_names = get_type_hints(type(config)), [f.name for f in fields(config)]
     for name, table in tables.items():
@@ -126,7 +134,11 @@ def _walk(tables: Mapping[str, Any], config: object, above: str) -> Iterator[tup
 
 
 def _values(table: Mapping[str, Any], declared: object, path: str) -> Range | Choices:
-    """Return the range or the choices of a setting's table, once each fits its declared type."""
+    """Return the range or the choices of a setting's table, once each fits its declared type.
+
+    Raises:
+        ConfigError: a key is unknown, choices are mixed with a range, none or given twice, or a value does not fit.
+    """
     for key in table:
         if key not in KEYS:
             raise ConfigError(f"[{path}] {key}: no such key: expected {', '.join(KEYS)}.{did_you_mean(key, [*KEYS])}")
@@ -146,7 +158,11 @@ def _values(table: Mapping[str, Any], declared: object, path: str) -> Range | Ch
 
 
 def _range(table: Mapping[str, Any], declared: object, path: str) -> Range:
-    """Return the range of a setting's table, once its ends and its step fit each other."""
+    """Return the range of a setting's table, once its ends and its step fit each other.
+
+    Raises:
+        ConfigError: low or high is missing, or the ends or the step do not fit.
+    """
     # `int | None` is searched as an int.
     kind = next((kind for kind in (get_args(declared) or (declared,)) if kind is not NoneType), None)
     if kind not in (int, float):

@@ -267,6 +267,9 @@ def open_study(path: Path, space: Space, *, seed: int, prune: bool, rounds: int,
         prune: whether to end trials that fall behind.
         rounds: number of rounds of one trial.
         at_once: number of trials that will train at the same time; None for as many as the study was begun with, or 1.
+
+    Raises:
+        ConfigError: `path` is a link, or the study was begun with fewer trials at once.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     if path.is_symlink():  # SQLite would follow it
@@ -282,7 +285,11 @@ def open_study(path: Path, space: Space, *, seed: int, prune: bool, rounds: int,
 
 
 def _lag_(study: optuna.Study, at_once: int | None) -> int:
-    """Return the number of trials at once that the study was begun with; kept, as settings follow from it."""
+    """Return the number of trials at once that the study was begun with; kept, as settings follow from it.
+
+    Raises:
+        ConfigError: `at_once` is more than the study was begun with.
+    """
     # A study with trials and without a number was begun when sweeps trained one at a time.
     lag: int | None = study.user_attrs.get("at_once", 1 if study.get_trials(deepcopy=False) else None)
     if lag is None:

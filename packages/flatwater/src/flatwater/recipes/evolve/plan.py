@@ -54,7 +54,11 @@ def build_run_world(config: EvolveRunConfig, envs: int) -> World:
 
 
 def _check(spaces: Spaces) -> None:
-    """Refuse worlds that this recipe cannot learn; it takes one agent, vectors as observations, bounded actions."""
+    """Refuse worlds that this recipe cannot learn; it takes one agent, vectors as observations, bounded actions.
+
+    Raises:
+        ConfigError: a world has choices, or several agents, or another form of observations.
+    """
     if spaces.bounds is None:
         raise ConfigError(
             f"expected continuous actions with bounds, got choices ({describe_spaces(spaces)}). Use "

@@ -50,7 +50,11 @@ def read_lives(folder: Path) -> Lives | None:
 
 
 def _check(found: Lives) -> None:
-    """Refuse columns of different lengths, and such as cannot be drawn: accuracy [rows], stage [rows, slots]."""
+    """Refuse columns of different lengths, and such as cannot be drawn: accuracy [rows], stage [rows, slots].
+
+    Raises:
+        ValueError: the columns differ in length, or accuracy and stage have the wrong form.
+    """
     if len({len(found[name]) for name in COLUMNS}) > 1:
         raise ValueError("the columns have different lengths")
     if not np.issubdtype(found["accuracy"].dtype, np.number) or found["stage"].ndim != 2:  # noqa: PLR2004  (rows, slots)

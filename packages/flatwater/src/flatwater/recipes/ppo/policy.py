@@ -127,7 +127,11 @@ class TrainedPolicy:
         return result
 
     def _mask(self, legal: Array | None, rows: int) -> Tensor | None:
-        """Return the mask of legal actions, [B, R]."""
+        """Return the mask of legal actions, [B, R].
+
+        Raises:
+            ConfigError: the mask has another size, or actions are numbers within bounds, which have no mask.
+        """
         if legal is None:
             return None
         mask, expected = np.asarray(legal, np.bool_), (rows, self._student.actions.outputs)
