@@ -89,9 +89,11 @@ def group_into_shards(items: Sequence[T], shard_bytes: int) -> Iterator[list[T]]
 
 
 def shard_header(group: Mapping[str, TensorEntry]) -> bytes:
-    """Return the beginning of a shard that holds `group`, end to end in the order given.
+    """Return the beginning of a shard, a safetensors file, that holds `group` end to end in the order given.
 
-    Items must come with the larger ones first, so that each lies at a multiple of its size: readers map the file.
+    It is the length of a JSON header, 8 bytes in little-endian order, then the header: dtype, shape and data_offsets of
+    each leaf, which count from the end of the header. Items must come with the larger ones first, so that each lies at
+    a multiple of its size: readers map the file.
     """
     places, position = {}, 0
     for name, entry in group.items():

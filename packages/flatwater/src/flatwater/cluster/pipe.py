@@ -22,7 +22,7 @@ class Pipe:
         end.settimeout(None if look is None else seconds)
 
     def send(self, message: bytes) -> None:
-        """Send the whole message, its length first.
+        """Send the whole message after its length, a big-endian number of _LENGTH bytes.
 
         Raises:
             OSError: nobody is at the other end, or this end is cut.

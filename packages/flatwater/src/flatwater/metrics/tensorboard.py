@@ -65,7 +65,11 @@ class TensorBoardSink:
         self._file.close()
 
     def _append_(self, event: Event) -> None:
-        """Append one event, with the time of now, as a whole record. RunError where the disk is full."""
+        """Append one event, with the time of now, as a whole record of TensorBoard's event file.
+
+        Raises:
+            RunError: the disk is full, or the file cannot be written.
+        """
         event.wall_time = time.time()
         record = BytesIO()
         RecordWriter(record).write(event.SerializeToString())

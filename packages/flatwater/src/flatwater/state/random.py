@@ -18,7 +18,7 @@ def generator(seed: int, name: str, device: torch.device) -> torch.Generator:
         name: the consumer, such as `replay.draw`.
         device: device of the draws; on `meta` (a plan) a CPU generator stands in.
     """
-    # Not `hash`, whose numbers differ from process to process.
+    # Not `hash`, whose numbers differ from process to process. The number of its first 8 bytes is halved to fit int64.
     digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
     home = torch.device("cpu") if device.type == "meta" else device
     return torch.Generator(device=home).manual_seed(int.from_bytes(digest[:8], "little") >> 1)

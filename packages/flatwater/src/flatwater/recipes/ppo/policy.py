@@ -188,7 +188,11 @@ class TrainedPolicy:
 
 
 def _example(spaces: Spaces, cells: int, rows: int) -> tuple[Tensor, ...]:
-    """Return random inputs of the module: observations, and the memory where the policy has one."""
+    """Return random inputs of the module for `rows` agents: observations, and the memory where the policy has one.
+
+    Returns:
+        uint8 or float32 [rows, *obs]; with `cells` also the memory [2, rows, cells].
+    """
     rng = torch.Generator().manual_seed(0)
     shape = (rows, *spaces.obs)
     tokens = spaces.form == "tokens"
