@@ -33,7 +33,7 @@ METERS = {
     "faces/attach_outside.py": {"LOOKS"},
     "agent/reading_schedule.py": {
         "QUICK", "QUICK_READINGS", "USUAL", "SHARE", "CREDIT", "DEEP_SHARE", "COUNTING_SHARE", "PROVEN_SHARE", "SLICE",
-        "SLICE_SHARE", "LEAST_SLICE", "UNASKED", "TRACED", "INVESTIGATING", "LONGEST", "RECENT", "REGULAR", "NEAR",
+        "SLICE_SHARE", "TRACED", "INVESTIGATING", "LONGEST", "RECENT", "REGULAR", "NEAR",
         "FAR", "BETWEEN",
     },
     "agent/inject/sitecustomize.py": {"_OLDEST"},

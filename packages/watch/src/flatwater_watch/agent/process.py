@@ -192,8 +192,7 @@ class ProcessWatch:
         if schedule.overspent_seconds(self._pace, now, share) <= 0:
             cpu = thread_seconds()
             if under_way:
-                unasked = self._monitor.unasked_seconds
-                self._monitor.censuses.run_slice(schedule.census_slice_seconds(self._pace, now, unasked=unasked))
+                self._monitor.censuses.run_slice(schedule.SLICE)
             else:
                 self._check_resets(now)
             took = thread_seconds() - cpu
@@ -237,7 +236,7 @@ class ProcessWatch:
             self._pace.spent += schedule.TRACED * (now - self._read_at)
         share = schedule.spending_share(investigating=self._monitor.is_investigating, counting=counting)
         affordable = schedule.overspent_seconds(self._pace, now, share) <= 0
-        seconds = schedule.census_slice_seconds(self._pace, now, reading.step, unasked=self._monitor.unasked_seconds)
+        seconds = schedule.census_slice_seconds(self._pace, now, reading.step)
         news = self._monitor.observe(reading, seconds=seconds, trace=affordable)
         if self._ticking and affordable:  # at a tick a program may be anywhere between filling and emptying
             self._check_resets(now)

@@ -27,9 +27,6 @@ COUNTING_SHARE, PROVEN_SHARE = 1 / 50, 1 / 20
 """The share while a census is under way, so that it comes to its end, and while growth is proven and has no owner."""
 SLICE, SLICE_SHARE = 0.05, 1 / 5
 """CPU seconds of one slice of a census; where boundaries are rare, this share of the time between two of them."""
-UNASKED, LEAST_SLICE = 0.02, 0.01
-"""CPU seconds of a census beyond `COUNTING_SHARE` while nothing asks for it, and minimum CPU seconds of its slices: a
-small program is counted at its first reading, and a large one that lives a second is not counted for half of it."""
 TRACED = 0.5
 """Part of the time with tracing on that counts as spent: a traced program is about half as fast."""
 INVESTIGATING = 0.06
@@ -118,20 +115,15 @@ def schedule_next_(
     pace.late = pace.due if pace.anchor is None else pace.due + 2 * period
 
 
-def census_slice_seconds(
-    pace: ReadingSchedule, now: float, boundaries: float = inf, *, unasked: float | None = None
-) -> float:
-    """CPU seconds that a census may hold the program up at one boundary; 0 where it has to wait.
+def census_slice_seconds(pace: ReadingSchedule, now: float, boundaries: int) -> float:
+    """CPU seconds that a census may hold the program up at one boundary.
 
     Args:
         pace: schedule of the watch.
         now: monotonic time.
         boundaries: boundaries passed so far; left out, between two of them.
-        unasked: CPU seconds so far of a census that nothing asks for, which gets no `CREDIT`; None for other censuses.
     """
-    slice_seconds = max(SLICE, SLICE_SHARE * (now - pace.began) / max(1, boundaries))
-    seconds_left = inf if unasked is None else UNASKED + COUNTING_SHARE * (now - pace.began) - unasked
-    return min(slice_seconds, seconds_left) if seconds_left >= LEAST_SLICE else 0.0
+    return max(SLICE, SLICE_SHARE * (now - pace.began) / max(1, boundaries))
 
 
 def overspent_seconds(pace: ReadingSchedule, now: float, share: float) -> float:

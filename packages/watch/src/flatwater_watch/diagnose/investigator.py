@@ -137,13 +137,6 @@ class Investigator:
         return self.state not in {CaseState.BEGINNING, CaseState.WATCHING} and self._case.proven
 
     @property
-    def unasked_seconds(self) -> float | None:
-        """CPU seconds of the first census so far, if nothing rises that it could explain; else None."""
-        begins = self.state is CaseState.BEGINNING
-        rises = self._last is not None and is_suspicious(self._record, {}, self._last)
-        return self.censuses.spent if begins and not rises else None
-
-    @property
     def _awaits_first_look(self) -> bool:
         """Whether growth is proven, and no census has compared containers yet: it may not be called native before."""
         return self.state is CaseState.LOOKING and self._case.proven and not self._case.looks

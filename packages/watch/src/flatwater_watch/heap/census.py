@@ -329,7 +329,7 @@ class CensusTaker:
 
     def run_slice(self, seconds: float) -> None:
         """Take a slice of the census under way, between two steps; `advance` hands it over at the next step."""
-        if self._counting is not None and self._counted_whole is None and seconds > 0:
+        if self._counting is not None and self._counted_whole is None:
             start_seconds = thread_seconds()
             self._counted_whole = continue_census_(self._counting, seconds, self._step)
             self.spent += thread_seconds() - start_seconds
