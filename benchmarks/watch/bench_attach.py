@@ -95,7 +95,7 @@ def look(pid: int, seconds: float, folder: Path) -> list[tuple[str, str, str]]:
     ]
 
 
-def left(pid: int) -> dict[str, int]:
+def leftover_counts(pid: int) -> dict[str, int]:
     """Threads, files and mappings of a process; answers that are under way would be threads of its own."""
     process = Path(f"/proc/{pid}")
     maps = (process / "maps").read_text().splitlines()
@@ -129,7 +129,7 @@ def main() -> int:
             client.over = True
             client.thread.join()
             time.sleep(2.0)
-            end = left(server.pid)
+            end = leftover_counts(server.pid)
             lives = server.poll() is None
             server.kill()
     quarter = len(resident) // 4

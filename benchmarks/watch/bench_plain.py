@@ -47,7 +47,7 @@ class Row:
     """Seconds that the watch took."""
 
 
-def marked(name: str) -> int:
+def marked_line(name: str) -> int:
     """The line that makes what is held: of the way itself, of the kind of item, or of `large`."""
     _, _, item = name.partition(":")
     body = inspect.getsource(holding.WAYS[name]) if not item else ""
@@ -57,7 +57,7 @@ def marked(name: str) -> int:
     return next(n for n, line in enumerate(SOURCE, 1) if wanted in line and holding.MARK in line)
 
 
-def watched(name: str, seconds: float, folder: Path) -> Row:
+def watch_program(name: str, seconds: float, folder: Path) -> Row:
     """One program under the watch."""
     told = folder / f"{name.replace(':', '-')}.json"
     program = [sys.executable, str(PROGRAM), name, str(seconds)]
@@ -76,7 +76,7 @@ def watched(name: str, seconds: float, folder: Path) -> Row:
         found=True,
         verdict=first["verdict"] == holding.VERDICTS.get(kind, "leak"),
         owner=holding.OWNERS.get(kind, "kept") in first["owner"],
-        line=made is not None and made["line"] == marked(name),
+        line=made is not None and made["line"] == marked_line(name),
         cpu=cost,
     )
 
@@ -93,7 +93,7 @@ def main() -> None:
     cpu = 0.0
     print(f"{'program':<24} {'found':>5} {'verdict':>7} {'owner':>5} {'line':>4} {'CPU s':>6}  said")
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(given.wide) as pool:
-        ran = partial(watched, seconds=given.seconds, folder=Path(folder))
+        ran = partial(watch_program, seconds=given.seconds, folder=Path(folder))
         for name, row in zip(names, pool.map(ran, names), strict=True):
             marks = ["yes" if one else "NO" for one in (row.found, row.verdict, row.owner, row.line)]
             print(

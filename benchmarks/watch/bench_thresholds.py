@@ -53,7 +53,7 @@ def series_of(path: Path) -> tuple[list[float], list[float]]:
     return columns["seconds"], [float(resident - mapped - (freed or 0)) for resident, mapped, freed in parts]
 
 
-def judged(steps: Sequence[float], values: Sequence[float], drift: Drift) -> tuple[bool, bool]:
+def judge_series(steps: Sequence[float], values: Sequence[float], drift: Drift) -> tuple[bool, bool]:
     """Whether a drift is proven at some reading, and whether native growth is sure at some."""
     slope.DRIFT = drift
     proven = native = False
@@ -78,7 +78,7 @@ def main() -> None:
     print(f"{len(grow)} recordings of growing programs, {len(flat)} of flat ones")
     print(f"{'threshold':<24} {'proven':>8} {'of flat':>8} {'native':>8} {'of flat':>8}")
     for name, drift in settings():
-        found = [[judged(*series, drift) for series in each] for each in (grow, flat)]
+        found = [[judge_series(*series, drift) for series in each] for each in (grow, flat)]
         shares = [
             sum(one[kind] for one in each) / max(1, len(each)) for kind in range(2) for each in found
         ]  # proven of growing, of flat; native of growing, of flat

@@ -82,7 +82,7 @@ def plain(name: str, rounds: int) -> list[str]:
     return [sys.executable, str(ZOO["program_of"](name)), str(rounds)]
 
 
-def watched(name: str, rounds: int) -> tuple[float, dict[str, Any]]:
+def run_watched(name: str, rounds: int) -> tuple[float, dict[str, Any]]:
     """CPU seconds and result of a program under watch."""
     with tempfile.TemporaryDirectory(prefix="flatwater-watch-") as folder:
         told = Path(folder) / "told.json"
@@ -115,7 +115,7 @@ def run_of(name: str, rounds: int, watching: bool) -> tuple[float, dict[str, Any
     """CPU seconds of a run, and what a watch says of its own cost."""
     if not watching:
         return cpu_of(plain(name, rounds)), {}
-    cpu, found = watched(name, rounds)
+    cpu, found = run_watched(name, rounds)
     return cpu, found["cost"]
 
 
@@ -168,7 +168,7 @@ def bench_zoo(only: list[str]) -> dict[str, Any]:
     """Judge what the watch says of each program, against what it must say."""
     judged = {}
     for name in only or [*ZOO["GROWING"], *ZOO["FLAT"]]:
-        _, found = watched(name, ZOO["ROUNDS"])
+        _, found = run_watched(name, ZOO["ROUNDS"])
         findings, expected = found["findings"], ZOO["GROWING"].get(name)
         row: dict[str, Any] = {"explained": found["explained_share"], "told": [f["owner"] for f in findings]}
         if expected is None:
@@ -191,16 +191,16 @@ def bench_rivals(only: list[str]) -> dict[str, Any]:
     for name in only or ZOO["GROWING"]:
         began = time.monotonic()
         alone = cpu_of(plain(name, ZOO["ROUNDS"]))
-        cpu, found = watched(name, ZOO["ROUNDS"])
+        cpu, found = run_watched(name, ZOO["ROUNDS"])
         table[name] = {"flatwater": own_answer(name, found["findings"]) | {"cpu_ratio": cpu / alone}}
         for tool in RIVALS:
-            cpu, said = asked(tool, name)
+            cpu, said = run_other_tool(tool, name)
             table[name][tool] = answer(name, said) | {"cpu_ratio": cpu / alone}
         print(f"  {name} [{time.monotonic() - began:.0f} s]", file=sys.stderr, flush=True)
     return table
 
 
-def asked(tool: str, name: str) -> tuple[float, dict[str, Any]]:
+def run_other_tool(tool: str, name: str) -> tuple[float, dict[str, Any]]:
     """CPU seconds of a program under another tool, and what the tool says."""
     script = str(Path(__file__).with_name("rivals.py"))
     with tempfile.TemporaryDirectory(prefix="flatwater-rivals-") as folder:

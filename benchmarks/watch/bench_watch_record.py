@@ -64,7 +64,7 @@ def write(make: Callable[[], dict[str, object]], path: Path) -> None:
     path.write_text(json.dumps(make()))
 
 
-def measured(words: list[str], folder: Path) -> tuple[float, int, int]:
+def measure_command(words: list[str], folder: Path) -> tuple[float, int, int]:
     """CPU seconds, peak bytes and exit code of a command."""
     child = subprocess.Popen([sys.executable, "-c", RUN, *words], cwd=folder, stdout=-3, stderr=-3)
     _, status, used = os.wait4(child.pid, 0)
@@ -77,10 +77,10 @@ def rows(folder: Path) -> Iterator[tuple[str, float, int, int]]:
         made = multiprocessing.get_context("spawn").Process(target=write, args=(make, folder / "told.json"))
         made.start()  # in a process of its own: peaks of this one would count as its children's
         made.join()
-        yield f"{name}: print", *measured(["watch", "told.json"], folder)
-        yield f"{name}: page", *measured(["watch", "--html", "page.html", "told.json"], folder)
-        yield f"{name}: report", *measured(["report", "told.json", "--out", "report.html"], folder)
-        yield f"{name}: against", *measured(["watch", "--against", "told.json", "told.json"], folder)
+        yield f"{name}: print", *measure_command(["watch", "told.json"], folder)
+        yield f"{name}: page", *measure_command(["watch", "--html", "page.html", "told.json"], folder)
+        yield f"{name}: report", *measure_command(["report", "told.json", "--out", "report.html"], folder)
+        yield f"{name}: against", *measure_command(["watch", "--against", "told.json", "told.json"], folder)
 
 
 if __name__ == "__main__":

@@ -188,7 +188,7 @@ def alone(name: str) -> list[str]:
     return [sys.executable, str(program_of(name))]
 
 
-def measured(name: str, tool: str, python: str, limit: float, seconds: float) -> dict[str, Any]:
+def measure_tool(name: str, tool: str, python: str, limit: float, seconds: float) -> dict[str, Any]:
     """One line of the file: what a tool says of a program, and what it takes."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -240,7 +240,7 @@ def main() -> None:
             seconds = max(
                 (row.get("seconds", 0.0) for row in rows if (row["name"], row["tool"]) == (name, ALONE)), default=0.0
             )
-            rows.append(in_fresh_process(measured, name, tool, given.python, given.limit, seconds))
+            rows.append(in_fresh_process(measure_tool, name, tool, given.python, given.limit, seconds))
             with given.out.open("a") as file:
                 file.write(json.dumps(rows[-1]) + "\n")
     used = [tool for tool in (WATCHED, *OTHERS) if any(row["tool"] == tool for row in rows)]

@@ -17,7 +17,7 @@ KEPT: list[bytes | None] = []
 LEAK: list[bytearray] = []
 
 
-def filled() -> None:
+def fill_heap() -> None:
     """Blocks of 600 to 1,000 bytes, and a hole in place of every second one."""
     draw = np.random.default_rng(0)
     KEPT.extend(bytes(size) for size in draw.integers(600, 1000, BLOCKS).tolist())
@@ -25,7 +25,7 @@ def filled() -> None:
         KEPT[at] = None
 
 
-def measured(seconds: float) -> dict[str, float]:
+def measure_watch(seconds: float) -> dict[str, float]:
     """The watch's share of the CPU, and its longest boundary."""
     watch, pauses = ProcessWatch(unit="round"), []
     until = time.monotonic() + seconds
@@ -44,5 +44,5 @@ def measured(seconds: float) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    filled()
-    print(json.dumps(measured(float(sys.argv[1]))))
+    fill_heap()
+    print(json.dumps(measure_watch(float(sys.argv[1]))))

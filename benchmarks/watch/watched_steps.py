@@ -33,7 +33,7 @@ HOOKED: dict[str, Any] = {}
 """CartPole's methods as the hook has wrapped them, which it does once in a process."""
 
 
-def made() -> Any:  # noqa: ANN401
+def make_envs() -> Any:  # noqa: ANN401
     """Environments that have been reset once."""
     envs = gymnasium.make_vec("CartPole-v1", num_envs=ENVS, vectorization_mode="sync")
     envs.reset(seed=0)
@@ -64,15 +64,15 @@ def in_pairs(first: Callable[[], float], second: Callable[[], float], pairs: int
 
 def after_a_census(pairs: int) -> dict[str, Any]:
     """Environments that a census has looked at, beside some that it has not."""
-    COUNTED.append(made())
+    COUNTED.append(make_envs())
     take_census(Roots())
-    others = made()
+    others = make_envs()
     return in_pairs(lambda: seconds_of(COUNTED[0]), lambda: seconds_of(others), pairs)
 
 
 def with_the_hook(pairs: int, *, alone: bool = False) -> dict[str, Any]:
     """Step the same environments with the hook and without it; alone, all that it could tell a watch is granted."""
-    envs = made()
+    envs = make_envs()
     watch = ProcessWatch()
     gates = hook_steps(watch.step)
     watch.boundaries.use_counters_(gates)
@@ -112,7 +112,7 @@ def layers(env: Any) -> Iterator[Any]:  # noqa: ANN401
 
 def with_dicts(pairs: int) -> dict[str, Any]:
     """Environments whose dicts somebody has asked for, beside some whose dicts nobody has."""
-    asked, others = made(), made()
+    asked, others = make_envs(), make_envs()
     for env in asked.envs:
         for layer in layers(env):
             vars(layer)
@@ -121,7 +121,7 @@ def with_dicts(pairs: int) -> dict[str, Any]:
 
 def with_a_thread(pairs: int) -> dict[str, Any]:
     """Environments stepped beside a thread that wakes up again and again, and by themselves."""
-    envs, over, wakings, switches = made(), threading.Event(), [0], [0]
+    envs, over, wakings, switches = make_envs(), threading.Event(), [0], [0]
 
     def by_themselves() -> float:
         return sum(seconds_of(envs) for _ in range(LONGER)) / LONGER

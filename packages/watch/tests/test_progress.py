@@ -58,7 +58,7 @@ def test_lines_are_10_seconds_apart_at_first_and_few_in_long_work() -> None:
 
 
 @pytest.fixture
-def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+def frequent_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     """A line is due at each look, and looks are many."""
     monkeypatch.setattr(progress, "TOLD_SECONDS", 0.0)
     monkeypatch.setattr(progress, "MOVED_SECONDS", 0.001)
@@ -71,7 +71,7 @@ def until(done: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
-@pytest.mark.usefixtures("hurried")
+@pytest.mark.usefixtures("frequent_lines")
 def test_a_log_is_told_how_far_it_has_come() -> None:
     out = io.StringIO()
     with Terminal(file=out, width=100).status("playing [days] …"):
@@ -82,7 +82,7 @@ def test_a_log_is_told_how_far_it_has_come() -> None:
     assert any(line.endswith("days 0/7") for line in lines)
 
 
-@pytest.mark.usefixtures("hurried")
+@pytest.mark.usefixtures("frequent_lines")
 def test_a_terminal_keeps_one_line_and_a_quiet_console_none() -> None:
     out, nothing = io.StringIO(), io.StringIO()
     shown = Terminal(file=out, width=100, force_terminal=True)

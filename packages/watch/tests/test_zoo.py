@@ -20,14 +20,14 @@ PLATEAU = 0.05
 WATCH = "import sys; from flatwater_watch.faces.main import main; sys.exit(main())"
 
 
-def marked(names: list[str]) -> list[Any]:
+def zoo_params(names: list[str]) -> list[Any]:
     return [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in names]
 
 
 _told: dict[str, dict[str, Any]] = {}
 
 
-def watched(name: str, folder: Path, needs: str | None) -> dict[str, Any]:
+def run_watched(name: str, folder: Path, needs: str | None) -> dict[str, Any]:
     """The JSON of a program that ran its rounds under `flatwater watch`, once for all tests of it."""
     if needs is not None and importlib.util.find_spec(needs) is None:
         pytest.skip(f"{name} needs {needs}, which is not installed: pip install -r benchmarks/requirements.txt")
@@ -51,10 +51,10 @@ def watched(name: str, folder: Path, needs: str | None) -> dict[str, Any]:
     return deepcopy(_told[name])
 
 
-@pytest.mark.parametrize("name", marked(list(GROWING)))
+@pytest.mark.parametrize("name", zoo_params(list(GROWING)))
 def test_what_grows_is_named(name: str, tmp_path: Path) -> None:
     expected = GROWING[name]
-    found = watched(name, tmp_path, expected.needs)
+    found = run_watched(name, tmp_path, expected.needs)
     assert found["findings"], "nothing was found"
     first = found["findings"][0]
     assert (first["verdict"], expected.owner in first["owner"]) == (expected.verdict, True), first
@@ -67,9 +67,9 @@ def test_what_grows_is_named(name: str, tmp_path: Path) -> None:
         assert abs(made["line"] - marked_line(name)) <= expected.near, made
 
 
-@pytest.mark.parametrize("name", marked(list(FLAT)))
+@pytest.mark.parametrize("name", zoo_params(list(FLAT)))
 def test_nothing_is_found_where_nothing_grows(name: str, tmp_path: Path) -> None:
-    assert watched(name, tmp_path, FLAT[name])["findings"] == []
+    assert run_watched(name, tmp_path, FLAT[name])["findings"] == []
 
 
 @pytest.mark.slow
@@ -83,14 +83,14 @@ def test_nothing_is_found_where_nothing_grows(name: str, tmp_path: Path) -> None
 )
 def test_a_filling_says_where_it_ends(name: str, plateau: int, tmp_path: Path) -> None:
     """The bytes of the whole buffer, of which the run fills about a third."""
-    found = watched(name, tmp_path, GROWING[name].needs)["findings"]
+    found = run_watched(name, tmp_path, GROWING[name].needs)["findings"]
     assert {one["verdict"] for one in found} == {"filling"}, found
     assert sum(one["plateau_bytes"] for one in found) == pytest.approx(plateau, rel=PLATEAU)
 
 
 @pytest.mark.slow
 def test_overlapping_windows_are_told(tmp_path: Path) -> None:
-    (first, *_) = watched("window_replay", tmp_path, None)["findings"]
+    (first, *_) = run_watched("window_replay", tmp_path, None)["findings"]
     assert "rows but one" in first["redundancy"]
 
 

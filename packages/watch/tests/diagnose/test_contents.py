@@ -89,7 +89,7 @@ def test_one_that_is_shorter_than_asked_gives_all() -> None:
     assert newest_items(queue.Queue(), "queue", 6) == []
 
 
-def churned(
+def churning_thread(
     put: Callable[[int], object], take: Callable[[], object], over: threading.Event, most: int = 300
 ) -> threading.Thread:
     """A thread that puts so many items and takes them again: more than are looked at, and fewer."""
@@ -115,12 +115,12 @@ def churning() -> Iterator[dict[str, tuple[Any, str]]]:
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     threads = [
-        churned(lambda n: waiting.put([n]), waiting.get, over),
-        churned(lambda n: kept.append([n]), kept.popleft, over),
-        churned(lambda n: names.__setitem__(f"name {n}", [n]), names.popitem, over),
-        churned(lambda n: few.__setitem__("abcdefgh"[n], [n]), few.popitem, over, 8),
-        churned(lambda n: rows.__setitem__(n, [n]), lambda: rows.popitem(last=False), over),
-        churned(lambda n: row.add((n,)), row.pop, over),
+        churning_thread(lambda n: waiting.put([n]), waiting.get, over),
+        churning_thread(lambda n: kept.append([n]), kept.popleft, over),
+        churning_thread(lambda n: names.__setitem__(f"name {n}", [n]), names.popitem, over),
+        churning_thread(lambda n: few.__setitem__("abcdefgh"[n], [n]), few.popitem, over, 8),
+        churning_thread(lambda n: rows.__setitem__(n, [n]), lambda: rows.popitem(last=False), over),
+        churning_thread(lambda n: row.add((n,)), row.pop, over),
     ]
     yield {
         "queue": (waiting, "queue"),

@@ -64,14 +64,14 @@ def growth(*, per_step: float = 10, resident: float = 400, limit: float | None =
     return Growth(100, int(resident * MIB), None if limit is None else int(limit * MIB), whole, "round")
 
 
-def judged(owner: Owner, *, per_step: float = 10, limit: float | None = 1000) -> Finding:
+def judge_one(owner: Owner, *, per_step: float = 10, limit: float | None = 1000) -> Finding:
     found = judge_owner(owner, MADE, steps=2, growth=growth(per_step=per_step, limit=limit), drift=DRIFT)
     return select_and_rank([found], growth(per_step=per_step, limit=limit))[0]
 
 
 @pytest.mark.parametrize("kind", ["list", "dict", "set", "closure", "hooks", "figures", "object"])
 def test_what_has_no_bound_leaks(kind: str) -> None:
-    found = judged(replace(LIST, kind=kind))
+    found = judge_one(replace(LIST, kind=kind))
     assert (found.verdict, found.owner, found.made_at) == ("leak", "train.HISTORY", MADE)
     assert (found.bytes_per_step, found.interval) == (10 * MIB, (9 * MIB, 12 * MIB))
     assert (found.share, found.limit_step) == (1.0, 160), "600 MiB are left, at 10 a round"
@@ -79,33 +79,33 @@ def test_what_has_no_bound_leaks(kind: str) -> None:
 
 
 def test_what_has_a_capacity_fills() -> None:
-    found = judged(replace(LIST, kind="deque", capacity=70))
+    found = judge_one(replace(LIST, kind="deque", capacity=70))
     assert found.verdict == "filling"
     assert (found.plateau_bytes, found.plateau_step) == (70 * MIB, 104), "40 more, 10 a round"
     assert found.limit_step is None, "40 MiB more is all, and 600 are left"
 
 
 def test_a_filling_that_does_not_fit_reaches_the_limit() -> None:
-    found = judged(replace(LIST, kind="deque", capacity=1000))
+    found = judge_one(replace(LIST, kind="deque", capacity=1000))
     assert (found.plateau_step, found.limit_step) == (197, 160)
 
 
 def test_a_full_container_whose_items_grow_leaks() -> None:
-    assert judged(replace(LIST, kind="deque", capacity=10, length_before=10, length=10)).verdict == "leak"
+    assert judge_one(replace(LIST, kind="deque", capacity=10, length_before=10, length=10)).verdict == "leak"
 
 
 def test_a_queue_is_a_backlog_and_a_cache_a_cache() -> None:
-    assert judged(replace(LIST, kind="queue")).verdict == "backlog"
-    unbounded, bounded = (judged(replace(LIST, kind="cache", capacity=bound)) for bound in (None, 40))
+    assert judge_one(replace(LIST, kind="queue")).verdict == "backlog"
+    unbounded, bounded = (judge_one(replace(LIST, kind="cache", capacity=bound)) for bound in (None, 40))
     assert (unbounded.verdict, unbounded.what, unbounded.plateau_bytes) == ("cache", f"{LIST.what}, unbounded", None)
     assert (bounded.verdict, bounded.what, bounded.plateau_bytes) == ("cache", f"{LIST.what}, maxsize 40", 40 * MIB)
 
 
 def test_the_advice_speaks_of_the_content_first() -> None:
-    assert ".detach()" in judged(replace(LIST, graph=True)).advice
-    assert ".clone()" in judged(replace(LIST, base=True)).advice
-    assert "remove()" in judged(replace(LIST, kind="hooks")).advice
-    assert "plt.close" in judged(replace(LIST, kind="figures")).advice
+    assert ".detach()" in judge_one(replace(LIST, graph=True)).advice
+    assert ".clone()" in judge_one(replace(LIST, base=True)).advice
+    assert "remove()" in judge_one(replace(LIST, kind="hooks")).advice
+    assert "plt.close" in judge_one(replace(LIST, kind="figures")).advice
 
 
 def test_state_below_its_plan_is_touched_and_above_it_leaks() -> None:
@@ -271,7 +271,7 @@ def test_leaks_without_a_line_are_not_told_as_one() -> None:
 
 
 def test_without_a_limit_there_is_no_forecast() -> None:
-    found = judged(LIST, limit=None)
+    found = judge_one(LIST, limit=None)
     assert (found.limit_bytes, found.limit_step) == (None, None)
 
 
@@ -305,12 +305,12 @@ def test_the_forecast_is_where_a_simulation_step_by_step_gets_to(
 
 
 def test_bytes_behind_objects_have_the_line_that_they_come_from_and_that_of_the_objects_beside_it() -> None:
-    found = judged(TABLES)
+    found = judge_one(TABLES)
     told = with_line(found, RISES)
     assert told.made_at == RISES
     assert re.fullmatch(rf"{re.escape(TABLES.what)}; .* train\.py:31", told.what)
-    assert [wants_line(each) for each in (found, told, judged(LIST))] == [True, False, False]
+    assert [wants_line(each) for each in (found, told, judge_one(LIST))] == [True, False, False]
     assert with_line(told, MADE) == told
     assert with_line(found, replace(RISES, line=MADE.line)) == found, "the same line, and no native one"
     assert with_line(replace(found, made_at=None), RISES).what == TABLES.what
-    assert with_line(judged(LIST), RISES) == judged(LIST), "what objects hold has their line"
+    assert with_line(judge_one(LIST), RISES) == judge_one(LIST), "what objects hold has their line"

@@ -133,13 +133,13 @@ def line_of(text: str, source: str = SOURCE) -> int:
     return next(number for number, line in enumerate(source.splitlines(), 1) if text in line)
 
 
-def made(tmp_path: Path, text: str, function: str, operation: str) -> AllocationSite:
+def site_of(tmp_path: Path, text: str, function: str, operation: str) -> AllocationSite:
     return AllocationSite(str(tmp_path / "train.py"), line_of(text), function, operation)
 
 
 def test_a_tensor(tracer: Tracer, user: Any, tmp_path: Path) -> None:
     tensors = [user.Agent().learn(100), user.Agent().learn(100)[3:]]
-    wanted = made(tmp_path, "torch.zeros(n) + 1", "Agent.learn", "aten::add")
+    wanted = site_of(tmp_path, "torch.zeros(n) + 1", "Agent.learn", "aten::add")
     assert tracer.find_line(tensors) == tracer.find_line(tensors[1:]) == wanted
 
 
@@ -147,48 +147,50 @@ def test_a_graph_counts_with_what_it_saves(tracer: Tracer, user: Any, tmp_path: 
     w = torch.ones(100, 100, requires_grad=True)
     loss = user.loss(w, torch.ones(100, 100))
     found = tracer.find_line([loss])
-    assert found == made(tmp_path, "x @ w", "loss", "aten::exp")
+    assert found == site_of(tmp_path, "x @ w", "loss", "aten::exp")
 
 
 def test_an_array_a_view_of_it_and_a_dict(tracer: Tracer, user: Any, tmp_path: Path) -> None:
-    ones = made(tmp_path, "np.ones((n, n))", "window", "numpy")
+    ones = site_of(tmp_path, "np.ones((n, n))", "window", "numpy")
     assert tracer.find_line([user.window(50)]) == ones
     assert tracer.find_line([user.view(50)]) == ones, "the base is what takes the memory"
     # Python keeps 80 freed dicts at hand, which are older than the tracer.
     records = [user.record(n) for n in range(200)]
-    assert tracer.find_line(records) == made(tmp_path, '"step"', "record", "python")
+    assert tracer.find_line(records) == site_of(tmp_path, '"step"', "record", "python")
 
 
 def test_a_long_text_has_the_line_that_made_it(tracer: Tracer, user: Any, tmp_path: Path) -> None:
     found = tracer.find_line([user.text(100_000)])
-    assert found == made(tmp_path, '"x" * n', "text", "python")
+    assert found == site_of(tmp_path, '"x" * n', "text", "python")
 
 
 def test_a_short_text_that_is_an_item_has_its_line(tracer: Tracer, user: Any, tmp_path: Path) -> None:
     """Of addresses that were visited, the text is all there is. A constant was there before."""
-    assert tracer.find_line([user.label(n) for n in range(40)]) == made(tmp_path, 'f"label', "label", "python")
+    assert tracer.find_line([user.label(n) for n in range(40)]) == site_of(tmp_path, 'f"label', "label", "python")
     assert tracer.find_line(["a constant", 7, None, True]) is None
 
 
 def test_a_short_text_that_an_item_refers_to_counts_for_nothing(tracer: Tracer, user: Any, tmp_path: Path) -> None:
     """Many objects may share it, and none of them made it."""
     texts = [user.label(n) for n in range(5000)]
-    assert tracer.find_line([user.call(list, texts)]) == made(tmp_path, "return function(", "call", "python")
+    assert tracer.find_line([user.call(list, texts)]) == site_of(tmp_path, "return function(", "call", "python")
 
 
 def test_a_text_with_attributes_counts_with_them(tracer: Tracer, user: Any, tmp_path: Path) -> None:
     """A string of a parsed page has the page for its parent."""
-    assert tracer.find_line([user.title(n) for n in range(100)]) == made(tmp_path, "text = Title(", "title", "python")
+    assert tracer.find_line([user.title(n) for n in range(100)]) == site_of(
+        tmp_path, "text = Title(", "title", "python"
+    )
 
 
 def test_an_object_counts_with_what_it_holds(tracer: Tracer, user: Any, tmp_path: Path) -> None:
     found = tracer.find_line([user.Env(60)])
-    assert found == made(tmp_path, "self.table", "Env.__init__", "numpy")
+    assert found == site_of(tmp_path, "self.table", "Env.__init__", "numpy")
 
 
 def test_a_class_that_is_kept_has_the_line_that_made_it(tracer: Tracer, user: Any, tmp_path: Path) -> None:
     kept = [user.model(f"Model{n}") for n in range(3)]
-    assert tracer.find_line(kept) == made(tmp_path, "make_dataclass(name", "model", "python")
+    assert tracer.find_line(kept) == site_of(tmp_path, "make_dataclass(name", "model", "python")
     assert tracer.find_line([Path, line_of]) is None, "older than the tracer"
 
 
@@ -205,7 +207,7 @@ def test_what_the_tools_make_is_not_blamed_on_who_called_them(tracer: Tracer) ->
 
 def test_the_top_of_a_file(tracer: Tracer, tmp_path: Path) -> None:
     user = load(tmp_path / "train.py", SOURCE, "train")
-    assert tracer.find_line([user.TOP]) == made(tmp_path, "TOP =", "<module>", "numpy")
+    assert tracer.find_line([user.TOP]) == site_of(tmp_path, "TOP =", "<module>", "numpy")
 
 
 def test_the_line_with_most_bytes_is_told(tracer: Tracer, user: Any) -> None:
@@ -296,7 +298,7 @@ def package(tmp_path: Path) -> Iterator[Any]:
     del sys.modules["trainer"]
 
 
-def traced(packages: tuple[str, ...], make: Any) -> str | None:
+def traced_line(packages: tuple[str, ...], make: Any) -> str | None:
     tracer = Tracer(packages)
     tracer.start()
     made = tracer.find_line([make()])
@@ -305,14 +307,14 @@ def traced(packages: tuple[str, ...], make: Any) -> str | None:
 
 
 def test_a_library_is_not_where(package: Any, user: Any) -> None:
-    found = traced((), lambda: user.call(package.build, 5))
+    found = traced_line((), lambda: user.call(package.build, 5))
     assert found is not None
     assert found.endswith("train.py call")
 
 
 def test_in_a_run_of_our_own_the_hook_answers_if_there_is_one_and_we_do_if_not(package: Any, user: Any) -> None:
-    hook = traced(("trainer",), lambda: package.loop(lambda: user.call(package.build, 5)))
-    own = traced(("trainer",), lambda: user.call(package.build, 5))
+    hook = traced_line(("trainer",), lambda: package.loop(lambda: user.call(package.build, 5)))
+    own = traced_line(("trainer",), lambda: user.call(package.build, 5))
     assert hook is not None
     assert hook.endswith("train.py call"), "the program called it, and it called the program"
     assert own == "trainer/__init__.py build", "whoever started the program is not where"

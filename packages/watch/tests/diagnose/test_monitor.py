@@ -119,7 +119,7 @@ def search_of(monitor: Monitor) -> GarbageSearch | None:
     return monitor._case.search
 
 
-def grown(step: int, size: float, **changes: Any) -> Reading:
+def grown_reading(step: int, size: float, **changes: Any) -> Reading:
     """A reading with so many MiB more in use."""
     more = int(size * MIB)
     return replace(FLAT, step=step, resident=400 * MIB + more, in_use=200 * MIB + more, **changes)
@@ -131,7 +131,7 @@ def leaking(user: Any, per_step: int = 1, noise: float = 0.0) -> Step:
     def step(number: int) -> Reading:
         user.keep(per_step)
         size = sum(tensor.nbytes for tensor in user.HISTORY) / MIB
-        return grown(number, size + noise * rng.normal())
+        return grown_reading(number, size + noise * rng.normal())
 
     return step
 
@@ -199,11 +199,13 @@ def test_a_second_look_at_a_process_traces_nothing_that_is_known(user: Any) -> N
         monitor = Monitor(Roots(), lines=lines)
         step = leaking(user)
 
-        def noted(number: int, monitor: Monitor = monitor, step: Step = step, counts: list[bool] = counts) -> Reading:
+        def note_step(
+            number: int, monitor: Monitor = monitor, step: Step = step, counts: list[bool] = counts
+        ) -> Reading:
             counts.append(monitor.is_tracing)
             return step(number)
 
-        told = watch(monitor, noted, 10)
+        told = watch(monitor, note_step, 10)
         monitor.close()
         traced.append(any(counts))
         made += [finding.made_at for found in told.values() for finding in found]
@@ -220,7 +222,7 @@ def test_a_leak_that_comes_in_bursts_is_found_with_its_line(user: Any, period: i
     def step(number: int) -> Reading:
         if number % period == 0:
             user.keep(period)
-        return grown(number, number - number % period)
+        return grown_reading(number, number - number % period)
 
     told = watch(monitor, step, 12 * period)
     (found,) = [finding for found in told.values() for finding in found]
@@ -250,7 +252,7 @@ def test_an_item_that_is_being_filled_has_the_line_that_fills_it(
         if number % period == 0:
             user.fill()
             user.begin()
-        return grown(number, 1.25 * (number - number % period))
+        return grown_reading(number, 1.25 * (number - number % period))
 
     told = watch(monitor, step, 12 * period)
     (found,) = [finding for found in told.values() for finding in found if finding.owner == "train.TRIALS"]
@@ -290,7 +292,7 @@ def test_native_growth_that_the_record_shows_at_its_end_is_told(
         "flatwater_watch.diagnose.monitor.search_garbage_now", lambda *_: None
     )  # other tests leave some
     for number in range(1, 60):
-        monitor.observe(grown(number, 2 * number + (30 if falls and number == 3 else 0)))
+        monitor.observe(grown_reading(number, 2 * number + (30 if falls and number == 3 else 0)))
         if monitor._record.drifted["native"]:
             break
     assert monitor._record.drifted["native"] < DRIFT.again
@@ -360,7 +362,7 @@ def test_of_several_containers_in_one_place_the_line_of_the_one_that_grows_is_fo
 
     def step(number: int) -> Reading:
         user.keep_below(1)
-        return grown(number, sum(tensor.nbytes for tensor in user.BELOW["values"][1]) / MIB)
+        return grown_reading(number, sum(tensor.nbytes for tensor in user.BELOW["values"][1]) / MIB)
 
     counted: list[bool] = []
     monitor._told = lambda _step, _census: counted.append(monitor.is_tracing)
@@ -379,7 +381,7 @@ def test_of_containers_that_grow_together_each_has_its_line(user: Any, monitor: 
     def step(number: int) -> Reading:
         user.keep(2)
         user.keep_below(2)
-        return grown(number, 4 * number)
+        return grown_reading(number, 4 * number)
 
     told = watch(monitor, step, 30)
     (at,) = told
@@ -392,7 +394,7 @@ def test_a_container_that_stops_growing_is_not_traced_for_ever(user: Any, monito
     for number in range(1, 61):
         if number <= 8:
             user.keep(2)
-        monitor.observe(grown(number, 2 * min(number, 8)))
+        monitor.observe(grown_reading(number, 2 * min(number, 8)))
         assert monitor._tracer is not None
         traced += monitor._tracer.running
     assert traced <= 1 + SHIPPED.investigating.still
@@ -435,12 +437,12 @@ def test_a_leaking_run_is_not_slowed_for_ever(user: Any, monitor: Monitor) -> No
 @pytest.mark.parametrize("spent", [0.0, 2 * CASE.slowest_traced])
 def test_a_census_that_takes_long_while_a_program_is_traced_ends_the_trace(monitor: Monitor, spent: float) -> None:
     """Python that only allocates is traced at a hundredth of its speed, and a census is of that kind."""
-    monitor.observe(grown(1, 1))
+    monitor.observe(grown_reading(1, 1))
     monitor.state, monitor._case.proven = CaseState.LOOKING, True
     assert monitor._tracer is not None
     monitor._tracer.start(tensors=False)
     monitor.censuses.spent = spent
-    monitor.observe(grown(2, 2), seconds=1e-9)
+    monitor.observe(grown_reading(2, 2), seconds=1e-9)
     assert monitor.censuses.is_under_way
     assert monitor._tracer.running == (spent == 0)
 
@@ -450,7 +452,7 @@ def test_a_second_leak_is_found_beside_the_first(user: Any, monitor: Monitor) ->
         user.keep(1)
         if number > 30:
             user.keep_others(3)
-        return grown(number, number + 3 * max(0, number - 30))
+        return grown_reading(number, number + 3 * max(0, number - 30))
 
     told = watch(monitor, step, 70)
     owners = [finding.owner for found in told.values() for finding in found]
@@ -461,7 +463,7 @@ def test_a_second_leak_is_found_beside_the_first(user: Any, monitor: Monitor) ->
 def filling(user: Any, limit: int) -> Step:
     def step(number: int) -> Reading:
         user.store(2)
-        return grown(number, len(user.REPLAY), limit=limit * MIB)
+        return grown_reading(number, len(user.REPLAY), limit=limit * MIB)
 
     return step
 
@@ -503,10 +505,10 @@ def test_tracing_ends_where_the_limit_comes_near(user: Any, monitor: Monitor) ->
         if number % 6 == 0:
             user.keep(6)
         assert number < 72
-        monitor.observe(grown(number, number - number % 6))
-    monitor.observe(grown(number + 1, number - number % 6))
+        monitor.observe(grown_reading(number, number - number % 6))
+    monitor.observe(grown_reading(number + 1, number - number % 6))
     assert monitor._tracer.running
-    near = grown(number + 2, number - number % 6)
+    near = grown_reading(number + 2, number - number % 6)
     monitor.observe(replace(near, limit=near.resident + MIB))
     assert not monitor._tracer.running
 
@@ -606,7 +608,7 @@ class Cycle:
 def dropping(number: int) -> Reading:
     """A round that leaves a cycle of a MiB behind."""
     Cycle()
-    return grown(number, number)
+    return grown_reading(number, number)
 
 
 @pytest.mark.usefixtures("_no_collection")
@@ -728,7 +730,7 @@ def test_a_flat_program_is_never_reported(user: Any, seed: int) -> None:
     def step(number: int) -> Reading:
         warm = 80 * (1 - np.exp(-number / 2)) + (20 if number > 25 else 0)
         return replace(
-            grown(number, warm + rng.normal()),
+            grown_reading(number, warm + rng.normal()),
             file_mapped=int((100 + rng.normal()) * MIB),
             free=int((10 + abs(3 * rng.normal())) * MIB),
             rates={"learn": 100 + 5 * rng.normal()},
@@ -743,7 +745,7 @@ def test_a_container_that_grows_with_the_warm_up_alone_is_not_reported(user: Any
     def step(number: int) -> Reading:
         if number <= 4:
             user.keep(1)
-        return grown(number, min(number, 4))
+        return grown_reading(number, min(number, 4))
 
     assert watch(monitor, step, 40) == {}
 
@@ -758,7 +760,7 @@ def test_what_was_seen_without_a_proof_is_a_cause_if_memory_went_on_like_it(
         if not ends or number <= 14:
             user.keep(1)
         scattered = 6 * rng.normal() if number < 28 else 0
-        return grown(number, len(user.HISTORY) + scattered)
+        return grown_reading(number, len(user.HISTORY) + scattered)
 
     assert watch(monitor, step, 28) == {}, "readings scatter more than they rise"
     assert monitor.confirm_unproven(600 * MIB) == [], "it is too little for what has no cause"
@@ -786,7 +788,7 @@ def test_a_monitor_that_is_closed_keeps_nothing(user: Any) -> None:
 
 def test_a_reading_of_the_same_step_is_passed_over(monitor: Monitor) -> None:
     for _ in range(20):
-        assert monitor.observe(grown(3, 0)) == []
+        assert monitor.observe(grown_reading(3, 0)) == []
     assert monitor.findings() == []
 
 

@@ -74,10 +74,10 @@ TREES = """
 def test_nodes_that_reach_each_other_count_with_what_came(load: Load) -> None:
     """Items that are drawn from a tree hold those that are not; what they stand for is more than all there is."""
     program = load(TREES)
-    before = counted(0)
+    before = census_at(0)
     for _ in range(30):
         program.turn()
-    now, rate = counted(30), 500 * 100.0
+    now, rate = census_at(30), 500 * 100.0
     (found,) = find_owners(before, now)
     assert found.bytes_grown > 4 * 30 * rate, "else nothing is wrong with the sizes"
     (owner,) = find_grown_owners(before, now, rate, 30, handles=False)
@@ -95,15 +95,15 @@ def test_nodes_that_reach_each_other_count_with_what_came(load: Load) -> None:
 def test_what_a_call_of_a_library_reaches_must_have_more_of_the_growth(path: str, least: float) -> None:
     """It is filled and dropped with each call, and two censuses may see two calls."""
     roots = Roots(named=((path, [bytes(1000)]),))  # no name of the test's own reaches the list
-    before = counted(0, roots)
+    before = census_at(0, roots)
     roots.named[0][1].extend(bytes(1000) for _ in range(20))
-    now = counted(1, roots)
+    now = census_at(1, roots)
     grown = find_owners(before, now)[0].bytes_grown
     assert [owner.path for owner in find_grown_owners(before, now, grown / (1.01 * least), 1, handles=False)] == [path]
     assert find_grown_owners(before, now, grown / (0.99 * least), 1, handles=False) == []
 
 
-def counted(step: int, roots: Roots = ROOTS) -> Census:
+def census_at(step: int, roots: Roots = ROOTS) -> Census:
     """A census that comes to each container at the step."""
     census = continue_census_(begin_census(roots), inf, step)
     assert census is not None
@@ -666,9 +666,9 @@ def test_a_table_of_weak_references_grows_with_what_others_keep(load: Load) -> N
             by_number[len(by_number)] = client
     come(10)
     """)
-    before = counted(0)
+    before = census_at(0)
     program.come(2000)
-    now = counted(1)
+    now = census_at(1)
     each = {owner.path.partition(".")[2]: owner.bytes_grown for owner in find_owners(before, now)}
     assert sorted(each) == ["by_number", "clients", "every"]
     (owner,) = find_grown_owners(before, now, sum(each.values()), 1, handles=False)
@@ -692,11 +692,11 @@ def test_a_way_asks_once_which_modules_are_the_users(load: Load, monkeypatch: py
     """)
     asked: list[Roots] = []
 
-    def counted(roots: Roots) -> dict[str, dict[str, Any]]:
+    def census_at(roots: Roots) -> dict[str, dict[str, Any]]:
         asked.append(roots)
         return user_modules(roots)
 
-    monkeypatch.setattr("flatwater_watch.diagnose.owners.user_modules", counted)
+    monkeypatch.setattr("flatwater_watch.diagnose.owners.user_modules", census_at)
     found = resolve_all_ways(Roots(), ("train.pages", "[*]", ".words"), 64)
     assert found == [page.words for page in program.pages]
     assert len(asked) == 1

@@ -149,7 +149,7 @@ class Traced:
     live_bytes = 0
 
 
-def waited(case: Investigation, each_reading: int) -> int:
+def count_waits(case: Investigation, each_reading: int) -> int:
     """Readings for which tracing goes on where so many bytes come with each."""
     tracer, case.held = Traced(), 0
     for reading in range(1, 1000):
@@ -161,11 +161,11 @@ def waited(case: Investigation, each_reading: int) -> int:
 
 def test_tracing_goes_on_until_a_piece_is_garbage_and_not_for_ever() -> None:
     case = Investigation({}, suspect=OLD, each=OLD.each, traced=1)
-    assert waited(case, 50 * MIB) == SHIPPED.investigating.dropped
-    assert waited(case, MIB) == 4, "two pieces of 2 MiB: the program holds the last one"
-    assert waited(replace(case, traced=2), MIB) == SHIPPED.investigating.still
-    assert waited(case, 0) == SHIPPED.investigating.still
-    assert waited(replace(case, suspect=None), 0) == 1
+    assert count_waits(case, 50 * MIB) == SHIPPED.investigating.dropped
+    assert count_waits(case, MIB) == 4, "two pieces of 2 MiB: the program holds the last one"
+    assert count_waits(replace(case, traced=2), MIB) == SHIPPED.investigating.still
+    assert count_waits(case, 0) == SHIPPED.investigating.still
+    assert count_waits(replace(case, suspect=None), 0) == 1
 
 
 def test_what_was_made_since_the_trace_began_is_counted() -> None:

@@ -81,12 +81,12 @@ def page(told: dict[str, Any]) -> str:
     return watch_page(parse_watch(told), datetime(2026, 11, 21, tzinfo=UTC))
 
 
-def seen(told: dict[str, Any]) -> Seen:
+def see_page(told: dict[str, Any]) -> Seen:
     return Seen(page(told))
 
 
 def test_every_part_is_there_and_every_chart_is_what_plotly_takes() -> None:
-    found = seen(summary(finding()))
+    found = see_page(summary(finding()))
     assert found.titles == PARTS
     assert [value for name, value in found.attributes if name == "data-chart"] == ["0", "1"]
     for chart in charts(found):
@@ -97,7 +97,7 @@ def test_every_part_is_there_and_every_chart_is_what_plotly_takes() -> None:
 
 def test_the_numbers_are_those_of_the_json() -> None:
     told = summary(finding(), unseen=["this C library does not tell"])
-    found = seen(told)
+    found = see_page(told)
     assert "main() in train.py: history grows by 3.00 MiB" in found.text
     assert "train.py:41 in keep (aten::mm)" in found.text
     assert "the limit of 8.00 GiB is reached at episode 2700" in found.text
@@ -130,16 +130,16 @@ def test_the_numbers_are_those_of_the_json() -> None:
 def test_a_cost_of_few_seconds_is_told_in_seconds_as_in_the_terminal() -> None:
     """A program that only waits has little CPU time of its own, of which the watch takes most."""
     waits = summary(finding(), cost={"cpu_share": 0.584, "cpu_seconds": 0.2, "bytes": 4 * MIB})
-    assert "0.1 CPU s" in seen(waits).text
-    assert "58.4%" not in seen(waits).text
+    assert "0.1 CPU s" in see_page(waits).text
+    assert "58.4%" not in see_page(waits).text
 
 
 def test_the_kinds_together_change_by_what_is_told_as_growth() -> None:
     told = summary()
-    (_, kinds) = charts(seen(told))
+    (_, kinds) = charts(see_page(told))
     assert sum(trace["y"][-1] for trace in kinds["data"]) * MIB == told["resident_growth_bytes"]
     told["series"]["freed_bytes"] = [None] * READINGS
-    (_, kinds) = charts(seen(told))
+    (_, kinds) = charts(see_page(told))
     assert [trace["meta"] for trace in kinds["data"]] == ["mapped files", "in use, or freed and kept"]
     assert sum(trace["y"][-1] for trace in kinds["data"]) * MIB == told["resident_growth_bytes"]
 
@@ -148,27 +148,27 @@ def test_the_forecast_goes_to_the_limit_where_it_is_near() -> None:
     now = PACE * (READINGS - 1)
     near = summary(finding(limit_bytes=700 * MIB, limit_step=80))
     assert forecast(parse_watch(near)) == (pytest.approx(now + 30 * PACE), 700 * MIB, 80)
-    line, level = charts(seen(near))[0]["data"][1:]
+    line, level = charts(see_page(near))[0]["data"][1:]
     assert (line["x"], line["y"]) == ([now, now + 30 * PACE], [496, 700])
     assert level["y"] == [700, 700]
-    assert "the limit of 700.00 MiB is reached 1 min 0 s after the last reading." in seen(near).text
+    assert "the limit of 700.00 MiB is reached 1 min 0 s after the last reading." in see_page(near).text
 
 
 def test_a_limit_far_away_is_told_in_words_and_the_line_points_to_it() -> None:
     far = summary(finding())
-    resident = charts(seen(far))[0]
+    resident = charts(see_page(far))[0]
     assert [trace["meta"] for trace in resident["data"]] == ["resident", "forecast"]
     (x0, x1), (y0, y1) = resident["data"][1]["x"], resident["data"][1]["y"]
     at, limit, _ = forecast(parse_watch(far)) or (0, 0, 0)
     assert (y1 - y0) / (x1 - x0) == pytest.approx((limit / MIB - y0) / (at - x0))
     assert x1 < 1.5 * x0
     assert resident["layout"]["yaxis"]["range"][1] < 2 * y0
-    assert "is reached 1 h 28 min after the last reading, beyond the picture." in seen(far).text
+    assert "is reached 1 h 28 min after the last reading, beyond the picture." in see_page(far).text
 
 
 @pytest.mark.parametrize("changes", [{"limit_step": None}, {"limit_step": 20}, {"limit_bytes": 100 * MIB}])
 def test_no_forecast_is_drawn_where_there_is_none(changes: dict[str, Any]) -> None:
-    resident = charts(seen(summary(finding(**changes))))[0]
+    resident = charts(see_page(summary(finding(**changes))))[0]
     assert [trace["meta"] for trace in resident["data"]] == ["resident"]
 
 
@@ -186,7 +186,7 @@ def test_a_flat_program_looks_flat() -> None:
     told = summary(resident_growth_bytes=8192)
     told["series"]["resident_bytes"] = [300 * MIB + 8192 * (n % 2) for n in range(READINGS)]
     told["series"]["freed_bytes"] = [2 * MIB] * READINGS
-    found = seen(told)
+    found = see_page(told)
     assert "Nothing grows: no finding in 50 episodes." in found.text
     low, high = charts(found)[0]["layout"]["yaxis"]["range"]
     assert high - low > 0.04 * 300
@@ -212,7 +212,7 @@ def test_the_end_of_the_program_is_told(code: int, state: str, said: str) -> Non
 
 
 def test_a_program_of_which_nothing_was_seen_has_a_page() -> None:
-    found = seen(unwatched_summary("train.py", "no Python program was seen") | {"exit_code": 1})
+    found = see_page(unwatched_summary("train.py", "no Python program was seen") | {"exit_code": 1})
     assert found.titles == PARTS
     assert charts(found) == []
     assert "Nothing was read" in found.text
@@ -223,20 +223,20 @@ def test_a_single_reading_and_a_result_without_series_have_a_page() -> None:
     one = summary(finding(limit_step=60), readings=1, steps=1)
     one["series"] = {name: column[:1] for name, column in one["series"].items()}
     assert forecast(parse_watch(one)) is None
-    for chart in charts(seen(one)):
+    for chart in charts(see_page(one)):
         go.Figure(painted(chart))
     before = summary(finding())
     del before["series"], before["exit_code"]  # an earlier version; looked at from outside
-    found = seen(before)
+    found = see_page(before)
     assert charts(found) == []
     assert "looked at from outside" in found.text
 
 
 def test_what_a_program_says_is_never_markup() -> None:
-    plain = seen(summary(finding(redundancy="twice"), unseen=["a"], program="x" * 99))
+    plain = see_page(summary(finding(redundancy="twice"), unseen=["a"], program="x" * 99))
     texts = dict.fromkeys(("owner", "what", "advice", "redundancy", "fingerprint", "unit"), HOSTILE)
     made = {"file": HOSTILE, "line": 1, "function": HOSTILE, "operation": HOSTILE}
-    found = seen(
+    found = see_page(
         summary(
             finding(**texts, holders=[HOSTILE], made_at=made),
             program=HOSTILE + '" onload="x',
@@ -254,7 +254,7 @@ def test_what_a_program_says_is_never_markup() -> None:
 
 
 def test_the_page_loads_nothing() -> None:
-    found = seen(summary(finding()))
+    found = see_page(summary(finding()))
     assert {name for name, _ in found.attributes if name == "src"} == set()
     targets = [value for name, value in found.attributes if name == "href"]
     assert all(value.startswith("#") or value == "data:," for value in targets)
@@ -280,12 +280,12 @@ def test_a_file_of_a_watch_is_written_beside_it_or_where_it_is_asked_for(
     assert Seen((tmp_path / "a.html").read_text()).titles == PARTS
 
 
-def changed(**changes: Any) -> str:
+def changed_summary(**changes: Any) -> str:
     return json.dumps(summary() | changes)
 
 
 def columns(**changes: Any) -> str:
-    return changed(series=summary()["series"] | changes)
+    return changed_summary(series=summary()["series"] | changes)
 
 
 BAD = {
@@ -294,16 +294,16 @@ BAD = {
     "other JSON": '{"findings": []}',
     "a list": "[1, 2]",
     "a number": "7",
-    "a truth for a number": changed(steps=True),
-    "a text for a number": changed(steps="many"),
-    "a number that is not finite": changed(seconds=float("nan")),
-    "a number without end": changed(resident_bytes=10**400),
-    "a list for a word": changed(unit=[1]),
-    "a verdict that is none": changed(findings=[finding(verdict="doom")]),
-    "half a finding": changed(findings=[{"verdict": "leak"}]),
-    "a line without a file": changed(findings=[finding(made_at=finding()["made_at"] | {"file": 3})]),
-    "a word for a rate": changed(findings=[finding(bytes_per_step="3 MiB")]),
-    "a word for the limit": changed(findings=[finding(limit_step="soon")]),
+    "a truth for a number": changed_summary(steps=True),
+    "a text for a number": changed_summary(steps="many"),
+    "a number that is not finite": changed_summary(seconds=float("nan")),
+    "a number without end": changed_summary(resident_bytes=10**400),
+    "a list for a word": changed_summary(unit=[1]),
+    "a verdict that is none": changed_summary(findings=[finding(verdict="doom")]),
+    "half a finding": changed_summary(findings=[{"verdict": "leak"}]),
+    "a line without a file": changed_summary(findings=[finding(made_at=finding()["made_at"] | {"file": 3})]),
+    "a word for a rate": changed_summary(findings=[finding(bytes_per_step="3 MiB")]),
+    "a word for the limit": changed_summary(findings=[finding(limit_step="soon")]),
     "a column too short": columns(seconds=[0.0]),
     "a column of words": columns(resident_bytes=["a"] * READINGS),
     "nested without end": "[" * 100_000,

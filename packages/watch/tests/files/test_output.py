@@ -52,7 +52,7 @@ def _empty_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
 
 
-def refused(path: str, kind: OutputKind = PAGE) -> str:
+def refusal(path: str, kind: OutputKind = PAGE) -> str:
     with pytest.raises(ConfigError) as wrong:
         check_output("--out", Path(path), kind)
     return str(wrong.value)
@@ -70,7 +70,7 @@ def test_a_file_takes_the_place_of_its_own_kind_alone(name: str) -> None:
         assert place.read_bytes() == own
     for content in (*OTHERS, *(other for found, other in OWN.values() if found != kind)):
         place.write_bytes(content)
-        assert "not replaced" in refused(name, kind)
+        assert "not replaced" in refusal(name, kind)
         with pytest.raises(RunError):
             replace_output(place, own, kind)
         with pytest.raises(OSError, match="not replaced"):
@@ -82,7 +82,7 @@ def test_a_file_takes_the_place_of_its_own_kind_alone(name: str) -> None:
     "name", ["config.toml", "prices.csv", "page", ".html", "-", "", "x.htm", "x.HTML", "a/..", "."]
 )
 def test_a_name_that_ends_otherwise_is_refused(name: str) -> None:
-    assert "end in .html" in refused(name)
+    assert "end in .html" in refusal(name)
 
 
 def test_what_is_no_file_is_refused() -> None:
@@ -91,14 +91,14 @@ def test_what_is_no_file_is_refused() -> None:
     Path("file").touch()
     Path("circle").symlink_to("circle")
     Path("zero.html").symlink_to("/dev/zero")
-    assert "a pipe" in refused("pipe.html")
-    assert "a folder" in refused("folder.html")
-    assert "a link, to /dev/zero" in refused("zero.html")
-    assert "no folder" in refused("nowhere/told.html")
+    assert "a pipe" in refusal("pipe.html")
+    assert "a folder" in refusal("folder.html")
+    assert "a link, to /dev/zero" in refusal("zero.html")
+    assert "no folder" in refusal("nowhere/told.html")
     for name in ("file/told.html", "circle/x.html", f"{'a' * 5000}.html", f"{'a' * 240}.html", "a\0b.html"):
-        assert "no file" in refused(name)
+        assert "no file" in refusal(name)
     for name in ("a\nb.html", "\x1b]0;x\x07.html", "\u202e.html", "\udcff.html"):
-        assert "characters" in refused(name)
+        assert "characters" in refusal(name)
     assert [path.name for path in Path().iterdir() if path.is_file()] == ["file"]
 
 
@@ -107,7 +107,7 @@ def test_no_link_is_followed(target: str) -> None:
     Path("page.html").write_bytes(OWN["page.html"][1])
     Path("config.toml").write_text("seed = 3\n")
     Path("link.html").symlink_to(target)
-    assert "a link, to " in refused("link.html")
+    assert "a link, to " in refusal("link.html")
     written = write_output(Path("link.html"), b"after", PAGE)
     assert written.path == Path(".flatwater/link.html")
     assert Path("link.html").is_symlink()
@@ -119,7 +119,7 @@ def test_no_link_is_followed(target: str) -> None:
 def test_a_hard_link_of_a_file_of_another_kind_is_not_replaced() -> None:
     Path("config.toml").write_text("seed = 3\n")
     os.link("config.toml", "page.html")
-    assert "not replaced" in refused("page.html")
+    assert "not replaced" in refusal("page.html")
 
 
 def a_run(folder: Path) -> Path:
@@ -145,9 +145,9 @@ def test_no_name_that_flatwater_uses_in_a_folder_of_its_own_is_taken(make: Calla
     folder = way.format("own", "own", absolute=own.absolute())
     for name in ("result.json", ".lock.json", "checkpoints/x.json", "logs/x.json", "tensorboard/x.json"):
         (own / name).parent.mkdir(exist_ok=True)
-        assert f"folder of {own_folder(own)}" in refused(f"{folder}/{name}", WATCHED)
-    assert "folder of" in refused(f"{folder}/report.html")
-    assert "folder of" in refused(f"{folder}/run.log", TOLD)
+        assert f"folder of {own_folder(own)}" in refusal(f"{folder}/{name}", WATCHED)
+    assert "folder of" in refusal(f"{folder}/report.html")
+    assert "folder of" in refusal(f"{folder}/run.log", TOLD)
     check_output("--out", Path(folder, "report.html"), PAGE, beside=own / "report.html")
     check_output("--out", Path(folder, "mine.html"), PAGE)
     check_output("--out", Path(folder, "policy.onnx"), POLICIES[".onnx"])

@@ -25,13 +25,13 @@ class Written(io.BytesIO):
         self.name = "report"
 
 
-def closed() -> io.StringIO:
+def closed_text() -> io.StringIO:
     out = io.StringIO("text" * ROWS)
     out.close()
     return out
 
 
-def joined() -> io.StringIO:
+def joined_text() -> io.StringIO:
     out = io.StringIO()
     out.write("text" * ROWS)
     out.getvalue()
@@ -52,7 +52,7 @@ def write(buffer: Any) -> None:
 FIRST = write.__code__.co_firstlineno
 LINES = {io.StringIO: FIRST + 2, io.BytesIO: FIRST + 4, array.array: FIRST + 6, bytearray: FIRST + 8}
 
-BUFFERS = [io.StringIO, io.BytesIO, bytearray, lambda: array.array("d"), Written, joined]
+BUFFERS = [io.StringIO, io.BytesIO, bytearray, lambda: array.array("d"), Written, joined_text]
 
 
 @pytest.mark.parametrize("make", BUFFERS)
@@ -67,7 +67,7 @@ def test_what_is_written_to_it_counts(make: Any) -> None:
 
 
 def test_a_closed_one_holds_nothing() -> None:
-    inside = look_object(closed(), Walk(24, lambda _: True, 100))
+    inside = look_object(closed_text(), Walk(24, lambda _: True, 100))
     assert inside.size < 1000
 
 

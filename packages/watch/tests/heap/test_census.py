@@ -688,14 +688,14 @@ def test_a_census_that_is_left_in_the_middle_leaves_the_collector_as_it_was(load
     load("class Kept: ...\nKEPT = [Kept() for _ in range(30)]")
     counting, told = begin_census(Roots()), list[tuple[bool, bool]]()
 
-    def left(_kind: type) -> bool:
+    def pause_collector(_kind: type) -> bool:
         if not told:
             before = gc.isenabled()
             restore_collector()
             told.append((before, gc.isenabled()))
         return False
 
-    counting.walking.walk.is_user_class = left
+    counting.walking.walk.is_user_class = pause_collector
     assert continue_census_(counting, 60) is not None
     assert told == [(False, True)]
     assert gc.isenabled()

@@ -74,12 +74,12 @@ def test_what_a_task_of_trio_works_on_is_a_root(monkeypatch: pytest.MonkeyPatch)
     """The library need not be installed: one that keeps its tasks like trio stands in its place."""
 
     @types.coroutine
-    def paused() -> Iterator[None]:
+    def pause() -> Iterator[None]:
         yield
 
     async def send() -> None:
         waiting = [6, 7]
-        await paused()
+        await pause()
         waiting.clear()
 
     context, coroutine = RunContext(), send()

@@ -90,7 +90,7 @@ class Calls:
         inherited = next((vars(owner)[name] for base in bases for owner in base.__mro__ if name in vars(owner)), None)
         count = self.counter(f"{bases[0].__name__}.{name}")
 
-        def called(*given: Any, **named: Any) -> Any:
+        def count_call(*given: Any, **named: Any) -> Any:
             count()
             if name == "__del__":
                 return None
@@ -98,7 +98,7 @@ class Calls:
                 raise AttributeError(name)
             return inherited.__get__(given[0], type(given[0]))(*given[1:], **named)
 
-        return called
+        return count_call
 
 
 def liar(calls: Calls, *bases: type, without: tuple[str, ...] = ()) -> type:

@@ -30,13 +30,13 @@ class OddError(Exception):
 
 
 @pytest.fixture
-def traced() -> Iterator[None]:
+def tracing() -> Iterator[None]:
     tracemalloc.start(4)
     yield
     tracemalloc.stop()
 
 
-@pytest.mark.usefixtures("traced")
+@pytest.mark.usefixtures("tracing")
 @pytest.mark.parametrize(
     "make",
     [
@@ -58,7 +58,7 @@ def test_the_line_that_allocated_an_object_is_known(make: Callable[[], object]) 
     assert (__file__, line) in allocation_frames(made)
 
 
-@pytest.mark.usefixtures("traced")
+@pytest.mark.usefixtures("tracing")
 def test_lines_go_from_the_innermost_outwards() -> None:
     def inner() -> Plain:
         return Plain()

@@ -21,7 +21,7 @@ def _as_before(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def places_asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """How the allocator was asked: here, or in another process, whose answer comes with the second look at it."""
     asked: list[str] = []
 
@@ -60,31 +60,33 @@ def in_use(asking: AllocatorMeter) -> int | None:
     return None if found is None else found.in_use
 
 
-def test_a_quick_answer_is_asked_for_each_time(asked: list[str]) -> None:
+def test_a_quick_answer_is_asked_for_each_time(places_asked: list[str]) -> None:
     note_seconds(SLOW / 2)
     asking = AllocatorMeter()
     assert [in_use(asking) for _ in range(3)] == [1, 2, 3]
-    assert asked == ["here"] * 3
+    assert places_asked == ["here"] * 3
 
 
-def test_a_slow_answer_is_given_apart_and_stands_for_a_while(asked: list[str], now: list[float]) -> None:
+def test_a_slow_answer_is_given_apart_and_stands_for_a_while(places_asked: list[str], now: list[float]) -> None:
     note_seconds(5 * SLOW)
     asking = AllocatorMeter()
     assert [asking.pending for _ in range(3)] == [True, True, False], "the first answer is not there yet"
     assert [in_use(asking) for _ in range(3)] == [1, 1, 1]
     now[0] += 5 * SLOW / SHARE + 1
     assert [in_use(asking) for _ in range(3)] == [1, 1, 2], "the last one stands until the next is there"
-    assert asked == ["apart", "apart"]
+    assert places_asked == ["apart", "apart"]
 
 
-def test_between_two_readings_an_answer_is_heard_and_none_is_asked_for(asked: list[str], now: list[float]) -> None:
+def test_between_two_readings_an_answer_is_heard_and_none_is_asked_for(
+    places_asked: list[str], now: list[float]
+) -> None:
     note_seconds(5 * SLOW)
     asking = AllocatorMeter()
     assert asking.pending
     for _ in range(3):
         asking.take_answer_()
         now[0] += 5 * SLOW / SHARE + 1
-    assert asked == ["apart"]
+    assert places_asked == ["apart"]
     assert asking._apart is None
     assert in_use(asking) == 1, "asked for anew, the last one stands"
 
@@ -93,17 +95,17 @@ def refuse(*_work: Callable[[], Any]) -> Any:
     raise OSError("no fork beside CUDA")
 
 
-def test_where_no_copy_can_be_made_a_fork_is_asked(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_no_copy_can_be_made_a_fork_is_asked(places_asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(allocator_meter, "ProcessCopy", refuse)
     note_seconds(5 * SLOW)
     asking = AllocatorMeter()
     assert [asking.pending for _ in range(3)] == [True, True, False]
-    assert asked == ["forked"]
+    assert places_asked == ["forked"]
 
 
 @pytest.mark.parametrize("cause", ["larger", "larger for a fork", "neither"])
 def test_where_that_would_take_longer_or_fails_it_is_asked_here(
-    asked: list[str], now: list[float], monkeypatch: pytest.MonkeyPatch, cause: str
+    places_asked: list[str], now: list[float], monkeypatch: pytest.MonkeyPatch, cause: str
 ) -> None:
     if cause == "larger":
         monkeypatch.setattr(allocator_meter, "footprint", lambda: SimpleNamespace(anonymous=100 * GIB))
@@ -119,19 +121,21 @@ def test_where_that_would_take_longer_or_fails_it_is_asked_here(
     assert [in_use(asking) for _ in range(2)] == [1, 1]
     now[0] += 5 * SLOW / SHARE + 1
     assert in_use(asking) == 2
-    assert asked == ["here", "here"]
+    assert places_asked == ["here", "here"]
 
 
-def test_one_that_was_killed_is_asked_for_no_second_time(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def killed(_self: object) -> Any:
+def test_one_that_was_killed_is_asked_for_no_second_time(
+    places_asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail_answer(_self: object) -> Any:
         raise RuntimeError("a fork of this process ended without an answer")
 
-    monkeypatch.setattr(allocator_meter.ProcessCopy, "answer", killed)
+    monkeypatch.setattr(allocator_meter.ProcessCopy, "answer", fail_answer)
     note_seconds(5 * SLOW)
     asking = AllocatorMeter()
     assert asking.pending
     assert [in_use(asking) for _ in range(3)] == [None, None, 2]
-    assert asked == ["apart", "here"]
+    assert places_asked == ["apart", "here"]
 
 
 @pytest.mark.parametrize("way", ["a copy", "a fork"])

@@ -47,13 +47,13 @@ def begin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Begin]:
     """Makes copies that are not done, as a signal has stopped them."""
     made: list[ProcessCopy] = []
 
-    def stopped() -> ProcessCopy:
+    def begin_stopped() -> ProcessCopy:
         made.append(hanging(monkeypatch))
         os.kill(made[-1]._pid, signal.SIGSTOP)
         wait_until(lambda: is_stopped(made[-1]._pid))
         return made[-1]
 
-    yield stopped
+    yield begin_stopped
     for clone in made:
         clone.stop()
 
@@ -137,26 +137,26 @@ def test_the_programs_own_waits_see_nothing_of_it(monkeypatch: pytest.MonkeyPatc
     """In a fork, which begins without children."""
     a_clone().stop()
 
-    def seen() -> list[Any]:
+    def observe() -> list[Any]:
         heard: list[int] = []
         signal.signal(signal.SIGCHLD, lambda number, _frame: heard.append(number))
         hung = hanging(monkeypatch)
         told = [
-            refused(os.wait),
-            refused(lambda: os.waitpid(-1, os.WNOHANG)),
+            has_no_child(os.wait),
+            has_no_child(lambda: os.waitpid(-1, os.WNOHANG)),
             descendant_pids(),
             descendant_memory().count,
         ]
         hung.stop()
         monkeypatch.setattr(allocator_clone, "_asks", asks)
         waited_for(ProcessCopy()).answer()
-        return [*told, heard, refused(lambda: os.waitpid(-1, ANY_KIND))]
+        return [*told, heard, has_no_child(lambda: os.waitpid(-1, ANY_KIND))]
 
     asks = allocator_clone._asks
-    assert run_in_fork(seen) == [True, True, [], 0, [], True]
+    assert run_in_fork(observe) == [True, True, [], 0, [], True]
 
 
-def refused(wait: Callable[[], object]) -> bool:
+def has_no_child(wait: Callable[[], object]) -> bool:
     try:
         wait()
     except ChildProcessError:
@@ -284,7 +284,7 @@ def test_a_file_that_the_program_closes_is_closed(begin: Begin) -> None:
 
 
 def test_no_mapping_is_left_by_an_answer() -> None:
-    def left() -> list[int]:
+    def count_mappings() -> list[int]:
         found = []
         for count in (3, 20):
             for _ in range(count):
@@ -294,7 +294,7 @@ def test_no_mapping_is_left_by_an_answer() -> None:
         return found
 
     a_clone().stop()
-    assert run_in_fork(left) == [0, 0]
+    assert run_in_fork(count_mappings) == [0, 0]
 
 
 @pytest.mark.parametrize("cause", ["another machine", "forbidden", "a driver"])

@@ -29,7 +29,7 @@ class Cycle:
         self.bytes: bytearray | mmap.mmap = bytearray(size)
 
 
-def mapped(size: int) -> mmap.mmap:
+def own_pages(size: int) -> mmap.mmap:
     """Pages of its own: the allocator may have given back pages of what it keeps, which `used` counts twice then."""
     pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     pages.write(bytes(size))
@@ -107,9 +107,9 @@ def test_what_a_collection_frees_is_measured(listen: Listen) -> None:
 def test_a_single_collection_is_compared_with_the_beginning(listen: Listen) -> None:
     collector = listen()
     collector.reset_baseline()
-    kept = [mapped(MIB) for _ in range(20)]
+    kept = [own_pages(MIB) for _ in range(20)]
     for _ in range(40):
-        Cycle(0).bytes = mapped(MIB)
+        Cycle(0).bytes = own_pages(MIB)
     collect_rested(collector)
     assert collector.median_sawtooth(2) is None
     teeth = collector.median_sawtooth(1)
@@ -277,13 +277,13 @@ def test_an_interruption_reaches_the_program(listen: Listen, capfd: pytest.Captu
     """What is raised below the collector is printed and lost: Ctrl-C in a reading must come after it."""
     pressed = list[int]()
 
-    def interrupted() -> int:
+    def interrupt_once() -> int:
         if not pressed:
             pressed.append(1)
             raise KeyboardInterrupt
         return 0
 
-    listen(interrupted)
+    listen(interrupt_once)
     with pytest.raises(KeyboardInterrupt):
         collect_and_go_on()
     assert capfd.readouterr() == ("", "")
@@ -296,7 +296,7 @@ def test_an_interruption_passes_the_callbacks_of_the_program(
     """They run after ours, below the collector, and are Python functions: an exception in them is printed and lost."""
     pressed, heard = list[int](), list[str]()
 
-    def interrupted() -> int:
+    def interrupt_once() -> int:
         if not pressed:
             pressed.append(1)
             raise KeyboardInterrupt
@@ -310,7 +310,7 @@ def test_an_interruption_passes_the_callbacks_of_the_program(
         def method(self, phase: str, info: dict[str, int]) -> None:
             function(phase, info)
 
-    listen(interrupted)
+    listen(interrupt_once)
     callback = function if kind == "function" else Hearing().method
     gc.callbacks.append(callback)
     try:

@@ -42,13 +42,13 @@ def test_a_program_may_have_replaced_what_it_needs(monkeypatch: pytest.MonkeyPat
     assert (waited, ended, answer) == (["waited"], True, ["apart"])
 
 
-def refused() -> int:
+def refuse_fork() -> int:
     raise RuntimeError("can't fork at interpreter shutdown")
 
 
 def test_it_answers_where_python_refuses_a_fork_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """As Python 3.12.0 and 3.12.1 do: the last look of a watch failed there, and 150 MiB were told as flat."""
-    monkeypatch.setattr("flatwater_watch.meters.fork.fork", refused)
+    monkeypatch.setattr("flatwater_watch.meters.fork.fork", refuse_fork)
     assert run_in_fork(os.getpid) != os.getpid()
     apart = DetachedFork(os.getpid)
     assert apart.is_done(60)
@@ -79,11 +79,11 @@ def test_a_failure_is_an_error_here(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_ctrl_c_prints_no_traceback_of_the_fork(capfd: pytest.CaptureFixture[str]) -> None:
-    def interrupted() -> None:
+    def interrupt() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(RuntimeError):
-        run_in_fork(interrupted)
+        run_in_fork(interrupt)
     assert capfd.readouterr().err == ""
 
 

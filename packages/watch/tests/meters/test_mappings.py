@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
 @contextmanager
-def mapped(size: int) -> Iterator[tuple[mmap.mmap, int]]:
+def untouched_block(size: int) -> Iterator[tuple[mmap.mmap, int]]:
     """A fresh block of untouched pages, and its address."""
     block = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     window = ctypes.c_char.from_buffer(block)
@@ -29,7 +29,7 @@ def mapped(size: int) -> Iterator[tuple[mmap.mmap, int]]:
 
 
 def test_only_touched_pages_count_to_the_page() -> None:
-    with mapped(1000 * mmap.PAGESIZE) as (block, address):
+    with untouched_block(1000 * mmap.PAGESIZE) as (block, address):
         assert touched_bytes(address, len(block)) == 0
         # Every 16th page: a huge page in one piece would be counted as what it is, so none is asked for here.
         for page in range(0, 1000, 16):
@@ -39,7 +39,7 @@ def test_only_touched_pages_count_to_the_page() -> None:
 
 
 def test_a_block_within_a_page_is_its_own_size() -> None:
-    with mapped(mmap.PAGESIZE) as (block, address):
+    with untouched_block(mmap.PAGESIZE) as (block, address):
         block[0] = 1
         assert touched_bytes(address + 10, 100) == 100
         assert touched_bytes(address, 0) == 0
@@ -75,7 +75,7 @@ def test_pages_shared_with_a_worker_count_once() -> None:
 
 def test_private_bytes_grow_by_what_is_written() -> None:
     before = family_memory().private
-    with mapped(32 * MIB) as (block, _):
+    with untouched_block(32 * MIB) as (block, _):
         for page in range(0, 32 * MIB, mmap.PAGESIZE):
             block[page] = 1
         assert 24 * MIB < family_memory().private - before < 40 * MIB

@@ -60,7 +60,7 @@ def quick() -> bool:
     return time.perf_counter() - began < QUICK
 
 
-def noted(work: Callable[[], Any], end: tuple[str, int] | None = None) -> RiseRecorder:
+def record_rises(work: Callable[[], Any], end: tuple[str, int] | None = None) -> RiseRecorder:
     rises = RiseRecorder(lambda file: file == __file__, seconds=0.5, quick=QUICK)
     assert rises.begin(end)
     try:
@@ -81,7 +81,7 @@ def test_the_line_of_what_is_kept_is_told_and_not_that_of_what_is_given_back() -
 
     if not quick():
         pytest.skip("the heap of this process has so many holes that its allocator answers slowly")
-    place = noted(work).main_line(mostly=0.5, fewest=3)
+    place = record_rises(work).main_line(mostly=0.5, fewest=3)
     for block in kept:
         libc.free(block)
     source, first = inspect.getsourcelines(keep)
@@ -114,8 +114,8 @@ def test_what_comes_after_the_line_that_is_asked_for_is_not_told(function: Calla
     end = first + next(n for n, text in enumerate(source) if "the end of" in text)
     if not quick():
         pytest.skip("the heap of this process has so many holes that its allocator answers slowly")
-    place = noted(lambda: [function(kept) for _ in range(5)], (__file__, end)).main_line(mostly=0.5, fewest=3)
-    elsewhere = noted(lambda: [kept.append(keep(SIZE)) for _ in range(5)], (__file__, end)).main_line(
+    place = record_rises(lambda: [function(kept) for _ in range(5)], (__file__, end)).main_line(mostly=0.5, fewest=3)
+    elsewhere = record_rises(lambda: [kept.append(keep(SIZE)) for _ in range(5)], (__file__, end)).main_line(
         mostly=0.5, fewest=3
     )
     for block in kept:
@@ -149,7 +149,7 @@ def test_what_a_library_gains_belongs_to_the_line_that_calls_it() -> None:
 
 def test_one_rise_names_no_line() -> None:
     kept: list[int] = []
-    place = noted(lambda: kept.append(keep(SIZE))).main_line(mostly=0.5, fewest=3)
+    place = record_rises(lambda: kept.append(keep(SIZE))).main_line(mostly=0.5, fewest=3)
     libc.free(kept[0])
     assert place is None
 

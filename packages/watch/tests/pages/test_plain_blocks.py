@@ -59,7 +59,7 @@ def test_numbers_of_arrays_are_numbers_and_markup_is_its_text() -> None:
         to_plain(object())
 
 
-def changed(block: object, **fields: object) -> dict[str, Any]:
+def changed_block(block: object, **fields: object) -> dict[str, Any]:
     found: dict[str, Any] = to_plain(block)
     return found | fields
 
@@ -72,17 +72,17 @@ HOSTILE: list[object] = [
     {"is": "Recipe"},
     {"is": "os:system"},
     {"is": ["Line"]},
-    changed(MARKS[0]),
-    changed(BLOCKS[1], text=3),
-    changed(BLOCKS[1], strange=1),
+    changed_block(MARKS[0]),
+    changed_block(BLOCKS[1], text=3),
+    changed_block(BLOCKS[1], strange=1),
     {"is": "Heading"},
-    changed(CHART, height=10**9),
-    changed(CHART, height=True),
-    changed(CHART, weight=-1.0),
-    changed(CHART, x={"is": "Axis", "kind": "other"}),
-    changed(BLOCKS[4], content={"is": "Folded"}),
+    changed_block(CHART, height=10**9),
+    changed_block(CHART, height=True),
+    changed_block(CHART, weight=-1.0),
+    changed_block(CHART, x={"is": "Axis", "kind": "other"}),
+    changed_block(BLOCKS[4], content={"is": "Folded"}),
     *(
-        changed(CHART, marks=[changed(MARKS[0], **fields)])
+        changed_block(CHART, marks=[changed_block(MARKS[0], **fields)])
         for fields in (
             {"colour": "red;background:url(//x)"},
             {"colour": "--x);background:url(//x"},
@@ -95,7 +95,7 @@ HOSTILE: list[object] = [
         )
     ),
     *(
-        changed(BLOCKS[0], text=[{"is": "Piece", "text": "x", "href": link}])
+        changed_block(BLOCKS[0], text=[{"is": "Piece", "text": "x", "href": link}])
         for link in (
             "javascript:alert(1)",
             " javascript:alert(1)",
@@ -105,8 +105,8 @@ HOSTILE: list[object] = [
             "vbscript:x",
         )
     ),
-    changed(CHART, marks=[changed(MARKS[4], starts=["a", "b"])]),
-    changed(CHART, marks=[changed(MARKS[3], low=[])]),
+    changed_block(CHART, marks=[changed_block(MARKS[4], starts=["a", "b"])]),
+    changed_block(CHART, marks=[changed_block(MARKS[3], low=[])]),
 ]
 
 

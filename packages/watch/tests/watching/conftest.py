@@ -7,6 +7,6 @@ from running import Watched, runs_in
 
 
 @pytest.fixture
-def watched(tmp_path: Path) -> Watched:
+def run_watched(tmp_path: Path) -> Watched:
     """Write a program and run it under `flatwater watch`."""
     return runs_in(tmp_path)

@@ -139,12 +139,12 @@ def test_what_comes_in_while_one_is_looked_at_is_counted_only() -> None:
     """As of another thread, or of a tick between two instructions of this one."""
     looks: list[str] = []
 
-    def looked(kind: str, _: float) -> bool:
+    def look(kind: str, _: float) -> bool:
         looks.append(kind)
         found.step("episode")
         return False
 
-    found = Boundaries(looked)
+    found = Boundaries(look)
     found.step("step")
     assert looks == ["step"]
     assert found.counts == {"step": 1, "episode": 1}
@@ -196,7 +196,7 @@ def test_no_boundary_is_lost_or_counted_twice_where_threads_pass_them(monkeypatc
 def test_a_look_in_another_thread_is_waited_for_and_one_of_its_own_is_not() -> None:
     begun, ended, told = threading.Event(), threading.Event(), list[str]()
 
-    def looked(kind: str, _now: float) -> bool:
+    def look(kind: str, _now: float) -> bool:
         begun.set()
         if kind == "own":
             with found.exclude_other_threads():
@@ -205,7 +205,7 @@ def test_a_look_in_another_thread_is_waited_for_and_one_of_its_own_is_not() -> N
             told.append("other" if ended.wait(20) else "late")
         return False
 
-    found = Boundaries(looked)
+    found = Boundaries(look)
     found.step("own")
     begun.clear()
     other = threading.Thread(target=found.step, args=("other",))

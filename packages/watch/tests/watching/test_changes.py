@@ -28,7 +28,7 @@ def result(held: dict[str, int], resident: int = 100 * MIB, **changes: Any) -> d
     )
 
 
-def told(now: dict[str, Any], before: dict[str, Any]) -> list[list[str]]:
+def line_words(now: dict[str, Any], before: dict[str, Any]) -> list[list[str]]:
     """The words of each line."""
     return [line.split() for line in comparison_lines(now, before)]
 
@@ -36,7 +36,7 @@ def told(now: dict[str, Any], before: dict[str, Any]) -> list[list[str]]:
 def test_the_bytes_of_each_owner_are_told_the_largest_change_first() -> None:
     before = {"serve.CACHE": 10 * MIB, "serve.TABLE": 30 * MIB, "serve.SAME": 5 * MIB}
     now = {"serve.CACHE": 60 * MIB, "serve.SAME": 5 * MIB, "serve.NEW": 2 * MIB}
-    head, *lines = told(result(now, 150 * MIB), result(before))
+    head, *lines = line_words(result(now, 150 * MIB), result(before))
     assert head[-3:] == ["then", "now", "change"]
     assert lines == [
         ["resident", "100", "MiB", "150", "MiB", "+50", "MiB"],
@@ -56,18 +56,20 @@ def test_of_containers_in_each_other_the_one_that_changed_is_told() -> None:
         "app.server.cache[*]": 59 * MIB,
         "app.server.cache[*].<graph>": 58 * MIB,
     }
-    owners = [line[0] for line in told(result(now), result(before)) if line[0].startswith("app")]
+    owners = [line[0] for line in line_words(result(now), result(before)) if line[0].startswith("app")]
     assert owners == ["app.server.cache"]
 
 
 def test_where_owners_are_not_known_that_is_said() -> None:
     older = {name: value for name, value in result({}).items() if name != "held"}
-    assert ["owners", "are", "not", "known", "in", "one"] in [line[:6] for line in told(result({"a": MIB}), older)]
+    assert ["owners", "are", "not", "known", "in", "one"] in [
+        line[:6] for line in line_words(result({"a": MIB}), older)
+    ]
 
 
 def test_findings_are_new_still_there_or_gone() -> None:
     words = {
-        word: [line[0] for line in told(result({}, findings=now), result({}, findings=before))][-1]
+        word: [line[0] for line in line_words(result({}, findings=now), result({}, findings=before))][-1]
         for word, now, before in (
             ("new", [LEAK.to_json()], []),
             ("still", [LEAK.to_json()], [LEAK.to_json()]),
@@ -124,11 +126,11 @@ for _ in range(120):
 """
 
 
-def test_a_service_is_told_of_while_it_runs_and_two_results_are_compared(tmp_path: Path, watched: Watched) -> None:
+def test_a_service_is_told_of_while_it_runs_and_two_results_are_compared(tmp_path: Path, run_watched: Watched) -> None:
     heard = tmp_path / "heard.jsonl"
     herald = ("--on-finding", f"sh -c 'cat >> {heard}'")
     options = ("--every", "1s", "--out", "told.txt", "--fail-if-grows", "1KiB/second", *herald)
-    ran = watched(SERVICE, options=options)
+    ran = run_watched(SERVICE, options=options)
     assert ran.code == 1
     assert "more than allowed" in ran.stderr
     reports = (tmp_path / "told.txt").read_text()
@@ -145,11 +147,11 @@ def test_a_service_is_told_of_while_it_runs_and_two_results_are_compared(tmp_pat
     assert "kept in" not in again.stderr
 
 
-def test_reports_need_their_interval(watched: Watched) -> None:
+def test_reports_need_their_interval(run_watched: Watched) -> None:
     for options, words in (
         (("--out", "told.txt"), "--every"),
         (("--every", "soon"), "90s, 10m"),
         (("--on-finding", "no-such-program-here"), "--on-finding"),
     ):
-        ran = watched("", options=options)
+        ran = run_watched("", options=options)
         assert (ran.code, words in ran.stderr) == (2, True)

@@ -37,7 +37,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
-def left(place: Path, name: str, *, at: float = OLD) -> Path:
+def leave_folder(place: Path, name: str, *, at: float = OLD) -> Path:
     """A folder with a note, as a runner leaves it that was killed."""
     found = place / f"flatwater-watch-{name}"
     found.mkdir(mode=0o700)
@@ -47,7 +47,7 @@ def left(place: Path, name: str, *, at: float = OLD) -> Path:
 
 
 def test_what_a_killed_runner_has_left_is_removed_by_the_next_one(temporary: Path) -> None:
-    stale = left(temporary, "stale")
+    stale = leave_folder(temporary, "stale")
     with watch_folder() as made:
         assert made.parent == temporary
         assert made.stat().st_mode & 0o777 == 0o700
@@ -61,9 +61,9 @@ def test_nothing_else_is_removed(temporary: Path, tmp_path: Path) -> None:
     (others / "precious").touch()
     (temporary / "flatwater-watch-link").symlink_to(others)
     (temporary / "flatwater-watch-file").write_text("a file")
-    kept = [left(temporary, "new", at=time.time()), left(temporary, "held")]
+    kept = [leave_folder(temporary, "new", at=time.time()), leave_folder(temporary, "held")]
     if os.geteuid() == 0:
-        kept.append(left(temporary, "theirs"))
+        kept.append(leave_folder(temporary, "theirs"))
         os.chown(kept[-1], 65534, 65534)
     held = os.open(kept[1], os.O_RDONLY)
     fcntl.flock(held, fcntl.LOCK_SH)

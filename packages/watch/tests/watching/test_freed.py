@@ -62,12 +62,12 @@ def in_partial(env: Any) -> Any:
 
 
 def in_generator(env: Any) -> Any:
-    def played() -> Iterator[None]:
+    def play() -> Iterator[None]:
         kept = env
         yield
         del kept
 
-    started = played()
+    started = play()
     next(started)
     return started
 
@@ -88,7 +88,7 @@ def in_exception(env: Any) -> Any:
         (in_attribute, ["global KEPT: Env", ".env: Env"]),
         (in_closure, ["global KEPT: function", "env, in the closure of step: Env"]),
         (in_partial, ["global KEPT: partial", "argument of print: Env"]),
-        (in_generator, ["global KEPT: generator", "kept, in the locals of played: Env"]),
+        (in_generator, ["global KEPT: generator", "kept, in the locals of play: Env"]),
         (in_exception, ["global KEPT: AttributeError", "env, in the locals of in_exception: Env"]),
     ],
 )

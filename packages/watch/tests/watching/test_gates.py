@@ -8,7 +8,7 @@ from flatwater_watch.agent.call_counters import CallCounter, make_call_counter, 
 
 
 @pytest.fixture
-def told() -> Iterator[list[str]]:
+def kinds_told() -> Iterator[list[str]]:
     """The kinds that somebody is told of."""
     kinds: list[str] = []
     set_listener(kinds.append)
@@ -21,50 +21,50 @@ def gate() -> CallCounter:
     return make_call_counter("step")
 
 
-def passed(gate: CallCounter, boundaries: int) -> None:
+def pass_boundaries(gate: CallCounter, boundaries: int) -> None:
     for _ in range(boundaries):
         gate.count_call()
 
 
-def test_each_is_told_of_where_nothing_is_granted(gate: CallCounter, told: list[str]) -> None:
-    passed(gate, 3)
-    assert told == ["step"] * 3
+def test_each_is_told_of_where_nothing_is_granted(gate: CallCounter, kinds_told: list[str]) -> None:
+    pass_boundaries(gate, 3)
+    assert kinds_told == ["step"] * 3
     assert gate.take_skipped_() == gate.skip_next_(2) == 0
 
 
-def test_what_is_granted_is_counted_only(gate: CallCounter, told: list[str]) -> None:
+def test_what_is_granted_is_counted_only(gate: CallCounter, kinds_told: list[str]) -> None:
     gate.skip_next_(5)
-    passed(gate, 4)
+    pass_boundaries(gate, 4)
     assert gate.take_skipped_() == 4
     assert gate.take_skipped_() == 0
-    passed(gate, 3)
+    pass_boundaries(gate, 3)
     assert gate.take_skipped_() == 1
-    assert told == ["step"] * 2
+    assert kinds_told == ["step"] * 2
 
 
-def test_a_grant_takes_the_place_of_the_one_before(gate: CallCounter, told: list[str]) -> None:
+def test_a_grant_takes_the_place_of_the_one_before(gate: CallCounter, kinds_told: list[str]) -> None:
     gate.skip_next_(5)
-    passed(gate, 2)
+    pass_boundaries(gate, 2)
     assert gate.skip_next_(1) == 2
-    passed(gate, 1)
+    pass_boundaries(gate, 1)
     assert gate.skip_next_(0) == 1
-    passed(gate, 1)
+    pass_boundaries(gate, 1)
     assert gate.skip_next_(0) == 0
-    assert told == ["step"]
+    assert kinds_told == ["step"]
 
 
-def test_what_is_wrapped_shares_the_grant(gate: CallCounter, told: list[str]) -> None:
+def test_what_is_wrapped_shares_the_grant(gate: CallCounter, kinds_told: list[str]) -> None:
     double = gate.wrap(lambda factor, given: factor * given)
     triple = gate.wrap(lambda factor, given: factor * given)
     gate.skip_next_(3)
     assert double(2, 5) == 10
-    passed(gate, 1)
+    pass_boundaries(gate, 1)
     assert triple(3, 5) == double(3, 5) == 15
     assert gate.take_skipped_() == 3
-    assert told == ["step"]
+    assert kinds_told == ["step"]
 
 
-def test_nobody_is_told_after_the_end(gate: CallCounter, told: list[str]) -> None:
+def test_nobody_is_told_after_the_end(gate: CallCounter, kinds_told: list[str]) -> None:
     set_listener(None)
     assert gate.wrap(max)(3, 5) == 5
-    assert not told
+    assert not kinds_told

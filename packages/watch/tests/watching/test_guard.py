@@ -190,13 +190,13 @@ def test_an_exception_that_another_thread_has_put_into_this_one_passes() -> None
 def test_a_function_that_the_program_has_put_in_place_of_a_builtin_one_ends_the_watch_alone(
     monkeypatch: pytest.MonkeyPatch, kind: type[BaseException]
 ) -> None:
-    def replaced(*_: object) -> bool:
+    def raise_kind(*_: object) -> bool:
         raise kind
 
     guard = Guard()
     with monkeypatch.context() as patch:
         for name in ("len", "any", "set", "str", "getattr"):  # what puts them back needs `isinstance` and more
-            patch.setitem(vars(builtins), name, replaced)
+            patch.setitem(vars(builtins), name, raise_kind)
         outcome = guard.run_or_default("other", lambda: str(len("")))
     assert outcome == "other"
     assert guard.over

@@ -76,7 +76,7 @@ def running(
             program.kill()
 
 
-def attached(
+def attach(
     folder: Path, pid: int, *options: str, before: Sequence[str] = (), main: str = MAIN, **changes: str
 ) -> tuple[dict[str, Any], str]:
     """The JSON of a look at a process, and what was said."""
@@ -108,11 +108,11 @@ class Looked:
 
 
 @pytest.fixture(scope="module")
-def looked(tmp_path_factory: pytest.TempPathFactory, enters: None) -> Looked:
+def look(tmp_path_factory: pytest.TempPathFactory, enters: None) -> Looked:
     assert enters is None
     folder = tmp_path_factory.mktemp("looked")
     with running(folder, SERVER, "120") as program:
-        told, said = attached(folder, program.pid, "--seconds", "6", "--every", "1s", "--out", "told.txt")
+        told, said = attach(folder, program.pid, "--seconds", "6", "--every", "1s", "--out", "told.txt")
         assert alone(program.pid)
         (folder / "stop").touch()
         assert program.stdout is not None
@@ -120,16 +120,16 @@ def looked(tmp_path_factory: pytest.TempPathFactory, enters: None) -> Looked:
     return Looked(told, said, (folder / "told.txt").read_text(), rest, program.returncode)
 
 
-def test_owner_and_line_are_found_in_a_process_that_runs_and_it_is_left_as_it_was(looked: Looked) -> None:
-    found = looked.told["findings"]
-    assert [(each["verdict"], each["owner"].rpartition(".")[2]) for each in found] == [("leak", "KEPT")], looked.said
+def test_owner_and_line_are_found_in_a_process_that_runs_and_it_is_left_as_it_was(look: Looked) -> None:
+    found = look.told["findings"]
+    assert [(each["verdict"], each["owner"].rpartition(".")[2]) for each in found] == [("leak", "KEPT")], look.said
     assert found[0]["made_at"]["function"] == "serve"
-    assert looked.rest == "True True True True True\n"
-    assert looked.code == 0
+    assert look.rest == "True True True True True\n"
+    assert look.code == 0
 
 
-def test_reports_are_told_while_a_process_is_looked_into(looked: Looked) -> None:
-    assert looked.reports.count("flatwater: ") >= 2, looked.said
+def test_reports_are_told_while_a_process_is_looked_into(look: Looked) -> None:
+    assert look.reports.count("flatwater: ") >= 2, look.said
 
 
 @pytest.mark.usefixtures("enters")
@@ -137,7 +137,7 @@ def test_a_clone_of_flatwater_beside_the_program_is_not_taken_for_the_package(tm
     """A folder without `__init__.py` is a package as well, of which no file is known."""
     (tmp_path / "flatwater_watch").mkdir()
     with running(tmp_path, SERVER, "60", python=(sys.executable, "-S")) as program:
-        told, said = attached(tmp_path, program.pid, "--seconds", "3")
+        told, said = attach(tmp_path, program.pid, "--seconds", "3")
     assert [each["owner"].rpartition(".")[2] for each in told["findings"]] == ["KEPT"], said
 
 
@@ -146,7 +146,7 @@ def test_a_clone_of_flatwater_beside_the_program_is_not_taken_for_the_package(tm
 def test_twenty_looks_say_the_same_and_leave_nothing(tmp_path: Path) -> None:
     with running(tmp_path, SERVER, "600") as program:
         for _ in range(20):
-            told, said = attached(tmp_path, program.pid, "--seconds", "2")
+            told, said = attach(tmp_path, program.pid, "--seconds", "2")
             assert [each["owner"].rpartition(".")[2] for each in told["findings"]] == ["KEPT"], said
         assert alone(program.pid)
         assert len(list(Path(f"/proc/{program.pid}/fd").iterdir())) == 3
@@ -191,7 +191,7 @@ lock.acquire()
 def test_a_process_that_cannot_be_entered_is_looked_at_from_outside(tmp_path: Path, source: str, says: str) -> None:
     with running(tmp_path, source) as program:
         time.sleep(0.5)
-        told, said = attached(tmp_path, program.pid, "--seconds", "2", main=IMPATIENT)
+        told, said = attach(tmp_path, program.pid, "--seconds", "2", main=IMPATIENT)
         assert program.poll() is None
     assert says in said
     assert any(says in sentence for sentence in told["unseen"])
@@ -206,7 +206,7 @@ def test_a_process_that_cannot_be_entered_is_looked_at_from_outside(tmp_path: Pa
 def test_where_tracing_is_not_allowed_that_is_said_with_what_to_change(tmp_path: Path) -> None:
     forbids = ("setpriv", "--bounding-set", "-sys_ptrace", "--inh-caps", "-sys_ptrace")
     with running(tmp_path, SERVER, "60") as program:
-        told, said = attached(tmp_path, program.pid, "--seconds", "1", before=forbids)
+        told, said = attach(tmp_path, program.pid, "--seconds", "1", before=forbids)
         assert program.poll() is None
     assert "gdb may not" in said
     assert "--cap-add=SYS_PTRACE" in told["unseen"][0]
@@ -214,7 +214,7 @@ def test_where_tracing_is_not_allowed_that_is_said_with_what_to_change(tmp_path:
 
 def test_without_gdb_the_process_is_looked_at_from_outside_and_gdb_is_asked_for(tmp_path: Path) -> None:
     with running(tmp_path, SERVER, "60") as program:
-        told, said = attached(tmp_path, program.pid, "--seconds", "1", PATH=str(tmp_path))
+        told, said = attach(tmp_path, program.pid, "--seconds", "1", PATH=str(tmp_path))
     assert "gdb is not" in said
     assert "apt-get install gdb" in told["unseen"][0]
 

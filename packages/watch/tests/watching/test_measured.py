@@ -25,7 +25,7 @@ def census(**sizes: int) -> Census:
     return Census(holdings, visited=0, truncated=False, seconds=0.0, live={})
 
 
-def marked(clocks: Iterable[int], size: Callable[[int], int]) -> CensusHistory:
+def history_of(clocks: Iterable[int], size: Callable[[int], int]) -> CensusHistory:
     marks = CensusHistory()
     for clock in clocks:
         record_census_(marks, clock, census(KEPT=size(clock)))
@@ -42,7 +42,7 @@ def stairs(clock: int) -> int:
 def test_growth_in_stairs_is_told_by_whole_stairs(drawn: set[int]) -> None:
     """Wherever the censuses fall; a rate between two moments is off by a stair, the share is not."""
     resident = rows([400 * MIB + stairs(clock) for clock in range(81)], steps_each=1)
-    marks = marked(sorted(drawn | {18, 78}), stairs)
+    marks = history_of(sorted(drawn | {18, 78}), stairs)
     told = with_census_rate(replace(LEAK, bytes_per_step=4.0 * MIB), marks, [OWNER], resident)
     assert told.share == pytest.approx(1.0)
     assert told.bytes_per_step == pytest.approx(MIB, rel=0.5)
@@ -50,7 +50,7 @@ def test_growth_in_stairs_is_told_by_whole_stairs(drawn: set[int]) -> None:
 
 def test_half_of_the_growth_is_half_a_share() -> None:
     resident = rows([400 * MIB + 2 * stairs(clock) for clock in range(81)], steps_each=1)
-    assert with_census_rate(LEAK, marked(range(3, 80, 7), stairs), [OWNER], resident).share == pytest.approx(
+    assert with_census_rate(LEAK, history_of(range(3, 80, 7), stairs), [OWNER], resident).share == pytest.approx(
         0.5, rel=0.1
     )
 
@@ -58,13 +58,13 @@ def test_half_of_the_growth_is_half_a_share() -> None:
 def test_sizes_beyond_all_that_came_tell_no_rate() -> None:
     """Items that are drawn may reach each other, and count many times then."""
     resident = rows([400 * MIB + stairs(clock) for clock in range(81)], steps_each=1)
-    marks = marked(range(3, 80, 7), lambda clock: 30 * stairs(clock))
+    marks = history_of(range(3, 80, 7), lambda clock: 30 * stairs(clock))
     for told, rate in ((LEAK, LEAK.bytes_per_step), (replace(LEAK, bytes_per_step=90.0 * MIB), 30 * MIB)):
         assert with_census_rate(told, marks, [OWNER], resident).bytes_per_step == pytest.approx(rate, rel=0.1)
 
 
 def test_what_began_late_is_told_at_its_pace_since() -> None:
-    marks = marked([1, 400, 1000, 1010, 1020, 1030], lambda clock: max(0, clock - 1000) * MIB)
+    marks = history_of([1, 400, 1000, 1010, 1020, 1030], lambda clock: max(0, clock - 1000) * MIB)
     told = with_census_rate(replace(LEAK, bytes_per_step=2.0 * MIB), marks, [OWNER], rows([0] * 21, steps_each=60))
     assert told.bytes_per_step == pytest.approx(MIB)
     assert told.interval == pytest.approx((0.25 * MIB, MIB))
@@ -82,7 +82,7 @@ def test_what_lies_in_another_owner_counts_there() -> None:
 
 
 def test_a_census_that_misses_an_owner_says_nothing_of_it() -> None:
-    marks = marked(range(1, 6), lambda clock: clock * MIB)
+    marks = history_of(range(1, 6), lambda clock: clock * MIB)
     record_census_(marks, 6, census(OTHER=MIB))
     record_census_(marks, 7, census(KEPT=7 * MIB))
     told = with_census_rate(LEAK, marks, [OWNER], rows([i * MIB for i in range(8)], steps_each=1))
@@ -93,7 +93,7 @@ def test_the_forecast_goes_by_the_rate_of_all_censuses() -> None:
     """Two looks near to each other had said twice as much."""
     plain = rows([400 * MIB + i * MIB for i in range(81)], steps_each=1)
     limited = [replace(row, reading=replace(row.reading, limit=1000 * MIB)) for row in plain]
-    marks = marked(range(2, 80, 6), lambda clock: clock * MIB)
+    marks = history_of(range(2, 80, 6), lambda clock: clock * MIB)
     looked = replace(LEAK, bytes_per_step=2.0 * MIB, limit_step=340, plateau_step=None)
     (told,) = active_findings([looked], limited, {OWNER: 10}, marks, Workers())
     assert told.limit_step == 80 + 520
@@ -101,11 +101,11 @@ def test_the_forecast_goes_by_the_rate_of_all_censuses() -> None:
 
 def test_without_two_censuses_nothing_changes() -> None:
     assert with_census_rate(LEAK, CensusHistory(), [OWNER], rows([0] * 5)) == LEAK
-    assert with_census_rate(LEAK, marked([3], stairs), [OWNER], rows([0] * 5)) == LEAK
+    assert with_census_rate(LEAK, history_of([3], stairs), [OWNER], rows([0] * 5)) == LEAK
 
 
 @given(st.integers(1, 300))
 def test_marks_are_bounded_and_keep_their_ends(count: int) -> None:
-    marks = marked(range(1, count + 1), stairs)
+    marks = history_of(range(1, count + 1), stairs)
     assert len(marks.censuses) == len(marks.clocks) <= MOST
     assert (marks.clocks[0], marks.clocks[-1]) == (1, count)

@@ -67,7 +67,9 @@ def learn(steps, total, pause):
 """
 
 
-def watched(folder: Path, shape: str, *, steps: int, total: int, pause: float, options: tuple[str, ...] = ()) -> Any:
+def run_watched(
+    folder: Path, shape: str, *, steps: int, total: int, pause: float, options: tuple[str, ...] = ()
+) -> Any:
     """The JSON, the exit code and stderr of a program that grows so, under `flatwater watch`."""
     library = folder / "site-packages"
     library.mkdir()
@@ -90,7 +92,7 @@ def is_said(summary: Any) -> bool:
 
 @pytest.mark.parametrize("shape", ["slowing", pytest.param("stairs", marks=pytest.mark.slow)])
 def test_growth_without_a_cause_is_told_and_fails_a_build(shape: str, tmp_path: Path) -> None:
-    found, code, told = watched(tmp_path, shape, steps=60, total=240 * MIB, pause=0.03, options=("--fail",))
+    found, code, told = run_watched(tmp_path, shape, steps=60, total=240 * MIB, pause=0.03, options=("--fail",))
     assert is_said(found), found["outcome"]
     assert found["findings"] or "no cause" in told
     assert "nothing grows ·" not in told
@@ -100,21 +102,23 @@ def test_growth_without_a_cause_is_told_and_fails_a_build(shape: str, tmp_path: 
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_no_shape_of_growth_is_passed_over(shape: str, tmp_path: Path) -> None:
-    found, code, _ = watched(tmp_path, shape, steps=100, total=300 * MIB, pause=0.03, options=("--fail",))
+    found, code, _ = run_watched(tmp_path, shape, steps=100, total=300 * MIB, pause=0.03, options=("--fail",))
     assert is_said(found), found["outcome"]
     assert code == (0 if found["outcome"]["state"] == "settled" else 1)
 
 
 def test_a_table_that_came_at_once_is_a_lead(tmp_path: Path) -> None:
     """It is reached, and did not grow from one census to the next: new since the beginning, and so worth a look."""
-    found, code, _ = watched(tmp_path, "a table of its own", steps=60, total=150 * MIB, pause=0.03, options=("--fail",))
+    found, code, _ = run_watched(
+        tmp_path, "a table of its own", steps=60, total=150 * MIB, pause=0.03, options=("--fail",)
+    )
     assert (found["findings"], found["outcome"]["state"], code) == ([], "unexplained", 1)
     assert re.search(r"grow\.TABLE: .*\b150", found["outcome"]["next"][0])
 
 
 @pytest.mark.slow
 def test_what_a_suspended_coroutine_keeps_is_named(tmp_path: Path) -> None:
-    found, _, _ = watched(tmp_path, "a coroutine", steps=100, total=300 * MIB, pause=0.03)
+    found, _, _ = run_watched(tmp_path, "a coroutine", steps=100, total=300 * MIB, pause=0.03)
     (first, *_) = found["findings"]
     assert (first["verdict"], first["owner"]) == ("leak", "main() in grow.py: seen")
     assert first["made_at"]["function"] == "main"
@@ -126,7 +130,7 @@ def test_fuzzed_growth_is_never_passed_over(seed: int, tmp_path: Path) -> None:
     draw = Random(seed)
     shape, steps = draw.choice(sorted(SHAPES)), draw.randrange(24, 120)
     total, pause = draw.randrange(80, 400) * MIB, draw.choice([0.005, 0.02, 0.05])
-    found, _, _ = watched(tmp_path, shape, steps=steps, total=total, pause=pause)
+    found, _, _ = run_watched(tmp_path, shape, steps=steps, total=total, pause=pause)
     grown = found["series"]["resident_bytes"]
     if not grown:  # it was over before the first reading, which is said
         assert found["outcome"]["state"] == "unread"

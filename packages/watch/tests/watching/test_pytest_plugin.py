@@ -219,7 +219,7 @@ def run(folder: Path, *options: str) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def failure_texts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return run(tmp_path_factory.mktemp("plugin"), *ALONE)
 
 
@@ -269,35 +269,39 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         ("test_list", ["expect_freed: a list "]),
     ],
 )
-def test_what_is_told(told: dict[str, str], test: str, words: list[str]) -> None:
-    missing = [word for word in words if word not in told[test]]
-    assert not missing, told[test]
+def test_what_is_told(failure_texts: dict[str, str], test: str, words: list[str]) -> None:
+    missing = [word for word in words if word not in failure_texts[test]]
+    assert not missing, failure_texts[test]
 
 
-def test_flat_tests_pass(told: dict[str, str]) -> None:
+def test_flat_tests_pass(failure_texts: dict[str, str]) -> None:
     flat = {
-        test: message for test, message in told.items() if test.startswith(("test_flat", "test_freed", "test_runs"))
+        test: message
+        for test, message in failure_texts.items()
+        if test.startswith(("test_flat", "test_freed", "test_runs"))
     }
     assert len(flat) == 8
     assert not any(flat.values()), flat
 
 
-def test_what_stays_within_its_budget_passes(told: dict[str, str]) -> None:
-    within = [test for test in told if test.startswith(("test_budget_kept", "test_budget_cache", "test_budget_runs"))]
+def test_what_stays_within_its_budget_passes(failure_texts: dict[str, str]) -> None:
+    within = [
+        test for test in failure_texts if test.startswith(("test_budget_kept", "test_budget_cache", "test_budget_runs"))
+    ]
     assert len(within) == 3
-    assert not any(told[test] for test in within), told
+    assert not any(failure_texts[test] for test in within), failure_texts
 
 
-def test_the_growth_that_failed_and_the_growth_allowed_are_told(told: dict[str, str]) -> None:
-    first = told["test_leak"].splitlines()[0]
+def test_the_growth_that_failed_and_the_growth_allowed_are_told(failure_texts: dict[str, str]) -> None:
+    first = failure_texts["test_leak"].splitlines()[0]
     assert re.match(r"test_leak grew by .*\b11 rounds .*\b5; 1\.00 MiB ", first)
 
 
 @pytest.mark.slow
-def test_as_installed_on_xdist_workers_in_any_order(told: dict[str, str], tmp_path: Path) -> None:
+def test_as_installed_on_xdist_workers_in_any_order(failure_texts: dict[str, str], tmp_path: Path) -> None:
     there = run(tmp_path, "-n", "2", "-k", "test_leak or test_kept or test_freed or test_flat_cycles")
     assert len(there) == 7
-    assert {test for test, message in there.items() if message} == {test for test in there if told[test]}
+    assert {test for test, message in there.items() if message} == {test for test in there if failure_texts[test]}
 
 
 def test_loading_it_imports_little() -> None:

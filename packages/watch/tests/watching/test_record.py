@@ -13,7 +13,7 @@ from flatwater_watch.faces import bounded_result
 from flatwater_watch.faces.bounded_result import read_record
 
 
-def written(folder: Path, found: object) -> Path:
+def write_record(folder: Path, found: object) -> Path:
     path = folder / "told.json"
     path.write_text(json.dumps(found))
     return path
@@ -46,7 +46,7 @@ def of_readings(count: int) -> dict[str, Any]:
     ],
 )
 def test_what_is_small_is_read_as_json_reads_it(tmp_path: Path, found: object) -> None:
-    assert read_record(written(tmp_path, found)) == found
+    assert read_record(write_record(tmp_path, found)) == found
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_columns_are_thinned_alike_and_keep_their_ends(
 ) -> None:
     monkeypatch.setattr(bounded_result, "PIECE", piece)
     whole = of_readings(count)
-    read = read_record(written(tmp_path, whole))
+    read = read_record(write_record(tmp_path, whole))
     stride = -(-count // bounded_result.POINTS)
     kept = [*range(0, count, stride)]
     kept += [] if kept[-1] == count - 1 else [count - 1]
@@ -73,14 +73,14 @@ def test_columns_are_thinned_alike_and_keep_their_ends(
 def test_of_many_findings_the_first_are_read_and_that_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounded_result, "PIECE", 1000)
     many = [LEAK.to_json() | {"owner": f"train.KEPT[{at}]"} for at in range(bounded_result.FINDINGS + 7)]
-    read = read_record(written(tmp_path, unwatched_summary("train.py", "") | {"findings": many, "unseen": []}))
+    read = read_record(write_record(tmp_path, unwatched_summary("train.py", "") | {"findings": many, "unseen": []}))
     assert read["findings"] == many[: bounded_result.FINDINGS]
     (said,) = read["unseen"]
     assert said.startswith("7 findings of 507")
 
 
 def test_secrets_that_an_earlier_version_kept_are_not_read(tmp_path: Path) -> None:
-    read = read_record(written(tmp_path, unwatched_summary("train.py --password=hunter2", "https://u:hunter2@h/")))
+    read = read_record(write_record(tmp_path, unwatched_summary("train.py --password=hunter2", "https://u:hunter2@h/")))
     assert "hunter2" not in json.dumps(read)
 
 
@@ -103,11 +103,11 @@ def test_a_record_that_has_too_much_elsewhere_is_refused(
     monkeypatch.setattr(bounded_result, "PIECE", 1000)
     value: Any = {"held": {"a": "x" * 20_000}, "findings": [{"what": "x" * 20_000}], "unseen": ["x" * 20_000]}[where]
     with pytest.raises(ValueError, match=r"has|have"):
-        read_record(written(tmp_path, unwatched_summary("", "") | {where: value}))
+        read_record(write_record(tmp_path, unwatched_summary("", "") | {where: value}))
 
 
 def test_a_long_record_is_read_in_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = written(tmp_path, of_readings(300_000))
+    path = write_record(tmp_path, of_readings(300_000))
     size = path.stat().st_size
     monkeypatch.setattr(bounded_result, "RESULT_BYTES", size)  # so much is set aside before the file is read
     tracemalloc.start()

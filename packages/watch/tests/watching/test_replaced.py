@@ -34,7 +34,7 @@ JUMPING = "import itertools\ncount = itertools.count()\ndef back(*_): return -1e
 CLOCKS = ("monotonic", "time", "perf_counter", "process_time", "thread_time", "monotonic_ns", "time_ns")
 
 
-def replaced(function: str, module: str, names: tuple[str, ...]) -> str:
+def replacing_source(function: str, module: str, names: tuple[str, ...]) -> str:
     """As freezegun does: in the module, and wherever somebody has imported the function."""
     return dedent(f"""
     for name in {names!r}:
@@ -49,12 +49,13 @@ def replaced(function: str, module: str, names: tuple[str, ...]) -> str:
 @pytest.mark.parametrize(
     "replace",
     [
-        FROZEN + replaced("frozen", "time", CLOCKS),
-        JUMPING + replaced("back", "time", CLOCKS),
+        FROZEN + replacing_source("frozen", "time", CLOCKS),
+        JUMPING + replacing_source("back", "time", CLOCKS),
         NOTHING + "time.sleep = nothing",
-        NOTHING + replaced("nothing", "time", ("sleep",)),
-        NOTHING + replaced("nothing", "os", ("listdir", "replace", "getpid", "open", "read", "write", "fork", "kill")),
-        NOTHING + replaced("nothing", "json", ("dumps", "dump", "loads")) + "builtins.open = nothing",
+        NOTHING + replacing_source("nothing", "time", ("sleep",)),
+        NOTHING
+        + replacing_source("nothing", "os", ("listdir", "replace", "getpid", "open", "read", "write", "fork", "kill")),
+        NOTHING + replacing_source("nothing", "json", ("dumps", "dump", "loads")) + "builtins.open = nothing",
     ],
     ids=["clocks stand", "clocks run back", "no sleep", "no sleep anywhere", "os", "json and open"],
 )

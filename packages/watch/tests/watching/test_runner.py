@@ -76,8 +76,8 @@ sys.exit(7)
         (str(int(signal.SIGKILL)), 137),
     ],
 )
-def test_a_leak_is_named_however_the_program_ends(watched: Watched, tmp_path: Path, how: str, code: int) -> None:
-    ran = watched(LEAK, how)
+def test_a_leak_is_named_however_the_program_ends(run_watched: Watched, tmp_path: Path, how: str, code: int) -> None:
+    ran = run_watched(LEAK, how)
     assert ran.code == code, ran.stderr
     found = ran.summary["findings"][0]
     assert (found["verdict"], found["owner"]) == ("leak", "train.KEPT")
@@ -104,15 +104,15 @@ def test_output_arguments_and_environment_are_those_of_an_unwatched_run(tmp_path
     assert ran.stderr.startswith(plain.stderr)
 
 
-def test_a_module_and_a_bare_script_are_run_by_this_python(watched: Watched) -> None:
+def test_a_module_and_a_bare_script_are_run_by_this_python(run_watched: Watched) -> None:
     source = "import sys; print(__name__, sys.argv[1:], sys.executable)"
     expected = f"__main__ ['a'] {sys.executable}\n"
-    assert watched(source, "a", command=("-m", "train")).stdout == expected
-    assert watched(source, "a", command=("train.py",)).stdout == expected
+    assert run_watched(source, "a", command=("-m", "train")).stdout == expected
+    assert run_watched(source, "a", command=("train.py",)).stdout == expected
 
 
-def test_a_flat_program_has_no_findings(watched: Watched) -> None:
-    ran = watched(
+def test_a_flat_program_has_no_findings(run_watched: Watched) -> None:
+    ran = run_watched(
         """
         import time
         held = [bytearray(1 << 20) for _ in range(30)]
@@ -126,8 +126,8 @@ def test_a_flat_program_has_no_findings(watched: Watched) -> None:
     assert "nothing grows" in ran.stderr
 
 
-def test_what_is_loaded_once_is_no_leak(watched: Watched) -> None:
-    ran = watched(
+def test_what_is_loaded_once_is_no_leak(run_watched: Watched) -> None:
+    ran = run_watched(
         """
         import time
         table = []
@@ -141,9 +141,9 @@ def test_what_is_loaded_once_is_no_leak(watched: Watched) -> None:
     assert ran.summary["findings"] == []
 
 
-def test_growth_is_told_by_optimizer_steps(watched: Watched) -> None:
+def test_growth_is_told_by_optimizer_steps(run_watched: Watched) -> None:
     pytest.importorskip("torch")
-    ran = watched(
+    ran = run_watched(
         """
         import time
         import torch
@@ -179,21 +179,21 @@ def test_growth_is_told_by_optimizer_steps(watched: Watched) -> None:
         ("accelerate", ("accelerate.commands.launch", "--cpu", "--num_processes", "1")),
     ],
 )
-def test_what_a_launcher_starts_is_watched(watched: Watched, needs: str, launcher: tuple[str, ...]) -> None:
+def test_what_a_launcher_starts_is_watched(run_watched: Watched, needs: str, launcher: tuple[str, ...]) -> None:
     pytest.importorskip(needs)
     program = Path(__file__).parents[1] / "zoo" / "growing" / "kept_losses.py"
-    ran = watched("", str(program), "12", command=(sys.executable, "-m", *launcher))
+    ran = run_watched("", str(program), "12", command=(sys.executable, "-m", *launcher))
     assert ran.code == 0, ran.stderr
     found = ran.summary["findings"][0]
     assert (found["verdict"], found["owner"]) == ("leak", "main() in kept_losses.py: history")
     assert (ran.summary["unit"], ran.summary["steps"]) == ("update", 48)
 
 
-def test_two_runs_are_compared_by_fingerprint(watched: Watched) -> None:
-    watched(LEAK, "none")
-    again = watched(LEAK, "none", options=("--against", "last"))
+def test_two_runs_are_compared_by_fingerprint(run_watched: Watched) -> None:
+    run_watched(LEAK, "none")
+    again = run_watched(LEAK, "none", options=("--against", "last"))
     assert f"still {again.summary['findings'][0]['fingerprint']}" in again.stderr
-    other = watched(LEAK.replace("KEPT", "HELD"), "none", options=("--against", "out.json"))
+    other = run_watched(LEAK.replace("KEPT", "HELD"), "none", options=("--against", "out.json"))
     assert "new " in other.stderr
     assert "gone" in other.stderr
 
@@ -312,20 +312,20 @@ def test_a_command_stands_after_json_without_a_file(
     assert capfd.readouterr().out.startswith("ran\n{")
 
 
-def test_no_script_and_no_earlier_result_exit_with_two(watched: Watched) -> None:
-    assert watched("", command=("nowhere.py",)).code == 2
-    ran = watched("", options=("--against", "last"))
+def test_no_script_and_no_earlier_result_exit_with_two(run_watched: Watched) -> None:
+    assert run_watched("", command=("nowhere.py",)).code == 2
+    ran = run_watched("", options=("--against", "last"))
     assert (ran.code, "without --against" in ran.stderr) == (2, True)
 
 
-def test_a_process_that_is_not_python_is_said_not_to_be_seen(watched: Watched) -> None:
-    ran = watched("", command=("sh", "-c", "exit 4"))
+def test_a_process_that_is_not_python_is_said_not_to_be_seen(run_watched: Watched) -> None:
+    ran = run_watched("", command=("sh", "-c", "exit 4"))
     assert (ran.code, ran.summary["findings"]) == (4, [])
     assert "no Python program was seen" in ran.stderr
 
 
-def test_a_shell_that_starts_python_is_seen_through(watched: Watched) -> None:
-    ran = watched(LEAK, command=("sh", "-c", f"{sys.executable} train.py none; exit 6"))
+def test_a_shell_that_starts_python_is_seen_through(run_watched: Watched) -> None:
+    ran = run_watched(LEAK, command=("sh", "-c", f"{sys.executable} train.py none; exit 6"))
     assert ran.code == 6
     assert ran.summary["findings"][0]["owner"] == "train.KEPT"
 
@@ -342,9 +342,9 @@ def test_the_users_own_sitecustomize_runs(tmp_path: Path) -> None:
     assert ran.stdout == f"True {tmp_path / 'own' / 'sitecustomize.py'}\n"
 
 
-def test_the_watch_needs_neither_torch_nor_numpy(watched: Watched) -> None:
+def test_the_watch_needs_neither_torch_nor_numpy(run_watched: Watched) -> None:
     """In the program's process nothing is imported but the standard library and flatwater's memory tools."""
-    ran = watched(
+    ran = run_watched(
         """
         import sys, time
         for _ in range(30):
@@ -409,7 +409,7 @@ def test_ctrl_c_ends_a_look_from_outside_early_and_tells_what_was_read(tmp_path:
     assert 1 <= json.loads(out)["readings"] < 400
 
 
-def test_a_traceback_is_that_of_an_unwatched_run(tmp_path: Path, watched: Watched) -> None:
+def test_a_traceback_is_that_of_an_unwatched_run(tmp_path: Path, run_watched: Watched) -> None:
     failing = """
         def outer():
             inner()
@@ -419,25 +419,25 @@ def test_a_traceback_is_that_of_an_unwatched_run(tmp_path: Path, watched: Watche
 
         outer()
         """
-    ran = watched(failing)
+    ran = run_watched(failing)
     plain = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (plain.returncode, "ValueError" in plain.stderr) == (1, True)
     assert (ran.code, ran.stderr.startswith(plain.stderr)) == (1, True)
 
 
-def test_a_program_whose_torch_cannot_be_imported_is_watched(watched: Watched, tmp_path: Path) -> None:
+def test_a_program_whose_torch_cannot_be_imported_is_watched(run_watched: Watched, tmp_path: Path) -> None:
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text("raise ImportError('libcudart.so.12: cannot open shared object')\n")
     importing = "try:\n    import torch\nexcept ImportError as error:\n    print(error)\n"
-    ran = watched(importing + LEAK, "none")
+    ran = run_watched(importing + LEAK, "none")
     assert (ran.code, ran.stdout) == (0, "libcudart.so.12: cannot open shared object\n")
     assert ran.summary["findings"][0]["owner"] == "train.KEPT"
 
 
 @pytest.mark.parametrize("waits", ["thread.join()", "pass"], ids=["for its thread", "at its end"])
-def test_a_main_thread_that_waits_for_another_is_watched(watched: Watched, waits: str) -> None:
+def test_a_main_thread_that_waits_for_another_is_watched(run_watched: Watched, waits: str) -> None:
     """It runs no instruction meanwhile, between which it could be read."""
-    ran = watched(f"""
+    ran = run_watched(f"""
         import threading, time
         KEPT = []
 
@@ -456,8 +456,8 @@ def test_a_main_thread_that_waits_for_another_is_watched(watched: Watched, waits
 
 
 @pytest.mark.parametrize("count", [200, pytest.param(2000, marks=pytest.mark.slow)])
-def test_output_of_many_threads_comes_through_byte_for_byte(watched: Watched, tmp_path: Path, count: int) -> None:
-    ran = watched(
+def test_output_of_many_threads_comes_through_byte_for_byte(run_watched: Watched, tmp_path: Path, count: int) -> None:
+    ran = run_watched(
         """
         import os, sys, threading
         threading.stack_size(1 << 16)
@@ -485,7 +485,7 @@ def test_output_of_many_threads_comes_through_byte_for_byte(watched: Watched, tm
     assert sorted(ran.stdout.splitlines()) == sorted(plain.stdout.splitlines())
 
 
-def test_code_without_file_names_is_said_to_be_told_by_its_own_names(watched: Watched) -> None:
+def test_code_without_file_names_is_said_to_be_told_by_its_own_names(run_watched: Watched) -> None:
     source = """
 import time
 kept = []
@@ -495,15 +495,15 @@ def fill():
         time.sleep(0.05)
 fill()
 """
-    ran = watched(f"exec(compile({source!r}, '', 'exec'))")
+    ran = run_watched(f"exec(compile({source!r}, '', 'exec'))")
     (found,) = ran.summary["findings"]
     assert (ran.code, found["verdict"], found["owner"]) == (0, "leak", "train.kept")
     assert any(re.fullmatch("functions without a file name .*: fill", said) for said in ran.summary["unseen"])
     assert "not seen: functions without a file name" in ran.stderr
 
 
-def test_frozen_modules_are_said_not_to_be_looked_at(watched: Watched) -> None:
-    ran = watched(
+def test_frozen_modules_are_said_not_to_be_looked_at(run_watched: Watched) -> None:
+    ran = run_watched(
         """
         import importlib.machinery, importlib.util, sys
         for name in ("model", "model.critic"):
@@ -515,16 +515,16 @@ def test_frozen_modules_are_said_not_to_be_looked_at(watched: Watched) -> None:
     assert any(re.fullmatch(r"frozen modules .*: model, model\.critic", said) for said in ran.summary["unseen"])
 
 
-def test_a_python_without_frames_is_said_not_to_be_watched(watched: Watched) -> None:
-    ran = watched("import sys, time\ndel sys._getframe, sys._current_frames\ntime.sleep(0.5)\nprint('done')")
+def test_a_python_without_frames_is_said_not_to_be_watched(run_watched: Watched) -> None:
+    ran = run_watched("import sys, time\ndel sys._getframe, sys._current_frames\ntime.sleep(0.5)\nprint('done')")
     assert (ran.code, ran.stdout) == (0, "done\n")
     assert any("the watch failed: AttributeError" in sentence for sentence in ran.summary["unseen"])
     assert not ran.stderr.startswith("Exception ignored")
 
 
-def test_no_fork_is_made_while_the_program_holds_the_lock_that_comes_before_each(watched: Watched) -> None:
+def test_no_fork_is_made_while_the_program_holds_the_lock_that_comes_before_each(run_watched: Watched) -> None:
     """What waits for a collection is looked for in a fork, which would wait for ever."""
-    ran = watched(
+    ran = run_watched(
         """
         import gc, time
         from concurrent.futures import thread
@@ -544,9 +544,9 @@ def test_no_fork_is_made_while_the_program_holds_the_lock_that_comes_before_each
     assert (ran.code, ran.stdout) == (0, "done\n")
 
 
-def test_a_tick_keeps_no_frame_of_the_program(watched: Watched) -> None:
+def test_a_tick_keeps_no_frame_of_the_program(run_watched: Watched) -> None:
     """A frame that is kept keeps what was in its variables: the zoo's figures took 100 MiB more for it."""
-    ran = watched(
+    ran = run_watched(
         """
         import gc, time, weakref
         gc.disable()
@@ -567,8 +567,8 @@ def test_a_tick_keeps_no_frame_of_the_program(watched: Watched) -> None:
     assert (ran.code, ran.stdout) == (0, "0\n")
 
 
-def test_a_tick_that_comes_after_the_end_does_nothing(watched: Watched) -> None:
-    ran = watched(
+def test_a_tick_that_comes_after_the_end_does_nothing(run_watched: Watched) -> None:
+    ran = run_watched(
         """
         import time
 
@@ -585,8 +585,8 @@ def test_a_tick_that_comes_after_the_end_does_nothing(watched: Watched) -> None:
     assert "Exception ignored" not in ran.stderr
 
 
-def test_the_readings_are_told_as_columns_that_say_the_same_as_the_totals(watched: Watched) -> None:
-    told = watched(LEAK, "none").summary
+def test_the_readings_are_told_as_columns_that_say_the_same_as_the_totals(run_watched: Watched) -> None:
+    told = run_watched(LEAK, "none").summary
     series = told["series"]
     assert {len(column) for column in series.values()} == {told["readings"]}
     assert series["seconds"] == sorted(series["seconds"])
@@ -623,10 +623,10 @@ def test_a_long_program_is_told_in_no_more_than_200_readings() -> None:
 
 @pytest.mark.parametrize(("how", "code", "end"), [("none", 0, "ended"), ("9", 137, "killed by SIGKILL")])
 def test_the_page_is_written_however_the_program_ends(
-    watched: Watched, tmp_path: Path, how: str, code: int, end: str
+    run_watched: Watched, tmp_path: Path, how: str, code: int, end: str
 ) -> None:
     pytest.importorskip("plotly")
-    ran = watched(LEAK, how, options=("--html", "told.html"))
+    ran = run_watched(LEAK, how, options=("--html", "told.html"))
     assert ran.code == code, ran.stderr
     page = (tmp_path / "told.html").read_text()
     assert f">{end}" in page
@@ -645,9 +645,9 @@ def test_the_page_is_written_however_the_program_ends(
     ],
 )
 def test_a_place_that_cannot_be_written_is_told_before_the_program_starts(
-    watched: Watched, tmp_path: Path, options: tuple[str, ...], says: str
+    run_watched: Watched, tmp_path: Path, options: tuple[str, ...], says: str
 ) -> None:
-    ran = watched("open('ran', 'w')", options=options)
+    ran = run_watched("open('ran', 'w')", options=options)
     assert re.search(says, ran.stderr)
     assert (ran.code, (tmp_path / "ran").exists()) == (2, False)
     assert "Traceback" not in ran.stderr
@@ -664,9 +664,9 @@ def test_a_page_without_plotly_is_refused_before_the_program_starts(
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
 
 
-def test_a_page_that_cannot_be_written_at_the_end_leaves_the_program_its_exit_code(watched: Watched) -> None:
+def test_a_page_that_cannot_be_written_at_the_end_leaves_the_program_its_exit_code(run_watched: Watched) -> None:
     pytest.importorskip("plotly")
-    ran = watched("import os, sys\nos.mkdir('told.html')\nsys.exit(7)", options=("--html", "told.html"))
+    ran = run_watched("import os, sys\nos.mkdir('told.html')\nsys.exit(7)", options=("--html", "told.html"))
     assert ran.code == 7
     assert re.search(r"\.flatwater/told\.html \(told\.html .*a folder", " ".join(ran.stderr.split()))
     assert "Traceback" not in ran.stderr
@@ -689,8 +689,8 @@ atexit._clear()
 
 @pytest.mark.slow
 @pytest.mark.parametrize("loads", [True, False])
-def test_what_libraries_register_while_they_are_loaded_is_no_leak(watched: Watched, *, loads: bool) -> None:
-    ran = watched(STARTS.replace("LOADS", str(loads)))
+def test_what_libraries_register_while_they_are_loaded_is_no_leak(run_watched: Watched, *, loads: bool) -> None:
+    ran = run_watched(STARTS.replace("LOADS", str(loads)))
     assert ("atexit's callbacks" in [found["owner"] for found in ran.summary["findings"]]) != loads
 
 
@@ -724,8 +724,8 @@ except ImportError:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("steps", [10, 20, 30, 40, 50])
-def test_an_import_is_not_traced_for_long(watched: Watched, steps: int) -> None:
+def test_an_import_is_not_traced_for_long(run_watched: Watched, steps: int) -> None:
     """An investigation may be under way when it begins: here at one of five of its moments."""
-    alone = watched(IMPORTS.replace("ROUNDS", "3000").replace("ROUND", "0"))
-    traced = watched(IMPORTS.replace("ROUNDS", "3000").replace("ROUND", str(steps)))
+    alone = run_watched(IMPORTS.replace("ROUNDS", "3000").replace("ROUND", "0"))
+    traced = run_watched(IMPORTS.replace("ROUNDS", "3000").replace("ROUND", str(steps)))
     assert float(traced.stdout) < 6 * float(alone.stdout) + 0.5

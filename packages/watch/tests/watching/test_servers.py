@@ -128,7 +128,7 @@ SERVERS = [
 ]
 
 
-def skipped(library: str) -> list[pytest.MarkDecorator]:
+def skip_marks(library: str) -> list[pytest.MarkDecorator]:
     """All but Python's own server are slow, and need not be there."""
     absent = find_spec(library.partition(".")[0]) is None
     skip = pytest.mark.skipif(absent, reason=f"{library} is not installed: pip install {library}")
@@ -138,13 +138,15 @@ def skipped(library: str) -> list[pytest.MarkDecorator]:
 @pytest.mark.parametrize(
     ("server", "words"),
     [
-        pytest.param(program, words, marks=skipped(library), id=" ".join((library, *words)))
+        pytest.param(program, words, marks=skip_marks(library), id=" ".join((library, *words)))
         for library, program, words in SERVERS
     ],
 )
-def test_growth_is_told_by_the_request(tmp_path: Path, watched: Watched, server: str, words: tuple[str, ...]) -> None:
+def test_growth_is_told_by_the_request(
+    tmp_path: Path, run_watched: Watched, server: str, words: tuple[str, ...]
+) -> None:
     (tmp_path / "app.py").write_text(APP)
-    ran = watched(server, *words, command=(sys.executable, "train.py"))
+    ran = run_watched(server, *words, command=(sys.executable, "train.py"))
     found = ran.summary["findings"]
     assert ran.code == 0, ran.stderr
     assert [(each["verdict"], each["owner"]) for each in found] == [("leak", "app.KEPT")], ran.stderr

@@ -20,7 +20,7 @@ Counted = Counter[str]
 
 
 @pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counted]:
+def step_counts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counted]:
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     kinds: Counted = Counter()
     hook_steps(lambda kind: kinds.update([kind]))
@@ -45,21 +45,21 @@ class Below(OneAction):
         return super().step((act, more, scale))
 
 
-def test_a_step_takes_its_argument_by_position_and_by_its_own_name(counted: Counted) -> None:
+def test_a_step_takes_its_argument_by_position_and_by_its_own_name(step_counts: Counted) -> None:
     env = OneAction()
     assert env.step(3)[0] == env.step(act=3)[0] == 3
-    assert counted == {"step": 2}
+    assert step_counts == {"step": 2}
     assert list(inspect.signature(OneAction.step).parameters) == ["self", "act"]
     with pytest.raises(TypeError, match=r"step\(\) got an unexpected keyword argument 'action'"):
         env.step(action=3)
 
 
-def test_a_step_that_takes_more_gets_it_and_counts_once(counted: Counted) -> None:
+def test_a_step_that_takes_more_gets_it_and_counts_once(step_counts: Counted) -> None:
     assert Below().step(3, 4, scale=5)[0] == (3, (4,), 5)
-    assert counted == {"step": 1}
+    assert step_counts == {"step": 1}
 
 
-def test_a_class_that_comes_later_and_calls_what_it_hides_counts_once(counted: Counted) -> None:
+def test_a_class_that_comes_later_and_calls_what_it_hides_counts_once(step_counts: Counted) -> None:
     """Until then the hidden method need not look whose it is."""
 
     class Above(gymnasium.Env[Any, Any]):
@@ -78,35 +78,35 @@ def test_a_class_that_comes_later_and_calls_what_it_hides_counts_once(counted: C
 
     assert Under().step(1)[0] == 2
     assert Between().step(1)[0] == above.step(1)[0] == 1
-    assert counted == {"step": 4}
+    assert step_counts == {"step": 4}
 
 
-def test_a_method_that_took_over_the_name_of_a_counted_one_counts_too(counted: Counted) -> None:
+def test_a_method_that_took_over_the_name_of_a_counted_one_counts_too(step_counts: Counted) -> None:
     class Decorated(OneAction):
         @functools.wraps(OneAction.step)
         def step(self, act: Any) -> Any:
             return OneAction.step(self, -act)
 
     assert Decorated().step(3)[0] == -3
-    assert counted == {"step": 1}
+    assert step_counts == {"step": 1}
 
 
-def test_what_is_granted_is_counted_where_it_is_passed(counted: Counted) -> None:
-    gate = hook_steps(lambda kind: counted.update([kind]))["step"]
+def test_what_is_granted_is_counted_where_it_is_passed(step_counts: Counted) -> None:
+    gate = hook_steps(lambda kind: step_counts.update([kind]))["step"]
     env = OneAction()
     gate.skip_next_(2)
     for _ in range(3):
         env.step(0)
-    assert (gate.skip_next_(0), counted["step"]) == (2, 1)
+    assert (gate.skip_next_(0), step_counts["step"]) == (2, 1)
 
 
-def test_a_reset_gets_what_it_is_given_by_name(counted: Counted) -> None:
+def test_a_reset_gets_what_it_is_given_by_name(step_counts: Counted) -> None:
     assert OneAction().reset(seed=7, options={"a": 1}) == (7, {"options": {"a": 1}})
-    assert counted == {"episode": 1}
+    assert step_counts == {"episode": 1}
 
 
 def test_a_wrapped_class_is_pickled_without_the_one_who_counts(
-    counted: Counted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    step_counts: Counted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("step", "reset"):  # cloudpickle gives copies of them to the class of this process as well
         monkeypatch.setattr(OneAction, name, vars(OneAction)[name])
@@ -119,6 +119,6 @@ def test_a_wrapped_class_is_pickled_without_the_one_who_counts(
     script = f"import pickle, pathlib; print(pickle.loads(pathlib.Path({str(pickled)!r}).read_bytes()).step(3)[0])"
     answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert answer.stdout == "3\n"
-    assert not counted
+    assert not step_counts
     assert pickle.loads(pickled.read_bytes()).step(4)[0] == 4
-    assert counted == {"step": 1}
+    assert step_counts == {"step": 1}

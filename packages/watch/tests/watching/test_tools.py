@@ -63,7 +63,7 @@ def ran(folder: Path, words: list[str], *, watched: bool, typed: str | None = No
     return done.returncode, done.stdout
 
 
-def written(folder: Path, source: str, *, objects: int = 1000, rounds: int = 60) -> Path:
+def write_program(folder: Path, source: str, *, objects: int = 1000, rounds: int = 60) -> Path:
     (folder / "train.py").write_text(dedent(source).replace("COUNT", str(objects)).replace("ROUNDS", str(rounds)))
     return folder
 
@@ -73,7 +73,7 @@ def test_a_program_with_a_trace_function_ends_and_its_tracer_never_sees_the_watc
     tmp_path: Path, objects: int, rounds: int
 ) -> None:
     """Python 3.11 hung for ever where a pending call waited while another one was under way in traced code."""
-    folder = written(tmp_path, PROGRAM + TRACED + "main()\n", objects=objects, rounds=rounds)
+    folder = write_program(tmp_path, PROGRAM + TRACED + "main()\n", objects=objects, rounds=rounds)
     assert ran(folder, ["train.py"], watched=True) == (3, f"kept {rounds}\n")
     assert '"owner": "train.KEPT"' in (folder / "out.json").read_text()
 
@@ -81,15 +81,15 @@ def test_a_program_with_a_trace_function_ends_and_its_tracer_never_sees_the_watc
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("coverage") is None, reason="coverage is not installed")
 def test_coverage_measures_the_same(tmp_path: Path) -> None:
-    folder = written(tmp_path, PROGRAM + "main()\n", objects=100_000)
+    folder = write_program(tmp_path, PROGRAM + "main()\n", objects=100_000)
 
-    def measured(*, watched: bool) -> tuple[int, str, str, str]:
+    def measure(*, watched: bool) -> tuple[int, str, str, str]:
         code, out = ran(folder, ["-m", "coverage", "run", "--branch", "train.py"], watched=watched)
         report = ran(folder, ["-m", "coverage", "json", "-q", "-o", "-", "--pretty-print"], watched=False)[1]
         lines = [line for line in report.splitlines() if "timestamp" not in line]
         return code, out, "\n".join(lines), ran(folder, ["-c", COVERED], watched=False)[1]
 
-    assert measured(watched=True) == measured(watched=False)
+    assert measure(watched=True) == measure(watched=False)
 
 
 @pytest.mark.slow
@@ -104,7 +104,7 @@ def test_coverage_measures_the_same(tmp_path: Path) -> None:
     ],
 )
 def test_a_tool_of_the_standard_library_says_the_same(tmp_path: Path, words: list[str], typed: str | None) -> None:
-    folder = written(tmp_path, PROGRAM + "main()\n")
+    folder = write_program(tmp_path, PROGRAM + "main()\n")
     alone = ran(folder, words, watched=False, typed=typed)
     counted = {file.name: file.read_text() for file in folder.glob("counted/train*")}
     assert ran(folder, words, watched=True, typed=typed) == alone
@@ -116,7 +116,7 @@ def test_a_tool_of_the_standard_library_says_the_same(tmp_path: Path, words: lis
 def test_a_debugger_that_only_lets_the_program_run_says_the_same(tmp_path: Path) -> None:
     """The program ends past pdb, which would begin it anew with an empty module: what grew would be gone."""
     at_once = PROGRAM.replace("sys.exit(3)", "sys.stdout.flush(); os._exit(3)").replace("import sys", "import os, sys")
-    folder = written(tmp_path, at_once + "main()\n", rounds=300)
+    folder = write_program(tmp_path, at_once + "main()\n", rounds=300)
     words = ["-m", "pdb", "-c", "continue", "train.py"]
     assert ran(folder, words, watched=True) == ran(folder, words, watched=False) == (3, "kept 300\n")
     assert '"owner": "__main__.KEPT"' in (folder / "out.json").read_text()

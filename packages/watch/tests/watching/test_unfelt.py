@@ -59,7 +59,7 @@ def programs() -> dict[str, str]:
 PROGRAMS = programs()
 
 
-def ended(folder: Path, environ: dict[str, str]) -> Ended:
+def run_to_end(folder: Path, environ: dict[str, str]) -> Ended:
     """Exit code, output and errors of the program in a folder."""
     line = [sys.executable, str(folder / "train.py")]
     ran = subprocess.run(line, cwd=folder, env=environ, input=b"typed", capture_output=True, check=False, timeout=300)
@@ -73,7 +73,7 @@ def both(folder: Path, source: str) -> tuple[Ended, Ended]:
     place.mkdir()
     (place / "train.py").write_text(source)
     plain = environment()
-    return ended(place, plain), ended(place, environment_for(notes, None, None, plain))
+    return run_to_end(place, plain), run_to_end(place, environment_for(notes, None, None, plain))
 
 
 @pytest.fixture(scope="module")

@@ -41,8 +41,8 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("how", ["fork", pytest.param("spawn", marks=pytest.mark.slow), "forkserver"])
-def test_a_leak_in_workers_is_found_by_owner_and_line_and_summed(watched: Watched, how: str) -> None:
-    ran = watched(WORKERS, how, "leaks")
+def test_a_leak_in_workers_is_found_by_owner_and_line_and_summed(run_watched: Watched, how: str) -> None:
+    ran = run_watched(WORKERS, how, "leaks")
     found = [each for each in ran.summary["findings"] if each["owner"].endswith("KEPT")]
     assert ran.code == 0, ran.stderr
     assert [each["verdict"] for each in found] == ["leak"], ran.stderr
@@ -53,8 +53,8 @@ def test_a_leak_in_workers_is_found_by_owner_and_line_and_summed(watched: Watche
 
 
 @pytest.mark.slow
-def test_workers_that_keep_nothing_have_no_findings(watched: Watched) -> None:
-    ran = watched(WORKERS, "fork", "flat")
+def test_workers_that_keep_nothing_have_no_findings(run_watched: Watched) -> None:
+    ran = run_watched(WORKERS, "fork", "flat")
     assert (ran.summary["findings"], len(ran.summary["workers"])) == ([], 2), ran.stderr
 
 
@@ -75,8 +75,10 @@ if __name__ == "__main__":
 """
 
 
-def test_workers_and_other_programs_see_the_environment_of_an_unwatched_run(tmp_path: Path, watched: Watched) -> None:
-    ran = watched(SEEN)
+def test_workers_and_other_programs_see_the_environment_of_an_unwatched_run(
+    tmp_path: Path, run_watched: Watched
+) -> None:
+    ran = run_watched(SEEN)
     plain = subprocess.run(
         [sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True, check=False, env=environment()
     )
@@ -169,9 +171,9 @@ for _ in range(140):
 
 
 @pytest.mark.slow
-def test_each_rank_of_torchrun_is_watched_and_they_are_summed(tmp_path: Path, watched: Watched) -> None:
+def test_each_rank_of_torchrun_is_watched_and_they_are_summed(tmp_path: Path, run_watched: Watched) -> None:
     torchrun = Path(sys.executable).with_name("torchrun")
-    ran = watched(RANKS, command=(str(torchrun), "--nproc-per-node", "2", str(tmp_path / "train.py")))
+    ran = run_watched(RANKS, command=(str(torchrun), "--nproc-per-node", "2", str(tmp_path / "train.py")))
     (found,) = ran.summary["findings"]
     assert found["owner"].endswith("KEPT"), ran.stderr
     assert found["made_at"]["function"] == "keep"
