@@ -17,7 +17,6 @@ import pytest
 import flatwater_watch
 from flatwater.cli.main import (
     INTERRUPTED,
-    NO_READER,
     _reader,
     _SelfParsing,
     command_class,
@@ -35,6 +34,7 @@ from flatwater.runs.signals import STOP_CODES
 from flatwater_watch.errors import FlatwaterError
 from flatwater_watch.faces.command import WatchCommand
 from flatwater_watch.options.declare import field_docs
+from flatwater_watch.streams import NO_READER
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("packages/*/README.md"), *(ROOT / "docs").rglob("*.md")]

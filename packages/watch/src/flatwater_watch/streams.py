@@ -7,9 +7,14 @@ library, goes into a checkpoint. So a command takes the closed ones first, befor
 import io
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TextIO, cast
+
+from flatwater_watch.errors import FlatwaterError
+
+NO_READER = 141
+"""Exit code where nobody reads stdout any more: 128 + SIGPIPE, as a shell has it."""
 
 
 class NullStream(io.TextIOWrapper):
@@ -93,6 +98,41 @@ def output_error(fault: BaseException | None = None) -> OSError | None:
     if fault is not None:
         return output.fault if isinstance(output, TrackedStdout) and output.fault is fault else None
     return flush_or_drop(output)
+
+
+def run_printing(command: Callable[[], int], report: Callable[[str], None]) -> int:
+    """Run a command with `own_output`; where stdout has failed and the command has not, say so on stderr.
+
+    Args:
+        command: prints its output, and returns its exit code.
+        report: prints an error's message on stderr.
+
+    Returns:
+        The command's exit code if it is not 0; else that of the output, 0 where all of it was written.
+
+    Raises:
+        SystemExit: the command ended itself, with an exit code or with all of its output written.
+    """
+    code, fault = 0, None
+    with own_output():
+        try:
+            code = command()
+        except OSError as error:
+            fault = output_error(error)
+            if fault is None:
+                raise
+        except SystemExit as exit_request:
+            fault = output_error()
+            if fault is None or exit_request.code:
+                raise
+        else:
+            fault = output_error()
+    if fault is None or code:
+        return code
+    if isinstance(fault, BrokenPipeError):  # `... | head`: the reader has seen enough
+        return NO_READER
+    report(f"stdout: {fault.strerror}. The output was lost. Send it somewhere else.")
+    return FlatwaterError.exit_code
 
 
 def flush_or_drop(stream: TextIO) -> OSError | None:

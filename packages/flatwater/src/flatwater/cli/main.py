@@ -14,11 +14,10 @@ from flatwater.runs.signals import SIGNALLED, end_on_signals
 from flatwater_watch.errors import ConfigError, FlatwaterError, MemoryLimitError, Terminated, UserCodeError
 from flatwater_watch.masking import mask_secrets
 from flatwater_watch.sanitize import short_repr
-from flatwater_watch.streams import error_stream, fill_closed, output_error, own_output, surviving_stream
+from flatwater_watch.streams import error_stream, fill_closed, output_error, run_printing, surviving_stream
 
 INTERRUPTED = 130
-# 128 + SIGINT, and 128 + SIGPIPE: the codes of a shell.
-NO_READER = 141
+"""128 + SIGINT, as a shell has it."""
 HELP = ("-h", "--help")
 TRUST = "--trust"
 
@@ -44,24 +43,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     fill_closed()  # a closed descriptor 0 to 2 would be given to the next file that is opened
     errors = surviving_stream(error_stream())
-    # Faults of printing are kept until here: whatever the command did,
-    # stdout's fault is one line and not a traceback.
-    with own_output():
-        try:
-            code = run_and_report(words, errors)
-        except Exception as fault:  # noqa: BLE001  (the edge of the process)
-            stdout_fault = output_error(fault)
-            code = last_resort(errors, fault, words) if stdout_fault is None else say_unprinted(errors, stdout_fault)
-        # tyro has printed help, or what is wrong; or code of the user's ends the program.
-        except SystemExit as exit_request:
-            stdout_fault = output_error()
-            if own_place(exit_request) is not None:
-                return last_resort(errors, exit_request, words)
-            if stdout_fault is None or exit_request.code:
-                raise
-            return say_unprinted(errors, stdout_fault)
-        stdout_fault = output_error()
-    return code if stdout_fault is None or code else say_unprinted(errors, stdout_fault)
+    return run_printing(lambda: run_to_end(words, errors), lambda message: print_error(errors, message))
+
+
+def run_to_end(words: list[str], errors: TextIO) -> int:
+    """Run the command, and report whatever ends it, but for a fault of stdout. Returns the exit code."""
+    try:
+        return run_and_report(words, errors)
+    except Exception as fault:
+        if output_error(fault) is not None:
+            raise
+        return last_resort(errors, fault, words)
+    # tyro has printed help, or what is wrong; or code of the user's ends the program.
+    except SystemExit as exit_request:
+        if own_place(exit_request) is None:
+            raise
+        return last_resort(errors, exit_request, words)
 
 
 def run_and_report(words: list[str], errors: TextIO) -> int:
@@ -80,14 +77,6 @@ def run_and_report(words: list[str], errors: TextIO) -> int:
     except KeyboardInterrupt:  # of a handler that the program which calls has set
         print_error(errors, "interrupted", label="")
         return INTERRUPTED
-
-
-def say_unprinted(errors: TextIO, refused: OSError) -> int:
-    """Say that stdout took no more. Returns the exit code."""
-    if isinstance(refused, BrokenPipeError):  # `flatwater ... | head`: the reader has seen enough
-        return NO_READER
-    print_error(errors, f"stdout: {refused.strerror}. The output was lost. Send it somewhere else.")
-    return FlatwaterError.exit_code
 
 
 def check_words(words: Sequence[str]) -> None:

@@ -121,7 +121,7 @@ def census_slice_seconds(pace: ReadingSchedule, now: float, boundaries: int) -> 
     Args:
         pace: schedule of the watch.
         now: monotonic time.
-        boundaries: boundaries passed so far; left out, between two of them.
+        boundaries: boundaries passed so far.
     """
     return max(SLICE, SLICE_SHARE * (now - pace.began) / max(1, boundaries))
 

@@ -115,7 +115,11 @@ class WatchCommand:
             code, summary = self._run_watched(limit, self._reports(tell))
             if tell is not None:
                 tell(summary)
-            self._tell(summary, before, keep=not self._reads_kept_result)
+            try:
+                self._tell(summary, before, keep=not self._reads_kept_result)
+            except OSError:  # stdout is full, or nobody reads it
+                if not code:  # the exit code of a program that failed goes before
+                    raise
         return code or self._exit_status(summary, allowance)
 
     @property
@@ -225,14 +229,15 @@ class WatchCommand:
             summary: the JSON of `flatwater watch`.
             before: result of an earlier run, to compare with; None to compare with nothing.
             keep: whether to save the result for `--against last`.
+
+        Raises:
+            OSError: stdout is full, or nobody reads it.
         """
         from flatwater_watch.errors import FlatwaterError
         from flatwater_watch.faces.terminal import terminal_lines
 
         text = json_text(summary)
         written_files = [str(LAST)] if keep and _save_last_result(text) else []
-        if self.json == "-":
-            sys.stdout.write(text)
         for line in terminal_lines(summary, before):
             say(line)
         outputs: list[tuple[str | Path | None, Callable[[], str], OutputKind]] = [
@@ -248,6 +253,8 @@ class WatchCommand:
                 say(f"not written: {error}")
         if written_files:
             say(f"kept in {', '.join(written_files)}")
+        if self.json == "-":  # last of all, as stdout may be full
+            sys.stdout.write(text)
 
 
 def say(line: str) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from flatwater_watch.errors import FlatwaterError
 from flatwater_watch.faces.command import WatchCommand, say
-from flatwater_watch.streams import fill_closed, own_output
+from flatwater_watch.streams import fill_closed, run_printing
 
 INTERRUPTED = 130
 USAGE = """\
@@ -18,16 +18,24 @@ usage: flatwater-watch [run] [options] -- python train.py     what grows in a pr
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a program and report its growth; return the program's exit code, or 2 for a mistake of the user."""
     words = [*(sys.argv[1:] if arguments is None else arguments)]
+    fill_closed()  # before any file is opened, which would get the number of a closed stream
+    return run_printing(lambda: _run(words), _say_error)
+
+
+def _run(words: Sequence[str]) -> int:
+    """Run the command that the words name, and report a mistake of the user; return the exit code."""
     if not words or words[0] in {"-h", "--help"}:
         sys.stdout.write(USAGE)
         return 0
-    fill_closed()  # before any file is opened, which would get the number of a closed stream
-    with own_output():
-        try:
-            return WatchCommand.read("flatwater-watch run", words[1:] if words[0] == "run" else words)()
-        except FlatwaterError as error:
-            say(f"error: {error}")
-            return error.exit_code
-        except KeyboardInterrupt:
-            say("interrupted")
-            return INTERRUPTED
+    try:
+        return WatchCommand.read("flatwater-watch run", words[1:] if words[0] == "run" else words)()
+    except FlatwaterError as error:
+        _say_error(str(error))
+        return error.exit_code
+    except KeyboardInterrupt:
+        say("interrupted")
+        return INTERRUPTED
+
+
+def _say_error(message: str) -> None:
+    say(f"error: {message}")
