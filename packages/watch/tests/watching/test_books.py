@@ -22,7 +22,8 @@ from flatwater_watch.agent.growth import (
     process_still_grows,
     with_unit,
 )
-from flatwater_watch.diagnose.finding import AllocationSite
+from flatwater_watch.agent.summary import build_summary
+from flatwater_watch.diagnose.finding import AllocationSite, Finding
 from flatwater_watch.diagnose.judge import CYCLIC
 
 
@@ -160,6 +161,20 @@ def test_numbers_alone_are_a_finding_only_where_they_are_sure_of_much() -> None:
     assert drop_unsure([native, behind, traced, LEAK], much) == [native, behind, traced, LEAK]
     vague = replace(native, interval=(10 * MIB / steps, 200 * MIB / steps))
     assert drop_unsure([vague], much) == [], "little of it is sure, though much has come"
+
+
+def test_what_is_a_finding_is_not_said_to_be_unsure_as_well() -> None:
+    """Handles are a finding at the end, by the bytes without a cause: the readings alone may be sure of few of them."""
+    much = rows([i * 8 * MIB for i in range(21)])
+    behind = replace(LEAK, made_at=None, owner="train.KEPT", outside=True, interval=(0.0, LEAK.bytes_per_step))
+    assert drop_unsure([behind], much) == []
+
+    def known_sentences(told: list[Finding]) -> str:
+        summary = build_summary(much, told, unit=None, counts={"episode": 20}, unread={}, seconds=20.0, found=[behind])
+        return " ".join(summary["outcome"]["known"])
+
+    assert behind.owner in known_sentences([])
+    assert behind.owner not in known_sentences([replace(behind, share=0.1)])
 
 
 @given(st.integers(1, 1000))

@@ -87,7 +87,7 @@ def _unsure_sentences(found: Sequence[Finding]) -> Iterator[str]:
         owners = _first_of(proven)
         yield f"{owners} grows until this call of a library returns: no finding below {threshold} of growth"
     if unproven:
-        yield f"{_first_of(unproven)} grows, and no line is known that makes it: no finding below {threshold} of growth"
+        yield f"{_first_of(unproven)} grows; no line is known that makes it, and less than {threshold} of it are sure"
 
 
 def _first_of(owners: Sequence[str]) -> str:

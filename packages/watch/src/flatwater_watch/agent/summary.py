@@ -108,11 +108,12 @@ def build_summary(
         leads: roots that hold more than at the beginning, and by how many bytes.
         waiting: cyclic garbage that is freed soon; None without any.
         refilled: paths of containers that are emptied again and again.
-        found: findings of the monitor; those that are not sure yet are reported in sentences only.
+        found: findings of the monitor; those that are not sure yet, and not in `told`, get sentences only.
     """
     scale = choose_scale(rows, unit) if rows else Scale("second", 1.0, 0, 0)
     share = explained_share(rows, [finding for finding in told if finding.owner != OWNER])
-    unsure = [finding for finding in found if rows and finding not in drop_unsure(found, rows)]
+    sure, told_owners = drop_unsure(found, rows), {finding.owner for finding in told}
+    unsure = [finding for finding in found if finding not in sure and finding.owner not in told_owners]
     return {
         "unit": scale.unit,
         "steps": round(seconds) if scale.unit == "second" else counts[scale.unit],

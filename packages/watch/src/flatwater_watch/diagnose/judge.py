@@ -226,7 +226,7 @@ NATIVE_LINE = (
 
 
 def has_proof(found: Finding) -> bool:
-    """Whether an object or a line proves the growth, and not the readings alone."""
+    """Whether an object, a line, or a count of this very kind of memory proves the growth, and it is no mere rest."""
     return found.made_at is not None or not (found.outside or found.verdict == "native")
 
 
