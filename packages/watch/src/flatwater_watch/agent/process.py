@@ -475,7 +475,7 @@ class ProcessWatch:
     def _close(self, *, conclude: bool) -> None:
         """End the watch, with a last reading and its conclusions if asked for, and write the last spool."""
         self._closed = True
-        self._due = self._late = self._glance_due = float("inf")
+        self._due = self._late = self._glance_due = inf
         try:
             findings = self.conclude(alive=False) if conclude and self._rows else self.findings()
         finally:
@@ -486,7 +486,7 @@ class ProcessWatch:
     def detach(self) -> None:
         """Stop at once, and leave nothing in the program: no tracer, no callback of the collector."""
         self._closed = True
-        self._due = self._late = self._glance_due = float("inf")
+        self._due = self._late = self._glance_due = inf
         self._monitor.close()
         self._allocator.close()
         if self._collector is not None:
