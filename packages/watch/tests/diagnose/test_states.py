@@ -26,6 +26,10 @@ SUSPECT = [
 ]
 LOOKED = (CaseEvent.LOOKED, CaseState.LOOKING, CaseAction.JUDGE)
 TRACE = (CaseEvent.NO_LINE, CaseState.TRACING, CaseAction.TRACE)
+SEARCH = [
+    (CaseEvent.UNEXPLAINED, CaseState.SEARCHING, CaseAction.SEARCH),
+    (CaseEvent.READING, CaseState.SEARCHING, CaseAction.ASK),
+]
 WALKS = {
     "nothing was proven": [LOOKED, (CaseEvent.UNPROVEN, CaseState.WATCHING, CaseAction.LEAVE)],
     "native growth that becomes sure later": [
@@ -70,11 +74,9 @@ WALKS = {
     ],
     "cyclic garbage": [
         (CaseEvent.UNEXPLAINED, CaseState.SEARCHING, CaseAction.WIDEN),
-        (CaseEvent.UNEXPLAINED, CaseState.SEARCHING, CaseAction.SEARCH),
-        (CaseEvent.READING, CaseState.SEARCHING, CaseAction.ASK),
+        *SEARCH,
         (CaseEvent.DUE, CaseState.SEARCHING, CaseAction.LOOK),
-        (CaseEvent.UNEXPLAINED, CaseState.SEARCHING, CaseAction.SEARCH),
-        (CaseEvent.READING, CaseState.SEARCHING, CaseAction.ASK),
+        *SEARCH,
         (CaseEvent.LOOKED, CaseState.LOOKING, CaseAction.JUDGE),
     ],
 }
