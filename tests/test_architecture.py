@@ -170,7 +170,7 @@ MAY_DRAW = {
 
 MAY_CATCH_ALL = {
     "flatwater/cluster/worker.py::answer_message": "the edge of a worker: the run is told, and ends",
-    "flatwater/cli/main.py::main": "the edge of the process: a fault of ours is written down, and the user is told",
+    "flatwater/cli/main.py::run_to_end": "the edge of the process: a fault of ours is kept, and the user is told",
     "flatwater_watch/meters/fork.py::_answer": "the end of a forked process",
     "flatwater_watch/events/background.py::_serve": "the edge of a tracker's thread: the run goes on",
     "flatwater/rundir/listing.py::read_run_line": "the edge to files of anybody's making: one bad run costs its row",
