@@ -5,7 +5,7 @@ from hostile_runs import FORMS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flatwater_watch.forms import check_form, fill_form, write_value
+from flatwater_watch.forms import check_form, fill_form, list_phrase, write_value
 
 
 @pytest.mark.parametrize("form", [*FORMS[1:8], "{x:{y}}", "{:>1000}", "{:.1000f}", "{0}", "{x.y}", "{a[0]}", "x" * 301])
@@ -48,3 +48,8 @@ def test_what_is_counted_is_in_the_singular_where_it_is_one(count: int, said: st
     assert fill_form(form, {"n": count, "split": "held-out"}) == said
     with pytest.raises(ValueError, match="expected braces"):
         check_form("{:episode}", names=False)
+
+
+@pytest.mark.parametrize(("most", "said"), [(1, "a and 2 more"), (2, "a, b and 1 more"), (3, "a, b, c")])
+def test_a_list_says_how_many_names_it_leaves_out(most: int, said: str) -> None:
+    assert list_phrase(["a", "b", "c"], most) == said

@@ -5,7 +5,7 @@ Python's own format strings can read a value's attributes (`{0.__class__}`) and 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from string import Formatter
 
 from flatwater_watch.sanitize import escape_controls, short_repr
@@ -66,6 +66,12 @@ def noun_form(count: float | str, noun: str) -> str:
 def count_phrase(count: int, noun: str) -> str:
     """A count with its noun: `1 agent`, `1,500 agents`."""
     return f"{count:,} {noun_form(count, noun)}"
+
+
+def list_phrase(names: Sequence[str], most: int = 20) -> str:
+    """The first names of a list, and how many more there are: `AAPL, GOOG and 3 more`."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def fill_form(form: str, values: Mapping[str, object]) -> str:

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.files.safe_read import read_regular
+from flatwater_watch.forms import list_phrase
 from flatwater_watch.terminal import say, terminal
 from flatwater_watch.units import format_bytes
 
@@ -169,22 +170,17 @@ def _summary_table(imported: "ImportResult", summary: "PanelSummary") -> Table:
         table.add_row(
             "own features", ", ".join(f"{name} ({origin})" for name, origin in imported.panel.origins.items())
         )
-    table.add_row("not used", _shorten_list(layout.unused) or "-")
+    table.add_row("not used", list_phrase(layout.unused, LISTED) or "-")
     table.add_row(f"{summary.unit}s", f"{summary.days:,}, {summary.first} to {summary.last}; {_longest_gap(imported)}")
     table.add_row("frequency", imported.panel.calendar.in_words)
     holes = sorted((one for one in summary.instruments if one.gaps), key=lambda one: -one.gaps)
-    table.add_row("gaps", _shorten_list([f"{one.name} {one.gaps} {summary.unit}s" for one in holes]) or "-")
-    table.add_row("like splits", _shorten_list(imported.jumps) or "-")
+    table.add_row("gaps", list_phrase([f"{one.name} {one.gaps} {summary.unit}s" for one in holes], LISTED) or "-")
+    table.add_row("like splits", list_phrase(imported.jumps, LISTED) or "-")
     if summary.splits:
         table.add_row("splits", ", ".join(f"{split.name} {split.days:,} {summary.unit}s" for split in summary.splits))
     if summary.splits_problem:
         table.add_row("splits do not fit", summary.splits_problem)
     return table
-
-
-def _shorten_list(words: list[str]) -> str:
-    more = f" and {len(words) - LISTED} more" if len(words) > LISTED else ""
-    return ", ".join(words[:LISTED]) + more
 
 
 def _longest_gap(imported: "ImportResult") -> str:

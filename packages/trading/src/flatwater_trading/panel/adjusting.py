@@ -11,6 +11,7 @@ from flatwater_trading.panel.naming import ADJUSTED
 from flatwater_trading.panel.notes import note_about_file
 from flatwater_trading.panel.panel import PRICES
 from flatwater_watch.errors import DataError
+from flatwater_watch.forms import list_phrase
 
 SPLITS = (1.5, 2.0, 3.0, 4.0, 5.0, 7.0, 10.0, 20.0)
 """Usual ratios of a split, new shares for an old one; the inverse of each is usual as well."""
@@ -62,8 +63,7 @@ def say_adjusted(source: Path, column: str, count: int = 1) -> None:
 def say_unused(source: Path, columns: list[str]) -> None:
     """Note which columns of a file are left out."""
     if columns:
-        more = f" and {len(columns) - 8} more" if len(columns) > 8 else ""  # noqa: PLR2004
-        note_about_file(source, f"not used: {', '.join(columns[:8])}{more}.")
+        note_about_file(source, f"not used: {list_phrase(columns, most=8)}.")
 
 
 def find_jumps(instruments: tuple[str, ...], dates: np.ndarray, close: np.ndarray) -> list[str]:

@@ -174,7 +174,6 @@ def _read(source: Path, decimal: Decimal | None, sheet: str | None) -> pl.DataFr
         with open_regular(source) as file:
             if kind in SHEETS:
                 return read_sheet(source, file, sheet, decimal)
-        # polars opens the path itself; opening it above has refused devices, pipes and links to them.
         # polars opens the path itself; opening it above has refused a device or a pipe, which it would wait for.
         if kind == ".parquet":
             return pl.read_parquet(source)

@@ -8,6 +8,7 @@ from pathlib import Path
 from flatwater_trading.panel.notes import note_about_file
 from flatwater_trading.panel.panel import PRICES
 from flatwater_watch.errors import DataError
+from flatwater_watch.forms import list_phrase
 
 SHEETS = (".xlsx", ".xlsm", ".xls", ".ods")
 """Workbooks of spreadsheet programs."""
@@ -149,7 +150,7 @@ def _check_mapping(source: Path, columns: list[str], mapping: Mapping[str, str])
             raise DataError(f"--map {role}={name}: expected one of {', '.join(SYNONYMS)}, got {role}.")
         if "*" not in name and name not in columns:
             raise DataError(
-                f"{source}: --map {role}={name}: there is no column {name} (found: {_shorten_list(columns)}). Name one."
+                f"{source}: --map {role}={name}: there is no column {name} (found: {list_phrase(columns)}). Name one."
             )
 
 
@@ -168,7 +169,7 @@ def _check_kept(source: Path, columns: list[str], kept: Sequence[str], found: Co
     missing = [name for name in kept if name not in found]
     if missing:
         raise DataError(
-            f"{source}: --features {missing[0]}: there is no column of that name (found: {_shorten_list(columns)}). "
+            f"{source}: --features {missing[0]}: there is no column of that name (found: {list_phrase(columns)}). "
             "Name one, or MODULE:FUNCTION."
         )
 
@@ -225,7 +226,7 @@ def _missing(source: Path, columns: list[str], missing: list[str]) -> DataError:
     if missing == ["date"]:
         mapping += " (in long form also symbol=COLUMN close=COLUMN)"
     return DataError(
-        f"{source}: column {' and '.join(missing)} missing (found: {_shorten_list(columns)}). If it has another name, "
+        f"{source}: column {' and '.join(missing)} missing (found: {list_phrase(columns)}). If it has another name, "
         f"add --map {mapping}. Long form needs symbol, date, open, high, low, close (or the close alone); wide form "
         "needs date and columns such as AAPL_open, AAPL_high, AAPL_low, AAPL_close, or one closing price "
         "for each instrument."
@@ -350,11 +351,6 @@ def say_guessed(source: Path, layout: ColumnLayout) -> None:
 
 def _guessed_columns(found: dict[str, str], mapping: Mapping[str, str]) -> dict[str, str]:
     return {role: name for role, name in found.items() if role not in mapping and name != role and _plain(name) != role}
-
-
-def _shorten_list(columns: list[str]) -> str:
-    more = f" and {len(columns) - 20} more" if len(columns) > 20 else ""  # noqa: PLR2004
-    return ", ".join(columns[:20]) + more
 
 
 def _plain(column: str) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 
 from flatwater_trading.panel.calendar import Calendar, infer_calendar
 from flatwater_watch.errors import DataError, require
+from flatwater_watch.forms import list_phrase
 
 FEATURES = ("open", "close", "high", "low", "rsi", "macd", "macd_signal", "trix", "sma20_distance")
 """The nine features with which the last axis begins, always addressed by name."""
@@ -98,9 +99,7 @@ def choose_instruments(panel: Panel, instruments: tuple[str, ...], investable: S
     columns = {name: n for n, name in enumerate(panel.instruments)}
     absent = [name for name in instruments if name not in columns]
     if absent:
-        raise DataError(
-            f"the prices lack {_shorten_list(tuple(absent))}. They have: {_shorten_list(panel.instruments)}."
-        )
+        raise DataError(f"the prices lack {list_phrase(absent)}. They have: {list_phrase(panel.instruments)}.")
     if panel.instruments == instruments and [instruments[n] for n in panel.investable] == [*investable]:
         return panel
     order = [columns[name] for name in instruments]
@@ -195,7 +194,7 @@ def investable_columns(instruments: tuple[str, ...], chosen: Sequence[str] | Non
     unknown = [each for each in chosen if not columns_by_choice[each]]
     if unknown or not chosen:
         problem = f"names no instrument of the panel: {', '.join(unknown)}" if unknown else "is empty"
-        raise DataError(f"investable {problem}. Choose from: {_shorten_list(instruments)}.")
+        raise DataError(f"investable {problem}. Choose from: {list_phrase(instruments)}.")
     return np.array(sorted({column for columns in columns_by_choice.values() for column in columns}), dtype=np.int64)
 
 
@@ -229,8 +228,3 @@ def fingerprint(
         block[np.isnan(block)] = np.nan
         digest.update(block.data)
     return digest.hexdigest()
-
-
-def _shorten_list(names: tuple[str, ...], most: int = 20) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
