@@ -33,7 +33,7 @@ try:
     import stable_baselines3
     from stable_baselines3.common.noise import NormalActionNoise
 except ImportError:
-    sys.exit("bench_evolve.py needs Stable-Baselines3: pip install -e .[compare]")
+    sys.exit("bench_evolve.py needs Stable-Baselines3: pip install stable-baselines3")
 
 from flatwater.api import resolve_config
 from flatwater.envs.split_seeds import HELD_OUT

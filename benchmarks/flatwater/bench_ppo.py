@@ -4,7 +4,7 @@
     python benchmarks/flatwater/bench_ppo.py --same                           returns alone, both with the same settings
     python benchmarks/flatwater/bench_ppo.py --speed                          speed alone
 
-Needs Stable-Baselines3 (`pip install -e .[compare]`), and Box2D for LunarLander. Both get 8 copies that are stepped one
+Needs Stable-Baselines3 (`pip install stable-baselines3`), and Box2D for LunarLander. Both get 8 copies that are stepped one
 after another, blocks of 128 steps, two layers of 64, discount 0.99 and lambda 0.95, and one thread. Returns are means
 over 40 episodes of other seeds with the likeliest action, after the same agent steps; each has its own default rates
 and passes (4 epochs of 4 minibatches of the library, which are near its defaults). With `--same` both have those of RL
@@ -35,7 +35,7 @@ try:
     from stable_baselines3.common.env_util import make_vec_env
     from stable_baselines3.common.evaluation import evaluate_policy
 except ImportError:
-    sys.exit("bench_ppo.py needs Stable-Baselines3: pip install -e .[compare]")
+    sys.exit("bench_ppo.py needs Stable-Baselines3: pip install stable-baselines3")
 from sizes import Silent
 
 from flatwater.algorithms.config import BlockConfig

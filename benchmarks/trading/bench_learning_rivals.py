@@ -2,7 +2,7 @@
 
     python benchmarks/trading/bench_learning_rivals.py [--markets trend weak] [--seeds 0 1 2] [--seconds S] [--json]
 
-Needs Stable-Baselines3 (`pip install -e .[compare]`). Its agents get every help: the trading environment as one batched
+Needs Stable-Baselines3 (`pip install stable-baselines3`). Its agents get every help: the trading environment as one batched
 `VecEnv` without copies of the panel; five features of each instrument at four lags and whether it is held, in place of
 windows; one small network shared by all instruments (a flat one learnt less); the sale target fixed at its largest; a
 trade's reward on the day of the purchase, so that a discount of 0.05 suffices; and the best of five looks at the
@@ -36,7 +36,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 try:
     from stable_baselines3 import PPO, SAC, TD3
 except ImportError:
-    sys.exit("bench_learning_rivals.py needs Stable-Baselines3: pip install -e .[compare]")
+    sys.exit("bench_learning_rivals.py needs Stable-Baselines3: pip install stable-baselines3")
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.vec_env import VecEnv

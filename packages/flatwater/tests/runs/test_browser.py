@@ -58,7 +58,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """Chromium of the system, driven by playwright."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install -e .[browser]")
+    playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install playwright")
     path = next(filter(None, map(shutil.which, BROWSERS)), None)
     if path is None:
         pytest.skip("no Chromium: apt-get install chromium")

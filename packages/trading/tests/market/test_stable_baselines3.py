@@ -9,7 +9,7 @@ from flatwater_trading.market.config import EpisodeConfig, TradeConfig, TradingC
 from flatwater_trading.market.gym_env import TradingEnv
 from flatwater_trading.panel.splits import Days
 
-sb3 = pytest.importorskip("stable_baselines3", reason="install flatwater[compare] to check against Stable-Baselines3")
+sb3 = pytest.importorskip("stable_baselines3", reason="pip install stable-baselines3")
 torch.set_num_threads(1)
 CONFIG = TradingConfig(
     episode=EpisodeConfig(context=5, trading_days=12, settlement_days=4), trade=TradeConfig(hold_days=5, target_low=5.0)
