@@ -94,6 +94,7 @@ def test_help_imports_nothing_heavy() -> None:
     assert (ended.returncode, ended.stderr) == (0, "")
     helps = ended.stdout.split(END)[:-1]
     assert len(helps) == len(commands()) + 3
+    assert helps[0].startswith("usage: flatwater")
     assert all(said.partition("\n")[2].startswith("usage: flatwater") for said in helps[1:])
 
 
