@@ -16,7 +16,7 @@ LISTS = ("requirements.txt", "benchmarks/requirements.txt")
 HEADER = "# Exact versions of what `make` installs, and of rivals. Written by `make constraints`."
 
 
-def needed() -> set[str]:
+def needed_packages() -> set[str]:
     """Find all packages that are needed, directly or through others, and that are installed."""
     found: set[str] = set()
     # Our own with all their extras: `make` installs them so.
@@ -57,7 +57,7 @@ def is_installed(name: str) -> bool:
 def main() -> None:
     """Print the pins, sorted. A build tag such as torch's `+cpu` is dropped: each machine takes the build it wants."""
     print(HEADER)
-    for name in sorted(needed()):
+    for name in sorted(needed_packages()):
         print(f"{name}=={version(name).split('+', maxsplit=1)[0]}")
 
 

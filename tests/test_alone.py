@@ -61,7 +61,7 @@ PPO = ("--envs", "4", "--block", "16", "--learner.minibatches", "1", "--learner.
 Call = Callable[..., str]
 
 
-def called(*line: object, cwd: Path, code: int = 0) -> str:
+def run_command(*line: object, cwd: Path, code: int = 0) -> str:
     """All that a command prints."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST"))}
     state = {"XDG_STATE_HOME": str(cwd / ".state"), "XDG_CACHE_HOME": str(cwd / ".cache"), "OMP_NUM_THREADS": "1"}
@@ -78,7 +78,7 @@ def commands(overview: str) -> set[str]:
 
 def make_environment(place: Path, *, without: Collection[str]) -> Path:
     """An environment with all packages of this one, besides ours and those whose names begin so; gives its packages."""
-    called(sys.executable, "-m", "venv", "--without-pip", place, cwd=place.parent)
+    run_command(sys.executable, "-m", "venv", "--without-pip", place, cwd=place.parent)
     inside = Path(sysconfig.get_path("purelib")).relative_to(sys.prefix)
     for found in Path(sysconfig.get_path("purelib")).iterdir():
         if not found.name.lower().startswith((*OURS, *without)) and found.suffix != ".pth":
@@ -95,7 +95,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("watch", "flatwater", "trading"):
         source = place / name
         shutil.copytree(ROOT / "packages" / name, source, ignore=shutil.ignore_patterns("tests", "build", "*.egg-info"))
-        called(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", *offline, "-w", place, source, cwd=place)
+        run_command(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", *offline, "-w", place, source, cwd=place)
     return place
 
 
@@ -113,7 +113,7 @@ def install(wheels: Path, place: Path, *names: str) -> None:
         "--no-deps",
         "--no-index",
     )
-    called(*line, *files, cwd=wheels)
+    run_command(*line, *files, cwd=wheels)
 
 
 def installed_bytes(packages: Path) -> int:
@@ -132,41 +132,43 @@ def test_the_platform_has_no_command_of_trading(tmp_path: Path) -> None:
     sources = [ROOT / "packages" / name / "src" for name in ("watch", "flatwater")]
     (packages / "ours.pth").write_text("".join(f"{source}\n" for source in sources))
     main = (place / "bin" / "python", "-c", "import sys; from flatwater.cli.main import main; sys.exit(main())")
-    overview = called(*main, "--help", cwd=tmp_path)
+    overview = run_command(*main, "--help", cwd=tmp_path)
     assert not {"train erl", "orders", "backtest", "study", "panel show"} & commands(overview)
     assert {"train ppo", "train evolve", "watch", "report"} <= commands(overview)
     assert "erl" not in overview
-    assert "expected evolve, grow, ppo, teach" in called(*main, "train", "erl", cwd=tmp_path, code=2)
+    assert "expected evolve, grow, ppo, teach" in run_command(*main, "train", "erl", cwd=tmp_path, code=2)
 
 
 @pytest.mark.slow
 def test_the_finder_alone(wheels: Path, tmp_path: Path) -> None:
     place = tmp_path / "env"
-    called(sys.executable, "-m", "venv", place, cwd=tmp_path)
+    run_command(sys.executable, "-m", "venv", place, cwd=tmp_path)
     packages = next(place.glob("lib/python3*/site-packages"))
     before = installed_bytes(packages)
     pip = (place / "bin" / "python", "-m", "pip", "install", "-q")
-    called(*pip, next(wheels.glob("flatwater_watch-*.whl")), cwd=tmp_path)
+    run_command(*pip, next(wheels.glob("flatwater_watch-*.whl")), cwd=tmp_path)
     assert installed_bytes(packages) - before < 20 * MEGABYTE
     present = {entry.name for entry in packages.iterdir()}
     assert not {"torch", "numpy", "flatwater", "flatwater_trading", "plotly"} & present
 
     (tmp_path / "leak.py").write_text(LEAK)
     watch, python = place / "bin" / "flatwater-watch", place / "bin" / "python"
-    called(watch, "run", "--json", "told.json", "--", python, "leak.py", cwd=tmp_path)
+    run_command(watch, "run", "--json", "told.json", "--", python, "leak.py", cwd=tmp_path)
     finding = json.loads((tmp_path / "told.json").read_text())["findings"][0]
     assert (finding["verdict"], finding["owner"]) == ("leak", "leak.HISTORY")
     assert finding["made_at"]["line"] == 3
-    assert "leak.HISTORY" in called(watch, "told.json", cwd=tmp_path)
-    said = called(watch, "run", "--html", "page.html", "--", python, "leak.py", cwd=tmp_path, code=2)
+    assert "leak.HISTORY" in run_command(watch, "told.json", cwd=tmp_path)
+    said = run_command(watch, "run", "--html", "page.html", "--", python, "leak.py", cwd=tmp_path, code=2)
     assert "pip install 'flatwater-watch[page]'" in " ".join(said.split())
 
-    called(*pip, "pytest", cwd=tmp_path)
+    run_command(*pip, "pytest", cwd=tmp_path)
     (tmp_path / "test_own.py").write_text(LEAKY_TEST)
-    said = called(python, "-m", "pytest", "test_own.py", cwd=tmp_path, code=1)
+    said = run_command(python, "-m", "pytest", "test_own.py", cwd=tmp_path, code=1)
     assert "HISTORY" in said
     assert "test_own.py:7" in said
-    called(python, "-c", "import flatwater_watch, sys; assert not {'torch', 'numpy'} & {*sys.modules}", cwd=tmp_path)
+    run_command(
+        python, "-c", "import flatwater_watch, sys; assert not {'torch', 'numpy'} & {*sys.modules}", cwd=tmp_path
+    )
 
 
 @pytest.fixture(scope="module")
@@ -177,19 +179,19 @@ def trading(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
     install(wheels, folder / "env", "flatwater_watch", "flatwater", "flatwater_trading")
     command = folder / "env" / "bin" / "flatwater"
     small = ROOT / "examples" / "trading" / "small.toml"
-    called(command, "train", "erl", "--config", small, "--run", "runs/traders", cwd=folder)
+    run_command(command, "train", "erl", "--config", small, "--run", "runs/traders", cwd=folder)
     return command, folder
 
 
 @pytest.mark.slow
 def test_trading_on_the_platform(trading: tuple[Path, Path]) -> None:
     command, folder = trading
-    overview = commands(called(command, "--help", cwd=folder))
+    overview = commands(run_command(command, "--help", cwd=folder))
     assert {"train erl", "train ppo", "orders", "backtest", "study", "panel show", "watch"} <= overview
-    assert "instruments" in called(command, "panel", "show", cwd=folder)
-    called(command, "orders", "runs/traders", cwd=folder)
-    called(command, "evaluate", "runs/traders", cwd=folder)
-    called(command, "report", "runs/traders", cwd=folder)
+    assert "instruments" in run_command(command, "panel", "show", cwd=folder)
+    run_command(command, "orders", "runs/traders", cwd=folder)
+    run_command(command, "evaluate", "runs/traders", cwd=folder)
+    run_command(command, "report", "runs/traders", cwd=folder)
 
 
 @pytest.mark.slow
@@ -200,23 +202,25 @@ def test_the_platform_alone(wheels: Path, trading: tuple[Path, Path], tmp_path: 
     absent = (
         "import importlib.util as u; assert not any(map(u.find_spec, ('polars', 'talib', 'arch', 'flatwater_trading')))"
     )
-    called(python, "-c", absent, cwd=tmp_path)
-    called(python, "-c", "import flatwater as fw; fw.recipes.Recipe, fw.envs.growing.Operation", cwd=tmp_path)
+    run_command(python, "-c", absent, cwd=tmp_path)
+    run_command(python, "-c", "import flatwater as fw; fw.recipes.Recipe, fw.envs.growing.Operation", cwd=tmp_path)
 
     for run in ("one", "two"):
-        called(command, "train", "ppo", *PPO, "--rounds", "2", "--run", f"runs/{run}", cwd=tmp_path)
-    called(command, "resume", "runs/two", "--rounds", "3", cwd=tmp_path)
-    result = json.loads(called(command, "evaluate", "runs/two", "--json", cwd=tmp_path).partition("\n}")[0] + "\n}")
+        run_command(command, "train", "ppo", *PPO, "--rounds", "2", "--run", f"runs/{run}", cwd=tmp_path)
+    run_command(command, "resume", "runs/two", "--rounds", "3", cwd=tmp_path)
+    result = json.loads(
+        run_command(command, "evaluate", "runs/two", "--json", cwd=tmp_path).partition("\n}")[0] + "\n}"
+    )
     assert result["trainer"] == "ppo"
-    called(command, "compare", "runs/one", "runs/two", cwd=tmp_path)
+    run_command(command, "compare", "runs/one", "runs/two", cwd=tmp_path)
     (tmp_path / "grow.toml").write_text(GROW)
-    called(command, "train", "grow", "--config", "grow.toml", "--run", "runs/grown", cwd=tmp_path)
+    run_command(command, "train", "grow", "--config", "grow.toml", "--run", "runs/grown", cwd=tmp_path)
 
     shutil.copytree(trading[1] / "runs" / "traders", tmp_path / "runs" / "traders")
-    listed = called(command, "runs", cwd=tmp_path)
+    listed = run_command(command, "runs", cwd=tmp_path)
     assert all(name in listed for name in ("one", "two", "grown", "traders", "erl", "3/3"))
     for run in ("two", "grown", "traders"):
-        called(command, "report", f"runs/{run}", cwd=tmp_path)
+        run_command(command, "report", f"runs/{run}", cwd=tmp_path)
         assert (tmp_path / "runs" / run / "report.html").stat().st_size > MEGABYTE
-    said = called(command, "resume", "runs/traders", "--rounds", "3", cwd=tmp_path, code=2)
+    said = run_command(command, "resume", "runs/traders", "--rounds", "3", cwd=tmp_path, code=2)
     assert "no recipe 'erl'" in " ".join(said.split())

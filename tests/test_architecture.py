@@ -280,12 +280,12 @@ def calls(node: ast.AST) -> Iterator[tuple[ast.Call, str]]:
     """Each call with the dotted name of what it calls; what stands before the last dot is empty for expressions."""
     for call in ast.walk(node):
         if isinstance(call, ast.Call):
-            yield call, dotted(call.func)
+            yield call, dotted_name(call.func)
 
 
-def dotted(node: ast.expr) -> str:
+def dotted_name(node: ast.expr) -> str:
     if isinstance(node, ast.Attribute):
-        return f"{dotted(node.value)}.{node.attr}"
+        return f"{dotted_name(node.value)}.{node.attr}"
     return node.id if isinstance(node, ast.Name) else ""
 
 
@@ -367,7 +367,7 @@ def copies(call: ast.Call, called: str) -> bool:
     head, _, function = called.rpartition(".")
     if function not in COPIES or not (head or "." in called):
         return False
-    return function != "to" or not all(dotted(given).endswith(("dtype", "torch.float32")) for given in call.args)
+    return function != "to" or not all(dotted_name(given).endswith(("dtype", "torch.float32")) for given in call.args)
 
 
 def test_hot_paths_do_not_copy_to_the_device() -> None:
@@ -402,7 +402,7 @@ def test_nothing_draws_from_a_global_generator() -> None:
     paths = [*PROGRAMS, *TESTS]
     draws = {place(p, call) for p in paths for call, called in calls(tree(p)) if draws_globally(call, called)}
     for path in paths:
-        if "random" in imported(path):  # elsewhere it is the name of a variable
+        if "random" in imported_modules(path):  # elsewhere it is the name of a variable
             used = [(call, called) for call, called in calls(tree(path)) if called.startswith("random.")]
             draws |= {place(path, call) for call, called in used if called not in {"random.Random", "random.getstate"}}
     assert draws == set(MAY_DRAW)
@@ -413,7 +413,7 @@ def test_exceptions_are_caught_by_name() -> None:
     for path in PROGRAMS:
         for node in ast.walk(tree(path)):
             if isinstance(node, ast.ExceptHandler):
-                caught = [] if node.type is None else [dotted(t) for t in getattr(node.type, "elts", [node.type])]
+                caught = [] if node.type is None else [dotted_name(t) for t in getattr(node.type, "elts", [node.type])]
                 if not caught or {"Exception", "BaseException"} & {*caught}:
                     broad.add(place(path, node))
     assert broad == set(MAY_CATCH_ALL)
@@ -474,10 +474,10 @@ def test_what_reads_a_run_imports_no_name_of_a_file() -> None:
     assert found <= set(MAY_IMPORT), "a reader would import what a file names"
     banned = {f"flatwater.{module}.{each}" for module in ("recipe", "named_imports") for each in IMPORTERS}
     banned |= {"pickle", "runpy", "flatwater.runs.session.read_config"}
-    assert [name(path) for path in paths if banned & {*imported(path)}] == []
+    assert [name(path) for path in paths if banned & {*imported_modules(path)}] == []
 
 
-def imported(path: Path) -> Iterator[str]:
+def imported_modules(path: Path) -> Iterator[str]:
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -489,7 +489,7 @@ def imported(path: Path) -> Iterator[str]:
 def test_banned_imports() -> None:
     """Mocks re-type the implementation; postponed annotations hide shapes from the checker at run time."""
     banned = {"unittest.mock", "mock", "__future__.annotations"}
-    assert [name(path) for path in [*PROGRAMS, *TESTS] if banned & {*imported(path)}] == []
+    assert [name(path) for path in [*PROGRAMS, *TESTS] if banned & {*imported_modules(path)}] == []
 
 
 def test_every_test_can_fail() -> None:

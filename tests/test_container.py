@@ -35,7 +35,7 @@ def arguments(name: str) -> list[str]:
     return [rest for step, rest in steps() if step == name]
 
 
-def ignored(path: str) -> bool:
+def is_ignored(path: str) -> bool:
     """Whether .dockerignore leaves it out; the last rule that fits counts."""
     left_out = False
     for rule in (ROOT / ".dockerignore").read_text().split():
@@ -49,10 +49,10 @@ def test_what_is_copied_is_there_and_reaches_the_build() -> None:
     assert {"packages", "constraints.txt", "LICENSE"} <= {*copied}
     for name in copied:
         assert (ROOT / name).exists()
-        assert not ignored(name)
-    assert ignored("runs")
-    assert ignored("packages/watch/tests")
-    assert ignored(".venv")
+        assert not is_ignored(name)
+    assert is_ignored("runs")
+    assert is_ignored("packages/watch/tests")
+    assert is_ignored(".venv")
 
 
 def test_the_install_takes_the_pinned_versions_and_extras_that_exist() -> None:
@@ -114,7 +114,7 @@ def block(language: str) -> str:
     return found[1]
 
 
-def called(text: str) -> Iterator[list[str]]:
+def flatwater_calls(text: str) -> Iterator[list[str]]:
     """The words after `flatwater` of each call, in a script, a unit, a page or the head of the Dockerfile."""
     for line in text.splitlines():
         found = re.search(r"(?:^|/|\s)flatwater ((?:train|resume) .*)$", line)
@@ -131,7 +131,7 @@ def options_of(command: str) -> str:
 
 @pytest.mark.parametrize("text", [DOCKERFILE, block("bash"), block("ini"), OPERATING], ids=list("dsiu"))
 def test_every_call_names_a_command_and_options_that_exist(text: str) -> None:
-    calls = [*called(text)]
+    calls = [*flatwater_calls(text)]
     assert calls
     for words in calls:
         command = find_command(words)

@@ -57,13 +57,13 @@ def commands(program: str) -> list[str]:
     return sorted({line for line in typed if shlex.split(line)[0] == program})
 
 
-def built(page: Path) -> str:
+def built_page(page: Path) -> str:
     """A page as the site shows it: with the settings of the recipe that it names."""
     return str(SETTINGS.complete(page.read_text()))
 
 
 def anchors(page: Path) -> set[str]:
-    headings = re.findall(r"^#+ (.*)$", FENCED.sub("", built(page)), re.MULTILINE)
+    headings = re.findall(r"^#+ (.*)$", FENCED.sub("", built_page(page)), re.MULTILINE)
     return {SETTINGS.anchor(heading) for heading in headings}
 
 
@@ -91,10 +91,10 @@ def test_the_settings_on_the_site_are_the_default_configuration_each_with_its_se
     """What is alike in every run stands on the first page, to which the others have links."""
     recipe = find_installed(name)
     assert recipe is not None
-    config, page = recipe.config(), built(SETTINGS_PAGES[name])
+    config, page = recipe.config(), built_page(SETTINGS_PAGES[name])
     blocks = re.findall(r"^```toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     for section in re.findall(r"\(\.\./trading/configuration\.md#(\w+)\)", page):
-        blocks += re.findall(rf"^```toml\n(\[{section}\]\n.*?)^```", built(FIRST), re.MULTILINE | re.DOTALL)
+        blocks += re.findall(rf"^```toml\n(\[{section}\]\n.*?)^```", built_page(FIRST), re.MULTILINE | re.DOTALL)
     together = "\n".join(blocks)
     # What has no value stands there as a comment.
     assert tomllib.loads(together) == without_none(to_mapping(config))
@@ -125,19 +125,19 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 
 @pytest.fixture(scope="module")
-def replayed(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+def replayed_run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """The same, learning from what was played."""
     return small_run(tmp_path_factory.mktemp("docs") / "run", "--learner.algorithm", "ddpg", *EARLY)
 
 
 @pytest.fixture(scope="module")
-def drawn(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+def drawn_run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """The same with actions that are drawn."""
     return small_run(tmp_path_factory.mktemp("docs") / "run", "--learner.algorithm", "sac", *EARLY)
 
 
 def test_every_metric_is_explained_and_every_explained_metric_is_written(
-    run: RunFolder, replayed: RunFolder, drawn: RunFolder
+    run: RunFolder, replayed_run: RunFolder, drawn_run: RunFolder
 ) -> None:
     page = (ROOT / "docs" / "flatwater" / "run-folder.md").read_text()
     tables = page.split("<!-- metrics:")[1].split("<!-- end of metrics -->")[0]
@@ -145,7 +145,7 @@ def test_every_metric_is_explained_and_every_explained_metric_is_written(
         name for row in re.findall(r"^\| (`.*?) \|", tables, re.MULTILINE) for name in re.findall(r"`([^`]+)`", row)
     }
     written = set[str]()
-    for each in (run, replayed, drawn):
+    for each in (run, replayed_run, drawn_run):
         owners = {f"memory/{owner}" for owner in group_bytes(json.loads(each.plan.read_text())["owners"], depth=2)}
         written |= set(read_metrics(each.metrics)) - owners
     assert explained - {"memory/<owner>", "memory/replay.action"} == written

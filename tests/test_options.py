@@ -34,7 +34,7 @@ for command in [(), ("train",), ("panel",), *commands()]:
 """
 
 
-def explained(command: tuple[str, ...]) -> dict[str, str]:
+def explain_options(command: tuple[str, ...]) -> dict[str, str]:
     """Each option and each positional argument -> what the help says about it."""
     found: dict[str, str] = {}
     name = ""
@@ -51,7 +51,7 @@ def explained(command: tuple[str, ...]) -> dict[str, str]:
 
 
 def listing() -> str:
-    options = {command: list(explained(command)) for command in commands()}
+    options = {command: list(explain_options(command)) for command in commands()}
     return "\n\n".join("\n  ".join(block(command, options)) for command in commands()) + "\n"
 
 
@@ -81,7 +81,7 @@ def test_help_fits_the_terminal_and_explains_every_option(
     lines = read_help(command).splitlines()
     assert lines[0].startswith(f"usage: flatwater {' '.join(command)} ")
     assert max(map(len, lines)) <= columns
-    found = explained(command)
+    found = explain_options(command)
     assert len(found) >= 2
     for name, sentences in found.items():
         assert len(sentences.split()) >= 3, f"{name} is not explained: {sentences!r}"

@@ -17,9 +17,9 @@ import notebooks  # noqa: E402  (a script, and no package)
 def test_a_tutorial_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    notebook = notebooks.read(path)
+    notebook = notebooks.read_notebook(path)
     kept = [bool(cell["outputs"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
-    notebooks.run_(notebook, tmp_path)
+    notebooks.run_notebook_(notebook, tmp_path)
     now = [bool(cell["outputs"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
     assert now == kept, "run scripts/documentation/notebooks.py, and keep what it writes"
 
@@ -32,7 +32,7 @@ def test_a_page_shows_cells_with_what_they_print() -> None:
     code = {"cell_type": "code", "source": ["1 + 1"], "outputs": []}
     shell = {"cell_type": "code", "source": ["!echo a"], "outputs": []}
     notebook = {"cells": [{"cell_type": "markdown", "source": ["# Title"]}, code, shell]}
-    notebooks.run_(notebook, ROOT)
+    notebooks.run_notebook_(notebook, ROOT)
     assert json.dumps(notebook["cells"][1]["outputs"][0]["text"]) == '["2"]'
     page = notebooks.as_page(notebook)
     assert page == "# Title\n\n```python\n1 + 1\n```\n\n```\n2\n```\n\n```console\n$ echo a\n```\n\n```\na\n```\n"

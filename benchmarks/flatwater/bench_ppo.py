@@ -4,14 +4,14 @@
     python benchmarks/flatwater/bench_ppo.py --same                           returns alone, both with the same settings
     python benchmarks/flatwater/bench_ppo.py --speed                          speed alone
 
-Needs Stable-Baselines3 (`pip install stable-baselines3`), and Box2D for LunarLander. Both get 8 copies that are stepped one
-after another, blocks of 128 steps, two layers of 64, discount 0.99 and lambda 0.95, and one thread. Returns are means
-over 40 episodes of other seeds with the likeliest action, after the same agent steps; each has its own default rates
-and passes (4 epochs of 4 minibatches of the library, which are near its defaults). With `--same` both have those of RL
-Zoo, without schedules and normalised observations, which ours has not. Speed is agent steps for each second
-of CPU time of training, without evaluation, of both with 4 epochs of 4 minibatches, `learner.compile` beside it, and
-the example world on arrays (`examples/flatwater/cartpole_tensors.py`) beside CartPole: all are timed in turns, and the
-median of the ratios counts. Both spend most of it in Gymnasium's and torch's calls, so it varies with the machine.
+Needs `pip install stable-baselines3`, and Box2D for LunarLander. Both get 8 copies that are stepped one after another,
+blocks of 128 steps, two layers of 64, discount 0.99 and lambda 0.95, and one thread. Returns are means over 40 episodes
+of other seeds with the likeliest action, after the same agent steps; each has its own default rates and passes (4
+epochs of 4 minibatches of the library, which are near its defaults). With `--same` both have those of RL Zoo, without
+schedules and normalised observations, which ours has not. Speed is agent steps for each second of CPU time of training,
+without evaluation, of both with 4 epochs of 4 minibatches, `learner.compile` beside it, and the example world on arrays
+(`examples/flatwater/cartpole_tensors.py`) beside CartPole: all are timed in turns, and the median of the ratios counts.
+Both spend most of it in Gymnasium's and torch's calls, so it varies with the machine.
 """
 
 import argparse

@@ -36,14 +36,14 @@ def main() -> None:
     params = views(block, layout)
     x = torch.randn(1, 1, COLUMNS, CONTEXT - 1 + DAYS, FEATURES, generator=torch.Generator().manual_seed(1))
 
-    def convolved(day: int) -> torch.Tensor:
+    def convolve_window(day: int) -> torch.Tensor:
         return encoder.days(params, x[:, :, :, day : day + CONTEXT])[:, :, 0]
 
     def pyramid(day: int) -> torch.Tensor:
         return encoder.windows(params, x[:, :, :, day : day + CONTEXT])
 
     ways: dict[str, Callable[[], torch.Tensor]] = {
-        "windowed, causal convolution": lambda: torch.stack([convolved(day) for day in range(DAYS)], 2)[0],
+        "windowed, causal convolution": lambda: torch.stack([convolve_window(day) for day in range(DAYS)], 2)[0],
         "windowed, pyramid": lambda: torch.stack([pyramid(day) for day in range(DAYS)], 2)[0],
         "shared": lambda: encoder.days(params, x)[0],
     }

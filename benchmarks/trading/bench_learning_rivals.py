@@ -2,11 +2,11 @@
 
     python benchmarks/trading/bench_learning_rivals.py [--markets trend weak] [--seeds 0 1 2] [--seconds S] [--json]
 
-Needs Stable-Baselines3 (`pip install stable-baselines3`). Its agents get every help: the trading environment as one batched
-`VecEnv` without copies of the panel; five features of each instrument at four lags and whether it is held, in place of
-windows; one small network shared by all instruments (a flat one learnt less); the sale target fixed at its largest; a
-trade's reward on the day of the purchase, so that a discount of 0.05 suffices; and the best of five looks at the
-validation days. `--seconds` are those of training; left out, each agent gets what our run of the same seed took.
+Needs Stable-Baselines3 (`pip install stable-baselines3`). Its agents get every help: the trading environment as one
+batched `VecEnv` without copies of the panel; five features of each instrument at four lags and whether it is held, in
+place of windows; one small network shared by all instruments (a flat one learnt less); the sale target fixed at its
+largest; a trade's reward on the day of the purchase, so that a discount of 0.05 suffices; and the best of five looks at
+the validation days. `--seconds` are those of training; left out, each agent gets what our run of the same seed took.
 Gradient boosting (scikit-learn) and ridge get resolved gains and past returns, as the simple rules do. Shares are of
 the oracle's return on the 20 episodes of `bench_learning.py`, on days that nothing was chosen on.
 """
@@ -85,14 +85,14 @@ class Traders(VecEnv):
     def begin(self, starts: torch.Tensor) -> np.ndarray:
         """The episodes that begin on these rows."""
         self.sim = simulator(self.run, starts)
-        return self.observed()
+        return self.observations()
 
     def reset(self) -> np.ndarray:
         days = lesson_days(self.run.setup)
         last = days.stop - self.config.episode.days
         return self.begin(torch.from_numpy(self.draw.integers(days.start, last, self.num_envs)))
 
-    def observed(self) -> np.ndarray:
+    def observations(self) -> np.ndarray:
         day = torch.minimum(self.sim.day, self.sim.end - 1)
         held = account_block(self.sim, self.market)[..., :1]
         return torch.cat([self.shown[day], held], dim=-1).flatten(1).numpy()
@@ -110,9 +110,9 @@ class Traders(VecEnv):
         reward, ended = self.trade(self.actions)
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         if ended:
-            for info, last in zip(infos, self.observed(), strict=True):
+            for info, last in zip(infos, self.observations(), strict=True):
                 info["terminal_observation"] = last
-        obs = self.reset() if ended else self.observed()
+        obs = self.reset() if ended else self.observations()
         return obs, reward.copy(), np.full(self.num_envs, ended), infos
 
     def close(self) -> None: ...
@@ -231,13 +231,13 @@ def agent(name: str, env: Traders, seed: int) -> Any:
 # --- training and judging ---
 
 
-def played(model: Any, run: ErlRun, starts: torch.Tensor) -> float:
+def mean_return(model: Any, run: ErlRun, starts: torch.Tensor) -> float:
     """Mean account return of a policy without noise on these episodes."""
     env = Traders(run, len(starts), 0)
     obs, ended = env.begin(starts), False
     while not ended:
         _, ended = env.trade(model.predict(obs, deterministic=True)[0])
-        obs = env.observed()
+        obs = env.observations()
     return float(episode_summary(env.sim, run.config.env)["total_return"].mean())
 
 
@@ -252,14 +252,14 @@ class Timed(BaseCallback):
         days = run.setup.splits.validation
         self.starts = torch.linspace(days.first, days.stop - run.config.env.episode.days, 8).long()
 
-    def spent(self) -> float:
+    def training_seconds(self) -> float:
         """CPU seconds of training."""
         return time.process_time() - self.began - self.apart
 
     def _on_step(self) -> bool:
-        if self.spent() >= (self.looked + 1) * self.seconds / LOOKS:
+        if self.training_seconds() >= (self.looked + 1) * self.seconds / LOOKS:
             at = time.process_time()
-            score = played(self.model, self.run_, self.starts)
+            score = mean_return(self.model, self.run_, self.starts)
             if score > self.best:
                 self.best, self.kept = score, deepcopy(self.model.policy.state_dict())
             self.looked += 1
@@ -274,7 +274,7 @@ def library(name: str, run: ErlRun, seconds: float, seed: int) -> tuple[float, i
     timed = Timed(run, seconds)
     model.learn(10**9, callback=timed)
     model.policy.load_state_dict(timed.kept)
-    return played(model, run, episode_starts(run)), int(model.num_timesteps)
+    return mean_return(model, run, episode_starts(run)), int(model.num_timesteps)
 
 
 def boosting(run: ErlRun, seed: int) -> float:
@@ -294,7 +294,7 @@ def boosting(run: ErlRun, seed: int) -> float:
 COLUMNS = ("champion", "population", "ridge", "boosting", "20-day momentum", *ENVS)
 
 
-def compared(market: str, seed: int, seconds: float | None) -> dict[str, Any]:
+def compare_on_market(market: str, seed: int, seconds: float | None) -> dict[str, Any]:
     """Everybody's mean return on one market."""
     config = config_of(market, seed, "hindsight")
     began = time.process_time()
@@ -331,7 +331,7 @@ def main() -> None:
         )
     for market in options.markets:
         for seed in options.seeds:
-            row = compared(market, seed, options.seconds)
+            row = compare_on_market(market, seed, options.seconds)
             rows.append(row)
             if not options.json:
                 shares = "".join(f"{row[name] / row['oracle']:>11.2f}" for name in COLUMNS)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pages import escaped
+from pages import escape_text
 
 SECTION = re.compile(r"^(Args|Returns|Raises|Yields):$")
 ITEM = re.compile(r"^ {4}(\S[^:]*): (.*)$")
@@ -136,8 +136,10 @@ def contents(faces: Mapping[str, str], others: Mapping[str, str]) -> str:
         others: all other packages, the same.
     """
     promised = "These packages have the names that programs use: they are promised."
-    offered = [f"| [`import {name}`]({name}.md) | {escaped(' '.join(text.split()))} |" for name, text in faces.items()]
-    rows = [f"| [`{name}`]({name}.md) | {escaped(' '.join(text.split()))} |" for name, text in others.items()]
+    offered = [
+        f"| [`import {name}`]({name}.md) | {escape_text(' '.join(text.split()))} |" for name, text in faces.items()
+    ]
+    rows = [f"| [`{name}`]({name}.md) | {escape_text(' '.join(text.split()))} |" for name, text in others.items()]
     head = "Every other public name, with signature and docstring, from the source. They may change from one version to"
     tail = "the next. Functions whose name ends in `_` change their first argument in place; all others are pure."
     table = ("| package | |", "|---|---|")
@@ -161,9 +163,9 @@ def definitions(tree: ast.Module, names: Mapping[str, str]) -> Iterator[tuple[st
                 yield node.name, function(node, names)
         elif isinstance(node, ast.ClassDef) and is_public(node.name):
             yield node.name, a_class(node, names)
-        elif isinstance(node, ast.Assign | ast.AnnAssign) and is_public(assigned(node)) and not is_variable(node):
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and is_public(assigned_names(node)) and not is_variable(node):
             directive = "py:type" if is_alias(node) else "py:data"
-            yield assigned(node), attribute(node, after, names, directive=directive)
+            yield assigned_names(node), attribute(node, after, names, directive=directive)
 
 
 def is_overload(node: ast.FunctionDef) -> bool:
@@ -171,14 +173,14 @@ def is_overload(node: ast.FunctionDef) -> bool:
     return any(ast.unparse(decorator) == "overload" for decorator in node.decorator_list)
 
 
-def assigned(node: ast.Assign | ast.AnnAssign) -> str:
+def assigned_names(node: ast.Assign | ast.AnnAssign) -> str:
     """Return the names that are assigned, with commas between them."""
     return ", ".join(map(ast.unparse, node.targets if isinstance(node, ast.Assign) else [node.target]))
 
 
 def is_alias(node: ast.Assign | ast.AnnAssign) -> bool:
     """Return whether an assignment names a type: `Metrics = Mapping[str, float]`."""
-    name = assigned(node)
+    name = assigned_names(node)
     return name[0].isupper() and not name.isupper() and not isinstance(node.value, ast.Call)
 
 
@@ -192,7 +194,7 @@ def origins(name: str, tree: ast.Module) -> dict[str, str]:
     found = {node.name: f"{name}.{node.name}" for node in tree.body if isinstance(node, ast.ClassDef)}
     for node in tree.body:
         if isinstance(node, ast.Assign | ast.AnnAssign) and is_alias(node):
-            found[assigned(node)] = f"{name}.{assigned(node)}"
+            found[assigned_names(node)] = f"{name}.{assigned_names(node)}"
         elif isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("flatwater"):
             found |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
     return found
@@ -225,7 +227,7 @@ def function(node: ast.FunctionDef, names: Mapping[str, str], *, directive: str 
             argument.annotation = InFull(names).visit(argument.annotation)
     returns = f" -> {annotation(node.returns, names)}" if node.returns else ""
     signature = f"{node.name}({ast.unparse(arguments.args)}){returns}"
-    return fenced(directive, signature, docstring(ast.get_docstring(node) or "", names))
+    return write_directive(directive, signature, docstring(ast.get_docstring(node) or "", names))
 
 
 def a_class(node: ast.ClassDef, names: Mapping[str, str]) -> str:
@@ -241,7 +243,7 @@ def a_class(node: ast.ClassDef, names: Mapping[str, str]) -> str:
         ):
             is_property = any(ast.unparse(mark) == "property" for mark in member.decorator_list)
             body.append(a_property(member, names) if is_property else function(member, names, directive="py:method"))
-    return fenced("py:class", node.name, body, fence="````")
+    return write_directive("py:class", node.name, body, fence="````")
 
 
 def attribute(
@@ -252,7 +254,7 @@ def attribute(
     directive: str = "py:attribute",
 ) -> str:
     """Return the directive of a field, a constant or a named type, with the docstring that stands after it."""
-    head = assigned(node)
+    head = assigned_names(node)
     if isinstance(node, ast.AnnAssign):
         head += option("type", annotation(node.annotation, names))
     value = in_full(node.value, names) if node.value else ""
@@ -261,16 +263,16 @@ def attribute(
     said = ""
     if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) and isinstance(after.value.value, str):
         said = inspect.cleandoc(after.value.value)
-    return fenced(directive, head, prose(said))
+    return write_directive(directive, head, prose(said))
 
 
 def a_property(node: ast.FunctionDef, names: Mapping[str, str]) -> str:
     """Return the directive of a property."""
     kind = option("type", annotation(node.returns, names)) if node.returns else ""
-    return fenced("py:property", node.name + kind, docstring(ast.get_docstring(node) or "", names))
+    return write_directive("py:property", node.name + kind, docstring(ast.get_docstring(node) or "", names))
 
 
-def fenced(directive: str, head: str, body: Iterator[str] | list[str], fence: str = "```") -> str:
+def write_directive(directive: str, head: str, body: Iterator[str] | list[str], fence: str = "```") -> str:
     """Write a directive in MyST's fences; a body with fences of its own needs longer ones around it."""
     text = "\n\n".join(body)
     return f"{fence}{{{directive}}} {head}\n\n{text}\n{fence}" if text else f"{fence}{{{directive}}} {head}\n{fence}"
@@ -296,11 +298,11 @@ def fields(section: str, lines: list[str], names: Mapping[str, str]) -> Iterator
         found = ITEM.match(line)
         if found and kind != "returns":
             known = f"~{names[found[1]]}" if kind == "raises" and found[1] in names else found[1]
-            entries.append([f":{kind} {known}: {escaped(found[2])}"])
+            entries.append([f":{kind} {known}: {escape_text(found[2])}"])
         elif line.strip() and entries:
-            entries[-1].append(escaped(line.strip()))
+            entries[-1].append(escape_text(line.strip()))
         elif line.strip():
-            entries.append([f":{kind}: {escaped(line.strip())}"])
+            entries.append([f":{kind}: {escape_text(line.strip())}"])
     if entries:
         yield "\n".join(" ".join(entry) for entry in entries)
 
@@ -311,6 +313,6 @@ def prose(text: str) -> Iterator[str]:
         if part.startswith("    "):
             yield f"~~~text\n{inspect.cleandoc(part)}\n~~~"
         elif re.match(r"(-|\d\.) ", part):
-            yield escaped(part)
+            yield escape_text(part)
         else:
-            yield escaped(" ".join(part.split()))
+            yield escape_text(" ".join(part.split()))

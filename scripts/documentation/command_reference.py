@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from pages import escaped
+from pages import escape_text
 
 from flatwater.cli.main import EXIT_CODES, main
 from flatwater.cli.table import commands
@@ -48,12 +48,12 @@ class Help:
 
 def pages() -> dict[str, str]:
     """Return the pages by their path on the site: one of all commands, and one for each."""
-    helps = {command: read(printed(command)) for command in commands()}
+    helps = {command: parse_help(printed_help(command)) for command in commands()}
     found = {f"commands/{'-'.join(command)}.md": page(command, helps) for command in commands()}
     return {"commands/index.md": contents()} | found
 
 
-def printed(command: Command) -> str:
+def printed_help(command: Command) -> str:
     """Return the output of `flatwater COMMAND --help`."""
     said, width = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), os.environ.get("COLUMNS")
     # The help is laid out by the environment's width: pages must not follow the terminal of whoever builds them.
@@ -69,7 +69,7 @@ def printed(command: Command) -> str:
     return said.read()
 
 
-def read(text: str) -> Help:
+def parse_help(text: str) -> Help:
     """Take a help text apart."""
     head, *rest = text.split("╭─ ")
     usage, *paragraphs = (" ".join(part.split()) for part in head.split("\n\n"))
@@ -99,7 +99,7 @@ def group(box: str) -> Group:
 def page(command: Command, helps: Mapping[Command, Help]) -> str:
     """Return the page of a command."""
     help_, words = helps[command], " ".join(("flatwater", *command))
-    parts = [f"# `{words}`", "\n\n".join(map(escaped, help_.description)), f"```text\n{help_.usage}\n```"]
+    parts = [f"# `{words}`", "\n\n".join(map(escape_text, help_.description)), f"```text\n{help_.usage}\n```"]
     base = settings_of(command)
     known = helps[base].options() if base else {}
     for each in help_.groups:
@@ -123,15 +123,17 @@ def group_lines(each: Group, known: Mapping[str, str]) -> Iterator[str]:
         section = re.sub(r"^(\S+) options$", r"`[\1]`", each.title)
         yield f"## {section[0].upper()}{section[1:]}"
         if each.said:
-            yield escaped(" ".join(each.said))
-        yield from (f"`{name}`\n: {escaped(said)}" for name, said in own.items())
+            yield escape_text(" ".join(each.said))
+        yield from (f"`{name}`\n: {escape_text(said)}" for name, said in own.items())
 
 
 def contents() -> str:
     """Return the page of all commands."""
-    rows = [f"| [`{' '.join(c)}`]({'-'.join(c)}.md) | {escaped(line)} |" for c, (_, line) in commands().items()]
+    rows = [f"| [`{' '.join(c)}`]({'-'.join(c)}.md) | {escape_text(line)} |" for c, (_, line) in commands().items()]
     codes = EXIT_CODES.removeprefix("exit codes: ").replace("\n", " · ")
-    listed = [f"| {code} | {escaped(said)} |" for code, said in (line.split(maxsplit=1) for line in codes.split(" · "))]
+    listed = [
+        f"| {code} | {escape_text(said)} |" for code, said in (line.split(maxsplit=1) for line in codes.split(" · "))
+    ]
     return "\n".join(
         (
             "# Commands",

@@ -23,13 +23,13 @@ MOST_LINES = 60
 """Lines of a cell's output that a notebook keeps."""
 
 
-def read(path: Path) -> Notebook:
+def read_notebook(path: Path) -> Notebook:
     """Read a notebook of format 4."""
     found: Notebook = json.loads(path.read_text(encoding="utf-8"))
     return found
 
 
-def run_(notebook: Notebook, folder: Path) -> None:
+def run_notebook_(notebook: Notebook, folder: Path) -> None:
     """Run the cells one after the other in a folder, as Jupyter would, and keep what they print as their outputs.
 
     A line `!command` is run by the shell; the value of a cell's last expression is printed.
@@ -44,13 +44,13 @@ def run_(notebook: Notebook, folder: Path) -> None:
         for cell in notebook["cells"]:
             if cell["cell_type"] == "code":
                 number += 1
-                said = _said("".join(cell["source"]), names)
+                said = _run_cell("".join(cell["source"]), names)
                 lines = CONTROL.sub("", said).rstrip().splitlines(keepends=True)[:MOST_LINES]
                 cell["execution_count"] = number
                 cell["outputs"] = [{"name": "stdout", "output_type": "stream", "text": lines}] if lines else []
 
 
-def _said(source: str, names: dict[str, Any]) -> str:
+def _run_cell(source: str, names: dict[str, Any]) -> str:
     """Run a cell, and return what it prints."""
     if source.startswith("!"):
         # The commands of this environment come first, whatever is installed besides.
@@ -95,9 +95,9 @@ def main() -> int:
     """Run all notebooks, and write them with their outputs."""
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     for path in sorted(PAGES.rglob("*.ipynb")):
-        notebook = read(path)
+        notebook = read_notebook(path)
         with tempfile.TemporaryDirectory() as folder:
-            run_(notebook, Path(folder))
+            run_notebook_(notebook, Path(folder))
         path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         print(path)
     return 0

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from posixpath import relpath
 
-from notebooks import as_page, read
+from notebooks import as_page, read_notebook
 from settings_reference import complete
 
 ROOT = Path(__file__).parents[2]
@@ -44,15 +44,15 @@ class Site:
 
 def collect_(site: Site) -> None:
     """Take all pages of the repository in, and a page for each file that they link to."""
-    for source in written(site.root):
+    for source in written_pages(site.root):
         name = source.relative_to(site.root).as_posix()
-        text = as_page(read(source)) if source.suffix == NOTEBOOK else complete(source.read_text())
+        text = as_page(read_notebook(source)) if source.suffix == NOTEBOOK else complete(source.read_text())
         site.pages[place(name)] = rewritten_(site, name, text)
     for name in sorted(site.shown):
         site.pages[f"files/{name}.md"] = listing(name, (site.root / name).read_text())
 
 
-def written(root: Path) -> Iterator[Path]:
+def written_pages(root: Path) -> Iterator[Path]:
     """Yield the pages that people wrote. README.md stands in for docs/index.md in the repository, so it is left out."""
     yield from (path for path in sorted((root / "docs").rglob("*.md")) if path.name != "README.md")
     yield from sorted((root / "docs").rglob(f"*{NOTEBOOK}"))
@@ -123,7 +123,7 @@ def title(page: str) -> str:
     return next(line for line in page.splitlines() if line.startswith("# ")).removeprefix("# ")
 
 
-def escaped(text: str) -> str:
+def escape_text(text: str) -> str:
     """Escape plain text for Markdown; text between backticks stays code."""
     spans = re.split(r"(`[^`]*`)", text)
     return "".join(span if span.startswith("`") else re.sub(r"([\\*_<\[\]|])", r"\\\1", span) for span in spans)

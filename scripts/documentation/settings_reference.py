@@ -34,7 +34,9 @@ def sections(name: str) -> str:
     shared = () if name == FIRST else SHARED
     shown = {path: node for path, node in walk(config, "") if path not in shared}
     kinds = Counter(type(node) for node in shown.values())
-    told = {path: of_field(config, path) if kinds[type(node)] > 1 else said(node) for path, node in shown.items()}
+    told = {
+        path: of_field(config, path) if kinds[type(node)] > 1 else first_paragraph(node) for path, node in shown.items()
+    }
     links = [f"[{title(path)}](#{anchor(title(path))})" for path in told]
     links += [f"[{title(path)}](../trading/configuration.md#{anchor(title(path))})" for path in shared]
     contents = " ·\n".join(" · ".join(links[at : at + 6]) for at in range(0, len(links), 6))
@@ -79,7 +81,7 @@ def of_field(config: object, path: str) -> str:
     return " ".join(line.removeprefix("# ") for line in lines[first:at])
 
 
-def said(config: object) -> str:
+def first_paragraph(config: object) -> str:
     """Return the first paragraph of the class's docstring, on one line."""
     text = inspect.getdoc(type(config)) or ""
     return " ".join(text.split("\n\n", maxsplit=1)[0].split())

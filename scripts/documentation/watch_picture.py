@@ -18,7 +18,7 @@ FONT = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 COLUMNS = 106
 
 
-def printed() -> str:
+def watch_output() -> str:
     """Run the watch on the page's program, and return its output with its colours."""
     found = PROGRAM.search(PAGE.read_text())
     assert found is not None
@@ -40,7 +40,7 @@ def main() -> None:
     """Draw the output of the watch as a terminal."""
     console = Console(record=True, width=COLUMNS, file=StringIO())
     console.print(Text("$ flatwater watch -- python train.py", style="bold"))
-    console.print(Text.from_ansi(printed().strip()))
+    console.print(Text.from_ansi(watch_output().strip()))
     svg = console.export_svg(title="the program of docs/watch/out-of-memory.md")
     PICTURE.write_text(FONT.sub("", svg))  # a page without a network shows the system's own font
 

@@ -59,11 +59,11 @@ def wild_actions(rng: np.random.Generator, days: int, batch: int, instruments: i
     return torch.from_numpy(action)
 
 
-def simulated(sim: Simulator, market: Market, config: TradingConfig, actions: torch.Tensor) -> list[TimeStep]:
+def play_steps(sim: Simulator, market: Market, config: TradingConfig, actions: torch.Tensor) -> list[TimeStep]:
     return [step_(sim, market, config, action) for action in actions]
 
 
-def referred(
+def reference_episodes(
     config: TradingConfig, market: Market, window: dict[str, torch.Tensor], actions: torch.Tensor
 ) -> list[Episode]:
     close, high = market.close.numpy(), market.high.numpy()
@@ -84,7 +84,7 @@ def test_equals_the_reference_day_by_day(config: TradingConfig, seed: int, batch
 
     for _ in range(2):
         window, actions = windows(rng, batch, DAYS), wild_actions(rng, DAYS, batch, columns)
-        expected = referred(config, market, window, actions)
+        expected = reference_episodes(config, market, window, actions)
         reset_(sim, **window)
         rewards = []
         for day, action in enumerate(actions):
@@ -148,7 +148,7 @@ def test_credit_on_entry_moves_rewards_and_changes_nothing_else(account_share: f
     sims = [build_simulator(c, batch=6, max_days=DAYS, instruments=5, device=CPU) for c in (late, early)]
     for sim in sims:
         reset_(sim, **window)
-    steps = [simulated(sim, market, c, actions) for sim, c in zip(sims, (late, early), strict=True)]
+    steps = [play_steps(sim, market, c, actions) for sim, c in zip(sims, (late, early), strict=True)]
 
     torch.testing.assert_close(sims[0].logs.equity, sims[1].logs.equity, rtol=0, atol=0, equal_nan=True)
     torch.testing.assert_close(fitness(sims[0], late), fitness(sims[1], early), rtol=1e-5, atol=1e-2)
@@ -300,7 +300,7 @@ def test_penalties_are_those_of_the_trading_period() -> None:
     config, market = TradingConfig(), flat_market(10, 3)
     sim = build_simulator(config, batch=1, max_days=10, instruments=3, device=CPU)
     reset_(sim, start=torch.tensor([0]), trading_end=torch.tensor([6]), end=torch.tensor([10]))
-    steps = simulated(sim, market, config, torch.zeros(10, 1, 3, 2))
+    steps = play_steps(sim, market, config, torch.zeros(10, 1, 3, 2))
     assert [s.reward.item() for s in steps] == [-5.0] * 6 + [0.0] * 4
     assert fitness(sim, config).item() == -10_030.0
 
@@ -315,12 +315,12 @@ def test_an_episode_can_be_reset_beside_running_ones() -> None:
     alone, mixed = (build_simulator(config, batch=2, max_days=47, instruments=3, device=CPU) for _ in range(2))
     reset_(alone, **window)
     reset_(mixed, **window)
-    whole = torch.stack([s.reward for s in simulated(alone, market, config, actions)])
-    first = simulated(mixed, market, config, actions[:13])
+    whole = torch.stack([s.reward for s in play_steps(alone, market, config, actions)])
+    first = play_steps(mixed, market, config, actions[:13])
     reset_(mixed, **window, chosen=torch.tensor([False, True]))
     again = actions[13:].clone()
     again[:, 1] = actions[:34, 1]
-    rest = simulated(mixed, market, config, again)
+    rest = play_steps(mixed, market, config, again)
     rewards = torch.stack([s.reward for s in first + rest])
     assert torch.equal(rewards[:, 0], whole[:, 0])
     assert torch.equal(rewards[13:, 1], whole[:34, 1])
@@ -340,7 +340,7 @@ def test_buffers_never_move() -> None:
     for start in (0, 50, 100):
         at = torch.full((4,), start)
         reset_(sim, start=at, trading_end=at + 10, end=at + 20)
-        simulated(sim, market, config, wild_actions(np.random.default_rng(start), 25, 4, 3))
+        play_steps(sim, market, config, wild_actions(np.random.default_rng(start), 25, 4, 3))
         assert tensors(sim) == home
 
 

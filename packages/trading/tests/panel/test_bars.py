@@ -32,7 +32,7 @@ def hourly(days: int = 20) -> pl.DataFrame:
     )
 
 
-def written(frame: pl.DataFrame, form: str, file: Path) -> Path:
+def write_bars(frame: pl.DataFrame, form: str, file: Path) -> Path:
     stamps = [FORMS[form](stamp) for stamp in frame["date"]]
     frame.with_columns(date=pl.Series(stamps)).write_csv(file)
     return file
@@ -44,7 +44,7 @@ def row(panel: Panel, day: int) -> list[float]:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_each_day_becomes_a_row(form: str, tmp_path: Path) -> None:
-    file = written(hourly(), form, tmp_path / "AAPL.csv")
+    file = write_bars(hourly(), form, tmp_path / "AAPL.csv")
     with pytest.raises(DataError, match=r"AAPL .*7 rows .*2024-03-04.*--bars daily .*--bars last"):
         read_prices(file)
     daily, last = (read_prices(file, bars=bars).panel for bars in ("daily", "last"))  # type: ignore[arg-type]  # both are
@@ -71,7 +71,7 @@ def test_wide_files_and_holes(tmp_path: Path) -> None:
         .select("date", A="close", B="close")
         .with_columns(B=pl.when(pl.col("date").dt.hour() == 15).then(None).otherwise(pl.col("B")))
     )
-    file = written(frame, "space", tmp_path / "wide.csv")
+    file = write_bars(frame, "space", tmp_path / "wide.csv")
     for bars in ("daily", "last"):
         panel = read_prices(file, bars=bars).panel  # type: ignore[arg-type]  # both are
         assert panel.feature("close")[1].tolist() == [113, 112]
@@ -80,17 +80,17 @@ def test_wide_files_and_holes(tmp_path: Path) -> None:
 def test_a_time_that_is_there_twice_is_refused(tmp_path: Path) -> None:
     frame = pl.concat([hourly(), hourly()[3:4]])
     with pytest.raises(DataError, match=r"row 141, AAPL: .*row 4\b"):
-        read_prices(written(frame, "ISO", tmp_path / "AAPL.csv"), bars="daily")
+        read_prices(write_bars(frame, "ISO", tmp_path / "AAPL.csv"), bars="daily")
 
 
 def test_daily_files_with_a_time_are_as_they_were(tmp_path: Path) -> None:
     frame = hourly().filter(pl.col("date").dt.hour() == 15)
-    file = written(frame, "ISO", tmp_path / "AAPL.csv")
+    file = write_bars(frame, "ISO", tmp_path / "AAPL.csv")
     assert read_prices(file).panel.fingerprint == read_prices(file, bars="daily").panel.fingerprint
 
 
 def test_the_command_says_what_it_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file, out = written(hourly(), "ISO", tmp_path / "AAPL.csv"), str(tmp_path / "out.safetensors")
+    file, out = write_bars(hourly(), "ISO", tmp_path / "AAPL.csv"), str(tmp_path / "out.safetensors")
     assert main(["panel", "import", str(file), "--out", out]) == 2
     assert "--bars daily" in capsys.readouterr().err
     assert main(["panel", "import", str(file), "--out", out, "--bars", "daily"]) == 0

@@ -35,7 +35,7 @@ def closes(market: SyntheticPanel) -> np.ndarray:
     return np.log(market.panel.feature("close").astype(np.float64))
 
 
-def explained(market: SyntheticPanel, growth: float) -> tuple[float, float]:
+def share_and_slope(market: SyntheticPanel, growth: float) -> tuple[float, float]:
     """Share of the variance of 20-day returns that the truth explains, and the slope of returns over the truth."""
     log = closes(market)[:, :TRADED]
     ahead = log[HORIZON:] - log[:-HORIZON] + HORIZON * growth
@@ -55,7 +55,7 @@ def test_the_truth_explains_the_share_asked_for(law: Law, signal: float, life: i
     growth = make_law(
         SyntheticConfig(instruments=2, days=4000, context_instruments=1, law=law, signal=signal, signal_days=life)
     ).growth
-    share, slope = explained(market, growth)
+    share, slope = share_and_slope(market, growth)
     assert share == pytest.approx(signal, abs=0.12 if law == "lead" else 0.02)
     assert slope == pytest.approx(1, abs=0.25 if law == "lead" else 0.05)
 

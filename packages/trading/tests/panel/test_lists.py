@@ -16,7 +16,7 @@ A = [[10.0 + day, 10.5 + day, 11.0 + day, 9.5 + day, *INDICATORS] for day in ran
 B = [[20.0 + day, 20.5 + day, 21.0 + day, 19.5 + day, *INDICATORS] for day in range(5)]
 
 
-def expected(folder: Path) -> np.ndarray:
+def wide_values(folder: Path) -> np.ndarray:
     """The values of the same prices with a column for each."""
     columns = {
         f"{name}_{FEATURES[n]}": [row[n] for row in rows] for name, rows in (("A", A), ("B", B)) for n in range(4)
@@ -31,7 +31,7 @@ def test_parquet_with_lists(kind: pl.DataType, tmp_path: Path, caplog: pytest.Lo
     frame.write_parquet(tmp_path / "p.parquet")
     panel = import_panel(tmp_path / "p.parquet")
     assert panel.instruments == ("A", "B")
-    np.testing.assert_array_equal(panel.values, expected(tmp_path))
+    np.testing.assert_array_equal(panel.values, wide_values(tmp_path))
     assert "open = number 1, high = number 3, low = number 4, close = number 2" in caplog.text
 
 
@@ -40,7 +40,7 @@ def test_csv_with_lists_and_a_first_column_without_a_name(between: str, tmp_path
     cells = [[f'"[{between.join(map(str, row))}]"' for row in rows] for rows in (A, B)]
     lines = [",A,B", *(",".join(row) for row in zip(DAYS, *cells, strict=True))]
     (tmp_path / "p.csv").write_text("\n".join(lines))
-    np.testing.assert_array_equal(import_panel(tmp_path / "p.csv").values, expected(tmp_path))
+    np.testing.assert_array_equal(import_panel(tmp_path / "p.csv").values, wide_values(tmp_path))
 
 
 def test_a_missing_list_is_a_day_without_prices(tmp_path: Path) -> None:

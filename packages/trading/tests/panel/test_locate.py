@@ -25,10 +25,10 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    return written(tmp_path / "a.csv", 5.0)
+    return write_prices(tmp_path / "a.csv", 5.0)
 
 
-def written(path: Path, close: float) -> Path:
+def write_prices(path: Path, close: float) -> Path:
     frame = {"date": ["2020-01-01", "2020-01-02"]} | {
         f"A_{p}": [close, close] for p in ("open", "high", "low", "close")
     }
@@ -62,7 +62,7 @@ def test_a_price_file_is_imported_once_and_mapped_ever_after(source: Path, cache
 
 def test_new_contents_under_an_old_name_are_imported_anew(source: Path) -> None:
     assert load_panel(str(source)).feature("close")[0, 0] == 5
-    assert load_panel(str(written(source, 6.0))).feature("close")[0, 0] == 6
+    assert load_panel(str(write_prices(source, 6.0))).feature("close")[0, 0] == 6
 
 
 def test_a_synthetic_panel_is_made_once_and_is_the_one_asked_for(cache: Path) -> None:

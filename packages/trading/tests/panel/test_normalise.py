@@ -32,7 +32,7 @@ def panel() -> Panel:
     return synthetic_panel(config).panel
 
 
-def observed(panel: Panel, features: tuple[str, ...] = DEFAULT_OBSERVATION_FEATURES) -> torch.Tensor:
+def observe_panel(panel: Panel, features: tuple[str, ...] = DEFAULT_OBSERVATION_FEATURES) -> torch.Tensor:
     out = torch.full((len(panel.instruments), len(panel.dates), len(features)), torch.nan)
     observation_panel(panel, features, training_statistics(panel, features, TRAIN), out)
     return out
@@ -95,12 +95,12 @@ def test_days_after_training_leave_no_trace(panel: Panel) -> None:
     values = panel.values.copy()
     values[TRAIN.stop :] *= 3
     later = build_panel(values=values, dates=panel.dates, instruments=panel.instruments)
-    assert torch.equal(observed(panel)[:, : TRAIN.stop], observed(later)[:, : TRAIN.stop])
+    assert torch.equal(observe_panel(panel)[:, : TRAIN.stop], observe_panel(later)[:, : TRAIN.stop])
 
 
 def test_scaling_back_gives_the_panel(panel: Panel) -> None:
     stats = training_statistics(panel, FEATURES, TRAIN)
-    out = observed(panel, FEATURES).numpy()
+    out = observe_panel(panel, FEATURES).numpy()
     seen = np.isfinite(stats.deviation)
     stats = Statistics(mean=stats.mean, deviation=np.where(seen, stats.deviation, 0))
     back = (out * stats.deviation[:, None] + stats.mean[:, None]).transpose(1, 0, 2)
@@ -111,7 +111,7 @@ def test_scaling_back_gives_the_panel(panel: Panel) -> None:
 
 
 def test_what_is_missing_is_zero_and_the_rest_is_bounded(panel: Panel) -> None:
-    out = observed(panel).numpy().transpose(1, 0, 2)
+    out = observe_panel(panel).numpy().transpose(1, 0, 2)
     close = panel.feature("close").astype(float)
     base = {"macd_signal_pct": "macd_signal", "sma20_distance_pct": "sma20_distance"}
     base |= {name: "close" for name in DEFAULT_OBSERVATION_FEATURES if name.startswith("return")}
@@ -154,7 +154,7 @@ def test_a_column_without_a_training_day_is_seen_where_its_scale_is_known(panel:
     values = panel.values.copy()
     values[: TRAIN.stop, 7] = np.nan
     late = build_panel(values=values, dates=panel.dates, instruments=panel.instruments)
-    out = observed(late, ("close", "return"))
+    out = observe_panel(late, ("close", "return"))
     assert (out[7, :, 0] == 0).all()
     assert (out[7, TRAIN.stop + 1 :, 1] != 0).any()
 
@@ -213,7 +213,7 @@ def test_the_block_is_written_where_it_is(panel: Panel) -> None:
     stats = training_statistics(panel, DEFAULT_OBSERVATION_FEATURES, TRAIN)
     observation_panel(panel, DEFAULT_OBSERVATION_FEATURES, stats, out)
     assert out.data_ptr() == home
-    assert torch.equal(out, observed(panel))
+    assert torch.equal(out, observe_panel(panel))
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def read_right() -> Iterator[tuple[str, bytes]]:
     )
 
 
-def refused() -> Iterator[tuple[str, bytes]]:
+def refused_tables() -> Iterator[tuple[str, bytes]]:
     """What can mean nothing, or several things."""
     rows = daily()
     bad_numbers = (
@@ -160,7 +160,7 @@ def refused() -> Iterator[tuple[str, bytes]]:
     yield "adjusted missing", table("date,symbol,close,adj close", ["2024-01-01,A,1,", "2024-01-02,A,1,1"])
 
 
-RIGHT, REFUSED = dict(read_right()), dict(refused())
+RIGHT, REFUSED = dict(read_right()), dict(refused_tables())
 
 
 @pytest.mark.parametrize("name", RIGHT)

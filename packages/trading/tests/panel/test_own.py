@@ -56,23 +56,23 @@ def _with_signals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
 
 
-def read(folder: Path, *features: str) -> Panel:
+def import_table(folder: Path, *features: str) -> Panel:
     table().write_csv(folder / "p.csv")
     return import_panel(folder / "p.csv", features=features)
 
 
 def test_columns_are_kept_in_their_places(tmp_path: Path) -> None:
-    panel = read(tmp_path, "signal", "rsi")
+    panel = import_table(tmp_path, "signal", "rsi")
     assert panel.features == (*FEATURES, "signal")
     assert panel.origins == {"signal": "column signal", "rsi": "column rsi"}
     for name in ("signal", "rsi"):
         wanted = table().pivot("symbol", index="date", values=name).select("A", "B").to_numpy()
         np.testing.assert_array_equal(panel.feature(name), wanted)
-    np.testing.assert_array_equal(panel.feature("macd"), read(tmp_path).feature("macd"))
+    np.testing.assert_array_equal(panel.feature("macd"), import_table(tmp_path).feature("macd"))
 
 
 def test_wide_files_and_lists_keep_the_same(tmp_path: Path) -> None:
-    long, parts = read(tmp_path, "signal"), []
+    long, parts = import_table(tmp_path, "signal"), []
     for name in ("A", "B"):
         rows = table().filter(pl.col("symbol") == name)
         parts.append(
@@ -88,14 +88,14 @@ def test_wide_files_and_lists_keep_the_same(tmp_path: Path) -> None:
 
 
 def test_a_panel_without_own_features_is_what_it_was(tmp_path: Path) -> None:
-    plain = read(tmp_path)
+    plain = import_table(tmp_path)
     assert plain.features == FEATURES
     assert not plain.origins
-    assert plain.fingerprint != read(tmp_path, "signal").fingerprint
+    assert plain.fingerprint != import_table(tmp_path, "signal").fingerprint
 
 
 def test_a_function_computes_and_its_version_is_kept(tmp_path: Path) -> None:
-    panel = read(tmp_path, "signals_of_mine:momentum", "signal")
+    panel = import_table(tmp_path, "signals_of_mine:momentum", "signal")
     close = panel.feature("close").astype(float)
     np.testing.assert_allclose(panel.feature("momentum")[5:], close[5:] / close[:-5] - 1, rtol=1e-5)
     assert np.isnan(panel.feature("momentum")[:5]).all()
@@ -106,7 +106,7 @@ def test_a_function_computes_and_its_version_is_kept(tmp_path: Path) -> None:
 
 
 def test_the_store_a_prefix_and_a_choice_keep_them(tmp_path: Path) -> None:
-    panel = read(tmp_path, "signal")
+    panel = import_table(tmp_path, "signal")
     save_panel(panel, tmp_path / "p.safetensors")
     stored = open_panel(tmp_path / "p.safetensors")
     assert (stored.features, stored.origins, stored.fingerprint) == (panel.features, panel.origins, panel.fingerprint)
@@ -117,13 +117,13 @@ def test_the_store_a_prefix_and_a_choice_keep_them(tmp_path: Path) -> None:
 
 
 def test_they_are_observed_by_name(tmp_path: Path) -> None:
-    panel = read(tmp_path, "signal")
+    panel = import_table(tmp_path, "signal")
     stats, out = training_statistics(panel, ("signal", "rsi"), range(DAYS)), torch.empty(2, DAYS, 2)
     observation_panel(panel, ("signal", "rsi"), stats, out)
     signal = table()["signal"][:DAYS].to_numpy()
     np.testing.assert_allclose(out[0, :, 0], (signal - signal.mean()) / signal.std(), rtol=1e-4, atol=1e-5)
     with pytest.raises(DataError, match="feature 'signal' to observe"):
-        find_features(["signal"], read(tmp_path).features)
+        find_features(["signal"], import_table(tmp_path).features)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_they_are_observed_by_name(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_a_feature_is_refused(feature: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=said):
-        read(tmp_path, feature)
+        import_table(tmp_path, feature)
 
 
 def test_the_command_keeps_them_and_show_names_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

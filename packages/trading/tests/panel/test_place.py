@@ -25,7 +25,7 @@ def _place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("prices.csv").write_text(HEAD + ROWS)
 
 
-def imported(out: str, *options: str) -> int:
+def import_to(out: str, *options: str) -> int:
     return main(["panel", "import", "prices.csv", "--out", out, *options])
 
 
@@ -38,7 +38,7 @@ def test_the_source_stays_whatever_it_is_called(way: str, force: tuple[str, ...]
     Path("../x").mkdir(exist_ok=True)
     if way == "roundabout":
         out = f"../x/../{Path.cwd().name}/prices.csv"
-    assert imported(out, *force) == 2
+    assert import_to(out, *force) == 2
     assert Path("prices.csv").read_text() == HEAD + ROWS
 
 
@@ -46,18 +46,18 @@ def test_only_a_panel_is_replaced(capsys: pytest.CaptureFixture[str]) -> None:
     Path("letter.txt").write_text("dear reader")
     os.mkfifo("pipe")
     for out in ("letter.txt", "pipe", "/dev/null", ".", "nowhere/a.safetensors"):
-        assert imported(out) == 2, out
-    assert imported("/dev/null", "--force") == 2
+        assert import_to(out) == 2, out
+    assert import_to("/dev/null", "--force") == 2
     assert Path("letter.txt").read_text() == "dear reader"
     assert "add --force" in capsys.readouterr().err
 
-    assert imported("letter.txt", "--force") == 0
-    assert imported("letter.txt") == 0  # it is a panel now
+    assert import_to("letter.txt", "--force") == 0
+    assert import_to("letter.txt") == 0  # it is a panel now
     Path("empty").touch()
-    assert imported("empty") == 0
+    assert import_to("empty") == 0
     Path("link").symlink_to("empty")
     before = Path("empty").read_bytes()
-    assert imported("link") == 2
+    assert import_to("link") == 2
     assert Path("link").is_symlink()
     assert Path("empty").read_bytes() == before
     assert len(open_panel(Path("empty")).dates) == 28
@@ -68,14 +68,14 @@ def test_the_draft_of_a_killed_import_goes_with_the_next() -> None:
     drafts = {name: Path(name) for name in (".market.0123abcd.tmp", ".other.0123abcd.tmp", ".market.mine.tmp")}
     for draft in drafts.values():
         draft.write_text("half a panel")
-    assert imported("market") == 0
+    assert import_to("market") == 0
     assert [name for name, draft in drafts.items() if not draft.exists()] == [".market.0123abcd.tmp"]
 
 
 @pytest.mark.slow
 def test_a_killed_import_leaves_the_old_panel() -> None:
     """Twenty kills at other moments, each followed by a look at the whole file."""
-    assert imported("market") == 0
+    assert import_to("market") == 0
     before = open_panel(Path("market")).fingerprint
     Path("prices.csv").write_text(HEAD + ROWS.replace(",2\n", ",1.5\n"))
     program = "import sys; from flatwater.cli.main import main; sys.exit(main())"
@@ -89,7 +89,7 @@ def test_a_killed_import_leaves_the_old_panel() -> None:
             time.sleep(whole * (part + 1) / 20)
             importing.send_signal(signal.SIGKILL)
         assert open_panel(Path("market")).fingerprint in {before, after}
-    assert imported("market") == 0
+    assert import_to("market") == 0
     assert [path.name for path in Path().iterdir() if path.name.startswith(".")] == [], "killed ones leave no draft"
 
 

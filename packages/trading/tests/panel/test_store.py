@@ -24,7 +24,7 @@ def panel() -> Panel:
 
 
 @pytest.fixture
-def stored(panel: Panel, tmp_path: Path) -> Path:
+def stored_panel(panel: Panel, tmp_path: Path) -> Path:
     save_panel(panel, tmp_path / "panel.safetensors")
     return tmp_path / "panel.safetensors"
 
@@ -52,24 +52,24 @@ def test_what_is_opened_is_what_was_saved(tmp_path: Path, values: np.ndarray, na
     assert opened.fingerprint == saved.fingerprint
 
 
-def test_the_fingerprint_in_the_file_is_that_of_the_contents(stored: Path) -> None:
-    opened = open_panel(stored)
+def test_the_fingerprint_in_the_file_is_that_of_the_contents(stored_panel: Path) -> None:
+    opened = open_panel(stored_panel)
     again = fingerprint(
         values=opened.values, dates=opened.dates, instruments=opened.instruments, investable=opened.investable
     )
     assert again == opened.fingerprint
 
 
-def test_the_file_is_safetensors_to_others(panel: Panel, stored: Path) -> None:
-    arrays = load_file(stored)
+def test_the_file_is_safetensors_to_others(panel: Panel, stored_panel: Path) -> None:
+    arrays = load_file(stored_panel)
     np.testing.assert_array_equal(arrays["values"], panel.values)
     np.testing.assert_array_equal(arrays["valid"], panel.valid)
     np.testing.assert_array_equal(arrays["dates"].astype("datetime64[D]"), panel.dates)
 
 
-def test_equal_panels_make_equal_files(stored: Path, tmp_path: Path) -> None:
-    save_panel(open_panel(stored), tmp_path / "again")
-    assert (tmp_path / "again").read_bytes() == stored.read_bytes()
+def test_equal_panels_make_equal_files(stored_panel: Path, tmp_path: Path) -> None:
+    save_panel(open_panel(stored_panel), tmp_path / "again")
+    assert (tmp_path / "again").read_bytes() == stored_panel.read_bytes()
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's account of anonymous memory")
@@ -87,22 +87,22 @@ def test_reading_every_value_takes_no_memory_of_its_own(tmp_path: Path) -> None:
 
 @given(at=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-def test_one_wrong_bit_anywhere_is_noticed(stored: Path, at: float, bit: int) -> None:
-    whole = stored.read_bytes()
+def test_one_wrong_bit_anywhere_is_noticed(stored_panel: Path, at: float, bit: int) -> None:
+    whole = stored_panel.read_bytes()
     damaged = bytearray(whole)
     damaged[int(at * len(whole))] ^= 1 << bit
-    stored.with_name("damaged").write_bytes(damaged)
+    stored_panel.with_name("damaged").write_bytes(damaged)
     with pytest.raises(DataError, match="damaged: "):
-        open_panel(stored.with_name("damaged"))
+        open_panel(stored_panel.with_name("damaged"))
 
 
 @given(share=st.floats(0, 1, exclude_max=True))
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-def test_a_truncated_file_is_refused(stored: Path, share: float) -> None:
-    whole = stored.read_bytes()
-    stored.with_name("short").write_bytes(whole[: int(share * len(whole))])
+def test_a_truncated_file_is_refused(stored_panel: Path, share: float) -> None:
+    whole = stored_panel.read_bytes()
+    stored_panel.with_name("short").write_bytes(whole[: int(share * len(whole))])
     with pytest.raises(DataError, match="short: "):
-        open_panel(stored.with_name("short"))
+        open_panel(stored_panel.with_name("short"))
 
 
 @pytest.mark.parametrize("contents", [b"", b"PAR1 and more", b"\x02" + b"\0" * 7 + b"[]", b"\x02" + b"\0" * 7 + b"{}"])
@@ -126,8 +126,8 @@ def test_a_place_that_cannot_be_written_leaves_nothing_behind(panel: Panel, tmp_
     assert [entry.name for entry in tmp_path.iterdir()] == ["folder"]
 
 
-def test_a_full_disk_leaves_the_old_file(stored: Path) -> None:
-    before = stored.read_bytes()
+def test_a_full_disk_leaves_the_old_file(stored_panel: Path) -> None:
+    before = stored_panel.read_bytes()
     program = (
         "import resource, signal, sys; from pathlib import Path\n"
         "from flatwater_watch.errors import DataError\n"
@@ -138,10 +138,12 @@ def test_a_full_disk_leaves_the_old_file(stored: Path) -> None:
         "try:\n    save_panel(panel, stored)\n"
         "except DataError as wrong:\n    print(wrong)\n"
     )
-    said = subprocess.run([sys.executable, "-c", program, str(stored)], capture_output=True, text=True, check=True)
+    said = subprocess.run(
+        [sys.executable, "-c", program, str(stored_panel)], capture_output=True, text=True, check=True
+    )
     assert "File too large" in said.stdout
-    assert stored.read_bytes() == before
-    assert list(stored.parent.iterdir()) == [stored]
+    assert stored_panel.read_bytes() == before
+    assert list(stored_panel.parent.iterdir()) == [stored_panel]
 
 
 def _arrays(panel: Panel) -> tuple[np.ndarray, ...]:

@@ -14,14 +14,14 @@ HEAD = "symbol,date,open,high,low,close,adj close\n"
 ROWS = "A,2024-01-02,10,12,9,10,5\nA,2024-01-03,5,6,4,5,5\nB,2024-01-02,3,3,3,3,3\nB,2024-01-03,4,4,4,4,4\n"
 
 
-def imported(folder: Path, text: str = HEAD + ROWS) -> Panel:
+def import_text(folder: Path, text: str = HEAD + ROWS) -> Panel:
     file = folder / "prices.csv"
     file.write_text(text)
     return read_prices(file).panel
 
 
 def test_both_closes_are_kept(tmp_path: Path) -> None:
-    panel = imported(tmp_path)
+    panel = import_text(tmp_path)
     assert panel.raw_close is not None
     assert panel.raw_close.tolist() == [[10, 3], [5, 4]]
     assert panel.feature("close").tolist() == [[5, 3], [5, 4]]
@@ -36,11 +36,11 @@ def test_both_closes_are_kept(tmp_path: Path) -> None:
 
 def test_they_do_not_change_what_a_panel_is(tmp_path: Path) -> None:
     """Runs on a file that was imported before they were kept go on."""
-    panel = imported(tmp_path)
+    panel = import_text(tmp_path)
     halved = ROWS.replace("A,2024-01-02,10,12,9,10,5", "A,2024-01-02,5,6,4.5,5,5")
-    assert imported(tmp_path, HEAD + halved).fingerprint == panel.fingerprint
+    assert import_text(tmp_path, HEAD + halved).fingerprint == panel.fingerprint
     plain = halved.replace(",5\n", "\n").replace(",3\n", "\n", 1).replace("4,4,4,4,4", "4,4,4,4")
-    only = imported(tmp_path, "symbol,date,open,high,low,close\n" + plain)
+    only = import_text(tmp_path, "symbol,date,open,high,low,close\n" + plain)
     assert only.raw_close is None
     assert only.fingerprint == panel.fingerprint
 
@@ -53,7 +53,7 @@ def test_they_do_not_change_what_a_panel_is(tmp_path: Path) -> None:
     ],
 )
 def test_wide_files_keep_them_too(head: str, tmp_path: Path) -> None:
-    panel = imported(tmp_path, f"{head}\n2024-01-02,10,5,3\n2024-01-03,5,5,4\n")
+    panel = import_text(tmp_path, f"{head}\n2024-01-02,10,5,3\n2024-01-03,5,5,4\n")
     assert panel.raw_close is not None
     assert panel.raw_close.tolist() == [[10, 3], [5, 4]]
 
@@ -65,11 +65,11 @@ def test_a_close_that_is_mapped_to_the_adjusted_one_is_no_raw_one(tmp_path: Path
 
 
 def test_the_ratio_of_a_day_is_that_of_the_last_one_with_both_closes(tmp_path: Path) -> None:
-    panel = imported(tmp_path)
+    panel = import_text(tmp_path)
     traded = traded_closes(panel)
     assert traded is not None
     assert [traded.traded_ratio(row, 0) for row in (0, 1)] == [2, 1]
-    given = first_days(imported(tmp_path), 2)
+    given = first_days(import_text(tmp_path), 2)
     joined = with_raw_closes(panel, given)
     np.testing.assert_array_equal(joined.raw_close, panel.raw_close)
-    assert traded_closes(imported(tmp_path, "date,A,B\n2024-01-02,1,2\n2024-01-03,1,2\n")) is None
+    assert traded_closes(import_text(tmp_path, "date,A,B\n2024-01-02,1,2\n2024-01-03,1,2\n")) is None

@@ -64,7 +64,7 @@ def american(frame: pl.DataFrame, sign: str = "") -> pl.DataFrame:
     )
 
 
-def dated(frame: pl.DataFrame, form: str) -> pl.DataFrame:
+def format_dates(frame: pl.DataFrame, form: str) -> pl.DataFrame:
     return frame.with_columns(pl.col("date").dt.strftime(form))
 
 
@@ -109,19 +109,19 @@ class Vendor:
     refused: str | None = None
 
 
-def renamed(*names: str) -> Callable[[pl.DataFrame], pl.DataFrame]:
+def rename_columns(*names: str) -> Callable[[pl.DataFrame], pl.DataFrame]:
     """Symbol, date, prices and volume under other names."""
     return lambda frame: frame.rename(dict(zip(frame.columns, names, strict=True)))
 
 
-def _adjusted(frame: pl.DataFrame) -> pl.DataFrame:
+def _with_adjusted_close(frame: pl.DataFrame) -> pl.DataFrame:
     """Yahoo's: prices before a split of two for one, beside the close that is adjusted for it."""
     early = pl.col("date") < dt.date(2024, 2, 10)
     raw = [pl.when(early).then(2 * pl.col(price)).otherwise(pl.col(price)).alias(price.title()) for price in PRICES]
     return one(frame).select(pl.col("date").alias("Date"), *raw, pl.col("close").alias("Adj Close"), pl.col("volume"))
 
 
-def _spread(frame: pl.DataFrame) -> pl.DataFrame:
+def _with_spread(frame: pl.DataFrame) -> pl.DataFrame:
     closes = frame.pivot("symbol", index="date", values="close")
     return closes.with_columns(SPREAD=pl.col("date").dt.day() / 10 - 1.5)
 
@@ -152,8 +152,8 @@ def _yfinance(frame: pl.DataFrame) -> pl.DataFrame:
 
 VENDORS = (
     Vendor(name="plain long CSV", make=lambda f: f),
-    Vendor(name="Yahoo, a split inside", make=_adjusted, single=True),
-    Vendor(name="Stooq", make=renamed("<TICKER>", "<DATE>", "<OPEN>", "<HIGH>", "<LOW>", "<CLOSE>", "<VOL>")),
+    Vendor(name="Yahoo, a split inside", make=_with_adjusted_close, single=True),
+    Vendor(name="Stooq", make=rename_columns("<TICKER>", "<DATE>", "<OPEN>", "<HIGH>", "<LOW>", "<CLOSE>", "<VOL>")),
     Vendor(
         name="Nasdaq: dollars, US dates, newest first",
         make=lambda f: american(one(f), "$").reverse().rename({"date": "Date", "close": "Close/Last"}),
@@ -161,7 +161,7 @@ VENDORS = (
     ),
     Vendor(
         name="Investing: months by name, newest first",
-        make=lambda f: dated(one(f), "%b %d, %Y").reverse().rename({"date": "Date", "close": "Price"}),
+        make=lambda f: format_dates(one(f), "%b %d, %Y").reverse().rename({"date": "Date", "close": "Price"}),
         single=True,
     ),
     Vendor(
@@ -175,7 +175,9 @@ VENDORS = (
     ),
     Vendor(
         name="Alpaca: bars of one letter, UTC",
-        make=lambda f: dated(one(f), "%Y-%m-%dT05:00:00Z").rename(dict(zip(("date", *PRICES), "tohlc", strict=True))),
+        make=lambda f: format_dates(one(f), "%Y-%m-%dT05:00:00Z").rename(
+            dict(zip(("date", *PRICES), "tohlc", strict=True))
+        ),
         single=True,
     ),
     Vendor(
@@ -197,14 +199,14 @@ VENDORS = (
     Vendor(
         name="Bloomberg, closes", make=lambda f: f.select(Kuerzel="symbol", Datum="date", PX_LAST="close"), closes=True
     ),
-    Vendor(name="UK dates", make=lambda f: dated(f, "%d/%m/%Y")),
-    Vendor(name="NSE: 25-Jan-2024", make=lambda f: dated(f, "%d-%b-%Y")),
+    Vendor(name="UK dates", make=lambda f: format_dates(f, "%d/%m/%Y")),
+    Vendor(name="NSE: 25-Jan-2024", make=lambda f: format_dates(f, "%d-%b-%Y")),
     Vendor(name="wide, tab", make=lambda f: wide(f, "{}_{}"), separator="\t"),
     Vendor(name="wide, mapped", make=_last, columns={"close": "* last"}, closes=True),
     Vendor(name="wide Parquet, evenings in New York", make=_evenings, kind="parquet"),
     Vendor(name="nine numbers a cell, Parquet", make=lists, kind="parquet"),
     Vendor(name="nine numbers a cell, text", make=lambda f: as_text(lists(f))),
-    Vendor(name="ETFs and a spread", make=_spread, investable=NAMES, closes=True),
+    Vendor(name="ETFs and a spread", make=_with_spread, investable=NAMES, closes=True),
     Vendor(name="yfinance, several tickers", make=_yfinance),
     Vendor(name="Excel", make=lambda f: f, kind="xlsx"),
     Vendor(name="Excel, wide, under a title", make=lambda f: wide(f, "{}.{}"), kind="xlsx", above=("Kurse", "")),
@@ -212,15 +214,19 @@ VENDORS = (
     Vendor(name="Excel, yfinance", make=_yfinance, kind="xlsx"),
     Vendor(
         name="a spread that would be traded",
-        make=_spread,
+        make=_with_spread,
         refused=r"row 8, SPREAD on 2024-02-01: SPREAD = .*--investable",
     ),
     Vendor(
         name="ambiguous dates",
-        make=lambda f: dated(f.filter(pl.col("date").dt.day() <= 12), "%m/%d/%Y"),
+        make=lambda f: format_dates(f.filter(pl.col("date").dt.day() <= 12), "%m/%d/%Y"),
         refused=r"row 1, column date: 02/01/2024.*--dates mdy",
     ),
-    Vendor(name="names that nobody knows", make=renamed(*"abcdefg"), refused="column date missing.*--map date=COLUMN"),
+    Vendor(
+        name="names that nobody knows",
+        make=rename_columns(*"abcdefg"),
+        refused="column date missing.*--map date=COLUMN",
+    ),
     Vendor(
         name="intraday bars",
         make=lambda f: pl.concat([f, f]),
@@ -229,7 +235,7 @@ VENDORS = (
 )
 
 
-def written(vendor: Vendor, folder: Path) -> Path:
+def write_vendor_file(vendor: Vendor, folder: Path) -> Path:
     file = folder / f"IBM.{vendor.kind}"
     frame = vendor.make(market())
     if vendor.kind == "parquet":
@@ -255,7 +261,7 @@ def write_workbook(vendor: Vendor, frame: pl.DataFrame, file: Path) -> None:
 
 @pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: vendor.name)
 def test_a_file_is_read_as_it_was_meant_or_refused(vendor: Vendor, tmp_path: Path) -> None:
-    file = written(vendor, tmp_path)
+    file = write_vendor_file(vendor, tmp_path)
     if vendor.refused is not None:
         with pytest.raises(DataError, match=vendor.refused):
             import_panel(file)

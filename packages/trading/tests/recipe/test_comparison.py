@@ -17,7 +17,7 @@ def curve(daily: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(100 * np.cumprod(np.concatenate([[1.0], 1 + daily])))
 
 
-def compared(edge: float, *, noise: float = 0.01, days: int = 500, a_year: int = 252) -> Comparison:
+def compare_curves(edge: float, *, noise: float = 0.01, days: int = 500, a_year: int = 252) -> Comparison:
     rng = np.random.default_rng(0)
     market = rng.normal(0.0005, noise, days)
     own_noise = rng.normal(0, 0.002, days)
@@ -32,7 +32,7 @@ def compared(edge: float, *, noise: float = 0.01, days: int = 500, a_year: int =
     [(0.001, "earned more than held"), (-0.001, "earned less than held"), (0.0, "not distinguishable")],
 )
 def test_the_sentence_is_that_of_the_interval(edge: float, said: str) -> None:
-    found = compared(edge)
+    found = compare_curves(edge)
     assert found.best == "held"
     assert found.low < found.difference < found.high
     assert found.difference == pytest.approx(252 * edge, abs=1e-9)
@@ -40,7 +40,7 @@ def test_the_sentence_is_that_of_the_interval(edge: float, said: str) -> None:
 
 
 def test_a_year_of_a_difference_has_the_periods_of_a_year() -> None:
-    daily, monthly = compared(0.001), compared(0.001, a_year=12)
+    daily, monthly = compare_curves(0.001), compare_curves(0.001, a_year=12)
     for name in ("difference", "low", "high"):
         assert getattr(monthly, name) * 21 == pytest.approx(getattr(daily, name))
 
@@ -79,4 +79,4 @@ def test_the_oracle_is_no_simple_rule() -> None:
 
 
 def test_the_same_seed_gives_the_same_interval() -> None:
-    assert compared(0.0) == compared(0.0)
+    assert compare_curves(0.0) == compare_curves(0.0)

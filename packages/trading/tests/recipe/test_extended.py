@@ -43,14 +43,14 @@ def market() -> Panel:
     return load_panel("synthetic:4x300:signal=0.7")
 
 
-def changed(panel: Panel, day: int, instrument: str, feature: str, value: float) -> Panel:
+def change_value(panel: Panel, day: int, instrument: str, feature: str, value: float) -> Panel:
     values = np.array(panel.values)
     values[day, panel.instruments.index(instrument), FEATURES.index(feature)] = value
     return build_panel(values=values, dates=panel.dates, instruments=panel.instruments)
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run on the first days of a market, and that market with more days beside it."""
     folder = tmp_path_factory.mktemp("extended")
     save_panel(first_days(market(), DAYS), folder / "own.safetensors")
@@ -60,11 +60,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(trained: Path, tmp_path: Path) -> Path:
+def run(trained_run: Path, tmp_path: Path) -> Path:
     """A copy of both in the test's own folder."""
-    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
+    shutil.copytree(trained_run, tmp_path, dirs_exist_ok=True)
     config = tmp_path / "run" / "config.toml"
-    config.write_text(config.read_text().replace(str(trained), str(tmp_path)))
+    config.write_text(config.read_text().replace(str(trained_run), str(tmp_path)))
     return tmp_path / "run"
 
 
@@ -93,19 +93,19 @@ def test_a_panel_that_differs_is_refused_by_day_instrument_and_values(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     own, other = market(), tmp_path / "other.safetensors"
-    save_panel(changed(own, 7, "S2", "close", 12.5), other)
+    save_panel(change_value(own, 7, "S2", "close", 12.5), other)
     was = own.values[7, 2, FEATURES.index("close")]
     assert main(["evaluate", str(run), "--panel", str(other)]) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert re.search(rf"{own.dates[7]} .*close of S2 .*12\.5 .*{re.escape(f'{was:.9g}')}", said)
     with pytest.raises(DataError, match=r"S2 .*12\.5 "):
         fw.resume(run, 2, panel=other, quiet=True)
-    save_panel(changed(own, DAYS + 3, "S2", "close", 12.5), other)
+    save_panel(change_value(own, DAYS + 3, "S2", "close", 12.5), other)
     assert fw.evaluate(run, panel=other)["days"] == 40, "what is newer may be anything"
 
 
 def test_a_panel_is_compared_with_the_run_s_own_where_that_is_still_there(run: Path, tmp_path: Path) -> None:
-    save_panel(changed(market(), 7, "S2", "close", 12.5), tmp_path / "own.safetensors")
+    save_panel(change_value(market(), 7, "S2", "close", 12.5), tmp_path / "own.safetensors")
     with pytest.raises(CheckpointError, match=r"data\.fingerprint"):
         fw.evaluate(run)
     first = tmp_path / "short.safetensors"
@@ -153,13 +153,13 @@ def test_a_recipe_without_a_panel_says_so(tmp_path: Path) -> None:
     [
         (lambda panel: panel, ""),
         (lambda panel: first_days(panel, 30), "ends on"),
-        (lambda panel: _cut(panel, instruments=("S1", "S0", "S2", "S3")), "another order: S1"),
-        (lambda panel: _cut(panel, instruments=("S0", "S1", "S2", "X")), "lacks the instrument S3"),
-        (lambda panel: _cut(panel, investable=["S0", "S1", "S2"]), "lacks the investable instrument S3"),
-        (lambda panel: _cut(panel, days=[n for n in range(300) if n != 11]), "lacks the day 2000-01-18"),
-        (lambda panel: changed(panel, 299, "S0", "open", np.nan), "open of S0 is missing"),
+        (lambda panel: _cut_panel(panel, instruments=("S1", "S0", "S2", "S3")), "another order: S1"),
+        (lambda panel: _cut_panel(panel, instruments=("S0", "S1", "S2", "X")), "lacks the instrument S3"),
+        (lambda panel: _cut_panel(panel, investable=["S0", "S1", "S2"]), "lacks the investable instrument S3"),
+        (lambda panel: _cut_panel(panel, days=[n for n in range(300) if n != 11]), "lacks the day 2000-01-18"),
+        (lambda panel: change_value(panel, 299, "S0", "open", np.nan), "open of S0 is missing"),
         (
-            lambda panel: changed(changed(panel, 9, "S1", "open", 1), 9, "S1", "close", 2),
+            lambda panel: change_value(change_value(panel, 9, "S1", "open", 1), 9, "S1", "close", 2),
             "close of S1 is 2 ",
         ),
     ],
@@ -170,7 +170,7 @@ def test_what_differs_is_told(change: Any, said: str) -> None:
     assert bool(said) == bool(found)
 
 
-def _cut(panel: Panel, *, days: Any = slice(None), **given: Any) -> Panel:
+def _cut_panel(panel: Panel, *, days: Any = slice(None), **given: Any) -> Panel:
     names = {"instruments": panel.instruments} | given
     return build_panel(values=np.array(panel.values[days]), dates=np.array(panel.dates[days]), **names)
 

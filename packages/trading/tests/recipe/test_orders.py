@@ -311,18 +311,18 @@ def test_prices_that_cannot_be_used_are_refused(runs: dict[str, Path]) -> None:
     with pytest.raises(DataError, match=r"19 rows .*\b20\b"):
         trader.orders(first_days(load_panel(TINY["panel"]), 19))
     with pytest.raises(ConfigError, match="cash is left out"):
-        trader.orders(TINY["panel"], [held()])
+        trader.orders(TINY["panel"], [held_position()])
     with pytest.raises(ConfigError, match="cash = -1"):
         trader.orders(TINY["panel"], cash=-1)
     with pytest.raises(DataError, match=r"SPY .*no instrument"):
-        trader.orders(TINY["panel"], [held(instrument="SPY")], 5)
+        trader.orders(TINY["panel"], [held_position(instrument="SPY")], 5)
     with pytest.raises(DataError, match=r"1999-01-01, .*no day"):
-        trader.orders(TINY["panel"], [held(entry_date="1999-01-01")], 5)
+        trader.orders(TINY["panel"], [held_position(entry_date="1999-01-01")], 5)
     with pytest.raises(DataError, match=r"S1 .*twice"):
-        trader.orders(TINY["panel"], [held(), held()], 5)
+        trader.orders(TINY["panel"], [held_position(), held_position()], 5)
 
 
-def held(**changes: Any) -> Position:
+def held_position(**changes: Any) -> Position:
     day = str(load_panel(TINY["panel"]).dates[-3])
     given = {"instrument": "S1", "entry_date": day, "entry_price": 10.0, "target": 5.0, "shares": 3.0}
     return Position(**given | changes)

@@ -37,28 +37,28 @@ def order(folder: str = "s", **asked: object) -> StudyOrder:
     return StudyOrder(folder=Path(folder), **given)  # type: ignore[arg-type]
 
 
-def studied(asked: StudyOrder) -> tuple[StudyOutcome, str]:
+def run_study(asked: StudyOrder) -> tuple[StudyOutcome, str]:
     console = Console(file=io.StringIO(), width=200)
     outcome = train_study(asked, console, FAKE)
     return outcome, console.file.getvalue()  # type: ignore[attr-defined]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, StudyOutcome, str]:
+def finished_study(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, StudyOutcome, str]:
     """A finished study of two folds and two seeds, with what its processes left beside it."""
     here, there = Path.cwd(), tmp_path_factory.mktemp("study")
     os.chdir(there)
     try:
-        return (there, *studied(order()))
+        return (there, *run_study(order()))
     finally:
         os.chdir(here)
 
 
 @pytest.fixture
-def whole(made: tuple[Path, StudyOutcome, str]) -> StudyOutcome:
+def whole(finished_study: tuple[Path, StudyOutcome, str]) -> StudyOutcome:
     """A copy of it, as the study `s` of the working folder."""
-    shutil.copytree(made[0], Path.cwd(), dirs_exist_ok=True)
-    return made[1]
+    shutil.copytree(finished_study[0], Path.cwd(), dirs_exist_ok=True)
+    return finished_study[1]
 
 
 def names(file: str) -> list[str]:
@@ -66,7 +66,7 @@ def names(file: str) -> list[str]:
 
 
 def test_each_fold_is_trained_with_each_seed_on_what_came_before_it(
-    made: tuple[Path, StudyOutcome, str], whole: StudyOutcome
+    finished_study: tuple[Path, StudyOutcome, str], whole: StudyOutcome
 ) -> None:
     assert names("started") == ["fold-01-seed-5", "fold-01-seed-6", "fold-02-seed-5", "fold-02-seed-6"]
     settings = [json.loads(Path("s", name, "order.json").read_text()) for name in names("started")]
@@ -78,7 +78,7 @@ def test_each_fold_is_trained_with_each_seed_on_what_came_before_it(
     ]
     assert whole.result["seeds"] == [5, 6]
     assert {run["state"] for run in whole.result["runs"]} == {"finished"}
-    assert "4 of 4" in made[2]
+    assert "4 of 4" in finished_study[2]
 
 
 def test_the_pooled_equity_is_that_of_money_split_among_the_seeds_and_carried_from_fold_to_fold(
@@ -120,13 +120,13 @@ def test_random_traders_are_pooled_as_the_champions_are(whole: StudyOutcome) -> 
 def test_a_stopped_study_comes_to_the_result_of_one_in_one_piece(jobs: int, whole: StudyOutcome) -> None:
     Path("hold").write_text("3")
     thread = signal_when(Path("held").exists, signal.SIGTERM)
-    stopped, said = studied(order("cut", jobs=jobs))
+    stopped, said = run_study(order("cut", jobs=jobs))
     thread.join()
     assert stopped.stop.signal == signal.SIGTERM
     assert stopped.result["pooled"] is None
     assert "stopped in generation" in said
     Path("hold").unlink()
-    again = studied(order("cut", folds=None, seeds=None, jobs=jobs))[0]
+    again = run_study(order("cut", folds=None, seeds=None, jobs=jobs))[0]
     assert again.result == whole.result
     assert Path("cut/study.json").read_bytes() == Path("s/study.json").read_bytes()
     assert Path("cut/equity.parquet").read_bytes() == Path("s/equity.parquet").read_bytes()
@@ -134,9 +134,9 @@ def test_a_stopped_study_comes_to_the_result_of_one_in_one_piece(jobs: int, whol
 
 def test_what_is_done_is_kept(whole: StudyOutcome) -> None:
     Path("started").unlink()
-    assert studied(order(folds=None, seeds=None))[0].result == whole.result
+    assert run_study(order(folds=None, seeds=None))[0].result == whole.result
     assert not Path("started").exists()
-    grown = studied(order(folds=None, seeds="5,6,9"))[0]
+    grown = run_study(order(folds=None, seeds="5,6,9"))[0]
     assert names("started") == ["fold-01-seed-9", "fold-02-seed-9"]
     assert len(grown.result["pooled"]["by_seed"]) == 3
 
@@ -154,20 +154,20 @@ def test_so_many_runs_work_at_once_as_are_asked_for() -> None:
 
     thread = threading.Thread(target=let_go)
     thread.start()
-    studied(order(jobs=3))
+    run_study(order(jobs=3))
     thread.join()
     assert len(names("at once")) == 3
 
 
 def test_a_run_that_fails_leaves_its_fold_out_and_its_reason_behind() -> None:
     Path("broken").write_text("fold-01-seed-6")
-    outcome, said = studied(order())
+    outcome, said = run_study(order())
     assert "fold 1, seed 6: failed: The run would take 9.0 GiB" in said
     failed = [run for run in outcome.result["runs"] if run["state"] == "failed"]
     assert [(run["run"], run["reason"][:20]) for run in failed] == [("fold-01-seed-6", "The run would take 9")]
     assert len(outcome.result["pooled"]["by_fold"]) == 1
     Path("broken").unlink()
-    assert len(studied(order())[0].result["pooled"]["by_fold"]) == 2
+    assert len(run_study(order())[0].result["pooled"]["by_fold"]) == 2
 
 
 OTHERS = [
@@ -182,19 +182,19 @@ OTHERS = [
 @pytest.mark.usefixtures("whole")
 def test_a_study_does_not_go_on_as_another(asked: dict[str, object], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        studied(order(**asked))
+        run_study(order(**asked))
 
 
 @pytest.mark.usefixtures("whole")
 def test_a_study_does_not_go_on_with_other_prices() -> None:
     Path("days").write_text("700")
     with pytest.raises(ConfigError, match="other days or prices"):
-        studied(order())
+        run_study(order())
 
 
 def test_more_runs_at_once_than_memory_has_room_for_are_refused() -> None:
     with pytest.raises(MemoryLimitError, match=r"--jobs 8: .*8\.00 GiB .*--jobs 7 "):
-        studied(order(folds=4, jobs=8))
+        run_study(order(folds=4, jobs=8))
     assert not Path("s").exists()
 
 

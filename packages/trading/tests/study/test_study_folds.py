@@ -88,7 +88,7 @@ def test_a_cut_panel_is_the_panel_of_these_days() -> None:
         first_days(whole, 61)
 
 
-def trained(panel: Path) -> dict[str, torch.Tensor]:
+def train_fold(panel: Path) -> dict[str, torch.Tensor]:
     config = from_mapping(ErlRunConfig, SMALL | {"panel": str(panel)}, "test")
     run = compose(fold_config(config, cut_folds(400, 3)[1], seed=0))
     for phase in run.trainer.phases:
@@ -106,7 +106,7 @@ def test_nothing_after_a_folds_end_reaches_its_run(tmp_path: Path) -> None:
     other = build_panel(values=values, dates=known.dates.copy(), instruments=known.instruments)
     save_panel(known, tmp_path / "known")
     save_panel(other, tmp_path / "other")
-    first, second = trained(tmp_path / "known"), trained(tmp_path / "other")
+    first, second = train_fold(tmp_path / "known"), train_fold(tmp_path / "other")
     assert first.keys() == second.keys()
     for path, tensor in first.items():
         assert torch.equal(tensor.nan_to_num(), second[path].nan_to_num()), path

@@ -55,8 +55,8 @@ def _panel_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture
-def composed(_panel_cache: None) -> Callable[..., ErlRun]:
-    """Build a small run: `composed({"learner.algorithm": "td3"})`."""
+def compose_run(_panel_cache: None) -> Callable[..., ErlRun]:
+    """Build a small run: `compose_run({"learner.algorithm": "td3"})`."""
     return lambda changes=None: compose(tiny(changes or {}))
 
 
@@ -67,11 +67,11 @@ def silent() -> type[Silent]:
 
 
 @pytest.fixture
-def trained(composed: Callable[..., ErlRun]) -> Callable[..., Trained]:
+def train_run(compose_run: Callable[..., ErlRun]) -> Callable[..., Trained]:
     """Build a small run and train it: the run, and each round's numbers."""
 
     def train(rounds: int, changes: Mapping[str, Any] | None = None) -> Trained:
-        composition, watcher = composed(changes), Silent(done=0)
+        composition, watcher = compose_run(changes), Silent(done=0)
         assert train_(composition.trainer, rounds, watcher)
         return composition, watcher.rounds
 

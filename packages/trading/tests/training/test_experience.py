@@ -27,9 +27,9 @@ def source_of(composition: ErlRun) -> ReplaySource:
 @pytest.mark.parametrize("account", [False, True])
 @pytest.mark.parametrize("credit", ["exit", "entry"])
 def test_an_episode_in_the_replay_is_the_one_that_the_env_plays(
-    account: object, credit: str, composed: Composed
+    account: object, credit: str, compose_run: Composed
 ) -> None:
-    composition = composed(DDPG | {"env.account_observation": account, "env.reward.credit": credit})
+    composition = compose_run(DDPG | {"env.account_observation": account, "env.reward.credit": credit})
     run, setup = composition.trainer.run, composition.setup
     env = TradingEnv(run.market, setup.config.env, setup.splits.train)
     phase_(composition.trainer, "evaluate")
@@ -40,7 +40,7 @@ def test_an_episode_in_the_replay_is_the_one_that_the_env_plays(
         assert int(run.replay.member[at]) == episode // 2
         for day in range(20):
             assert int(run.replay.row[at]) == start + day
-            same_observation(stored(composition, at), seen)
+            same_observation(stored_observation(composition, at), seen)
             orders = to_orders(setup.config.env.trade, run.replay.action[at][None])[0]
             seen, reward, terminated, _, info = env.step(orders.numpy())
             assert float(run.replay.reward[at]) == reward
@@ -53,7 +53,7 @@ def test_an_episode_in_the_replay_is_the_one_that_the_env_plays(
     assert traded > 0
 
 
-def stored(composition: ErlRun, at: int) -> Any:
+def stored_observation(composition: ErlRun, at: int) -> Any:
     """What the learner gets for one transition."""
     got = observe(source_of(composition), torch.tensor([[at]]))
     window = got.windows[0, 0].transpose(0, 1).numpy()  # [N, C, F] -> [C, N, F], as the env shows it
@@ -69,8 +69,8 @@ def same_observation(first: Any, second: Any) -> None:
         assert np.array_equal(first, second)
 
 
-def test_a_batch_holds_each_transition_with_its_successor(composed: Composed) -> None:
-    composition = composed(DDPG)
+def test_a_batch_holds_each_transition_with_its_successor(compose_run: Composed) -> None:
+    composition = compose_run(DDPG)
     run = composition.trainer.run
     phase_(composition.trainer, "evaluate")
     index = torch.randint(160, (4, 2, 8), generator=torch.Generator().manual_seed(1))
@@ -87,8 +87,8 @@ def test_a_batch_holds_each_transition_with_its_successor(composed: Composed) ->
             assert batch.discount[p, b] == (0 if last else 1)
 
 
-def test_nothing_is_learned_before_the_replay_holds_its_minimum(trained: Callable[..., Any]) -> None:
-    composition, rounds = trained(4, DDPG | {"replay.warmup": 321})
+def test_nothing_is_learned_before_the_replay_holds_its_minimum(train_run: Callable[..., Any]) -> None:
+    composition, rounds = train_run(4, DDPG | {"replay.warmup": 321})
     assert [numbers["updates"] for numbers in rounds] == [0, 0, 0, 2]
     assert [numbers["buffer/fill"] for numbers in rounds] == pytest.approx([160 / 480, 320 / 480, 1, 1])
     assert composition.trainer.run.learner.tally.updates == 2

@@ -66,7 +66,7 @@ def lesson_of(members: int, rng: torch.Generator, days: int = 16) -> HindsightBa
     return HindsightBatch(seen, worth.unsqueeze(-1) * torch.linspace(0.5, 1.5, 5, dtype=torch.float64))
 
 
-def drawn(lesson: HindsightBatch) -> Callable[[int, int], HindsightBatch]:
+def lesson_slices(lesson: HindsightBatch) -> Callable[[int, int], HindsightBatch]:
     return lambda low, high: HindsightBatch(lesson.seen[low:high], lesson.gain[low:high])
 
 
@@ -89,7 +89,7 @@ def test_members_find_what_gains_and_the_better_target() -> None:
     learner, update_ = learner_of()
     rng = torch.Generator().manual_seed(1)
     for _ in range(200):
-        update_([drawn(lesson_of(3, rng))])
+        update_([lesson_slices(lesson_of(3, rng))])
     weight = learner.actor[:3, : 2 * F].view(3, F, 2)
     assert (weight[:, 0, 0] > 5 * weight[:, 1:, 0].abs().amax(1)).all()
     losses = read_tally_(learner.tally)
@@ -102,7 +102,7 @@ def test_a_member_learns_the_same_in_any_group(groups: list[tuple[int, int]]) ->
     alone, update_alone_ = learner_of(groups=[(0, 3)], micro_batches=2)
     other, update_ = learner_of(groups=groups, micro_batches=2)
     for seed in range(3):
-        lessons = [drawn(lesson_of(3, torch.Generator().manual_seed(seed)))] * 2
+        lessons = [lesson_slices(lesson_of(3, torch.Generator().manual_seed(seed)))] * 2
         update_alone_(lessons)
         update_(lessons)
     torch.testing.assert_close(other.actor, alone.actor, rtol=0, atol=1e-12)
@@ -112,9 +112,9 @@ def test_two_half_batches_are_one_batch() -> None:
     whole, update_whole_ = learner_of()
     halves, update_ = learner_of(micro_batches=2)
     lesson = lesson_of(3, torch.Generator().manual_seed(3))
-    update_whole_([drawn(lesson)])
+    update_whole_([lesson_slices(lesson)])
     parts = [HindsightBatch(lesson.seen[:, s : s + 1], lesson.gain[:, 8 * s : 8 * s + 8]) for s in range(2)]
-    update_([drawn(part) for part in parts])
+    update_([lesson_slices(part) for part in parts])
     torch.testing.assert_close(halves.actor, whole.actor, rtol=0, atol=1e-9)
 
 
@@ -122,7 +122,7 @@ def test_a_member_without_a_finite_gain_leaves_out_the_step_alone() -> None:
     learner, update_ = learner_of()
     before, lesson = learner.actor.clone(), lesson_of(3, torch.Generator().manual_seed(4))
     lesson.gain[1, 0, 0] = torch.nan
-    update_([drawn(lesson)])
+    update_([lesson_slices(lesson)])
     moved = (learner.actor != before).any(1)
     assert moved.tolist() == [True, False, True, False]
     assert read_tally_(learner.tally)["train/skipped"] == 1
@@ -137,7 +137,7 @@ def test_the_plan_is_what_is_held_and_nothing_moves() -> None:
         learner.actor_adam.exp_avg.data_ptr(),
         learner.tally.sums["actor_loss"].data_ptr(),
     ]
-    update_([drawn(lesson_of(3, torch.Generator().manual_seed(5)))])
+    update_([lesson_slices(lesson_of(3, torch.Generator().manual_seed(5)))])
     assert [
         learner.actor.data_ptr(),
         learner.actor_adam.exp_avg.data_ptr(),

@@ -22,9 +22,9 @@ Composed = Callable[..., ErlRun]
 Trained = Callable[..., tuple[ErlRun, list[dict[str, float]]]]
 
 
-def test_a_gain_is_what_the_env_gives_for_the_same_purchase(composed: Composed) -> None:
+def test_a_gain_is_what_the_env_gives_for_the_same_purchase(compose_run: Composed) -> None:
     """All the money in one trade, bought and sold in the simulator, gains what was resolved for its day and target."""
-    composition = composed({"panel": "synthetic:6x260:halts=0.02", "env.account.position_share": 1.0})
+    composition = compose_run({"panel": "synthetic:6x260:halts=0.02", "env.account.position_share": 1.0})
     run, config, days = composition.trainer.run, composition.config.env, range(30, 60)
     targets = torch.tensor([10.0, 12.5, 50.0])
     gains = trade_gains(
@@ -49,9 +49,9 @@ def test_a_gain_is_what_the_env_gives_for_the_same_purchase(composed: Composed) 
     assert traded > 100
 
 
-def test_no_lesson_knows_a_day_after_training(composed: Composed) -> None:
+def test_no_lesson_knows_a_day_after_training(compose_run: Composed) -> None:
     """The embargo: other prices from the first validation day on change no gain that is learnt from."""
-    composition = composed()
+    composition = compose_run()
     setup, run = composition.setup, composition.trainer.run
     market = run.market
     market.close, market.high, market.mark = (x.clone() for x in (market.close, market.high, market.mark))  # of a file
@@ -76,8 +76,8 @@ def test_a_batch_of_short_contexts_is_many_stretches(context: int, stretches: in
     assert stretch_count(given) == 4
 
 
-def test_a_lesson_shows_the_days_that_its_gains_belong_to(composed: Composed) -> None:
-    composition = composed(
+def test_a_lesson_shows_the_days_that_its_gains_belong_to(compose_run: Composed) -> None:
+    composition = compose_run(
         {"learner.hindsight.batch_size": 6, "learner.hindsight.stretches": 2, "learner.micro_batches": 3}
     )
     setup, run = composition.setup, composition.trainer.run
@@ -105,16 +105,16 @@ def test_a_lesson_shows_the_days_that_its_gains_belong_to(composed: Composed) ->
     assert max(seen) == days.stop - 3
 
 
-def test_members_draw_days_of_their_own(composed: Composed) -> None:
-    composition = composed()
+def test_members_draw_days_of_their_own(compose_run: Composed) -> None:
+    composition = compose_run()
     run = composition.trainer.run
     assert run.outcomes is not None
     lesson = draw_lessons(composition.setup, run.market, run.outcomes, torch.Generator().manual_seed(0))[0](0, 4)
     assert len({lesson.gain[p].numpy().tobytes() for p in range(4)}) > 1
 
 
-def test_too_few_days_are_told_with_what_to_change(composed: Composed) -> None:
-    composition = composed()
+def test_too_few_days_are_told_with_what_to_change(compose_run: Composed) -> None:
+    composition = compose_run()
     config = composition.setup.config
     config = replace(config, learner=config.learner.with_algorithm_settings(batch_size=400, stretches=1))
     setup = build_setup(config, composition.trainer.run.market, composition.setup.splits, torch.device("cpu"))
@@ -122,8 +122,8 @@ def test_too_few_days_are_told_with_what_to_change(composed: Composed) -> None:
         build_outcomes(setup, composition.trainer.run.market)
 
 
-def test_a_run_in_hindsight_holds_no_replay_and_no_critic(trained: Trained) -> None:
-    composition, rounds = trained(2)
+def test_a_run_in_hindsight_holds_no_replay_and_no_critic(train_run: Trained) -> None:
+    composition, rounds = train_run(2)
     run = composition.trainer.run
     assert run.replay is None
     assert run.windows is None
@@ -134,6 +134,6 @@ def test_a_run_in_hindsight_holds_no_replay_and_no_critic(trained: Trained) -> N
 
 
 @pytest.mark.parametrize("algorithm", ["hindsight", "ddpg", "td3"])
-def test_every_algorithm_is_validated_after_it_has_learnt(algorithm: str, composed: Composed) -> None:
-    names = [phase.name for phase in composed({"learner.algorithm": algorithm}).trainer.phases]
+def test_every_algorithm_is_validated_after_it_has_learnt(algorithm: str, compose_run: Composed) -> None:
+    names = [phase.name for phase in compose_run({"learner.algorithm": algorithm}).trainer.phases]
     assert names == ["learn", "evaluate", "validate", "evolve"]

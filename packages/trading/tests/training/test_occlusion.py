@@ -38,7 +38,7 @@ def look_of(run: ErlRun, *, holes: bool) -> OcclusionDay:
     return OcclusionDay(setup.actor, params, setup.config.env.trade, window, account)
 
 
-def decided(look: OcclusionDay, window: Tensor) -> Tensor:
+def decide_coefficients(look: OcclusionDay, window: Tensor) -> Tensor:
     """The coefficients of a whole window, as the trader itself decides."""
     with torch.no_grad():
         action = look.actor(look.params, MarketObs(window[None, None], look.account))
@@ -48,9 +48,9 @@ def decided(look: OcclusionDay, window: Tensor) -> Tensor:
 @pytest.mark.parametrize("holes", [False, True])
 @pytest.mark.parametrize("changes", [{}, {"panel": CONTEXT}, {"net.encoder": "lstm"}, ACCOUNT], ids=str)
 def test_each_part_is_what_the_whole_window_without_it_gives(
-    composed: Callable[..., ErlRun], changes: dict[str, Any], *, holes: bool
+    compose_run: Callable[..., ErlRun], changes: dict[str, Any], *, holes: bool
 ) -> None:
-    look = look_of(composed(changes), holes=holes)
+    look = look_of(compose_run(changes), holes=holes)
     window, known = look.window, (look.window != 0).any(-1)
     columns, _, features = window.shape
 
@@ -58,11 +58,11 @@ def test_each_part_is_what_the_whole_window_without_it_gives(
         hidden = window.clone()
         mean = (NOTHING * known)[:, :, None].expand_as(window)
         hidden[column, :, feature] = mean[column, :, feature]
-        return decided(look, hidden)
+        return decide_coefficients(look, hidden)
 
     every = slice(None)
     close = {"rtol": 1e-5, "atol": 1e-6}
-    torch.testing.assert_close(look.all_coefficients(), decided(look, window), **close)
+    torch.testing.assert_close(look.all_coefficients(), decide_coefficients(look, window), **close)
     of_columns = torch.cat([*look.without_columns(range(columns))])
     torch.testing.assert_close(of_columns, torch.stack([without(n, every) for n in range(columns)]), **close)
     of_all = torch.stack([*look.without_features()])
@@ -71,8 +71,8 @@ def test_each_part_is_what_the_whole_window_without_it_gives(
     torch.testing.assert_close(of_one, torch.stack([without(3, f) for f in range(features)]), **close)
 
 
-def test_what_is_held_does_not_grow_with_what_is_hidden(composed: Callable[..., ErlRun]) -> None:
-    look = look_of(composed({"panel": "synthetic:60x260"}), holes=False)
+def test_what_is_held_does_not_grow_with_what_is_hidden(compose_run: Callable[..., ErlRun]) -> None:
+    look = look_of(compose_run({"panel": "synthetic:60x260"}), holes=False)
 
     def peak(times: int) -> int:
         columns = [*range(60)] * times
@@ -87,8 +87,8 @@ def vars_of(look: OcclusionDay) -> dict[str, Any]:
     return {name: vars(look)[name] for name in ("actor", "params", "trade", "window", "account")}
 
 
-def test_a_column_that_cannot_be_bought_comes_first_where_all_follow_it(composed: Callable[..., ErlRun]) -> None:
-    run = composed({"panel": CONTEXT})
+def test_a_column_that_cannot_be_bought_comes_first_where_all_follow_it(compose_run: Callable[..., ErlRun]) -> None:
+    run = compose_run({"panel": CONTEXT})
     state, layout = run.trainer.run, run.setup.actor.layout
     params = views(state.learner.actor[:1], layout)
     for name in ("gate", "market"):  # the attention over all columns is ignored: what is left is the switch
@@ -99,8 +99,8 @@ def test_a_column_that_cannot_be_bought_comes_first_where_all_follow_it(composed
     assert int(found.columns.argmax()) == switch
 
 
-def test_a_feature_that_never_varies_has_no_effect(composed: Callable[..., ErlRun]) -> None:
-    run = composed({})
+def test_a_feature_that_never_varies_has_no_effect(compose_run: Callable[..., ErlRun]) -> None:
+    run = compose_run({})
     observations = run.trainer.run.market.observations.clone()  # the run's own are those of a file
     run.trainer.run.market.observations = observations
     known = (observations != 0).any(-1)
@@ -111,8 +111,8 @@ def test_a_feature_that_never_varies_has_no_effect(composed: Callable[..., ErlRu
     assert (found.features[1:] > 0).all()
 
 
-def test_a_column_without_data_has_no_effect(composed: Callable[..., ErlRun]) -> None:
-    run = composed({})
+def test_a_column_without_data_has_no_effect(compose_run: Callable[..., ErlRun]) -> None:
+    run = compose_run({})
     observations = run.trainer.run.market.observations.clone()
     run.trainer.run.market.observations = observations
     observations[4] = 0
@@ -121,8 +121,8 @@ def test_a_column_without_data_has_no_effect(composed: Callable[..., ErlRun]) ->
     assert (found.columns[:4] > 0).all()
 
 
-def test_nothing_is_written(composed: Callable[..., ErlRun]) -> None:
-    run = composed({})
+def test_nothing_is_written(compose_run: Callable[..., ErlRun]) -> None:
+    run = compose_run({})
     before = run.trainer.run.market.observations.clone()
     effects(run, run.setup.splits.validation)
     assert torch.equal(run.trainer.run.market.observations, before)

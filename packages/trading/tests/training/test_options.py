@@ -164,8 +164,8 @@ def test_no_setting_is_forgotten_here() -> None:
     assert {*QUICK} <= {*CHANGES}
 
 
-def outcome(trained: Trained, changes: dict[str, Any]) -> tuple[list[dict[str, float]], list[tuple[int, ...]], bytes]:
-    composition, rounds = trained(3, changes)
+def outcome(train_run: Trained, changes: dict[str, Any]) -> tuple[list[dict[str, float]], list[tuple[int, ...]], bytes]:
+    composition, rounds = train_run(3, changes)
     learner = composition.trainer.run.learner
     assert learner.actor.isfinite().all()
     assert all(rows.isfinite().all() for rows in learner.inherited)
@@ -173,39 +173,39 @@ def outcome(trained: Trained, changes: dict[str, Any]) -> tuple[list[dict[str, f
     return rounds, [tuple(learner.actor.shape)], learner.actor.numpy().tobytes()
 
 
-def works(name: str, trained: Trained) -> None:
+def works(name: str, train_run: Trained) -> None:
     value, beside = CHANGES[name]
-    assert outcome(trained, beside | {name: value}) != outcome(trained, beside)
+    assert outcome(train_run, beside | {name: value}) != outcome(train_run, beside)
 
 
 @pytest.mark.parametrize("name", QUICK)
-def test_the_options_of_the_reference_work(name: str, trained: Trained) -> None:
-    works(name, trained)
+def test_the_options_of_the_reference_work(name: str, train_run: Trained) -> None:
+    works(name, train_run)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted({*CHANGES} - {*QUICK}))
-def test_every_setting_works(name: str, trained: Trained) -> None:
-    works(name, trained)
+def test_every_setting_works(name: str, train_run: Trained) -> None:
+    works(name, train_run)
 
 
-def test_bf16_keeps_weights_and_moments_in_float32(trained: Trained) -> None:
-    learner = trained(2, {"learner.autocast": "bf16"})[0].trainer.run.learner
+def test_bf16_keeps_weights_and_moments_in_float32(train_run: Trained) -> None:
+    learner = train_run(2, {"learner.autocast": "bf16"})[0].trainer.run.learner
     assert learner.actor.dtype == learner.actor_adam.exp_avg.dtype == torch.float32
 
 
-def test_a_penalty_on_losses_lowers_fitness_and_leaves_the_account_alone(trained: Trained) -> None:
+def test_a_penalty_on_losses_lowers_fitness_and_leaves_the_account_alone(train_run: Trained) -> None:
     """The same actions are played in the first generation, so only the rewards differ."""
-    mild, harsh = (trained(1, {"env.reward.loss_factor": factor})[1][0] for factor in (1.0, 10.0))
+    mild, harsh = (train_run(1, {"env.reward.loss_factor": factor})[1][0] for factor in (1.0, 10.0))
     assert harsh["fitness/mean"] < mild["fitness/mean"]
     assert {k: v for k, v in harsh.items() if k[:7] in {"account", "trades/"}} == {
         k: v for k, v in mild.items() if k[:7] in {"account", "trades/"}
     }
 
 
-def test_credit_on_entry_pays_the_same_sum_on_other_days(trained: Trained) -> None:
+def test_credit_on_entry_pays_the_same_sum_on_other_days(train_run: Trained) -> None:
     late, early = (
-        trained(1, DDPG | {"env.reward.credit": when, "learner.ddpg.updates": 1})[0] for when in ("exit", "entry")
+        train_run(1, DDPG | {"env.reward.credit": when, "learner.ddpg.updates": 1})[0] for when in ("exit", "entry")
     )
     first, second = late.trainer.run, early.trainer.run
     assert first.replay is not None

@@ -52,8 +52,8 @@ def value_alone(composition: ErlRun, weights: torch.Tensor, starts: torch.Tensor
     return sum(sorted(found)[: setup.config.evaluation.lowest]) / setup.config.evaluation.lowest
 
 
-def test_all_members_play_the_same_slices_inside_their_split(trained: Trained) -> None:
-    composition, _ = trained(3)
+def test_all_members_play_the_same_slices_inside_their_split(train_run: Trained) -> None:
+    composition, _ = train_run(3)
     run, setup = composition.trainer.run, composition.setup
     for env, members, days in (
         (run.eval_env, 4, setup.splits.train),
@@ -68,8 +68,8 @@ def test_all_members_play_the_same_slices_inside_their_split(trained: Trained) -
         assert (env.trading_end - env.start == 15).all()
 
 
-def test_slices_are_others_in_every_generation(composed: Composed) -> None:
-    composition = composed()
+def test_slices_are_others_in_every_generation(compose_run: Composed) -> None:
+    composition = compose_run()
     run, seen = composition.trainer.run, set()
     for generation in range(8):
         run.progress.round = generation
@@ -78,8 +78,8 @@ def test_slices_are_others_in_every_generation(composed: Composed) -> None:
     assert len(seen) > 4
 
 
-def test_every_training_slice_can_be_drawn_and_no_other(composed: Composed) -> None:
-    composition = composed({"splits.validation_days": 150, "splits.holdout_days": 65, "panel": "synthetic:2x260"})
+def test_every_training_slice_can_be_drawn_and_no_other(compose_run: Composed) -> None:
+    composition = compose_run({"splits.validation_days": 150, "splits.holdout_days": 65, "panel": "synthetic:2x260"})
     days, run = composition.setup.splits.train, composition.trainer.run
     assert (days.first, days.stop) == (19, 45)
     drawn = set()
@@ -90,9 +90,9 @@ def test_every_training_slice_can_be_drawn_and_no_other(composed: Composed) -> N
     assert drawn == set(range(19, 45 - 20 + 1))
 
 
-def test_the_champion_is_scored_again_and_beaten_only_on_the_same_slices(composed: Composed) -> None:
+def test_the_champion_is_scored_again_and_beaten_only_on_the_same_slices(compose_run: Composed) -> None:
     """Each trader's value is found again by playing it alone; the champion's weights follow from these values."""
-    composition = composed({"seed": 3})
+    composition = compose_run({"seed": 3})
     run = composition.trainer.run
     champion, crowned, shaken = None, [], torch.Generator().manual_seed(0)
     for generation in range(6):
@@ -119,8 +119,8 @@ def test_the_champion_is_scored_again_and_beaten_only_on_the_same_slices(compose
     assert {True, False} <= {*crowned[1:]}, "the seed must show both a champion beaten and one that stays"
 
 
-def test_an_equal_does_not_beat_the_champion(composed: Composed) -> None:
-    composition = composed()
+def test_an_equal_does_not_beat_the_champion(compose_run: Composed) -> None:
+    composition = compose_run()
     run = composition.trainer.run
     phase_(composition.trainer, "validate")
     run.learner.actor[:-1] = run.learner.actor[-1]
@@ -131,8 +131,8 @@ def test_an_equal_does_not_beat_the_champion(composed: Composed) -> None:
     assert torch.equal(run.lineage.born[-1], born)
 
 
-def test_the_champion_is_chosen_on_validation_not_on_fitness(composed: Composed) -> None:
-    composition = composed()
+def test_the_champion_is_chosen_on_validation_not_on_fitness(compose_run: Composed) -> None:
+    composition = compose_run()
     run = composition.trainer.run
     phase_(composition.trainer, "evaluate")
     run.scores.fitness.copy_(torch.tensor([1e6, 0.0, 0.0, 0.0]))
@@ -140,9 +140,9 @@ def test_the_champion_is_chosen_on_validation_not_on_fitness(composed: Composed)
     assert torch.equal(run.learner.actor[-1], run.learner.actor[int(run.scores.validation[:-1].argmax())])
 
 
-def test_the_population_keeps_its_size_through_champion_injection(composed: Composed) -> None:
+def test_the_population_keeps_its_size_through_champion_injection(compose_run: Composed) -> None:
     """The original lost a member at each injection."""
-    composition = composed({"evolution.champion_injection": 2, "learner.algorithm": "ddpg", "seed": 1})
+    composition = compose_run({"evolution.champion_injection": 2, "learner.algorithm": "ddpg", "seed": 1})
     run, setup = composition.trainer.run, composition.setup
     shape, injected = run.learner.actor.shape, []
     for generation in range(6):
@@ -159,8 +159,8 @@ def test_the_population_keeps_its_size_through_champion_injection(composed: Comp
     assert not injected[0]
 
 
-def test_elites_keep_weights_and_moments_and_the_replaced_start_afresh(trained: Trained) -> None:
-    composition, _ = trained(2)
+def test_elites_keep_weights_and_moments_and_the_replaced_start_afresh(train_run: Trained) -> None:
+    composition, _ = train_run(2)
     run = composition.trainer.run
     for phase in composition.trainer.phases[:-1]:
         for step in range(phase.steps()):
@@ -176,20 +176,20 @@ def test_elites_keep_weights_and_moments_and_the_replaced_start_afresh(trained: 
     assert not any(torch.equal(run.learner.actor[n], actor[n]) for n in replaced)
 
 
-def test_one_seed_gives_one_run_and_another_seed_another(trained: Trained) -> None:
+def test_one_seed_gives_one_run_and_another_seed_another(train_run: Trained) -> None:
     nobodys = torch.get_rng_state()
-    first, numbers = trained(2)
+    first, numbers = train_run(2)
     assert torch.equal(torch.get_rng_state(), nobodys), "the global generator is left alone"
-    second, again = trained(2)
+    second, again = train_run(2)
     assert digest(first.trainer.run) == digest(second.trainer.run)
     assert numbers == again
-    assert digest(trained(2, {"seed": 1})[0].trainer.run) != digest(first.trainer.run)
+    assert digest(train_run(2, {"seed": 1})[0].trainer.run) != digest(first.trainer.run)
 
 
-def test_holes_in_the_panel_never_reach_a_weight_or_a_number(trained: Trained) -> None:
+def test_holes_in_the_panel_never_reach_a_weight_or_a_number(train_run: Trained) -> None:
     """In the original, one missing cell in one batch made the policy constant for ever."""
     panel = "synthetic:6x260:late_listings=1:delistings=0.5:halts=0.1"
-    composition, rounds = trained(3, {"panel": panel, "learner.algorithm": "td3", "replay.prioritised": True})
+    composition, rounds = train_run(3, {"panel": panel, "learner.algorithm": "td3", "replay.prioritised": True})
     assert (~composition.panel.valid).mean() > 0.3
     run = composition.trainer.run
     may_be_missing = ("market.", "scores.importance", "scores.attention")
@@ -206,19 +206,19 @@ def test_holes_in_the_panel_never_reach_a_weight_or_a_number(trained: Trained) -
 
 @pytest.mark.parametrize("algorithm", ["hindsight", pytest.param("sac", marks=pytest.mark.slow)])
 def test_a_run_resumed_at_any_step_of_judging_is_the_run_that_went_on(
-    algorithm: str, composed: Composed, tmp_path: Path
+    algorithm: str, compose_run: Composed, tmp_path: Path
 ) -> None:
     """A checkpoint leaves out where a tile played: every step begins anew."""
     changes = {"learner.algorithm": algorithm, "population.tile": 3}
-    whole = composed(changes)
+    whole = compose_run(changes)
     assert train_(whole.trainer, 2, Silent())
     for stop in range(1, 7):  # the steps around and within evaluate and validate, two tiles each
-        stopped = composed(changes)
+        stopped = compose_run(changes)
         assert train_(stopped.trainer, 1, Silent())
         assert not train_(stopped.trainer, 2, Silent(left=stop))
         folder = tmp_path / f"{algorithm}{stop}"
         save_checkpoint(folder, stopped.trainer.run, round=1, step=stop, facts={}, config=CheckpointConfig())
-        resumed = composed(changes)
+        resumed = compose_run(changes)
         intact = newest_intact(folder, say=print)
         assert intact is not None
         restore_state_(resumed.trainer.run, intact)
@@ -230,9 +230,10 @@ def test_a_run_resumed_at_any_step_of_judging_is_the_run_that_went_on(
 @pytest.mark.parametrize(
     "algorithm", ["hindsight", "td3", *(pytest.param(a, marks=pytest.mark.slow) for a in ("ddpg", "sac"))]
 )
-def test_in_bf16_it_learns_other_numbers_and_goes_on_bit_for_bit(algorithm: str, composed: Composed) -> None:
+def test_in_bf16_it_learns_other_numbers_and_goes_on_bit_for_bit(algorithm: str, compose_run: Composed) -> None:
     exact, whole, stopped, resumed = (
-        composed({"learner.algorithm": algorithm, "learner.autocast": kind}) for kind in ("off", "bf16", "bf16", "bf16")
+        compose_run({"learner.algorithm": algorithm, "learner.autocast": kind})
+        for kind in ("off", "bf16", "bf16", "bf16")
     )
     for run in (exact, whole):
         assert train_(run.trainer, 2, Silent())

@@ -13,8 +13,8 @@ Trained = Callable[..., tuple[ErlRun, list[dict[str, float]]]]
 
 
 @pytest.mark.parametrize("account", [False, True])
-def test_children_blend_their_parents_temperatures(account: object, trained: Trained) -> None:
-    composition, rounds = trained(2, {"learner.algorithm": "sac", "env.account_observation": account})
+def test_children_blend_their_parents_temperatures(account: object, train_run: Trained) -> None:
+    composition, rounds = train_run(2, {"learner.algorithm": "sac", "env.account_observation": account})
     setup, run = composition.setup, composition.trainer.run
     learner = run.learner
     assert isinstance(learner, SacMembers)

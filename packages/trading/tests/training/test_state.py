@@ -36,9 +36,9 @@ def places(root: object) -> dict[str, tuple[int, int, int]]:
 
 @pytest.mark.parametrize("changes", [{}, EVERYTHING], ids=["plain", "everything"])
 def test_nothing_moves_in_three_generations(
-    changes: dict[str, object], composed: Callable[..., ErlRun], silent: Callable[..., object]
+    changes: dict[str, object], compose_run: Callable[..., ErlRun], silent: Callable[..., object]
 ) -> None:
-    composition = composed(changes)
+    composition = compose_run(changes)
     run = composition.trainer.run
     before, paths, held = places(run), [leaf.path for leaf in leaves(run)], nbytes(run)
     assert len(before) > 60
@@ -52,9 +52,9 @@ def test_nothing_moves_in_three_generations(
 
 @pytest.mark.parametrize("changes", [{}, EVERYTHING], ids=["plain", "everything"])
 def test_the_plan_on_the_meta_device_weighs_what_is_held(
-    changes: dict[str, object], composed: Callable[..., ErlRun]
+    changes: dict[str, object], compose_run: Callable[..., ErlRun]
 ) -> None:
-    composition = composed(changes)
+    composition = compose_run(changes)
     setup, meta = composition.setup, torch.device("meta")
     held = composition.trainer.run.market
     market = Market(**{leaf.path: leaf.value.to(meta) for leaf in leaves(held)})
@@ -67,7 +67,7 @@ def test_the_plan_on_the_meta_device_weighs_what_is_held(
 
 
 def test_a_run_makes_two_simulators_and_no_other(
-    monkeypatch: pytest.MonkeyPatch, trained: Callable[..., object]
+    monkeypatch: pytest.MonkeyPatch, train_run: Callable[..., object]
 ) -> None:
     made = []
     build = Simulator.__init__
@@ -77,15 +77,15 @@ def test_a_run_makes_two_simulators_and_no_other(
         made.append(sim)
 
     monkeypatch.setattr(Simulator, "__init__", counting)
-    composition, _ = trained(2)  # type: ignore[misc]
+    composition, _ = train_run(2)  # type: ignore[misc]
     held = [sim for sim in made if not sim.day.is_meta]  # a plan on the meta device comes before
     assert held == [composition.trainer.run.eval_env, composition.trainer.run.val_env]
 
 
-def test_the_market_is_not_copied_into_the_run(composed: Callable[..., ErlRun]) -> None:
+def test_the_market_is_not_copied_into_the_run(compose_run: Callable[..., ErlRun]) -> None:
     """What a checkpoint can rebuild from the panel is no part of it."""
-    run = composed().trainer.run
+    run = compose_run().trainer.run
     saved = [leaf.path for leaf in leaves(run) if not leaf.derived]
     assert not [path for path in saved if path.startswith("market.")]
-    market = build_market(composed().panel, run.market.observations, torch.device("cpu"))
+    market = build_market(compose_run().panel, run.market.observations, torch.device("cpu"))
     assert market.observations is run.market.observations
