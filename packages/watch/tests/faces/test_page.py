@@ -85,6 +85,17 @@ def see_page(told: dict[str, Any]) -> Seen:
     return Seen(page(told))
 
 
+@pytest.mark.parametrize(
+    ("unit", "words"),
+    [
+        ("episode", f"episodes {READINGS}in 1 min 40 s, 2.0 s each"),
+        ("second", f"duration 1 min 40 s{READINGS} readings"),
+    ],
+)
+def test_the_first_figure_says_a_duration_once(unit: str, words: str) -> None:
+    assert words in " ".join(seen(summary(unit=unit)).text.split())
+
+
 def test_every_part_is_there_and_every_chart_is_what_plotly_takes() -> None:
     found = see_page(summary(finding()))
     assert found.titles == PARTS

@@ -239,7 +239,7 @@ def _sentences(orders: "Orders", reasons: "Sequence[Reason]") -> list[str]:
         lines.append(f"Split since the purchase: {', '.join(orders.splits)}. Give the shares that are held now.")
     if reasons:
         parts = ", ".join(f"{reason.what} {reason.effect:+.3f}" for reason in reasons)
-        lines.append(f"what moved {orders.ranking[0][0]}'s: {parts}")
+        lines.append(f"what moved {orders.ranking[0][0]}: {parts}")
     return lines
 
 

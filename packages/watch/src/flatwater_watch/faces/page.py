@@ -93,7 +93,10 @@ def _subtitle(watch: WatchRecords, name: str) -> Iterator[str | Piece]:
 
 def _tiles(watch: WatchRecords) -> Iterator[Tile]:
     """The figures at the top of the page; without a reading only the program's duration."""
-    yield Tile(_units(watch.unit), f"{watch.steps:,}", f"in {format_duration(watch.seconds)}{_pace(watch)}")
+    if watch.unit == "second":  # nothing but the clock counts here: a number of seconds in seconds says nothing
+        yield Tile("duration", format_duration(watch.seconds), f"{watch.readings} readings")
+    else:
+        yield Tile(_units(watch.unit), f"{watch.steps:,}", f"in {format_duration(watch.seconds)}{_pace(watch)}")
     if not watch.readings:
         return
     # Not the last value: at its very end a program has often freed everything.
@@ -113,8 +116,8 @@ def _tiles(watch: WatchRecords) -> Iterator[Tile]:
 
 
 def _pace(watch: WatchRecords) -> str:
-    """Seconds per unit, or units per second, as the end of a sentence; empty if the unit is the second."""
-    if watch.unit == "second" or not watch.steps or not watch.seconds:
+    """Seconds per unit, or units per second, as the end of a sentence; empty without a step."""
+    if not watch.steps or not watch.seconds:
         return ""
     unit_seconds = watch.seconds / watch.steps
     return f", {format_duration(unit_seconds)} each" if unit_seconds >= 1 else f", {1 / unit_seconds:.3g} a second"
