@@ -217,7 +217,7 @@ def test_a_second_look_at_a_process_traces_nothing_that_is_known(user: Any) -> N
 def test_a_leak_that_comes_in_bursts_is_found_with_its_line(user: Any, period: int) -> None:
     """Allocations stay traced until the next burst, whatever its rhythm: no census is taken in vain until then."""
     traced = []
-    monitor = Monitor(Roots(), counted=lambda *_: traced.append(monitor.is_tracing))
+    monitor = Monitor(Roots(), on_census=lambda *_: traced.append(monitor.is_tracing))
 
     def step(number: int) -> Reading:
         if number % period == 0:
@@ -245,7 +245,7 @@ def test_an_item_that_is_being_filled_has_the_line_that_fills_it(
     monkeypatch.setattr("flatwater_watch.diagnose.investigation.thread_seconds", lambda: 0.0)
     traced, made = [], count(0, each)
     monkeypatch.setattr(Tracer, "live_bytes", property(lambda _: next(made)))
-    monitor = Monitor(Roots(), counted=lambda *_: traced.append(monitor.is_tracing))
+    monitor = Monitor(Roots(), on_census=lambda *_: traced.append(monitor.is_tracing))
     user.begin()
 
     def step(number: int) -> Reading:

@@ -34,14 +34,16 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 class Program:
     """Passes boundaries and lets time pass; knows when it was looked at."""
 
-    def __init__(self, clock: list[float], *, gated: bool = True) -> None:
+    def __init__(self, clock: list[float], *, with_counters: bool = True) -> None:
         self.looks: list[tuple[str, float]] = []
         self.found = Boundaries(self._looked)
         self._clock = clock
-        self._gates: dict[str, CallCounter] = {kind: make_call_counter(kind) for kind in KINDS} if gated else {}
-        if gated:
+        self._counters: dict[str, CallCounter] = (
+            {kind: make_call_counter(kind) for kind in KINDS} if with_counters else {}
+        )
+        if with_counters:
             set_listener(self.found.step)
-            self.found.use_counters_(self._gates)
+            self.found.use_counters_(self._counters)
 
     def _looked(self, kind: str, now: float) -> bool:
         self.looks.append((kind, now))
@@ -51,8 +53,8 @@ class Program:
         """Pass that many: after so many seconds each, a boundary of the kind."""
         for kind, seconds in islice(cycle(rounds), boundaries):
             self._clock.append(self._clock[-1] + seconds)
-            if kind in self._gates:
-                self._gates[kind].count_call()
+            if kind in self._counters:
+                self._counters[kind].count_call()
             else:
                 self.found.step(kind)
 
@@ -129,8 +131,8 @@ def test_ticks_are_all_looked_at_however_close_they_come(program: Program) -> No
     assert len(program.looks) == 300_000
 
 
-def test_without_gates_every_boundary_is_looked_at(clock: list[float]) -> None:
-    program = Program(clock, gated=False)
+def test_without_counters_every_boundary_is_looked_at(clock: list[float]) -> None:
+    program = Program(clock, with_counters=False)
     program.run(("step", 1e-6), boundaries=200_000)
     assert len(program.looks) == 200_000
 
@@ -170,13 +172,13 @@ def test_a_tick_is_needed_when_a_reading_is_due(clock: list[float], seconds: flo
 def test_no_boundary_is_lost_or_counted_twice_where_threads_pass_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(boundary_sampling, "REVIEW", 0.001)
     found, each = Boundaries(lambda _kind, _now: False), 100_000
-    gates = {kind: make_call_counter(kind) for kind in KINDS}
+    counters = {kind: make_call_counter(kind) for kind in KINDS}
     set_listener(found.step)
-    found.use_counters_(gates)
+    found.use_counters_(counters)
 
     def run(kind: str) -> None:
         for _ in range(each):
-            gates[kind].count_call()
+            counters[kind].count_call()
 
     threads = [threading.Thread(target=run, args=[kind]) for kind in ("step", "step", "episode", "update")]
     before = sys.getswitchinterval()

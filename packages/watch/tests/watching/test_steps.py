@@ -92,12 +92,12 @@ def test_a_method_that_took_over_the_name_of_a_counted_one_counts_too(step_count
 
 
 def test_what_is_granted_is_counted_where_it_is_passed(step_counts: Counted) -> None:
-    gate = hook_steps(lambda kind: step_counts.update([kind]))["step"]
+    counter = hook_steps(lambda kind: step_counts.update([kind]))["step"]
     env = OneAction()
-    gate.skip_next_(2)
+    counter.skip_next_(2)
     for _ in range(3):
         env.step(0)
-    assert (gate.skip_next_(0), step_counts["step"]) == (2, 1)
+    assert (counter.skip_next_(0), step_counts["step"]) == (2, 1)
 
 
 def test_a_reset_gets_what_it_is_given_by_name(step_counts: Counted) -> None:

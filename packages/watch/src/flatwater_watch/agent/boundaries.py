@@ -37,12 +37,12 @@ class Boundaries:
     """
 
     def __init__(
-        self, looked: Callable[[str, float], bool], guard: Guard | None = None, unit: str | None = None
+        self, on_look: Callable[[str, float], bool], guard: Guard | None = None, unit: str | None = None
     ) -> None:
         """Begin without any boundary.
 
         Args:
-            looked: callback that gets the kind and the monotonic time of a boundary, and returns whether it took time.
+            on_look: callback that gets the kind and the monotonic time of a boundary, and returns whether it took time.
             guard: edge of the watch; after a fault, boundaries are only counted.
             unit: the only kind at which readings are taken; None for all.
         """
@@ -50,7 +50,7 @@ class Boundaries:
         self._guard = guard or Guard()
         self.seconds: dict[Part, float] = defaultdict(float)
         """Seconds by pair: the kind of a boundary, and the kind of the next one."""
-        self._looked = looked
+        self._on_look = on_look
         self._looking = threading.Lock()
         self._looker: int | None = None
         """The thread that holds the lock above, so that the thread itself does not wait for it."""
@@ -61,12 +61,12 @@ class Boundaries:
         self._before, self._passed = NEVER, monotonic()
         self._samples: BoundarySampler | None = None
 
-    def use_counters_(self, gates: Mapping[str, CallCounter]) -> None:
+    def use_counters_(self, counters: Mapping[str, CallCounter]) -> None:
         """Let call counters, by kind, count the frequent boundaries without a look at the clock.
 
         This needs a caller of `tick`: only a tick notices that a frequent kind has stopped coming.
         """
-        self._samples = BoundarySampler(gates, self._counts, self.seconds, self._passed)
+        self._samples = BoundarySampler(counters, self._counts, self.seconds, self._passed)
 
     @property
     def all_counts(self) -> dict[str, int]:
@@ -133,7 +133,7 @@ class Boundaries:
             self._samples.record_time_(self._before, kind, now, spent)
         self._before = kind
         # After a reading the clock is read anew: the watch's own time belongs to no part of the program.
-        self._passed = monotonic() if self._looked(kind, now) else now
+        self._passed = monotonic() if self._on_look(kind, now) else now
 
 
 def ticks_until(due: float) -> int:

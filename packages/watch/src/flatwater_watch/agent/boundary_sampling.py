@@ -30,17 +30,17 @@ class BoundarySampler:
     """Decides how many boundaries pass unreported, counts them, and divides their seconds among the stretches."""
 
     def __init__(
-        self, gates: Mapping[str, CallCounter], counts: dict[str, int], seconds: dict[Part, float], now: float
+        self, counters: Mapping[str, CallCounter], counts: dict[str, int], seconds: dict[Part, float], now: float
     ) -> None:
         """Begin with no frequent kind.
 
         Args:
-            gates: call counters of the kinds that may be sampled.
+            counters: call counters of the kinds that may be sampled.
             counts: boundaries by kind, with 0 for a missing one; unreported boundaries are added to it.
             seconds: seconds by stretch, with 0 for a missing one; all seconds are added to it.
             now: monotonic time.
         """
-        self._gates, self._counts, self._seconds = gates, counts, seconds
+        self._counters, self._counts, self._seconds = counters, counts, seconds
         self._often: list[str] = []
         """The frequent kinds, the most frequent one first."""
         self._mean = self._varied = 0.0
@@ -59,11 +59,11 @@ class BoundarySampler:
     def count_skipped_(self) -> None:
         """Add the boundaries that have passed unreported to the counts."""
         for kind in self._often:
-            self._add(kind, self._gates[kind].take_skipped_())
+            self._add(kind, self._counters[kind].take_skipped_())
 
     def _grant_to_all(self, boundaries: int) -> None:
         for kind in self._often:
-            self._add(kind, self._gates[kind].skip_next_(boundaries))
+            self._add(kind, self._counters[kind].skip_next_(boundaries))
 
     def _add(self, kind: str, passed: int) -> None:
         self._counts[kind] += passed
@@ -128,7 +128,7 @@ class BoundarySampler:
         self._sampled.clear()
         # Taken back before the counts are compared, so that no boundary is still on its way in a counter.
         self._grant_to_all(0)
-        new_counts = {kind: self._counts.get(kind, 0) - self._before.get(kind, 0) for kind in self._gates}
+        new_counts = {kind: self._counts.get(kind, 0) - self._before.get(kind, 0) for kind in self._counters}
         period = now - self._reviewed
         self._often = sorted(
             (kind for kind in new_counts if new_counts[kind] >= OFTEN * period), key=lambda kind: -new_counts[kind]

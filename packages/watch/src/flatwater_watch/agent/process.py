@@ -102,7 +102,7 @@ class ProcessWatch:
 
     def _begin(self) -> None:
         """Start again without readings and findings; the counts of boundaries stay."""
-        self._monitor = Monitor(self._roots, counted=self._on_census, lines=self._lines)
+        self._monitor = Monitor(self._roots, on_census=self._on_census, lines=self._lines)
         self._rows: list[growth.Sample] = []
         self._since: dict[str, int] = {}
         self._pages, self._workers, self._marks = FillingArrays(), Workers(), CensusHistory()

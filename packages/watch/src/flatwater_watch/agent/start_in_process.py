@@ -241,9 +241,9 @@ class ProcessAgent:
         kind, spool = None if unit == IN_TIME else unit, self._own + (WORKER if worker else PROGRAM)
         self._watch = watch = ProcessWatch(kind, None, limit, spool, self._guard, lines=_lines)
         watch.cost_bytes = max(0, footprint().anonymous - before)
-        gates = {} if unit == IN_TIME else hook_steps(watch.step)
+        counters = {} if unit == IN_TIME else hook_steps(watch.step)
         if unit is None or unit == IN_TIME:
-            watch.boundaries.use_counters_(gates)
+            watch.boundaries.use_counters_(counters)
             if not worker:
                 start_ticking(
                     self._guard, self._tick_as_guest if self._guest else watch.tick, give_way=watch.end_stale_trace

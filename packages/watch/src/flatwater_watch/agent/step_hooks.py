@@ -19,7 +19,7 @@ from flatwater_watch.agent.guard import Guard
 
 _known = set[str]()
 """Modules that are prepared, or will be on import; a fork inherits them prepared, so they are wrapped once."""
-_GATES = {kind: make_call_counter(kind) for kind in ("update", "epoch", "step", "episode", REQUEST)}
+_COUNTERS = {kind: make_call_counter(kind) for kind in ("update", "epoch", "step", "episode", REQUEST)}
 
 
 def hook_steps(count: Count) -> Mapping[str, CallCounter]:
@@ -31,7 +31,7 @@ def hook_steps(count: Count) -> Mapping[str, CallCounter]:
     set_listener(count)
     prepare_on_import({name: prepare for name, prepare in _PREPARED.items() if name not in _known})
     _known.update(_PREPARED)
-    return {kind: gate for kind, gate in _GATES.items() if kind != REQUEST}
+    return {kind: counter for kind, counter in _COUNTERS.items() if kind != REQUEST}
 
 
 def prepare_on_import(prepared: Mapping[str, Callable[[ModuleType], None]]) -> None:
@@ -96,7 +96,7 @@ def _prepare_optimizers(module: ModuleType) -> None:
 
 
 def _on_optimizer_step(_optimizer: object, _given: object, _named: object) -> None:
-    _GATES["update"].count_call()
+    _COUNTERS["update"].count_call()
 
 
 def _prepare_loaders(module: ModuleType) -> None:
@@ -106,7 +106,7 @@ def _prepare_loaders(module: ModuleType) -> None:
 
     @functools.wraps(iterate)
     def __iter__(self: Any) -> Any:  # noqa: ANN401, N807
-        _GATES["epoch"].count_call()
+        _COUNTERS["epoch"].count_call()
         return iterate(self)
 
     loader.__iter__ = __iter__
@@ -194,7 +194,7 @@ def _counted_method(method: Any, cls: type, name: str, kind: str) -> Callable[..
     """The method of a class, with a boundary passed before each call."""
     if not _takes_one(method):
         return _counted_if_outermost(method, cls, name, kind)
-    counted: Any = _GATES[kind].wrap(method)
+    counted: Any = _COUNTERS[kind].wrap(method)
     # Its argument keeps its name, so that calls by keyword work as before.
     counted.__code__ = counted.__code__.replace(co_varnames=method.__code__.co_varnames[:2])
     return _like(counted, method)
@@ -203,7 +203,7 @@ def _counted_method(method: Any, cls: type, name: str, kind: str) -> Callable[..
 def _counted_if_outermost(method: Any, cls: type, name: str, kind: str) -> Callable[..., Any]:  # noqa: ANN401
     """The counted method, without counting a call by `super()`: the subclass's own method has counted it."""
     # Takes twice the time of the fast path, so only methods with a counted override, or odd signatures, come here.
-    outermost, pass_ = _Outermost(cls, name), _GATES[kind].count_call
+    outermost, pass_ = _Outermost(cls, name), _COUNTERS[kind].count_call
 
     def count_outermost_call(self: Any, *given: Any, **named: Any) -> Any:  # noqa: ANN401
         if outermost[type(self)]:
@@ -243,7 +243,7 @@ def _counts_requests(owner: str, name: str) -> Callable[[ModuleType], None]:
             return
 
         def count_request(*given: Any, **named: Any) -> Any:  # noqa: ANN401
-            _GATES[REQUEST].count_call()
+            _COUNTERS[REQUEST].count_call()
             return method(*given, **named)
 
         setattr(cls, name, functools.update_wrapper(count_request, method))

@@ -32,7 +32,7 @@ from flatwater_watch.diagnose.judge import CYCLIC, select_and_rank, wants_line
 from flatwater_watch.diagnose.lines import NativeLineSearch, Tracer
 from flatwater_watch.diagnose.reset_tracker import ResetTracker
 from flatwater_watch.diagnose.states import TRANSITIONS, CaseAction, CaseEvent, CaseState
-from flatwater_watch.heap.census import Census, CensusTaker, Counted
+from flatwater_watch.heap.census import Census, CensusListener, CensusTaker
 from flatwater_watch.heap.libraries import global_lengths
 from flatwater_watch.heap.roots import Roots, lies_in_registry
 from flatwater_watch.series.readings import Growth, Reading, ReadingHistory, recent_slope
@@ -54,7 +54,7 @@ class Investigator:
         *,
         unit: str = "round",
         trace: bool = True,
-        counted: Counted | None = None,
+        on_census: CensusListener | None = None,
         lines: dict[str, AllocationSite] | None = None,
     ) -> None:
         """Begin without a reading.
@@ -63,14 +63,14 @@ class Investigator:
             roots: roots of the censuses.
             unit: name of a step.
             trace: whether allocations may be traced, which slows steps down.
-            counted: callback for each census.
+            on_census: callback for each census.
             lines: allocating lines by owner, traced by earlier watches of this process; new ones are added.
         """
         self.state = CaseState.BEGINNING
         self.cost_seconds = 0.0
         """CPU seconds spent here, without the slowdown of traced steps."""
         self._roots = roots
-        self._unit, self._told = unit, counted
+        self._unit, self._listener = unit, on_census
         self._tracer = Tracer(roots.packages) if trace else None
         self._following = NativeLineSearch(roots.packages, allowed=trace)
         self.waiting: Garbage | None = None
@@ -405,8 +405,8 @@ class Investigator:
     def _on_census(self, step: int, census: Census) -> None:
         """Update the findings' contents from a complete census, and pass it on to the callback."""
         self._found = {owner: with_current_content(finding, census) for owner, finding in self._found.items()}
-        if self._told is not None:
-            self._told(step, census)
+        if self._listener is not None:
+            self._listener(step, census)
 
     def _publish_news(self) -> list[Finding]:
         """Record the findings of this reading; return those whose owner had no such verdict before."""

@@ -40,7 +40,7 @@ def watch_inside(
     seconds: float,
     limit: int | None = None,
     *,
-    looked: Callable[[float], None] = lambda _: None,
+    on_look: Callable[[float], None] = lambda _: None,
     reports: spool.PeriodicReports | None = None,
 ) -> dict[str, Any]:
     """Watch a running process from inside for some seconds, or until it ends or Ctrl-C is pressed.
@@ -49,7 +49,7 @@ def watch_inside(
         pid: process id.
         seconds: duration of the watch.
         limit: resident bytes at which the process must stop; by default the machine's limit.
-        looked: callback at each look, with the share of the time that is over.
+        on_look: callback at each look, with the share of the time that is over.
         reports: reports during the watch; None makes none.
 
     Returns:
@@ -66,7 +66,7 @@ def watch_inside(
             return [masked_summary(summary, words) for summary in read_spools(theirs)]
 
         def look(at: float) -> None:
-            looked(at / seconds)
+            on_look(at / seconds)
             if reports is not None:
                 reports.report_if_due(at, read_summaries)
 

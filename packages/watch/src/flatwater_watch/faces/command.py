@@ -313,12 +313,12 @@ def _watch_attached(
             bar.update(task, completed=share)
 
         if outside:
-            return watch_outside(pid, seconds, limit, looked=show_progress)
+            return watch_outside(pid, seconds, limit, on_look=show_progress)
         try:
-            return watch_inside(pid, seconds, limit, looked=show_progress, reports=reports)
+            return watch_inside(pid, seconds, limit, on_look=show_progress, reports=reports)
         except CannotEnterError as error:
             bar.console.print(f"from outside: {error}", soft_wrap=True)
-            summary = watch_outside(pid, seconds, limit, looked=show_progress)
+            summary = watch_outside(pid, seconds, limit, on_look=show_progress)
             return summary | {"unseen": [f"the inside: {error}", *summary["unseen"]]}
 
 

@@ -266,19 +266,19 @@ def _holding(record: PathRecord) -> Holding:
     return Holding(record.path, parent, kind, round(length), capacity, size, instances, record.step, items)
 
 
-Counted = Callable[[int, Census], None]
+CensusListener = Callable[[int, Census], None]
 """Callback for a census that is done: the step at which it began, and the census with its references."""
 
 
 class CensusTaker:
     """Takes the censuses of one process, one at a time, in slices."""
 
-    def __init__(self, roots: Roots, counted: Counted) -> None:
+    def __init__(self, roots: Roots, on_census: CensusListener) -> None:
         """Prepare without a census.
 
         Args:
             roots: roots of all censuses.
-            counted: callback for each census that is done.
+            on_census: callback for each census that is done.
         """
         self.seconds = 0.0
         """CPU seconds that a slice may still take at this step."""
@@ -288,9 +288,9 @@ class CensusTaker:
         """CPU seconds so far of the census under way."""
         self.libraries: dict[str, Any] = {}
         """Globals of libraries by path, which are roots of the coming censuses as well."""
-        self._roots, self._counted = roots, counted
+        self._roots, self._on_census = roots, on_census
         self._counting: CensusInProgress | None = None
-        self._counted_whole: Census | None = None
+        self._complete: Census | None = None
         self._since = self._step = 0
         self._few = False
         """Whether the last census had to begin again with few items: the next one begins with them at once."""
@@ -298,7 +298,7 @@ class CensusTaker:
     @property
     def is_under_way(self) -> bool:
         """Whether a census waits for its next slice."""
-        return self._counting is not None and self._counted_whole is None
+        return self._counting is not None and self._complete is None
 
     @property
     def roots(self) -> Roots:
@@ -318,23 +318,23 @@ class CensusTaker:
         self._step = step
         self.run_slice(self.seconds)
         self.seconds = 0.0
-        if self._counted_whole is None:
+        if self._complete is None:
             return None
-        census, walk = self._counted_whole, self._counting.walking.walk
+        census, walk = self._complete, self._counting.walking.walk
         self._few = walk.draw == FEW and walk.visited > FIRST_LOOK * FEW // DRAW
         self.took = self.spent
         self.discard()
-        self._counted(self._since, census)
+        self._on_census(self._since, census)
         return self._since, census
 
     def run_slice(self, seconds: float) -> None:
         """Take a slice of the census under way, between two steps; `advance` hands it over at the next step."""
-        if self._counting is not None and self._counted_whole is None:
+        if self._counting is not None and self._complete is None:
             start_seconds = thread_seconds()
-            self._counted_whole = continue_census_(self._counting, seconds, self._step)
+            self._complete = continue_census_(self._counting, seconds, self._step)
             self.spent += thread_seconds() - start_seconds
 
     def discard(self) -> None:
         """Drop the census under way."""
-        self._counting = self._counted_whole = None
+        self._counting = self._complete = None
         self.spent = 0.0
