@@ -57,7 +57,7 @@ def test_garbage_is_found_where_no_fork_is_possible() -> None:
     told = re.search(r"\b(\d+) MiB; .*\b(\d+) rounds\b", found["what"])
     assert told is not None
     assert 90 <= int(told[1]) <= 120
-    assert 6 <= int(told[2]) <= 54  # 18 by the clock of a machine that does not stand still; exact in test_teeth
+    assert 6 <= int(told[2]) <= 54  # 18 by the clock of a machine that does not stand still; exact in test_gc_sawtooth
     assert OFF in found["advice"]
 
 
