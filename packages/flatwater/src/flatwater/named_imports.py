@@ -144,7 +144,7 @@ def module_hash(found: Any) -> str:  # noqa: ANN401  (a class or a function)
 
     Raises:
         OSError: the module has no text.
-        TypeError: the object stands in no module.
+        TypeError: the object belongs to no module.
     """
     from hashlib import sha256  # noqa: PLC0415  (for the few settings that are kept with it)
 

@@ -112,7 +112,7 @@ class GroupTable:
 
 @cache
 def read_table(group: str) -> GroupTable:
-    """Return the rows of all installed packages by package name; Flatwater's own come first.
+    """Return the rows of all installed packages by the names of their entry points; Flatwater's own come first.
 
     Args:
         group: one of `GROUPS`.

@@ -21,7 +21,7 @@ from flatwater.reports.course import course_chart
 from flatwater.reports.page import page_sections, run_page
 from flatwater.reports.records import read_run
 from flatwater_watch.errors import RunError
-from flatwater_watch.pages.chart import MOST_POINTS
+from flatwater_watch.pages.chart import MOST_POINTS, Chart
 
 CHARTS = 16
 PARTS = ("Trading", "What it does", "Learning", "Findings", "Memory", "Speed", "Alarms", "Checkpoints", "Configuration")
@@ -45,6 +45,16 @@ def test_every_part_is_there_and_every_chart_is_what_plotly_takes(run: Path) -> 
     for chart in charts(found):
         go.Figure(painted(chart))  # raises where an attribute is unknown
     assert "Nothing grows" not in found.text
+
+
+@pytest.mark.parametrize("ledger", [True, False])
+def test_every_chart_calls_a_round_what_the_recipe_calls_it(run: Path, ledger: bool) -> None:
+    if not ledger:
+        (run / "ledger.jsonl").unlink()
+    records = read_run(run)
+    records = replace(records, recipe=replace(records.recipe, round="lap"))
+    found = [block for part in page_sections(records) for block in part.blocks if isinstance(block, Chart)]
+    assert {chart.x.title for chart in found if chart.x.kind == "round"} == {"lap"}
 
 
 def test_every_colour_is_defined_in_both_themes(run: Path) -> None:

@@ -169,7 +169,8 @@ class Algorithm:
     """Allocates a population whole; its first argument is the `AlgorithmConfig`, of which `own` are its settings."""
     make_update: Callable[[Any, Networks, Any, Sequence[Span]], Update]
     """Binds an update to a population's storage; members are trained in these groups, whose batches stand in memory
-    one after the other. A member's update is the same in any group and beside any other members."""
+    one after the other. A group's update is the same beside any other groups, here and in a worker; other groups may
+    be other numbers, as `normal` draws for a whole group and names its stream by the group's first member."""
     explorer: Callable[[Any, Any, Spread], Explorer]
     """Binds how a population acts while it learns from its own transitions."""
     numbers: Callable[[Any, Any], Mapping[str, float]] = lambda _config, _members: {}

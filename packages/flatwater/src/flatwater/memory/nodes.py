@@ -94,8 +94,8 @@ class NodePlan:
             )
         return (
             f"{name}: room for {self.worker_slots} of {self.workers}: {format_bytes(self.needed_bytes)} and "
-            f"{self.workers * needs.threads} cores are needed, {format_bytes(self.there)} and "
-            f"{machine.cores} cores are free"
+            f"{self.workers * needs.threads} cores are needed, and workers "
+            f"may take {format_bytes(self.there)} and {machine.cores} cores"
         )
 
 

@@ -40,7 +40,7 @@ PHASES = {
 }
 
 
-def memory_chart(ledger: Sequence[LedgerLine], plan: Plan | None) -> Chart:
+def memory_chart(ledger: Sequence[LedgerLine], plan: Plan | None, round_name: str) -> Chart:
     """Return resident memory by owner, stacked, against the plan and the budget."""
     groups = largest_groups(ledger, MOST_GROUPS)
     highest = max(line.resident for line in ledger)
@@ -68,14 +68,14 @@ def memory_chart(ledger: Sequence[LedgerLine], plan: Plan | None) -> Chart:
         title="Memory by owner",
         reading=" ".join((explanation, *above_picture)),
         marks=[*_areas(ledger, groups, names, size), *lines],
-        x=round_axis(rounds),
+        x=round_axis(rounds, round_name),
         # A margin of 6 %, so that the highest line does not lie on the edge.
         y=Axis(unit=f" {unit}", span=(0, 1.06 * top / size)),
         height=420,
     )
 
 
-def owned_chart(ledger: Sequence[LedgerLine]) -> Chart:
+def owned_chart(ledger: Sequence[LedgerLine], round_name: str) -> Chart:
     """Return the owners alone, stacked: in a small run the libraries leave no room for them in the whole picture."""
     groups = largest_groups(ledger, MOST_GROUPS)
     unit, size = byte_unit(line.owned_bytes for line in ledger)
@@ -83,7 +83,7 @@ def owned_chart(ledger: Sequence[LedgerLine]) -> Chart:
         title="What the run owns",
         reading="The same owners without the libraries, which take most of a small run.",
         marks=_areas(ledger, groups, [*groups, OTHERS], size),
-        x=round_axis([line.round for line in ledger]),
+        x=round_axis([line.round for line in ledger], round_name),
         y=Axis(unit=f" {unit}", from_zero=True),
         height=280,
     )
@@ -121,7 +121,7 @@ def _levels(plan: Plan | None, line: LedgerLine) -> list[tuple[str, int, str]]:
     return [*plan_level, *([("budget", budget, "--budget")] if budget else [])]
 
 
-def unaccounted_chart(ledger: Sequence[LedgerLine]) -> Chart:
+def unaccounted_chart(ledger: Sequence[LedgerLine], round_name: str) -> Chart:
     """Return the memory that no owner has, alone: on the scale of the whole it would be too thin to see."""
     unit, size = byte_unit([value for line in ledger for value in (line.unaccounted, line.slack)])
     rounds = [line.round for line in ledger]
@@ -134,13 +134,13 @@ def unaccounted_chart(ledger: Sequence[LedgerLine]) -> Chart:
             Line(name=name, x=rounds, y=[value / size for value in values], colour=COLOURS[name])
             for name, values in curves
         ],
-        x=round_axis(rounds),
+        x=round_axis(rounds, round_name),
         y=Axis(unit=f" {unit}", from_zero=True),
         height=220,
     )
 
 
-def resident_chart(rounds: list[float], resident: list[float]) -> Chart:
+def resident_chart(rounds: list[float], resident: list[float], round_name: str) -> Chart:
     """Return resident memory, where a run has no ledger."""
     unit, size = byte_unit(value for value in resident if isfinite(value))
     values = [value / size for value in resident]
@@ -148,7 +148,7 @@ def resident_chart(rounds: list[float], resident: list[float]) -> Chart:
         title="Resident memory",
         reading="A level line is a run in constant memory. This run has no ledger, so its owners are not known.",
         marks=[Line(name="resident", x=rounds, y=values, colour="--owner-1")],
-        x=round_axis(rounds),
+        x=round_axis(rounds, round_name),
         y=Axis(unit=f" {unit}", from_zero=True),
     )
 
@@ -158,7 +158,7 @@ def phase_names(ledger: Sequence[LedgerLine]) -> list[str]:
     return list(dict.fromkeys(name for line in ledger for name in line.phases))
 
 
-def pace_chart(ledger: Sequence[LedgerLine]) -> Chart:
+def pace_chart(ledger: Sequence[LedgerLine], round_name: str) -> Chart:
     """Return steps per second of each phase that has more than a step a round."""
     paces = {
         name: {line.round: steps_per_second(line.phases[name]) for line in ledger if name in line.phases}
@@ -175,7 +175,7 @@ def pace_chart(ledger: Sequence[LedgerLine]) -> Chart:
     scale = " The axis is logarithmic: the same distance is the same factor." if logarithmic else ""
     return Chart(
         title="Steps per second by phase",
-        reading=f"A falling line is a phase whose steps take longer from round to round.{scale}",
+        reading=f"A falling line is a phase whose steps take longer from {round_name} to {round_name}.{scale}",
         marks=[
             Line(
                 name=name,
@@ -186,25 +186,25 @@ def pace_chart(ledger: Sequence[LedgerLine]) -> Chart:
             )
             for name, by_round in paces.items()
         ],
-        x=round_axis([line.round for line in ledger]),
+        x=round_axis([line.round for line in ledger], round_name),
         y=Axis(kind="log") if logarithmic else Axis(from_zero=True),
         height=260,
     )
 
 
-def time_chart(rounds: Sequence[float], seconds: Mapping[str, Sequence[float]]) -> Chart:
+def time_chart(rounds: Sequence[float], seconds: Mapping[str, Sequence[float]], round_name: str) -> Chart:
     """Return the seconds of each phase, stacked: where a round's time goes."""
     # Half a column on either side; thinned rounds lie further apart.
     half_width = 0.5 if len(rounds) == 1 else 0.5 * (rounds[-1] - rounds[0]) / (len(rounds) - 1)
     return Chart(
         title="Where the time goes",
-        reading="Each column is one round. Make the highest part faster first.",
+        reading=f"Each column is one {round_name}. Make the highest part faster first.",
         marks=[
             Bars(name=name, at=rounds, values=values, colour=PHASES.get(name, "--others"), stacked=True)
             for name, values in seconds.items()
         ],
         # Half a column more on either side, so that all columns are whole.
-        x=Axis(kind="round", title="round", span=(rounds[0] - half_width, rounds[-1] + half_width)),
+        x=Axis(kind="round", title=round_name, span=(rounds[0] - half_width, rounds[-1] + half_width)),
         y=Axis(unit=" s"),
         height=260,
     )

@@ -150,12 +150,12 @@ def findings_section(run: RunRecords) -> Iterator[Block]:
 def memory_section(run: RunRecords) -> Iterator[Block]:
     """Yield memory by owner over the rounds, then planned and held, workers and what phases take."""
     if run.ledger:
-        yield memory_chart(run.ledger, run.plan)
+        yield memory_chart(run.ledger, run.plan, run.recipe.layout.round)
         if max(line.owned_bytes / line.resident for line in run.ledger if line.resident) < THIN:
-            yield owned_chart(run.ledger)
-        yield unaccounted_chart(run.ledger)
+            yield owned_chart(run.ledger, run.recipe.layout.round)
+        yield unaccounted_chart(run.ledger, run.recipe.layout.round)
     elif run.metrics.get("memory/resident"):
-        yield resident_chart(run.metrics["round"], run.metrics["memory/resident"])
+        yield resident_chart(run.metrics["round"], run.metrics["memory/resident"], run.recipe.layout.round)
     else:
         yield missing_paragraph("ledger", "ledger.jsonl", run.state, "after each round")
     yield from planned_and_held(run)
@@ -261,12 +261,12 @@ def _against(rows: Sequence[tuple[str, int, int]], *, exact: bool) -> Table:
 def speed_section(run: RunRecords) -> Iterator[Block]:
     """Yield steps per second, and where the time goes."""
     if run.ledger and any(line.phases for line in run.ledger):
-        yield pace_chart(run.ledger)
-        yield time_chart(*seconds_by_phase(run.ledger, MOST_COLUMNS_OF_TIME))
+        yield pace_chart(run.ledger, run.recipe.layout.round)
+        yield time_chart(*seconds_by_phase(run.ledger, MOST_COLUMNS_OF_TIME), run.recipe.layout.round)
         return
     times = {name.removeprefix("time/"): run.metrics[name] for name in run.metrics if name.startswith("time/")}
     if times:
-        yield time_chart(run.metrics["round"], times)
+        yield time_chart(run.metrics["round"], times, run.recipe.layout.round)
     else:
         yield missing_paragraph("pace", "ledger.jsonl", run.state, "after each round")
 

@@ -60,7 +60,7 @@ def profiled_rounds(wanted: str) -> range:
     first, last = int(match[1]), int(match[2] or match[1])
     if not 1 <= first <= last < first + MOST_ROUNDS:
         raise ConfigError(
-            f"--profile {short_repr(wanted)}: expected 1 to {MOST_ROUNDS} rounds, counted from 1, FIRST before LAST"
+            f"--profile {short_repr(wanted)}: expected 1 to {MOST_ROUNDS} rounds, counted from 1, LAST not before FIRST"
         )
     return range(first, last + 1)
 
