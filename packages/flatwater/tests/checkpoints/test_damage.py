@@ -152,7 +152,7 @@ def test_a_manifest_that_cannot_be_read_this_time_costs_no_shard(
 
 def test_only_verification_makes_an_intact(tmp_path: Path) -> None:
     _, second = two(tmp_path)
-    with pytest.raises(TypeError, match="verif"):
+    with pytest.raises(TypeError, match="`verify_checkpoint`"):
         VerifiedCheckpoint(manifest=second, folder=tmp_path, spans={}, marks={}, proof=object())
 
 
