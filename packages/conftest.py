@@ -152,7 +152,7 @@ def _equal_plans_are_tried_once(request: pytest.FixtureRequest, monkeypatch: pyt
 
 
 @pytest.fixture
-def thawed() -> None:
+def real_unfreeze() -> None:
     """For tests of what is frozen: in them `gc.unfreeze` is Python's."""
 
 
@@ -164,7 +164,7 @@ MANY = 50
 def _imported_stays_frozen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Whatever a test imports or unfreezes: a look at all that is imported takes a second."""
     unfreeze, calls, before = gc.unfreeze, list[None](), len(sys.modules)
-    thaws = "thawed" in request.fixturenames
+    thaws = "real_unfreeze" in request.fixturenames
     monkeypatch.setattr(gc, "unfreeze", lambda: calls.append(unfreeze()) if thaws else None)
     yield
     if calls or len(sys.modules) >= before + MANY:

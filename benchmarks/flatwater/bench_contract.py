@@ -27,7 +27,7 @@ from typing import Any
 sys.path.append(str(Path(__file__).parents[1] / "shared"))
 
 from claims import Claim
-from contract_runs import count_contract_, recipes, trained, windows_config, without_contract_
+from contract_runs import count_contract_, recipes, train_session, windows_config, without_contract_
 from fresh import run_fresh
 from parts import measured, told
 from sizes import config_of
@@ -52,16 +52,16 @@ def in_process(part: str, argument: str) -> dict[str, Any]:
         if part == "cost":
             if argument == "without":
                 without_contract_()
-                return {"cpu": trained(config_of("S", rounds=COST_ROUNDS), folder)["cpu"], "inside": 0.0}
+                return {"cpu": train_session(config_of("S", rounds=COST_ROUNDS), folder)["cpu"], "inside": 0.0}
             clock = count_contract_()
-            return {"cpu": trained(config_of("S", rounds=COST_ROUNDS), folder)["cpu"], "inside": clock.seconds}
+            return {"cpu": train_session(config_of("S", rounds=COST_ROUNDS), folder)["cpu"], "inside": clock.seconds}
         if part == "explained":
-            return trained(config_of("S", rounds=EXPLAINED_ROUNDS), folder)
+            return train_session(config_of("S", rounds=EXPLAINED_ROUNDS), folder)
         if part == "windows":
             store_windows_()
-            return trained(windows_config(), folder)
+            return train_session(windows_config(), folder)
         setup, _, seed = argument.partition(":")
-        return trained(replace(recipes()[setup], seed=int(seed)), folder)
+        return train_session(replace(recipes()[setup], seed=int(seed)), folder)
 
 
 def fresh(part: str, argument: str = "") -> dict[str, Any]:

@@ -80,7 +80,7 @@ class Budget:
 def ours(env: str, algorithm: str, seed: int, seconds: float, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Train members for so many CPU seconds; the champion plays."""
     given = {"env": f"gymnasium:{env}", "seed": seed, "rounds": 1 << 30, "threads": 1, "learner.algorithm": algorithm}
-    config = resolve_config("erl", None, nested(given | dict(settings)))
+    config = resolve_config("erl", None, nested_tables(given | dict(settings)))
     run = compose(config)
     budget = Budget(seconds, time.process_time())
     train_(run.trainer, config.rounds, budget)
@@ -94,7 +94,7 @@ def ours(env: str, algorithm: str, seed: int, seconds: float, settings: Mapping[
     }
 
 
-def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
+def nested_tables(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Tables from dotted names."""
     found: dict[str, Any] = {}
     for name, value in settings.items():
@@ -164,14 +164,14 @@ def agile(env: str, seed: int, seconds: float) -> dict[str, Any]:
     elite = population[int(np.argmax([each[-1] if isinstance(each, list) else each for each in scores]))]
     elite.set_training_mode(False)
     return {
-        "returns": returns(env, lambda seen: scaled(elite, elite.get_action(seen[None]))[0]),
+        "returns": returns(env, lambda seen: scale_actions(elite, elite.get_action(seen[None]))[0]),
         "cpu": budget.spent(),
         "transitions": wanted * members,
         "updates": max(1, wanted * members - 1000),
     }
 
 
-def scaled(agent: Any, action: Any) -> Any:  # noqa: ANN401  (of AgileRL)
+def scale_actions(agent: Any, action: Any) -> Any:  # noqa: ANN401  (of AgileRL)
     """Its actions within the bounds of the space, as its own loop scales them."""
     from agilerl.networks.actors import DeterministicActor  # noqa: PLC0415
 

@@ -65,7 +65,7 @@ def bytes_per_second(device: torch.device) -> float:
     return 2 * source.nbytes / seconds_of(lambda: target.copy_(source), device)
 
 
-def built(size: str, device: torch.device, seed: int = 0) -> ErlRun:
+def build_run(size: str, device: torch.device, seed: int = 0) -> ErlRun:
     """A run of a size on the device."""
     return compose(replace(config_of(size, seed=seed), device=str(device)))
 
@@ -97,7 +97,7 @@ def kernels_of(work: Callable[[], object]) -> tuple[int, float]:
 
 def phases(size: str, device: torch.device) -> list[dict[str, Any]]:
     """Measure the phases of a generation: the first one warms up, the second is timed, and later ones are looked at."""
-    run = built(size, device)
+    run = build_run(size, device)
     train_(run.trainer, 1, Silent())
     setup, rows = run.setup, []
     learnt = setup.config.learner.own.updates * setup.members * window_bytes(setup.config, run.trainer.run.market)
@@ -137,7 +137,7 @@ def more_than_planned(size: str, device: torch.device) -> int:
     if device.type != "cuda":
         return 0
     before = torch.cuda.memory_stats(device)["requested_bytes.all.current"]
-    run = built(size, device)
+    run = build_run(size, device)
     asked: int = torch.cuda.memory_stats(device)["requested_bytes.all.current"] - before
     return asked - run.plan.total_bytes
 
@@ -155,7 +155,7 @@ def repeats(size: str, device: torch.device) -> bool:
     """Whether two runs of a generation have the same bits."""
     found = set()
     for _ in range(2):
-        run = built(size, device)
+        run = build_run(size, device)
         train_(run.trainer, 1, Silent())
         found.add(bits_of(run))
     return len(found) == 1
@@ -165,7 +165,7 @@ def growth_of_reserved(rounds: int, device: torch.device) -> float:
     """Measure the growth of reserved memory at size S, from the tenth generation to the last."""
     if device.type != "cuda":
         return 1.0
-    run = built("S", device)
+    run = build_run("S", device)
     train_(run.trainer, min(10, rounds), Silent())
     early = torch.cuda.memory_reserved(device)
     train_(run.trainer, rounds, Silent())

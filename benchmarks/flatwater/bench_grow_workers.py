@@ -38,7 +38,7 @@ def seconds() -> float:
     return spent
 
 
-def measured(case: dict[str, Any], rounds: int, steps: int) -> float:
+def measure_case(case: dict[str, Any], rounds: int, steps: int) -> float:
     """Train with episodes of so many steps, print a row, and return CPU seconds a round."""
     marks: list[tuple[float, float]] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -70,7 +70,7 @@ if __name__ == "__main__":
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--steps", type=int, default=30, help="of an episode")
     given = parser.parse_args()
-    spent = [measured(case, given.rounds, given.steps) for case in CASES]
+    spent = [measure_case(case, given.rounds, given.steps) for case in CASES]
     ratio = spent[3] / spent[4]
     name = "`grow` with 32 environments: CPU seconds of one process over those of two workers"
     record_claims([Claim("flatwater", "ratio", name, f"{ratio:.2f}", "≥ 0.93", ratio >= 0.93)])

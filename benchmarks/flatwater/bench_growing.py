@@ -87,14 +87,14 @@ def main() -> int:
     rules = [[each["returns"][rule] for each in found.values()] for rule in ("wait", "random", "heuristic")]
     best = max(map(sum, rules)) / len(found)
     name = f"return of a policy that grows networks, {'held-out' if options.holdout else 'judged'} episodes, each seed"
-    right = all(learned(each) for each in found.values())
+    right = all(has_learned(each) for each in found.values())
     rival, listed = f"{best:.2f} (best simple rule)", ", ".join(f"{each:.2f}" for each in paid)
     record_claims([Claim("flatwater", "return", name, listed, f"rules + {MARGIN}", right, rival)])
     limit = CPU_SECONDS if options.rounds is None else float("inf")
-    return 0 if all(learned(measured) and measured["cpu_seconds"] <= limit for measured in found.values()) else 1
+    return 0 if all(has_learned(measured) and measured["cpu_seconds"] <= limit for measured in found.values()) else 1
 
 
-def learned(measured: dict[str, Any]) -> bool:
+def has_learned(measured: dict[str, Any]) -> bool:
     """Whether the policy is above the others, and above waiting and chance by the margin, and harms no capable host."""
     returns, capable = measured["returns"], measured["capable"]
     above = returns["policy"] >= max(MARGIN + returns["wait"], MARGIN + returns["random"], returns["heuristic"])

@@ -68,19 +68,19 @@ def begun(config: GrowingConfig) -> GrowingEnvs:
     return envs
 
 
-def named(envs: GrowingEnvs) -> list[dict[str, Tensor]]:
+def named_weights(envs: GrowingEnvs) -> list[dict[str, Tensor]]:
     """The weights of hosts and seeds by name."""
     net = pool_host(envs)
     parts, layouts = (envs.host, *envs.seeds), (net.layout, *net.seeds)
     return [views(part.weights, layout) for part, layout in zip(parts, layouts, strict=True)]
 
 
-def looped(envs: GrowingEnvs) -> list[LoopedHost]:
+def looped_hosts(envs: GrowingEnvs) -> list[LoopedHost]:
     """Return the hosts of the environments one by one, and not as a pool."""
     net: Any = pool_host(envs)
     hosts = []
     for env in range(HOSTS):
-        own, *grown = ({name: weight[env] for name, weight in part.items()} for part in named(envs))
+        own, *grown = ({name: weight[env] for name, weight in part.items()} for part in named_weights(envs))
         taps = int(envs.kernel[env].sum())
         hosts.append(LoopedHost(net, own, grown, envs.slots.blueprint[env].tolist(), taps))
     return hosts
@@ -90,7 +90,7 @@ def speed(kind: str) -> dict[str, Any]:
     """Measure how far apart both sides are after 20 updates, and the CPU seconds of each side's turns."""
     config = GrowingConfig(host=HostConfig(kind="mlp" if kind == "mlp" else "conv"), fit=FitConfig(batch_size=32))
     envs = begun(config)
-    alone = looped(envs)
+    alone = looped_hosts(envs)
     optimizers = [host.optimizers(config.fit.lr) for host in alone]
     gates, net = host_gates(envs), pool_host(envs)
     learns = torch.ones_like(envs.slots.stage, dtype=torch.bool)
@@ -126,7 +126,7 @@ def distance(envs: GrowingEnvs, alone: list[LoopedHost]) -> float:
         envs.task.valid_images,
         envs.task.valid_labels,
     )
-    own, *grown = named(envs)
+    own, *grown = named_weights(envs)
     together = net.logits(own, grown, gates, images[:, None].expand(-1, HOSTS, -1))
     single = torch.stack([host(images, gates.alpha[env], gates.train[env]) for env, host in enumerate(alone)], 1)
     at = labels[:, None].expand(-1, HOSTS)

@@ -107,10 +107,10 @@ class Losses:
             return
         number = getattr(signal, how)
         if how == "SIGKILL" and self.moments.random() < 0.5:
-            threading.Timer(self.moments.random() * LATEST, ended, (pid, number)).start()
+            threading.Timer(self.moments.random() * LATEST, end_process, (pid, number)).start()
             time.sleep(self.moments.random() * LATEST)
         else:
-            ended(pid, number)
+            end_process(pid, number)
 
     def judged(self, *, same: bool) -> None:
         """The round has ended."""
@@ -121,7 +121,7 @@ class Losses:
         self.at.clear()
 
 
-def ended(pid: int, how: int) -> None:
+def end_process(pid: int, how: int) -> None:
     """The process may be gone."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, how)

@@ -36,7 +36,7 @@ sys.path.append(str(Path(__file__).parents[1] / "shared"))
 
 from claims import Claim
 from fresh import run_fresh
-from mirror_runs import STORE, brought_back, growth, killed_again_and_again, run_beside, slowed, use
+from mirror_runs import STORE, brought_back, growth, killed_again_and_again, measure_slowdown, run_beside, use
 from parts import measured, told
 
 from flatwater.storage.objects import open_objects
@@ -129,7 +129,7 @@ def in_process(part: str, url: str, rounds: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="flatwater-mirror-") as name:
         folder = Path(name) / "run"
         if part == "slowed":
-            return slowed(url, Path(name), TURNS)
+            return measure_slowdown(url, Path(name), TURNS)
         return growth(url, folder, CHECKPOINTS) if part == "growth" else run_beside(url, folder, rounds)
 
 

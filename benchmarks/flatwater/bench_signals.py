@@ -154,7 +154,7 @@ def end_of(child: int) -> int | None:
     return None
 
 
-def saved(run: Path) -> bool:
+def is_saved(run: Path) -> bool:
     """Whether a checkpoint was written because it was asked for; true as well where the run had not begun."""
     log = RunFolder(run).log
     latest = time.monotonic() + LIMIT_SECONDS
@@ -174,7 +174,7 @@ def stop(run: Path, number: int, after: float) -> str:
     time.sleep(after)
     os.kill(child, number)
     if number == SAVES:
-        lost = "" if saved(run) else "no checkpoint was saved"
+        lost = "" if is_saved(run) else "no checkpoint was saved"
         os.kill(child, signal.SIGTERM)
         code = end_of(child)
         return lost or ("" if code == ENDING[signal.SIGTERM][0] else f"then ended with {code}")

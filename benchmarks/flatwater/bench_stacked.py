@@ -107,7 +107,7 @@ def one_by_one(hidden: tuple[int, int], batch: Batch) -> Callable[[], None]:
     return turn
 
 
-def stacked(hidden: tuple[int, int], batch: Batch, *, compiled: bool, bf16: bool = False) -> Callable[[], None]:
+def stacked_turn(hidden: tuple[int, int], batch: Batch, *, compiled: bool, bf16: bool = False) -> Callable[[], None]:
     """A turn that updates all members at once."""
     members, batch_size = batch.reward.shape
     config = LearnerConfig(
@@ -166,7 +166,7 @@ def measure(members: int, *, compiled: bool) -> list[dict[str, Any]]:
     for name, claim in CLAIMS[compiled].items():
         hidden, size, updates = CASES[name]
         batch = batch_of(members, size)
-        sides = {"one by one": one_by_one(hidden, batch), "stacked": stacked(hidden, batch, compiled=compiled)}
+        sides = {"one by one": one_by_one(hidden, batch), "stacked": stacked_turn(hidden, batch, compiled=compiled)}
         median = take_turns(sides, updates)
         ratio = median["one by one"] / median["stacked"]
         rows.append(
@@ -194,13 +194,13 @@ def beside_jax(members: int, networks: list[str], *, compiled: bool) -> None:
         fields = [batch.obs, batch.action, batch.reward, batch.discount, batch.next_obs]
         pairs, rates = [(member.actor, member.critic) for member in each], (ACTOR_LR, CRITIC_LR)
         sides: dict[str, Callable[[], object]] = {
-            "eager": stacked(hidden, batch, compiled=False),
-            "bf16": stacked(hidden, batch, compiled=False, bf16=True),
+            "eager": stacked_turn(hidden, batch, compiled=False),
+            "bf16": stacked_turn(hidden, batch, compiled=False, bf16=True),
             "JAX": stacked_in_jax(pairs, fields, gamma=GAMMA, tau=TAU, rates=rates),
         }
         if compiled:
-            sides["compiled"] = stacked(hidden, batch, compiled=True)
-            sides["both"] = stacked(hidden, batch, compiled=True, bf16=True)
+            sides["compiled"] = stacked_turn(hidden, batch, compiled=True)
+            sides["both"] = stacked_turn(hidden, batch, compiled=True, bf16=True)
         wall, cpu = (take_turns(sides, updates, clock) for clock in (time.perf_counter, time.process_time))
         for side in sides:
             print(f"{name:>10} {size:>6} {side:>10} {1000 * wall[side]:>9.2f} {1000 * cpu[side]:>9.2f}", flush=True)

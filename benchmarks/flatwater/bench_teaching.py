@@ -87,14 +87,14 @@ class Deaf:
         return False
 
 
-def composed(settings: dict[str, Any]) -> TeachRun:
+def compose_game(settings: dict[str, Any]) -> TeachRun:
     """A run of the foraging game."""
     return compose(from_mapping(TeachRunConfig, settings, "a benchmark"))
 
 
-def collected(*, traced: bool) -> dict[str, float]:
+def collect_steps(*, traced: bool) -> dict[str, float]:
     """In a fresh process: what 20,000 steps leave behind, after two blocks."""
-    collector = composed(SMALL).trainer.collector
+    collector = compose_game(SMALL).trainer.collector
     keep_freed_memory()
 
     def collect(steps: int) -> None:
@@ -117,7 +117,7 @@ def collected(*, traced: bool) -> dict[str, float]:
 
 def pace() -> dict[str, float]:
     """Agent steps per CPU second in the first and the last tenth of the rounds, and the same over the other run's."""
-    run, watcher = composed(SMALL), Deaf(first_round_again())
+    run, watcher = compose_game(SMALL), Deaf(first_round_again())
     train_(run.trainer, ROUNDS + 1, watcher)
     tenth, steps = ROUNDS // 10, SMALL["block"] * run.trainer.setup.agents
     taken, beside = np.array(watcher.rounds)[1:], np.array(watcher.pauses)[1:]  # the first round has the baselines
@@ -129,7 +129,7 @@ def pace() -> dict[str, float]:
 
 def first_round_again() -> Callable[[], None]:
     """A run after its first round; the function learns from this round once more, from the same weights."""
-    trainer = composed(SMALL).trainer
+    trainer = compose_game(SMALL).trainer
     train_(trainer, 1, Deaf())
     learner, learn = trainer.run.learner, trainer.phases[2]
     kept = [(leaf.value, leaf.value.clone()) for leaf in leaves(learner) if isinstance(leaf.value, torch.Tensor)]
@@ -145,7 +145,7 @@ def first_round_again() -> Callable[[], None]:
 
 def loop() -> dict[str, float]:
     """CPU seconds of a round of the default size, here and with lists: medians of turns that alternate."""
-    run = composed({"threads": 1})
+    run = compose_game({"threads": 1})
     setup, trainer = run.trainer.setup, run.trainer
     world = ForagingWorld(ForagingConfig(), setup.config.envs)
     listed = ListedTeaching(run.config.learner, setup.student, trainer.run.learner.block, world, SearchTeacher(world))
@@ -279,7 +279,7 @@ def main() -> int:
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.in_process:
-        print(json.dumps(collected(traced=options.in_process == "traced")))
+        print(json.dumps(collect_steps(traced=options.in_process == "traced")))
         return 0
     parts: dict[str, Callable[[], Any]] = {
         "memory": lambda: {how: run_fresh(__file__, ["--in-process", how])["kept"] for how in ("traced", "resident")},

@@ -78,7 +78,7 @@ def each_round(totals: list[float]) -> float:
     return statistics.median(after - before for before, after in pairwise(totals))
 
 
-def measured(config: ErlRunConfig, folder: Path) -> dict[str, Any]:
+def measure_run(config: ErlRunConfig, folder: Path) -> dict[str, Any]:
     """A run, and what it took."""
     meter, begin = Meter(), TraderWorkers.__init__
 
@@ -140,7 +140,7 @@ def told_of_stores() -> str:
     )
 
 
-def compared(size: str, options: argparse.Namespace) -> list[dict[str, Any]]:
+def compare_cases(size: str, options: argparse.Namespace) -> list[dict[str, Any]]:
     """All cases of a size; the first one of a number of workers is what the others are held against."""
     config = replace(config_of(size, rounds=options.rounds), threads=1, trackers=())
     config = replace(config, learner=replace(config.learner, algorithm=options.algorithm))
@@ -149,7 +149,7 @@ def compared(size: str, options: argparse.Namespace) -> list[dict[str, Any]]:
     for name, workers, tile in cases:
         population = replace(config.population, size=options.members, tile=tile)
         with tempfile.TemporaryDirectory() as folder:
-            found = measured(replace(config, workers=workers, population=population), Path(folder) / "run")
+            found = measure_run(replace(config, workers=workers, population=population), Path(folder) / "run")
         rows.append({"size": size, "case": name, "tile": tile} | found)
     leaves, cpu_s = rows[1]["leaves"], rows[1]["cpu_s"]
     return [row | {"same": row.pop("leaves") == leaves, "efficiency": cpu_s / row["cpu_s"]} for row in rows]
@@ -170,7 +170,7 @@ def main() -> int:
     torch.set_num_threads(1)
     if options.flat:
         return flat(options.flat, on_ray=options.ray)
-    rows = [row for size in options.sizes for row in compared(size, options)]
+    rows = [row for size in options.sizes for row in compare_cases(size, options)]
     same = all(row["same"] for row in rows if row["case"] != AT_ONCE)
     record_claims(claims(rows))
     if options.json:

@@ -112,14 +112,14 @@ class Clock:
     def around(self, work: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap a function so that its calls are counted."""
 
-        def counted(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401
+        def count_seconds(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401
             began = cpu_seconds()
             try:
                 return work(*arguments, **named)
             finally:
                 self.seconds += cpu_seconds() - began
 
-        return counted
+        return count_seconds
 
 
 def cpu_seconds() -> float:
@@ -137,7 +137,7 @@ def count_contract_() -> Clock:
     return clock
 
 
-def trained(config: ErlRunConfig, folder: Path) -> dict[str, Any]:
+def train_session(config: ErlRunConfig, folder: Path) -> dict[str, Any]:
     """Run a session silently; what it and its ledger say."""
     began = cpu_seconds()
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:

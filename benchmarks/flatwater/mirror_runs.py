@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from contract_runs import cpu_seconds, trained
+from contract_runs import cpu_seconds, train_session
 from sizes import config_of
 
 from flatwater.checkpoints.catalogue import list_checkpoints
@@ -48,14 +48,14 @@ class Inside:
             setattr(Mirror, name, self._around(getattr(Mirror, name)))
         work = getattr(Mirror, THREAD)
 
-        def counted(mirror: Mirror) -> None:
+        def count_thread(mirror: Mirror) -> None:
             work(mirror)
             self.thread = time.thread_time()
 
-        setattr(Mirror, THREAD, counted)
+        setattr(Mirror, THREAD, count_thread)
 
     def _around(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        def counted(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401
+        def count_waits(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401
             began = time.perf_counter()
             try:
                 return call(*arguments, **named)
@@ -66,7 +66,7 @@ class Inside:
                 else:
                     self.waited += took
 
-        return counted
+        return count_waits
 
 
 def run_beside(url: str, folder: Path, rounds: int) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def run_beside(url: str, folder: Path, rounds: int) -> dict[str, Any]:
     inside = Inside()
     inside.count_()
     began, cpu = time.perf_counter(), cpu_seconds()
-    trained(replace(config_of("S", rounds=rounds), mirror=url or None), folder)
+    train_session(replace(config_of("S", rounds=rounds), mirror=url or None), folder)
     wall, spent = time.perf_counter() - began, cpu_seconds() - cpu
     here = [(manifest.round, leaves_of(manifest)) for manifest in list_checkpoints(folder / "checkpoints")[-1:]]
     return {
@@ -87,7 +87,7 @@ def run_beside(url: str, folder: Path, rounds: int) -> dict[str, Any]:
     }
 
 
-def slowed(url: str, folder: Path, pairs: int) -> dict[str, Any]:
+def measure_slowdown(url: str, folder: Path, pairs: int) -> dict[str, Any]:
     """Times that small torch calls take while a thread sends without a pause, over those while it sleeps.
 
     Two seconds of each, one after the other and in turns: a machine's own speed changes little from one to the next.
@@ -133,10 +133,10 @@ def _calls(seconds: float) -> float:
 def brought_back(url: str, folder: Path) -> list[tuple[int, Hashes]]:
     """The newest checkpoint at a URL, every byte verified; fails where the first that is looked at is not whole."""
 
-    def failed(line: str) -> None:
+    def fail(line: str) -> None:
         raise SystemExit(line)
 
-    found = fetch_newest(open_objects(url), folder, say=failed)
+    found = fetch_newest(open_objects(url), folder, say=fail)
     return [] if found is None else [(found.round, leaves_of(found))]
 
 

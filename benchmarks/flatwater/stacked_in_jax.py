@@ -44,10 +44,10 @@ def adam(net: Net, moments: Any, gradient: Net, step: Any, lr: float) -> tuple[N
     mean = jax.tree.map(lambda m, g: BETA * m + (1 - BETA) * g, moments[0], gradient)
     square = jax.tree.map(lambda s, g: BETA_OF_SQUARES * s + (1 - BETA_OF_SQUARES) * g * g, moments[1], gradient)
 
-    def stepped(weight: Any, m: Any, s: Any) -> Any:  # noqa: ANN401
+    def step_weight(weight: Any, m: Any, s: Any) -> Any:  # noqa: ANN401
         return weight - lr * (m / (1 - BETA**step)) / (jnp.sqrt(s / (1 - BETA_OF_SQUARES**step)) + EPSILON)
 
-    return jax.tree.map(stepped, net, mean, square), (mean, square)
+    return jax.tree.map(step_weight, net, mean, square), (mean, square)
 
 
 def update(member: Any, batch: Any, *, gamma: float, tau: float, rates: tuple[float, float]) -> Any:  # noqa: ANN401

@@ -60,11 +60,11 @@ def storing(replay: RowReplay, window: tuple[int, int, int], device: torch.devic
     shape = (len(replay.row), *window)
     own = {field.name: getattr(replay, field.name) for field in fields(replay)}
     return StoringReplay(
-        **own, windows=StoredWindows(seen=untouched(shape, device), following=untouched(shape, device))
+        **own, windows=StoredWindows(seen=untouched_tensor(shape, device), following=untouched_tensor(shape, device))
     )
 
 
-def untouched(shape: tuple[int, ...], device: torch.device) -> Tensor:
+def untouched_tensor(shape: tuple[int, ...], device: torch.device) -> Tensor:
     """A float32 tensor whose pages come from the system: an allocator could give some that were touched before."""
     if device.type != "cpu":
         return torch.empty(shape, device=device)
@@ -125,17 +125,17 @@ def store_windows_() -> None:
 def observe_stored(source: ReplaySource, at: Int[Tensor, "P B"]) -> MarketObs:
     """Gather the observations at ring positions `at`, from their copies."""
     assert isinstance(source.replay, StoringReplay)
-    return copied(source, source.replay.windows.seen, at, at, source.buffers.seen)
+    return copy_windows(source, source.replay.windows.seen, at, at, source.buffers.seen)
 
 
 def observe_next_stored(source: ReplaySource, at: Int[Tensor, "P B"]) -> MarketObs:
     """Gather the observations that followed on ring positions `at`, from their copies."""
     assert isinstance(source.replay, StoringReplay)
     following = source.replay.following[at].long()
-    return copied(source, source.replay.windows.following, at, following, source.buffers.following)
+    return copy_windows(source, source.replay.windows.following, at, following, source.buffers.following)
 
 
-def copied(source: ReplaySource, copies: Tensor, at: Tensor, slot: Tensor, buffer: Tensor) -> MarketObs:
+def copy_windows(source: ReplaySource, copies: Tensor, at: Tensor, slot: Tensor, buffer: Tensor) -> MarketObs:
     """Copies of windows in the run's buffer, with the account of the day that they show."""
     seen = torch.index_select(copies, 0, at.flatten(), out=buffer[: at.numel()]).view(*at.shape, *copies.shape[1:])
     account = source.replay.account

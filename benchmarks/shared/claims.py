@@ -120,11 +120,11 @@ def record_claims(claims: Iterable[Claim]) -> None:
     }
     path = RESULTS / f"{program.stem.removeprefix('bench_')}.json"
     before = json.loads(path.read_text()) if path.exists() else []
-    path.write_text(json.dumps(merged(before, run), indent=1, ensure_ascii=False) + "\n")
+    path.write_text(json.dumps(merge_run(before, run), indent=1, ensure_ascii=False) + "\n")
     print(f"kept in {path.relative_to(HERE.parent)}; `make results` shows it", file=sys.stderr)
 
 
-def merged(before: list[Kept], run: Kept) -> list[Kept]:
+def merge_run(before: list[Kept], run: Kept) -> list[Kept]:
     """Return the runs with a new one: its claims are taken out of earlier runs, and runs that are then empty go."""
     new = {claim["key"] for claim in run["claims"]}
     # By key and not by file: a benchmark that measures one claim again leaves the others with their old run.

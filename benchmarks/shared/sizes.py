@@ -50,6 +50,6 @@ class Silent:
         return False
 
 
-def composed(size: str, **settings: int) -> ErlRun:
+def compose_size(size: str, **settings: int) -> ErlRun:
     """Allocate a run of a size."""
     return compose(config_of(size, **settings))

@@ -22,7 +22,7 @@ sys.path.append(str(Path(__file__).parents[1] / "shared"))
 
 import torch
 from claims import Claim, record_claims
-from sizes import SIZES, Silent, composed
+from sizes import SIZES, Silent, compose_size
 
 from flatwater.runs.machine import keep_freed_memory
 from flatwater.trainers.loop import train_
@@ -61,7 +61,7 @@ class Clock(Silent):
 def measure(size: str) -> dict[str, Any]:
     """CPU seconds of the generation that is counted, by phase."""
     columns, days, context, members = SIZES[size]
-    composition = composed(size)
+    composition = compose_size(size)
     keep_freed_memory()
     clock = Clock()
     train_(composition.trainer, COUNTED[size], clock)

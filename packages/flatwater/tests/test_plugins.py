@@ -125,7 +125,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
     monkeypatch.chdir(work)
     monkeypatch.syspath_prepend(site)
 
-    def installed(
+    def install_package(
         name: str = "acme", modules: Mapping[str, str] = ACME, tables: Mapping[str, str] | None = None
     ) -> Path:
         places = dict.fromkeys(GROUPS) if tables is None else tables
@@ -140,7 +140,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         forget()
         return site
 
-    yield installed
+    yield install_package
     forget()
 
 

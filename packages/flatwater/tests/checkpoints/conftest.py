@@ -42,22 +42,22 @@ class Tree:
 
 
 def _tensors(rng: torch.Generator) -> dict[str, Tensor]:
-    def drawn(*shape: int) -> Tensor:
+    def draw_normal(*shape: int) -> Tensor:
         return torch.randn(shape, generator=rng)
 
     return {
-        "bf16": drawn(5, 3).bfloat16(),
-        "f16": drawn(7).half(),
-        "f64": drawn(2, 2).double(),
-        "flags": drawn(9) > 0,
-        "i64": (drawn(4) * 1e6).long(),
-        "u8": (drawn(3).abs() * 50).byte(),
-        "c64": torch.complex(drawn(3), drawn(3)),
-        "scalar": drawn(),
-        "empty": drawn(0, 4),
-        "turned": drawn(4, 6).t(),
-        "strided": drawn(6, 8)[::2, 1::3],
-        "weight": drawn(3, 3).requires_grad_(),
+        "bf16": draw_normal(5, 3).bfloat16(),
+        "f16": draw_normal(7).half(),
+        "f64": draw_normal(2, 2).double(),
+        "flags": draw_normal(9) > 0,
+        "i64": (draw_normal(4) * 1e6).long(),
+        "u8": (draw_normal(3).abs() * 50).byte(),
+        "c64": torch.complex(draw_normal(3), draw_normal(3)),
+        "scalar": draw_normal(),
+        "empty": draw_normal(0, 4),
+        "turned": draw_normal(4, 6).t(),
+        "strided": draw_normal(6, 8)[::2, 1::3],
+        "weight": draw_normal(3, 3).requires_grad_(),
     }
 
 

@@ -27,7 +27,7 @@ for heavy in (
     import_module(heavy)
 
 
-def started(script: str, folder: Path) -> tuple[int, IO[str]]:
+def start_loop(script: str, folder: Path) -> tuple[int, IO[str]]:
     """The process id of the loop, and what it prints."""
     reads, writes = os.pipe()
     child = os.fork()
@@ -47,18 +47,18 @@ def started(script: str, folder: Path) -> tuple[int, IO[str]]:
     return child, os.fdopen(reads)
 
 
-def ended(script: str, folder: Path) -> list[str]:
+def run_to_the_end(script: str, folder: Path) -> list[str]:
     """All lines of a loop that nobody kills."""
-    child, lines = started(script, folder)
+    child, lines = start_loop(script, folder)
     with lines:
         said = lines.read().splitlines()
     assert os.waitpid(child, 0)[1] == 0
     return said
 
 
-def killed(script: str, folder: Path, updates: int) -> None:
+def kill_after(script: str, folder: Path, updates: int) -> None:
     """Begin or go on, and end the loop a moment after that many updates."""
-    child, lines = started(script, folder)
+    child, lines = start_loop(script, folder)
     with lines:
         for line in lines:
             if line.startswith(f"update {updates:>3}"):
@@ -68,7 +68,7 @@ def killed(script: str, folder: Path, updates: int) -> None:
 
 
 if __name__ == "__main__":
-    whole = ended(sys.argv[1], Path(sys.argv[2], "whole"))
+    whole = run_to_the_end(sys.argv[1], Path(sys.argv[2], "whole"))
     for updates in (1, 3, 4):
-        killed(sys.argv[1], Path(sys.argv[2], "killed"), updates)
-    sys.stdout.write(json.dumps([whole, ended(sys.argv[1], Path(sys.argv[2], "killed"))]))
+        kill_after(sys.argv[1], Path(sys.argv[2], "killed"), updates)
+    sys.stdout.write(json.dumps([whole, run_to_the_end(sys.argv[1], Path(sys.argv[2], "killed"))]))

@@ -76,24 +76,24 @@ def same(root: dict[str, Any], number: int) -> bool:
 
 
 @pytest.fixture(scope="session")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def saved_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the checkpoints of rounds 1 and 2."""
-    folder = tmp_path_factory.mktemp("saved")
+    folder = tmp_path_factory.mktemp("saved_folder")
     for number in (1, 2):
         save_checkpoint(folder, tree_at(number), round=number, step=0, facts={"config": {"rate": 0.1}}, config=CONFIG)
     return folder
 
 
 @pytest.fixture
-def folder(saved: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(saved, tmp_path / "checkpoints"))
+def folder(saved_folder: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(saved_folder, tmp_path / "checkpoints"))
 
 
-def resealed(content: dict[str, Any]) -> bytes:
+def reseal(content: dict[str, Any]) -> bytes:
     return _with_digest({key: value for key, value in content.items() if key != "sha256"})
 
 
-def mutated(value: Any, draw: random.Random) -> Any:
+def mutate(value: Any, draw: random.Random) -> Any:
     """`value` with one thing in it changed, somewhere."""
     if isinstance(value, dict | list) and value and draw.random() < 0.9:
         return mutated_map(value, draw) if isinstance(value, dict) else mutated_list(value, draw)
@@ -112,7 +112,7 @@ def mutated_map(value: dict[str, Any], draw: random.Random) -> dict[str, Any]:
         return {**value, draw.choice(["more", "", key + "x", "__metadata__"]): draw.choice(ODD)}
     if act < 0.2:
         return {(key + "x" if k == key else k): v for k, v in value.items()}
-    return {**value, key: mutated(value[key], draw)}
+    return {**value, key: mutate(value[key], draw)}
 
 
 def mutated_list(value: list[Any], draw: random.Random) -> list[Any]:
@@ -123,7 +123,7 @@ def mutated_list(value: list[Any], draw: random.Random) -> list[Any]:
         return [*value, value[at]]
     if act < 0.2:
         return [*value[at:], *value[:at]]
-    return [*value[:at], mutated(value[at], draw), *value[at + 1 :]]
+    return [*value[:at], mutate(value[at], draw), *value[at + 1 :]]
 
 
 def forge_manifest(folder: Path, draw: random.Random) -> None:
@@ -131,11 +131,11 @@ def forge_manifest(folder: Path, draw: random.Random) -> None:
     file = manifest_path(folder, 2, 0)
     content = json.loads(file.read_bytes())
     for _ in range(draw.choice([1, 1, 2])):
-        content = mutated(content, draw)
+        content = mutate(content, draw)
     if not isinstance(content, dict):
         file.write_bytes(json.dumps(content).encode())
         return
-    file.write_bytes(resealed(content))
+    file.write_bytes(reseal(content))
 
 
 def forge_shard(folder: Path, draw: random.Random) -> None:
@@ -147,7 +147,7 @@ def forge_shard(folder: Path, draw: random.Random) -> None:
     raw = path.read_bytes()
     length = int.from_bytes(raw[:8], "little")
     data, header = raw[8 + length :], json.loads(raw[8 : 8 + length])
-    text = json.dumps(mutated(header, draw)).encode()
+    text = json.dumps(mutate(header, draw)).encode()
     act = draw.random()
     if act < 0.1:
         text = draw.choice([b"", b"{}", b"[" * 100_000, b"\xff\xfe", b"1" * 5000, b'{"a": NaN}', text[:-1]])
@@ -161,7 +161,7 @@ def forge_shard(folder: Path, draw: random.Random) -> None:
         if leaf.get("shard") == record["sha256"]:
             leaf["shard"] = name
     record |= {"sha256": name, "bytes": len(forged)}
-    file.write_bytes(resealed(content))
+    file.write_bytes(reseal(content))
 
 
 def spoil(folder: Path, draw: random.Random) -> None:
@@ -205,24 +205,24 @@ def outcome(folder: Path) -> str:
     return "newest"
 
 
-def fuzzed(saved: Path, scratch: Path, count: int, seed: int) -> dict[str, int]:
+def fuzz(saved_folder: Path, scratch: Path, count: int, seed: int) -> dict[str, int]:
     draw, found = random.Random(seed), {"older": 0, "newest": 0, "refused": 0}
     for n in range(count):
-        folder = Path(shutil.copytree(saved, scratch / str(n)))
+        folder = Path(shutil.copytree(saved_folder, scratch / str(n)))
         draw.choice([forge_manifest, forge_shard, spoil])(folder, draw)
         found[outcome(folder)] += 1
         shutil.rmtree(folder)
     return found
 
 
-def test_hundreds_of_forged_checkpoints(saved: Path, tmp_path: Path) -> None:
-    found = fuzzed(saved, tmp_path, 300, seed=1)
+def test_hundreds_of_forged_checkpoints(saved_folder: Path, tmp_path: Path) -> None:
+    found = fuzz(saved_folder, tmp_path, 300, seed=1)
     assert found["older"] > 250
 
 
 @pytest.mark.slow
-def test_ten_thousand_forged_checkpoints(saved: Path, tmp_path: Path) -> None:
-    found = fuzzed(saved, tmp_path, 10_000, seed=2)
+def test_ten_thousand_forged_checkpoints(saved_folder: Path, tmp_path: Path) -> None:
+    found = fuzz(saved_folder, tmp_path, 10_000, seed=2)
     assert found["older"] > 8_000
 
 
@@ -265,7 +265,7 @@ def test_what_contradicts_itself_is_damaged(folder: Path, change: Callable[[dict
     file = manifest_path(folder, 2, 0)
     content = json.loads(file.read_bytes())
     change(content)
-    file.write_bytes(resealed(content))
+    file.write_bytes(reseal(content))
     _, (_, problems) = list_verified(folder)
     assert said in problems[0]
     assert outcome(folder) == "older"
@@ -294,7 +294,7 @@ def test_a_sealed_manifest_of_many_brackets_is_damaged(folder: Path) -> None:
     for _ in range(200):
         deep = [deep]
     content = json.loads(manifest_path(folder, 2, 0).read_bytes())
-    manifest_path(folder, 2, 0).write_bytes(resealed(content | {"facts": {"config": deep}}))
+    manifest_path(folder, 2, 0).write_bytes(reseal(content | {"facts": {"config": deep}}))
     assert outcome(folder) == "older"
 
 
@@ -306,7 +306,7 @@ def test_a_state_that_no_generator_takes_is_refused_before_anything_is_written(f
     file = manifest_path(folder, 3, 0)
     content = json.loads(file.read_bytes())
     next(leaf for leaf in content["leaves"] if leaf["path"] == "rng")["kind"] = "generator"
-    file.write_bytes(resealed(content))
+    file.write_bytes(reseal(content))
     found = newest_intact(folder, say=pytest.fail)
     assert found is not None
     fresh = tree_at(7)

@@ -291,12 +291,12 @@ def test_leaves_on_cuda_come_back_in_place(tmp_path: Path, contents: Look, homes
         block = torch.randn(300, 40, device=cuda, generator=rng)
         return {"block": block, "turned": block.t(), "rng": rng, "half": block.bfloat16()}
 
-    def seen(root: dict[str, Any]) -> dict[str, Any]:
+    def host_contents(root: dict[str, Any]) -> dict[str, Any]:
         return contents({name: leaf.cpu() if isinstance(leaf, torch.Tensor) else leaf for name, leaf in root.items()})
 
     saved, other = on_cuda(1), on_cuda(2)
     home = homes(other)
     save(tmp_path, saved, 1)
     load_(other, tmp_path)
-    assert seen(other) == seen(saved)
+    assert host_contents(other) == host_contents(saved)
     assert homes(other) == home

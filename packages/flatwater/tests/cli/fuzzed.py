@@ -192,7 +192,7 @@ def value_for(option: str, kind: Any) -> st.SearchStrategy[list[str]]:
     return number.map(lambda word: [word])
 
 
-def required(command: tuple[str, ...]) -> list[str]:
+def required_words(command: tuple[str, ...]) -> list[str]:
     """Positional arguments and options that a command cannot do without."""
     cls = command_class(command)
     names = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
@@ -228,11 +228,11 @@ def output_lines(place: Path) -> st.SearchStrategy[list[str]]:
     spelled = st.tuples(st.sampled_from(SPELLINGS), names).map(lambda pair: pair[0].format(pair[1]))
     url = st.sampled_from([*URLS, "file://", "file:///", "file://runs", f"file://{place}/config.toml"])
 
-    def filled(line: list[str]) -> st.SearchStrategy[list[str]]:
+    def fill_in(line: list[str]) -> st.SearchStrategy[list[str]]:
         kinds = {"RUN": st.sampled_from([*runs, "runs", "missing"]), "OUT": st.one_of(names, spelled), "URL": url}
         return st.tuples(*(kinds.get(word, st.just(word)) for word in line)).map(list)
 
-    return st.sampled_from(WRITING).flatmap(filled)
+    return st.sampled_from(WRITING).flatmap(fill_in)
 
 
 def add_what_is_precious(place: Path) -> dict[Path, bytes]:

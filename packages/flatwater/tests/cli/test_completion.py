@@ -16,7 +16,7 @@ OPTIONS = {
 }
 
 
-def completed(*words: str) -> list[str]:
+def bash_offers(*words: str) -> list[str]:
     """What bash offers for the last of these words."""
     quoted = " ".join(f"'{word}'" for word in ("flatwater", *words))
     asked = f"COMP_WORDS=({quoted}); COMP_CWORD={len(words)}; _flatwater; printf '%s\\n' \"${{COMPREPLY[@]}}\""
@@ -40,7 +40,7 @@ def completed(*words: str) -> list[str]:
     ],
 )
 def test_bash_offers_what_may_follow(words: tuple[str, ...], offered: list[str]) -> None:
-    assert completed(*words) == offered
+    assert bash_offers(*words) == offered
 
 
 def test_every_command_is_asked_for_its_options() -> None:

@@ -35,7 +35,7 @@ def _empty_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+def refusal_text(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     """What the user reads, with the frames of boxes and line breaks taken out."""
     try:
         code: object = main(words)
@@ -50,8 +50,8 @@ def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     return " ".join(said.err.translate(dict.fromkeys(map(ord, "│╭╮╰╯─|+-"), " ")).split())
 
 
-def seen(sentence: str) -> str:
-    """The sentence as `refused` gives it back."""
+def without_boxes(sentence: str) -> str:
+    """The sentence as `refusal_text` gives it back."""
     return " ".join(sentence.translate(dict.fromkeys(map(ord, "│╭╮╰╯─|+-"), " ")).split())
 
 
@@ -87,9 +87,9 @@ def seen(sentence: str) -> str:
 )
 def test_options_of_a_run(options: str, parts: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     small = [*SMALL, "--panel", "synthetic:6x260"]
-    said = refused(["train", "erl", *small, *options.split()], capsys)
+    said = refusal_text(["train", "erl", *small, *options.split()], capsys)
     for part in parts:
-        assert seen(part) in said
+        assert without_boxes(part) in said
 
 
 @pytest.mark.parametrize(
@@ -108,9 +108,9 @@ def test_options_of_a_run(options: str, parts: list[str], capsys: pytest.Capture
 )
 def test_settings_of_a_file(text: str, parts: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     Path("my.toml").write_text(text)
-    said = refused(["train", "erl", "--config", "my.toml", *SMALL], capsys)
+    said = refusal_text(["train", "erl", "--config", "my.toml", *SMALL], capsys)
     for part in ("my.toml", *parts):
-        assert seen(part) in said
+        assert without_boxes(part) in said
 
 
 def prices(days: int = 260, *, close: str = "2") -> list[str]:
@@ -145,16 +145,16 @@ def prices(days: int = 260, *, close: str = "2") -> list[str]:
 )
 def test_prices_that_cannot_be_used(text: str, parts: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     Path("my.csv").write_text(text)
-    said = refused(["train", "erl", *SMALL, "--panel", "my.csv"], capsys)
+    said = refusal_text(["train", "erl", *SMALL, "--panel", "my.csv"], capsys)
     for part in parts:
-        assert seen(part) in said
+        assert without_boxes(part) in said
     assert "my.csv" in said or "60 rows" in said
 
 
 def test_a_file_that_is_no_panel(capsys: pytest.CaptureFixture[str]) -> None:
     Path("my.safetensors").write_bytes(b"something else")
-    said = refused(["train", "erl", *SMALL, "--panel", "my.safetensors"], capsys)
-    assert seen("flatwater panel import SOURCE --out FILE") in said
+    said = refusal_text(["train", "erl", *SMALL, "--panel", "my.safetensors"], capsys)
+    assert without_boxes("flatwater panel import SOURCE --out FILE") in said
 
 
 @pytest.mark.parametrize(
@@ -178,9 +178,9 @@ def test_a_file_that_is_no_panel(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_commands_that_are_not_meant(words: str, parts: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    said = refused(words.split(), capsys)
+    said = refusal_text(words.split(), capsys)
     for part in parts:
-        assert seen(part) in said
+        assert without_boxes(part) in said
 
 
 def test_a_reader_that_has_seen_enough_ends_the_command_quietly() -> None:

@@ -18,7 +18,7 @@ from fuzzed import (
     options_of,
     output_lines,
     price_tables,
-    required,
+    required_words,
     tomls,
     value_for,
 )
@@ -85,7 +85,7 @@ def command_lines(draw: st.DrawFn) -> list[str]:
             words += ["--config", draw(st.sampled_from(TOMLS))]
     held = {"--budget"} if command[0] in {"train", "study"} else {"--seconds"} if command == ("watch",) else set()
     chosen = draw(st.lists(st.sampled_from(sorted(options.keys() - held)), max_size=3, unique=True))
-    for option in dict.fromkeys([*required(command), *chosen]):
+    for option in dict.fromkeys([*required_words(command), *chosen]):
         value = draw(value_for(option, options[option]))
         words += value if option.isupper() else [option, *value]
     return words

@@ -49,7 +49,7 @@ VARIES = (
 )
 
 
-def shown(folder: Path, words: tuple[str, ...], width: int, changes: dict[str, str]) -> str:
+def terminal_output(folder: Path, words: tuple[str, ...], width: int, changes: dict[str, str]) -> str:
     """What a command writes to a terminal, byte for byte."""
     mine, other = pty.openpty()
     fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
@@ -90,7 +90,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder_of_runs(tmp_path_factory.mktemp("terminals"))
 
 
-def kept() -> dict[str, str]:
+def kept_outputs() -> dict[str, str]:
     """By command and terminal."""
     parts = re.split(r"^=== (.*) ===\n", KEPT.read_text(), flags=re.MULTILINE)[1:]
     return {name: text.strip("\n") for name, text in zip(parts[::2], parts[1::2], strict=True)}
@@ -110,20 +110,20 @@ QUICK = {"80": [*COMMANDS], "80, dumb": ["runs", "no option"]}
 )
 def test_a_command_looks_as_it_did_and_fits(folder: Path, command: str, terminal: str) -> None:
     width, changes = TERMINALS[terminal]
-    said = shown(folder, COMMANDS[command], width, changes)
+    said = terminal_output(folder, COMMANDS[command], width, changes)
     assert max(map(len, steady(said).splitlines())) <= width
     if "TERM" in changes:
         assert not CONTROL.search(said)
     if "NO_COLOR" in changes:
         assert not re.search(r"\x1b\[[0-9;]*3[1-7]m", said)
-    assert steady(said) == kept()[f"{command}, {terminal}"]
+    assert steady(said) == kept_outputs()[f"{command}, {terminal}"]
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as place:
         folder_of_runs(Path(place))
         texts = [
-            f"=== {command}, {name} ===\n{steady(shown(Path(place), words, width, changes))}\n"
+            f"=== {command}, {name} ===\n{steady(terminal_output(Path(place), words, width, changes))}\n"
             for command, words in COMMANDS.items()
             for name, (width, changes) in TERMINALS.items()
         ]

@@ -185,7 +185,7 @@ class Grows(Saves):
         return {"episodes": self.episodes, "log": "x" * 3000 * self.episodes**4}
 
 
-def wrapped(name: str, wrap: Callable[[Any], Any], inner: type[Line] = Line) -> type[gymnasium.Env[Any, Any]]:
+def wrap_class(name: str, wrap: Callable[[Any], Any], inner: type[Line] = Line) -> type[gymnasium.Env[Any, Any]]:
     """A class of an environment in wrappers."""
 
     def build(self: Any) -> None:
@@ -194,20 +194,20 @@ def wrapped(name: str, wrap: Callable[[Any], Any], inner: type[Line] = Line) -> 
     return type(name, (gymnasium.Wrapper,), {"__init__": build, "__module__": __name__})
 
 
-Stacked = wrapped("Stacked", lambda env: wrappers.FlattenObservation(wrappers.FrameStackObservation(env, 3)))
-Sticky = wrapped("Sticky", lambda env: wrappers.StickyAction(env, 0.3))
-Limited = wrapped("Limited", lambda env: wrappers.TimeLimit(wrappers.OrderEnforcing(env), 7))
-Normal = wrapped("Normal", wrappers.NormalizeObservation)
-Rewarded = wrapped("Rewarded", wrappers.NormalizeReward)
-Twice = wrapped("Twice", lambda env: wrappers.NormalizeReward(wrappers.NormalizeObservation(env)))
-Recorded = wrapped("Recorded", lambda env: wrappers.RecordEpisodeStatistics(wrappers.NormalizeReward(env)))
-Frames = wrapped(
+Stacked = wrap_class("Stacked", lambda env: wrappers.FlattenObservation(wrappers.FrameStackObservation(env, 3)))
+Sticky = wrap_class("Sticky", lambda env: wrappers.StickyAction(env, 0.3))
+Limited = wrap_class("Limited", lambda env: wrappers.TimeLimit(wrappers.OrderEnforcing(env), 7))
+Normal = wrap_class("Normal", wrappers.NormalizeObservation)
+Rewarded = wrap_class("Rewarded", wrappers.NormalizeReward)
+Twice = wrap_class("Twice", lambda env: wrappers.NormalizeReward(wrappers.NormalizeObservation(env)))
+Recorded = wrap_class("Recorded", lambda env: wrappers.RecordEpisodeStatistics(wrappers.NormalizeReward(env)))
+Frames = wrap_class(
     "Frames",
     lambda env: wrappers.FlattenObservation(wrappers.FrameStackObservation(wrappers.NormalizeObservation(env), 3)),
 )
-Inner = wrapped("Inner", lambda env: wrappers.NormalizeReward(wrappers.NormalizeObservation(env)), SavesAll)
-NormalTurns = wrapped("NormalTurns", lambda env: wrappers.NormalizeReward(wrappers.NormalizeObservation(env)), Turns)
-NormalDraws = wrapped("NormalDraws", wrappers.NormalizeReward, Draws)
+Inner = wrap_class("Inner", lambda env: wrappers.NormalizeReward(wrappers.NormalizeObservation(env)), SavesAll)
+NormalTurns = wrap_class("NormalTurns", lambda env: wrappers.NormalizeReward(wrappers.NormalizeObservation(env)), Turns)
+NormalDraws = wrap_class("NormalDraws", wrappers.NormalizeReward, Draws)
 
 
 class CountsTurns(Counts, Turns):

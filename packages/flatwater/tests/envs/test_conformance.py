@@ -178,7 +178,7 @@ def test_a_good_env_has_no_findings(make: Any) -> None:
     assert check_env_conformance(make) == []
 
 
-def seen(at: Any, days: Any = 1) -> dict[str, Any]:
+def day_seen(at: Any, days: Any = 1) -> dict[str, Any]:
     return {"seen": {"at": at, "days": days}}
 
 
@@ -197,11 +197,17 @@ def seen(at: Any, days: Any = 1) -> dict[str, Any]:
         (lambda: Answers(reward="5"), ["the reward '5' (str)"]),
         (lambda: Answers(truncated=0), ["truncated = 0 (int)"]),
         (
-            lambda: Answers(**seen(np.array([0, 2], np.float32))),
+            lambda: Answers(**day_seen(np.array([0, 2], np.float32))),
             ["not in the observation space: ['days'] int, ['at'] float32"],
         ),
-        (lambda: Answers(**seen(np.zeros(2))), ["not in the observation space: ['days'] int, ['at'] float64 (2,)"]),
-        (lambda: Answers(**seen(np.array([np.nan, 0], np.float32))), ["not in the", "observation['at'] with NaN"]),
+        (
+            lambda: Answers(**day_seen(np.zeros(2))),
+            ["not in the observation space: ['days'] int, ['at'] float64 (2,)"],
+        ),
+        (
+            lambda: Answers(**day_seen(np.array([np.nan, 0], np.float32))),
+            ["not in the", "observation['at'] with NaN"],
+        ),
         (lambda: Answers(info=None), ["step() returned tuple of 5"]),
         (OldReset, ["reset() returned dict"]),
         (OldStep, ["step() returned tuple of 4"]),

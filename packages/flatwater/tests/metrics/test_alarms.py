@@ -58,13 +58,13 @@ def test_policies_that_ignore_the_market_or_never_trade_are_found() -> None:
 
 
 def test_a_few_members_are_left_to_selection_and_a_third_is_one_alarm() -> None:
-    def told(trades: list[int], champion: int) -> list[tuple[str, str]]:
+    def alarm_subjects(trades: list[int], champion: int) -> list[tuple[str, str]]:
         found = population_alarms(never_trading(1, name_by_member(trades, champion)), len(trades))
         return [(alarm.where, alarm.message.split(":")[0]) for alarm in found]
 
-    assert told([0, 3, 2, 5], champion=1) == []
-    assert told([0, 3, 2, 5], champion=0) == [("champion", IDLE)]
-    assert told([0, 3, 0], champion=1) == [("members", "2 of 3 members, member 0 among them")]
+    assert alarm_subjects([0, 3, 2, 5], champion=1) == []
+    assert alarm_subjects([0, 3, 2, 5], champion=0) == [("champion", IDLE)]
+    assert alarm_subjects([0, 3, 0], champion=1) == [("members", "2 of 3 members, member 0 among them")]
     lost = population_alarms(constant_policies(1, name_by_member([nan, 1.0, 1.0, 1.0, 1.0])), 5)
     assert [(alarm.kind, alarm.where) for alarm in lost] == [("not finite", "member 0")]
 

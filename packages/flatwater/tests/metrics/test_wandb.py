@@ -30,11 +30,11 @@ def _nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
 
 
-def described(run: Path, say: Callable[[str], None]) -> TrackedRun:
+def describe_run(run: Path, say: Callable[[str], None]) -> TrackedRun:
     return TrackedRun("run", run / "wandb", {"seed": 3, "learner": {"noise": 0.1}}, resume_at=0, say=say)
 
 
-def written(run: Path) -> list[Path]:
+def complete_files(run: Path) -> list[Path]:
     """The files that `wandb sync` would send, complete: the library's own process writes on after a run is closed."""
     wandb.teardown()
     return sorted(run.glob("wandb/offline-run-*/run-*.wandb"))
@@ -73,11 +73,11 @@ def rounds_in(file: Path) -> dict[int, dict[str, float]]:
 
 def test_offline_rounds_are_kept_in_the_run_folder_and_a_resumed_run_has_the_same_id(tmp_path: Path) -> None:
     for rounds in (range(1, 4), range(3, 6)):
-        sink = WandbSink(described(tmp_path, pytest.fail), OFFLINE)
+        sink = WandbSink(describe_run(tmp_path, pytest.fail), OFFLINE)
         for n in rounds:
             sink.write(n, {"fitness/mean": n / 2, "train/sps": float("nan"), "memory/replay.action": 4096.0})
         sink.close()
-    files = written(tmp_path)
+    files = complete_files(tmp_path)
     assert len(files) == 2
     assert {file.name for file in files} == {f"run-{kept_id(tmp_path / 'wandb')}.wandb"}
     first, second = map(rounds_in, files)
@@ -110,8 +110,8 @@ def test_a_service_that_cannot_be_reached_leaves_the_rounds_in_the_folder(
 
     monkeypatch.setattr(tracker, "_start_wandb_run", unreachable)
     said = list[str]()
-    sink = WandbSink(described(tmp_path, said.append), WandbConfig())
+    sink = WandbSink(describe_run(tmp_path, said.append), WandbConfig())
     sink.write(1, {"a": 1.0})
     sink.close()
-    assert len(written(tmp_path)) == 1
+    assert len(complete_files(tmp_path)) == 1
     assert said == [f"cannot be reached; send the numbers later with: wandb sync {tmp_path}/wandb/offline-run-*"]

@@ -48,23 +48,23 @@ def arena(
     return blocks, SlotGates(kernel, BLUEPRINT, ALPHA.to(dtype), TRAIN.to(dtype)), images, labels
 
 
-def named(net: ConvHost | MLPHost, blocks: list[Tensor]) -> list[dict[str, Tensor]]:
+def named_weights(net: ConvHost | MLPHost, blocks: list[Tensor]) -> list[dict[str, Tensor]]:
     return [views(block, layout) for block, layout in zip(blocks, (net.layout, *net.seeds), strict=True)]
 
 
-def looped(net: ConvHost | MLPHost, blocks: list[Tensor], env: int) -> LoopedHost:
-    host, *seeds = ({name: w[env] for name, w in part.items()} for part in named(net, blocks))
+def looped_host(net: ConvHost | MLPHost, blocks: list[Tensor], env: int) -> LoopedHost:
+    host, *seeds = ({name: w[env] for name, w in part.items()} for part in named_weights(net, blocks))
     return LoopedHost(net, host, seeds, BLUEPRINT[env].tolist(), 1 if IMPAIRED[env] else TAPS)
 
 
 @NETS
 def test_all_hosts_at_once_compute_what_each_computes_alone(net: ConvHost | MLPHost) -> None:
     blocks, gates, images, _ = arena(net)
-    host, *seeds = named(net, blocks)
+    host, *seeds = named_weights(net, blocks)
     together = net.logits(host, seeds, gates, images)
     for env in range(HOSTS):
         torch.testing.assert_close(
-            together[:, env], looped(net, blocks, env)(images[:, env], ALPHA[env], TRAIN[env]), rtol=0, atol=2e-6
+            together[:, env], looped_host(net, blocks, env)(images[:, env], ALPHA[env], TRAIN[env]), rtol=0, atol=2e-6
         )
 
 
@@ -75,10 +75,10 @@ def test_twenty_updates_at_once_are_those_of_each_host_alone(
 ) -> None:
     """Plain gradient steps, so that a wrong gradient shows in its size, not only in its sign."""
     blocks, gates, images, labels = arena(net, dtype)
-    alone = [looped(net, blocks, env).to(dtype) for env in range(HOSTS)]
+    alone = [looped_host(net, blocks, env).to(dtype) for env in range(HOSTS)]
     trained = [block.clone().requires_grad_() for block in blocks]
     for _ in range(20):
-        host, *seeds = named(net, trained)
+        host, *seeds = named_weights(net, trained)
         logits = net.logits(host, seeds, gates, images)
         loss = cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none").view(labels.shape).mean(0).sum()
         for block, grad in zip(trained, torch.autograd.grad(loss, trained), strict=True):
@@ -88,7 +88,7 @@ def test_twenty_updates_at_once_are_those_of_each_host_alone(
             grads = torch.autograd.grad(error, [*one.parameters()], allow_unused=True)
             for parameter, own in zip(one.parameters(), grads, strict=True):
                 parameter.data.sub_(0 if own is None else own, alpha=lr)
-    host, *seeds = named(net, [block.detach() for block in trained])
+    host, *seeds = named_weights(net, [block.detach() for block in trained])
     for env, one in enumerate(alone):
         with torch.no_grad():
             own = one(images[:, env], gates.alpha[env], gates.train[env])
@@ -99,7 +99,7 @@ def test_twenty_updates_at_once_are_those_of_each_host_alone(
 @NETS
 def test_one_pass_holds_the_network_without_each_seed(net: ConvHost | MLPHost) -> None:
     blocks, gates, images, _ = arena(net)
-    host, *seeds = named(net, blocks)
+    host, *seeds = named_weights(net, blocks)
     common = images[:, 0]
     passes = net.ablations(host, seeds, gates, common)
     for left_out in range(4):
@@ -115,7 +115,7 @@ def test_one_pass_holds_the_network_without_each_seed(net: ConvHost | MLPHost) -
 def test_no_gradient_of_a_host_reaches_another(net: ConvHost | MLPHost) -> None:
     blocks, gates, images, labels = arena(net)
     trained = [block.clone().requires_grad_() for block in blocks]
-    host, *seeds = named(net, trained)
+    host, *seeds = named_weights(net, trained)
     cross_entropy(net.logits(host, seeds, gates, images)[:, 2], labels[:, 2]).backward()
     for block in trained:
         assert block.grad is not None
@@ -127,7 +127,7 @@ def test_no_gradient_of_a_host_reaches_another(net: ConvHost | MLPHost) -> None:
 def test_an_absent_seed_gets_no_gradient_and_a_masked_weight_neither(net: ConvHost | MLPHost) -> None:
     blocks, gates, images, labels = arena(net)
     trained = [block.clone().requires_grad_() for block in blocks]
-    host, *seeds = named(net, trained)
+    host, *seeds = named_weights(net, trained)
     cross_entropy(net.logits(host, seeds, gates, images).flatten(0, 1), labels.flatten()).backward()
     sizes = net.seed_sizes()
     for slot, block in enumerate(trained[1:]):

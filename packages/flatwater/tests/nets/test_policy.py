@@ -45,14 +45,14 @@ def test_the_memory_is_that_of_torchs_lstm() -> None:
     obs = torch.randn(7, 3, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     lstm = torch.nn.LSTM(8, 6, dtype=torch.float64)
 
-    def ordered(columns: Tensor) -> Tensor:
+    def put_in_order(columns: Tensor) -> Tensor:
         take, keep, show, new = columns.chunk(4, dim=-1)
         return torch.cat([take, keep, new, show], dim=-1)
 
     with torch.no_grad():
-        lstm.weight_ih_l0.copy_(ordered(weights["gates.seen"]).T)
-        lstm.weight_hh_l0.copy_(ordered(weights["gates.remembered"]).T)
-        lstm.bias_ih_l0.copy_(ordered(weights["gates.bias"]))
+        lstm.weight_ih_l0.copy_(put_in_order(weights["gates.seen"]).T)
+        lstm.weight_hh_l0.copy_(put_in_order(weights["gates.remembered"]).T)
+        lstm.bias_ih_l0.copy_(put_in_order(weights["gates.bias"]))
         lstm.bias_hh_l0.zero_()[6:12] = 1.0
         seen = torch.tanh(obs @ weights["encoder.weight"] + weights["encoder.bias"])
         _, (output, cell) = lstm(seen)

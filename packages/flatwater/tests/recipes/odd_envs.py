@@ -20,17 +20,17 @@ Given = tuple[Any, dict[str, Any]]
 Step = tuple[Any, Any, Any, Any, Any]
 
 
-def told(text: str) -> Any:
+def expect(text: str) -> Any:
     """What is to be told of a class."""
 
-    def noted(cls: type) -> type:
+    def note(cls: type) -> type:
         EXPECTED[cls.__name__] = text
         return cls
 
-    return noted
+    return note
 
 
-@told("")
+@expect("")
 class Fine(gymnasium.Env[Any, Any]):
     """Episodes of five steps."""
 
@@ -57,53 +57,53 @@ class Fine(gymnasium.Env[Any, Any]):
 # signatures
 
 
-@told("Sized() raised TypeError")
+@expect("Sized() raised TypeError")
 class Sized(Fine):
     def __init__(self, size: int) -> None:
         self.size = size
 
 
-@told("KeywordSized() raised TypeError")
+@expect("KeywordSized() raised TypeError")
 class KeywordSized(Fine):
     def __init__(self, *, size: int) -> None:
         self.size = size
 
 
-@told("reset() raised TypeError")
+@expect("reset() raised TypeError")
 class Unseeded(Fine):
     def reset(self) -> Given:  # type: ignore[override]
         return super().reset()
 
 
-@told("reset() raised TypeError")
+@expect("reset() raised TypeError")
 class OldSeeded(Fine):
     def reset(self, rng: int) -> Given:  # type: ignore[override]
         return super().reset(seed=rng)
 
 
-@told("step() raised TypeError")
+@expect("step() raised TypeError")
 class Actionless(Fine):
     def step(self) -> Step:  # type: ignore[override]
         return super().step(0)
 
 
-@told("step() raised TypeError")
+@expect("step() raised TypeError")
 class TwoActions(Fine):
     def step(self, action: Any, other: Any) -> Step:  # type: ignore[override]
         return super().step(action or other)
 
 
-@told("reset() raised TypeError")
+@expect("reset() raised TypeError")
 class ResetIsNoMethod(Fine):
     reset = None  # type: ignore[assignment]
 
 
-@told("step() raised TypeError")
+@expect("step() raised TypeError")
 class StepIsANumber(Fine):
     step = 3  # type: ignore[assignment]
 
 
-@told("StepIsMissing")
+@expect("StepIsMissing")
 class StepIsMissing(gymnasium.Env[Any, Any]):
     observation_space = Fine.observation_space
     action_space = Fine.action_space
@@ -111,49 +111,49 @@ class StepIsMissing(gymnasium.Env[Any, Any]):
     seen = Fine.seen
 
 
-@told("not enough values to unpack (expected 5, got 4)")
+@expect("not enough values to unpack (expected 5, got 4)")
 class FourValues(Fine):
     def step(self, action: Any) -> Any:
         return super().step(action)[:4]
 
 
-@told("too many values to unpack")
+@expect("too many values to unpack")
 class SixValues(Fine):
     def step(self, action: Any) -> Any:
         return *super().step(action), None
 
 
-@told("does not give (observation, reward, terminated, truncated, info)")
+@expect("does not give (observation, reward, terminated, truncated, info)")
 class StepGivesNothing(Fine):
     def step(self, action: Any) -> Any:
         super().step(action)
 
 
-@told("does not give (observation, info)")
+@expect("does not give (observation, info)")
 class ResetGivesNothing(Fine):
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)
 
 
-@told("does not give (observation, info)")
+@expect("does not give (observation, info)")
 class ResetOfOldGym(Fine):
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         return super().reset(seed=seed)[0]
 
 
-@told("the info is None (NoneType)")
+@expect("the info is None (NoneType)")
 class InfoOfResetIsNone(Fine):
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         return super().reset(seed=seed)[0], None
 
 
-@told("the info is None (NoneType)")
+@expect("the info is None (NoneType)")
 class InfoOfStepIsNone(Fine):
     def step(self, action: Any) -> Any:
         return *super().step(action)[:4], None
 
 
-@told("the info is [] (list)")
+@expect("the info is [] (list)")
 class InfoIsAList(Fine):
     def step(self, action: Any) -> Any:
         return *super().step(action)[:4], []
@@ -209,10 +209,10 @@ FAULTS = {
 for _name, (_fault, _said) in FAULTS.items():
     for _base, _call in ((_Made, "raised"), (_Resetting, "reset() raised"), (_Stepping, "step() raised")):
         _cls = type(f"{_name}{_base.__name__}", (_base,), {"fault": _fault, "__module__": __name__})
-        globals()[_cls.__name__] = told(f"{_call} {_said}")(_cls)
+        globals()[_cls.__name__] = expect(f"{_call} {_said}")(_cls)
 
 
-@told("step() raised SystemExit")
+@expect("step() raised SystemExit")
 class Pygame(Fine):
     def step(self, action: Any) -> Step:
         if self.age == 2:
@@ -220,7 +220,7 @@ class Pygame(Fine):
         return super().step(action)
 
 
-@told("a bad sail")
+@expect("a bad sail")
 class AsksALibrary(Fine):
     """The last line that is its own is told."""
 
@@ -235,37 +235,37 @@ EXPECTED["AsksALibrary"] = "step() raised ValueError: all the input array"
 # spaces
 
 
-@told("SpacesMissing is incomplete")
+@expect("SpacesMissing is incomplete")
 class SpacesMissing(gymnasium.Env[Any, Any]):
     reset = Fine.reset  # type: ignore[assignment]
     step = Fine.step
 
 
-@told("action_space is of <class 'NoneType'>")
+@expect("action_space is of <class 'NoneType'>")
 class ActionsAreNone(Fine):
     action_space = None  # type: ignore[assignment]
 
 
-@told("observation_space is of <class 'tuple'>")
+@expect("observation_space is of <class 'tuple'>")
 class ObservationsAreATuple(Fine):
     observation_space = (4,)  # type: ignore[assignment]
 
 
-@told("its spaces raised ValueError: not yet")
+@expect("its spaces raised ValueError: not yet")
 class SpacesFail(Fine):
     @property
     def action_space(self) -> Any:
         raise ValueError("not yet")
 
 
-@told("the same spaces")
+@expect("the same spaces")
 class OtherActionsInEachEpisode(Fine):
     def reset(self, *, seed: int | None = None, options: Any = None) -> Given:
         self.action_space = sp.Discrete(2 + int(bool(self.age)))
         return super().reset(seed=seed)
 
 
-@told("the same spaces")
+@expect("the same spaces")
 class OtherObservationsInEachCopy(Fine):
     made = 0
 
@@ -274,7 +274,7 @@ class OtherObservationsInEachCopy(Fine):
         self.observation_space = sp.Box(0, self.made, (4,), np.float32)
 
 
-@told("")
+@expect("")
 class SpacesAreMadeAnew(Fine):
     @property
     def action_space(self) -> Any:
@@ -300,7 +300,7 @@ ACTIONS: dict[str, tuple[Any, str]] = {
     "ActionsOfWholeNumbers": (sp.Box(0, 5, (2,), np.int64), ""),
 }
 for _name, (_space, _said) in ACTIONS.items():
-    globals()[_name] = told(_said)(type(_name, (Fine,), {"action_space": _space, "__module__": __name__}))
+    globals()[_name] = expect(_said)(type(_name, (Fine,), {"action_space": _space, "__module__": __name__}))
 
 
 class _Sampled(Fine):
@@ -334,7 +334,7 @@ OBSERVATIONS: dict[str, tuple[Any, str]] = {
     "SeesATuple": (sp.Tuple([sp.Discrete(2), sp.Box(-1, 1, (2,), np.float32)]), ""),
 }
 for _name, (_space, _said) in OBSERVATIONS.items():
-    globals()[_name] = told(_said)(type(_name, (_Sampled,), {"observation_space": _space, "__module__": __name__}))
+    globals()[_name] = expect(_said)(type(_name, (_Sampled,), {"observation_space": _space, "__module__": __name__}))
 
 
 # what is seen is not what was said
@@ -372,11 +372,11 @@ LATER: dict[str, tuple[Any, str]] = {
     "ListMidway": ([1, 2, 3, 4], ""),
 }
 for _name, (_other, _said) in LATER.items():
-    globals()[_name] = told(_said)(type(_name, (_Then,), {"other": staticmethod(lambda: 0), "__module__": __name__}))
+    globals()[_name] = expect(_said)(type(_name, (_Then,), {"other": staticmethod(lambda: 0), "__module__": __name__}))
     globals()[_name].other = _other
 
 
-@told("'speed'")
+@expect("'speed'")
 class KeyMissing(Fine):
     observation_space = sp.Dict(place=sp.Box(-9, 9, (2,), np.float32), speed=sp.Box(-9, 9, (1,), np.float32))
 
@@ -384,19 +384,19 @@ class KeyMissing(Fine):
         return {"place": np.zeros(2, np.float32)}
 
 
-@told("observation['speed'][0] is nan")
+@expect("observation['speed'][0] is nan")
 class NanOfAKey(KeyMissing):
     def seen(self) -> Any:
         return {"place": np.zeros(2, np.float32), "speed": np.full(1, np.nan if self.age == 4 else 0, np.float32)}
 
 
-@told("the observation has the shape (1,)")
+@expect("the observation has the shape (1,)")
 class KeysSwapped(KeyMissing):
     def seen(self) -> Any:
         return {"place": np.zeros(1, np.float32), "speed": np.zeros(2, np.float32)}
 
 
-@told("is not in Discrete(5)")
+@expect("is not in Discrete(5)")
 class BeyondDiscrete(Fine):
     observation_space = sp.Discrete(5)
 
@@ -404,7 +404,7 @@ class BeyondDiscrete(Fine):
         return self.age + 1
 
 
-@told("is not in Discrete(5)")
+@expect("is not in Discrete(5)")
 class BelowDiscrete(Fine):
     observation_space = sp.Discrete(5)
 
@@ -412,7 +412,7 @@ class BelowDiscrete(Fine):
         return -1
 
 
-@told("NanAtFirst.reset() does not give (observation, info)")
+@expect("NanAtFirst.reset() does not give (observation, info)")
 class NanAtFirst(Fine):
     def seen(self) -> Any:
         return np.full(4, np.nan, np.float32)
@@ -434,7 +434,7 @@ PAID: dict[str, tuple[Any, str]] = {
     "PaysAWholeNumber": (7, ""),
 }
 for _name, (_paid, _said) in PAID.items():
-    globals()[_name] = told(_said)(type(_name, (Fine,), {"paid": lambda _, paid=_paid: paid, "__module__": __name__}))
+    globals()[_name] = expect(_said)(type(_name, (Fine,), {"paid": lambda _, paid=_paid: paid, "__module__": __name__}))
 
 ENDS: dict[str, tuple[Any, str]] = {
     "EndsByText": ("False", "terminated is 'False' (str)"),
@@ -456,10 +456,10 @@ class _Ends(Fine):
 
 
 for _name, (_by, _said) in ENDS.items():
-    globals()[_name] = told(_said)(type(_name, (_Ends,), {"by": _by, "__module__": __name__}))
+    globals()[_name] = expect(_said)(type(_name, (_Ends,), {"by": _by, "__module__": __name__}))
 
 
-@told("")
+@expect("")
 class Warns(Fine):
     """Warnings of its own are its own."""
 
@@ -470,7 +470,7 @@ class Warns(Fine):
         return super().step(action)
 
 
-@told("")
+@expect("")
 class ClosesTwice(Fine):
     def close(self) -> None:
         os.close(os.dup(0))
@@ -479,7 +479,7 @@ class ClosesTwice(Fine):
 # worlds and teachers of one's own
 
 
-@told("")
+@expect("")
 class OddWorld:
     """Two agents of one number."""
 
@@ -498,39 +498,39 @@ class OddWorld:
         pass
 
 
-@told("step_() raised SystemExit: 0")
+@expect("step_() raised SystemExit: 0")
 class WorldExits(OddWorld):
     def step_(self, *_: Any) -> None:  # type: ignore[override]
         sys.exit(0)
 
 
-@told("begin_() raised TypeError")
+@expect("begin_() raised TypeError")
 class WorldUnseeded(OddWorld):
     def begin_(self, which: Any, obs: Any) -> None:  # type: ignore[override]
         pass
 
 
-@told("step_ wrote the reward nan for agent 0 of environment 1")
+@expect("step_ wrote the reward nan for agent 0 of environment 1")
 class WorldPaysNan(OddWorld):
     def step_(self, actions: Any, obs: Any, reward: Any, terminated: Any, truncated: Any) -> None:
         super().step_(actions, obs, reward, terminated, truncated)
         reward[1] = np.nan
 
 
-@told("begin_ wrote the observation inf for agent 0 of environment 0, in number 1 (odd_envs.py")
+@expect("begin_ wrote the observation inf for agent 0 of environment 0, in number 1 (odd_envs.py")
 class WorldShowsInfinity(OddWorld):
     def begin_(self, which: Any, seeds: Any, obs: Any) -> None:
         super().begin_(which, seeds, obs)
         obs[0, 0, 1] = np.inf
 
 
-@told("`spaces`: ")
+@expect("`spaces`: ")
 class WorldOfNoSpaces(OddWorld):
     def __init__(self, envs: int) -> None:
         self.spaces = None  # type: ignore[assignment]
 
 
-@told("WorldFails(2) raised ZeroDivisionError")
+@expect("WorldFails(2) raised ZeroDivisionError")
 class WorldFails(OddWorld):
     def __init__(self, envs: int) -> None:
         self.spaces = Spaces(envs // 0, 1, "vector", (2,), ("one", "other"), 4)

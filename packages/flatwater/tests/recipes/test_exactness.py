@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import stateful
-from trees import differing, restore_, saved
+from trees import differing, leaf_copies, restore_
 from watchers import Silent
 
 from flatwater.checkpoints.catalogue import list_checkpoints
@@ -44,14 +44,14 @@ STOPS = (3, 29, 55)
 """Within a block, an evaluation, another block."""
 
 
-def composed(recipe: str, kind: str, *more: str) -> WorldRun:
+def compose_kind(recipe: str, kind: str, *more: str) -> WorldRun:
     options, compose = RECIPES[recipe]
     command = ("train", recipe)
     return compose(command_class(command).read(" ".join(command), [*options, f"stateful:{kind}", *more]).settings())
 
 
 def begun(recipe: str, kind: str) -> WorldRun:
-    run = composed(recipe, kind)
+    run = compose_kind(recipe, kind)
     run.begin_()
     return run
 
@@ -70,17 +70,19 @@ def test_resumed_at_any_step_it_is_as_in_one_go_or_it_was_said(recipe: str, kind
     train_(whole.trainer, 4, Silent())
     whole.gather_()
     for stop in STOPS:
-        first, second = begun(recipe, kind), composed(recipe, kind)
+        first, second = begun(recipe, kind), compose_kind(recipe, kind)
         assert not train_(first.trainer, 4, Silent(stop))
         first.gather_()
         second.doubts.extend(first.doubts)
-        restore_(second.trainer.run, saved(first.trainer.run))
+        restore_(second.trainer.run, leaf_copies(first.trainer.run))
         second.rebuild_()
         assert second.doubts == first.doubts
         train_(second.trainer, 4, Silent())
         second.gather_()
         if not told:
-            assert differing(saved(second.trainer.run), saved(whole.trainer.run)) == [], f"stopped after {stop} steps"
+            assert differing(leaf_copies(second.trainer.run), leaf_copies(whole.trainer.run)) == [], (
+                f"stopped after {stop} steps"
+            )
 
 
 @pytest.fixture

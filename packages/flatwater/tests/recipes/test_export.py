@@ -86,7 +86,7 @@ KINDS: dict[str, Callable[[], Any]] = {
 }
 
 
-def shown(kind: str, rows: int) -> np.ndarray[Any, Any]:
+def random_inputs(kind: str, rows: int) -> np.ndarray[Any, Any]:
     rng = np.random.default_rng(2)
     if kind == "teach":
         return rng.integers(0, 256, (rows, 7, 3), np.uint8)
@@ -99,7 +99,7 @@ def test_weights_are_a_policy_again_without_the_run(kind: str, tmp_path: Path) -
     assert export(original, file) == 0
     again = fw.load(file)
     for step in range(3):
-        seen = shown(kind, 4) + (step if kind != "teach" else 0)
+        seen = random_inputs(kind, 4) + (step if kind != "teach" else 0)
         assert np.array_equal(again.act(seen), original.act(seen))
     with safe_open(file, "pt") as opened:
         about = json.loads(opened.metadata()[KEY])
@@ -118,7 +118,7 @@ def test_a_program_for_torch_acts_alike(kind: str, tmp_path: Path) -> None:
     program = torch.export.load(file, extra_files=files).module()
     inputs = [*json.loads(files[ABOUT])["inputs"]]
     assert inputs[0] == "obs"
-    seen = shown(kind, 9)
+    seen = random_inputs(kind, 9)
     memory = (torch.zeros(2, 9, 6),) if "memory" in inputs else ()
     found = program(torch.from_numpy(seen), *memory)
     action = found if isinstance(found, Tensor) else found[0]
@@ -135,7 +135,7 @@ def test_a_program_for_onnx_acts_alike(kind: str, tmp_path: Path) -> None:
     assert export(original, file) < 1e-5
     session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
     about = json.loads(session.get_modelmeta().custom_metadata_map[KEY])
-    seen = shown(kind, 9)
+    seen = random_inputs(kind, 9)
     fed = {"obs": seen} | ({"memory": np.zeros((2, 9, 6), np.float32)} if "memory" in about["inputs"] else {})
     assert list(fed) == list(about["inputs"])
     action, *_ = session.run(["action"], fed)
@@ -168,7 +168,7 @@ def test_what_differs_is_not_written(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def spoiled(file: Path, change: Callable[[dict[str, Any]], object], drop: str = "") -> None:
+def spoil(file: Path, change: Callable[[dict[str, Any]], object], drop: str = "") -> None:
     with safe_open(file, "pt") as opened:
         about = json.loads(opened.metadata()[KEY])
         tensors = {name: opened.get_tensor(name) for name in opened.keys() if name != drop}  # noqa: SIM118
@@ -197,7 +197,7 @@ def test_a_file_that_describes_no_policy_is_refused(
 ) -> None:
     file = tmp_path / "policy.safetensors"
     export(champion(), file)
-    spoiled(file, change, drop)
+    spoil(file, change, drop)
     with pytest.raises(DataError, match=said) as refused:
         fw.load(file)
     assert str(file) in str(refused.value)

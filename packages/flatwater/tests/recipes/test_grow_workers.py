@@ -43,11 +43,11 @@ SMALL: dict[str, Any] = {
 EXAMPLES = Path(__file__).parents[4] / "examples" / "flatwater"
 
 
-def trained(folder: Path, **changes: object) -> Path:
+def train_run(folder: Path, **changes: object) -> Path:
     return fw.train("grow", run=folder, quiet=True, **(SMALL | changes)).path
 
 
-def saved(run: Path) -> dict[str, str]:
+def leaf_hashes(run: Path) -> dict[str, str]:
     """Leaf -> hash of the newest checkpoint."""
     newest = max((run / "checkpoints").glob("*.json"))
     return {leaf["path"]: leaf["sha256"] for leaf in json.loads(newest.read_text())["leaves"]}
@@ -61,7 +61,7 @@ def numbers(run: Path) -> list[dict[str, float]]:
 
 
 def assert_same(first: Path, second: Path) -> None:
-    assert saved(first) == saved(second)
+    assert leaf_hashes(first) == leaf_hashes(second)
     assert numbers(first) == numbers(second)
     assert (first / "episodes.jsonl").read_text() == (second / "episodes.jsonl").read_text()
 
@@ -82,7 +82,7 @@ def assert_exchanged(run: Path, workers: int) -> None:
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run in one process."""
-    return trained(tmp_path_factory.mktemp("alone") / "run")
+    return train_run(tmp_path_factory.mktemp("alone") / "run")
 
 
 def killed_at(moments: random.Random, how: signal.Signals, killed: list[int]) -> Callable[[Worker], Any]:
@@ -106,7 +106,7 @@ def killed_at(moments: random.Random, how: signal.Signals, killed: list[int]) ->
 def test_workers_that_are_killed_change_nothing(alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     killed: list[int] = []
     monkeypatch.setattr(Worker, "take_answer", killed_at(random.Random(1), signal.SIGKILL, killed))
-    assert_same(alone, trained(tmp_path / "run", workers=2))
+    assert_same(alone, train_run(tmp_path / "run", workers=2))
     assert killed
 
 
@@ -119,14 +119,14 @@ def test_however_workers_are_lost_the_run_is_the_same(
     killed: list[int] = []
     monkeypatch.setattr("flatwater.cluster.processes.STOPPED_SECONDS", 2.0)
     monkeypatch.setattr(Worker, "take_answer", killed_at(random.Random(seed), how, killed))
-    assert_same(alone, trained(tmp_path / "run", workers=3))
+    assert_same(alone, train_run(tmp_path / "run", workers=3))
     assert killed
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [2, 3])
 def test_any_number_of_workers_gives_the_same_run(workers: int, alone: Path, tmp_path: Path) -> None:
-    run = trained(tmp_path / "run", workers=workers)
+    run = train_run(tmp_path / "run", workers=workers)
     assert_same(alone, run)
     assert_exchanged(run, workers)
 
@@ -158,7 +158,7 @@ def test_a_run_that_is_stopped_within_a_round_goes_on_with_any_number(
 def test_own_tasks_and_own_hosts_are_computed_by_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(EXAMPLES)
     own = {"task": "own_task:textures", "host": "own_host:Pixels", "rounds": 1, "env": {"steps": 2}}
-    runs = [trained(tmp_path / str(workers), workers=workers, **own) for workers in (1, 2)]
+    runs = [train_run(tmp_path / str(workers), workers=workers, **own) for workers in (1, 2)]
     assert_same(*runs)
     assert_exchanged(runs[1], 2)
 
@@ -168,7 +168,7 @@ def test_a_run_whose_worker_comes_to_its_budget_ends_with_4_and_goes_on_with_mor
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     large = {"steps": 1, "fit": SMALL["env"]["fit"], "host": {"channels": (48, 96, 192)}}
-    run = trained(tmp_path / "run", rounds=1, env=large, evaluation={"episodes": 1})
+    run = train_run(tmp_path / "run", rounds=1, env=large, evaluation={"episodes": 1})
     more = ["resume", str(run), "--rounds", "2", "--workers", "2"]
     with monkeypatch.context() as patch:
         patch.setattr(Plan, "worker_budgets", property(lambda plan: [1 for _ in plan.workers]))
@@ -265,7 +265,7 @@ def test_a_part_of_a_pool_is_the_pools_storage_and_no_pool_of_its_own() -> None:
 @pytest.mark.cluster
 @pytest.mark.filterwarnings("default")
 def test_a_run_on_ray_is_the_same_run(alone: Path, cluster_store: int, tmp_path: Path) -> None:
-    run = trained(tmp_path / "run", workers=2, cluster="auto")
+    run = train_run(tmp_path / "run", workers=2, cluster="auto")
     assert_same(alone, run)
     assert_exchanged(run, workers=2)
     last = json.loads((run / "ledger.jsonl").read_text().splitlines()[-1])["exchange"]

@@ -60,11 +60,11 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-def trained(kind: str, folder: Path, **changes: object) -> Path:
+def train_run(kind: str, folder: Path, **changes: object) -> Path:
     return fw.train("erl", run=folder, quiet=True, **(SMALL | KINDS[kind] | changes)).path
 
 
-def saved(run: Path) -> dict[str, str]:
+def leaf_hashes(run: Path) -> dict[str, str]:
     """Leaf -> hash of the newest checkpoint."""
     newest = max((run / "checkpoints").glob("*.json"))
     return {leaf["path"]: leaf["sha256"] for leaf in json.loads(newest.read_text())["leaves"]}
@@ -84,7 +84,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
     def of(kind: str) -> Path:
         if kind not in made:
-            made[kind] = trained(kind, tmp_path_factory.mktemp("alone") / "run")
+            made[kind] = train_run(kind, tmp_path_factory.mktemp("alone") / "run")
         return made[kind]
 
     return of
@@ -124,7 +124,7 @@ def half(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Half]:
 
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(TraderWorkers, "close", closing)
-                run = trained(kind, tmp_path_factory.mktemp("half") / "run", rounds=1, workers=2)
+                run = train_run(kind, tmp_path_factory.mktemp("half") / "run", rounds=1, workers=2)
             made[kind] = Half(run, pids, markets)
         return made[kind]
 
@@ -132,7 +132,7 @@ def half(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Half]:
 
 
 def assert_same(first: Path, second: Path) -> None:
-    assert saved(first) == saved(second)
+    assert leaf_hashes(first) == leaf_hashes(second)
     assert numbers(first) == numbers(second)
 
 
@@ -168,7 +168,7 @@ def assert_exchanged(run: Path, workers: int) -> dict[str, int]:
 def test_any_number_of_workers_gives_the_same_run(
     kind: str, workers: int, alone: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    run = trained(kind, tmp_path / "run", workers=workers)
+    run = train_run(kind, tmp_path / "run", workers=workers)
     assert_same(alone(kind), run)
     assert_exchanged(run, workers)
     assert all(line["exchange"] == {} for line in ledger(alone(kind)))
@@ -219,7 +219,7 @@ def test_workers_that_are_killed_change_nothing(
     killed: list[int] = []
     most = 6 if seed else 3  # each is 2 s of CPU: another process imports torch
     monkeypatch.setattr(Worker, "take_answer", killed_at(random.Random(seed), signal.SIGKILL, killed, most))
-    assert_same(alone(kind), trained(kind, tmp_path / "run", workers=2))
+    assert_same(alone(kind), train_run(kind, tmp_path / "run", workers=2))
     assert killed
 
 
@@ -230,7 +230,7 @@ def test_a_worker_that_is_stopped_is_replaced(
     killed: list[int] = []
     monkeypatch.setattr("flatwater.cluster.processes.STOPPED_SECONDS", 2.0)
     monkeypatch.setattr(Worker, "take_answer", killed_at(random.Random(3), signal.SIGSTOP, killed))
-    assert_same(alone("hindsight"), trained("hindsight", tmp_path / "run", workers=2))
+    assert_same(alone("hindsight"), train_run("hindsight", tmp_path / "run", workers=2))
     assert killed
 
 
@@ -243,7 +243,7 @@ def test_a_worker_that_is_told_to_go_brings_home_what_it_has_learned(
     post = Worker.post
     monkeypatch.setattr(Worker, "take_answer", killed_at(random.Random(4), signal.SIGTERM, killed))
     monkeypatch.setattr(Worker, "post", lambda worker, name, *given: (asked.append(name), post(worker, name, *given)))
-    assert_same(alone("hindsight"), trained("hindsight", tmp_path / "run", workers=2))
+    assert_same(alone("hindsight"), train_run("hindsight", tmp_path / "run", workers=2))
     assert killed
     assert asked.count("learn") == 2 * 10 * SMALL["rounds"], "no update is computed twice"
     assert asked.count("load") > 2 * SMALL["rounds"], "others took their place"
@@ -306,7 +306,7 @@ def test_a_run_whose_worker_comes_to_its_budget_ends_with_4_and_goes_on_with_mor
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kind = "td3, prioritised"
-    run = trained(kind, tmp_path / "run", replay=KINDS[kind]["replay"] | {"generations": 1500}, rounds=1)
+    run = train_run(kind, tmp_path / "run", replay=KINDS[kind]["replay"] | {"generations": 1500}, rounds=1)
     more = ["resume", str(run), "--rounds", "2", "--workers", "2"]
     with monkeypatch.context() as patch:
         patch.setattr(Plan, "worker_budgets", property(lambda plan: [1 for _ in plan.workers]))
@@ -331,7 +331,7 @@ def test_what_workers_cannot_do_is_refused(changes: dict[str, Any], told: str, t
 @pytest.mark.parametrize("recipe", ["ppo", "teach", "evolve"])
 def test_recipes_without_workers_say_why(recipe: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", recipe, "--workers", "2"]) == 2
-    assert "--workers: " in capsys.readouterr().err
+    assert re.search("--workers: .*one process", capsys.readouterr().err)
     with pytest.raises(ConfigError, match=r"cluster: .*one process"):
         fw.train(recipe, quiet=True, cluster="auto")
 
@@ -374,8 +374,8 @@ def test_a_worker_on_another_processor_is_recorded(tmp_path: Path, monkeypatch: 
     other = "default" if torch.backends.cpu.get_cpu_capability() == "AVX2" else "avx2"
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", other)  # torch has read it in this process, and will in a worker's
     with pytest.raises(RunError, match=f"(?is)worker 0 failed.*arithmetic .* in the run, {other} "):
-        trained("hindsight", tmp_path / "refused", workers=2, rounds=1)
-    run = trained("hindsight", tmp_path / "taken", workers=2, rounds=1, any_machine=True)
+        train_run("hindsight", tmp_path / "refused", workers=2, rounds=1)
+    run = train_run("hindsight", tmp_path / "taken", workers=2, rounds=1, any_machine=True)
     assert len(list_checkpoints(run / "checkpoints")[-1].facts["machines"]) == 2
     assert main(["resume", str(run), "--rounds", "2", "--workers", "1"]) == 0
     assert len(list_checkpoints(run / "checkpoints")[-1].facts["machines"]) == 2, "once and for all"
@@ -420,7 +420,7 @@ def test_the_plan_has_a_table_by_machine_and_refuses_by_name(
 def test_a_run_on_ray_is_the_same_run(
     kind: str, workers: int, alone: Callable[[str], Path], cluster_store: int, tmp_path: Path
 ) -> None:
-    run = trained(kind, tmp_path / "run", workers=workers, cluster="auto")
+    run = train_run(kind, tmp_path / "run", workers=workers, cluster="auto")
     assert_same(alone(kind), run)
     assert 0 <= assert_exchanged(run, workers)["stores"] < cluster_store
 
@@ -445,7 +445,7 @@ def test_actors_that_are_killed_change_nothing(
 
     monkeypatch.setattr(RayActor, "receive", receiving)
     monkeypatch.setattr(RayActor, "restart_delay", 0.0)
-    assert_same(alone(kind), trained(kind, tmp_path / "run", workers=2, cluster="auto"))
+    assert_same(alone(kind), train_run(kind, tmp_path / "run", workers=2, cluster="auto"))
     assert killed
 
 
@@ -455,10 +455,10 @@ def test_what_the_cluster_cannot_take_is_refused(
     cluster_store: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(MemoryLimitError, match=r"room for 3 workers of .*--workers 3"):
-        trained("hindsight", tmp_path / "many", workers=4, cluster="auto")
+        train_run("hindsight", tmp_path / "many", workers=4, cluster="auto")
     monkeypatch.setattr("flatwater.cluster.ray_workers.STORE_SHARE", cluster_store >> 10)
     with pytest.raises(RunError, match=r"message of .* KiB.*1\.00 KiB.*--object-store-memory"):
-        trained("hindsight", tmp_path / "large", workers=2, cluster="auto")
+        train_run("hindsight", tmp_path / "large", workers=2, cluster="auto")
 
 
 @pytest.mark.cluster
@@ -480,4 +480,4 @@ def test_where_there_is_no_cluster_the_run_says_how_to_start_one(tmp_path: Path)
     pytest.importorskip("ray", reason="Ray is an extra: pip install 'flatwater[ray]'").shutdown()
     for address in ("127.0.0.1:1", "nowhere", "auto"):
         with pytest.raises(RunError, match=r"(?s)cluster = .*ray start --head"):
-            trained("hindsight", tmp_path / "run", workers=2, cluster=address)
+            train_run("hindsight", tmp_path / "run", workers=2, cluster=address)

@@ -18,14 +18,14 @@ from flatwater.replay.priority import (
 CPU = torch.device("cpu")
 
 
-def filled(count: int, capacity: int, **exponents: float) -> Priorities:
+def filled_priorities(count: int, capacity: int, **exponents: float) -> Priorities:
     priorities = build_priorities(capacity, CPU, **exponents)
     add_priorities_(priorities, torch.arange(count))
     return priorities
 
 
 def test_draws_in_proportion_to_the_error_to_the_power_alpha() -> None:
-    priorities, errors = filled(4, 6, alpha=0.6), torch.tensor([0.1, 1.0, 3.0, 10.0])
+    priorities, errors = filled_priorities(4, 6, alpha=0.6), torch.tensor([0.1, 1.0, 3.0, 10.0])
     set_priorities_(priorities, torch.arange(4), errors)
 
     index, _ = draw_prioritised(priorities, (100_000,), torch.Generator().manual_seed(0))
@@ -38,7 +38,7 @@ def test_draws_in_proportion_to_the_error_to_the_power_alpha() -> None:
 
 def test_weights_undo_the_bias_of_the_draw() -> None:
     """With beta = 1 the weighted mean over draws estimates the plain mean over transitions."""
-    priorities, values = filled(50, 50, alpha=1.0, beta=1.0), torch.linspace(0, 1, 50, dtype=torch.float64)
+    priorities, values = filled_priorities(50, 50, alpha=1.0, beta=1.0), torch.linspace(0, 1, 50, dtype=torch.float64)
     set_priorities_(priorities, torch.arange(50), 0.1 + values.float())
 
     index, weight = draw_prioritised(priorities, (200_000,), torch.Generator().manual_seed(0))
@@ -71,14 +71,14 @@ def test_an_empty_place_is_never_drawn_whatever_the_errors(
 
 def test_the_largest_error_of_a_place_counts_in_any_order() -> None:
     for order in ([0, 1, 2], [2, 1, 0]):
-        priorities = filled(2, 2)
+        priorities = filled_priorities(2, 2)
         set_priorities_(priorities, torch.tensor([1, 1, 1])[order], torch.tensor([0.5, 9.0, 2.0])[order])
 
         torch.testing.assert_close(priorities.mass[1], masses(torch.tensor(9.0), 0.6))
 
 
 def test_a_new_transition_gets_the_largest_mass_so_far() -> None:
-    priorities = filled(2, 4)
+    priorities = filled_priorities(2, 4)
     set_priorities_(priorities, torch.arange(2), torch.tensor([30.0, 0.1]))
     add_priorities_(priorities, torch.tensor([2]))
 
@@ -87,7 +87,7 @@ def test_a_new_transition_gets_the_largest_mass_so_far() -> None:
 
 @pytest.mark.parametrize("shape", [(3, 8), (3, 2, 8)])
 def test_a_row_of_weights_does_not_depend_on_other_rows(shape: tuple[int, ...]) -> None:
-    priorities = filled(30, 30)
+    priorities = filled_priorities(30, 30)
     set_priorities_(priorities, torch.arange(30), torch.rand(30, generator=torch.Generator().manual_seed(2)))
 
     index, weight = draw_prioritised(priorities, shape, torch.Generator().manual_seed(0))

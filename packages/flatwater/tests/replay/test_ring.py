@@ -68,7 +68,7 @@ def play_(ring: Ring, streams: list[Stream], ends: list[list[int]]) -> None:
             begin(end.nonzero().squeeze(1))
 
 
-def stored(ring: Ring) -> list[tuple[float, ...]]:
+def stored_rows(ring: Ring) -> list[tuple[float, ...]]:
     index = (ring.priorities.mass > 0).nonzero().T
     batch = gather(ring, index)
     columns = (batch.obs[0, :, 0], batch.action[0, :, 0], batch.reward[0], batch.discount[0], batch.next_obs[0, :, 0])
@@ -89,7 +89,7 @@ def test_holds_the_last_transitions_in_the_storage_it_began_with(
 
     length = len(ring.reward) // envs
     kept = sorted(t for stream in streams for t in stream.transitions(length))
-    assert stored(ring) == kept
+    assert stored_rows(ring) == kept
     assert drawable_count(ring) == len(kept)
     assert [leaf.value.data_ptr() for leaf in leaves(ring) if isinstance(leaf.value, torch.Tensor)] == home
     assert nbytes(ring) == held_at_first
@@ -115,7 +115,7 @@ def test_a_truncated_transition_keeps_its_discount_and_a_terminated_one_loses_it
 
     play_(ring, streams, [[0], [2], [1], [0]])
 
-    assert [t[3] for t in stored(ring)] == [1.0, 1.0, 0.0, 1.0]
+    assert [t[3] for t in stored_rows(ring)] == [1.0, 1.0, 0.0, 1.0]
 
 
 def test_gymnasiums_next_step_autoreset_keeps_no_transition_across_the_reset() -> None:
@@ -131,7 +131,7 @@ def test_gymnasiums_next_step_autoreset_keeps_no_transition_across_the_reset() -
             next_obs=torch.tensor([[number]]),
         )
 
-    assert [(t[0], t[-1]) for t in stored(ring)] == [(1.0, 2.0), (10.0, 11.0)]
+    assert [(t[0], t[-1]) for t in stored_rows(ring)] == [(1.0, 2.0), (10.0, 11.0)]
 
 
 def test_stores_every_kind_of_space_as_it_is() -> None:

@@ -59,9 +59,9 @@ def colours(value: object) -> set[str]:
     return set()
 
 
-def painted(value: Any) -> Any:
+def filled_in(value: Any) -> Any:
     if isinstance(value, list):
-        return [painted(item) for item in value]
+        return [filled_in(item) for item in value]
     if isinstance(value, dict):
-        return {key: "#123456" if key in {"color", "fillcolor"} else painted(item) for key, item in value.items()}
+        return {key: "#123456" if key in {"color", "fillcolor"} else filled_in(item) for key, item in value.items()}
     return value

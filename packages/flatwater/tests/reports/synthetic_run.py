@@ -109,12 +109,12 @@ def metrics(rounds: int) -> list[dict[str, Any]]:
     return lines
 
 
-def leaked(n: int) -> int:
+def leaked_bytes(n: int) -> int:
     return LEAK * max(0, n - LEAK_BEGINS)
 
 
 def resident(n: int) -> int:
-    return 180 * MIB + 120 * MIB + sum(OWNERS.values()) + 14 * MIB + leaked(n) + (n * 7919 % 64) * 4096
+    return 180 * MIB + 120 * MIB + sum(OWNERS.values()) + 14 * MIB + leaked_bytes(n) + (n * 7919 % 64) * 4096
 
 
 def ledger_line(n: int) -> dict[str, Any]:

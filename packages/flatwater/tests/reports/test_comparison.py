@@ -7,7 +7,7 @@ import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 import pytest
-from seen_page import HOSTILE, Seen, charts, painted
+from seen_page import HOSTILE, Seen, charts, filled_in
 from synthetic_run import make_run
 
 from flatwater.cli.main import main
@@ -21,7 +21,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def made(name: str, *, daily: float = 0.0, noise: float = 0.0, old: str = "", new: str = "") -> str:
+def make_finished(name: str, *, daily: float = 0.0, noise: float = 0.0, old: str = "", new: str = "") -> str:
     """A finished run whose champion earns so much more a day, as a fraction, than that of the others."""
     run = make_run(Path(name), 12)
     if old:
@@ -37,19 +37,21 @@ def made(name: str, *, daily: float = 0.0, noise: float = 0.0, old: str = "", ne
 
 
 def test_only_settings_that_differ_are_listed() -> None:
-    runs = read_compared({"a": Path(made("a")), "b": Path(made("b", old="size = 16", new='size = 8\nx = ["u", "v"]'))})
+    runs = read_compared(
+        {"a": Path(make_finished("a")), "b": Path(make_finished("b", old="size = 16", new='size = 8\nx = ["u", "v"]'))}
+    )
     assert setting_rows(runs) == [("population.size", ["16", "8"]), ("population.x", ["-", "u v"])]
 
 
 def test_a_setting_that_an_older_run_lacks_has_its_default() -> None:
-    older = Path(made("older", old="size = 16", new=""))
-    assert setting_rows(read_compared({"a": Path(made("a")), "older": older})) == []
-    other = Path(made("b", old="size = 16", new="size = 8"))
+    older = Path(make_finished("older", old="size = 16", new=""))
+    assert setting_rows(read_compared({"a": Path(make_finished("a")), "older": older})) == []
+    other = Path(make_finished("b", old="size = 16", new="size = 8"))
     assert setting_rows(read_compared({"older": older, "b": other})) == [("population.size", ["16", "8"])]
 
 
 def test_a_difference_has_an_interval_where_the_days_are_the_same() -> None:
-    names = (made("a"), made("b", daily=0.001, noise=0.0005), made("c", noise=0.01))
+    names = (make_finished("a"), make_finished("b", daily=0.001, noise=0.0005), make_finished("c", noise=0.01))
     better, same = differences_from_first(read_compared({name: Path(name) for name in names}))
     assert better.difference is not None
     assert (better.difference.count, better.difference.units) == (249, "days")
@@ -61,7 +63,7 @@ def test_a_difference_has_an_interval_where_the_days_are_the_same() -> None:
 
 
 def test_runs_of_other_days_or_without_equity_say_why_there_is_none() -> None:
-    runs = [made(name) for name in "abc"]
+    runs = [make_finished(name) for name in "abc"]
     table = pl.read_parquet("b/equity.parquet")
     table[1:].write_parquet("b/equity.parquet")
     Path("c/equity.parquet").unlink()
@@ -74,7 +76,7 @@ def test_runs_of_other_days_or_without_equity_say_why_there_is_none() -> None:
 
 def test_a_run_that_has_no_result_yet_stands_beside_one_that_has() -> None:
     make_run(Path("young"), 3, wanted=10)
-    rows = dict(number_rows(read_compared({name: Path(name) for name in (made("a"), "young")})))
+    rows = dict(number_rows(read_compared({name: Path(name) for name in (make_finished("a"), "young")})))
     assert rows["rounds"] == ["12/12", "3/10"]
     assert rows["return"] == ["+18.4%", "-"]
     assert rows["buy and hold: return"] == ["+12.1%", "-"]
@@ -82,7 +84,7 @@ def test_a_run_that_has_no_result_yet_stands_beside_one_that_has() -> None:
 
 def test_four_runs_fit_eighty_columns(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("flatwater_watch.terminal.WIDTH", 80)
-    names = [made(name, old="seed = 0", new=f"seed = {at}") for at, name in enumerate("abcd")]
+    names = [make_finished(name, old="seed = 0", new=f"seed = {at}") for at, name in enumerate("abcd")]
     assert main(["compare", *names]) == 0
     said = capsys.readouterr().out
     assert [line.split() for line in said.splitlines() if line.startswith(" seed")] == [["seed", "0", "1", "2", "3"]]
@@ -91,7 +93,7 @@ def test_four_runs_fit_eighty_columns(capsys: pytest.CaptureFixture[str], monkey
 
 
 def test_json_has_the_numbers_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", made("a"), made("b", daily=0.001), "--json"]) == 0
+    assert main(["compare", make_finished("a"), make_finished("b", daily=0.001), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [run["letter"] for run in found["runs"]] == ["A", "B"]
     assert found["runs"][0]["result"]["total_return"] == 0.184
@@ -99,11 +101,11 @@ def test_json_has_the_numbers_as_they_are(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_the_page_has_the_curves_over_each_other() -> None:
-    assert main(["compare", made("a"), made("b", daily=0.001), "--page", "both.html"]) == 0
+    assert main(["compare", make_finished("a"), make_finished("b", daily=0.001), "--page", "both.html"]) == 0
     seen = Seen(Path("both.html").read_text())
     assert seen.titles == ["Result", "Curves", "Settings that differ"]
     for chart in charts(seen):
-        go.Figure(painted(chart))  # raises where an attribute is unknown
+        go.Figure(filled_in(chart))  # raises where an attribute is unknown
         assert [trace["name"].split()[0] for trace in chart["data"]] == ["A", "B"]
         assert len({json.dumps(trace["line"]["color"]) for trace in chart["data"]}) == 2
     assert "B earned more than A" in seen.text
@@ -112,7 +114,7 @@ def test_the_page_has_the_curves_over_each_other() -> None:
 
 
 def test_runs_of_a_recipe_without_a_rule_have_no_interval_and_no_reading_of_one() -> None:
-    folders = [made(name, old='trainer = "erl"', new='trainer = "ppo"') for name in "ab"]
+    folders = [make_finished(name, old='trainer = "erl"', new='trainer = "ppo"') for name in "ab"]
     for folder in folders:
         Path(folder, "result.json").unlink()  # it is a trader's
     assert main(["compare", *folders, "--page", "both.html"]) == 0
@@ -122,8 +124,8 @@ def test_runs_of_a_recipe_without_a_rule_have_no_interval_and_no_reading_of_one(
 
 
 def test_what_a_run_says_is_no_markup() -> None:
-    made("a", old="seed = 0", new=f"seed = '{HOSTILE}'")
-    assert main(["compare", "a", made("b"), "--page", "both.html"]) == 0
+    make_finished("a", old="seed = 0", new=f"seed = '{HOSTILE}'")
+    assert main(["compare", "a", make_finished("b"), "--page", "both.html"]) == 0
     assert "img" not in Seen(Path("both.html").read_text()).tags
 
 
@@ -138,8 +140,8 @@ def test_what_a_run_says_is_no_markup() -> None:
     ],
 )
 def test_wrong_input_is_told(words: list[str], part: str, capsys: pytest.CaptureFixture[str]) -> None:
-    made("a")
-    made("b")
+    make_finished("a")
+    make_finished("b")
     assert main(["compare", *words]) == 2
     said = capsys.readouterr()
     assert part in " ".join(said.err.split())

@@ -12,7 +12,7 @@ from pathlib import Path
 import plotly.graph_objects as go
 import polars as pl
 import pytest
-from seen_page import HOSTILE, Seen, charts, colours, painted
+from seen_page import HOSTILE, Seen, charts, colours, filled_in
 from synthetic_run import append_line, finding, ledger_line, make_run
 
 from flatwater.description import describe_recipe
@@ -27,7 +27,7 @@ CHARTS = 16
 PARTS = ("Trading", "What it does", "Learning", "Findings", "Memory", "Speed", "Alarms", "Checkpoints", "Configuration")
 
 
-def seen(run: Path) -> Seen:
+def read_page(run: Path) -> Seen:
     return Seen(run_page(read_run(run)))
 
 
@@ -37,19 +37,19 @@ def run(tmp_path: Path) -> Path:
 
 
 def test_every_part_is_there_and_every_chart_is_what_plotly_takes(run: Path) -> None:
-    found = seen(run)
+    found = read_page(run)
     assert tuple(found.titles) == PARTS
     assert [part.anchor for part in page_sections(read_run(run))] == [part.lower().replace(" ", "-") for part in PARTS]
     assert len(charts(found)) == CHARTS
     assert [value for name, value in found.attributes if name == "data-chart"] == [str(n) for n in range(CHARTS)]
     for chart in charts(found):
-        go.Figure(painted(chart))  # raises where an attribute is unknown
+        go.Figure(filled_in(chart))  # raises where an attribute is unknown
     assert "Nothing grows" not in found.text
 
 
-@pytest.mark.parametrize("ledger", [True, False])
-def test_every_chart_calls_a_round_what_the_recipe_calls_it(run: Path, ledger: bool) -> None:
-    if not ledger:
+@pytest.mark.parametrize("ledger", ["kept", "removed"])
+def test_every_chart_calls_a_round_what_the_recipe_calls_it(run: Path, ledger: str) -> None:
+    if ledger == "removed":
         (run / "ledger.jsonl").unlink()
     records = read_run(run)
     records = replace(records, recipe=replace(records.recipe, round="lap"))
@@ -60,14 +60,16 @@ def test_every_chart_calls_a_round_what_the_recipe_calls_it(run: Path, ledger: b
 def test_every_colour_is_defined_in_both_themes(run: Path) -> None:
     sheet = files("flatwater_watch.pages").joinpath("assets", "page.css").read_text()
     light, dark = sheet.split("@media (prefers-color-scheme: dark)", maxsplit=1)
-    used = set().union(*(colours(chart) for chart in charts(seen(run)))) | set(re.findall(r"var\((--[\w-]+)\)", sheet))
+    used = set().union(*(colours(chart) for chart in charts(read_page(run)))) | set(
+        re.findall(r"var\((--[\w-]+)\)", sheet)
+    )
     assert len(used) > 20
     for theme in (light, dark.split("* {", maxsplit=1)[0]):
         assert used <= set(re.findall(r"(--[\w-]+):", theme))
 
 
 def test_the_page_loads_nothing(run: Path) -> None:
-    found = seen(run)
+    found = read_page(run)
     assert {name for name, _ in found.attributes if name == "src"} == set()
     targets = [value for name, value in found.attributes if name == "href"]
     assert all(value.startswith("#") or value == "data:," for value in targets)
@@ -79,7 +81,7 @@ def test_the_page_loads_nothing(run: Path) -> None:
 
 def test_what_a_run_says_is_never_markup(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", panel=HOSTILE.replace('"', ""))
-    plain = seen(make_run(tmp_path / "plain"))
+    plain = read_page(make_run(tmp_path / "plain"))
     made = {"file": HOSTILE, "line": 1, "function": HOSTILE, "operation": HOSTILE}
     texts = dict.fromkeys(("owner", "what", "advice", "redundancy", "fingerprint"), HOSTILE)
     append_line(run / "findings.jsonl", finding() | texts | {"holders": [HOSTILE], "made_at": made, "round": 40})
@@ -96,7 +98,7 @@ def test_what_a_run_says_is_never_markup(tmp_path: Path) -> None:
     result["note"] = result["split"] = HOSTILE
     (run / "result.json").write_text(json.dumps(result))
 
-    found = seen(run)
+    found = read_page(run)
     assert found.tags.count("script") == plain.tags.count("script") == 3
     assert set(found.tags) == set(plain.tags)
     assert {name for name, _ in found.attributes} == {name for name, _ in plain.attributes}
@@ -108,7 +110,7 @@ def test_what_a_run_says_is_never_markup(tmp_path: Path) -> None:
 
 
 def test_the_numbers_are_those_of_the_files(run: Path) -> None:
-    found = seen(run)
+    found = read_page(run)
     assert "Each of the 9 owners holds what was planned, to the byte. Round 60." in found.text
     assert "train.HALL grows by 3.00 MiB a round, and nothing ends it." in found.text
     assert "the limit of 1.32 GiB is reached at round 190" in found.text
@@ -127,19 +129,19 @@ def test_a_difference_from_the_plan_is_told_in_bytes(run: Path) -> None:
     line["owned"]["replay.action"] -= 4096
     line["owned_bytes"] -= 4096
     append_line(run / "ledger.jsonl", line)
-    found = seen(run)
+    found = read_page(run)
     assert "1 of 9 owners differ from the plan" in found.text
     assert "-4,096" in found.text
 
 
 def test_workers_are_held_against_the_plan(run: Path) -> None:
-    assert "each of 2 workers" not in seen(run).text
+    assert "each of 2 workers" not in read_page(run).text
     worker = {"machine": "first", "private": 300 << 20, "planned": 299 << 20, "unplanned": {}}
     append_line(run / "ledger.jsonl", ledger_line(61) | {"exchange": {"workers": [worker, worker]}})
-    assert "The state of each of 2 workers holds what was planned, to the byte" in seen(run).text
+    assert "The state of each of 2 workers holds what was planned, to the byte" in read_page(run).text
     off = worker | {"unplanned": {"replay.action": -512}}
     append_line(run / "ledger.jsonl", ledger_line(62) | {"exchange": {"workers": [worker, off]}})
-    found = seen(run).text
+    found = read_page(run).text
     assert "but 1 holds what was planned" in found
     assert "replay.action +512" in found
 
@@ -148,7 +150,7 @@ def test_workers_of_a_cluster_are_added_up_by_machine(run: Path) -> None:
     worker = {"machine": "first", "private": 300 << 20, "planned": 299 << 20, "proportional": 310 << 20}
     line = ledger_line(61) | {"exchange": {"workers": [worker, worker, worker | {"machine": "second"}], "stores": 0}}
     append_line(run / "ledger.jsonl", line)
-    found = seen(run).text
+    found = read_page(run).text
     assert "first2598.00 MiB600.00 MiB620.00 MiBsecond1299.00 MiB300.00 MiB310.00 MiB" in found.replace("\n", "")
     assert "The object stores of all machines hold 0 B between two rounds." in found
 
@@ -161,7 +163,7 @@ def test_many_owners_have_a_short_table_and_a_long_one(run: Path) -> None:
     line["owned_bytes"] += sum(more.values())
     (run / "plan.json").write_text(json.dumps(plan))
     append_line(run / "ledger.jsonl", line)
-    found = seen(run)
+    found = read_page(run)
     assert "Each of the 49 owners" in found.text
     assert "36 smaller" in found.text
     assert [found.text.count(name) for name in ("extra.n0", "extra.n39")] == [1, 2]
@@ -180,12 +182,12 @@ def test_a_small_run_shows_its_owners_without_the_libraries(run: Path) -> None:
 @pytest.mark.parametrize("rounds", [0, 1, 2])
 def test_a_run_that_has_just_begun_has_a_page(tmp_path: Path, rounds: int) -> None:
     run = make_run(tmp_path / "run", rounds, wanted=20)
-    found = seen(run)
+    found = read_page(run)
     assert tuple(found.titles) == PARTS
     assert f"{rounds} of 20" in found.text
     assert "There is no result here" in found.text
     for chart in charts(found):
-        go.Figure(painted(chart))
+        go.Figure(filled_in(chart))
 
 
 @pytest.mark.parametrize(("judged", "drawn"), [(math.nan, []), (3.0, ["held out"])])
@@ -204,7 +206,7 @@ OPTIONAL += ["result.json", "trades.parquet", "prices.parquet", "equity.parquet"
 def test_a_missing_file_is_told_and_all_else_is_shown(run: Path, file: str) -> None:
     for name in OPTIONAL if file == "all of them" else [file]:
         (run / name).unlink()
-    found = seen(run)
+    found = read_page(run)
     assert tuple(found.titles) == PARTS
     silent = {"findings.jsonl", "alarms.jsonl", "trades.parquet", "prices.parquet", "equity.parquet"}
     told = found.text.count("There is no ") - found.text.count("There is no checkpoint here")
@@ -217,17 +219,17 @@ def test_empty_and_torn_records(run: Path) -> None:
     (run / "alarms.jsonl").write_text("")
     with (run / "metrics.jsonl").open("a") as file:
         file.write('{"round": 61, "fit')
-    found = seen(run)
+    found = read_page(run)
     assert "60 of 60" in found.text
     assert "no alarms" in found.text
 
 
 def test_numbers_that_are_not_finite_are_gaps(run: Path) -> None:
     append_line(run / "metrics.jsonl", {"round": 61, "fitness/mean": None, "validation/champion": None})
-    course = next(chart for chart in charts(seen(run)) if chart["data"][0]["meta"] == "fitness, lowest to highest")
+    course = next(chart for chart in charts(read_page(run)) if chart["data"][0]["meta"] == "fitness, lowest to highest")
     mean = next(trace for trace in course["data"] if trace["name"] == "fitness, mean")
     assert mean["y"][-1] is None
-    assert "NaN" not in json.dumps(charts(seen(run)))
+    assert "NaN" not in json.dumps(charts(read_page(run)))
 
 
 def test_a_browser_runs_the_scripts_of_the_page_and_no_others(run: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
-from seen_page import HOSTILE, painted
+from seen_page import HOSTILE, filled_in
 from synthetic_run import make_run
 
 from flatwater.reports.picture import draw_run, paint_figure, write_picture
@@ -101,7 +101,7 @@ def test_each_mark_is_drawn_by_both(name: str) -> None:
     """What plotly takes is checked by plotly; that the picture has it is seen from what matplotlib has drawn."""
     chart = every_mark()[name]
     made = for_plotly(chart)
-    go.Figure(painted(made))
+    go.Figure(filled_in(made))
     assert {trace["meta"] for trace in made["data"]} == {mark.name for mark in chart.marks}
     kept = json.dumps([[{key: trace[key] for key in trace if key != "meta"} for trace in made["data"]], made["layout"]])
     assert "<img" not in kept

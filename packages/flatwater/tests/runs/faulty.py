@@ -25,7 +25,7 @@ from flatwater.trainers.loop import Phase
 from flatwater_trading.recipe.run import ErlRun, compose
 
 
-def planted(composition: ErlRun, fault: int) -> ErlRun:
+def plant_fault(composition: ErlRun, fault: int) -> ErlRun:
     """The run, with a phase more."""
     trainer = composition.trainer
     plant = Phase("plant", lambda: 1, lambda _: faults.FAULTS[fault](trainer.run.progress.round))
@@ -38,7 +38,7 @@ def main(folder: Path, fault: int, rounds: int, options: list[str]) -> None:
     run = create_folder(folder, "erl")
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
         train(
-            planted(composition, fault) if fault else composition,
+            plant_fault(composition, fault) if fault else composition,
             run,
             RunEvents(Console(file=nowhere)),
             first=True,

@@ -80,7 +80,7 @@ class HostileObjects(StoredObjects):
         if fault == "gone" or name not in self.hostile.contents:
             raise FileNotFoundError(name)
         taken = 0
-        for piece in spoiled(self.hostile.contents[name], fault):
+        for piece in spoil(self.hostile.contents[name], fault):
             taken += len(piece)
             self.hostile.beyond = max(self.hostile.beyond, taken - most)
             yield piece
@@ -108,7 +108,7 @@ class HostileObjects(StoredObjects):
         return None if content is None else ObjectEntry(name, len(content), datetime.now(UTC))
 
 
-def spoiled(content: bytes, fault: str) -> Iterator[bytes]:
+def spoil(content: bytes, fault: str) -> Iterator[bytes]:
     """The content as it comes, in pieces."""
     if fault == "flip" and content:
         middle = len(content) // 2
@@ -145,6 +145,6 @@ def saved_run(folder: Path, rounds: Sequence[int] = (0, 1, 2)) -> dict[str, byte
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
-def touched(hostile: Hostile) -> list[str]:
+def changed_names(hostile: Hostile) -> list[str]:
     """What was changed at the store, but for locks."""
     return [name for name in hostile.changed if not is_lock(name)]

@@ -218,7 +218,7 @@ def broken_runs(folder: Path) -> list[Path]:
         made.append(path)
         return path
 
-    def replaced(path: Path) -> Path:
+    def replace_by_link(path: Path) -> Path:
         path.unlink(missing_ok=True)
         return path
 
@@ -238,11 +238,11 @@ def broken_runs(folder: Path) -> list[Path]:
     with (run("a hole as result") / "result.json").open("wb") as file:
         file.truncate(1 << 40)
     for name in ("config.toml", "metrics.jsonl", "result.json", "description.json", ".lock", "plan.json"):
-        os.mkfifo(replaced(run(f"a pipe for {name}") / name))
-        replaced(run(f"a device for {name}") / name).symlink_to("/dev/zero")
-        replaced(run(f"a link for {name}") / name).symlink_to("/etc/passwd")
-        replaced(run(f"a link to itself for {name}") / name).symlink_to(name)
-    replaced(run("a folder for config.toml") / "config.toml").mkdir()
+        os.mkfifo(replace_by_link(run(f"a pipe for {name}") / name))
+        replace_by_link(run(f"a device for {name}") / name).symlink_to("/dev/zero")
+        replace_by_link(run(f"a link for {name}") / name).symlink_to("/etc/passwd")
+        replace_by_link(run(f"a link to itself for {name}") / name).symlink_to(name)
+    replace_by_link(run("a folder for config.toml") / "config.toml").mkdir()
     (run("a loop") / "again").symlink_to("..")
     (run("a loop of checkpoints") / "checkpoints" / "again").symlink_to("../..")
     for name in (

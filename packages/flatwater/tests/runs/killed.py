@@ -149,13 +149,13 @@ def dying(work: Callable[[], int], folder: Path, at: int) -> Callable[[], int]:
             if seen == at:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    def worked() -> int:
+    def work_and_count() -> int:
         sys.addaudithook(count)
         code = work()
         (folder / "operations").write_text(str(seen))
         return code
 
-    return worked
+    return work_and_count
 
 
 def killed_at(series: Series, folder: Path, operation: int | None, seconds: float) -> str:

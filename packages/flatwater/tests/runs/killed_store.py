@@ -36,7 +36,7 @@ EVENTS = ("open", "os.rename", "os.remove", "os.mkdir")
 ROUNDS, KEPT = 6, 2
 
 
-def ended(work: Callable[[], int]) -> int:
+def exit_code(work: Callable[[], int]) -> int:
     """Run `work` in a fork; its exit code."""
     return exit_of(in_fork(work))
 
@@ -55,24 +55,24 @@ def dying(work: Callable[[], int], folder: Path, at: int) -> Callable[[], int]:
         if event in EVENTS and str(arguments[0]).startswith(str(folder)):
             count()
 
-    def counted(call: Callable[..., Any]) -> Callable[..., Any]:
-        def called(*args: Any, **options: Any) -> Any:
+    def count_calls(call: Callable[..., Any]) -> Callable[..., Any]:
+        def call_and_count(*args: Any, **options: Any) -> Any:
             count()
             result = call(*args, **options)
             count()
             return result
 
-        return called
+        return call_and_count
 
-    def worked() -> int:
+    def work_in_child() -> int:
         sys.addaudithook(hook)
         for name in ("put", "delete"):
-            setattr(obstore, name, counted(getattr(obstore, name)))
+            setattr(obstore, name, count_calls(getattr(obstore, name)))
         code = work()
         (folder / "operations").write_text(str(seen))
         return code
 
-    return worked
+    return work_in_child
 
 
 def make_run(run: Path) -> None:
@@ -103,7 +103,7 @@ def series(folder: Path, kills: int, command: str, place: str) -> dict[str, obje
     run, far = folder / "run", folder / "far" / "run"
     make_run(run)
     if place == "url":
-        assert ended(lambda: main(["mirror", str(run), "--to", f"file://{folder}/far"])) == 0
+        assert exit_code(lambda: main(["mirror", str(run), "--to", f"file://{folder}/far"])) == 0
     target = far if place == "url" else run
     options = ["mirror", str(run), "--to", f"file://{folder}/far"]
     if command == "prune":
@@ -111,20 +111,20 @@ def series(folder: Path, kills: int, command: str, place: str) -> dict[str, obje
     before = folder.with_name("before")
     shutil.copytree(folder, before)
     saved = contents(run)
-    assert ended(dying(lambda: main(options), folder, -1)) == 0
+    assert exit_code(dying(lambda: main(options), folder, -1)) == 0
     wanted, operations = contents(target if command == "prune" else far), int((folder / "operations").read_text())
     codes = []
     for n in range(kills):
         shutil.rmtree(folder)
         shutil.copytree(before, folder)
-        codes.append(ended(dying(lambda: main(options), folder, (n + 1) * operations // (kills + 1))))
+        codes.append(exit_code(dying(lambda: main(options), folder, (n + 1) * operations // (kills + 1))))
         if command == "mirror":
             assert contents(run) == saved, "the run is as it was"
             whole = rounds_whole(far / "checkpoints")
             assert whole == list(range(len(whole)))
         else:
             assert rounds_whole(target / "checkpoints")[-KEPT:] == [ROUNDS - 2, ROUNDS - 1]
-        assert ended(lambda: main(options)) == 0, (n, codes)
+        assert exit_code(lambda: main(options)) == 0, (n, codes)
         assert contents(target if command == "prune" else far) == wanted, (n, codes)
     return {"operations": operations, "killed": codes.count(-9), "kept": sorted(wanted)}
 

@@ -167,7 +167,7 @@ def train(
     Runs with the same options are the same (`test_resume.py`), so they are trained once and copied.
     """
 
-    def trained(name: str, *more: str, algorithm: str = "hindsight") -> Path:
+    def train_once(name: str, *more: str, algorithm: str = "hindsight") -> Path:
         words = (*tiny_of(algorithm), *more)
         options = ("painted" in request.fixturenames, words)
         if options not in _trained:
@@ -177,7 +177,7 @@ def train(
         shutil.copytree(_trained[options], tmp_path / name)
         return tmp_path / name
 
-    return trained
+    return train_once
 
 
 @pytest.fixture

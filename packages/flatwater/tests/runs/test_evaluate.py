@@ -18,7 +18,7 @@ from flatwater_watch.errors import ConfigError
 Train = Callable[..., Path]
 
 
-def evaluated(run: Path, capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, object]:
+def evaluate_run(run: Path, capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, object]:
     capsys.readouterr()
     assert main(["evaluate", str(run), "--json", *options]) == 0
     found: dict[str, object] = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
@@ -28,12 +28,12 @@ def evaluated(run: Path, capsys: pytest.CaptureFixture[str], *options: str) -> d
 def test_evaluating_again_gives_the_result_of_the_run(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
     run = train("run", "--rounds", "2")
     before = {path.name for path in run.iterdir()}
-    assert evaluated(run, capsys) == json.loads((run / "result.json").read_text())
+    assert evaluate_run(run, capsys) == json.loads((run / "result.json").read_text())
     assert {path.name for path in run.iterdir()} == before, "no look at the holdout is logged"
     result = (run / "result.json").read_bytes()
     for name in ("result.json", "equity.parquet", "trades.parquet"):
         (run / name).unlink()  # as of a run that was stopped
-    assert evaluated(run, capsys) == json.loads(result)
+    assert evaluate_run(run, capsys) == json.loads(result)
     assert (run / "result.json").read_bytes() == result
     assert {path.name for path in run.iterdir()} == before
 

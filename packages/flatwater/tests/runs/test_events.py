@@ -30,7 +30,7 @@ def kinds(log: Path) -> list[str]:
     return [line[1] for line in found if line]
 
 
-def printed(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
+def printed_events(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
@@ -54,7 +54,7 @@ def test_quiet_prints_nothing(tiny: list[str], capsys: pytest.CaptureFixture[str
 
 def test_json_is_one_object_a_line_with_all_numbers(tiny: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "erl", *tiny, "--rounds", "1", "--run", "run", "--json", "--tag", "first"]) == 0
-    said = printed(capsys)
+    said = printed_events(capsys)
     told = [line for line in said if line["event"] not in {"alarm", "finding"}]
     assert [line["event"] for line in told] == ["start", "saved", "round", "saved", "end"]
     start, _, round_, _, end = told
@@ -70,7 +70,7 @@ def test_a_signal_stands_in_the_log_and_in_json(tiny: list[str], capsys: pytest.
     sender = signal_amid("learn_", run / "checkpoints" / "000001.000000.json", signal.SIGTERM)
     assert main(["train", "erl", *tiny, *long, "--run", str(run), "--json"]) == 143
     sender.join()
-    said = printed(capsys)
+    said = printed_events(capsys)
     assert [line["event"] for line in said][-3:] == ["signal", "saved", "end"]
     assert (said[-3]["signal"], said[-1]["finished"], said[-1]["exit_code"]) == ("SIGTERM", False, 143)
     assert f"flatwater resume {run}" in str(said[-1]["line"])

@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from hostile import ANSWERS, LISTS, PIECE, Hostile, HostileObjects, saved_run, touched, tree
+from hostile import ANSWERS, LISTS, PIECE, Hostile, HostileObjects, changed_names, saved_run, tree
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from object_store import ObjectStore, bucket, object_store, store
@@ -52,7 +52,7 @@ def assert_equal(folder: Path, told: list[str]) -> int:
     return found.manifest.round
 
 
-def fetched(hostile: Hostile, into: Path, monkeypatch: pytest.MonkeyPatch, *, listed: bool) -> str:
+def fetch_and_judge(hostile: Hostile, into: Path, monkeypatch: pytest.MonkeyPatch, *, listed: bool) -> str:
     """What became of it; nothing else may. `listed`: no list was wrong, so what is passed over is told."""
     before, told = dict(hostile.contents), list[str]()
     monkeypatch.setattr(download, "open_objects", lambda url: HostileObjects(url, None, hostile=hostile))  # type: ignore[arg-type]
@@ -60,7 +60,7 @@ def fetched(hostile: Hostile, into: Path, monkeypatch: pytest.MonkeyPatch, *, li
     with suppress(FlatwaterError):
         fetch_run(URL, into, told.append)
         end = f"round {assert_equal(into, told)}"
-    assert touched(hostile) == [], "fetching never changes what is there"
+    assert changed_names(hostile) == [], "fetching never changes what is there"
     assert {name: hostile.contents[name] for name in before} == before
     assert hostile.beyond <= PIECE, "at most the piece that is one too many is read"
     files = {path.relative_to(into).as_posix(): path.stat().st_size for path in into.rglob("*") if path.is_file()}
@@ -70,7 +70,7 @@ def fetched(hostile: Hostile, into: Path, monkeypatch: pytest.MonkeyPatch, *, li
     return end
 
 
-def attacked(examples: int, contents: dict[str, bytes], scratch: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+def attack_each(examples: int, contents: dict[str, bytes], scratch: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     ends = set[str]()
 
     @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
@@ -80,7 +80,7 @@ def attacked(examples: int, contents: dict[str, bytes], scratch: Path, monkeypat
     def attack(script: list[str], always: dict[str, str]) -> None:
         shutil.rmtree(scratch, ignore_errors=True)
         hostile = Hostile(dict(contents), iter(script), always)
-        ends.add(fetched(hostile, scratch, monkeypatch, listed=not {*script} & {*LISTS[1:]}))
+        ends.add(fetch_and_judge(hostile, scratch, monkeypatch, listed=not {*script} & {*LISTS[1:]}))
 
     attack()
     return ends
@@ -90,7 +90,7 @@ def attacked(examples: int, contents: dict[str, bytes], scratch: Path, monkeypat
 def test_a_hostile_store_costs_nothing(
     contents: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert {"told", "round 2"} <= attacked(60, contents, tmp_path / "into", monkeypatch)
+    assert {"told", "round 2"} <= attack_each(60, contents, tmp_path / "into", monkeypatch)
 
 
 @pytest.mark.slow
@@ -98,7 +98,7 @@ def test_a_hostile_store_costs_nothing(
 def test_thousands_of_hostile_stores_cost_nothing(
     contents: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert {"told", "round 2", "round 1", "round 0"} <= attacked(3000, contents, tmp_path / "into", monkeypatch)
+    assert {"told", "round 2", "round 1", "round 0"} <= attack_each(3000, contents, tmp_path / "into", monkeypatch)
 
 
 @pytest.mark.usefixtures("at_once")
@@ -110,7 +110,7 @@ def test_two_wrong_answers_in_a_row_cost_nothing(fault: str, contents: dict[str,
     found = fetch_newest(HostileObjects(URL, None, hostile=hostile), tmp_path, say=pytest.fail)  # type: ignore[arg-type]
     assert found is not None
     assert found.round == 2
-    assert touched(hostile) == []
+    assert changed_names(hostile) == []
 
 
 @pytest.mark.usefixtures("at_once")
@@ -127,12 +127,12 @@ def test_an_object_that_stays_wrong_is_told_of_and_stays(
     assert found is not None
     assert assert_equal(tmp_path, told) == 1
     assert "000002.000000.json at s3://memory/run is damaged and is skipped: objects/" in told[0]
-    assert touched(there.hostile) == []
+    assert changed_names(there.hostile) == []
     assert [bool(problems) for _, problems in list_remote(there)] == [False, False, True]
 
 
 @pytest.fixture
-def mirrored(bucket: str, contents: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> StoredObjects:
+def mirrored_run(bucket: str, contents: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> StoredObjects:
     """The run at a real server, with a client that tries again once."""
     monkeypatch.setattr(remote, "AGAIN", (0.0, 0.0))
     objects = open_objects(f"{bucket}/run", 1)
@@ -142,11 +142,11 @@ def mirrored(bucket: str, contents: dict[str, bytes], monkeypatch: pytest.Monkey
 
 
 @pytest.fixture
-def hurried(mirrored: StoredObjects, monkeypatch: pytest.MonkeyPatch) -> StoredObjects:
+def hurried_client(mirrored_run: StoredObjects, monkeypatch: pytest.MonkeyPatch) -> StoredObjects:
     """The same, with a client that waits five seconds."""
     monkeypatch.setitem(objects_module._CLIENT, "timeout", timedelta(seconds=5))
     monkeypatch.setattr(objects_module, "REQUEST_SECONDS", 5.0)
-    return mirrored.reconnect()
+    return mirrored_run.reconnect()
 
 
 def newest_shard(objects: StoredObjects) -> str:
@@ -160,25 +160,25 @@ def assert_nothing_removed(objects: StoredObjects, contents: dict[str, bytes]) -
 
 @pytest.mark.parametrize("fault", ["endless", "flip", "half"])
 def test_a_server_that_answers_wrong_for_ever_is_left(
-    fault: str, mirrored: StoredObjects, store: ObjectStore, contents: dict[str, bytes], tmp_path: Path
+    fault: str, mirrored_run: StoredObjects, store: ObjectStore, contents: dict[str, bytes], tmp_path: Path
 ) -> None:
-    name = newest_shard(mirrored)
+    name = newest_shard(mirrored_run)
     store.set(**{fault: Path(name).stem})
     told: list[str] = []
     if fault == "half":  # as good as down: another time it may be better
         with pytest.raises(StoreError, match="reading fails"):
-            fetch_newest(mirrored, tmp_path / "checkpoints", say=told.append)
+            fetch_newest(mirrored_run, tmp_path / "checkpoints", say=told.append)
     else:
-        assert fetch_newest(mirrored, tmp_path / "checkpoints", say=told.append) is not None
+        assert fetch_newest(mirrored_run, tmp_path / "checkpoints", say=told.append) is not None
         assert assert_equal(tmp_path, told) == 1
     store.set()
-    assert_nothing_removed(mirrored, contents)
+    assert_nothing_removed(mirrored_run, contents)
     sizes = sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())
     assert sizes <= sum(len(content) for content in contents.values())
 
 
 def test_a_manifest_without_end_is_left_and_the_one_before_is_used(
-    mirrored: StoredObjects,
+    mirrored_run: StoredObjects,
     store: ObjectStore,
     contents: dict[str, bytes],
     tmp_path: Path,
@@ -187,53 +187,53 @@ def test_a_manifest_without_end_is_left_and_the_one_before_is_used(
     monkeypatch.setattr(objects_module, "SMALL_BYTES", 1 << 20)
     store.set(endless="000002.000000.json")
     told: list[str] = []
-    assert fetch_newest(mirrored, tmp_path / "checkpoints", say=told.append) is not None
+    assert fetch_newest(mirrored_run, tmp_path / "checkpoints", say=told.append) is not None
     assert assert_equal(tmp_path, told) == 1
     assert "000002.000000.json" in told[0]
     with pytest.raises(OversizeError, match="more than the 1048576 bytes"):
-        mirrored.read("checkpoints/000002.000000.json")
+        mirrored_run.read("checkpoints/000002.000000.json")
     store.set()
-    assert_nothing_removed(mirrored, contents)
+    assert_nothing_removed(mirrored_run, contents)
 
 
 @pytest.mark.slow
-def test_a_server_that_trickles_is_left(hurried: StoredObjects, store: ObjectStore, tmp_path: Path) -> None:
-    store.set(trickle=Path(newest_shard(hurried)).stem)
+def test_a_server_that_trickles_is_left(hurried_client: StoredObjects, store: ObjectStore, tmp_path: Path) -> None:
+    store.set(trickle=Path(newest_shard(hurried_client)).stem)
     with pytest.raises(StoreError, match="reading fails"):
-        fetch_newest(hurried, tmp_path / "checkpoints", say=pytest.fail)
+        fetch_newest(hurried_client, tmp_path / "checkpoints", say=pytest.fail)
 
 
 def test_a_list_without_end_is_told(
-    mirrored: StoredObjects, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+    mirrored_run: StoredObjects, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(objects_module, "MOST_ENTRIES", 50)
     store.set(endless_list=True)
     with pytest.raises(StoreError, match="50 objects"):
-        list_stored(mirrored)
+        list_stored(mirrored_run)
 
 
 @pytest.mark.slow
-def test_a_list_that_has_no_end_in_time_is_told(hurried: StoredObjects, store: ObjectStore) -> None:
+def test_a_list_that_has_no_end_in_time_is_told(hurried_client: StoredObjects, store: ObjectStore) -> None:
     store.set(endless_list=True)
     with pytest.raises(StoreError, match="listing fails"):
-        hurried.entries()
+        hurried_client.entries()
     with pytest.raises(StoreError, match="listing fails"):
-        replace(hurried, url=hurried.url.removesuffix("/run"), prefix="").folders()
+        replace(hurried_client, url=hurried_client.url.removesuffix("/run"), prefix="").folders()
 
 
 @pytest.mark.slow
 def test_dozens_of_runs_are_brought_through_a_server_that_spoils_a_share(
-    mirrored: StoredObjects, store: ObjectStore, contents: dict[str, bytes], tmp_path: Path
+    mirrored_run: StoredObjects, store: ObjectStore, contents: dict[str, bytes], tmp_path: Path
 ) -> None:
     ends = []
     for n in range(36):
         store.set(busy=0.1, cut=0.1, flipped=0.15, halved=0.15, seed=n)
         told: list[str] = []
         with suppress(FlatwaterError):
-            if fetch_newest(mirrored, tmp_path / str(n) / "checkpoints", say=told.append) is not None:
+            if fetch_newest(mirrored_run, tmp_path / str(n) / "checkpoints", say=told.append) is not None:
                 ends.append(assert_equal(tmp_path / str(n), told))
         store.set()
-        assert_nothing_removed(mirrored, contents)
+        assert_nothing_removed(mirrored_run, contents)
     assert ends.count(2) > 18
 
 

@@ -31,7 +31,7 @@ def group() -> Iterator[Path]:
     folder.rmdir()
 
 
-def refused(replayed: list[str], run: Path, bound: Callable[[], object]) -> str:
+def refusal_text(replayed: list[str], run: Path, bound: Callable[[], object]) -> str:
     command = [*FLATWATER, "train", "erl", *replayed, *LARGE, "--run", str(run)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=bound)
     assert ended.returncode == 3, (ended.returncode, ended.stderr[-2000:])
@@ -45,12 +45,12 @@ def test_a_limit_of_the_shell_is_told_before_the_start(
 ) -> None:
     size = 6 * LIMIT if kind == "RLIMIT_AS" else 2 * LIMIT  # torch reserves addresses that it never uses
     number = vars(resource)[kind]
-    said = refused(replayed, tmp_path / "run", lambda: resource.setrlimit(number, (size, size)))
+    said = refusal_text(replayed, tmp_path / "run", lambda: resource.setrlimit(number, (size, size)))
     assert name in said
     assert "replay" in said
 
 
 def test_a_limit_of_a_control_group_is_told_before_the_start(group: Path, replayed: list[str], tmp_path: Path) -> None:
-    said = refused(replayed, tmp_path / "run", lambda: (group / "cgroup.procs").write_text(str(os.getpid())))
+    said = refusal_text(replayed, tmp_path / "run", lambda: (group / "cgroup.procs").write_text(str(os.getpid())))
     assert "cgroup" in said
     assert "replay" in said

@@ -87,7 +87,7 @@ def test_without_runs_the_commands_that_take_the_newest_say_so(
     assert "flatwater runs FOLDER" in capsys.readouterr().err
 
 
-def scored(folder: Path, score: float | None, *tags: str) -> Path:
+def make_scored(folder: Path, score: float | None, *tags: str) -> Path:
     """A finished run that earned so much; one that has only begun where that is None."""
     run = make(folder, f"trainer = 'erl'\nrounds = 1\ntag = {json.dumps(tags)}")
     if score is not None:
@@ -98,7 +98,7 @@ def scored(folder: Path, score: float | None, *tags: str) -> Path:
     return run
 
 
-def listed(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
+def listed_names(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
     """The names in the order of the list, which is that of the JSON."""
     assert main(["runs", *words, "--json"]) == 0
     names = [run["name"] for run in json.loads(capsys.readouterr().out)["runs"]]
@@ -110,10 +110,10 @@ def listed(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
 
 def test_runs_are_sorted_by_a_number_and_chosen_by_a_tag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, score, tags in (("low", 1.0, ["x"]), ("new", None, ["x", "y"]), ("high", 3.0, []), ("mid", 2.0, ["y"])):
-        scored(tmp_path / name, score, *tags)
+        make_scored(tmp_path / name, score, *tags)
     for metric in ("score", "validation/champion", "total_return"):
-        assert listed(capsys, str(tmp_path), "--sort", metric) == ["high", "mid", "low", "new"]
-    assert listed(capsys, str(tmp_path), "--sort", "score", "--tag", "x") == ["low", "new"]
+        assert listed_names(capsys, str(tmp_path), "--sort", metric) == ["high", "mid", "low", "new"]
+    assert listed_names(capsys, str(tmp_path), "--sort", "score", "--tag", "x") == ["low", "new"]
     assert main(["runs", str(tmp_path), "--tag", "z"]) == 0
     assert "no runs with the tag z" in capsys.readouterr().out
 
@@ -136,7 +136,7 @@ def test_names_that_begin_alike_are_told_apart_in_80_columns(
 def test_a_number_that_no_run_has_is_refused_with_those_that_are_like_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    scored(tmp_path / "run", 1.0)
+    make_scored(tmp_path / "run", 1.0)
     assert main(["runs", str(tmp_path), "--sort", "total_retrun"]) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert "--sort 'total_retrun': " in said
@@ -146,7 +146,7 @@ def test_a_number_that_no_run_has_is_refused_with_those_that_are_like_it(
 def test_the_index_links_to_the_reports_that_are_there(tmp_path: Path) -> None:
     runs = tmp_path / "my runs"
     for name in ("with #1 <b>", "without"):
-        scored(runs / name, 1.0, "a <i>")
+        make_scored(runs / name, 1.0, "a <i>")
     (runs / "with #1 <b>" / "report.html").write_text("")
     assert main(["runs", str(runs), "--page", str(tmp_path / "index.html")]) == 0
     page = (tmp_path / "index.html").read_text()
@@ -183,7 +183,7 @@ def test_a_tag_is_a_word(tag: str, tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_a_list_of_runs_needs_no_table_library(tmp_path: Path) -> None:
-    scored(tmp_path / "run", 1.0)
+    make_scored(tmp_path / "run", 1.0)
     program = "import sys; from flatwater.cli.main import main; main(['runs', sys.argv[1]])"
     program += "; print({*sys.modules} & {'torch', 'polars'})"
     said = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True)

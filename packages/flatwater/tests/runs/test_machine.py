@@ -69,7 +69,7 @@ class Older:
     itself: "Older"
 
 
-@pytest.mark.usefixtures("thawed")
+@pytest.mark.usefixtures("real_unfreeze")
 def test_a_program_is_collected_again_when_its_run_has_ended() -> None:
     """A run that ends in an error is held by a cycle that is older than it, such as one of `pytest.raises`."""
     older = Older()

@@ -34,7 +34,7 @@ Said = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
-def mirrored(bucket: str, train: Train, capsys: Said) -> str:
+def mirrored_url(bucket: str, train: Train, capsys: Said) -> str:
     """The URL of a run of two generations, which lies in the folder `first` as well."""
     train("first", "--rounds", "2")
     assert main(["mirror", "first", "--to", f"{bucket}/far"]) == 0
@@ -43,15 +43,15 @@ def mirrored(bucket: str, train: Train, capsys: Said) -> str:
 
 
 def test_a_run_goes_on_from_its_mirror_bit_for_bit_and_stays_mirrored(
-    mirrored: str, train: Train, same: Same, tmp_path: Path
+    mirrored_url: str, train: Train, same: Same, tmp_path: Path
 ) -> None:
-    assert main(["resume", mirrored, "--into", "elsewhere/run", "--rounds", "4"]) == 0
+    assert main(["resume", mirrored_url, "--into", "elsewhere/run", "--rounds", "4"]) == 0
     same(train("whole", "--rounds", "4"), tmp_path / "elsewhere" / "run")
 
     for newest in list_checkpoints(Path("elsewhere/run/checkpoints"))[-2:]:
-        assert open_objects(mirrored).read(f"checkpoints/{newest.file.name}") == newest.file.read_bytes()
+        assert open_objects(mirrored_url).read(f"checkpoints/{newest.file.name}") == newest.file.read_bytes()
     assert newest.round == 4
-    assert open_objects(mirrored).read(LOCK) is None
+    assert open_objects(mirrored_url).read(LOCK) is None
 
 
 @pytest.mark.slow
@@ -77,15 +77,15 @@ def test_the_mirror_is_on_the_terminal_and_in_plan_ledger_and_metrics(bucket: st
     assert metrics["memory/mirror.buffer"] == BUFFER_BYTES
 
 
-def test_a_mirror_is_listed_and_reported(mirrored: str, capsys: Said) -> None:
-    url = mirrored.rpartition("/")[0]
+def test_a_mirror_is_listed_and_reported(mirrored_url: str, capsys: Said) -> None:
+    url = mirrored_url.rpartition("/")[0]
     open_objects(url).put("website/index.html", b"not a run")
     assert main(["runs", url, "--json"]) == 0
     (line,) = json.loads(capsys.readouterr().out)["runs"]
     assert (line["name"], line["state"], line["done"], line["trainer"]) == ("first", "finished", 2, "erl")
-    assert line["bytes"] == sum(entry.bytes for entry in open_objects(mirrored).entries())
+    assert line["bytes"] == sum(entry.bytes for entry in open_objects(mirrored_url).entries())
 
-    assert main(["report", mirrored]) == 0
+    assert main(["report", mirrored_url]) == 0
     assert "2 of 2" in Path("first.html").read_text()
 
 
@@ -99,17 +99,17 @@ UNREADABLE = {
 @pytest.mark.few(1)
 @pytest.mark.parametrize(("content", "told"), UNREADABLE.values(), ids=UNREADABLE)
 def test_a_mirror_with_an_unreadable_configuration_is_listed_with_the_reason_beside_the_others(
-    mirrored: str, content: bytes, told: str, capsys: Said
+    mirrored_url: str, content: bytes, told: str, capsys: Said
 ) -> None:
-    url = mirrored.rpartition("/")[0]
+    url = mirrored_url.rpartition("/")[0]
     open_objects(url).put("second/config.toml", content)
     assert re.match(f"{re.escape(url)}/second/config.toml: {told}", listed_with_reason(url, capsys))
 
 
 def test_a_mirror_whose_configuration_has_no_end_is_listed_with_the_reason_beside_the_others(
-    mirrored: str, store: ObjectStore, capsys: Said
+    mirrored_url: str, store: ObjectStore, capsys: Said
 ) -> None:
-    url = mirrored.rpartition("/")[0]
+    url = mirrored_url.rpartition("/")[0]
     open_objects(url).put("second/config.toml", b"rounds = 2")
     store.set(endless="second/config.toml")
     assert "more than the 10 bytes" in listed_with_reason(url, capsys)
@@ -127,50 +127,51 @@ def listed_with_reason(url: str, capsys: Said) -> str:
 
 
 @pytest.mark.slow
-def test_a_mirror_is_evaluated_and_each_look_at_the_holdout_is_counted_there(mirrored: str, capsys: Said) -> None:
-    assert main(["evaluate", mirrored, "--json"]) == 0
+def test_a_mirror_is_evaluated_and_each_look_at_the_holdout_is_counted_there(mirrored_url: str, capsys: Said) -> None:
+    assert main(["evaluate", mirrored_url, "--json"]) == 0
     assert main(["evaluate", "first", "--json"]) == 0
     there, here = capsys.readouterr().out.split("\n}\n")[:2]
     assert there == here
     for look in (1, 2):
-        assert main(["evaluate", mirrored, "--holdout"]) == 0
+        assert main(["evaluate", mirrored_url, "--holdout"]) == 0
         assert f"look number {look} " in capsys.readouterr().err
-    assert len((open_objects(mirrored).read("holdout_looks.jsonl") or b"").splitlines()) == 2
+    assert len((open_objects(mirrored_url).read("holdout_looks.jsonl") or b"").splitlines()) == 2
 
 
-def test_a_mirror_that_was_pruned_goes_on(mirrored: str, capsys: Said) -> None:
-    assert main(["prune", mirrored, "--keep", "1"]) == 0
+def test_a_mirror_that_was_pruned_goes_on(mirrored_url: str, capsys: Said) -> None:
+    assert main(["prune", mirrored_url, "--keep", "1"]) == 0
     assert "1 kept, 2 removed" in capsys.readouterr().out
-    assert main(["resume", mirrored, "--into", "pruned", "--rounds", "3"]) == 0
+    assert main(["resume", mirrored_url, "--into", "pruned", "--rounds", "3"]) == 0
 
 
-def test_a_run_beside_an_object_of_an_odd_name_goes_on(mirrored: str, store: ObjectStore, capsys: Said) -> None:
-    bucket = mirrored.removeprefix("s3://").partition("/")[0]
+def test_a_run_beside_an_object_of_an_odd_name_goes_on(mirrored_url: str, store: ObjectStore, capsys: Said) -> None:
+    bucket = mirrored_url.removeprefix("s3://").partition("/")[0]
     store.put_any(bucket, "far/first/\x1b[31m")
-    open_objects(mirrored).put("thesis.tex", b"not of the run")
-    assert main(["runs", mirrored.rpartition("/")[0], "--json"]) == 0
+    open_objects(mirrored_url).put("thesis.tex", b"not of the run")
+    assert main(["runs", mirrored_url.rpartition("/")[0], "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["runs"][0]["name"] == "first"
-    assert main(["resume", mirrored, "--into", "second"]) == 0
-    assert f"{mirrored}: " in " ".join(capsys.readouterr().out.split())
+    assert main(["resume", mirrored_url, "--into", "second"]) == 0
+    assert re.search(rf"{mirrored_url}: .*name", " ".join(capsys.readouterr().out.split()))
     assert newest_leaves(Path("second")) == newest_leaves(Path("first"))
     assert not Path("second/thesis.tex").exists()
 
 
-def test_checkpoints_are_listed_at_a_url_as_in_a_folder(mirrored: str, capsys: Said) -> None:
-    def listed(place: str) -> list[dict[str, Any]]:
+def test_checkpoints_are_listed_at_a_url_as_in_a_folder(mirrored_url: str, capsys: Said) -> None:
+    def list_checkpoints_at(place: str) -> list[dict[str, Any]]:
         assert main(["checkpoints", place, "--json"]) == 0
         return [each | {"file": None} for each in json.loads(capsys.readouterr().out)["checkpoints"]]
 
-    assert [each["intact"] for each in listed("first")] == [True] * 3
-    assert listed(mirrored) == listed("first")
-    nowhere = mirrored.removesuffix("first") + "second"
+    assert [each["intact"] for each in list_checkpoints_at("first")] == [True] * 3
+    assert list_checkpoints_at(mirrored_url) == list_checkpoints_at("first")
+    nowhere = mirrored_url.removesuffix("first") + "second"
     assert main(["checkpoints", nowhere]) == 2
-    assert f"{nowhere}: " in " ".join(capsys.readouterr().err.split())
+    parent = mirrored_url.removesuffix("/first")
+    assert re.search(rf"{nowhere}: .*`flatwater runs {parent}`", " ".join(capsys.readouterr().err.split()))
 
 
 @pytest.mark.slow
-def test_a_damaged_checkpoint_at_the_mirror_is_skipped(mirrored: str, capsys: Said) -> None:
-    objects = open_objects(mirrored)
+def test_a_damaged_checkpoint_at_the_mirror_is_skipped(mirrored_url: str, capsys: Said) -> None:
+    objects = open_objects(mirrored_url)
     newest = json.loads(objects.read("checkpoints/000002.000000.json") or b"")
     older = json.loads(objects.read("checkpoints/000001.000000.json") or b"")
     only = {s["sha256"] for s in newest["shards"]} - {s["sha256"] for s in older["shards"]}
@@ -179,9 +180,9 @@ def test_a_damaged_checkpoint_at_the_mirror_is_skipped(mirrored: str, capsys: Sa
     content[len(content) // 2] ^= 1
     objects.put(name, content)
 
-    assert main(["checkpoints", mirrored]) == 0
+    assert main(["checkpoints", mirrored_url]) == 0
     assert "000002.000000.json: objects/" in capsys.readouterr().out
-    assert main(["resume", mirrored, "--into", "second"]) == 0
+    assert main(["resume", mirrored_url, "--into", "second"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "Checkpoint 000002.000000.json at" in said
     assert "is damaged and is skipped: objects/" in said
@@ -189,8 +190,8 @@ def test_a_damaged_checkpoint_at_the_mirror_is_skipped(mirrored: str, capsys: Sa
     assert newest_leaves(Path("second")) == newest_leaves(Path("first"))
 
     objects.put(name, content)
-    assert main(["prune", mirrored, "--keep", "1"]) == 0
-    assert main(["resume", mirrored, "--into", "third"]) == 0, "prune kept the last good one"
+    assert main(["prune", mirrored_url, "--keep", "1"]) == 0
+    assert main(["resume", mirrored_url, "--into", "third"]) == 0, "prune kept the last good one"
 
 
 def test_prune_never_removes_the_last_good_checkpoint(train: Train, capsys: Said) -> None:
@@ -206,7 +207,7 @@ def test_prune_never_removes_the_last_good_checkpoint(train: Train, capsys: Said
 
     left.file.write_bytes(b"{}")
     assert main(["prune", str(run), "--keep", "1"]) == 2
-    assert "1 checkpoint(s)" in capsys.readouterr().err
+    assert re.search(r"none of the 1 checkpoint\(s\).*flatwater checkpoints", " ".join(capsys.readouterr().err.split()))
     assert len(list_checkpoints(folder)) == 1
     assert main(["prune", str(run), "--keep", "0"]) == 2
 
@@ -270,13 +271,13 @@ def test_who_interrupts_a_run_twice_does_not_wait_for_the_store(
     store.set(down=True)
     voice = RunEvents(Console(quiet=True))
 
-    def interrupted() -> None:
+    def interrupt() -> None:
         with opening.open_mirror(bucket, CheckpointConfig(), RunFolder(tmp_path / "run"), voice) as mirror:
             assert mirror.metrics()["mirror/failures"] >= 1
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        interrupted()
+        interrupt()
 
 
 @pytest.mark.parametrize(
@@ -311,12 +312,16 @@ def test_missing_credentials_are_told_before_the_first_round(
     assert not Path("first").exists()
 
 
-def test_a_run_that_is_trained_elsewhere_is_refused(mirrored: str, capsys: Said) -> None:
-    lock, _ = take_lock(open_objects(mirrored))
-    for command in (["resume", mirrored, "--into", "second"], ["prune", mirrored, "--keep", "1"], ["mirror", "first"]):
+def test_a_run_that_is_trained_elsewhere_is_refused(mirrored_url: str, capsys: Said) -> None:
+    lock, _ = take_lock(open_objects(mirrored_url))
+    for command in (
+        ["resume", mirrored_url, "--into", "second"],
+        ["prune", mirrored_url, "--keep", "1"],
+        ["mirror", "first"],
+    ):
         assert main(command) == 2, command
         assert f"process {os.getpid()} on" in capsys.readouterr().err
-    assert main(["runs", mirrored.rpartition("/")[0], "--json"]) == 0
+    assert main(["runs", mirrored_url.rpartition("/")[0], "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["runs"][0]["state"] == "training"
     lock.release_()
 
@@ -330,12 +335,12 @@ def test_a_new_run_gets_a_name_that_is_free_at_its_mirror(bucket: str) -> None:
     assert names == {"1", "2", "3"}
 
 
-def test_a_folder_that_is_in_use_is_not_written_over(mirrored: str, capsys: Said, tmp_path: Path) -> None:
-    assert main(["resume", mirrored, "--into", "first"]) == 2
+def test_a_folder_that_is_in_use_is_not_written_over(mirrored_url: str, capsys: Said, tmp_path: Path) -> None:
+    assert main(["resume", mirrored_url, "--into", "first"]) == 2
     assert "`flatwater resume first`" in capsys.readouterr().err
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.tex").write_text("")
-    assert main(["resume", mirrored, "--into", "other"]) == 2
+    assert main(["resume", mirrored_url, "--into", "other"]) == 2
     assert "(thesis.tex)" in capsys.readouterr().err
 
 
@@ -343,5 +348,5 @@ def test_a_folder_that_is_in_use_is_not_written_over(mirrored: str, capsys: Said
 def test_a_url_without_a_run_is_told(command: str, bucket: str, capsys: Said) -> None:
     keep = ["--keep", "1"] if command == "prune" else []
     assert main([command, f"{bucket}/nothing", *keep]) == 2
-    assert f"{bucket}/nothing" in capsys.readouterr().err
+    assert re.search(rf"{bucket}/nothing: .*`flatwater runs {bucket}`", " ".join(capsys.readouterr().err.split()))
     assert open_objects(bucket).entries() == []

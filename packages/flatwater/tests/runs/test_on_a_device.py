@@ -53,7 +53,7 @@ class Started(TorchDispatchMode):
         return made
 
 
-def started(work: Callable[[], object]) -> Started:
+def count_starts(work: Callable[[], object]) -> Started:
     with Started() as counted:
         work()
     return counted
@@ -70,11 +70,16 @@ def test_phases_start_few_operations_and_stay_on_the_device(
         run.replay.appended = len(run.replay.row)
     crew = LocalTileExecutor(setup, run)
 
-    def played(days: int) -> Started:
+    def play_days(days: int) -> Started:
         monkeypatch.setattr("flatwater_trading.training.play.TRIED_DAYS", days)
-        return started(lambda: crew.train(0))
+        return count_starts(lambda: crew.train(0))
 
-    update, one, two, judged = started(crew.learn_), played(1), played(2), started(lambda: crew.judge(0))
+    update, one, two, judged = (
+        count_starts(crew.learn_),
+        play_days(1),
+        play_days(2),
+        count_starts(lambda: crew.judge(0)),
+    )
     assert update.elsewhere | two.elsewhere | judged.elsewhere == set()
     counts = (update.count, two.count - one.count)
     assert all(count <= most for count, most in zip(counts, STARTED[algorithm], strict=True)), counts

@@ -107,7 +107,7 @@ def _place(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("space.toml").write_text("[learner.grad_clip]\nlow = 0.9\nhigh = 0.99\n")
 
 
-def refused(command: str, kind: str, name: str, capsys: pytest.CaptureFixture[str]) -> str:
+def refusal_text(command: str, kind: str, name: str, capsys: pytest.CaptureFixture[str]) -> str:
     """What the command says of the case, and only that; the name of the command itself is left out."""
     options = {**SHARED, **OWN[kind]}[name].split()
     searched = ["--space", "space.toml"] if command == "sweep" else []
@@ -125,11 +125,11 @@ def refused(command: str, kind: str, name: str, capsys: pytest.CaptureFixture[st
 
 @pytest.mark.parametrize(("kind", "name"), CASES)
 def test_plan_refuses_what_train_refuses(kind: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert refused("plan", kind, name, capsys) == refused("train", kind, name, capsys)
+    assert refusal_text("plan", kind, name, capsys) == refusal_text("train", kind, name, capsys)
 
 
 @pytest.mark.parametrize(
     ("kind", "name"), [case if case == SWEPT else pytest.param(*case, marks=pytest.mark.slow) for case in CASES]
 )
 def test_a_sweep_refuses_what_train_refuses(kind: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert refused("sweep", kind, name, capsys) == refused("train", kind, name, capsys)
+    assert refusal_text("sweep", kind, name, capsys) == refusal_text("train", kind, name, capsys)

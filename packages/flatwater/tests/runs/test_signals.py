@@ -204,7 +204,7 @@ def test_who_is_ended_and_woken_draws_nothing_more() -> None:
     def draw(*_: object) -> None:
         raise AssertionError("a screen would be drawn")
 
-    def ended() -> None:
+    def end() -> None:
         with end_on_signals():
             signal.signal(signal.SIGCONT, draw)  # as the live screen does
             try:
@@ -214,7 +214,7 @@ def test_who_is_ended_and_woken_draws_nothing_more() -> None:
 
     before = signal.getsignal(signal.SIGCONT)
     with pytest.raises(Terminated):
-        ended()
+        end()
     assert signal.getsignal(signal.SIGCONT) is before
 
 
@@ -240,15 +240,15 @@ def in_a_callback_of_a_weak_reference(work: Callable[[], None]) -> None:
 
 
 def in_a_callback_of_the_collector(work: Callable[[], None]) -> None:
-    def called(phase: str, _: object) -> None:
+    def call(phase: str, _: object) -> None:
         if phase == "start":
             work()
 
-    gc.callbacks.append(called)
+    gc.callbacks.append(call)
     try:
         gc.collect(0)
     finally:
-        gc.callbacks.remove(called)
+        gc.callbacks.remove(call)
 
 
 def in_who_catches_all(work: Callable[[], None]) -> None:
@@ -316,7 +316,7 @@ def test_a_second_signal_does_not_interrupt_the_clearing_away() -> None:
     done: list[str] = []
 
     @contextlib.contextmanager
-    def opened() -> Iterator[None]:
+    def open_briefly() -> Iterator[None]:
         try:
             yield
         finally:
@@ -324,7 +324,7 @@ def test_a_second_signal_does_not_interrupt_the_clearing_away() -> None:
             done.append("closed")
 
     def work() -> None:
-        with end_on_signals(), opened():
+        with end_on_signals(), open_briefly():
             try:
                 signal.raise_signal(signal.SIGHUP)
             finally:

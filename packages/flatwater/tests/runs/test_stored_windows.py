@@ -14,7 +14,7 @@ from flatwater.cli.main import main
 PROGRAM = Path(__file__).parents[4] / "benchmarks" / "flatwater" / "stored_windows.py"
 
 
-def stored(*words: str) -> None:
+def run_stored_windows(*words: str) -> None:
     """A command of runs that store their windows, in a process of its own."""
     ended = subprocess.run([sys.executable, str(PROGRAM), *words], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
@@ -34,8 +34,8 @@ def leaves(run: Path) -> dict[str, str]:
 @pytest.mark.parametrize("account", [(), ("--env.account-observation",)], ids=["windows alone", "with the account"])
 def test_both_ways_learn_the_same(account: tuple[str, ...], train: Callable[..., Path]) -> None:
     rows = train("rows", "--rounds", "3", *account, algorithm="ddpg")
-    stored("train", "erl", *tiny_of("ddpg"), *account, "--rounds", "2", "--run", "stored")
-    stored("resume", "stored", "--rounds", "3")
+    run_stored_windows("train", "erl", *tiny_of("ddpg"), *account, "--rounds", "2", "--run", "stored")
+    run_stored_windows("resume", "stored", "--rounds", "3")
     assert "replay.row" in leaves(rows)
     assert leaves(rows) == {path: digest for path, digest in leaves(Path("stored")).items() if path != "replay.windows"}
     assert owners(Path("stored")).keys() - owners(rows).keys() == {"replay.windows.seen", "replay.windows.following"}

@@ -68,7 +68,7 @@ def swept(asked: SweepOrder) -> tuple[SweepOutcome, str]:
     return outcome, console.file.getvalue()  # type: ignore[attr-defined]
 
 
-def started() -> list[str]:
+def started_trials() -> list[str]:
     """Trials in the order in which their processes began."""
     return Path("started").read_text().split()
 
@@ -138,7 +138,7 @@ def test_settings_that_cannot_be_had_together_fail_without_a_process() -> None:
     failed = [line for line in outcome.lines if line.state == "failed"]
     assert {(line.settings["replay.generations"], line.settings["replay.warmup"]) for line in failed} == {(1, 20000)}
     assert all("replay.warmup = 20000" in line.reason for line in failed)
-    assert len(started()) == 6 - len(failed)
+    assert len(started_trials()) == 6 - len(failed)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
@@ -154,7 +154,7 @@ def test_a_stopped_sweep_resumes_the_trial_that_was_at_work(number: int) -> None
     assert "stopped in round 4" in said
     Path("hold").unlink()
     again, _ = swept(order(None, None, "cut"))
-    assert started() == ["trial-0001", "trial-0001", "trial-0002"]
+    assert started_trials() == ["trial-0001", "trial-0001", "trial-0002"]
     assert again.to_json() == whole.to_json()
 
 

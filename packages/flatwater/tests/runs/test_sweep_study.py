@@ -37,7 +37,7 @@ def _unsafe_disk() -> Iterator[None]:
     event.remove(Engine, "connect", hurry)
 
 
-def opened(name: str, seed: int = 0) -> Study:
+def open_small_study(name: str, seed: int = 0) -> Study:
     return open_study(Path(name), SPACE, seed=seed, prune=False, rounds=4)
 
 
@@ -50,13 +50,13 @@ def play(study: Study, trials: int) -> None:
 
 
 def test_a_study_in_parts_draws_what_one_in_one_piece_draws() -> None:
-    whole = opened("whole.db")
+    whole = open_small_study("whole.db")
     play(whole, MODELLED)
     shutil.copy("whole.db", "parts.db")
     play(whole, 2)
     for _ in range(2):
-        play(opened("parts.db"), 1)
-    lines = opened("parts.db").lines()
+        play(open_small_study("parts.db"), 1)
+    lines = open_small_study("parts.db").lines()
     assert len(lines) == MODELLED + 2
     assert lines == whole.lines()
     settings = [line.settings for line in lines]
@@ -67,16 +67,16 @@ def test_a_study_in_parts_draws_what_one_in_one_piece_draws() -> None:
 
 
 def test_another_seed_draws_others() -> None:
-    first, other = opened("a.db"), opened("b.db", seed=1)
+    first, other = open_small_study("a.db"), open_small_study("b.db", seed=1)
     play(first, 1)
     play(other, 1)
     assert first.lines()[0].settings != other.lines()[0].settings
 
 
 def test_a_trial_that_was_killed_while_its_settings_were_drawn_gets_the_same() -> None:
-    whole = opened("whole.db")
+    whole = open_small_study("whole.db")
     settings = whole.settings(whole.next_())
-    cut = opened("cut.db")
+    cut = open_small_study("cut.db")
     drawn = open_study(
         Path("cut.db"), {"learner.ddpg.noise": SPACE["learner.ddpg.noise"]}, seed=0, prune=False, rounds=4
     )
@@ -87,7 +87,7 @@ def test_a_trial_that_was_killed_while_its_settings_were_drawn_gets_the_same() -
 
 
 def test_a_round_that_is_done_again_is_kept_once_and_one_without_a_number_not_at_all() -> None:
-    study = opened("a.db")
+    study = open_small_study("a.db")
     trial = study.next_()
     known = study.values(trial)
     for round_, value in ((1, 3.0), (2, float("nan")), (3, 2.0), (3, 9.0)):
@@ -98,7 +98,7 @@ def test_a_round_that_is_done_again_is_kept_once_and_one_without_a_number_not_at
 
 
 def test_a_trial_without_any_number_has_failed() -> None:
-    study = opened("a.db")
+    study = open_small_study("a.db")
     study.finish_(study.next_())
     (line,) = study.lines()
     assert line.state == "failed"

@@ -61,7 +61,7 @@ def use(monkeypatch: pytest.MonkeyPatch, tracker: Callable[[], Sink]) -> None:
     monkeypatch.setattr(trackers, "BackgroundSink", partial(BackgroundSink, grace=0.1))
 
 
-def started(tiny: list[str], *options: str) -> tuple[Path, str]:
+def start_run(tiny: list[str], *options: str) -> tuple[Path, str]:
     """A run of two rounds, and what it says."""
     command = command_class(("train", "erl")).read("flatwater train erl", [*tiny, "--rounds", "2", *options])
     console = Console(file=io.StringIO(), width=200)
@@ -88,7 +88,7 @@ def test_a_tracker_that_raises_is_told_and_the_run_is_the_same(
         raise OSError("no route to host")
 
     use(monkeypatch, refuses)
-    run, said = started(tiny)
+    run, said = start_run(tiny)
     assert "tensorboard: failed (OSError: no route to host); 2 rounds not sent" in said
     same(train("told", "--rounds", "2"), run)
 
@@ -101,7 +101,7 @@ def test_a_tracker_that_never_answers_is_left_alone_and_what_waits_has_an_owner(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     use(monkeypatch, lambda: Deaf(gate))
-    run, said = started(tiny)
+    run, said = start_run(tiny)
     assert "tensorboard: did not end within 0 s and is left alone; 2 rounds not sent" in said
     same(train("told", "--rounds", "2"), run)
     lines = (run / "ledger.jsonl").read_text().splitlines()
@@ -111,7 +111,7 @@ def test_a_tracker_that_never_answers_is_left_alone_and_what_waits_has_an_owner(
 
 
 def test_a_run_without_trackers_writes_none(tiny: list[str]) -> None:
-    run, _ = started(tiny, "--trackers")
+    run, _ = start_run(tiny, "--trackers")
     assert not (run / "tensorboard").exists()
 
 
@@ -138,7 +138,7 @@ def test_a_tracker_is_named_once() -> None:
 def test_a_killed_and_resumed_run_has_one_id_in_weights_and_biases(replayed: list[str]) -> None:
     wandb = pytest.importorskip("wandb", reason="the extra `wandb` is not installed")
     options = ["--trackers", "wandb", "tensorboard", "--wandb.mode", "offline"]
-    run, _ = started(replayed, *options)
+    run, _ = start_run(replayed, *options)
     assert main(["resume", str(run), "--rounds", "5"]) == 0
     wandb.teardown()  # the library's own process writes on after a run is closed
     files = sorted(run.glob("wandb/offline-run-*/run-*.wandb"))

@@ -60,11 +60,11 @@ USED = [
 ]
 """Of what a run names, that which each of the commands would import."""
 
-pytestmark = pytest.mark.usefixtures("_untouched")
+pytestmark = pytest.mark.usefixtures("_nothing_is_touched")
 
 
 @pytest.fixture
-def _untouched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def _nothing_is_touched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """The search path and the loaded modules are those of before, and nothing was begun by this user yet."""
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -81,7 +81,7 @@ def _forget(packages: set[str]) -> None:
 
 
 @pytest.fixture
-def trap(_untouched: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trap:
+def trap(_nothing_is_touched: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trap:
     found = set_trap(tmp_path / "home")
     monkeypatch.chdir(found.folder)
     return found
@@ -186,7 +186,7 @@ class Env(gymnasium.Env):
 
 
 @pytest.fixture
-def project(_untouched: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(_nothing_is_touched: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A user's folder with an environment, and a run in it that he has begun."""
     folder = tmp_path / "project"
     folder.mkdir()

@@ -9,27 +9,27 @@ from flatwater.state.random import generator
 CPU = torch.device("cpu")
 
 
-def drawn(rng: torch.Generator) -> list[float]:
+def draw_four(rng: torch.Generator) -> list[float]:
     return torch.rand(4, generator=rng, dtype=torch.float64).tolist()
 
 
 @settings(max_examples=50, deadline=None)
 @given(seed=st.integers(0, 2**63), name=st.text(max_size=20))
 def test_the_same_seed_and_name_give_the_same_numbers(seed: int, name: str) -> None:
-    assert drawn(generator(seed, name, CPU)) == drawn(generator(seed, name, CPU))
+    assert draw_four(generator(seed, name, CPU)) == draw_four(generator(seed, name, CPU))
 
 
 def test_another_seed_or_another_name_gives_other_numbers() -> None:
-    streams = [drawn(generator(seed, name, CPU)) for seed in range(5) for name in ("replay.draw", "noise", "")]
+    streams = [draw_four(generator(seed, name, CPU)) for seed in range(5) for name in ("replay.draw", "noise", "")]
     assert len({tuple(stream) for stream in streams}) == len(streams)
 
 
 def test_drawing_from_one_does_not_move_another_or_the_global_one() -> None:
     before, other = torch.random.get_rng_state(), generator(0, "noise", CPU)
-    drawn(generator(0, "draw", CPU))
-    assert drawn(other) == drawn(generator(0, "noise", CPU))
+    draw_four(generator(0, "draw", CPU))
+    assert draw_four(other) == draw_four(generator(0, "noise", CPU))
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
 def test_a_plan_gets_a_generator_that_works() -> None:
-    assert drawn(generator(3, "x", torch.device("meta"))) == drawn(generator(3, "x", CPU))
+    assert draw_four(generator(3, "x", torch.device("meta"))) == draw_four(generator(3, "x", CPU))

@@ -23,7 +23,7 @@ def objects(request: pytest.FixtureRequest, store: ObjectStore, tmp_path: Path) 
     return open_objects(f"file://{tmp_path}" if request.param == "file" else f"s3://{store.new_bucket()}/run")
 
 
-def written(objects: StoredObjects, **changes: object) -> Holder:
+def write_lock(objects: StoredObjects, **changes: object) -> Holder:
     """The lock as another process would have written it."""
     found = read_holder(objects)
     assert found is not None
@@ -55,10 +55,10 @@ def test_a_lock_that_was_released_is_free(objects: StoredObjects) -> None:
 
 def test_the_lock_of_a_machine_that_is_silent_is_taken_over(objects: StoredObjects) -> None:
     first, _ = take_lock(objects)
-    written(objects, boot="another machine", host="box-7", pid=41, renewed=ago(STALE_SECONDS - 30))
+    write_lock(objects, boot="another machine", host="box-7", pid=41, renewed=ago(STALE_SECONDS - 30))
     with pytest.raises(LockedError, match="process 41 on box-7"):
         take_lock(objects)
-    written(objects, boot="another machine", host="box-7", pid=41, renewed=ago(STALE_SECONDS + 30))
+    write_lock(objects, boot="another machine", host="box-7", pid=41, renewed=ago(STALE_SECONDS + 30))
 
     second, left_by = take_lock(objects)
 
@@ -71,13 +71,13 @@ def test_the_lock_of_a_dead_process_of_this_machine_is_free_at_once(objects: Sto
     take_lock(objects)
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    written(objects, pid=gone.pid)
+    write_lock(objects, pid=gone.pid)
     assert take_lock(objects)[1].startswith(f"process {gone.pid} on ")
 
 
 def test_a_process_number_that_came_again_is_another_process(objects: StoredObjects) -> None:
     take_lock(objects)
-    written(objects, ticks=1)
+    write_lock(objects, ticks=1)
     assert take_lock(objects)[0].is_held()
 
 
@@ -94,7 +94,7 @@ def test_the_start_of_a_process_is_counted_from_that_of_the_machine(objects: Sto
 def test_the_lock_of_an_older_version_counts_by_its_last_sign_of_life(objects: StoredObjects) -> None:
     """It says by a clock when its process was started, which tells nothing."""
     take_lock(objects)
-    old = {name: value for name, value in asdict(written(objects)).items() if name != "ticks"} | {"began": 1000.5}
+    old = {name: value for name, value in asdict(write_lock(objects)).items() if name != "ticks"} | {"began": 1000.5}
     objects.put(LOCK, json.dumps(old).encode())
     with pytest.raises(LockedError, match="writes here"):
         take_lock(objects)
@@ -104,7 +104,7 @@ def test_the_lock_of_an_older_version_counts_by_its_last_sign_of_life(objects: S
 
 def test_a_process_number_beyond_all_is_nobody(objects: StoredObjects) -> None:
     take_lock(objects)
-    written(objects, pid=2**70)
+    write_lock(objects, pid=2**70)
     assert take_lock(objects)[0].is_held()
 
 
@@ -118,7 +118,7 @@ def test_a_try_that_failed_after_it_had_the_lock_has_it_still(objects: StoredObj
 
 def test_of_many_that_find_a_lock_left_behind_one_gets_it(objects: StoredObjects) -> None:
     take_lock(objects)
-    written(objects, ticks=1)
+    write_lock(objects, ticks=1)
     ready, taken, late = threading.Barrier(8), list[Lock](), list[str]()
 
     def attempt() -> None:
@@ -143,7 +143,7 @@ def test_who_comes_when_another_has_just_taken_over_is_late(
 ) -> None:
     """The other takes over, and is done with it, between this one's look at the lock and its next request."""
     take_lock(objects)
-    written(objects, ticks=1)
+    write_lock(objects, ticks=1)
     first: list[Lock] = []
 
     def left_behind(_: Holder) -> bool:
@@ -181,7 +181,7 @@ def test_the_lock_of_another_version_is_refused_with_both_versions(
     objects: StoredObjects, changes: dict[str, object], version: str
 ) -> None:
     lock, _ = take_lock(objects)
-    theirs = json.dumps(asdict(written(objects)) | changes).encode()
+    theirs = json.dumps(asdict(write_lock(objects)) | changes).encode()
     objects.put(LOCK, theirs)
     with pytest.raises(LockedError) as refused:
         take_lock(objects)

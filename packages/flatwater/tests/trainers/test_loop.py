@@ -50,14 +50,14 @@ class StoppingAfter:
         return self.steps <= 0
 
 
-def unbroken(rounds: int) -> list[tuple[int, str, int]]:
+def train_unbroken(rounds: int) -> list[tuple[int, str, int]]:
     trainer = Counting([])
     assert train_(trainer, rounds, StoppingAfter(float("inf")))
     return trainer.done
 
 
 def test_a_round_is_its_phases_in_order_step_by_step() -> None:
-    assert unbroken(2) == [
+    assert train_unbroken(2) == [
         (0, "one", 0),
         (0, "tiring", 0),
         (0, "tiring", 1),
@@ -81,7 +81,7 @@ def test_stopped_and_continued_equals_unbroken(stops: list[int], rounds: int) ->
         at = trainer.progress
         trainer = Counting(trainer.done, Progress(round=at.round, phase=at.phase, step=at.step))
     assert finished
-    assert trainer.done == unbroken(rounds)
+    assert trainer.done == train_unbroken(rounds)
     assert settled == list(range(1, rounds + 1))
 
 

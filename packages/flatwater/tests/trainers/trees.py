@@ -8,7 +8,7 @@ import torch
 from flatwater.state.tree import Leaf, leaves, set_scalar_
 
 
-def saved(run: object) -> dict[str, Any]:
+def leaf_copies(run: object) -> dict[str, Any]:
     """A copy of every leaf that a checkpoint would hold, by path."""
     return {leaf.path: copy(leaf) for leaf in leaves(run) if not leaf.derived}
 
@@ -34,7 +34,7 @@ def restore_(run: object, held: dict[str, Any]) -> None:
 
 def digest(run: object) -> str:
     found = hashlib.sha256()
-    for path, value in saved(run).items():
+    for path, value in leaf_copies(run).items():
         found.update(path.encode() + content(value))
     return found.hexdigest()
 

@@ -46,7 +46,7 @@ def text_of(screen: Top) -> str:
     return "\n".join("".join(segment.text for segment in strip) for strip in strips)
 
 
-def drawn(run: Path) -> str:
+def draw_screen(run: Path) -> str:
     """The screen as a picture, once it stands still, without the number that keeps several pictures of a page apart."""
     kept: list[str] = []
 
@@ -60,7 +60,7 @@ def drawn(run: Path) -> str:
 
 
 def test_the_screen_looks_as_it_did(tmp_path: Path) -> None:
-    assert drawn(make_run(tmp_path / "run")) == PICTURE.read_text()
+    assert draw_screen(make_run(tmp_path / "run")) == PICTURE.read_text()
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
@@ -161,4 +161,4 @@ def test_a_run_that_has_nothing_yet_has_a_screen(tmp_path: Path) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as place:
-        PICTURE.write_text(drawn(make_run(Path(place) / "run")))
+        PICTURE.write_text(draw_screen(make_run(Path(place) / "run")))

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from trees import leaf_copies
 from trees import restore_ as copied_back_
-from trees import saved
 from watchers import Silent, phase_
 
 from flatwater.checkpoints.config import CheckpointConfig
@@ -241,7 +241,7 @@ def test_in_bf16_it_learns_other_numbers_and_goes_on_bit_for_bit(algorithm: str,
     assert digest(whole.trainer.run) != digest(exact.trainer.run)
     assert all(rows.isfinite().all() and rows.dtype == torch.float32 for rows in learner.inherited)
     assert not train_(stopped.trainer, 2, Silent(left=4))
-    copied_back_(resumed.trainer.run, saved(stopped.trainer.run))
+    copied_back_(resumed.trainer.run, leaf_copies(stopped.trainer.run))
     resumed.rebuild_()
     assert train_(resumed.trainer, 2, Silent())
     assert digest(resumed.trainer.run) == digest(whole.trainer.run)

@@ -11,7 +11,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 import pytest
-from seen_page import HOSTILE, Seen, charts, colours, painted
+from seen_page import HOSTILE, Seen, charts, colours, filled_in
 
 from flatwater.cli.main import main
 from flatwater_watch.agent.spool import unwatched_summary
@@ -93,7 +93,7 @@ def see_page(told: dict[str, Any]) -> Seen:
     ],
 )
 def test_the_first_figure_says_a_duration_once(unit: str, words: str) -> None:
-    assert words in " ".join(seen(summary(unit=unit)).text.split())
+    assert words in " ".join(see_page(summary(unit=unit)).text.split())
 
 
 def test_every_part_is_there_and_every_chart_is_what_plotly_takes() -> None:
@@ -101,7 +101,7 @@ def test_every_part_is_there_and_every_chart_is_what_plotly_takes() -> None:
     assert found.titles == PARTS
     assert [value for name, value in found.attributes if name == "data-chart"] == ["0", "1"]
     for chart in charts(found):
-        go.Figure(painted(chart))  # raises where an attribute is unknown
+        go.Figure(filled_in(chart))  # raises where an attribute is unknown
     sheet = files("flatwater_watch.pages").joinpath("assets", "page.css").read_text()
     assert set().union(*map(colours, charts(found))) <= set(re.findall(r"(--[\w-]+):", sheet))
 
@@ -235,7 +235,7 @@ def test_a_single_reading_and_a_result_without_series_have_a_page() -> None:
     one["series"] = {name: column[:1] for name, column in one["series"].items()}
     assert forecast(parse_watch(one)) is None
     for chart in charts(see_page(one)):
-        go.Figure(painted(chart))
+        go.Figure(filled_in(chart))
     before = summary(finding())
     del before["series"], before["exit_code"]  # an earlier version; looked at from outside
     found = see_page(before)

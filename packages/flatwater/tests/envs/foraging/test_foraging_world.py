@@ -9,7 +9,7 @@ import tracemalloc
 import numpy as np
 import psutil
 import pytest
-from poisoned import begun, drawn, every, play, row_of
+from poisoned import begun, every, play, random_actor, row_of
 
 from flatwater.envs.foraging.config import ForagingConfig
 from flatwater.envs.foraging.game import Game, most_of_the_border
@@ -19,15 +19,15 @@ from flatwater.envs.world import PADDING
 from flatwater_watch.errors import ConfigError
 
 
-def crowded(tokens: int) -> ForagingWorld:
+def crowded_world(tokens: int) -> ForagingWorld:
     """Everything is in everybody's sight."""
     return ForagingWorld(ForagingConfig(agents=9, size=7, mines=3, depots=2, walls=2, window=15, tokens=tokens), envs=2)
 
 
 def test_a_view_in_which_everything_is_has_room() -> None:
     """A simulator stops where what is seen does not fit: not even the fullest view may."""
-    world = crowded(128)
-    rows = play(world, begun(world, [1, 2]), 300, drawn(world, 3))
+    world = crowded_world(128)
+    rows = play(world, begun(world, [1, 2]), 300, random_actor(world, 3))
     assert max(int((row.obs[..., 0] != PADDING).sum(-1).max()) for row in rows) > 64
     for size, window in itertools.product((8, 12, 20), (5, 11, 15)):
         config = ForagingConfig(agents=12, size=size, window=window, mines=2, depots=2, walls=0, tokens=16)
@@ -37,9 +37,9 @@ def test_a_view_in_which_everything_is_has_room() -> None:
 
 def test_what_does_not_fit_is_what_is_farthest() -> None:
     """16 tokens are the first 16 of what 128 would be: what is nearest comes first."""
-    small, large = crowded(16), crowded(128)
+    small, large = crowded_world(16), crowded_world(128)
     for few, all_ in zip(
-        *(play(world, begun(world, [1, 2]), 20, drawn(world, 3)) for world in (small, large)), strict=True
+        *(play(world, begun(world, [1, 2]), 20, random_actor(world, 3)) for world in (small, large)), strict=True
     ):
         assert np.array_equal(few.obs, all_.obs[:, :, :16])
         assert np.array_equal(few.reward, all_.reward)
@@ -162,7 +162,7 @@ def test_what_is_seen_is_what_the_configuration_says() -> None:
     world = ForagingWorld(
         envs=1, config=ForagingConfig(agents=1, size=13, window=15, mines=7, depots=2, walls=5, tokens=128)
     )
-    row = play(world, begun(world, [4]), 3, drawn(world, 1))[-1]
+    row = play(world, begun(world, [4]), 3, random_actor(world, 1))[-1]
     tags = row.obs[0, 0][row.obs[0, 0, :, 1] == world.features["tag"]][:, 2]
     counted = {name: int((tags == value).sum()) for name, value in world.tags.items()}
     assert counted["agent"] == 1

@@ -4,7 +4,7 @@ from collections import deque
 
 import numpy as np
 import pytest
-from poisoned import begun, drawn, every, play
+from poisoned import begun, every, play, random_actor
 
 from flatwater.envs.foraging.config import ForagingConfig
 from flatwater.envs.foraging.search import SearchTeacher, first_cell_reached, reachable_cells
@@ -68,7 +68,7 @@ def test_a_window_without_targets_is_reached_from_no_side() -> None:
 def deliveries(*, teach: bool, episodes: int) -> float:
     world = ForagingWorld(ForagingConfig(), envs=8)
     teacher = SearchTeacher(world)
-    chance, delivered = drawn(world, 3), 0
+    chance, delivered = random_actor(world, 3), 0
     for episode in range(episodes):
         row = begun(world, list(range(episode * 100, episode * 100 + 8)))
         teacher.begin_(every(world))

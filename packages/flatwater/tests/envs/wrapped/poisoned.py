@@ -54,7 +54,7 @@ def play(world: World, row: Row, steps: int, act: Callable[[Array, Array], None]
     return rows
 
 
-def drawn(world: World, seed: int) -> Callable[[Array, Array], None]:
+def random_actor(world: World, seed: int) -> Callable[[Array, Array], None]:
     """Random actions."""
     rng = np.random.default_rng(seed)
 

@@ -21,7 +21,7 @@ def level(name: str = "BabyAI-GoToRedBall-v0", envs: int = 4) -> tuple[Gymnasium
     return world, teacher
 
 
-def solved(world: GymnasiumWorld, teacher: BabyAITeacher, rounds: int, by_chance: float) -> float:
+def solved_share(world: GymnasiumWorld, teacher: BabyAITeacher, rounds: int, by_chance: float) -> float:
     """The share of levels that end with a reward; each action is drawn with a probability instead of taught."""
     rng = np.random.default_rng(0)
     won = ended = 0
@@ -45,14 +45,14 @@ def solved(world: GymnasiumWorld, teacher: BabyAITeacher, rounds: int, by_chance
 
 def test_the_bot_solves_every_level() -> None:
     world, teacher = level()
-    assert solved(world, teacher, 30, by_chance=0) == 1
+    assert solved_share(world, teacher, 30, by_chance=0) == 1
     assert teacher.failures == 0
 
 
 def test_the_bot_solves_levels_in_which_every_third_action_is_not_its_own() -> None:
     world, teacher = level()
-    assert solved(world, teacher, 20, by_chance=0.33) >= 0.9
-    assert solved(world, teacher, 20, by_chance=1.0) <= 0.7
+    assert solved_share(world, teacher, 20, by_chance=0.33) >= 0.9
+    assert solved_share(world, teacher, 20, by_chance=1.0) <= 0.7
 
 
 class Lost:

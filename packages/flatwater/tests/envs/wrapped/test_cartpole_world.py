@@ -11,7 +11,7 @@ from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld
 ENVS = 5
 
 
-def played(world: World, steps: int) -> list[np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
+def play(world: World, steps: int) -> list[np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
     """Everything that is written, with actions that keep the pole up for a while, and seeds of every size."""
     draws = np.random.default_rng(0)
     obs = np.zeros((ENVS, 1, 4), np.float32)
@@ -37,7 +37,7 @@ def test_it_is_bit_for_bit_what_the_copies_do(name: str, steps: int) -> None:
     config = WrappedConfig(steps=steps)
     fast, slow = CartPoleWorld(name, config, ENVS), GymnasiumWorld(name, config, ENVS)
     assert fast.spaces == slow.spaces
-    found, wanted = (played(world, 700) for world in (fast, slow))
+    found, wanted = (play(world, 700) for world in (fast, slow))
     assert len(found) == len(wanted) > 700
     for mine, other in zip(found, wanted, strict=True):
         assert np.array_equal(mine, other)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
-from poisoned import POISON, Row, begun, drawn, every, play, row_of
+from poisoned import POISON, Row, begun, every, play, random_actor, row_of
 
 from flatwater.envs.foraging.config import ForagingConfig
 from flatwater.envs.world import PADDING, World
@@ -24,7 +24,7 @@ WORLDS = {
 }
 
 
-def built(kind: str) -> World:
+def build_kind(kind: str) -> World:
     return build_world(
         WORLDS[kind],
         envs=3,
@@ -42,7 +42,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def world(kind: str) -> Iterator[World]:
-    one = built(kind)
+    one = build_kind(kind)
     yield one
     one.close()
 
@@ -50,7 +50,7 @@ def world(kind: str) -> Iterator[World]:
 def episodes(world: World, seeds: list[int], actions: int) -> list[Row]:
     """Rows of one episode of every environment, from its start until one is over in any."""
     row = begun(world, seeds)
-    act, rows = drawn(world, actions), [row]
+    act, rows = random_actor(world, actions), [row]
     while not over(row).any():
         row = play(world, row, 1, act)[0]
         rows.append(row)
@@ -66,15 +66,15 @@ def bits(rows: list[Row]) -> list[list[bytes]]:
 
 
 def test_an_episode_follows_from_its_seed_and_actions_in_a_fresh_world(world: World, kind: str) -> None:
-    other = built(kind)
+    other = build_kind(kind)
     assert bits(episodes(world, [3, 1, 2], 7)) == bits(episodes(other, [3, 1, 2], 7))
     other.close()
 
 
 def test_an_episode_follows_from_its_seed_whatever_came_before(world: World, kind: str) -> None:
-    fresh = bits(episodes(built(kind), [3, 1, 2], 7))
+    fresh = bits(episodes(build_kind(kind), [3, 1, 2], 7))
     episodes(world, [8, 9, 10], 5)
-    play(world, begun(world, [5, 6, 7]), 2, drawn(world, 4))  # left early
+    play(world, begun(world, [5, 6, 7]), 2, random_actor(world, 4))  # left early
     assert bits(episodes(world, [3, 1, 2], 7)) == fresh
 
 
@@ -97,16 +97,16 @@ def test_environments_of_one_seed_and_the_same_actions_are_the_same(world: World
 
 
 def test_an_environment_that_begins_leaves_the_others_and_their_rows_alone(world: World, kind: str) -> None:
-    other = built(kind)
+    other = build_kind(kind)
     told = []
     for each, begins in ((world, False), (other, True)):
-        row = play(each, begun(each, [3, 1, 2]), 4, drawn(each, 7))[-1]
+        row = play(each, begun(each, [3, 1, 2]), 4, random_actor(each, 7))[-1]
         assert not over(row).any()
         before = row.obs.copy()
         if begins:
             each.begin_(np.array([False, True, False]), np.array([-1, 50, -1]), row.obs)
             assert np.array_equal(row.obs[[0, 2]], before[[0, 2]])
-        row = play(each, row, 1, drawn(each, 9))[-1]
+        row = play(each, row, 1, random_actor(each, 9))[-1]
         told.append([array[[0, 2]].tobytes() for array in row])
     other.close()
     assert told[0] == told[1]

@@ -27,7 +27,7 @@ def build(name: str, envs: int = 2, steps: int = 200) -> World:
     return build_world(name, envs=envs, foraging=ForagingConfig(), wrapped=WrappedConfig(steps=steps))
 
 
-def written(space: gym.Space[Any], observation: object) -> tuple[str, list[Any]]:
+def write_observation(space: gym.Space[Any], observation: object) -> tuple[str, list[Any]]:
     reader = make_reader(space, "one")
     out = np.full(reader.shape, 77, np.uint8 if reader.form == "tokens" else np.float32)
     reader.write(observation, out)
@@ -67,7 +67,7 @@ def test_a_minigrid_view_is_a_token_for_each_channel_of_each_pixel_and_one_for_t
 def test_an_observation_is_written_as_its_space_says(
     space: gym.Space[Any], observation: object, wanted: tuple[str, list[Any]]
 ) -> None:
-    assert written(space, observation) == wanted
+    assert write_observation(space, observation) == wanted
 
 
 @pytest.mark.parametrize(

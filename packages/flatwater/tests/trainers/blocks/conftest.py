@@ -33,7 +33,7 @@ def built() -> Callable[..., BlocksTrainer]:
     """A run that has not begun: `built({"envs": 2}, form="vector", agents=1)`."""
 
     def build(changes: Mapping[str, Any] | None = None, *, agents: int = 2, form: str = "tokens") -> BlocksTrainer:
-        config = from_mapping(TeachRunConfig, merged(TINY, changes or {}), "a test")
+        config = from_mapping(TeachRunConfig, merge_settings(TINY, changes or {}), "a test")
         world, held_out = CueWorld(config.envs, agents, form), CueWorld(config.evaluation.envs, agents, form)
         setup = build_setup(config, world.spaces, held_out.spaces, CPU)
         run = build_blocks(setup)
@@ -45,11 +45,11 @@ def built() -> Callable[..., BlocksTrainer]:
     return build
 
 
-def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+def merge_settings(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of both; those of the second win."""
     found = dict(one)
     for name, value in other.items():
-        found[name] = merged(found[name], value) if isinstance(value, Mapping) and name in found else value
+        found[name] = merge_settings(found[name], value) if isinstance(value, Mapping) and name in found else value
     return found
 
 

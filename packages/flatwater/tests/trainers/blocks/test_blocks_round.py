@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from toy import CueWorld, DoorWorld
-from trees import differing, digest, pointers, restore_, saved
+from trees import differing, digest, leaf_copies, pointers, restore_
 from watchers import Silent
 
 from flatwater.algorithms.config import Ramp
@@ -46,7 +46,7 @@ def test_the_profile_of_a_block_that_was_begun_by_another_process_is_not_told(bu
     first, other, told = built(), built(), Profiled()
     assert not train_(first, 2, Silent(2 + 2 * first.setup.held_out.steps))
     assert (first.progress.phase, first.progress.step) == (1, 2), "within the first block"
-    restore_(other.run, saved(first.run))
+    restore_(other.run, leaf_copies(first.run))
     rebuild_(other)
     train_(other, 2, told)
     assert ["profile/env_us" in numbers for numbers in told.rounds] == [False, True]
@@ -59,7 +59,7 @@ def test_a_run_that_was_stopped_at_any_step_goes_on_bit_for_bit(form: str, built
     """A new build has the leaves alone: its worlds and teachers play their episodes again."""
     whole = built(form=form)
     train_(whole, 4, Silent())
-    wanted = saved(whole.run)
+    wanted = leaf_copies(whole.run)
     steps, places = 0, set()
     while True:
         first = built(form=form)
@@ -67,10 +67,10 @@ def test_a_run_that_was_stopped_at_any_step_goes_on_bit_for_bit(form: str, built
             break
         places.add((first.progress.phase, first.progress.step))
         other = built(form=form)
-        restore_(other.run, saved(first.run))
+        restore_(other.run, leaf_copies(first.run))
         rebuild_(other)
         train_(other, 4, Silent())
-        assert differing(saved(other.run), wanted) == [], f"stopped after {steps} steps"
+        assert differing(leaf_copies(other.run), wanted) == [], f"stopped after {steps} steps"
         steps += 3
     assert {phase for phase, _ in places} == {0, 1, 2, 3}
 
@@ -80,7 +80,7 @@ def test_where_a_world_does_not_come_to_where_it_was_new_episodes_begin(steps: i
     """At any step: the episodes under way are cut there, and what was paid for is kept."""
     first, other = built(), built()
     assert not train_(first, 4, Silent(steps))
-    restore_(other.run, saved(first.run))
+    restore_(other.run, leaf_copies(first.run))
     now = {"baselines": other.run.held_out.obs, "evaluate": other.run.held_out.obs}
     playing = first.phases[first.progress.phase].name if first.progress.phase < len(first.phases) else ""
     seen = now[playing].numpy() if playing in now else other.collector.seen_now
@@ -105,7 +105,7 @@ def test_rewards_that_are_others_are_seen(built: Built, trained: Trained) -> Non
     """The observations are those of before, as with a reward that depends on what was played earlier."""
     trainer, _ = trained(1)
     other = built()
-    restore_(other.run, saved(trainer.run))
+    restore_(other.run, leaf_copies(trainer.run))
     other.run.episodes.returns.add_(1)
     assert re.search("rewards .* environment 0, ", rebuild_(other))
 
@@ -139,7 +139,7 @@ def test_what_is_planned_is_what_is_held(form: str, built: Built) -> None:
     assert nbytes(planned) == nbytes(held.run)
 
 
-def collected(trainer: BlocksTrainer) -> Any:
+def collect(trainer: BlocksTrainer) -> Any:
     for t in range(trainer.setup.config.block):
         trainer.collector.step_(t)
     return trainer.run.rollout
@@ -148,7 +148,7 @@ def collected(trainer: BlocksTrainer) -> Any:
 @pytest.mark.parametrize("lead", [0.0, 0.5, 1.0])
 def test_the_executed_action_is_stored_with_its_own_probability(lead: float, built: Built) -> None:
     trainer = built({"learner": {"lead": {"first": lead, "last": lead}}})
-    rollout, run = collected(trainer), trainer.run
+    rollout, run = collect(trainer), trainer.run
     assert torch.equal(rollout["led"], run.led.expand_as(rollout["led"])), "for a whole block"
     assert (rollout["led"].float().mean() == lead) or lead == 0.5
     assert torch.equal(rollout["action"][rollout["led"]], rollout["taught"][rollout["led"]])
@@ -164,7 +164,7 @@ def test_the_executed_action_is_stored_with_its_own_probability(lead: float, bui
 def test_what_followed_a_step_is_valued_before_the_next_episode_begins(built: Built) -> None:
     """Rows of one environment that ended by time: the value of its last observation, not of the next one's first."""
     trainer = built({"block": 6, "learner": {"minibatches": 1}})
-    rollout, run, student = collected(trainer), trainer.run, trainer.setup.student
+    rollout, run, student = collect(trainer), trainer.run, trainer.setup.student
     weights = {name: w[0] for name, w in views(run.learner.block, student.layout).items()}
     episode, world = run.episodes, CueWorld(4)
     ended = (rollout["truncated"] | rollout["terminated"]).view(6, 4, 2).all(2)
@@ -263,7 +263,7 @@ def test_ppo_takes_over_and_learns_without_a_teacher(trained: Trained) -> None:
 def test_held_out_seeds_are_never_trained_on(built: Built) -> None:
     trainer = built()
     for _ in range(20):
-        collected(trainer)
+        collect(trainer)
     assert int(trainer.run.episodes.seeds.max()) < HELD_OUT
     trainer.stage.play_("random", 0)
     assert trainer.run.held_out.episodes.seeds.tolist() == [HELD_OUT, HELD_OUT + 1, HELD_OUT + 2]
@@ -335,22 +335,22 @@ def test_in_bf16_it_learns_other_numbers_and_goes_on_bit_for_bit(built: Built, t
     lowered = {"learner": {"autocast": "bf16"}}
     exact, _ = trained(2)
     whole, told = trained(2, lowered)
-    assert differing(saved(whole.run), saved(exact.run)) != []
+    assert differing(leaf_copies(whole.run), leaf_copies(exact.run)) != []
     assert whole.run.learner.block.dtype == whole.run.rollout["log_prob"].dtype == torch.float32
     assert whole.run.learner.block.isfinite().all()
     assert told[0]["train/skipped"] == 0
     stopped, other = built(lowered), built(lowered)
     assert not train_(stopped, 2, Silent(17))
-    restore_(other.run, saved(stopped.run))
+    restore_(other.run, leaf_copies(stopped.run))
     rebuild_(other)
     train_(other, 2, Silent())
-    assert differing(saved(other.run), saved(whole.run)) == []
+    assert differing(leaf_copies(other.run), leaf_copies(whole.run)) == []
 
 
 def test_in_bf16_probabilities_are_those_that_were_acted_on(built: Built) -> None:
     """Before the first update every ratio is 1: acting and learning round alike."""
     trainer = built({"learner": {"autocast": "bf16", "lead": {"first": 0.0, "last": 0.0}}})
-    rollout, run, student = collected(trainer), trainer.run, trainer.setup.student
+    rollout, run, student = collect(trainer), trainer.run, trainer.setup.student
     weights = {name: w[0] for name, w in views(run.learner.block, student.layout).items()}
 
     def furthest(of: Student) -> float:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from trees import differing, pointers, restore_, saved
+from trees import differing, leaf_copies, pointers, restore_
 from watchers import Silent
 
 from flatwater.config.toml import from_mapping
@@ -46,7 +46,7 @@ class Fall:
         """Nothing is held."""
 
 
-def built(algorithm: str = "td3", envs: int = 2) -> EvolveTrainer:
+def build_small(algorithm: str = "td3", envs: int = 2) -> EvolveTrainer:
     small = {
         "steps": 7,
         "population": {"size": 3, "envs": envs},
@@ -67,29 +67,29 @@ def built(algorithm: str = "td3", envs: int = 2) -> EvolveTrainer:
 @pytest.mark.parametrize("algorithm", ["ddpg", "td3", "sac"])
 def test_a_run_that_was_stopped_at_any_step_goes_on_bit_for_bit(algorithm: str) -> None:
     """A new build has the leaves alone: its worlds play their episodes again."""
-    whole = built(algorithm)
+    whole = build_small(algorithm)
     train_(whole, 3, Silent())
-    wanted, phases = saved(whole.run), set()
+    wanted, phases = leaf_copies(whole.run), set()
     for steps in range(1, 3 * (7 + LIMIT + 1), 2):
-        first, other = built(algorithm), built(algorithm)
+        first, other = build_small(algorithm), build_small(algorithm)
         assert not train_(first, 3, Silent(steps))
         phases.add(first.progress.phase)
-        restore_(other.run, saved(first.run))
+        restore_(other.run, leaf_copies(first.run))
         rebuild_(other)
         train_(other, 3, Silent())
-        assert differing(saved(other.run), wanted) == [], f"stopped after {steps} steps"
+        assert differing(leaf_copies(other.run), wanted) == [], f"stopped after {steps} steps"
     assert phases == {0, 1, 2}
 
 
 def test_no_buffer_moves() -> None:
-    trainer = built()
+    trainer = build_small()
     before = pointers(trainer.run)
     train_(trainer, 3, Silent())
     assert pointers(trainer.run) == before
 
 
 def test_a_truncated_episode_goes_on_from_its_last_observation_and_a_terminated_one_does_not() -> None:
-    trainer = built(envs=1)
+    trainer = build_small(envs=1)
     for step in range(12):
         trainer.player.step_(step)
     ring = trainer.run.ring
@@ -104,7 +104,7 @@ def test_a_truncated_episode_goes_on_from_its_last_observation_and_a_terminated_
 
 
 def test_members_play_the_same_episodes_and_their_fitness_is_the_mean_return() -> None:
-    trainer = built()
+    trainer = build_small()
     train_(trainer, 1, Silent(7 + LIMIT))
     trial = trainer.run.trial
     assert bool(trial.done.all())
@@ -118,7 +118,7 @@ def test_members_play_the_same_episodes_and_their_fitness_is_the_mean_return() -
 
 
 def test_a_champion_is_beaten_by_a_better_member_and_not_by_one_that_is_no_number() -> None:
-    trainer = built()
+    trainer = build_small()
     run = trainer.run
     assert crown_best_(run.learner, run.lineage, torch.tensor([1.0, 3.0, torch.nan, 9.0])) == 1, "there was none before"
     assert int(run.lineage.ids[-1]) == 1
@@ -129,7 +129,7 @@ def test_a_champion_is_beaten_by_a_better_member_and_not_by_one_that_is_no_numbe
 
 
 def test_actions_reach_both_bounds() -> None:
-    spaces = replace(built().setup.spaces, bounds=((-1.0, 3.0), (0.0, 0.1)), actions=("push", "pull"))
+    spaces = replace(build_small().setup.spaces, bounds=((-1.0, 3.0), (0.0, 0.1)), actions=("push", "pull"))
     scaled = ActionScale(spaces)(torch.tensor([[-1.0, -1.0], [0.0, 0.0], [1.0, 1.0]]))
     assert np.allclose(scaled, [[-1, 0], [1, 0.05], [3, 0.1]])
     assert scaled.dtype == np.float32

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from trees import differing, digest, pointers, restore_, saved
+from trees import differing, digest, leaf_copies, pointers, restore_
 
 from flatwater.algorithms.ppo import bound_weights
 from flatwater.envs.growing.simulator import reset_, step_
@@ -27,7 +27,7 @@ OWN = {"host": "own_host:Pixels", "env.host.channels": [4, 8, 16]}
 HOSTS = pytest.mark.parametrize("host", [{}, OWN], ids=["shipped", "own"])
 
 
-def numbered(trainer: GrowTrainer, rounds: int) -> list[tuple[int, int, int]]:
+def numbered_steps(trainer: GrowTrainer, rounds: int) -> list[tuple[int, int, int]]:
     """(round, phase, step) of every step of some rounds, in order."""
     places = []
     for round_ in range(rounds):
@@ -49,15 +49,15 @@ def test_from_every_step_a_restored_build_goes_on_bit_for_bit(built: Built, host
     """Each step of a round is repeated by a new build that got nothing but the leaves before it."""
     changes = {"evaluation.every": 1, "evaluation.episodes": 2} | host
     trainer = built(changes)
-    places = numbered(trainer, 1)
+    places = numbered_steps(trainer, 1)
     assert {phase for _, phase, _ in places} == {0, 1, 2, 3}
     for place in places:
-        before = saved(trainer.run)
+        before = leaf_copies(trainer.run)
         do_(trainer, place)
         other = built(changes)
         restore_(other.run, before)
         do_(other, place)
-        assert differing(saved(trainer.run), saved(other.run)) == [], place
+        assert differing(leaf_copies(trainer.run), leaf_copies(other.run)) == [], place
 
 
 def test_one_seed_gives_one_run_and_another_seed_another(trained: Trained) -> None:
@@ -76,7 +76,7 @@ def test_no_tensor_ever_moves(built: Built, host: dict[str, Any]) -> None:
     trainer = built(host)
 
     home, plan = pointers(trainer.run), nbytes(trainer.run)
-    for place in numbered(trainer, 4):
+    for place in numbered_steps(trainer, 4):
         do_(trainer, place)
     assert pointers(trainer.run) == home
     assert nbytes(trainer.run) == plan
@@ -132,7 +132,7 @@ def test_an_episode_starts_with_nothing_remembered(trained: Trained, built: Buil
     """What is left of the episodes before does not reach the next ones."""
     trainer, _ = trained(1)
     other = built()
-    restore_(other.run, saved(trainer.run))
+    restore_(other.run, leaf_copies(trainer.run))
     other.run.memory.fill_(7)
     for run in (trainer, other):
         do_(run, (1, 1, 0))
@@ -173,10 +173,10 @@ def test_all_play_the_same_held_out_episodes_whatever_was_trained_in_between(tra
     """Evaluated in a run's pool or in a new one, a policy has the same returns."""
     trainer, _ = trained(2)
     fresh = built()
-    held = saved(trainer.run)
+    held = leaf_copies(trainer.run)
     for path in held:
         if path.startswith("envs."):
-            held[path] = saved(fresh.run)[path]
+            held[path] = leaf_copies(fresh.run)[path]
     restore_(fresh.run, held)
     for run in (trainer, fresh):
         for number in range(6):
@@ -284,8 +284,8 @@ def test_in_bf16_the_policy_learns_other_numbers_and_goes_on_bit_for_bit(built: 
     assert trainer.run.learner.block.isfinite().all()
     assert told[0]["train/skipped"] == 0
     other = built(lowered)
-    restore_(other.run, saved(trainer.run))
+    restore_(other.run, leaf_copies(trainer.run))
     for place in ((1, 1, 0), (1, 2, 0)):
         do_(trainer, place)
         do_(other, place)
-    assert differing(saved(trainer.run), saved(other.run)) == []
+    assert differing(leaf_copies(trainer.run), leaf_copies(other.run)) == []
