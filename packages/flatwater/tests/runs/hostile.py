@@ -1,7 +1,7 @@
-"""A store in memory whose answers go wrong as a script says, behind the interface of `Objects`.
+"""A store in memory whose answers go wrong as a script says, behind the interface of `StoredObjects`.
 
 What it was asked for and what it was told to change is recorded. Its lists and answers pass through the bounds of
-`Objects`, which are under test.
+`StoredObjects`, which are under test.
 """
 
 from collections.abc import Iterator, Sequence
