@@ -14,7 +14,7 @@ def test_each_program_runs_and_has_a_marked_line() -> None:
     holding, source = bench["holding"], bench["SOURCE"]
     names = [*holding.PAIRS, *holding.WAYS]
     assert len(set(names)) == len(names) > 60
-    assert all(holding.MARK in source[bench["marked"](name) - 1] for name in names)
+    assert all(holding.MARK in source[bench["marked_line"](name) - 1] for name in names)
     assert {*holding.VERDICTS, *holding.OWNERS} <= {name.partition(":")[0] for name in names}
     ended = subprocess.run(
         [sys.executable, "-c", EACH, str(Path(holding.__file__).parent), *names],
