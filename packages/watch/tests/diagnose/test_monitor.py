@@ -365,13 +365,14 @@ def test_of_several_containers_in_one_place_the_line_of_the_one_that_grows_is_fo
         return grown_reading(number, sum(tensor.nbytes for tensor in user.BELOW["values"][1]) / MIB)
 
     counted: list[bool] = []
-    monitor._told = lambda _step, _census: counted.append(monitor.is_tracing)
+    monitor._listener = lambda _step, _census: counted.append(monitor.is_tracing)
     told = watch(monitor, step, 30)
     (at,) = told
     (found,) = told[at]
     assert (found.verdict, found.owner) == ("leak", "train.BELOW['values'][*]")
     assert found.made_at is not None
     assert found.made_at.function == "act"
+    assert counted
     assert True not in counted
 
 
