@@ -6,11 +6,13 @@ not finite leaves out this step, alone.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from flatwater.state.allocation import filled_tensor
 from flatwater.state.tree import derived_field, state
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
@@ -45,17 +47,13 @@ def build_adam(members: int, size: int, dtype: torch.dtype, device: torch.device
     Returns:
         moments [P, n], and the step counts and skips [P].
     """
-
-    def zeros(*shape: int, dtype: torch.dtype = dtype) -> Tensor:
-        # Not `torch.zeros`: the system commits its pages at the first write alone, long after the plan was checked.
-        return torch.empty(shape, dtype=dtype, device=device).fill_(0)
-
+    zeros, counts = (partial(filled_tensor, 0, device=device, dtype=kind) for kind in (dtype, torch.float32))
     return Adam(
         exp_avg=zeros(members, size),
         exp_avg_sq=zeros(members, size),
-        steps=zeros(members, dtype=torch.float32),
+        steps=counts(members),
         grad=zeros(members, size),
-        skip=zeros(members, dtype=torch.float32),
+        skip=counts(members),
     )
 
 

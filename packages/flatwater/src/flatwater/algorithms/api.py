@@ -6,6 +6,7 @@ The rows of a network have one row for each member and `extra` rows more, for th
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -16,6 +17,7 @@ from flatwater.algorithms.adam import Adam, Span, build_adam
 from flatwater.algorithms.config import AlgorithmConfig, Settings, own_algorithm
 from flatwater.named_imports import find_object
 from flatwater.nets.stack import Layout, Params, bfloat16_autocast, init_
+from flatwater.state.allocation import filled_tensor
 from flatwater.state.random import stream
 from flatwater.state.tree import state
 from flatwater_watch.errors import ConfigError
@@ -115,7 +117,7 @@ class Setting:
 
     def rows(self, name: str, layout: Layout) -> Float[Tensor, "P+x n"]:
         """Return initial weights of a network, their pages touched. On the meta device this is the plan."""
-        rows = torch.empty(self.members + self.extra, layout.size, dtype=self.dtype, device=self.device).fill_(0)
+        rows = filled_tensor(0, self.members + self.extra, layout.size, dtype=self.dtype, device=self.device)
         init_(rows, layout, stream(self.seed, f"initial weights of {name}", self.first, device=self.device))
         return rows
 
@@ -125,15 +127,12 @@ class Setting:
 
     def tally(self, *metrics: str) -> UpdateSums:
         """Return sums of zero for these metrics."""
-
-        def zeros(dtype: torch.dtype) -> Tensor:
-            return torch.empty(self.members, dtype=dtype, device=self.device).fill_(0)
-
+        zeros = partial(filled_tensor, 0, self.members, device=self.device)
         return UpdateSums(
-            sums={name: zeros(self.dtype) for name in metrics},
+            sums={name: zeros(dtype=self.dtype) for name in metrics},
             added=dict.fromkeys(metrics, 0),
-            skipped=zeros(torch.int64),
-            skipped_total=zeros(torch.int64),
+            skipped=zeros(dtype=torch.int64),
+            skipped_total=zeros(dtype=torch.int64),
         )
 
 

@@ -28,6 +28,7 @@ from flatwater.nets.policy import PolicyOutput, Weights, build_statistics
 from flatwater.nets.stack import init_, views
 from flatwater.nets.student import Student
 from flatwater.rollouts.block import ColumnSpec, Rollout
+from flatwater.state.allocation import filled_tensor
 from flatwater.state.tree import state
 from flatwater_watch.errors import require
 
@@ -73,14 +74,14 @@ def build(
         device: device of the network.
         taught: whether there is a teacher.
     """
-    block = torch.empty(1, student.layout.size, device=device).fill_(0)
+    block = filled_tensor(0, 1, student.layout.size, device=device)
     init_(block, student.layout, rng)
     return Learner(
         block=block,
         adam=build_adam(1, student.layout.size, block.dtype, device),
         order=torch.arange(sequences).to(device),  # on the meta device `arange` would import the compiler
         rng=rng,
-        sums=torch.empty(len(metric_names(taught=taught)), device=device).fill_(0),
+        sums=filled_tensor(0, len(metric_names(taught=taught)), device=device),
         statistics=build_statistics(student.obs[0], student.measures, device) if student.measures else {},
     )
 

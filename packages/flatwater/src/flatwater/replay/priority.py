@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from flatwater.state.allocation import filled_tensor
 from flatwater.state.tree import derived_field, state
 
 SMALLEST_ERROR = 1e-6
@@ -44,11 +45,10 @@ def build_priorities(capacity: int, device: torch.device, *, alpha: float = 0.6,
         alpha: power of the TD error in a mass; 0 draws all alike.
         beta: how far importance weights undo the priorities, 0 to 1.
     """
-    # Not torch.zeros: its pages are only mapped when first written, and resident memory would creep.
     return Priorities(
-        mass=torch.empty(capacity, device=device).fill_(0),
+        mass=filled_tensor(0, capacity, device=device),
         top=torch.ones((), device=device),
-        cumulative=torch.empty(capacity, dtype=torch.float64, device=device).fill_(0),
+        cumulative=filled_tensor(0, capacity, dtype=torch.float64, device=device),
         alpha=alpha,
         beta=beta,
     )

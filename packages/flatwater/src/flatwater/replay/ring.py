@@ -27,6 +27,7 @@ from flatwater.replay.priority import (
 from flatwater.replay.priority import (
     set_priorities_ as set_masses_,
 )
+from flatwater.state.allocation import filled_tensor
 from flatwater.state.tree import state
 from flatwater_watch.errors import ConfigError, require
 
@@ -94,18 +95,14 @@ def build_ring(
     require(envs >= 1, "envs", envs, "1 or more")
     # One slot more than transitions: the newest observation has none yet.
     slots = envs * (-(-config.capacity // envs) + 1)
-
-    def flat(dtype: torch.dtype) -> Tensor:
-        return torch.empty(slots, dtype=dtype, device=device).fill_(0)
-
     return Ring(
         observation=_storage(observation_space, slots, device, "observation_space"),
         action=_storage(action_space, slots, device, "action_space"),
-        reward=flat(torch.float32),
-        terminated=flat(torch.bool),
+        reward=filled_tensor(0, slots, device=device),
+        terminated=filled_tensor(0, slots, dtype=torch.bool, device=device),
         priorities=build_priorities(slots, device, alpha=config.alpha if config.prioritised else 0.0, beta=config.beta),
-        head=torch.empty(envs, dtype=torch.int64, device=device).fill_(-1),
-        ended=torch.empty(envs, dtype=torch.bool, device=device).fill_(True),  # noqa: FBT003
+        head=filled_tensor(-1, envs, dtype=torch.int64, device=device),
+        ended=filled_tensor(1, envs, dtype=torch.bool, device=device),
     )
 
 
@@ -129,8 +126,7 @@ def _storage(space: Space, slots: int, device: torch.device, name: str) -> Struc
             "Turn its values into arrays of one shape with an observation or action wrapper."
         )
     dtype = torch.from_numpy(np.empty(0, space.dtype)).dtype
-    # Not torch.zeros: its pages are only mapped when first written, and resident memory would creep.
-    return torch.empty((slots, *space.shape), dtype=dtype, device=device).fill_(0)
+    return filled_tensor(0, slots, *space.shape, dtype=dtype, device=device)
 
 
 def start_(ring: Ring, envs: Int[Tensor, "k"], obs: Structure) -> None:

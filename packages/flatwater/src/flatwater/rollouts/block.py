@@ -7,10 +7,12 @@ as it is.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from flatwater.state.allocation import filled_tensor
 from flatwater.state.tree import state
 
 
@@ -47,11 +49,8 @@ def build_rollout(columns: Mapping[str, ColumnSpec], *, steps: int, batch: int, 
     Returns:
         columns [steps, batch, *shape] of zeros.
     """
-
-    def zeros(column: ColumnSpec) -> Tensor:
-        return torch.empty((steps, batch, *column.shape), dtype=column.dtype, device=device).fill_(0)
-
-    return Rollout(columns={name: zeros(column) for name, column in columns.items()})
+    zeros = partial(filled_tensor, 0, steps, batch, device=device)
+    return Rollout(columns={name: zeros(*column.shape, dtype=column.dtype) for name, column in columns.items()})
 
 
 def write_step_(rollout: Rollout, t: int, **columns: Tensor) -> None:

@@ -10,6 +10,7 @@ and says so.
 """
 
 from contextlib import suppress
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -19,6 +20,7 @@ from torch import Tensor
 
 from flatwater.envs.kept_state import ReplayableWorld, StateKeeper, encode_state, read_state, write_state_
 from flatwater.envs.world import Array, MaskedWorld, Spaces, Teacher, World, any_legal, check_legal
+from flatwater.state.allocation import filled_tensor
 from flatwater.state.tree import state
 from flatwater_watch.errors import ConfigError
 
@@ -46,10 +48,7 @@ KEPT = "world"
 
 def build_episodes(spaces: Spaces, device: torch.device) -> Episodes:
     """Return episodes of which none has begun. On the meta device this is the plan."""
-
-    def zeros(*shape: int, dtype: torch.dtype) -> Tensor:
-        return torch.empty(shape, dtype=dtype, device=device).fill_(0)
-
+    zeros = partial(filled_tensor, 0, device=device)
     envs, agents = spaces.envs, spaces.agents
     return Episodes(
         seeds=zeros(envs, dtype=torch.int64),
@@ -62,7 +61,7 @@ def build_episodes(spaces: Spaces, device: torch.device) -> Episodes:
             dtype=torch.int16 if spaces.bounds is None else spaces.action_dtype,
         ),
         over=zeros(envs, agents, dtype=torch.bool),
-        returns=zeros(envs, agents, dtype=torch.float32),
+        returns=zeros(envs, agents),
         kept={KEPT: zeros(spaces.kept, dtype=torch.uint8)} if spaces.kept else {},
     )
 

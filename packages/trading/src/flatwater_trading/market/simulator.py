@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from flatwater.state.allocation import filled_tensor
 from flatwater.state.tree import derived_field, state
 from flatwater_trading.market.config import TradingConfig
 from flatwater_trading.market.exits import resolve_exits, target_prices, trade_rewards
@@ -63,10 +64,10 @@ def build_positions(*, hold_days: int, batch: int, device: torch.device) -> Posi
     """Allocate room for `hold_days` positions in each episode, all of them closed."""
     shape = (hold_days, batch)
     return Positions(
-        instrument=filled_integers(0, *shape, device=device),
-        exit_day=filled_integers(-1, *shape, device=device),
-        entry_price=zero_floats(*shape, device=device),
-        shares=zero_floats(*shape, device=device),
+        instrument=filled_tensor(0, *shape, dtype=torch.int64, device=device),
+        exit_day=filled_tensor(-1, *shape, dtype=torch.int64, device=device),
+        entry_price=filled_tensor(0, *shape, device=device),
+        shares=filled_tensor(0, *shape, device=device),
     )
 
 
@@ -74,15 +75,15 @@ def build_logs(*, batch: int, max_days: int, device: torch.device) -> Logs:
     """Allocate empty logs of `batch` episodes of at most `max_days` days."""
     shape = (batch, max_days + 1)
     return Logs(
-        instrument=filled_integers(0, *shape, device=device),
-        exit_day=filled_integers(-1, *shape, device=device),
-        coefficient=zero_floats(*shape, device=device),
-        target=zero_floats(*shape, device=device),
-        entry_price=zero_floats(*shape, device=device),
-        exit_price=zero_floats(*shape, device=device),
-        shares=zero_floats(*shape, device=device),
-        equity=zero_floats(*shape, device=device),
-        invested=zero_floats(*shape, device=device),
+        instrument=filled_tensor(0, *shape, dtype=torch.int64, device=device),
+        exit_day=filled_tensor(-1, *shape, dtype=torch.int64, device=device),
+        coefficient=filled_tensor(0, *shape, device=device),
+        target=filled_tensor(0, *shape, device=device),
+        entry_price=filled_tensor(0, *shape, device=device),
+        exit_price=filled_tensor(0, *shape, device=device),
+        shares=filled_tensor(0, *shape, device=device),
+        equity=filled_tensor(0, *shape, device=device),
+        invested=filled_tensor(0, *shape, device=device),
     )
 
 
@@ -94,16 +95,6 @@ def clear_logs_(logs: Logs, chosen: Bool[Tensor, " B"], cash: float) -> None:
     logs.invested.masked_fill_(rows, torch.nan)
     logs.equity[:, 0].masked_fill_(chosen, cash)
     logs.invested[:, 0].masked_fill_(chosen, 0)
-
-
-def filled_integers(fill: int, *shape: int, device: torch.device) -> Int[Tensor, "..."]:
-    """Return int64 numbers, all `fill`; written at once, so that resident memory does not creep up later."""
-    return torch.empty(shape, dtype=torch.int64, device=device).fill_(fill)
-
-
-def zero_floats(*shape: int, device: torch.device) -> Float[Tensor, "..."]:
-    """Return float32 zeros; written at once, so that resident memory does not creep up later."""
-    return torch.empty(shape, dtype=torch.float32, device=device).fill_(0)
 
 
 @state
@@ -173,15 +164,15 @@ def build_simulator(
     hold = config.trade.hold_days
     days = (batch, max_days + 1)
     sim = Simulator(
-        day=filled_integers(1, batch, device=device),
-        start=filled_integers(0, batch, device=device),
-        trading_end=filled_integers(0, batch, device=device),
-        end=filled_integers(1, batch, device=device),
-        cash=zero_floats(batch, device=device),
-        total=zero_floats(batch, device=device),
-        refused=filled_integers(0, batch, device=device),
-        reward_due=zero_floats(*days, device=device),
-        proceeds_due=zero_floats(*days, device=device),
+        day=filled_tensor(1, batch, dtype=torch.int64, device=device),
+        start=filled_tensor(0, batch, dtype=torch.int64, device=device),
+        trading_end=filled_tensor(0, batch, dtype=torch.int64, device=device),
+        end=filled_tensor(1, batch, dtype=torch.int64, device=device),
+        cash=filled_tensor(0, batch, device=device),
+        total=filled_tensor(0, batch, device=device),
+        refused=filled_tensor(0, batch, dtype=torch.int64, device=device),
+        reward_due=filled_tensor(0, *days, device=device),
+        proceeds_due=filled_tensor(0, *days, device=device),
         positions=build_positions(hold_days=hold, batch=batch, device=device),
         logs=build_logs(batch=batch, max_days=max_days, device=device),
         ahead=torch.arange(1, hold + 1, device=device)[:, None],

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from flatwater.state.allocation import filled_tensor
 from flatwater.state.tree import derived_field, state
 from flatwater_trading.market.exits import trade_gains
 from flatwater_trading.market.market import Market
@@ -63,8 +64,7 @@ def build_outcomes(setup: ErlSetup, market: Market) -> PurchaseOutcomes:
     columns, _, features = market.observations.shape
     rows = members_at_once(setup, market) * stretch_count(config)
     length = config.env.episode.context - 1 + stretch_days(setup)
-    # Filled at once: pages that are only touched later would let resident memory creep.
-    buffer = torch.empty((rows, columns, length, features), device=setup.device).fill_(0)
+    buffer = filled_tensor(0, rows, columns, length, features, device=setup.device)
     if setup.device.type == "meta":
         return PurchaseOutcomes(
             gain=torch.empty((len(days), len(market.investable), TARGETS), device="meta"), seen=buffer

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from flatwater.nets.stack import Params, views
+from flatwater.state.allocation import filled_tensor
 from flatwater.state.tree import derived_field, state
 from flatwater_trading.market.config import TradeConfig
 from flatwater_trading.market.market import Market
@@ -165,9 +166,9 @@ def build_room(setup: ErlSetup, *outlooks: Shapes) -> PlayBuffers:
     """Allocate room for the largest of several plans."""
     planned, missing, attention = (max(prod(shape) for shape in part) for part in zip(*outlooks, strict=True))
     return PlayBuffers(
-        planned=torch.empty(planned, device=setup.device).fill_(0),
-        missing=torch.empty(missing, dtype=torch.bool, device=setup.device).fill_(0),
-        attention=torch.empty(attention, device=setup.device).fill_(0),
+        planned=filled_tensor(0, planned, device=setup.device),
+        missing=filled_tensor(0, missing, dtype=torch.bool, device=setup.device),
+        attention=filled_tensor(0, attention, device=setup.device),
     )
 
 

@@ -5,12 +5,15 @@ A transition here is the row of its day, the action, the reward, the discount, t
 position of the transition that followed it: 18 bytes and the action.
 """
 
+from functools import partial
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from flatwater.replay.config import RowReplayConfig
 from flatwater.replay.priority import Priorities, add_priorities_, build_priorities, draw_prioritised
+from flatwater.state.allocation import filled_tensor
 from flatwater.state.tree import state
 from flatwater_watch.errors import require
 
@@ -66,16 +69,13 @@ def build_transitions(days: int, batch: int, *, instruments: int, account: bool,
     Returns:
         Columns [D, B, ...], all 0.
     """
-
-    def zero_tensor(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        return torch.empty((days, batch, *shape), dtype=dtype, device=device).fill_(0)
-
+    zeros = partial(filled_tensor, 0, days, batch, device=device)
     return Transitions(
-        row=zero_tensor(dtype=torch.int64),
-        action=zero_tensor(instruments, 2),
-        reward=zero_tensor(),
-        terminated=zero_tensor(dtype=torch.bool),
-        account=zero_tensor(instruments, 3) if account else None,
+        row=zeros(dtype=torch.int64),
+        action=zeros(instruments, 2),
+        reward=zeros(),
+        terminated=zeros(dtype=torch.bool),
+        account=zeros(instruments, 3) if account else None,
     )
 
 
@@ -96,19 +96,15 @@ def build_rows(
         account: whether the account block is observed, and stored.
         device: `meta` makes a plan.
     """
-
-    def zero_tensor(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        # Not torch.zeros: its pages are only mapped when first written, and resident memory would creep.
-        return torch.empty(shape, dtype=dtype, device=device).fill_(0)
-
+    zeros = partial(filled_tensor, 0, device=device)
     return RowReplay(
-        row=zero_tensor(capacity, dtype=torch.int32),
-        following=zero_tensor(capacity, dtype=torch.int32),
-        action=zero_tensor(capacity, instruments, 2),
-        reward=zero_tensor(capacity),
-        discount=zero_tensor(capacity),
-        member=zero_tensor(capacity, dtype=torch.int16),
-        account=zero_tensor(capacity, instruments, 3) if account else None,
+        row=zeros(capacity, dtype=torch.int32),
+        following=zeros(capacity, dtype=torch.int32),
+        action=zeros(capacity, instruments, 2),
+        reward=zeros(capacity),
+        discount=zeros(capacity),
+        member=zeros(capacity, dtype=torch.int16),
+        account=zeros(capacity, instruments, 3) if account else None,
         priorities=(
             build_priorities(capacity, device, alpha=config.alpha, beta=config.beta) if config.prioritised else None
         ),

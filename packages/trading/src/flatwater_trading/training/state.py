@@ -7,6 +7,7 @@ from torch import Tensor
 
 from flatwater.algorithms.api import Members, Setting, build_members
 from flatwater.evolution.generation import Lineage, MutationSchedule, build_schedule, first_generation
+from flatwater.state.allocation import filled_tensor
 from flatwater.state.tree import derived_field, state
 from flatwater.trainers.loop import Progress
 from flatwater_trading.market.market import Market
@@ -147,7 +148,7 @@ def _windows(setup: ErlSetup, market: Market) -> WindowBuffers:
     rows = members_at_once(setup, market) * config.learner.own.batch_size
     shape = (rows, columns, config.env.episode.context, features)
     # Not fresh in every draw: blocks of this size come from the system each time, and their pages are zeroed first.
-    seen, following = (torch.empty(shape, device=setup.device).fill_(0) for _ in range(2))
+    seen, following = (filled_tensor(0, *shape, device=setup.device) for _ in range(2))
     return WindowBuffers(seen=seen, following=following)
 
 

@@ -1,5 +1,6 @@
 """The slots of E hosts, and how an operation or a step of time moves them: table look-ups, the same for every host."""
 
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -19,6 +20,7 @@ from flatwater.envs.growing.spaces import (
     head_sizes,
 )
 from flatwater.envs.growing.stages import BY_OPERATION, BY_TIME, HOSTED, MIXED_IN, SlotStage
+from flatwater.state.allocation import filled_tensor
 from flatwater.state.tree import state
 
 IMPOSSIBLE = -1
@@ -79,20 +81,16 @@ class OperationMasks(NamedTuple):
 
 def build_slots(hosts: int, slots: int, device: torch.device) -> Slots:
     """Return empty slots."""
-
-    def zeros(dtype: torch.dtype) -> Tensor:
-        return torch.empty(hosts, slots, dtype=dtype, device=device).fill_(0)
-
-    integers, floats = torch.int64, torch.float32
+    zeros = partial(filled_tensor, 0, hosts, slots, device=device)
     return Slots(
-        stage=zeros(integers),
-        in_stage=zeros(integers),
-        blueprint=zeros(integers),
-        alpha=zeros(floats),
-        alpha_target=zeros(floats),
-        pace=zeros(floats),
-        age=zeros(integers),
-        germinations=zeros(integers),
+        stage=zeros(dtype=torch.int64),
+        in_stage=zeros(dtype=torch.int64),
+        blueprint=zeros(dtype=torch.int64),
+        alpha=zeros(),
+        alpha_target=zeros(),
+        pace=zeros(),
+        age=zeros(dtype=torch.int64),
+        germinations=zeros(dtype=torch.int64),
     )
 
 

@@ -3,12 +3,15 @@
 Nothing here is measured before the first step, so each number has a count beside it: not yet measured is not 0.
 """
 
+from functools import partial
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from flatwater.envs.growing.fitting import ValidationResult
 from flatwater.envs.growing.lifecycle import OperationEffect, write_where_
+from flatwater.state.allocation import filled_tensor
 from flatwater.state.tree import derived_field, state
 
 
@@ -53,10 +56,7 @@ def build_measures(hosts: int, slots: int, *, history: int, chance: float, devic
         chance: accuracy that a host has until its first validation.
         device: where they will lie; `meta` makes a plan.
     """
-
-    def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        return torch.empty(shape, dtype=dtype, device=device).fill_(0)
-
+    zeros = partial(filled_tensor, 0, device=device)
     per_slot = (hosts, slots)
     return Measures(
         loss=zeros(hosts, history),
@@ -68,7 +68,7 @@ def build_measures(hosts: int, slots: int, *, history: int, chance: float, devic
         grad_norm=zeros(*per_slot),
         graded=zeros(*per_slot, dtype=torch.bool),
         started_from=zeros(*per_slot),
-        good_loss=zeros(hosts).fill_(torch.inf),
+        good_loss=filled_tensor(torch.inf, hosts, device=device),
         rollbacks=zeros(hosts, dtype=torch.int64),
         rolled_back=zeros(hosts, dtype=torch.bool),
         operation=zeros(hosts, dtype=torch.int64),

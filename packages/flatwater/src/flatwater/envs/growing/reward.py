@@ -4,11 +4,14 @@
 their accuracy.
 """
 
+from functools import partial
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from flatwater.envs.growing.config import GrowRewardConfig
+from flatwater.state.allocation import filled_tensor
 from flatwater.state.tree import state
 
 
@@ -71,10 +74,7 @@ class UngrownAccuracy:
 
 def build_alone(steps: int, device: torch.device) -> UngrownAccuracy:
     """Return sums of zero for episodes of `steps` steps: T = `steps`."""
-
-    def zeros() -> Tensor:
-        return torch.empty(2, steps, dtype=torch.float32, device=device).fill_(0)
-
+    zeros = partial(filled_tensor, 0, 2, steps, device=device)
     return UngrownAccuracy(accuracy=zeros(), hosts=zeros())
 
 

@@ -6,7 +6,7 @@ on its seed and its actions alone: no env's numbers enter another's, whatever th
 """
 
 from dataclasses import fields, is_dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -44,6 +44,7 @@ from flatwater.nets.host_mlp import MLPHost
 from flatwater.nets.hosts import CENTRE, TAPS, ConvHost, Host, Images
 from flatwater.nets.own_host import OwnHost
 from flatwater.nets.slots import SlotGates
+from flatwater.state.allocation import filled_tensor
 from flatwater.state.tree import derived_field, leaves, state
 from flatwater_watch.errors import ConfigError
 
@@ -103,10 +104,7 @@ def build_envs(
     """
     net, adam = net or build_host(config.host, data.images), config.fit.optimizer == "adam"
     slots = len(net.seeds)
-
-    def whole() -> Tensor:
-        return torch.empty(count, dtype=torch.int64, device=device).fill_(0)
-
+    integers = partial(filled_tensor, 0, count, dtype=torch.int64, device=device)
     # Divided where there is memory: on the meta device that would import torch's compiler.
     share = torch.tensor(net.seed_sizes(), dtype=torch.float32) / net.layout.size
     pool = GrowingEnvs(
@@ -114,10 +112,10 @@ def build_envs(
         seeds=[build_part(count, layout, adam=adam, device=device) for layout in net.seeds],
         slots=build_slots(count, slots, device),
         measures=build_measures(count, slots, history=config.history, chance=1 / data.images.classes, device=device),
-        seed=whole(),
-        step=whole(),
-        drawn=whole(),
-        kernel=torch.empty(count, TAPS, dtype=torch.float32, device=device).fill_(0),
+        seed=integers(),
+        step=integers(),
+        drawn=integers(),
+        kernel=filled_tensor(0, count, TAPS, device=device),
         alone=build_alone(config.steps, device),
         constants=dict(net.constants),
         seed_share=share.to(device),

@@ -1,12 +1,14 @@
 """A part of every host, its own weights or the seeds of one slot, with its optimizer: [E, n] blocks that never move."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from flatwater.nets.stack import Layout, Params, views
+from flatwater.state.allocation import filled_tensor
 from flatwater.state.tree import derived_field, state
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
@@ -47,10 +49,7 @@ def build_part(hosts: int, layout: Layout, *, adam: bool, device: torch.device) 
         adam: whether there is room for Adam's second moments; else the optimizer is SGD with momentum.
         device: where they will lie; `meta` makes a plan.
     """
-
-    def zeros(*shape: int) -> Tensor:
-        return torch.empty(shape, dtype=torch.float32, device=device).fill_(0)
-
+    zeros = partial(filled_tensor, 0, device=device)
     size = layout.size
     moments = StackedMoments(
         exp_avg=zeros(hosts, size), exp_avg_sq=zeros(hosts, size if adam else 0), updates=zeros(hosts)

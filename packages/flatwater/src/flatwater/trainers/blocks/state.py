@@ -1,6 +1,7 @@
 """The state that PPO on blocks keeps between steps, with a teacher or without, and how it is built."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from jaxtyping import Bool, Float
@@ -12,6 +13,7 @@ from flatwater.nets.actions import Actions, ContinuousActions, DiscreteActions, 
 from flatwater.nets.config import StudentConfig
 from flatwater.nets.student import Student
 from flatwater.rollouts.block import ColumnSpec, Rollout, build_rollout
+from flatwater.state.allocation import filled_tensor
 from flatwater.state.random import generator
 from flatwater.state.tree import state
 from flatwater.trainers.blocks.config import BlocksConfig
@@ -135,12 +137,8 @@ def build_blocks(setup: BlocksSetup) -> BlocksState:
     host = device if device.type == "meta" else CPU  # worlds and teachers compute on the CPU
     agents, columns = setup.agents, rollout_columns(setup)
     kind = columns["obs"].dtype
-
-    def zeros(*shape: int, dtype: torch.dtype = torch.float32, on: torch.device = host) -> Tensor:
-        return torch.empty(shape, dtype=dtype, device=on).fill_(0)
-
-    def memory(of: int) -> Tensor:
-        return zeros(2, of, config.student.memory, on=device)
+    zeros, student_zeros = (partial(filled_tensor, 0, device=place) for place in (host, device))
+    cells = config.student.memory
 
     others = setup.held_out.envs * setup.held_out.agents
     rng = generator(config.seed, "initial weights", device)
@@ -162,13 +160,13 @@ def build_blocks(setup: BlocksSetup) -> BlocksState:
         },
         starts=zeros(agents, dtype=torch.bool),
         led=zeros(agents, dtype=torch.bool),
-        memory=memory(agents),
-        begun=zeros(config.block // config.learner.unroll, 2, agents, config.student.memory, on=device),
+        memory=student_zeros(2, agents, cells),
+        begun=student_zeros(config.block // config.learner.unroll, 2, agents, cells),
         episodes=build_episodes(spaces, host),
         held_out=HeldOutEpisodes(
             episodes=build_episodes(setup.held_out, host),
             obs=zeros(others, *spaces.obs, dtype=kind),
-            memory=memory(others),
+            memory=student_zeros(2, others, cells),
             done=zeros(setup.held_out.envs, dtype=torch.bool),
             scores={name: zeros(others).fill_(torch.nan) for name in setup.players},  # NaN: not measured
         ),

@@ -1,6 +1,7 @@
 """The state that a population in an environment keeps between steps, and how it is built."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from flatwater.envs.world import Spaces
 from flatwater.evolution.generation import Lineage, MutationSchedule, build_schedule, first_generation
 from flatwater.nets.mlp import MLPActor, MLPCritic
 from flatwater.replay.ring import Ring, build_ring
+from flatwater.state.allocation import filled_tensor
 from flatwater.state.random import generator
 from flatwater.state.tree import state
 from flatwater.trainers.episodes import Episodes, build_episodes
@@ -133,10 +135,8 @@ def build_population(setup: EvolveSetup) -> Population:
     config, device, members = setup.config, setup.device, setup.config.population.size
     # Worlds compute on the CPU; on meta everything is a plan.
     host = device if device.type == "meta" else CPU
-
-    def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        return torch.empty(shape, dtype=dtype, device=host).fill_(0)
-
+    zeros = partial(filled_tensor, 0, device=host)
+    unknown = filled_tensor(torch.nan, members + 1, device=host)
     return Population(
         progress=Progress(),
         learner=build_members(
@@ -159,7 +159,7 @@ def build_population(setup: EvolveSetup) -> Population:
         ),
         schedule=build_schedule(config.evolution),
         lineage=first_generation(members, device),
-        scores=GenerationScores(values=zeros(members + 1).fill_(torch.nan), crowned=False, plateau=False),
+        scores=GenerationScores(values=unknown, crowned=False, plateau=False),
         ended=zeros(2, dtype=torch.float64),
         # A generator for each consumer: none shifts another's draws.
         generators={name: generator(config.seed, name, host) for name in WORLDS}

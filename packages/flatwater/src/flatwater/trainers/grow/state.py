@@ -21,6 +21,7 @@ from flatwater.nets.hosts import Host, Images
 from flatwater.nets.policy import build_statistics
 from flatwater.nets.student import Student
 from flatwater.rollouts.block import ColumnSpec, Rollout, build_rollout
+from flatwater.state.allocation import filled_tensor
 from flatwater.state.random import generator
 from flatwater.state.tree import Leaf, leaves, state
 from flatwater.trainers.grow.config import GrowConfig
@@ -138,8 +139,8 @@ def build_grow(setup: GrowSetup, data: Task) -> GrowState:
         ),
         seeds=torch.zeros(config.envs, dtype=torch.int64, device=device),
         envs=build_envs(config.env, count=config.envs, data=data, device=device, net=setup.net),
-        memory=torch.empty(2, config.envs, student.policy.cells, device=device).fill_(0),
-        begun=torch.empty(1, 2, config.envs, student.policy.cells, device=device).fill_(0),
+        memory=filled_tensor(0, 2, config.envs, student.policy.cells, device=device),
+        begun=filled_tensor(0, 1, 2, config.envs, student.policy.cells, device=device),
         scores=HeldOutScores(policy=nan_returns(), baselines={name: nan_returns() for name in BASELINES}),
         generators={name: generator(config.seed, name, device) for name in CONSUMERS},
     )
@@ -150,11 +151,11 @@ def build_share(setup: GrowSetup, data: Task, count: int) -> WorkerShare:
     config, student, device = setup.config, setup.student, setup.device
     return WorkerShare(
         policy=ActingWeights(
-            block=torch.empty(1, student.layout.size, device=device).fill_(0),
+            block=filled_tensor(0, 1, student.layout.size, device=device),
             statistics=build_statistics(student.obs[0], student.measures, device) if student.measures else {},
         ),
         envs=build_envs(config.env, count=count, data=data, device=device, net=setup.net),
-        memory=torch.empty(2, count, student.policy.cells, device=device).fill_(0),
+        memory=filled_tensor(0, 2, count, student.policy.cells, device=device),
     )
 
 
