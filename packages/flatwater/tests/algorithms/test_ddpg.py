@@ -15,6 +15,7 @@ from populations import (
     B,
     batch_of,
     draws_of,
+    members_of,
     population,
     settings_of,
 )
@@ -93,6 +94,30 @@ def test_noise_belongs_to_an_update_a_group_and_a_micro_batch_whoever_draws_it()
     share.learner.tally.updates += 1
     others.append(normal(share.learner, (0, 2), like, "target actions", 0))
     assert not any(torch.equal(mine, other) for other in others)
+
+
+@pytest.mark.parametrize("algorithm", ["ddpg", "td3", "sac"])
+def test_a_groups_update_is_the_same_beside_any_other_groups_and_in_a_worker(algorithm: str) -> None:
+    """What `Algorithm.make_update` promises: members 2 and 3 as one group, whoever else learns there, bit for bit."""
+    settings = {"algorithm": algorithm, "micro_batches": 2}
+    beside = population(members=4, groups=[(0, 2), (2, 4)], **settings)
+    others = population(members=4, groups=[(0, 1), (1, 2), (2, 4)], **settings)
+    share = population(members=2, first=2, **settings)
+    for rows, whole in zip(share.learner.inherited, beside.learner.inherited, strict=True):
+        rows[:2] = whole[2:4]
+    rng = torch.Generator().manual_seed(1)
+
+    for _ in range(4):
+        batches = [batch_of(4, rng) for _ in range(2)]
+        for pop in (beside, others):
+            pop.update_(draws_of(batches))
+        share.update_(draws_of([members_of(batch, 2, 4) for batch in batches]))
+
+    for mine, wide, other in zip(
+        share.learner.inherited, beside.learner.inherited, others.learner.inherited, strict=True
+    ):
+        assert torch.equal(mine[:2], wide[2:4])
+        assert torch.equal(wide[2:4], other[2:4])
 
 
 def test_the_champions_slot_is_never_trained_and_nothing_is_rebound() -> None:

@@ -7,7 +7,8 @@ from populations import settings_of
 from torch import Tensor
 
 from flatwater.algorithms.api import Networks
-from flatwater.algorithms.ddpg import DdpgWeights, critic_loss, critic_target, smooth_action
+from flatwater.algorithms.critics import critic_loss
+from flatwater.algorithms.ddpg import DdpgWeights, critic_target, smooth_action
 from flatwater.nets.stack import Params
 from flatwater.replay.batch import Batch
 

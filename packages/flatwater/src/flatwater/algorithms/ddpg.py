@@ -12,49 +12,38 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from flatwater.algorithms.adam import Adam, Span, Step, bind_step
+from flatwater.algorithms.adam import Span
 from flatwater.algorithms.api import (
     Algorithm,
-    Draw,
     Explorer,
-    Members,
     Networks,
     Setting,
     Spread,
     Update,
-    accumulate_,
-    add_,
     autocast,
-    bind_compiled,
-    count_step_,
-    follow_,
     free,
-    gathered_once,
     gradients,
-    normal,
 )
 from flatwater.algorithms.config import AlgorithmConfig, DDPGConfig, TD3Config
+from flatwater.algorithms.critics import (
+    CriticMembers,
+    CriticWeights,
+    build_critics,
+    critic_parts,
+    learn_values,
+    smallest_value,
+)
+from flatwater.algorithms.update import Learnt, Part, Stage, bind_update
 from flatwater.nets.stack import Params, views
 from flatwater.replay.batch import Batch
 from flatwater.state.tree import state
-from flatwater_watch.errors import require
 
 
 @state
-class DdpgMembers(Members):
-    """Actors with critics, and the targets of both."""
+class DdpgMembers(CriticMembers):
+    """Actors with one critic, or two in TD3, and the targets of all."""
 
     actor_target: Float[Tensor, "P+x n"]
-    critics: list[Float[Tensor, "P+x m"]]
-    """One critic; TD3 has two."""
-    critic_targets: list[Float[Tensor, "P+x m"]]
-    critic_adams: list[Adam]
-
-    @property
-    def trained(self) -> dict[str, tuple[Float[Tensor, "P+x n"], Adam]]:
-        """Actor and critics."""
-        critics = zip(self.critics, self.critic_adams, strict=True)
-        return {"actor": (self.actor, self.actor_adam)} | {f"critic {n}": pair for n, pair in enumerate(critics)}
 
     @property
     def targets(self) -> list[tuple[Float[Tensor, "P+x n"], Float[Tensor, "P+x n"]]]:
@@ -64,31 +53,23 @@ class DdpgMembers(Members):
 
 def build(config: AlgorithmConfig, nets: Networks, setting: Setting) -> DdpgMembers:
     """Return initial weights, targets equal to them, and moments of zero."""
-    actor, critic = nets.actor.layout, nets.critic.layout
-    count = 2 if isinstance(config.own, TD3Config) else 1
-    rows = setting.rows("actor", actor)
-    critics = [setting.rows(f"critic {n}", critic) for n in range(count)]
+    rows = setting.rows("actor", nets.actor.layout)
     return DdpgMembers(
         actor=rows,
         actor_target=rows.clone(),
-        critics=critics,
-        critic_targets=[block.clone() for block in critics],
-        actor_adam=setting.adam(actor.size),
-        critic_adams=[setting.adam(critic.size) for _ in critics],
+        actor_adam=setting.adam(nets.actor.layout.size),
         tally=setting.tally("critic_loss", "actor_loss", "q", "critic_grad_norm", "actor_grad_norm"),
         seed=setting.seed,
         first=setting.first,
+        **build_critics(nets, setting, 2 if isinstance(config.own, TD3Config) else 1),
     )
 
 
 @dataclass(frozen=True)
-class DdpgWeights:
-    """The networks of some members, as views of their rows: the storages never move."""
+class DdpgWeights(CriticWeights):
+    """The networks of some members, and the actor's target."""
 
-    actor: Params
     actor_target: Params
-    critics: Sequence[Params]
-    critic_targets: Sequence[Params]
 
 
 def critic_target(
@@ -111,12 +92,8 @@ def critic_target(
         if noise is not None:
             action = smooth_action(action, noise * settings.target_noise, settings.target_noise_clip)
         values = [nets.critic(critic, batch.next_obs, action) for critic in weights.critic_targets]
-    # Values leave autocast as bfloat16; target and loss are taken in the reward's float32.
-    smallest = values[0].to(batch.reward.dtype)
-    for value in values[1:]:
-        smallest = torch.minimum(smallest, value.to(batch.reward.dtype))
     gamma: float = settings.gamma
-    return batch.reward + gamma * batch.discount * smallest
+    return batch.reward + gamma * batch.discount * smallest_value(values, batch.reward.dtype)
 
 
 def smooth_action(action: Tensor, noise: Tensor, clip: float) -> Tensor:
@@ -124,162 +101,52 @@ def smooth_action(action: Tensor, noise: Tensor, clip: float) -> Tensor:
     return (action + noise.clamp(-clip, clip)).clamp(-1, 1)
 
 
-def critic_loss(td_error: Float[Tensor, "p B"], weight: Float[Tensor, "p B"] | None) -> Float[Tensor, "p"]:
-    """Return the mean squared TD error of each member; `weight` corrects a prioritised draw (Schaul et al. 2016)."""
-    squares = td_error.square()
-    return (squares if weight is None else weight * squares).mean(1)
-
-
 def actor_loss(value: Float[Tensor, "p B"]) -> Float[Tensor, "p"]:
     """Return minus the mean of Q(s, pi(s)): its gradient is the deterministic policy gradient (Silver et al. 2014)."""
     return -value.mean(1)
 
 
-@dataclass(frozen=True)
-class DdpgGradients:
-    """Loss and gradient of one network in one micro-batch."""
-
-    loss: Float[Tensor, "p"]
-    grads: Sequence[Tensor]
-    """Gradient of each weight, in the layout's order."""
-    value: Float[Tensor, "p B"]
-
-
 def critic_gradients(
     config: AlgorithmConfig, nets: Networks, weights: DdpgWeights, batch: Batch, noise: Tensor | None
-) -> tuple[Sequence[DdpgGradients], Float[Tensor, "p B"]]:
-    """Return each critic's gradients, and the value that it should have given.
-
-    Args:
-        config: precision, gamma and number of micro-batches, by which gradients are divided.
-        nets: networks of actor and critic.
-        weights: weights of p members.
-        batch: B transitions for each of them.
-        noise: standard normal numbers [p, B, *action] for TD3's target actions; None for DDPG.
-
-    Returns:
-        loss [p], gradients and Q [p, B] of each critic; the target [p, B], which is the same for all critics.
-    """
-    target = critic_target(config, nets, weights, batch, noise)
-    results = []
-    for critic in weights.critics:
-        params = free(critic)
-        with autocast(config, batch.reward.device):
-            value = nets.critic(params, batch.obs, batch.action)
-        value = value.to(batch.reward.dtype)
-        loss = critic_loss(value - target, batch.weight)
-        results.append(DdpgGradients(loss.detach(), gradients(loss / config.micro_batches, params), value.detach()))
-    return results, target
+) -> Learnt:
+    """Return each critic's gradients towards the target, which is the same for all."""
+    return learn_values(config, nets, weights, batch, critic_target(config, nets, weights, batch, noise))
 
 
-def actor_gradients(config: AlgorithmConfig, nets: Networks, weights: DdpgWeights, batch: Batch) -> DdpgGradients:
-    """Return the actor's gradients through the first critic (TD3, algorithm 1, takes the first of its two as well).
-
-    Args:
-        config: precision and number of micro-batches, by which gradients are divided.
-        nets: networks of actor and critic.
-        weights: weights of p members.
-        batch: B transitions for each of them; only observations are read.
-
-    Returns:
-        loss [p], the gradients, and Q(s, actor(s)) [p, B].
-    """
+def actor_gradients(
+    config: AlgorithmConfig, nets: Networks, weights: DdpgWeights, batch: Batch, _noise: Tensor | None
+) -> Learnt:
+    """Return the actor's gradients through the first critic (TD3, algorithm 1, takes the first of its two as well)."""
     params = free(weights.actor)
     with autocast(config, batch.reward.device):
         # The actor's weights alone are leaves: the gradient passes through the critic and is not taken by its weights.
         value = nets.critic(weights.critics[0], batch.obs, nets.actor(params, batch.obs))
     loss = actor_loss(value.to(batch.reward.dtype))
-    return DdpgGradients(loss.detach(), gradients(loss / config.micro_batches, params), value.detach())
+    grads = gradients(loss / config.micro_batches, params)
+    return Learnt({"actor": grads}, [("actor_loss", loss.detach())])
 
 
 def make_update(config: AlgorithmConfig, nets: Networks, members: DdpgMembers, groups: Sequence[Span]) -> Update:
     """Bind an update of DDPG or TD3 to the population's storage; each span [low, high) of `groups` learns at once."""
-    tally, count = members.tally, config.micro_batches
-    weights = {span: member_weights(members, nets, span) for span in groups}
-    # Views of the optimisers' gradients, which updates accumulate in.
-    actor_homes = {span: views(members.actor_adam.grad[slice(*span)], nets.actor.layout) for span in groups}
-    critic_homes = {
-        span: [views(adam.grad[slice(*span)], nets.critic.layout) for adam in members.critic_adams] for span in groups
-    }
-    learn_critics = bind_compiled(config, critic_gradients, config, nets)
-    learn_actor = bind_compiled(config, actor_gradients, config, nets)
-    actor_step_, *critic_steps = bind_steps(config, members, groups)
-    delay = config.own.policy_delay if isinstance(config.own, TD3Config) else 1
-
-    def critics_(span: Span, number: int, batch: Batch) -> Tensor:
-        """Add one group's critic gradients of one micro-batch to their homes; return the absolute TD errors [p, B]."""
-        learnt, target = learn_critics(weights[span], batch, target_noise(config, members, span, number, batch))
-        for home, critic in zip(critic_homes[span], learnt, strict=True):
-            accumulate_(home, critic.grads, first=number == 0)
-            add_(tally, "critic_loss", critic.loss, span)
-        add_(tally, "q", learnt[0].value.mean(1), span)
-        return (learnt[0].value - target).abs()
-
-    def actor_(span: Span, number: int, batch: Batch) -> None:
-        """Add one group's actor gradients of one micro-batch to their home."""
-        learnt = learn_actor(weights[span], batch)
-        accumulate_(actor_homes[span], learnt.grads, first=number == 0)
-        add_(tally, "actor_loss", learnt.loss, span)
-
-    def update_(draws: Sequence[Draw]) -> Tensor:
-        """Learn from one draw a micro-batch; return the absolute TD errors [P, micro_batches, B]."""
-        require(len(draws) == count, "draws", len(draws), f"{count} (micro_batches)")
-        draws = gathered_once(draws, groups)
-        errors = [
-            torch.stack([critics_(span, n, draw(*span)) for n, draw in enumerate(draws)], dim=1) for span in groups
-        ]
-        for step_ in critic_steps:
-            count_step_(tally, "critic_grad_norm", *step_())
-        # After the critics: `target_noise` names its stream by the count, and a resume must draw the same.
-        tally.updates += 1
-        if tally.updates % delay == 0:
-            for span in groups:
-                # The critics have moved since these draws were gathered for them; the transitions are the same.
-                for n, draw in enumerate(draws):
-                    actor_(span, n, draw(*span))
-            count_step_(tally, "actor_grad_norm", *actor_step_())
-            follow_(members, config.own.tau)
-        return torch.cat(errors)
-
-    return update_
-
-
-def member_weights(members: DdpgMembers, nets: Networks, span: Span) -> DdpgWeights:
-    """Return the weights of members low ... high - 1."""
-    actor, critic, rows = nets.actor.layout, nets.critic.layout, slice(*span)
-    return DdpgWeights(
-        actor=views(members.actor[rows], actor),
-        actor_target=views(members.actor_target[rows], actor),
-        critics=[views(block[rows], critic) for block in members.critics],
-        critic_targets=[views(block[rows], critic) for block in members.critic_targets],
-    )
-
-
-def bind_steps(config: AlgorithmConfig, members: DdpgMembers, groups: Sequence[Span]) -> list[Step]:
-    """Return the optimisers' steps: the actors' first, then each critic's."""
-    count, settings = len(members.tally.skipped), config.own
-    rates = [settings.actor_lr] + [settings.critic_lr] * len(members.critics)
-    return [
-        bind_step(rows[:count], adam, lr=lr, weight_decay=config.weight_decay, clip=config.grad_clip, groups=groups)
-        for (rows, adam), lr in zip(members.trained.values(), rates, strict=True)
+    own, is_td3 = config.own, isinstance(config.own, TD3Config)
+    delay = own.policy_delay if is_td3 else 1
+    actor = Part(nets.actor.layout, own.actor_lr, "actor_grad_norm")
+    stages = [
+        Stage(critic_gradients, critic_parts(nets, members, own.critic_lr), "target actions" if is_td3 else ""),
+        Stage(actor_gradients, {"actor": actor}, every=delay),
     ]
 
+    def member_weights(span: Span) -> DdpgWeights:
+        """Return the weights of members low ... high - 1."""
+        actor, critic, rows = nets.actor.layout, nets.critic.layout, slice(*span)
+        return DdpgWeights(
+            actor=views(members.actor[rows], actor),
+            actor_target=views(members.actor_target[rows], actor),
+            critics=[views(block[rows], critic) for block in members.critics],
+            critic_targets=[views(block[rows], critic) for block in members.critic_targets],
+        )
 
-def target_noise(
-    config: AlgorithmConfig, members: DdpgMembers, span: Span, micro_batch: int, batch: Batch
-) -> Tensor | None:
-    """Return standard normal numbers for TD3's target actions; None for DDPG.
-
-    Args:
-        config: names the algorithm.
-        members: the population, whose seed and update count name the stream of numbers.
-        span: the members [low, high) whose batch this is.
-        micro_batch: number of the micro-batch.
-        batch: its actions [p, B, *action] give the shape.
-    """
-    if not isinstance(config.own, TD3Config):
-        return None
-    return normal(members, span, batch.action, "target actions", micro_batch)
+    return bind_update(config, nets, members, groups, stages=stages, weights=member_weights, tau=own.tau, every=delay)
 
 
 def noise_scale(own: DDPGConfig, updates: int) -> float:

@@ -16,33 +16,32 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from flatwater.algorithms.adam import Adam, Span, bind_step
+from flatwater.algorithms.adam import Adam, Span
 from flatwater.algorithms.api import (
     Actor,
     Algorithm,
-    Draw,
     Explorer,
-    Members,
     Networks,
     Setting,
     Spread,
     Update,
-    accumulate_,
-    add_,
     autocast,
-    bind_compiled,
-    count_step_,
-    follow_,
     free,
-    gathered_once,
     gradients,
-    normal,
 )
 from flatwater.algorithms.config import AlgorithmConfig
+from flatwater.algorithms.critics import (
+    CriticMembers,
+    CriticWeights,
+    build_critics,
+    critic_parts,
+    learn_values,
+    smallest_value,
+)
+from flatwater.algorithms.update import Learnt, Part, Stage, bind_update
 from flatwater.nets.stack import Layout, Params, Weight, views
 from flatwater.replay.batch import Batch
 from flatwater.state.tree import state
-from flatwater_watch.errors import require
 
 LOG_DEVIATION = (-5.0, 2.0)
 """Bounds of the log-deviation before squashing: exp(-5) is all but certain, exp(2) all but saturates tanh."""
@@ -57,58 +56,42 @@ class GaussianActor(Actor, Protocol):
         """Return mean and log-deviation [P, B, *action] before tanh. A part of log-deviation -inf is not drawn."""
 
 
+TEMPERATURE = Layout({"log": Weight((1,), 0)})
+"""The one number that is learned besides networks."""
+
+
 @state
-class SacMembers(Members):
+class SacMembers(CriticMembers):
     """Actors with two critics, the targets of these, and a temperature for each member."""
 
-    critics: list[Float[Tensor, "P+x m"]]
-    critic_targets: list[Float[Tensor, "P+x m"]]
-    critic_adams: list[Adam]
     log_temperature: Float[Tensor, "P+x 1"]
     temperature_adam: Adam
 
     @property
     def trained(self) -> dict[str, tuple[Float[Tensor, "P+x n"], Adam]]:
         """Actor, critics and temperature."""
-        critics = zip(self.critics, self.critic_adams, strict=True)
-        return {
-            "actor": (self.actor, self.actor_adam),
-            **{f"critic {n}": pair for n, pair in enumerate(critics)},
-            "temperature": (self.log_temperature, self.temperature_adam),
-        }
-
-    @property
-    def targets(self) -> list[tuple[Float[Tensor, "P+x n"], Float[Tensor, "P+x n"]]]:
-        """Targets of the critics, each with the rows that it follows."""
-        return [*zip(self.critic_targets, self.critics, strict=True)]
+        return self.actor_and_critics | {"temperature": (self.log_temperature, self.temperature_adam)}
 
 
 def build(config: AlgorithmConfig, nets: Networks, setting: Setting) -> SacMembers:
     """Return initial weights, targets equal to them, and moments of zero."""
-    actor, critic = nets.actor.layout, nets.critic.layout
-    rows = setting.rows("actor", actor)
-    critics = [setting.rows(f"critic {n}", critic) for n in range(CRITICS)]
+    start = Layout({"log": Weight((1,), 0, log(config.own.temperature))})
     return SacMembers(
-        actor=rows,
-        critics=critics,
-        critic_targets=[block.clone() for block in critics],
-        log_temperature=setting.rows("temperature", Layout({"log": Weight((1,), 0, log(config.own.temperature))})),
-        actor_adam=setting.adam(actor.size),
-        critic_adams=[setting.adam(critic.size) for _ in critics],
+        actor=setting.rows("actor", nets.actor.layout),
+        log_temperature=setting.rows("temperature", start),
+        actor_adam=setting.adam(nets.actor.layout.size),
         temperature_adam=setting.adam(1),
         tally=setting.tally("critic_loss", "actor_loss", "q", "entropy", "critic_grad_norm", "actor_grad_norm"),
         seed=setting.seed,
         first=setting.first,
+        **build_critics(nets, setting, CRITICS),
     )
 
 
 @dataclass(frozen=True)
-class SacWeights:
-    """The networks of some members, as views of their rows: the storages never move."""
+class SacWeights(CriticWeights):
+    """The networks of some members, and their temperatures."""
 
-    actor: Params
-    critics: Sequence[Params]
-    critic_targets: Sequence[Params]
     log_temperature: Float[Tensor, "p 1"]
 
 
@@ -131,17 +114,6 @@ def sample_action(
     # Change of variables through tanh (Haarnoja et al. 2018, appendix C).
     log_prob = -(noise.square() + log(2 * pi)) / 2 - log_deviation - log_derivative
     return action, log_prob.masked_fill(~is_drawn, 0).flatten(2).sum(2), is_drawn.flatten(2).sum(2)
-
-
-def smaller_value(values: Sequence[Tensor]) -> Tensor:
-    """Return the smaller of two critics' values."""
-    return torch.minimum(*values)
-
-
-def critic_loss(td_error: Float[Tensor, "p B"], weight: Float[Tensor, "p B"] | None) -> Float[Tensor, "p"]:
-    """Return the mean squared TD error of each member; `weight` corrects a prioritised draw (Schaul et al. 2016)."""
-    squares = td_error.square()
-    return (squares if weight is None else weight * squares).mean(1)
 
 
 def actor_loss(
@@ -181,52 +153,21 @@ def critic_target(
         action, log_prob, _ = sample_action(mean.to(dtype), log_deviation.to(dtype), noise)
         with autocast(config, batch.reward.device):
             values = [nets.critic(critic, batch.next_obs, action) for critic in weights.critic_targets]
-        soft = smaller_value([value.to(dtype) for value in values]) - weights.log_temperature.exp() * log_prob
+        soft = smallest_value(values, dtype) - weights.log_temperature.exp() * log_prob
     gamma: float = config.own.gamma
     return batch.reward + gamma * batch.discount * soft
 
 
-@dataclass(frozen=True)
-class SacGradients:
-    """Loss and gradient of one network in one micro-batch."""
-
-    loss: Float[Tensor, "p"]
-    grads: Sequence[Tensor]
-    """Gradient of each weight, in the layout's order."""
-    value: Float[Tensor, "p B"]
-    """Q of a critic; the log-probability of an actor."""
-
-
 def critic_gradients(
     config: AlgorithmConfig, nets: Networks, weights: SacWeights, batch: Batch, noise: Tensor
-) -> tuple[Sequence[SacGradients], Float[Tensor, "p B"]]:
-    """Return each critic's gradients, and the value that it should have given.
-
-    Args:
-        config: precision, gamma and number of micro-batches, by which gradients are divided.
-        nets: networks of actor and critic.
-        weights: weights of p members.
-        batch: B transitions for each of them.
-        noise: standard normal numbers [p, B, *action] for the next actions.
-
-    Returns:
-        loss [p], gradients and Q [p, B] of each critic; the target [p, B], which is the same for both.
-    """
-    target = critic_target(config, nets, weights, batch, noise)
-    results = []
-    for critic in weights.critics:
-        params = free(critic)
-        with autocast(config, batch.reward.device):
-            value = nets.critic(params, batch.obs, batch.action)
-        value = value.to(batch.reward.dtype)
-        loss = critic_loss(value - target, batch.weight)
-        results.append(SacGradients(loss.detach(), gradients(loss / config.micro_batches, params), value.detach()))
-    return results, target
+) -> Learnt:
+    """Return each critic's gradients towards the target, which is the same for both; `noise` draws the next actions."""
+    return learn_values(config, nets, weights, batch, critic_target(config, nets, weights, batch, noise))
 
 
 def actor_gradients(
     config: AlgorithmConfig, nets: Networks, weights: SacWeights, batch: Batch, noise: Tensor
-) -> tuple[SacGradients, Tensor]:
+) -> Learnt:
     """Return the actor's gradients through both critics, and the temperature's gradient.
 
     Args:
@@ -235,9 +176,6 @@ def actor_gradients(
         weights: weights of p members.
         batch: B transitions for each of them; only observations are read.
         noise: standard normal numbers [p, B, *action], from which the actions are drawn.
-
-    Returns:
-        loss [p], gradients and log-probability [p, B] of the actor; the gradient of the log of the temperature [p, 1].
     """
     dtype = batch.reward.dtype
     params, log_temperature = free(weights.actor), free({"log": weights.log_temperature})
@@ -246,87 +184,38 @@ def actor_gradients(
     action, log_prob, drawn_parts = sample_action(mean.to(dtype), log_deviation.to(dtype), noise)
     with autocast(config, batch.reward.device):
         values = [nets.critic(critic, batch.obs, action) for critic in weights.critics]
-    loss = actor_loss(smaller_value([value.to(dtype) for value in values]), log_prob, weights.log_temperature.exp())
-    learnt = SacGradients(loss.detach(), gradients(loss / config.micro_batches, params), log_prob.detach())
+    loss = actor_loss(smallest_value(values, dtype), log_prob, weights.log_temperature.exp())
+    grads = gradients(loss / config.micro_batches, params)
     # By parts that were drawn: an action of which fewer are drawn has less entropy to give.
     entropy_loss = temperature_loss(log_temperature["log"], log_prob, config.own.entropy * drawn_parts)
-    (temperature_grad,) = gradients(entropy_loss / config.micro_batches, log_temperature)
-    return learnt, temperature_grad
+    return Learnt(
+        # The temperature learns from the log-probabilities before the actor's step, and steps after it.
+        {"actor": grads, "temperature": gradients(entropy_loss / config.micro_batches, log_temperature)},
+        [("actor_loss", loss.detach()), ("entropy", -log_prob.detach().mean(1))],
+    )
 
 
 def make_update(config: AlgorithmConfig, nets: Networks, members: SacMembers, groups: Sequence[Span]) -> Update:
     """Bind an update of SAC to the population's storage; each span [low, high) of `groups` learns at once."""
-    tally, count, settings = members.tally, config.micro_batches, config.own
-    weights = {span: member_weights(members, nets, span) for span in groups}
-    homes = {name: {span: adam.grad[slice(*span)] for span in groups} for name, (_, adam) in members.trained.items()}
-    learn_critics = bind_compiled(config, critic_gradients, config, nets)
-    learn_actor = bind_compiled(config, actor_gradients, config, nets)
-    step_ = bind_steps(config, members, groups)
-
-    def critics_(span: Span, number: int, batch: Batch) -> Tensor:
-        """Add one group's critic gradients of one micro-batch to their homes; return the absolute TD errors [p, B]."""
+    own = config.own
+    actor = Part(nets.actor.layout, own.actor_lr, "actor_grad_norm")
+    stages = [
         # Streams of their own for critics and actor: another number of draws of one does not move the other's.
-        noise = normal(members, span, batch.action, "critics", number)
-        learnt, target = learn_critics(weights[span], batch, noise)
-        for n, critic in enumerate(learnt):
-            accumulate_(views(homes[f"critic {n}"][span], nets.critic.layout), critic.grads, first=number == 0)
-            add_(tally, "critic_loss", critic.loss, span)
-        add_(tally, "q", learnt[0].value.mean(1), span)
-        return (learnt[0].value - target).abs()
+        Stage(critic_gradients, critic_parts(nets, members, own.critic_lr), "critics"),
+        Stage(actor_gradients, {"actor": actor, "temperature": Part(TEMPERATURE, own.temperature_lr)}, "actor"),
+    ]
 
-    def actor_(span: Span, number: int, batch: Batch) -> None:
-        """Add one group's gradients of actor and temperature, of one micro-batch, to their homes."""
-        learnt, heat_grad = learn_actor(weights[span], batch, normal(members, span, batch.action, "actor", number))
-        accumulate_(views(homes["actor"][span], nets.actor.layout), learnt.grads, first=number == 0)
-        accumulate_({"log": homes["temperature"][span]}, [heat_grad], first=number == 0)
-        add_(tally, "actor_loss", learnt.loss, span)
-        add_(tally, "entropy", -learnt.value.mean(1), span)
-
-    def update_(draws: Sequence[Draw]) -> Tensor:
-        """Learn from one draw a micro-batch; return the absolute TD errors [P, micro_batches, B]."""
-        require(len(draws) == count, "draws", len(draws), f"{count} (micro_batches)")
-        draws = gathered_once(draws, groups)
-        errors = [
-            torch.stack([critics_(span, n, draw(*span)) for n, draw in enumerate(draws)], dim=1) for span in groups
-        ]
-        for n in range(CRITICS):
-            count_step_(tally, "critic_grad_norm", *step_[f"critic {n}"]())
-        for span in groups:
-            for n, draw in enumerate(draws):
-                actor_(span, n, draw(*span))
-        count_step_(tally, "actor_grad_norm", *step_["actor"]())
-        # After the actor's step, from the log-probabilities before it: `actor_` left the gradient in its home.
-        step_["temperature"]()
-        follow_(members, settings.tau)
-        # Last: the actor's draws are named by the same count as the critics'.
-        tally.updates += 1
-        return torch.cat(errors)
-
-    return update_
-
-
-def member_weights(members: SacMembers, nets: Networks, span: Span) -> SacWeights:
-    """Return the weights of members low ... high - 1."""
-    critic, rows = nets.critic.layout, slice(*span)
-    return SacWeights(
-        actor=views(members.actor[rows], nets.actor.layout),
-        critics=[views(block[rows], critic) for block in members.critics],
-        critic_targets=[views(block[rows], critic) for block in members.critic_targets],
-        log_temperature=members.log_temperature[rows],
-    )
-
-
-def bind_steps(config: AlgorithmConfig, members: SacMembers, groups: Sequence[Span]) -> dict[str, Any]:
-    """Return the optimisers' steps, by name. A temperature is one number: it does not decay, nor is it clipped."""
-    count, settings = len(members.tally.skipped), config.own
-    rates = {"actor": settings.actor_lr, "temperature": settings.temperature_lr}
-    steps = {}
-    for name, (rows, adam) in members.trained.items():
-        decay, clip = (0.0, 0.0) if name == "temperature" else (config.weight_decay, config.grad_clip)
-        steps[name] = bind_step(
-            rows[:count], adam, lr=rates.get(name, settings.critic_lr), weight_decay=decay, clip=clip, groups=groups
+    def member_weights(span: Span) -> SacWeights:
+        """Return the weights of members low ... high - 1."""
+        critic, rows = nets.critic.layout, slice(*span)
+        return SacWeights(
+            actor=views(members.actor[rows], nets.actor.layout),
+            critics=[views(block[rows], critic) for block in members.critics],
+            critic_targets=[views(block[rows], critic) for block in members.critic_targets],
+            log_temperature=members.log_temperature[rows],
         )
-    return steps
+
+    return bind_update(config, nets, members, groups, stages=stages, weights=member_weights, tau=own.tau)
 
 
 def make_explorer(_config: AlgorithmConfig, _members: SacMembers, _spread: Spread) -> Explorer:

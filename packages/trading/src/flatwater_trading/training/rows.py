@@ -32,7 +32,8 @@ class RowReplay:
     discount: Float[Tensor, "C"]
     """Discount: 0 where the episode terminated, else 1; gamma is the learner's."""
     member: Int[Tensor, "C"]
-    """Number of the member that acted, int16."""
+    """Number of the member that acted, for those who look into a checkpoint: learning does not read it. As int16, which
+    checkpoints have: a number above 32,767 comes out less by 65,536."""
     account: Float[Tensor, "C K 3"] | None
     """The account block of the day, where it is part of the observation."""
     priorities: Priorities | None

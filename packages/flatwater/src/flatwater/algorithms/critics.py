@@ -1,0 +1,108 @@
+"""Members with critics: their targets, and how a critic learns a value. DDPG, TD3 and SAC share them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from flatwater.algorithms.adam import Adam
+from flatwater.algorithms.api import Members, Networks, Setting, autocast, free, gradients
+from flatwater.algorithms.config import AlgorithmConfig
+from flatwater.algorithms.update import Learnt, Part
+from flatwater.nets.stack import Params
+from flatwater.replay.batch import Batch
+from flatwater.state.tree import state
+
+
+@state
+class CriticMembers(Members):
+    """Actors with critics, and the targets of these."""
+
+    critics: list[Float[Tensor, "P+x m"]]
+    critic_targets: list[Float[Tensor, "P+x m"]]
+    critic_adams: list[Adam]
+
+    @property
+    def trained(self) -> dict[str, tuple[Float[Tensor, "P+x n"], Adam]]:
+        """Rows that a gradient moves, and their optimiser, by name."""
+        return self.actor_and_critics
+
+    @property
+    def actor_and_critics(self) -> dict[str, tuple[Float[Tensor, "P+x n"], Adam]]:
+        """Rows of actor and critics, and their optimisers, by name."""
+        critics = zip(self.critics, self.critic_adams, strict=True)
+        return {"actor": (self.actor, self.actor_adam)} | {f"critic {n}": pair for n, pair in enumerate(critics)}
+
+    @property
+    def targets(self) -> list[tuple[Float[Tensor, "P+x n"], Float[Tensor, "P+x n"]]]:
+        """Targets of the critics, each with the rows that it follows."""
+        return [*zip(self.critic_targets, self.critics, strict=True)]
+
+
+def build_critics(nets: Networks, setting: Setting, count: int) -> dict[str, Any]:
+    """Return the fields of `count` critics: initial weights, targets equal to them, and moments of zero."""
+    layout = nets.critic.layout
+    critics = [setting.rows(f"critic {n}", layout) for n in range(count)]
+    return {
+        "critics": critics,
+        "critic_targets": [block.clone() for block in critics],
+        "critic_adams": [setting.adam(layout.size) for _ in critics],
+    }
+
+
+def critic_parts(nets: Networks, members: CriticMembers, lr: float) -> Mapping[str, Part]:
+    """Return the critics as parts of a stage."""
+    part = Part(nets.critic.layout, lr, "critic_grad_norm")
+    return {f"critic {n}": part for n in range(len(members.critics))}
+
+
+@dataclass(frozen=True)
+class CriticWeights:
+    """The networks of some members, as views of their rows: the storages never move."""
+
+    actor: Params
+    critics: Sequence[Params]
+    critic_targets: Sequence[Params]
+
+
+def critic_loss(td_error: Float[Tensor, "p B"], weight: Float[Tensor, "p B"] | None) -> Float[Tensor, "p"]:
+    """Return the mean squared TD error of each member; `weight` corrects a prioritised draw (Schaul et al. 2016)."""
+    squares = td_error.square()
+    return (squares if weight is None else weight * squares).mean(1)
+
+
+def smallest_value(values: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
+    """Return the smallest of the critics' values, which leave autocast as bfloat16, in a loss's precision."""
+    smallest = values[0].to(dtype)
+    for value in values[1:]:
+        smallest = torch.minimum(smallest, value.to(dtype))
+    return smallest
+
+
+def learn_values(
+    config: AlgorithmConfig, nets: Networks, weights: CriticWeights, batch: Batch, target: Float[Tensor, "p B"]
+) -> Learnt:
+    """Return each critic's gradients towards the value that it should have given.
+
+    Args:
+        config: precision and number of micro-batches, by which gradients are divided.
+        nets: networks of actor and critic.
+        weights: weights of p members.
+        batch: B transitions for each of them.
+        target: the value of each observation and action, the same for all critics.
+    """
+    grads, sums, first = {}, [], None
+    for n, critic in enumerate(weights.critics):
+        params = free(critic)
+        with autocast(config, batch.reward.device):
+            value = nets.critic(params, batch.obs, batch.action)
+        value = value.to(batch.reward.dtype)
+        loss = critic_loss(value - target, batch.weight)
+        grads[f"critic {n}"] = gradients(loss / config.micro_batches, params)
+        sums.append(("critic_loss", loss.detach()))
+        first = value.detach() if first is None else first
+    assert first is not None  # noqa: S101  (for the type checker: there is a critic)
+    return Learnt(grads, [*sums, ("q", first.mean(1))], (first - target).abs())

@@ -1,0 +1,166 @@
+"""One update of any algorithm that learns from replayed transitions: stages, one after the other.
+
+A stage learns from every draw of the update, group by group; then the optimisers of its networks step, so that the next
+stage meets the new weights. Last, targets move. An algorithm gives its stages, each with a pure function from weights
+and a batch to gradients.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from flatwater.algorithms.adam import Span, Step, bind_step
+from flatwater.algorithms.api import (
+    Draw,
+    Members,
+    Networks,
+    Update,
+    accumulate_,
+    add_,
+    bind_compiled,
+    count_step_,
+    follow_,
+    gathered_once,
+    normal,
+)
+from flatwater.algorithms.config import AlgorithmConfig
+from flatwater.nets.stack import Layout, views
+from flatwater.replay.batch import Batch
+from flatwater_watch.errors import require
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """What a stage learned from one micro-batch of p members."""
+
+    grads: Mapping[str, Sequence[Tensor]]
+    """Gradients of each network, by its name in `Members.trained`, in its layout's order."""
+    sums: Sequence[tuple[str, Float[Tensor, "p"]]]
+    """Numbers for the tally, by the name of the sum."""
+    error: Float[Tensor, "p B"] | None = None
+    """Absolute TD error of each transition, for a prioritised replay."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One network that a stage trains."""
+
+    layout: Layout
+    lr: float
+    norm: str = ""
+    """The tally's sum of its gradients' norms. A number without one, such as a temperature, is neither clipped nor
+    decayed."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Networks that learn together."""
+
+    learn: Callable[[Any, Networks, Any, Batch, Any], Learnt]
+    """A pure function of configuration, networks, weights of p members, their batch, and noise."""
+    parts: Mapping[str, Part]
+    """What it trains, by the name in `Members.trained`; the optimisers step in this order."""
+    noise: str = ""
+    """Name of the stream of standard normal numbers [p, B, *action] that it draws from. Left out: it draws none."""
+    every: int = 1
+    """It learns in each n-th update."""
+
+
+def bind_update(
+    config: AlgorithmConfig,
+    nets: Networks,
+    members: Members,
+    groups: Sequence[Span],
+    *,
+    stages: Sequence[Stage],
+    weights: Callable[[Span], Any],
+    tau: float,
+    every: int = 1,
+) -> Update:
+    """Bind an update to the population's storage; each span [low, high) of `groups` learns at once.
+
+    Args:
+        config: number of micro-batches, weight decay, clipping, and whether to compile.
+        nets: networks of actor and critic.
+        members: the population, or a share of it.
+        groups: spans of members.
+        stages: what learns, in this order. The TD errors are the first stage's.
+        weights: returns the weights of a span, as views of their rows.
+        tau: share of the way that targets move.
+        every: targets move in each n-th update.
+    """
+    tally, count = members.tally, config.micro_batches
+    bound_weights = {span: weights(span) for span in groups}
+    bound = [_bind_stage(config, nets, members, bound_weights, stage) for stage in stages]
+
+    def update_(draws: Sequence[Draw]) -> Tensor | None:
+        """Learn from one draw a micro-batch; return the absolute TD errors [P, micro_batches, B], if there are any."""
+        require(len(draws) == count, "draws", len(draws), f"{count} (micro_batches)")
+        draws, errors = gathered_once(draws, groups), []
+        for stage in bound:
+            if (tally.updates + 1) % stage.every == 0:
+                errors += [stage.learn_group_(span, draws) for span in groups]
+                stage.step_()
+        if (tally.updates + 1) % every == 0:
+            follow_(members, tau)
+        # Last: streams of noise are named by the count, and a resume must draw the same.
+        tally.updates += 1
+        known = [error for error in errors if error is not None]
+        return torch.cat(known) if known else None
+
+    return update_
+
+
+@dataclass(frozen=True)
+class _BoundStage:
+    """A stage over the storage of a population."""
+
+    members: Members
+    weights: Mapping[Span, Any]
+    learn: Callable[[Any, Batch, Tensor | None], Learnt]
+    homes: Mapping[str, Mapping[Span, Mapping[str, Tensor]]]
+    """Views of the optimisers' gradients, by network and group, which updates accumulate in."""
+    steps: Sequence[tuple[str, Step]]
+    noise: str
+    every: int
+
+    def learn_group_(self, span: Span, draws: Sequence[Draw]) -> Tensor | None:
+        """Add one group's gradients to their homes; return the absolute TD errors [p, G, B], if there are any."""
+        errors = []
+        for number, draw in enumerate(draws):
+            # Gathered anew for each stage, where all do not fit at once: the transitions are the same.
+            batch: Batch = draw(*span)
+            noise = normal(self.members, span, batch.action, self.noise, number) if self.noise else None
+            learnt = self.learn(self.weights[span], batch, noise)
+            for name, grads in learnt.grads.items():
+                accumulate_(self.homes[name][span], grads, first=number == 0)
+            for name, value in learnt.sums:
+                add_(self.members.tally, name, value, span)
+            errors += [] if learnt.error is None else [learnt.error]
+        return torch.stack(errors, dim=1) if errors else None
+
+    def step_(self) -> None:
+        """Step what the stage trains."""
+        for norm, step_part_ in self.steps:
+            norms, finite = step_part_()
+            if norm:
+                count_step_(self.members.tally, norm, norms, finite)
+
+
+def _bind_stage(
+    config: AlgorithmConfig, nets: Networks, members: Members, weights: Mapping[Span, Any], stage: Stage
+) -> _BoundStage:
+    """Bind a stage to the rows, moments and gradients of what it trains; `weights` are those of each group."""
+    count, homes, steps = len(members.tally.skipped), {}, []
+    for name, part in stage.parts.items():
+        rows, adam = members.trained[name]
+        homes[name] = {span: views(adam.grad[slice(*span)], part.layout) for span in weights}
+        decay, clip = (config.weight_decay, config.grad_clip) if part.norm else (0.0, 0.0)
+        step_ = bind_step(rows[:count], adam, lr=part.lr, weight_decay=decay, clip=clip, groups=[*weights])
+        steps.append((part.norm, step_))
+    learn = bind_compiled(config, stage.learn, config, nets)
+    return _BoundStage(members, weights, learn, homes, steps, stage.noise, stage.every)
