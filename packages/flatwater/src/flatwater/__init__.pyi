@@ -12,6 +12,7 @@ from flatwater.api import TrainedRun as TrainedRun
 from flatwater.api import compare as compare
 from flatwater.api import evaluate as evaluate
 from flatwater.api import export as export
+from flatwater.api import fork as fork
 from flatwater.api import load as load
 from flatwater.api import plan as plan
 from flatwater.api import resume as resume

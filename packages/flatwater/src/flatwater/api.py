@@ -24,7 +24,7 @@ from rich.console import Console
 
 from flatwater.comparisons.page import comparison_page
 from flatwater.comparisons.side_by_side import as_json, read_named
-from flatwater.config.toml import from_mapping, read_toml, to_mapping
+from flatwater.config.toml import flat_settings, from_mapping, read_toml, to_mapping
 from flatwater.description import Description
 from flatwater.memory.planner import Plan
 from flatwater.metrics.jsonl import read_metrics
@@ -37,6 +37,7 @@ from flatwater.rundir.description import read_description, read_settings
 from flatwater.rundir.layout import RunFolder, open_folder
 from flatwater.rundir.results import read_result
 from flatwater.runs.evaluate import evaluate as evaluate_run
+from flatwater.runs.fork import find_parent
 from flatwater.runs.planning import checked_plan
 from flatwater.runs.portable import export as write_policy
 from flatwater.runs.portable import read_policy
@@ -172,6 +173,43 @@ def resume(
     """
     with _threads_kept(), _exit_like_python(), trust_code(trust):
         outcome = resume_run(run, _make_console(quiet=quiet), rounds=rounds, on_round=on_round, **changes)
+    return _finish_run(outcome)
+
+
+def fork(
+    parent: TrainedRun | Path | str,
+    /,
+    *,
+    run: Path | str | None = None,
+    checkpoint: int | None = None,
+    on_round: OnRound | None = None,
+    quiet: bool = False,
+    trust: bool = False,
+    **settings: Any,  # noqa: ANN401  (of the recipe)
+) -> TrainedRun:
+    """Go on from the exact state of a run with other settings, as a new run; the first one is only read.
+
+    Args:
+        parent: result of `train`, or the folder of a run.
+        run: the new run's folder, new or empty; left out, `runs/RECIPE-DATE-NUMBER`.
+        checkpoint: round of the checkpoint to go on from; left out, the newest between two rounds.
+        on_round: called after each round.
+        quiet: print nothing.
+        trust: see `resume`.
+        settings: settings that are changed, tables as dicts.
+
+    Raises:
+        FlatwaterError: the settings have another state or other data than the run, there is no such checkpoint, or the
+            run names code that may be somebody's.
+        KeyboardInterrupt, SystemExit: a signal stopped it, as in `train`.
+    """
+    with _threads_kept(), _exit_like_python(), trust_code(trust):
+        console = _make_console(quiet=quiet)
+        folder = open_folder(parent.path if isinstance(parent, TrainedRun) else Path(parent))
+        was = read_config(folder, trains=True, given=flat_settings(settings))
+        config = from_mapping(type(was), _merge_tables(to_mapping(was), settings), f"fork of {folder.path}")
+        found = find_parent(folder, was, config, checkpoint, console.print)
+        outcome = start_run(config, None if run is None else Path(run), console, on_round=on_round, parent=found)
     return _finish_run(outcome)
 
 

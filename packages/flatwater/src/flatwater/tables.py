@@ -13,6 +13,7 @@ RECIPES = {
 
 COMMANDS = {
     "resume": ("flatwater.cli.train:Resume", "go on with a run from its newest checkpoint, bit for bit"),
+    "fork": ("flatwater.cli.train:Fork", "go on from a run's exact state with other settings, as a new run"),
     "evaluate": ("flatwater.cli.evaluate:Evaluate", "play the trained champion or policy against the baselines"),
     "export": ("flatwater.cli.evaluate:Export", "write a trained policy as one file: ONNX, torch, weights"),
     "checkpoints": ("flatwater.cli.checkpoints:Checkpoints", "list a run's checkpoints and check them"),

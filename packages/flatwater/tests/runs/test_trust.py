@@ -26,6 +26,7 @@ from flatwater_watch.errors import FlatwaterError, TrustError
 COMMANDS = {
     "resume": lambda run: ["resume", run, "--rounds", "3"],
     "resume, quietly": lambda run: ["resume", run, "--json"],
+    "fork": lambda run: ["fork", run, "--rounds", "3"],
     "evaluate": lambda run: ["evaluate", run],
     "evaluate, holdout": lambda run: ["evaluate", run, "--holdout", "--json"],
     "orders": lambda run: ["orders", run],
@@ -35,6 +36,7 @@ COMMANDS = {
 FUNCTIONS = {
     "load": fw.load,
     "resume": lambda run: fw.resume(run, quiet=True),
+    "fork": lambda run: fw.fork(run, rounds=3, quiet=True),
     "evaluate": fw.evaluate,
     "export": lambda run: fw.export(run, "out.safetensors"),
     "a run's recipe": lambda run: fw.TrainedRun(Path(run)).recipe,

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from io import FileIO
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -13,13 +13,26 @@ from flatwater.checkpoints.catalogue import find_damage, list_checkpoints, newes
 from flatwater.checkpoints.intact import LeafSpan, VerifiedCheckpoint, file_mark
 from flatwater.checkpoints.manifest import SCALARS, LeafRecord, shard_path
 from flatwater.checkpoints.payload import Payload, Read, fill_leaf_, make_payload
-from flatwater.state.tree import Leaf, Scalar, leaves, set_scalar_
+from flatwater.state.tree import Leaf, Scalar, is_immutable, leaves, set_scalar_
 from flatwater_watch.errors import CheckpointError
 from flatwater_watch.files.directory import PIECE, open_at_once
 
 __all__ = ["find_damage", "list_checkpoints", "newest_intact", "restore_state_"]
 
 _SHOWN = 20  # lines of differences: a wrong configuration can have thousands
+
+
+class LeavesDifferError(CheckpointError):
+    """Leaves of a checkpoint are not those of the run that it is to be written into."""
+
+    def __init__(self, file: Path, lines: list[str]) -> None:
+        """Name the checkpoint's file, and each leaf that differs, with both forms."""
+        self.lines = lines
+        super().__init__(
+            f"{file} does not fit this run: {list_lines(lines)}\n"
+            "Resume with the run's own configuration (config.toml in its folder), "
+            "or start a new run in another folder."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +76,7 @@ def restore_state_(root: object, intact: VerifiedCheckpoint, *, below: str | Non
         )
     # Numbers before arrays: they cannot fail any more, and a read error then leaves as little half done as can be.
     for pair in all_pairs:
-        if pair.item is None and not _is_immutable(pair.leaf.owner):
+        if pair.item is None and not is_immutable(pair.leaf.owner):
             set_scalar_(pair.leaf, pair.record.value)
     for sha256, pairs in shards.items():
         _read_shard(intact, sha256, pairs, fill_leaf_)
@@ -73,7 +86,7 @@ def _match_leaves(root: object, intact: VerifiedCheckpoint, below: str | None) -
     """Return leaves of the run beside those of the checkpoint, once every one has its counterpart.
 
     Raises:
-        CheckpointError: leaves are missing, in excess or of another form; the message lists them.
+        LeavesDifferError: leaves are missing, in excess or of another form; the message lists them.
     """
     scope = "" if below is None else f"{below}."
     run_leaves = {scope + leaf.path: leaf for leaf in leaves(root) if not leaf.derived}
@@ -93,11 +106,7 @@ def _match_leaves(root: object, intact: VerifiedCheckpoint, below: str | None) -
         else:
             differences += _leaf_differences(leaf, items[path], saved_records[path], intact.spans.get(path))
     if differences:
-        raise CheckpointError(
-            f"{intact.manifest.file} does not fit this run: {_list_lines(differences)}\n"
-            "Resume with the run's own configuration (config.toml in its folder), "
-            "or start a new run in another folder."
-        )
+        raise LeavesDifferError(intact.manifest.file, differences)
     return [_LeafPair(leaf, items[path], saved_records[path]) for path, leaf in run_leaves.items()]
 
 
@@ -111,7 +120,7 @@ def _leaf_differences(leaf: Leaf, item: Payload | None, record: LeafRecord, span
         span: where its bytes lie in its shard; None where it has none.
     """
     if item is None:
-        fits = record.kind in SCALARS and (not _is_immutable(leaf.owner) or _equal_scalars(record.value, leaf.value))
+        fits = record.kind in SCALARS and (not is_immutable(leaf.owner) or _equal_scalars(record.value, leaf.value))
         return [] if fits else [f"{leaf.path}: {record} in the checkpoint, {leaf.value!r} in this run"]
     if (item.kind, item.dtype, item.shape) != (record.kind, record.dtype, record.shape):
         return [f"{leaf.path}: {record} in the checkpoint, {item} in this run"]
@@ -122,19 +131,14 @@ def _leaf_differences(leaf: Leaf, item: Payload | None, record: LeafRecord, span
     return []
 
 
-def _is_immutable(owner: Any) -> bool:  # noqa: ANN401  (a state, list, dict or tuple)
-    """Whether the owner's numbers cannot be replaced: a tuple, or a configuration inside the state."""
-    parameters = vars(type(owner)).get("__dataclass_params__")
-    return isinstance(owner, tuple) or (parameters is not None and bool(parameters.frozen))
-
-
 def _equal_scalars(saved: Scalar, now: object) -> bool:
     return type(saved) is type(now) and repr(saved) == repr(now)  # by text, so that NaN equals NaN and 0.0 is not -0.0
 
 
-def _list_lines(lines: list[str]) -> str:
-    listing = "".join(f"\n  {line}" for line in lines[:_SHOWN])
-    return listing + (f"\n  and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else "")
+def list_lines(lines: list[str], most: int = _SHOWN) -> str:
+    """Return the first lines, each on a line of its own, and how many more there are."""
+    listing = "".join(f"\n  {line}" for line in lines[:most])
+    return listing + (f"\n  and {len(lines) - most} more" if len(lines) > most else "")
 
 
 def _read_shard(

@@ -72,7 +72,7 @@ class Runs:
         return 0
 
     def show(self, found: "Sequence[RunLine]") -> None:
-        """Print the table, and below it the reasons why a run cannot be read, or not be resumed bit for bit."""
+        """Print the table; below it where forks began, and why a run cannot be read, or not be resumed bit for bit."""
         from rich.box import SIMPLE_HEAD
         from rich.table import Table
         from rich.text import Text
@@ -108,6 +108,8 @@ class Runs:
         for run in found:
             if run.problem:
                 console.print(Text.assemble((run.name, "red"), ": ", run.problem), soft_wrap=True)
+            if run.origin:
+                console.print(Text.assemble((run.name, "dim"), ": ", run.origin), soft_wrap=True)
             if run.doubt:
                 console.print(Text.assemble("* ", (run.name, "yellow"), ": not exact: ", run.doubt), soft_wrap=True)
 

@@ -30,7 +30,20 @@ class FileSettings:
             if any(word.partition("=")[0] == option for word in options):
                 raise ConfigError(f"{option}: {reason}")
         file = config_option(options)
-        base = cls.config_type() if file is None else _load(cls.config_type, file, options)
+        return cls.read_over(
+            program, options, cls.config_type() if file is None else _load(cls.config_type, file, options)
+        )
+
+    @classmethod
+    def read_over(cls, program: str, options: Sequence[str], base: Any, **own: Any) -> Self:  # noqa: ANN401
+        """Read the options on top of settings.
+
+        Args:
+            program: name of the command.
+            options: words after it.
+            base: the settings, of `config_type`.
+            own: values of the command's own fields.
+        """
         settings = {field.name: getattr(base, field.name) for field in fields(cls.config_type)}
         learner, algorithm = settings.get("learner"), option_value("--learner.algorithm", options)
         if (
@@ -39,7 +52,7 @@ class FileSettings:
             and any(map(own_algorithm, (algorithm, learner.algorithm)))
         ):
             settings["learner"] = learner.with_algorithm(algorithm)  # its settings are options as well
-        return read_options(cls, program, options, cls(**settings), more=cls.help_more, later=settings)
+        return read_options(cls, program, options, cls(**settings, **own), more=cls.help_more, later=settings)
 
     def settings(self) -> Any:  # noqa: ANN401  (of `config_type`)
         """Return the configuration without the command's own fields."""
@@ -50,9 +63,12 @@ def _load(cls: type[Any], file: Path, options: Sequence[str]) -> Any:  # noqa: A
     """Return the settings of a file that `--config` names, as `load_settings` permits, with the options known."""
     from flatwater.runs.trust import load_settings
 
-    # Options that are given replace the file's code, so the file is not asked about it.
-    replaced_names = {word[2:].partition("=")[0].replace("-", "_") for word in options if word.startswith("--")}
-    return load_settings(cls, file, given=replaced_names)
+    return load_settings(cls, file, given=named_settings(options))
+
+
+def named_settings(options: Sequence[str]) -> set[str]:
+    """Return the settings that options give: they replace a file's code, so the file is not asked about it."""
+    return {word[2:].partition("=")[0].replace("-", "_") for word in options if word.startswith("--")}
 
 
 class RecipeSettings(FileSettings):

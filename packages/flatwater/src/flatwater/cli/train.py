@@ -1,13 +1,17 @@
-"""`flatwater train RECIPE` and `flatwater resume`."""
+"""`flatwater train RECIPE`, `flatwater resume` and `flatwater fork`."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 import tyro
 
-from flatwater.cli.settings import RecipeSettings, WithDisplay, WithTrust
+from flatwater.cli.settings import RecipeSettings, WithDisplay, WithTrust, named_settings, over_recipe
+from flatwater_watch.errors import ConfigError
 from flatwater_watch.options.bounds import Number, Workers
+from flatwater_watch.options.parsing import read_options
+from flatwater_watch.terminal import say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,3 +94,58 @@ class Resume(WithTrust, WithDisplay):
         further_states = () if self.rounds is None else ("finished",)
         run = newest_run(Path("runs"), "stopped", *further_states) if self.run is None else self.run
         return show_outcome(lambda console, **told: resume(run, console, into=self.into, **told, **changes), self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fork(WithTrust, WithDisplay, RecipeSettings):
+    """Go on from the exact state of a run with other settings, as a new run; the first one is only read.
+
+    `flatwater fork RUN --help` shows the settings of RUN, which are the defaults here. A setting that would give the
+    state other leaves, such as a network's width, is refused.
+    """
+
+    about: ClassVar[str] = """Go on from the exact state of a run with other settings, as a new run.
+
+    The run is only read. Settings below are its own where no option changes them. A setting that would give the state
+    other leaves, such as a network's width, is refused.
+    """
+    parent: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")] = None
+    """Folder of the run to go on from; it comes before all options."""
+    run: Path | None = None
+    """Folder for the new run; must be new or empty. Left out: runs/RECIPE-DATE-NUMBER."""
+    checkpoint: Number | None = None
+    """Round of the checkpoint to go on from. Left out: the newest between two rounds."""
+    was: Annotated[Any, tyro.conf.Suppress] = None
+    """Settings of the run, once they were read."""
+
+    @classmethod
+    def read(cls, program: str, options: Sequence[str]) -> Self:
+        """Read the options on top of the settings of the run that they begin with."""
+        if not options or options[0].startswith("-"):
+            return read_options(cls, program, options)
+        from flatwater.recipe import recipe_of_config
+        from flatwater.rundir.layout import open_folder
+        from flatwater.runs.session import read_config
+
+        was = read_config(open_folder(Path(options[0])), trains=True, given=named_settings(options))
+        command: type[Self] = over_recipe(cls, recipe_of_config(was))
+        return command.read_over(program, options, was, was=was)
+
+    def __call__(self) -> int:
+        """Train on, then show the result.
+
+        Raises:
+            ConfigError: no run is given.
+        """
+        from flatwater.cli.outcome import show_outcome
+        from flatwater.rundir.layout import open_folder
+        from flatwater.runs.fork import find_parent
+        from flatwater.runs.session import start_new_run
+
+        if self.parent is None:
+            raise ConfigError("fork: expected a run folder before all options, got none. `flatwater runs` lists runs.")
+        config, folder = self.settings(), open_folder(Path(self.parent))
+        parent = find_parent(folder, self.was, config, self.checkpoint, say)
+        return show_outcome(
+            lambda console, **told: start_new_run(config, self.run, console, parent=parent, **told), self
+        )

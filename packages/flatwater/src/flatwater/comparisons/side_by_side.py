@@ -13,7 +13,7 @@ from statistics import median
 from string import ascii_uppercase
 from typing import Any, cast
 
-from flatwater.config.toml import to_mapping
+from flatwater.config.toml import flat_settings, to_mapping
 from flatwater.mirror.download import open_run_folder
 from flatwater.recipe import Difference, NoDifferenceError, find_installed
 from flatwater.reports.records import RunRecords, read_run
@@ -109,7 +109,7 @@ def read_compared(folders: Mapping[str, Path]) -> list[ComparedRun]:
 def setting_rows(runs: Sequence[ComparedRun]) -> Rows:
     """Return rows of the settings that are not the same in all runs, in the order of the file."""
     flat = [_settings(run.run) for run in runs]
-    names = dict.fromkeys(name for run in runs for name in _flat(run.run.config))
+    names = dict.fromkeys(name for run in runs for name in flat_settings(run.run.config))
     rows = [(name, [_setting(settings[name]) if name in settings else NOTHING for settings in flat]) for name in names]
     return [(name, cells) for name, cells in rows if len({*cells}) > 1]
 
@@ -120,15 +120,7 @@ def _settings(run: RunRecords) -> dict[str, Any]:
     A recipe that does not ship is not imported for its defaults: its folders have every setting.
     """
     shipped = find_installed(run.recipe.name)
-    return _flat({} if shipped is None else to_mapping(shipped.config())) | _flat(run.config)
-
-
-def _flat(settings: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """Return settings by dotted path, without the tables themselves."""
-    flat: dict[str, Any] = {}
-    for name, value in settings.items():
-        flat |= _flat(value, f"{path}{name}.") if isinstance(value, dict) else {f"{path}{name}": value}
-    return flat
+    return flat_settings({} if shipped is None else to_mapping(shipped.config())) | flat_settings(run.config)
 
 
 def _setting(value: object) -> str:

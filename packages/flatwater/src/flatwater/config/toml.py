@@ -172,6 +172,27 @@ def _items(config: object) -> Iterator[tuple[str, object]]:
         yield f.name, getattr(config, f.name)
 
 
+def flat_settings(mapping: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Return the settings below a table by dotted path, without the tables themselves."""
+    flat: dict[str, Any] = {}
+    for name, value in mapping.items():
+        path = f"{above}.{name}" if above else name
+        flat |= flat_settings(value, path) if isinstance(value, Mapping) else {path: value}
+    return flat
+
+
+def with_settings(base: C, settings: Mapping[str, object], where: str) -> C:
+    """Return the configuration with settings by dotted path; `where` names their source in messages."""
+    mapping = to_mapping(base)
+    for name, value in settings.items():
+        *tables, field_name = name.split(".")
+        table = mapping
+        for table_name in tables:
+            table = table[table_name]
+        table[field_name] = value
+    return from_mapping(type(base), mapping, where)  # through the same checks as a file
+
+
 def dumps_config(config: object) -> str:
     """Return the configuration as TOML, with the field documentation as comments."""
     return "\n".join(_lines(config, "")).strip("\n") + "\n"

@@ -29,6 +29,7 @@ RECORDS = (
         CONFIG,
         "description.json",
         "sections.json",
+        "origin.json",
         "plan.json",
         "result.json",
         "trades.parquet",

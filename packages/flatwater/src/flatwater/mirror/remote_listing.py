@@ -16,7 +16,7 @@ from flatwater_watch.errors import ConfigError, FlatwaterError, RunError
 from flatwater_watch.files.directory import write_object
 from flatwater_watch.units import format_bytes
 
-READ = (CONFIG, "description.json", "metrics.jsonl", "result.json", "not_exact.json")
+READ = (CONFIG, "description.json", "metrics.jsonl", "result.json", "not_exact.json", "origin.json")
 MOST = {"metrics.jsonl": 256 << 20, "result.json": MOST_RESULT}
 """Largest bytes of a file that a list reads; of other files a mebibyte."""
 

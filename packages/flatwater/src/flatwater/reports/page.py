@@ -87,6 +87,8 @@ def _subtitle(run: RunRecords) -> str:
         phrases.append(
             f"computed with several arithmetics ({', '.join(map(str, machines))}): not bit-equal to one machine"
         )
+    if run.origin:
+        phrases.append(run.origin)
     return " · ".join(phrases)
 
 

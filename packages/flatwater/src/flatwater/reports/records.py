@@ -20,6 +20,7 @@ from flatwater.rundir.description import MOST_SETTINGS, read_description, read_s
 from flatwater.rundir.doubts import read_doubts
 from flatwater.rundir.layout import RunFolder, open_folder
 from flatwater.rundir.listing import run_state
+from flatwater.rundir.origin import origin_text
 from flatwater.rundir.results import read_result
 from flatwater.rundir.statements import (
     AlarmKind,
@@ -64,6 +65,8 @@ class RunRecords:
     holdout: dict[str, Any] | None
     """The result on the holdout, of its last use."""
     checkpoints: list[Manifest]
+    origin: str = ""
+    """Parent, round and changed settings of a fork; empty where the run began anew."""
     doubts: list[str] = field(default_factory=list)
     """Reasons why it cannot be resumed bit for bit; empty where it can."""
 
@@ -107,6 +110,7 @@ def _read(path: Path, folder: RunFolder) -> RunRecords:
         result=read_result(folder.result, recipe),
         holdout=read_result(folder.holdout, recipe),
         checkpoints=_checkpoints(folder),
+        origin=origin_text(folder),
         doubts=read_doubts(folder),
     )
 

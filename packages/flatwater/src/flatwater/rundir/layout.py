@@ -23,7 +23,7 @@ from flatwater_watch.files.safe_read import append_regular
 
 RUNS = Path("runs")
 """Folder for runs that are not given another."""
-BEGINNINGS = (".lock", ".config.toml.", "mirror.json", ".mirror.json.")
+BEGINNINGS = (".lock", ".config.toml.", "mirror.json", ".mirror.json.", "origin.json", ".origin.json.")
 """Beginnings of files that a run leaves which was killed or refused before it began: the folder is as good as
 empty."""
 
@@ -70,6 +70,8 @@ class RunFolder(Folder):
     """One line for each round that had something to warn of."""
     doubts = FolderFile("not_exact.json")
     """Reasons why the run cannot be resumed bit for bit; missing where it can."""
+    origin = FolderFile("origin.json")
+    """Run, round and changed settings that a fork began with; missing where the run began anew."""
     checkpoints = FolderFile("checkpoints")
     """Manifests, and the shards that they name."""
     mirror = FolderFile("mirror.json")

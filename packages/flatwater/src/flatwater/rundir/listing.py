@@ -19,6 +19,7 @@ from flatwater.recipe import read_rounds
 from flatwater.rundir.description import read_description, read_settings
 from flatwater.rundir.doubts import read_doubts
 from flatwater.rundir.layout import RunFolder
+from flatwater.rundir.origin import origin_text
 from flatwater.rundir.results import read_result
 from flatwater_watch.errors import ConfigError, FlatwaterError, RunError
 from flatwater_watch.files.content import is_number
@@ -66,6 +67,8 @@ class RunLine:
     """Numbers of the trained policy, where the run has finished."""
     problem: str = ""
     """Reason why it is unreadable."""
+    origin: str = ""
+    """Parent, round and changed settings of a fork; empty where the run began anew."""
     doubt: str = ""
     """Reason why it is not exact, so that a resume ends with other numbers; empty where it is bit for bit."""
 
@@ -205,6 +208,7 @@ def describe_run(folder: RunFolder) -> RunLine:
         tag=_tag(settings, folder),
         metrics={name: value for name, value in numbers.items() if is_number(value) and isfinite(value)},
         result=result,
+        origin=origin_text(folder),
         doubt=next(iter(read_doubts(folder)), ""),
     )
 

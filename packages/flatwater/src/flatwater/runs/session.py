@@ -22,7 +22,9 @@ from flatwater.rundir.description import write_description
 from flatwater.rundir.doubts import read_doubts
 from flatwater.rundir.events import RunEvents, RunLog
 from flatwater.rundir.layout import RunFolder, create_folder, hold_lock, open_folder, recorded_rounds, write_config
+from flatwater.rundir.origin import first_round, read_origin, write_origin
 from flatwater.runs.fingerprint import changed_facts, changed_sources, run_facts, version_facts
+from flatwater.runs.fork import Parent, compose_as_begun, compose_fork, copy_history, find_parent
 from flatwater.runs.machine import freeze_gc, keep_freed_memory, use_threads
 from flatwater.runs.planning import check_settings
 from flatwater.runs.profiling import check_profiled, with_traces
@@ -69,6 +71,7 @@ def start_new_run(
     listeners: Sequence[Listener] = (),
     on_round: OnRound | None = None,
     profile: range | None = None,
+    parent: Parent | None = None,
 ) -> RunOutcome:
     """Train a new run in a new folder.
 
@@ -79,35 +82,46 @@ def start_new_run(
         listeners: get each event, besides the run's own log.
         on_round: called after each round.
         profile: rounds that are recorded with torch's profiler.
+        parent: the run whose state it goes on from; None for a run that begins anew.
     """
     voice = RunEvents(console, [*listeners])
     with voice.report_ending():
-        recipe = recipe_of_config(config)
         checked = check_settings(config)
         # The number is kept for resuming: sums of another number of threads differ in their last bit.
         config = replace(checked.config, threads=use_threads(config.threads))
         if profile is not None:
-            check_profiled(profile, 0, config.rounds)
+            check_profiled(profile, 0 if parent is None else parent.origin.round, config.rounds)
         attach_listener_(voice, config)
         # Allocated before the folder is made: a run that does not fit leaves nothing behind.
         with console.status(READING):
-            composed = with_traces(recipe.compose(config), profile)
-            composed.begin_()
+            composed = _compose_new(config, parent, profile, voice.show_line)
         folder = create_folder(run, config.trainer, checked.taken)
         # The lock before the mirror: only its holder may send to the URL or write the folder's files.
         with (
             hold_lock(folder) as locked_folder,
             open_mirror(config.mirror, config.checkpoints, locked_folder, voice) as mirror,
         ):
+            if parent is not None:
+                write_origin(locked_folder, parent.origin)
             write_config(config, locked_folder.config)
             voice.listeners.append(RunLog(locked_folder.log))
-            note_run(
-                locked_folder, voice.show_line
-            )  # before training: a run killed in its first round is still this user's
+            # Before training: a run killed in its first round is still this user's.
+            note_run(locked_folder, voice.show_line)
             print_line(console, f"run folder [bold]{escape(str(folder.path))}[/]\n{escape(describe_run(composed))}")
             for line in composed.about():
                 console.print(line, highlight=False, markup=False)
+            if parent is not None:
+                copy_history(parent, locked_folder, voice.show_line)
             return train(composed, locked_folder, voice, first=True, mirror=mirror, on_round=on_round, profile=profile)
+
+
+def _compose_new(config: Any, parent: Parent | None, profile: range | None, say: Callable[[str], None]) -> Run:  # noqa: ANN401
+    """Return a run before its first round, with the state of its parent if it has one."""
+    if parent is not None:
+        return with_traces(compose_fork(config, parent, say), profile)
+    composed = with_traces(recipe_of_config(config).compose(config), profile)
+    composed.begin_()
+    return composed
 
 
 def read_config(
@@ -220,13 +234,11 @@ def _continue(
     """
     word = recipe_of_config(config).layout.rounds
     # Rows without a checkpoint mean that checkpoints were lost: such a run must not begin anew over its records.
-    if not list_checkpoints(folder.checkpoints) and not recorded_rounds(folder):
+    if not list_checkpoints(folder.checkpoints) and recorded_rounds(folder) <= first_round(folder):
         voice.show_line("the run was stopped before its first checkpoint and starts from the beginning", style="")
+        composed = _compose_again(config, folder, profile, voice)
         write_config(config, folder.config)
         note_run(folder, voice.show_line)
-        with voice.console.status(READING):
-            composed = with_traces(recipe_of_config(config).compose(config), profile)
-            composed.begin_()
         return train(composed, folder, voice, first=True, mirror=mirror, on_round=on_round, profile=profile)
     with voice.console.status(READING):
         composed, manifest = restore_run(config, folder, voice.show_line)
@@ -248,6 +260,20 @@ def _continue(
     return train(composed, folder, voice, first=False, mirror=mirror, on_round=on_round, profile=profile)
 
 
+def _compose_again(config: Any, folder: RunFolder, profile: range | None, voice: RunEvents) -> Run:  # noqa: ANN401
+    """Return a run that was stopped before its first checkpoint, as it was at the start."""
+    origin, parent = read_origin(folder), None
+    with voice.console.status(READING):
+        if origin is not None:
+            parent_folder = open_folder(Path(origin.parent))
+            was = read_config(parent_folder, trains=True, given=origin.changed)
+            parent = find_parent(parent_folder, was, config, origin.round, voice.show_line)
+        composed = _compose_new(config, parent, profile, voice.show_line)
+    if parent is not None:
+        copy_history(parent, folder, voice.show_line)
+    return composed
+
+
 def restore_run(
     config: Any,  # noqa: ANN401
     folder: RunFolder,
@@ -266,7 +292,7 @@ def restore_run(
             f"the run with: flatwater train {config.trainer} --config {folder.with_current_name.config} --run FOLDER"
         )
     manifest = intact.manifest
-    composed = _composed_as_begun(config, read_config(folder), manifest.facts.get("data"))
+    composed = compose_as_begun(config, read_config(folder), manifest.facts.get("data"))
     # Facts are compared before a byte of the run is written over.
     saved_facts = {"config": manifest.facts.get("config"), "data": _without_text(manifest.facts.get("data"))}
     differences = fact_differences(saved_facts, run_facts(composed))
@@ -292,14 +318,6 @@ def restore_run(
 def _without_text(data: JSON) -> JSON:
     """Return a checkpoint's data without the text of a host: version 0.1 had it there, `sources` has it now."""
     return {name: value for name, value in data.items() if name != "host"} if isinstance(data, Mapping) else data
-
-
-def _composed_as_begun(config: Any, was: Any, data: object) -> Run:  # noqa: ANN401
-    """Return a run on the data that it began with, where there are more by now; its settings are the given ones."""
-    recipe = recipe_of_config(config)
-    begun_config = recipe.begun_on(config, was, data if isinstance(data, Mapping) else {})
-    composed = recipe.compose(begun_config)
-    return composed if begun_config == config else replace(composed, config=config)
 
 
 def describe_run(composed: Run) -> str:

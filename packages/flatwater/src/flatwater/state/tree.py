@@ -100,6 +100,12 @@ def set_scalar_(leaf: Leaf, value: Scalar) -> None:
         setattr(leaf.owner, str(leaf.key), value)
 
 
+def is_immutable(owner: Any) -> bool:  # noqa: ANN401  (a state, list, dict or tuple)
+    """Return whether the owner's numbers cannot be replaced: a tuple, or a configuration inside the state."""
+    parameters = vars(type(owner)).get("__dataclass_params__")
+    return isinstance(owner, tuple) or (parameters is not None and bool(parameters.frozen))
+
+
 def nbytes(root: object) -> dict[str, int]:
     """Return bytes by path. A storage that several leaves view is counted once, at the first of them, and whole."""
     storages: set[int] = set()

@@ -1,11 +1,11 @@
 """The beginning of a sweep: a new folder with all that it needs to go on, or the folder of an earlier one."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from flatwater.config.toml import from_mapping, to_mapping
+from flatwater.config.toml import flat_settings, from_mapping, to_mapping
 from flatwater.memory.planner import BUDGET_SHARE
 from flatwater.rundir.layout import create_folder, write_config
 from flatwater.runs.config import RunConfig
@@ -155,7 +155,7 @@ def refuse_others(before: RunConfig, now: RunConfig, folder: Path, kind: str) ->
 
 def setting_differences(before: RunConfig, now: RunConfig, where: str) -> list[str]:
     """Return one line for each setting that differs and may not: `seed: 0 in the sweep, 1 now`."""
-    old_settings, new_settings = dict(_fixed_settings(before)), dict(_fixed_settings(now))
+    old_settings, new_settings = _fixed_settings(before), _fixed_settings(now)
     return [
         f"{name}: {old_settings[name]!r} in {where}, {new_settings[name]!r} now"
         for name in old_settings
@@ -163,18 +163,12 @@ def setting_differences(before: RunConfig, now: RunConfig, where: str) -> list[s
     ]
 
 
-def _fixed_settings(config: RunConfig) -> Iterator[tuple[str, object]]:
-    """Yield the settings of trials that alter numbers, by path."""
+def _fixed_settings(config: RunConfig) -> dict[str, Any]:
+    """Return the settings of trials that alter numbers, by path."""
     # Rounds may change in a run, and not here: trials are compared at the same number of them.
     may_change = config.open_ended - {"rounds"}
-    return _flat({name: value for name, value in to_mapping(config).items() if name not in may_change}, "")
-
-
-def _flat(mapping: Mapping[str, Any], above: str) -> Iterator[tuple[str, object]]:
-    """Yield the settings below a mapping by dotted path."""
-    for name, value in mapping.items():
-        path = f"{above}.{name}" if above else name
-        if isinstance(value, Mapping):
-            yield from _flat(value, path)
-        else:
-            yield path, value
+    return {
+        name: value
+        for name, value in flat_settings(to_mapping(config)).items()
+        if name.partition(".")[0] not in may_change
+    }

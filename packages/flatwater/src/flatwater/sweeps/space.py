@@ -16,15 +16,15 @@ from dataclasses import dataclass, fields, is_dataclass
 from math import isfinite
 from pathlib import Path
 from types import NoneType
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from flatwater.config.convert import did_you_mean, from_plain
-from flatwater.config.toml import from_mapping, read_toml, to_mapping
+from flatwater.config.toml import read_toml, with_settings
 from flatwater.runs.config import RunConfig
 from flatwater_watch.errors import ConfigError
 
-C = TypeVar("C")
-
+TRIAL = "the settings of this trial"
+"""Source of a trial's settings, for messages."""
 KEYS = ("low", "high", "log", "step", "choices")
 SHARED = frozenset({"trainer", *(f.name for f in fields(RunConfig))})
 """Settings that are the same for all trials: those of the machine, and the rounds by which trials are compared."""
@@ -93,18 +93,6 @@ def _check_space(tables: Mapping[str, Any], base: object) -> Space:
     for name, values in space.items():
         _try_alone(base, name, values)
     return space
-
-
-def with_settings(base: C, settings: Mapping[str, object]) -> C:
-    """Return the configuration with these settings."""
-    mapping = to_mapping(base)
-    for name, value in settings.items():
-        *tables, field_name = name.split(".")
-        table = mapping
-        for table_name in tables:
-            table = table[table_name]
-        table[field_name] = value
-    return from_mapping(type(base), mapping, "the settings of this trial")  # through the same checks as a file
 
 
 def _walk(tables: Mapping[str, Any], config: object, above: str) -> Iterator[tuple[str, Range | Choices]]:
@@ -220,9 +208,9 @@ def _try_alone(base: object, path: str, values: Range | Choices) -> None:
     reasons = dict[str, str]()
     for key, value in values.trial_values.items():
         try:
-            with_settings(base, {path: value})
+            with_settings(base, {path: value}, TRIAL)
         except ConfigError as error:
-            reasons[key] = str(error).removeprefix("the settings of this trial: ")
+            reasons[key] = str(error).removeprefix(f"{TRIAL}: ")
     if len(reasons) == len(values.trial_values):
         key, reason = next(iter(reasons.items()))
         raise ConfigError(f"[{path}] {key}: {reason}")

@@ -14,7 +14,7 @@ from typing import Any
 from optuna.trial import Trial
 from rich.console import Console
 
-from flatwater.config.toml import to_mapping
+from flatwater.config.toml import to_mapping, with_settings
 from flatwater.metrics.figures import short_number
 from flatwater.metrics.jsonl import Record
 from flatwater.recipe import recipe_of_config
@@ -24,7 +24,7 @@ from flatwater.runs.signals import StopRequest, stop_on_signals
 from flatwater.sweeps.folder import SweepFolder, SweepOutcome, write_outcome
 from flatwater.sweeps.opening import OpenedSweep, SweepOrder, open_sweep
 from flatwater.sweeps.process import PROGRAM, Job, RunExit, RunPool, train_jobs
-from flatwater.sweeps.space import with_settings
+from flatwater.sweeps.space import TRIAL
 from flatwater.sweeps.study import Study, open_study, trial_number
 from flatwater_watch.errors import ConfigError, RunError
 
@@ -119,7 +119,7 @@ def job_(work: Sweep, trial: Trial) -> Job | None:
     settings_text = ", ".join(f"{name} {setting_text(value)}" for name, value in settings.items())
     work.say(f"trial {trial_number(trial)}/{work.wanted}: {settings_text}")
     try:
-        config = mirrored_below(with_settings(work.base, settings), work.folder.path)
+        config = mirrored_below(with_settings(work.base, settings, TRIAL), work.folder.path)
     except ConfigError as error:
         record_ending_(work, trial, RunExit("failed", str(error)))
         return None

@@ -1,0 +1,81 @@
+"""Where a forked run began: its parent, the round, and the settings that were changed; most runs have no such file."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from flatwater.rundir.layout import RunFolder
+from flatwater_watch.errors import RunError
+from flatwater_watch.files.content import convert_to, parse_json
+from flatwater_watch.files.directory import write_object
+from flatwater_watch.files.safe_read import read_regular
+from flatwater_watch.sanitize import escape_controls
+
+MOST = 1 << 18
+"""Most bytes that are read of the file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """The beginning of a run that goes on from another one's state."""
+
+    parent: str
+    """Folder of the other run."""
+    round: int
+    """Rounds that the other run had done."""
+    changed: dict[str, tuple[Any, Any]]
+    """Settings that differ, by dotted path: the parent's value and this run's, as plain values."""
+
+    def __str__(self) -> str:
+        """Return the parent, the round and what was changed, as a phrase."""
+        changes = (f"{name} {_text(before)} -> {_text(now)}" for name, (before, now) in self.changed.items())
+        return f"forked from {self.parent} after round {self.round}: {', '.join(changes) or 'no setting changed'}"
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return settings that differ, each with both values; None stands for one that is not there."""
+    return {name: (before.get(name), now.get(name)) for name in {**before, **now} if before.get(name) != now.get(name)}
+
+
+def write_origin(folder: RunFolder, origin: Origin) -> None:
+    """Write down where the run began.
+
+    Raises:
+        RunError: the disk is full or the folder read-only.
+    """
+    write_object(folder.origin, json.dumps(asdict(origin), indent=1).encode() + b"\n")
+
+
+def read_origin(folder: RunFolder) -> Origin | None:
+    """Return where the run began; None where it began anew.
+
+    Raises:
+        RunError: the file is damaged.
+    """
+    try:
+        origin = convert_to(parse_json(read_regular(folder.origin, MOST, follow=False)), Origin)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise RunError(f"{folder.origin}: is damaged: {error}. Restore the file, or remove it.") from error
+    return origin
+
+
+def first_round(folder: RunFolder) -> int:
+    """Return the number of rounds that the run began with: those of its parent, or 0."""
+    origin = read_origin(folder)
+    return 0 if origin is None else origin.round
+
+
+def origin_text(folder: RunFolder) -> str:
+    """Return where the run began, for lists and pages; empty where it began anew. A damaged file says so."""
+    try:
+        origin = read_origin(folder)
+    except RunError:
+        return f"{folder.origin.name} cannot be read"
+    return "" if origin is None else escape_controls(str(origin))
