@@ -1,11 +1,14 @@
 """TensorBoard shows the numbers that were written, hides what a resumed run does not remember, and does not grow."""
 
+from io import BytesIO
 from math import inf, nan
 from pathlib import Path
 
+import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.summary.writer.record_writer import RecordWriter
 
-from flatwater.metrics.tensorboard import TensorBoardSink
+from flatwater.metrics.tensorboard import TensorBoardSink, encode_record
 from flatwater_watch.meters.process import resident_bytes
 
 
@@ -20,6 +23,14 @@ def write_rounds(folder: Path, rounds: range, *, resume_at: int = 0, shift: floa
     for n in rounds:
         sink.write(n, {"fitness/mean": n + shift, "fitness/max": nan if n % 2 else inf})
     sink.close()
+
+
+@pytest.mark.parametrize("size", [0, 1, 63, 64, 65, 200, 5000])
+def test_a_record_is_that_of_tensorboard(size: int) -> None:
+    """By tensorboard's own writer, which takes the checksum byte by byte."""
+    content, theirs = bytes(n * n % 251 for n in range(size)), BytesIO()
+    RecordWriter(theirs).write(content)
+    assert encode_record(content) == theirs.getvalue()
 
 
 def test_a_resumed_run_shows_each_round_once(tmp_path: Path) -> None:

@@ -40,6 +40,15 @@ WORKER_BYTES = 150 << 20
 """Private bytes of a worker's interpreter and libraries: 156 and 157 MB were measured."""
 RAY_BYTES = 32 << 20
 """Private bytes that Ray adds to a worker on a cluster: 33 MB were measured."""
+HINTS = (
+    "expect_true",
+    "guard_or_false",
+    "guard_or_true",
+    "guard_size_oblivious",
+    "guarding_hint_or_throw",
+    "statically_known_true",
+)
+"""Questions of torch's meta kernels about what may be a symbol: the answer is the argument, where it is a number."""
 WORTH_SAYING = 0.01
 """Share of the state's bytes below which a change is not suggested."""
 
@@ -182,16 +191,35 @@ def phase_bytes(transients: Callable[[], Mapping[str, int]], beside: Mapping[str
 
 
 def _try_in_fork(transients: Callable[[], Mapping[str, int]]) -> dict[str, int] | str:
-    """Return what `_try_out` does, in a fork, with torch's compiler kept from being imported."""
+    """Return what `_try_out` does, in a fork, with torch's compiler and its algebra kept from being imported."""
     # In a fork of this process, which ends when the answer is given.
-    # Kernels of the meta device import torch's compiler,
-    # only to tell it to leave them alone: 0.8 CPU seconds and 46 MB.
-    # A stand-in takes that message. It would break a compiler that is used later, so it must not reach the parent.
-    if "torch._dynamo" not in sys.modules:
-        stand_in = ModuleType("torch._dynamo")
-        vars(stand_in)["disable"] = lambda kernel, *_, **__: kernel
-        sys.modules["torch._dynamo"] = vars(torch)["_dynamo"] = stand_in
-    return _try_out(transients)
+    # Kernels of the meta device import torch's compiler, only to tell it to leave them alone (0.8 CPU seconds and
+    # 46 MB), and sympy, only to ask whether sizes are symbols (0.7): here sizes are numbers, so the answers are known.
+    # Stand-ins give them. They would break a compiler that is used later, so they must not reach the parent.
+    needed: dict[str, dict[str, Any]] = {
+        "torch._dynamo": {"disable": lambda kernel, *_, **__: kernel},
+        "torch.fx.experimental.symbolic_shapes": dict.fromkeys(HINTS, lambda size, *_, **__: size)
+        | {"is_nested_int": lambda _: False, "has_guarding_hint": lambda _: True, "free_unbacked_symbols": lambda _: ()}
+        | {"sym_and": lambda *answers: all(answers), "sym_or": lambda *answers: any(answers), "sym_eq": _are_equal},
+        "sympy": {"Basic": type("Basic", (), {})},
+    }
+    stand_ins = {name: ModuleType(name) for name in needed if name not in sys.modules}
+    for name, module in stand_ins.items():
+        vars(module).update(needed[name])
+    if compiler := stand_ins.get("torch._dynamo"):
+        vars(torch)["_dynamo"] = compiler
+    sys.modules.update(stand_ins)
+    try:
+        return _try_out(transients)
+    except (AttributeError, ImportError):  # another version of torch, or the user's code, asks for more than they have
+        for name in stand_ins.keys() - {"torch._dynamo"}:
+            del sys.modules[name]
+        return _try_out(transients)
+
+
+def _are_equal(one: object, other: object) -> bool:
+    """Whether sizes are equal, in a list or in a tuple."""
+    return (tuple(one) if isinstance(one, list) else one) == (tuple(other) if isinstance(other, list) else other)
 
 
 def _try_out(transients: Callable[[], Mapping[str, int]]) -> dict[str, int] | str:

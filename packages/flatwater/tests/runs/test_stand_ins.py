@@ -1,0 +1,51 @@
+"""Phases are tried out on the meta device without the algebra of torch's compiler, whose import would take longest."""
+
+import sys
+from collections.abc import Callable, Mapping
+
+import pytest
+import torch
+
+from flatwater.recipes.grow.config import GrowRunConfig
+from flatwater.recipes.grow.plan import plan_grow
+from flatwater.recipes.ppo.config import PpoRunConfig
+from flatwater.recipes.ppo.run import plan as plan_ppo
+from flatwater.runs import planning
+from flatwater_watch.meters.fork import run_in_fork
+
+PLANS: dict[str, Callable[[], object]] = {
+    "ppo": lambda: plan_ppo(PpoRunConfig()),
+    "grow": lambda: plan_grow(GrowRunConfig(), torch.device("cpu")),
+}
+
+
+def transients_of(plan: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> Callable[[], Mapping[str, int]]:
+    found: list[Callable[[], Mapping[str, int]]] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(planning, "phase_bytes", lambda transients, _: found.append(transients) or {})
+        plan()
+    return found[0]
+
+
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+def test_a_plan_needs_no_algebra_and_has_the_bytes_that_it_has_with_it(
+    plan: Callable[[], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The real sympy would have taken the place of the stand-in, or would be there beside it with all its parts."""
+    transients = transients_of(plan, monkeypatch)
+    loaded_before = "sympy.core" in sys.modules
+
+    found, has_algebra = run_in_fork(lambda: [planning._try_in_fork(transients), "sympy.core" in sys.modules])
+
+    assert has_algebra == loaded_before
+    assert found == run_in_fork(lambda: planning._try_out(transients))
+
+
+def test_who_asks_for_more_than_a_stand_in_has_gets_the_real_module() -> None:
+    def transients() -> dict[str, int]:
+        from sympy import Symbol  # type: ignore[import-untyped]
+        from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+        return {"phase": len(Symbol("four").name) if ShapeEnv else 0}
+
+    assert run_in_fork(lambda: planning._try_in_fork(transients)) == {"phase": 4 * planning.KERNELS}
