@@ -84,6 +84,7 @@ $(READY): packages/watch/pyproject.toml packages/flatwater/pyproject.toml packag
 	@echo "setting up .venv: one to three minutes, about 2 GB"
 	@began=$$SECONDS; \
 		$(PYTHON) -m venv .venv; \
+		$(BIN)/python -m pip install -qq --disable-pip-version-check $(PIP_ARGS) -c constraints.txt pip; `# the one of Python 3.11 takes a minute more to resolve` \
 		$(BIN)/python -m pip install -qq --no-compile --disable-pip-version-check $(PIP_ARGS) \
 			-c constraints.txt -r requirements.txt $(INSTALLED:%=-e %); \
 		$(BIN)/python -m compileall -q -j 0 -x '^\.venv/.*/tests?/' .venv/lib packages > /dev/null || true; `# on all cores, but for the libraries' own tests; some carry files that are no Python` \

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from flatwater.memory.planner import Plan
 from flatwater.rundir.statements import REST, held_against, largest_groups, parse_ledger_line, read_plan, resident_parts
 from flatwater_watch.diagnose.finding import Finding
-from flatwater_watch.diagnose.headline import headline
+from flatwater_watch.diagnose.finding_text import headline
 from flatwater_watch.errors import RunError
 
 SIZES = st.integers(9, 1 << 40)

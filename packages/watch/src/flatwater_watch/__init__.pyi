@@ -1,5 +1,6 @@
 from flatwater_watch import errors as errors
 from flatwater_watch.diagnose.finding import Finding as Finding
+from flatwater_watch.diagnose.finding_text import finding_lines as finding_lines
 from flatwater_watch.diagnose.monitor import Monitor as Monitor
 from flatwater_watch.faces import callbacks as callbacks
 from flatwater_watch.faces.context import watch as watch

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from flatwater_watch.diagnose import finding as telling
 from flatwater_watch.diagnose.finding import AllocationSite, Finding
+from flatwater_watch.diagnose.finding_text import brief_line, finding_lines, growth_end, subject_and_verb
 from flatwater_watch.diagnose.rules import RULES
 from flatwater_watch.heap import roots
 from flatwater_watch.units import clock_words
@@ -45,7 +46,7 @@ FILLING = replace(
 
 
 def test_a_leak_is_told_whole() -> None:
-    assert LEAK.tell() == [
+    assert finding_lines(LEAK) == [
         "leak: train.HISTORY grows by 2.50 MiB a round, 96% of the growth.",
         "  held by train.py, global HISTORY → list of 120 → Tensor with its autograd graph",
         "  made at train.py:31 in Agent.learn (aten::mm)",
@@ -67,16 +68,18 @@ def test_a_limit_has_a_clock_time_where_its_pace_is_known() -> None:
         3e7: "in about a year",
         1.1e8: "in about 3.5 years",
     }
-    near = replace(LEAK, limit_step=6938, limit_time=time.time() + 1e8).until()
+    near = growth_end(replace(LEAK, limit_step=6938, limit_time=time.time() + 1e8))
     assert near == "the limit of 8.00 GiB is reached in about 3.2 years, at round 6900"
-    assert replace(LEAK, limit_step=6938, limit_time=time.time() + 60, interval=(1.0, 11.0)).until().endswith("have")
+    assert growth_end(replace(LEAK, limit_step=6938, limit_time=time.time() + 60, interval=(1.0, 11.0))).endswith(
+        "have"
+    )
 
 
 def test_the_first_line_says_what_grows_where_and_what_to_do() -> None:
-    assert LEAK.briefly() == "train.HISTORY grows, train.py:31: keep the number, not the tensor: loss.item()"
+    assert brief_line(LEAK) == "train.HISTORY grows, train.py:31: keep the number, not the tensor: loss.item()"
     native = replace(LEAK, verdict="native", owner="memory outside of Python", made_at=None)
-    assert native.briefly() == "memory outside of Python grows: look at C extensions and buffers outside of Python"
-    assert len(replace(LEAK, owner="x" * 200).briefly()) <= 88
+    assert brief_line(native) == "memory outside of Python grows: look at C extensions and buffers outside of Python"
+    assert len(brief_line(replace(LEAK, owner="x" * 200))) <= 88
 
 
 @pytest.mark.parametrize(
@@ -88,7 +91,7 @@ def test_the_first_line_says_what_grows_where_and_what_to_do() -> None:
     ],
 )
 def test_of_a_long_path_the_first_line_has_the_end(owner: str, said: str) -> None:
-    assert replace(LEAK, owner=owner).briefly().startswith(f"{said} grows, train.py:31: ")
+    assert brief_line(replace(LEAK, owner=owner)).startswith(f"{said} grows, train.py:31: ")
 
 
 CUT = {
@@ -109,7 +112,7 @@ CUT = {
 
 @pytest.mark.parametrize("said", CUT)
 def test_a_long_advice_ends_in_the_first_line_with_a_whole_instruction(said: str) -> None:
-    line = replace(LEAK, owner="train.TABLE", advice=CUT[said]).briefly()
+    line = brief_line(replace(LEAK, owner="train.TABLE", advice=CUT[said]))
     assert line == f"train.TABLE grows, train.py:31: {said}"
     assert len(line) <= 88
 
@@ -124,14 +127,18 @@ SEVERAL = {"atexit's callbacks", "mapped files", "worker processes", *(name for 
 
 
 def test_an_owner_that_is_a_plural_has_the_verb_of_one() -> None:
-    assert {owner for owner in ONE | SEVERAL if replace(LEAK, owner=owner).grows == f"{owner} grow"} == SEVERAL
-    assert replace(LEAK, owner="atexit's callbacks").briefly().startswith("atexit's callbacks grow, train.py:31: ")
-    assert replace(LEAK, owner="pyplot's figures").tell()[0].startswith("leak: pyplot's figures grow by 2.50 MiB a ")
-    assert replace(LEAK, owner="pyplot's figures[*].canvas").grows.endswith(" grows")
+    assert {
+        owner for owner in ONE | SEVERAL if subject_and_verb(replace(LEAK, owner=owner)) == f"{owner} grow"
+    } == SEVERAL
+    assert brief_line(replace(LEAK, owner="atexit's callbacks")).startswith("atexit's callbacks grow, train.py:31: ")
+    assert finding_lines(replace(LEAK, owner="pyplot's figures"))[0].startswith(
+        "leak: pyplot's figures grow by 2.50 MiB a "
+    )
+    assert subject_and_verb(replace(LEAK, owner="pyplot's figures[*].canvas")).endswith(" grows")
 
 
 def test_a_filling_says_where_it_ends() -> None:
-    assert FILLING.tell() == [
+    assert finding_lines(FILLING) == [
         "filling: train.REPLAY grows by 2.50 MiB a round, 96% of the growth.",
         "  held by train.py, global HISTORY → list of 120 → Tensor with its autograd graph",
         "  made at train.py:31 in Agent.learn (aten::mm)",
@@ -144,12 +151,12 @@ def test_a_filling_says_where_it_ends() -> None:
 
 def test_a_slowdown_speaks_of_steps_and_not_of_bytes() -> None:
     slower = replace(LEAK, verdict="slowdown", holders=(), made_at=None, what="learn does 80 steps", advice="Look.")
-    assert slower.tell() == ["slowdown: learn does 80 steps.", "  do      Look."]
+    assert finding_lines(slower) == ["slowdown: learn does 80 steps.", "  do      Look."]
 
 
 @given(st.text(min_size=1, max_size=400), st.lists(st.text(max_size=200), max_size=6))
 def test_no_line_is_longer_than_99_columns(owner: str, holders: list[str]) -> None:
-    lines = replace(LEAK, owner=owner, holders=tuple(holders)).tell()
+    lines = finding_lines(replace(LEAK, owner=owner, holders=tuple(holders)))
     assert max(map(len, lines)) <= 99
 
 

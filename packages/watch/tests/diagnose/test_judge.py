@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flatwater_watch.diagnose.finding import AllocationSite, Finding
+from flatwater_watch.diagnose.finding_text import growth_end
 from flatwater_watch.diagnose.judge import (
     TOO_LARGE,
     judge_leaf,
@@ -173,7 +174,7 @@ def test_mapped_pages_kill_nobody() -> None:
     leak = judge_unowned("native", Slope(10 * MIB, 9.0 * MIB, 11.0 * MIB), whole)
     told = {found.verdict: found for found in select_and_rank([mapped, leak], whole)}
     assert told["mapped"].limit_step is None
-    assert "pages" in told["mapped"].until()
+    assert "pages" in growth_end(told["mapped"])
     assert told["native"].limit_step == 160, "600 MiB are left, at 10 a round"
 
 
@@ -181,8 +182,8 @@ def test_a_rate_that_is_not_known_gives_no_date() -> None:
     leak = judge_unowned("native", Slope(10 * MIB, 0.5 * MIB, 90.0 * MIB), growth())
     wide, narrow = replace(leak, limit_step=160), replace(leak, limit_step=160, interval=(9.0 * MIB, 11.0 * MIB))
     assert (wide.has_date, narrow.has_date) == (False, True)
-    assert "160" not in wide.until()
-    assert "at round 160" in narrow.until()
+    assert "160" not in growth_end(wide)
+    assert "at round 160" in growth_end(narrow)
 
 
 def test_a_buffer_that_does_not_fit_says_so_first() -> None:
@@ -190,7 +191,7 @@ def test_a_buffer_that_does_not_fit_says_so_first() -> None:
     (told,) = select_and_rank([filling], growth())
     assert told.dies_first
     assert told.advice == TOO_LARGE
-    assert re.match(r".*limit .*; full with ", told.until())
+    assert re.match(r".*limit .*; full with ", growth_end(told))
     fitting = judge_leaf("replay.frames", 100 * MIB, 200 * MIB, drift=DRIFT, growth=growth())
     (fits,) = select_and_rank([fitting], growth())
     assert (fits.verdict, fits.dies_first) == ("filling", False)

@@ -21,7 +21,7 @@ from flatwater.reports.recipe_parts import installed_parts, own_parts
 from flatwater.reports.records import RunRecords
 from flatwater.reports.result_blocks import missing_paragraph
 from flatwater.rundir.statements import DEPTH, LedgerLine, WorkerLine, held_against
-from flatwater_watch.diagnose.headline import GRAVE
+from flatwater_watch.diagnose.finding import GRAVE
 from flatwater_watch.forms import fill_form, write_value
 from flatwater_watch.pages.blocks import (
     Block,

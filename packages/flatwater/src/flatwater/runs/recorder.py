@@ -35,7 +35,7 @@ from flatwater.runs.run import Run
 from flatwater.runs.signals import StopRequest
 from flatwater.runs.trackers import held_bytes, open_trackers
 from flatwater_watch.diagnose.finding import Finding
-from flatwater_watch.diagnose.headline import headline
+from flatwater_watch.diagnose.finding_text import finding_lines, headline
 from flatwater_watch.events.background import Sink
 from flatwater_watch.meters.mappings import footprint, peak_bytes, reset_peak
 from flatwater_watch.units import format_duration
@@ -293,7 +293,7 @@ class Recorder:
         """Write findings about the run's memory down, and show them."""
         for finding in findings:
             self.findings.write(round_, finding.to_json())
-            for line in finding.tell():
+            for line in finding_lines(finding):
                 self.voice.console.print(line, style="yellow", highlight=False, markup=False)
             self.voice.notify_listeners("finding", f"{headline(finding)}.", round=round_, **finding.to_json())
 

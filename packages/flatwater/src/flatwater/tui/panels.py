@@ -22,7 +22,8 @@ from flatwater.rundir.statements import (
     steps_per_second,
 )
 from flatwater.tui.follow import FollowedRun, seconds_left
-from flatwater_watch.diagnose.headline import GRAVE, headline
+from flatwater_watch.diagnose.finding import GRAVE
+from flatwater_watch.diagnose.finding_text import growth_end, headline
 from flatwater_watch.forms import count_phrase
 from flatwater_watch.units import format_bytes, short_bytes
 
@@ -290,7 +291,7 @@ def findings_panel(followed: FollowedRun, short: int = 0) -> Group | Text:
         is_grave = finding.verdict in GRAVE
         lines.append(Text.assemble((f"{finding.verdict}  ", f"bold {BAD if is_grave else WARNING}"), headline(finding)))
         origin = "" if finding.made_at is None else f"made at {finding.made_at}"
-        details = [text for text in (origin, finding.until()) if text]
+        details = [text for text in (origin, growth_end(finding)) if text]
         if details and not short:
             lines.append(_below("; ".join(details)))
         if finding.advice and not short:

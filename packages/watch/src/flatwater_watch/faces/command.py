@@ -9,6 +9,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from flatwater_watch.diagnose.finding_text import brief_line
 from flatwater_watch.files.output import (
     KEPT,
     PAGE,
@@ -167,7 +168,7 @@ class WatchCommand:
             for found in summary["findings"]:
                 if (found["verdict"], found["owner"]) not in reported:
                     reported.add((found["verdict"], found["owner"]))
-                    line = Finding.from_json(found).briefly()
+                    line = brief_line(Finding.from_json(found))
                     command.on_event(Event("finding", line, {"program": summary["program"], **found}))
 
         try:

@@ -18,6 +18,7 @@ from flatwater_watch.agent.main_thread_timer import start_ticking
 from flatwater_watch.agent.process import ProcessWatch
 from flatwater_watch.agent.step_hooks import hook_steps
 from flatwater_watch.diagnose.finding import Finding
+from flatwater_watch.diagnose.finding_text import finding_lines
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.faces.folder import masked_summary
 from flatwater_watch.faces.notebook_cells import in_notebook, with_cell_names
@@ -231,7 +232,7 @@ class Watch:
 
 
 def _finding_lines(found: Sequence[Finding]) -> list[str]:
-    return [line for finding in found[: OWNING.told] for line in finding.tell()]
+    return [line for finding in found[: OWNING.told] for line in finding_lines(finding)]
 
 
 def _print(lines: Iterable[str]) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from flatwater_watch.agent.filling_arrays import FillingArrays, add_untouched_, planned_by_path, touched_by_path_
 from flatwater_watch.diagnose.finding import Finding
+from flatwater_watch.diagnose.finding_text import finding_lines
 from flatwater_watch.diagnose.judge import judge_leaf, judge_owner, judge_unowned, select_and_rank
 from flatwater_watch.diagnose.lines import Tracer
 from flatwater_watch.diagnose.owners import find_owners
@@ -163,7 +164,7 @@ def describe_excess(run: Callable[[], object], allowed: int, named: Sequence[tup
     finally:
         tracer.stop()
     first_line = f"leaves {format_bytes(rate)} in memory each time that it runs; {format_bytes(allowed)} may be."
-    return "\n".join([first_line, *(line for finding in findings for line in finding.tell())])
+    return "\n".join([first_line, *(line for finding in findings for line in finding_lines(finding))])
 
 
 def _run(run: Callable[[], object], since: _MemoryPoint, until: int, series: Series) -> _MemoryPoint:
@@ -256,4 +257,4 @@ def _failure_text(rate: float, plan: FlatPlan, findings: Sequence[Finding]) -> s
         f"grew by {format_bytes(rate * plan.measured_rounds)} in the {plan.measured_rounds} rounds after a warm-up of "
         f"{plan.warmup}; {format_bytes(plan.growth)} may be."
     )
-    return "\n".join([first_line, *(line for finding in findings for line in finding.tell())])
+    return "\n".join([first_line, *(line for finding in findings for line in finding_lines(finding))])

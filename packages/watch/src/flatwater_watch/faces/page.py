@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from flatwater_watch.agent.outcome import explained_shares
+from flatwater_watch.diagnose.finding_text import brief_line
 from flatwater_watch.faces.records import ReadingColumns, WatchRecords
 from flatwater_watch.faces.runner import KILLED
 from flatwater_watch.faces.terminal import TOLD_SHARE
@@ -77,7 +78,7 @@ def _state(watch: WatchRecords) -> list[str | Piece]:
 def _subtitle(watch: WatchRecords, name: str) -> Iterator[str | Piece]:
     """The text below the page's heading: the first finding, the command, how it ended, and what was read."""
     if watch.findings:
-        yield f"{watch.findings[0].briefly()} · "
+        yield f"{brief_line(watch.findings[0])} · "
     if name != watch.program:
         yield Piece(watch.program)
         yield " · "

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from flatwater_watch.diagnose.finding import WIDTH, Finding
+from flatwater_watch.diagnose.finding import Finding
+from flatwater_watch.diagnose.finding_text import WIDTH
 from flatwater_watch.units import short_bytes
 
 MOST = 12

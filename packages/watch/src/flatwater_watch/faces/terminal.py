@@ -6,7 +6,8 @@ from math import inf
 from typing import Any
 
 from flatwater_watch.agent.outcome import Outcome, explained_shares, split_by_size
-from flatwater_watch.diagnose.finding import LABEL, WIDTH, Finding
+from flatwater_watch.diagnose.finding import Finding
+from flatwater_watch.diagnose.finding_text import LABEL, WIDTH, brief_line, finding_lines
 from flatwater_watch.faces.run_comparison import comparison_lines
 from flatwater_watch.thresholds import SHIPPED
 from flatwater_watch.units import format_bytes, format_duration
@@ -41,7 +42,7 @@ def terminal_lines(
     for finding in foremost[: OWNING.told]:
         yield ""
         was_printed = (finding.verdict, finding.owner) in before
-        yield from [f"{finding.verdict}: {finding.owner}, as above"] if was_printed else finding.tell()
+        yield from [f"{finding.verdict}: {finding.owner}, as above"] if was_printed else finding_lines(finding)
     if smaller:
         yield ""
         yield from textwrap.wrap(_smaller_row(smaller), WIDTH, subsequent_indent="  ")
@@ -91,7 +92,7 @@ def summary_head(summary: dict[str, Any]) -> list[str]:
     grown = f"{format_bytes(summary['resident_growth_bytes'])} grown, {parts}"
     cost = summary["cost"]
     counts = f"{first_words} · {ran} · {grown} · cost {cost_time(cost)}, {format_bytes(cost['bytes'])}"
-    return [f"flatwater: {findings[0].briefly()}", counts] if findings else [f"flatwater: {counts}"]
+    return [f"flatwater: {brief_line(findings[0])}", counts] if findings else [f"flatwater: {counts}"]
 
 
 def cost_time(cost: dict[str, Any]) -> str:

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from flatwater_watch.diagnose.finding import Finding
-from flatwater_watch.diagnose.headline import GRAVE, headline
+from flatwater_watch.diagnose.finding import GRAVE, Finding
+from flatwater_watch.diagnose.finding_text import growth_end, headline
 from flatwater_watch.pages.chart import Chart, Grid
 from flatwater_watch.units import short_bytes
 
@@ -153,7 +153,7 @@ def _card(finding: Finding, since: str) -> Card:
         ("held by", [*_chain(finding.holders)]),
         ("made at", "" if finding.made_at is None else Piece(str(finding.made_at))),
         ("what", "; ".join(part for part in remarks if part and part != headline(finding))),
-        ("until", finding.until()),
+        ("until", growth_end(finding)),
         ("note", finding.redundancy or ""),
     ]
     return Card(

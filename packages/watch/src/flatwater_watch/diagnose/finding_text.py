@@ -1,0 +1,191 @@
+"""A finding in words: one line, one sentence, or a few lines for a person."""
+
+import re
+import textwrap
+from pathlib import PurePath
+
+from flatwater_watch.diagnose.finding import Finding, Verdict
+from flatwater_watch.units import clock_words, format_bytes, short_bytes, two_digits
+
+WIDTH = 99
+"""Maximum columns of a line of `finding_lines`."""
+BRIEF = 88
+"""Maximum columns of `brief_line`."""
+LABEL = 10
+"""Columns of the label at the beginning of a line of `finding_lines`."""
+
+_PLURAL_OWNERS = re.compile(
+    r"mapped files|worker processes|finalizers of weakref\.finalize|\w+'s (?:[a-z][a-z -]*s|children)"
+)
+"""Owners in the plural. A path of a variable never matches: it has no blank, or a colon before its name."""
+
+
+HEADLINES: dict[Verdict, str] = {
+    "leak": "{grows} by {rate}, and nothing ends it",
+    "filling": "{owner} {is_} filling by {rate}",
+    "retention": "The allocator keeps {rate} that the program has freed",
+    "backlog": "{owner} {takes} in more than is taken out: {rate} stay",
+    "cache": "The cache {owner} grows by {rate}",
+    "mapped": "Pages of mapped files come in: {rate}",
+    "native": "Native memory grows by {rate}, and no object of the program explains it",
+    "slowdown": "{what}",
+}
+
+
+def finding_lines(finding: Finding) -> list[str]:
+    """A few lines for a person, none over 99 columns."""
+    lines = _wrap_text(f"{finding.verdict}: ", f"{_rate_sentence(finding)}.", "  ")
+    for label, text in _labelled_texts(finding):
+        lines += _wrap_text(f"  {label}".ljust(LABEL), text, " " * LABEL)
+    return lines
+
+
+def brief_line(finding: Finding) -> str:
+    """The owner, the line and the advice, in one line of at most 88 columns."""
+    where = "" if finding.made_at is None else f", {PurePath(finding.made_at.file).name}:{finding.made_at.line}"
+    verb = f" {verb_form(finding, 'grows', 'grow')}"
+    grows = f"{_shorten_owner(finding.owner, BRIEF // 2 - len(verb))}{verb}"
+    slower = textwrap.shorten(finding.what, BRIEF // 2, placeholder="…")
+    opening = f"{slower if finding.verdict == 'slowdown' else grows}{where}"
+    outside = "look at C extensions and buffers outside of Python"
+    instruction = outside if finding.verdict == "native" else finding.advice
+    instruction = _fitting_instruction(f"{instruction[:1].lower()}{instruction[1:]}", BRIEF - len(opening) - len(": "))
+    return textwrap.shorten(f"{opening}: {instruction}", BRIEF, placeholder=" …")
+
+
+def _rate_sentence(finding: Finding) -> str:
+    """The owner with its rate and share of the growth, without a full stop; the content alone for a slowdown."""
+    if finding.verdict == "slowdown":
+        return finding.what
+    rate = f"{format_bytes(finding.bytes_per_step)} {_unit_with_article(finding)}, {finding.share:.0%} of the growth"
+    return f"{subject_and_verb(finding)} by {rate}"
+
+
+def subject_and_verb(finding: Finding) -> str:
+    """Subject and verb: `train.HISTORY grows`, `atexit's callbacks grow`."""
+    return f"{finding.owner} {verb_form(finding, 'grows', 'grow')}"
+
+
+def verb_form(finding: Finding, one: str, several: str) -> str:
+    """The verb form for the owner: `several` if the owner is a plural, such as `atexit's callbacks`."""
+    return several if _PLURAL_OWNERS.fullmatch(finding.owner) else one
+
+
+def _unit_with_article(finding: Finding) -> str:
+    """The unit with its article: `a round`, `an episode`."""
+    return f"{'an' if finding.unit[0] in 'aeiou' else 'a'} {finding.unit}"
+
+
+def _labelled_texts(finding: Finding) -> list[tuple[str, str]]:
+    """Labels of at most seven letters with their texts, in the order of `finding_lines`; unknown ones are left out."""
+    texts = []
+    if finding.holders:
+        texts.append(("held by", " → ".join(finding.holders)))
+    if finding.made_at is not None:
+        texts.append(("made at", str(finding.made_at)))
+    if finding.verdict != "slowdown":
+        low, high = (short_bytes(bound) for bound in finding.interval)
+        texts.append(("what", f"{finding.what}; between {low} and {high} {_unit_with_article(finding)}"))
+        texts.append(("until", growth_end(finding)))
+    if finding.redundancy is not None:
+        texts.append(("note", finding.redundancy))
+    texts.append(("do", finding.advice))
+    return texts
+
+
+def growth_end(finding: Finding) -> str:
+    """The end of the growth, or of the memory; empty if it is not known."""
+    if finding.verdict == "slowdown":
+        return ""
+    if finding.verdict == "mapped":
+        return "the system needs the memory for something else: then it takes these pages back"
+    clauses = []
+    if finding.plateau_bytes is not None:
+        when = "" if finding.plateau_step is None else f" at {finding.unit} {two_digits(finding.plateau_step)}"
+        clauses.append(f"full with {format_bytes(finding.plateau_bytes)}{when}")
+    if finding.limit_bytes is None:
+        clauses.append("no limit is known")
+    else:
+        clauses.append(f"the limit of {format_bytes(finding.limit_bytes)} is {_limit_phrase(finding)}")
+    return "; ".join(reversed(clauses) if finding.dies_first else clauses)
+
+
+def _limit_phrase(finding: Finding) -> str:
+    """The end of a sentence on the limit: not reached, or reached at a step and, if it is known, at a time."""
+    if finding.limit_step is None:
+        return "not reached"
+    if not finding.has_date:
+        return f"reached if it goes on; when, cannot be told from rates so far apart as these {finding.unit}s have"
+    when = f"{finding.unit} {two_digits(finding.limit_step)}"
+    return (
+        f"reached {clock_words(finding.limit_time)}, at {when}"
+        if finding.limit_time is not None
+        else f"reached at {when}"
+    )
+
+
+def headline(finding: Finding) -> str:
+    """The owner and its rate in one sentence, without its full stop."""
+    rate = f"{format_bytes(finding.bytes_per_step)} {_unit_with_article(finding)}"
+    return HEADLINES[finding.verdict].format(
+        owner=finding.owner,
+        grows=subject_and_verb(finding),
+        is_=verb_form(finding, "is", "are"),
+        takes=verb_form(finding, "takes", "take"),
+        rate=rate,
+        what=finding.what,
+    )
+
+
+def _shorten_owner(owner: str, most: int) -> str:
+    """A path in at most `most` letters: without the function before a variable, then without its first hops."""
+    if len(owner) <= most:
+        return owner
+    name = owner.rpartition(": ")[2]
+    if len(name) <= most:
+        return name
+    tail = name[1 - most :]
+    hop_match = re.search(r"[.\[](?=[\w\['])", tail)
+    return f"…{tail if hop_match is None else tail[hop_match.start() + (hop_match[0] == '.') :]}"
+
+
+_CLAUSE_END = re.compile(r"\.(?= )|(?=[;:] )|(?=, (?:or|and|but|so|such) )")
+"""Ends of sentences, with their full stop, and of clauses; other commas stand within a list."""
+_INSTRUCTION_VERBS = frozenset({
+    "add", "allocate", "begin", "bound", "break", "call", "cancel", "change", "close", "commit", "compile", "configure",
+    "convert", "count", "drop", "end", "fetch", "generate", "give", "hold", "keep", "leave", "let", "look",
+    "lower", "make", "mark", "open", "put", "raise", "register", "remove", "set", "store", "take", "use",
+    "write",
+})  # fmt: skip
+"""First words of instructions; the other sentences of an advice, facts about a library, begin with other words."""
+
+
+def _fitting_instruction(advice: str, width: int) -> str:
+    """The part of an advice that fits into a width: all of it, or whole clauses from the first instruction on.
+
+    If no whole clause fits, the text is too long, and the caller cuts it.
+    """
+    if len(advice) <= width:
+        return advice
+    starts = (match.end() for match in re.finditer(r"^|\. ", advice))
+    start = next((offset for offset in starts if _is_instruction(advice[offset:].partition(". ")[0])), 0)
+    text = f"{advice[start : start + 1].lower()}{advice[start + 1 :]}"
+    if len(text) <= width:
+        return text
+    parts = [text[: end.end()] for end in _CLAUSE_END.finditer(text) if end.end() <= width]
+    return next((part for part in reversed(parts) if _is_whole(part) and _is_instruction(part)), text)
+
+
+def _is_whole(part: str) -> bool:
+    """Whether no backtick and no bracket is open at the end of a part."""
+    return part.count("`") % 2 == 0 and part.count("(") == part.count(")")
+
+
+def _is_instruction(part: str) -> bool:
+    """Whether a sentence, or a clause of it, is an instruction."""
+    return any(begun.partition(" ")[0].lower() in _INSTRUCTION_VERBS for begun in re.split(r"[.;:] ", part))
+
+
+def _wrap_text(first: str, text: str, indent: str) -> list[str]:
+    """Lines of at most `WIDTH` columns: the first begins with `first`, the others with `indent`."""
+    return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False)
