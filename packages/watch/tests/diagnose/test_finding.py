@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flatwater_watch.diagnose import finding as telling
+from flatwater_watch.diagnose import finding_text
 from flatwater_watch.diagnose.finding import AllocationSite, Finding
 from flatwater_watch.diagnose.finding_text import brief_line, finding_lines, growth_end, subject_and_verb
 from flatwater_watch.diagnose.rules import RULES
@@ -118,7 +118,7 @@ def test_a_long_advice_ends_in_the_first_line_with_a_whole_instruction(said: str
 
 
 def test_the_instructions_of_rules_begin_with_a_word_that_is_known_for_one() -> None:
-    others = {rule.fix for rule in RULES if not telling._asks(rule.fix[:1].lower() + rule.fix[1:])}
+    others = {rule.fix for rule in RULES if not finding_text._is_instruction(rule.fix[:1].lower() + rule.fix[1:])}
     assert others == {rule.fix for rule in RULES if rule.fix.startswith("With `iterparse`")}
 
 
