@@ -2,7 +2,7 @@
 
     import flatwater as fw
 
-    run = fw.train("ppo", env="gymnasium:CartPole-v1", rounds=30, on_round=lambda r: print(r.metrics["return/mean"]))
+    run = fw.train("ppo", env="CartPole-v1", rounds=30, on_round=lambda r: print(r.metrics["return/mean"]))
     print(run.result["players"]["policy"]["return"])
     action = fw.load(run.path).act(observation)
 

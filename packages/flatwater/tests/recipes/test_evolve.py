@@ -132,7 +132,7 @@ def test_the_help_is_that_of_the_environment(capsys: pytest.CaptureFixture[str])
         ("continuous:Tokens", "vector"),
         ("continuous:np", "a class"),
         ("nowhere:Env", "'nowhere'"),
-        ("elsewhere", "forage, gymnasium:ID"),
+        ("elsewhere", "forage, an ID of Gymnasium"),
     ],
 )
 def test_what_cannot_be_learned_in_is_refused(env: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:

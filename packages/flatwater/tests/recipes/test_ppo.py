@@ -180,7 +180,7 @@ def test_it_learns(env: str, rounds: int, least: float) -> None:
         ("own_world:np", "a class"),
         ("own_world:Tokens", 'wrapped.form = "tokens"'),
         ("gymnasium:Nothing-v9", "Nothing"),
-        ("elsewhere", "forage, gymnasium:ID"),
+        ("elsewhere", "forage, an ID of Gymnasium"),
     ],
 )
 def test_what_is_no_environment_is_refused(env: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:

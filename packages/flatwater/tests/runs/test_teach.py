@@ -26,7 +26,7 @@ PROGRAM = Path(__file__).parent / "slowing.py"
 
 def test_the_default_needs_no_package_that_some_python_lacks() -> None:
     defaults = TeachRunConfig()
-    assert (defaults.world, defaults.teacher) == ("gymnasium:BabyAI-GoToRedBall-v0", "babyai")
+    assert (defaults.world, defaults.teacher) == ("BabyAI-GoToRedBall-v0", "babyai")
 
 
 @pytest.fixture(scope="module")

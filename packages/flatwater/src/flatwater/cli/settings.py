@@ -77,6 +77,14 @@ class RecipeSettings(FileSettings):
     about: ClassVar[str]
     """First paragraphs of its help; `{name}` and `{guide}` stand for those of the recipe."""
 
+    def settings(self) -> Any:  # noqa: ANN401  (of `config_type`)
+        """Return the configuration, whose names of environments are known: asked before torch is imported."""
+        from flatwater.envs.names import check_env_names
+
+        settings = super().settings()
+        check_env_names(settings)
+        return settings
+
 
 def over_recipe(command: type[RecipeSettings], recipe: Recipe) -> type[Any]:
     """Return the command with the settings of a recipe as its options, besides its own."""

@@ -37,10 +37,11 @@ class Train(WithTrust, WithDisplay, NewRun):
 
     def __call__(self) -> int:
         """Train, then show the result."""
+        settings = self.settings()  # a wrong one is told before torch is imported
         from flatwater.cli.outcome import show_outcome
         from flatwater.runs.session import start_new_run
 
-        return show_outcome(lambda console, **told: start_new_run(self.settings(), self.run, console, **told), self)
+        return show_outcome(lambda console, **told: start_new_run(settings, self.run, console, **told), self)
 
 
 @dataclass(frozen=True, kw_only=True)

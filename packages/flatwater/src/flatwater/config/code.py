@@ -10,7 +10,7 @@ itself one of the names.
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 from flatwater_watch.options.bounds import declared_extras
 
@@ -55,6 +55,9 @@ class NamedCode:
 
 TRAINER = Code()
 """Mark of the setting `trainer`, by which a recipe is found."""
+ENVIRONMENT = Code(kinds=("gymnasium",))
+EnvName = Annotated[str, ENVIRONMENT]
+"""The name of an environment, as `envs.names` reads it."""
 
 
 def find_named_code(cls: type[Any] | None, settings: Mapping[str, Any], above: str = "") -> Iterator[NamedCode]:

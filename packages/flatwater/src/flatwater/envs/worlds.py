@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Callable
-from difflib import get_close_matches
 from typing import Protocol, cast, runtime_checkable
 
 import gymnasium
@@ -11,6 +10,7 @@ import torch
 from flatwater.envs.foraging.config import ForagingConfig
 from flatwater.envs.foraging.search import SearchTeacher
 from flatwater.envs.foraging.world import ForagingWorld
+from flatwater.envs.names import FORAGE, NAMES, PETTINGZOO, gymnasium_id, resolve_alias, unknown_name
 from flatwater.envs.world import Array, Teacher, World
 from flatwater.envs.wrapped.cartpole_world import CARTPOLES, CartPoleWorld
 from flatwater.envs.wrapped.config import WrappedConfig
@@ -18,13 +18,8 @@ from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld
 from flatwater.envs.wrapped.own_world import OwnTeacher, OwnWorld
 from flatwater.envs.wrapped.pettingzoo_world import PettingZooWorld
 from flatwater.named_imports import find_object
-from flatwater.plugins import group_faults, group_rows, known_names
 from flatwater_watch.errors import ConfigError
 
-WORLDS = (
-    "gymnasium:ID (gymnasium:BabyAI-GoToRedBall-v0), pettingzoo:MODULE (pettingzoo:mpe2.simple_spread_v3), or "
-    "package.module:Class of a Gymnasium environment or of your world"
-)
 TEACHERS = "search, babyai, random, or package.module:Class of your teacher"
 
 
@@ -79,7 +74,7 @@ def build_world(
     """Return the world of a name.
 
     Args:
-        name: as `WORLDS` lists them, or a name that an installed package has (`plugins.py`).
+        name: as `envs.names.NAMES` lists them, or a name that an installed package has (`plugins.py`).
         envs: number of environments, E.
         foraging: settings of the world `forage`.
         wrapped: settings of all other worlds.
@@ -88,30 +83,20 @@ def build_world(
     Raises:
         ConfigError: `name` names no world, its package is missing, or the environment cannot be used.
     """
-    name = group_rows("environments").get(name, name)
+    name = resolve_alias(name)
     kind, _, rest = name.partition(":")
-    if kind == "forage" and not rest:
+    if name == FORAGE:
         return ForagingWorld(foraging, envs)
-    # CartPoleWorld shows vectors alone; tokens of CartPole are refused by GymnasiumWorld.
-    if kind == "gymnasium" and rest in CARTPOLES and wrapped.form in {"auto", "vector"}:
-        return CartPoleWorld(rest, wrapped, envs)
-    if kind == "gymnasium" and rest:
-        return GymnasiumWorld(rest, wrapped, envs, allow_nan=allow_nan)
-    if kind == "pettingzoo" and rest:
+    if (env_id := gymnasium_id(name)) is not None:
+        # CartPoleWorld shows vectors alone; tokens of CartPole are refused by GymnasiumWorld.
+        if env_id in CARTPOLES and wrapped.form in {"auto", "vector"}:
+            return CartPoleWorld(env_id, wrapped, envs)
+        return GymnasiumWorld(env_id, wrapped, envs, allow_nan=allow_nan)
+    if kind == PETTINGZOO and rest:
         return PettingZooWorld(rest, wrapped, envs, allow_nan=allow_nan)
-    if rest and kind not in {"forage", "gymnasium", "pettingzoo"}:
+    if rest and kind != FORAGE:
         return _own_world(name, wrapped, envs, allow_nan=allow_nan)
-    raise ConfigError(
-        f"no environment has this name: expected {known_names('environments', 'forage')}, {WORLDS}."
-        f"{_registered_like(name)}{group_faults('environments')}"
-    )
-
-
-def _registered_like(name: str) -> str:
-    """Return Gymnasium's name of an environment that was perhaps meant."""
-    ids = {env_id.lower(): env_id for env_id in gymnasium.registry}
-    near = get_close_matches(name.lower(), ids, n=1)
-    return f' Did you mean "gymnasium:{ids[near[0]]}"?' if near else ""
+    raise unknown_name(name)
 
 
 def _own_world(name: str, wrapped: WrappedConfig, envs: int, *, allow_nan: bool) -> World:
@@ -126,7 +111,7 @@ def _own_world(name: str, wrapped: WrappedConfig, envs: int, *, allow_nan: bool)
     Raises:
         ConfigError: `name` names no such class, or the class cannot be called as it should.
     """
-    target = find_object(name, given="it", wanted=WORLDS)
+    target = find_object(name, given="it", wanted=NAMES)
     if isinstance(target, type) and issubclass(target, gymnasium.Env):
         return GymnasiumWorld(target, wrapped, envs, allow_nan=allow_nan)
     if not isinstance(target, type) or not issubclass(target, _WorldClass):

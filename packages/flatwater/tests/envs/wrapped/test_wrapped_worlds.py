@@ -226,17 +226,17 @@ def test_agents_of_different_spaces_are_refused_by_name() -> None:
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("mettagrid", "forage, gymnasium:ID"),
-        ("gymnasium:", "forage, gymnasium:ID"),
-        ("cartpole", '"gymnasium:CartPole-v'),
-        ("gymnasium::Nowhere", "world gymnasium::Nowhere: ''"),
-        ("gymnasium:..a:Nowhere", r"world gymnasium:\.\.a:Nowhere: '\.\.a'"),
-        ("pettingzoo:..a", r"world pettingzoo:\.\.a.*'\.\.a'"),
-        ("forage:12", "forage, gymnasium:ID"),
-        ("gymnasium:Nope-v0", r"pprint_registry\(\)"),
-        ("gymnasium:no_such_package:Nope-v0", "world gymnasium:no_such_package:Nope-v0"),
-        ("pettingzoo:no_such_module", "world pettingzoo:no_such_module.*No module named"),
-        ("pettingzoo:json", "world pettingzoo:json: .*parallel_env"),
+        ("mettagrid", "forage, an ID of Gymnasium"),
+        ("gymnasium:", "forage, an ID of Gymnasium"),
+        ("cartpole", '"CartPole-v1"'),
+        ("gymnasium::Nowhere", ":Nowhere: ''"),
+        ("gymnasium:..a:Nowhere", r"\.\.a:Nowhere: '\.\.a'"),
+        ("pettingzoo:..a", r"pettingzoo:\.\.a.*'\.\.a'"),
+        ("forage:12", "forage, an ID of Gymnasium"),
+        ("gymnasium:Nope-v0", "no environment has this name"),
+        ("gymnasium:no_such_package:Nope-v0", "no_such_package:Nope-v0 needs no_such_package"),
+        ("pettingzoo:no_such_module", "pettingzoo:no_such_module.*No module named"),
+        ("pettingzoo:json", "pettingzoo:json: .*parallel_env"),
     ],
 )
 def test_a_world_that_is_not_there_is_refused_by_name(name: str, told: str) -> None:
@@ -287,7 +287,7 @@ def test_a_teacher_of_ones_own_is_built_with_the_world(monkeypatch: pytest.Monke
     [
         ("wise", r"teacher = 'wise': .* search, babyai, random, or package\.module:Class"),
         ("search", "`search`.*`forage`"),
-        ("babyai", "`babyai`.*gymnasium:BabyAI-"),
+        ("babyai", "`babyai`.*such as BabyAI-"),
         ("no_such_module:Wise", "teacher = 'no_such_module:Wise': .*No module named"),
         ("parting:Wise", "teacher = 'parting:Wise': .*has no attribute"),
         ("parting:NoTeacher", "teacher = 'parting:NoTeacher': .*begin_ and step_batch"),

@@ -29,9 +29,7 @@ class BabyAITeacher:
         """
         copies = world.copies if isinstance(world, GymnasiumWorld) else []
         if not isinstance(world, GymnasiumWorld) or not isinstance(copies[0].unwrapped, RoomGridLevel):
-            raise ConfigError(
-                "the teacher `babyai` teaches in BabyAI's levels only, such as gymnasium:BabyAI-GoToRedBall-v0"
-            )
+            raise ConfigError("the teacher `babyai` teaches in BabyAI's levels only, such as BabyAI-GoToRedBall-v0")
         # `executed` is the world's own array, which it writes at each step.
         self._levels, self._executed = copies, world.executed
         self._rest = world.spaces.actions.index(REST)

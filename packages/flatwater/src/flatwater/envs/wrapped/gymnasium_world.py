@@ -8,6 +8,7 @@ import numpy as np
 
 from flatwater.border import Border, dotted_name
 from flatwater.envs.kept_state import EpisodeStarts
+from flatwater.envs.names import registered_id
 from flatwater.envs.world import Array, Spaces
 from flatwater.envs.wrapped.checks import (
     REFUSED,
@@ -24,8 +25,6 @@ from flatwater.envs.wrapped.step_limit import StepLimit
 from flatwater.named_imports import import_named
 from flatwater_watch.errors import ConfigError, UserCodeError
 
-REGISTERED_BY = {"MiniGrid-": "minigrid", "BabyAI-": "minigrid"}
-"""Packages to import for names that start so. For others, Gymnasium takes `package:Name-v0`."""
 TALKATIVE = "minigrid.envs.babyai.core.roomgrid_level"
 """Module that prints a line for each map that it drops before an episode: thousands in a run of `teach`."""
 MOST_STEPS = 1000
@@ -217,19 +216,19 @@ def named_env(name: str) -> gymnasium.Env[Any, Any]:
         ConfigError: Gymnasium knows no environment `name`, or its package is missing.
     """
     known_errors = (ImportError, gymnasium.error.Error)
-    package = next((package for start, package in REGISTERED_BY.items() if name.startswith(start)), None)
     try:
         if ":" in name:  # Gymnasium imports what stands before it
             import_named(name.partition(":")[0])
-        with Border(f"environment gymnasium:{name}", None, call="gymnasium.make()", passing=known_errors):
-            env = gymnasium.make(f"{package}:{name}" if package else name, disable_env_checker=True)
+        with Border(f"environment {name}", None, call="gymnasium.make()", passing=known_errors):
+            env = gymnasium.make(registered_id(name), disable_env_checker=True)
     except ModuleNotFoundError as fault:
-        remedy = "pip install 'flatwater[teach]'" if package else f"install the package of {name}"
-        raise ConfigError(f"world gymnasium:{name} needs {fault.name}, which is not installed: {remedy}") from fault
+        raise ConfigError(
+            f"{name} needs {fault.name}, which is not installed: install the package of {name}"
+        ) from fault
     except known_errors as refusal:
         text = str(refusal)
         raise ConfigError(
-            f"world gymnasium:{name}: {text}{'' if text.endswith(('.', '?')) else '.'} Give gymnasium: and an ID that "
+            f"{name}: {text}{'' if text.endswith(('.', '?')) else '.'} Give an ID that "
             'gymnasium.make takes (python -c "import gymnasium; gymnasium.pprint_registry()" lists the installed '
             "IDs), or package.module:Class"
         ) from refusal

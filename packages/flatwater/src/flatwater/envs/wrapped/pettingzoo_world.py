@@ -49,7 +49,7 @@ class PettingZooWorld:
                 {a: of(a) for a in self._agents} for of in (first_copy.observation_space, first_copy.action_space)
             ]
         if not self._agents:
-            raise ConfigError(f"world pettingzoo:{module}: possible_agents: expected one or more agents, got none")
+            raise ConfigError(f"pettingzoo:{module}: possible_agents: expected one or more agents, got none")
         obs_space, action_space = (
             _common_space(spaces_of_agents, name, module)
             for spaces_of_agents, name in zip(spaces, ("observations", "actions"), strict=True)
@@ -192,11 +192,16 @@ def _make(module: str) -> Any:  # noqa: ANN401  (a ParallelEnv; PettingZoo ships
         env_module = import_named(module)
     except ImportError as error:
         raise ConfigError(
-            f"world pettingzoo:{module} cannot be imported ({error}). Give a module with a parallel_env, such as "
+            f"pettingzoo:{module} cannot be imported ({error}). Give a module with a parallel_env, such as "
             "mpe2.simple_spread_v3, and install its package and 'flatwater[teach]'"
         ) from error
     if "parallel_env" not in vars(env_module):
-        raise ConfigError(f"world pettingzoo:{module}: the module has no parallel_env")
+        raise ConfigError(
+            f"pettingzoo:{module}: expected a module with a parallel_env, in which all agents act at once, got "
+            "none. Games in turns (AEC) are not supported. Give a gymnasium.Env for one player, whose step also makes "
+            "the moves of the others; or, where turns can be taken at once, your own module with parallel_env = "
+            "lambda: pettingzoo.utils.aec_to_parallel(ITS.env())"
+        )
     with Border(f"environment pettingzoo:{module}", env_module.parallel_env, wanted="parallel_env()"):
         return env_module.parallel_env()
 
@@ -207,8 +212,11 @@ def _common_space(spaces: dict[str, Any], what: str, module: str) -> Any:  # noq
     for agent in other_agents:
         if spaces[agent] != spaces[first_agent]:
             raise ConfigError(
-                f"world pettingzoo:{module}: {what}: expected one space for all agents, got "
+                f"pettingzoo:{module}: {what}: expected one space for all agents, got "
                 f"{spaces[first_agent]} of {first_agent} "
-                f"and {spaces[agent]} of {agent}"
+                f"and {spaces[agent]} of {agent}. One policy plays all agents, and agents of different spaces are not "
+                "supported. Make them equal in your own module, such as parallel_env = lambda: "
+                "supersuit.pad_observations_v0(supersuit.pad_action_space_v0(ITS.parallel_env())); or give a "
+                "gymnasium.Env for one of them, whose step also makes the moves of the others"
             )
     return spaces[first_agent]

@@ -1,8 +1,8 @@
 """Settings of a run of `evolve`: those of the population, and those of all runs."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from flatwater.config.code import Code
+from flatwater.config.code import EnvName
 from flatwater.runs.config import RunConfig, check_run
 from flatwater.trainers.evolve.config import EvolveConfig
 from flatwater_watch.errors import require
@@ -19,9 +19,9 @@ class EvolveRunConfig(RunConfig, EvolveConfig):
     """The recipe, by which `flatwater resume` knows the run."""
     rounds: Number = 10
     """Generations in all; `flatwater resume RUN --rounds N` goes on to N."""
-    env: Annotated[str, Code(kinds=("gymnasium",))] = "gymnasium:Pendulum-v1"
-    """gymnasium:ID, pettingzoo:MODULE with one agent, or package.module:Class: a Gymnasium environment or a world of
-    yours. Actions are numbers within bounds."""
+    env: EnvName = "Pendulum-v1"
+    """An ID of Gymnasium, pettingzoo:MODULE with one agent, or package.module:Class: a Gymnasium environment or a world
+    of yours. Actions are numbers within bounds."""
 
     def __post_init__(self) -> None:
         """Check the run's settings, and that the replay has room for each environment."""

@@ -2,7 +2,7 @@
 
 from typing import Annotated, ClassVar, Literal
 
-from flatwater.config.code import Code
+from flatwater.config.code import EnvName
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.nets.config import StudentConfig
 from flatwater.runs.config import RunConfig, check_run
@@ -58,7 +58,8 @@ class PpoRunConfig(BlocksRunConfig):
     """The recipe, by which `flatwater resume` knows the run."""
     rounds: Number = 100
     """Blocks in all; `flatwater resume RUN --rounds N` goes on to N."""
-    env: Annotated[str, Code(kinds=("gymnasium",))] = "gymnasium:CartPole-v1"
-    """gymnasium:ID, pettingzoo:MODULE, forage, or package.module:Class: a Gymnasium environment or a world of yours."""
+    env: EnvName = "CartPole-v1"
+    """An ID of Gymnasium, pettingzoo:MODULE, forage, or package.module:Class: a Gymnasium environment or a world of
+    yours."""
     wrapped: OwnLimit = OwnLimit()
     student: FeedForwardConfig = FeedForwardConfig()

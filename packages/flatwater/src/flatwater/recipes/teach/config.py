@@ -3,7 +3,7 @@
 from typing import Annotated, ClassVar, Literal
 
 from flatwater.algorithms.config import TeachingConfig
-from flatwater.config.code import Code
+from flatwater.config.code import Code, EnvName
 from flatwater.recipes.ppo.config import BlocksRunConfig
 from flatwater_watch.options.bounds import Bounds, Count, Number
 from flatwater_watch.options.declare import config
@@ -18,11 +18,11 @@ class TeachRunConfig(BlocksRunConfig):
     """The recipe, by which `flatwater resume` knows the run."""
     rounds: Number = 61
     """Blocks in all; `flatwater resume RUN --rounds N` goes on to N."""
-    world: Annotated[str, Code(kinds=("gymnasium",))] = "gymnasium:BabyAI-GoToRedBall-v0"
-    """gymnasium:ID, forage (Python 3.11 and 3.12 alone), pettingzoo:MODULE (pettingzoo:mpe2.simple_spread_v3), or
+    world: EnvName = "BabyAI-GoToRedBall-v0"
+    """An ID of Gymnasium, forage (Python 3.11 and 3.12 alone), pettingzoo:MODULE (pettingzoo:mpe2.simple_spread_v3), or
     package.module:Class: a Gymnasium environment or a world of yours."""
     teacher: Annotated[str, Code(kinds=("run",))] = "babyai"
-    """babyai (for gymnasium:BabyAI-...), search (for forage), random, package.module:Class, or run:FOLDER for the
+    """babyai (for BabyAI-...), search (for forage), random, package.module:Class, or run:FOLDER for the
     student of another run of teaching."""
     envs: Annotated[int, Bounds(1, 1 << 16)] = 32
     block: Count = 64

@@ -1,0 +1,125 @@
+"""Names of environments: what they stand for, and the nearest known one where there is none.
+
+Light, so that a wrong name is told before torch is imported.
+"""
+
+import importlib
+import importlib.util
+import re
+import sys
+from difflib import get_close_matches
+from typing import Any
+
+import gymnasium
+
+from flatwater.config.code import ENVIRONMENT, code_fields
+from flatwater.plugins import group_faults, group_rows, known_names
+from flatwater.sources import module_place
+from flatwater_watch.errors import ConfigError
+from flatwater_watch.sanitize import short_repr
+
+FORAGE, GYMNASIUM, PETTINGZOO = "forage", "gymnasium", "pettingzoo"
+"""The world that ships, and kinds of names that stand before a colon."""
+NAMES = (
+    "an ID of Gymnasium (CartPole-v1, ALE/Pong-v5), pettingzoo:MODULE (pettingzoo:mpe2.simple_spread_v3), or "
+    "package.module:Class of a Gymnasium environment or of your world"
+)
+REGISTERED_BY = {
+    "MiniGrid-": ("minigrid", "'flatwater[teach]'"),
+    "BabyAI-": ("minigrid", "'flatwater[teach]'"),
+    "ALE/": ("ale_py", "ale-py"),
+}
+"""Packages to import for IDs that start so, and what pip installs. For others, Gymnasium takes `package:Name-v0`."""
+
+
+def check_env_names(config: Any) -> None:  # noqa: ANN401  (settings of any recipe)
+    """Refuse names of environments that are known to be none, in settings that the user gives now.
+
+    Raises:
+        ConfigError: the message names the setting.
+    """
+    for setting, code in code_fields(type(config)).items():
+        if code == ENVIRONMENT:
+            name = getattr(config, setting)
+            try:
+                _check_name(name)
+            except ConfigError as error:
+                raise ConfigError(f"{setting} = {name!r}: {error}") from error
+
+
+def _check_name(name: str) -> None:
+    """Refuse an ID that Gymnasium does not know, and code whose module is not found; code itself is not imported."""
+    name = resolve_alias(name)
+    if name == FORAGE:
+        return
+    if (env_id := gymnasium_id(name)) is not None:
+        registered_id(env_id)
+        return
+    kind, _, rest = name.partition(":")
+    module = rest if kind == PETTINGZOO else kind
+    if not (rest and kind) or kind == FORAGE:
+        raise unknown_name(name)
+    if module not in sys.modules and not module_place(module):
+        raise ConfigError(
+            f"no module named {short_repr(module)}: expected {NAMES}, installed or in the folder where the command runs"
+        )
+
+
+def resolve_alias(name: str) -> str:
+    """Return what a name stands for that an installed package has (`plugins.py`); other names as they are."""
+    return str(group_rows("environments").get(name, name))
+
+
+def gymnasium_id(name: str) -> str | None:
+    """Return the ID that `gymnasium.make` takes, in `ID` or `gymnasium:ID`; None where the name is of another kind."""
+    kind, colon, rest = name.partition(":")
+    if not colon:
+        return None if name in {"", FORAGE} else name
+    # Gymnasium's own form `module:ID-v0`; what follows the colon of a class has no hyphen.
+    return (rest or None) if kind == GYMNASIUM else name if "-v" in rest and kind != PETTINGZOO else None
+
+
+def registered_id(env_id: str) -> str:
+    """Return an ID with the package that registers it, as `gymnasium.make` takes it.
+
+    Raises:
+        ConfigError: Gymnasium knows no such environment, or its package is not installed.
+    """
+    if ":" in env_id:  # known once its module is imported
+        return env_id
+    for start, (package, installed_by) in REGISTERED_BY.items():
+        if env_id.startswith(start):
+            if importlib.util.find_spec(package) is None:
+                raise ConfigError(f"{env_id} needs {package}, which is not installed: pip install {installed_by}")
+            importlib.import_module(package)
+            env_id = f"{package}:{env_id}"
+    bare_id = env_id.rpartition(":")[2]
+    # A name without a version stands for the newest.
+    if bare_id not in gymnasium.registry and bare_id not in map(_without_version, gymnasium.registry):
+        raise unknown_name(bare_id)
+    return env_id
+
+
+def unknown_name(name: str) -> ConfigError:
+    """Return the error for a name that stands for no environment, with the nearest that does."""
+    return ConfigError(
+        f"no environment has this name: expected {known_names('environments', FORAGE)}, {NAMES}."
+        f"{_nearest(name)}{group_faults('environments')}"
+    )
+
+
+def _nearest(name: str) -> str:
+    """Return a question with the known name that was perhaps meant; empty where none is near."""
+    # By the name alone, as versions are alike; the newest version comes last and stays.
+    known = {
+        _without_version(each).lower(): each
+        for each in (FORAGE, *group_rows("environments"), *sorted(gymnasium.registry))
+    }
+    # The part behind a namespace as well: Pong stands for ALE/Pong-v5.
+    known = {name.rpartition("/")[2]: each for name, each in known.items()} | known
+    near = get_close_matches(_without_version(name).lower(), known, n=1)
+    return f' Did you mean "{known[near[0]]}"?' if near else ""
+
+
+def _without_version(env_id: str) -> str:
+    return re.sub(r"-v\d+\Z", "", env_id)

@@ -1,0 +1,64 @@
+"""An environment's name: as Gymnasium has it, or the nearest that there is, told before torch is imported."""
+
+import subprocess
+import sys
+
+import pytest
+
+from flatwater.envs.foraging.config import ForagingConfig
+from flatwater.envs.world import World
+from flatwater.envs.worlds import build_world
+from flatwater.envs.wrapped.config import WrappedConfig
+from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld
+from flatwater_watch.errors import ConfigError
+
+ASKED = """
+import sys
+from flatwater.cli.main import main
+code = main(["{command}", "ppo", "--env", "{name}"])
+print(code, "torch" in sys.modules)
+"""
+
+
+def build(name: str) -> World:
+    return build_world(name, envs=2, foraging=ForagingConfig(), wrapped=WrappedConfig())
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Acrobot-v1", "MiniGrid-Empty-5x5-v0", "FrozenLake-v1"])
+def test_a_bare_id_is_the_environment_that_gymnasium_has(env_id: str) -> None:
+    bare, spelled = build(env_id), build(f"gymnasium:{env_id}")
+    assert type(bare) is type(spelled)
+    assert bare.spaces == spelled.spaces
+
+
+def test_gymnasiums_own_form_imports_the_module_that_registers_the_id() -> None:
+    assert isinstance(build("minigrid:MiniGrid-Empty-5x5-v0"), GymnasiumWorld)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("CartPol-v1", "CartPole-v1"),
+        ("gymnasium:cartpole", "CartPole-v1"),
+        ("Taxi-v3", "Taxi-v4"),
+        ("MiniGrid-Emty-5x5-v0", "MiniGrid-Empty-5x5-v0"),
+        ("forrage", "forage"),
+    ],
+)
+def test_a_wrong_name_is_refused_with_the_nearest(name: str, meant: str) -> None:
+    with pytest.raises(ConfigError, match=f'Did you mean "{meant}"'):
+        build(name)
+
+
+def test_an_id_whose_package_is_missing_says_what_to_install() -> None:
+    with pytest.raises(ConfigError, match="pip install ale-py"):
+        build("ALE/Pong-v5")
+
+
+@pytest.mark.parametrize("command", ["train", "plan"])
+@pytest.mark.parametrize("name", ["CartPol-v1", "nowhere:Boat", "pettingzoo:nowhere"])
+def test_a_wrong_name_is_told_before_torch_is_imported(command: str, name: str) -> None:
+    script = ASKED.format(command=command, name=name)
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert told.stdout.split() == ["2", "False"]
+    assert f"env = '{name}'" in told.stderr
