@@ -49,6 +49,7 @@ COLD = {
         "a world that is on the CPU",
     ),
     "flatwater/envs/conformance.py": "tries environments out, on the CPU",
+    "flatwater/envs/wrapped/native.py": "observations and spaces of a trained policy's user, on the CPU",
     "flatwater/envs/kept_state.py": "what environments of the CPU keep: where an episode begins, and once a checkpoint",
     "flatwater_trading/market/baselines.py": "what traders are compared with, once a run",
     "flatwater_trading/market/orders.py": "the orders of one evening",

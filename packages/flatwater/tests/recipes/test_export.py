@@ -20,9 +20,10 @@ from flatwater.nets.config import StudentConfig
 from flatwater.nets.mlp import MLPActor
 from flatwater.nets.policy import build_statistics, update_running_stats_
 from flatwater.nets.stack import Layout, init_, join_weights, views
-from flatwater.recipes.evolve.policy import Champion
-from flatwater.recipes.ppo.policy import TrainedPolicy
+from flatwater.recipes.evolve.policy import build_champion
+from flatwater.recipes.ppo.policy import build_policy
 from flatwater.runs.portable import ABOUT, KEY, Portable, export
+from flatwater.runs.trained_policy import TrainedPolicy
 from flatwater.trainers.blocks.state import build_student
 from flatwater_watch.errors import ConfigError, DataError, RunError
 
@@ -40,9 +41,10 @@ def row(layout: Layout) -> Tensor:
     return drawn.mul_(3)
 
 
-def champion(*, drawn: bool = False) -> Champion:
+def champion(*, drawn: bool = False) -> TrainedPolicy:
     actor = MLPActor(5, 2, (8, 8), drawn=drawn)
-    return Champion(actor, BOUNDS, row(actor.layout))
+    weights = {name: weight[0] for name, weight in views(row(actor.layout), actor.layout).items()}
+    return build_champion(actor, Spaces(1, 1, "vector", (5,), ("0", "1"), 10, BOUNDS), None, weights)
 
 
 def policy(
@@ -70,7 +72,7 @@ def policy(
     statistics = build_statistics(5, measures, CPU) if measures else {}
     if measures:
         update_running_stats_(statistics, 0.3 * torch.randn(50, 5, generator=torch.Generator().manual_seed(3)))
-    return TrainedPolicy(student, spaces, statistics | {name: weight[0] for name, weight in named.items()})
+    return build_policy(student, spaces, None, statistics | {name: weight[0] for name, weight in named.items()})
 
 
 KINDS: dict[str, Callable[[], Any]] = {
@@ -220,7 +222,7 @@ def test_other_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main(["export", str(file), "--to", str(tmp_path / "x.h5")]) == 2
     assert ".pt2 or .onnx or .safetensors" in " ".join(capsys.readouterr().err.split())
     with pytest.raises(ValueError, match="got none"):
-        join_weights({}, champion().portable().module._actor.layout)
+        join_weights({}, MLPActor(5, 2, (8, 8)).layout)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("onnxruntime") is not None, reason="the extra is installed")

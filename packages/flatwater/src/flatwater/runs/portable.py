@@ -18,12 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from flatwater import __version__
-from flatwater.envs.world import Array
 from flatwater.memory.planner import Plan, refuse
 from flatwater.named_imports import GIVEN
 from flatwater.recipe import find_recipe
@@ -347,24 +345,3 @@ def _silence_exporter() -> Iterator[None]:
     finally:
         for log, level in zip(logs, levels_before, strict=True):
             log.setLevel(level)
-
-
-def observation_rows(obs: Any, shape: tuple[int, ...], several: str = "several") -> tuple[Array, bool]:  # noqa: ANN401
-    """Return the observations as rows [B, ...], and whether there was one alone.
-
-    Raises:
-        ConfigError: the observations have another shape than those that were learned from.
-    """
-    if isinstance(obs, Mapping) or (isinstance(obs, tuple | list) and any(isinstance(one, Mapping) for one in obs)):
-        raise ConfigError(
-            f"obs = a mapping: expected an array {list(shape)}. Give "
-            "gymnasium.spaces.flatten(env.observation_space, obs)"
-        )
-    array = np.asarray(obs)
-    is_single = array.shape == shape
-    rows = array[None] if is_single else array
-    if rows.shape[1:] != shape:
-        raise ConfigError(
-            f"obs = an array {list(array.shape)}: expected {list(shape)}, or {['B', *shape]} of {several}"
-        )
-    return rows, is_single

@@ -14,6 +14,7 @@ from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
 from flatwater.envs.world import Array, Spaces
 from flatwater.envs.wrapped.config import WrappedConfig
+from flatwater.envs.wrapped.native import native_spaces
 from flatwater.envs.wrapped.step_limit import StepLimit
 
 CARTPOLES = {"CartPole-v0", "CartPole-v1"}
@@ -34,6 +35,8 @@ class CartPoleWorld:
         limit = gymnasium.spec(name).max_episode_steps or NEVER
         steps = config.steps or limit
         self._spaces = Spaces(envs, 1, "vector", (4,), ("0", "1"), steps, measures=(0, 1, 2, 3))
+        self.native = native_spaces(cartpole.observation_space, cartpole.action_space, "vector", name)
+        """Spaces of Gymnasium's environment."""
         self._limit = StepLimit(envs, min(steps, limit))
         self._state = np.zeros((4, envs))
         self._forces = np.array([-cartpole.force_mag, cartpole.force_mag])

@@ -20,7 +20,8 @@ from flatwater.envs.wrapped.checks import (
     source_location,
 )
 from flatwater.envs.wrapped.config import WrappedConfig
-from flatwater.envs.wrapped.spaces import MASK, make_action_spec, make_reader, write_mask
+from flatwater.envs.wrapped.native import native_spaces
+from flatwater.envs.wrapped.spaces import MASK, make_action_spec, write_mask
 from flatwater.envs.wrapped.step_limit import StepLimit
 from flatwater.named_imports import import_named
 from flatwater_watch.errors import ConfigError, UserCodeError
@@ -67,7 +68,9 @@ class GymnasiumWorld:
         self._seeding = Border(subject, env, "observation_space", call="its spaces", passing=(AttributeError,))
         self._own, self._allow_nan = env, allow_nan
         seen, done = self._given_spaces = self._spaces_of(first_copy)
-        self._reader = make_reader(seen, title, config.form)
+        self.native = native_spaces(seen, done, config.form, title)
+        """Spaces of the environment."""
+        self._reader = self.native.reader
         self._actions = make_action_spec(done, first_copy.unwrapped, title)
         for copy in self.copies[1:]:
             self._check_spaces(copy)

@@ -17,7 +17,8 @@ from flatwater.envs.wrapped.checks import (
 )
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.gymnasium_world import MOST_STEPS
-from flatwater.envs.wrapped.spaces import MASK, make_action_spec, make_reader, write_mask
+from flatwater.envs.wrapped.native import native_spaces
+from flatwater.envs.wrapped.spaces import MASK, make_action_spec, write_mask
 from flatwater.envs.wrapped.step_limit import StepLimit
 from flatwater.named_imports import import_named
 from flatwater_watch.errors import ConfigError
@@ -54,7 +55,9 @@ class PettingZooWorld:
             _common_space(spaces_of_agents, name, module)
             for spaces_of_agents, name in zip(spaces, ("observations", "actions"), strict=True)
         )
-        self._reader = make_reader(obs_space, module, config.form)
+        self.native = native_spaces(obs_space, action_space, config.form, module)
+        """Spaces of each agent."""
+        self._reader = self.native.reader
         self._actions = make_action_spec(action_space, first_copy.unwrapped, module)
         shape, steps = (envs, len(self._agents)), config.steps or MOST_STEPS
         names, bounds, choices = self._actions.names, self._actions.bounds, self._actions.choices

@@ -52,6 +52,11 @@ class ObservationReader(NamedTuple):
         return f"observation[{number}]"
 
     @property
+    def dtype(self) -> "np.dtype[Any]":
+        """Type of the numbers."""
+        return np.dtype(np.uint8 if self.form == "tokens" else np.float32)
+
+    @property
     def padding(self) -> int:
         """Value of a finished agent's observation: tokens that are padding, or zeros."""
         return PADDING if self.form == "tokens" else 0

@@ -2,97 +2,149 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from flatwater.envs.world import Array
-from flatwater.nets.mlp import MLPActor
-from flatwater.nets.stack import join_weights, views
+from flatwater.algorithms.critics import CriticMembers
+from flatwater.algorithms.sac import sample_action
+from flatwater.envs.world import Spaces
+from flatwater.envs.wrapped.native import NativeSpaces, find_native, read_native
+from flatwater.nets.mlp import MLPActor, MLPCritic
+from flatwater.nets.named_weights import NamedWeights
+from flatwater.nets.stack import Layout, join_weights, views
 from flatwater.recipes.evolve.run import EvolveRun
 from flatwater.rundir.layout import RunFolder
-from flatwater.runs.portable import Portable, observation_rows
+from flatwater.runs.portable import Portable
+from flatwater.runs.trained_policy import TrainedPolicy
+from flatwater_watch.errors import ConfigError
 from flatwater_watch.files.content import convert_to
 
-Bounds = tuple[tuple[float, float], ...]
 
-
-def make_champion(run: EvolveRun, _folder: RunFolder | None = None) -> "Champion":
+def make_champion(run: EvolveRun, _folder: RunFolder | None = None) -> TrainedPolicy:
     """Return the champion of a restored run; it keeps a copy of its weights, and nothing else of the run."""
-    setup = run.trainer.setup
-    actor = setup.nets.actor
-    assert isinstance(actor, MLPActor)  # noqa: S101  (for the type checker: `build_setup` makes no other)
+    setup, learner = run.trainer.setup, run.trainer.run.learner
+    actor, critic = setup.nets.actor, setup.nets.critic
+    assert isinstance(actor, MLPActor) and isinstance(critic, MLPCritic)  # noqa: PT018, S101  (for the type checker: `build_setup` makes no other)
     assert setup.spaces.bounds is not None  # noqa: S101  (same: the recipe takes no other worlds)
-    # A copy of one row: the run, with all its members, can be freed.
-    return Champion(actor, setup.spaces.bounds, run.trainer.run.learner.actor[-1:].clone())
+    # Copies of one row: the run, with all its members, can be freed.
+    weights = _named(learner.actor[-1:].clone(), actor.layout, "")
+    critics = learner.critics if isinstance(learner, CriticMembers) else ()
+    for number, rows in enumerate(critics):
+        weights |= _named(rows[-1:].clone(), critic.layout, f"{CRITIC}{number}.")
+    return build_champion(actor, setup.spaces, find_native(run.trainer.stage.world), weights)
+
+
+CRITIC = "critic."
+"""Beginning of the names of a critic's weights, before its number."""
+
+
+def _named(row: Float[Tensor, "1 n"], layout: Layout, beginning: str) -> dict[str, Tensor]:
+    """Return the weights of one member by name, without the member axis."""
+    return {f"{beginning}{name}": weight[0] for name, weight in views(row, layout).items()}
+
+
+def build_champion(
+    actor: MLPActor, spaces: Spaces, native: NativeSpaces | None, weights: Mapping[str, Tensor]
+) -> TrainedPolicy:
+    """Return the policy of a champion, without noise and without memory.
+
+    Args:
+        actor: its network as a function.
+        spaces: of the world that it was trained in.
+        native: spaces of the environment in that world, if it has any.
+        weights: of the actor by name, and of critics, if any, as `critic.0.` and the name.
+    """
+    module = ChampionModule(actor, spaces, weights)
+    return TrainedPolicy(module, spaces, native, partial(_portable, module, native))
 
 
 class ChampionModule(nn.Module):
     """The champion as a module: observations in, actions within their bounds out."""
 
-    weights: Tensor
+    cells = 0
+    """It remembers nothing."""
     low: Tensor
     high: Tensor
 
-    def __init__(self, actor: MLPActor, bounds: Bounds, weights: Float[Tensor, "1 n"]) -> None:
-        """Hold weights and bounds as buffers, so that an export has them."""
+    def __init__(self, actor: MLPActor, spaces: Spaces, weights: Mapping[str, Tensor]) -> None:
+        """Hold weights as parameters and bounds as buffers, so that an export has them."""
         super().__init__()
-        self._actor = actor
-        self.register_buffer("weights", weights)
-        low, high = torch.tensor(bounds, dtype=torch.float32, device=weights.device).T
+        self.actor, self.spaces, self.net = actor, spaces, NamedWeights(weights, {})
+        self.critics = len({name.split(".")[1] for name in weights if name.startswith(CRITIC)})
+        """Number of critics."""
+        low, high = torch.tensor(spaces.bounds, dtype=torch.float32, device=next(iter(weights.values())).device).T
         self.register_buffer("low", low.contiguous())
         self.register_buffer("high", high.contiguous())
 
     def forward(self, obs: Float[Tensor, "B N"]) -> Float[Tensor, "B A"]:
         """Return the action on each observation; cut to the bounds, which rounding would leave."""
-        # An axis of one member in front, and off again.
-        action = self._actor(views(self.weights, self._actor.layout), obs[None])[0]
+        return self._within_bounds(self.actor(self._params(""), obs[None])[0])
+
+    def act(
+        self,
+        obs: Tensor,
+        memory: Tensor,
+        *,
+        legal: Tensor | None = None,  # noqa: ARG002  (all numbers within the bounds are)
+        rng: torch.Generator | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Return actions and the memory as it is; only SAC's are drawn, others have no distribution."""
+        if rng is None or not self.actor.drawn:
+            return self(obs), memory
+        mean, log_deviation = self.actor.gaussian(self._params(""), obs[None])
+        noise = torch.empty(mean.shape).normal_(generator=rng).to(mean.device)
+        return self._within_bounds(sample_action(mean, log_deviation, noise)[0][0]), memory
+
+    def value(self, obs: Tensor, memory: Tensor) -> Tensor:  # noqa: ARG002  (there is none)
+        """Return the smallest critic's value of the action without noise, [B].
+
+        Raises:
+            ConfigError: there is no critic.
+        """
+        if not self.critics:
+            raise ConfigError("value: the policy has no critic: its algorithm trains none, or its file is an older one")
+        critic = MLPCritic(self.actor.obs, self.actor.action, self.actor.hidden)
+        action = self.actor(self._params(""), obs[None])
+        values = [critic(self._params(f"{CRITIC}{number}."), obs[None], action) for number in range(self.critics)]
+        return torch.stack(values).amin(0)[0]
+
+    def _params(self, beginning: str) -> dict[str, Tensor]:
+        """Return the weights whose names begin so, with an axis of one member in front."""
+        named = self.net.named().items()
+        return {name.removeprefix(beginning): weight[None] for name, weight in named if name.startswith(beginning)}
+
+    def _within_bounds(self, action: Tensor) -> Tensor:
+        """Return actions in [-1, 1] as numbers within the bounds."""
         middle, half = (self.low + self.high) / 2, (self.high - self.low) / 2
         return torch.minimum(torch.maximum(action * half + middle, self.low), self.high)
 
 
-class Champion:
-    """The policy of the champion, without noise and without memory."""
-
-    def __init__(self, actor: MLPActor, bounds: Bounds, weights: Float[Tensor, "1 n"]) -> None:
-        self._actor, self._bounds, self._weights = actor, bounds, weights
-        self._module = ChampionModule(actor, bounds, weights)
-
-    def act(self, obs: Array) -> Array:
-        """Return the action on an observation [N], or the actions on several, [B, N]: numbers within their bounds.
-
-        Raises:
-            ConfigError: an observation has another shape than in training.
-        """
-        rows, is_single = observation_rows(obs, (self._actor.obs,))
-        batch = torch.from_numpy(np.array(rows, np.float32)).to(self._weights.device)
-        with torch.no_grad():
-            actions: Array = self._module(batch).cpu().numpy()
-        action: Array = actions[0] if is_single else actions
-        return action
-
-    def portable(self) -> Portable:
-        """Return the champion without its run, to be exported."""
-        actor, weights = self._actor, self._weights.cpu()
-        return Portable(
-            recipe="evolve",
-            module=ChampionModule(actor, self._bounds, weights),
-            example=lambda rows: (torch.randn(rows, actor.obs, generator=torch.Generator().manual_seed(0)),),
-            axes=(0,),
-            inputs={"obs": f"float32 [rows, {actor.obs}]"},
-            outputs={"action": f"float32 [rows, {actor.action}], within the bounds"},
-            meaning={"bounds": [list(bound) for bound in self._bounds]},
-            header={
-                "obs": actor.obs,
-                "hidden": list(actor.hidden),
-                "drawn": actor.drawn,
-                "bounds": [list(bound) for bound in self._bounds],
-            },
-            tensors={name: weight[0] for name, weight in views(weights, actor.layout).items()},
-        )
+def _portable(module: ChampionModule, native: NativeSpaces | None) -> Portable:
+    """Return the champion without its run, to be exported."""
+    actor, bounds = module.actor, [list(bound) for bound in module.spaces.bounds or ()]
+    weights = {name: weight.detach().cpu() for name, weight in module.net.named().items()}
+    return Portable(
+        recipe="evolve",
+        module=ChampionModule(actor, module.spaces, weights),
+        example=lambda rows: (torch.randn(rows, actor.obs, generator=torch.Generator().manual_seed(0)),),
+        axes=(0,),
+        inputs={"obs": f"float32 [rows, {actor.obs}]"},
+        outputs={"action": f"float32 [rows, {actor.action}], within the bounds"},
+        meaning={"bounds": bounds},
+        header={
+            "obs": actor.obs,
+            "hidden": list(actor.hidden),
+            "drawn": actor.drawn,
+            "bounds": bounds,
+            "critics": module.critics,
+            "env": None if native is None else native.header(),
+        },
+        tensors=weights,
+    )
 
 
 @dataclass(frozen=True)
@@ -102,12 +154,21 @@ class _ChampionHeader:
     obs: int
     hidden: tuple[int, ...]
     drawn: bool
-    bounds: Bounds
+    bounds: tuple[tuple[float, float], ...]
+    critics: int = 0
+    env: dict[str, Any] | None = None
 
 
-def rebuild_champion(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Champion:
+def rebuild_champion(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> TrainedPolicy:
     """Return the champion of a .safetensors file."""
     values = convert_to(dict(header), _ChampionHeader)
     # By the number of bounds: an action has as many numbers.
     actor = MLPActor(values.obs, len(values.bounds), values.hidden, drawn=values.drawn)
-    return Champion(actor, values.bounds, join_weights(tensors, actor.layout))
+    critic = MLPCritic(actor.obs, actor.action, actor.hidden)
+    weights = dict(actor.layout.weights)
+    for number in range(min(values.critics, len(tensors))):  # a file may claim any number
+        weights |= {f"{CRITIC}{number}.{name}": weight for name, weight in critic.layout.weights.items()}
+    layout = Layout(weights)
+    spaces = Spaces(1, 1, "vector", (actor.obs,), tuple(map(str, range(actor.action))), 1, values.bounds)
+    native = None if values.env is None else read_native(values.env, spaces.obs)
+    return build_champion(actor, spaces, native, _named(join_weights(tensors, layout), layout, ""))

@@ -19,7 +19,6 @@ from flatwater.envs.world import Array, Teacher, World, describe_spaces
 from flatwater.envs.worlds import build_teacher
 from flatwater.memory.planner import Plan
 from flatwater.recipes.ppo.plan import BlocksWorlds, build_worlds, plan_blocks
-from flatwater.recipes.ppo.policy import TrainedPolicy
 from flatwater.recipes.ppo.run import BlocksRun, allocate, bind
 from flatwater.recipes.teach.config import TeachRunConfig
 from flatwater.rundir.layout import open_folder
@@ -147,14 +146,20 @@ class StudentTeacher:
         if checkpoint is None:
             raise CheckpointError(f"teacher {OF_A_RUN}{run}: no checkpoint is intact in {folder.checkpoints}")
         restore_state_({"block": learner.block, "statistics": learner.statistics}, checkpoint, below="learner")
-        self._policy = TrainedPolicy(student, world.spaces, bound_weights(student, learner))
+        self._student, self._weights = student, bound_weights(student, learner)
+        self._memory = torch.zeros(2, world.spaces.envs * self._agents, student.policy.cells, device=device)
 
     def begin_(self, which: Array) -> None:
         """Forget these environments' agents."""
-        self._policy.begin(which.repeat(self._agents))
+        self._memory[:, torch.from_numpy(which.repeat(self._agents))] = 0
 
     def step_batch(self, obs: Array, actions_out: Array, legal: Array | None = None) -> None:
         """Write the likeliest action of each agent."""
-        mask = None if legal is None else legal.reshape(-1, legal.shape[-1])
-        actions = self._policy.act(obs.reshape(-1, *obs.shape[2:]), mask)
-        np.copyto(actions_out, actions.reshape(actions_out.shape))
+        device, rows = self._memory.device, torch.from_numpy(obs.reshape(-1, *obs.shape[2:]))
+        starts = torch.zeros(len(rows), dtype=torch.bool, device=device)
+        with torch.no_grad():
+            choice = self._student.choose(self._weights, rows.to(device), self._memory, starts)
+        self._memory.copy_(choice.memory)
+        mask = None if legal is None else torch.from_numpy(legal.reshape(len(rows), -1)).to(device)
+        actions = self._student.actions.distribution(choice.logits, mask).mode()
+        np.copyto(actions_out, actions.cpu().numpy().reshape(actions_out.shape))

@@ -1,0 +1,254 @@
+"""An environment's own spaces: what a policy is handed and hands back, as `reset` gives it and `step` takes it.
+
+A world's rows are what a network reads. Here observations of Gymnasium's spaces become such rows, one or any number of
+them, with any axes before those of the space; and actions become those of the environment again.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, NamedTuple, Protocol, cast, get_args, runtime_checkable
+
+import numpy as np
+from gymnasium import spaces as gym
+from torch import Tensor
+
+from flatwater.envs.world import Array, World
+from flatwater.envs.wrapped.checks import REFUSED
+from flatwater.envs.wrapped.spaces import Form, ObservationReader, make_reader
+from flatwater_watch.errors import ConfigError
+
+READABLE = gym.Box | gym.Discrete | gym.MultiDiscrete | gym.MultiBinary
+"""Spaces of numbers; others beside them in a Dict, such as words, are not looked at."""
+OTHER = "other"
+"""Name of a space that holds no numbers, in a file."""
+MOST_NUMBERS = 1 << 24
+"""Most numbers of a space in a file."""
+
+
+class Rows(NamedTuple):
+    """Observations as a world's rows."""
+
+    obs: Array
+    """Each observation, [B, *obs]."""
+    axes: tuple[int, ...]
+    """Axes before those of one observation: none where it was one alone. B is their product."""
+
+
+@dataclass(frozen=True)
+class NativeSpaces:
+    """The spaces of an environment, and how its observations are read."""
+
+    observation: gym.Space[Any]
+    action: gym.Space[Any]
+    form: Form
+    """As in `WrappedConfig.form`."""
+    reader: ObservationReader
+
+    @property
+    def keys(self) -> frozenset[Any]:
+        """Keys of a Dict observation; none where it is no Dict."""
+        return frozenset(self.observation) if isinstance(self.observation, gym.Dict) else frozenset()
+
+    def rows(self, obs: Any) -> Rows:  # noqa: ANN401  (whatever the space holds)
+        """Return observations as rows.
+
+        Raises:
+            ConfigError: an observation is not of the space.
+        """
+        try:
+            axes = set(_axes(self.observation, obs, "obs"))
+            if len(axes) > 1:
+                raise ValueError(f"its parts are of different numbers of observations: {sorted(axes)}")
+            (lead,) = axes
+            each = _flat_axes(self.observation, obs, lead)
+            rows = np.zeros((prod(lead), *self.reader.shape), self.reader.dtype)
+            for number, row in enumerate(rows):
+                self.reader.write(_pick(each, number), row)
+        except REFUSED as fault:
+            missing = f"no entry {fault}" if isinstance(fault, KeyError) else str(fault)
+            raise ConfigError(f"obs: expected one of {self.observation}, or several side by side: {missing}") from fault
+        return Rows(rows, lead)
+
+    def to_env(self, actions: Array) -> Array:
+        """Return actions as the environment's `step` takes them.
+
+        Args:
+            actions: int64 [B] or [B, H], positions in lists, or float32 [B, D].
+
+        Returns:
+            an action of the space for each, [B, *action].
+        """
+        space = self.action
+        if isinstance(space, gym.Box):
+            # Numbers of another kind, such as integers, are left as the environment was trained with.
+            kind = space.dtype if np.issubdtype(space.dtype, np.floating) else actions.dtype
+            shaped = actions.reshape(-1, *space.shape).astype(kind)
+            clipped: Array = np.clip(shaped, space.low.astype(kind), space.high.astype(kind))
+            return clipped
+        start = space.start if isinstance(space, gym.Discrete | gym.MultiDiscrete) else 0
+        return (actions + start).astype(space.dtype).reshape(-1, *(space.shape or ()))
+
+    def header(self) -> dict[str, Any]:
+        """Return plain values, from which `read_native` makes the spaces again."""
+        return {"observation": _to_plain(self.observation), "action": _to_plain(self.action), "form": self.form}
+
+
+def native_spaces(observation: gym.Space[Any], action: gym.Space[Any], form: Form, name: str) -> NativeSpaces:
+    """Return the spaces of an environment.
+
+    Args:
+        observation: its observation space.
+        action: its action space.
+        form: as in `WrappedConfig.form`.
+        name: name of the environment, for errors.
+
+    Raises:
+        ConfigError: observations of the space cannot be read so.
+    """
+    return NativeSpaces(observation, action, form, make_reader(observation, name, form))
+
+
+@runtime_checkable
+class NativeWorld(Protocol):
+    """A world of an environment with Gymnasium's spaces."""
+
+    @property
+    def native(self) -> NativeSpaces:
+        """Its spaces."""
+
+
+def find_native(world: World) -> NativeSpaces | None:
+    """Return the spaces of a world's environment; None where the world itself is all that there is."""
+    return world.native if isinstance(world, NativeWorld) else None
+
+
+def to_array(given: Any) -> Array:  # noqa: ANN401  (numbers, an array or a tensor)
+    """Return numbers as an array on the CPU."""
+    return given.detach().cpu().numpy() if isinstance(given, Tensor) else np.asarray(given)
+
+
+def split_axes(array: Array, shape: tuple[int, ...], name: str) -> tuple[int, ...]:
+    """Return the axes of an array before those of `shape`.
+
+    Raises:
+        ValueError: the array does not end in `shape`.
+    """
+    count = array.ndim - len(shape)
+    if count < 0 or array.shape[count:] != shape:
+        raise ValueError(f"{name} is an array {[*array.shape]}, expected {[*shape]} or {['...', *shape]} of several")
+    return tuple(array.shape[:count])
+
+
+def _inside(space: gym.Space[Any]) -> Iterator[tuple[Any, gym.Space[Any]]]:
+    """Yield the key of each space within a Dict or a Tuple that holds numbers, or others that do."""
+    children = space.items() if isinstance(space, gym.Dict) else enumerate(cast("gym.Tuple[Any]", space).spaces)
+    return ((key, child) for key, child in children if isinstance(child, READABLE | gym.Dict | gym.Tuple))
+
+
+def _axes(space: gym.Space[Any], obs: Any, name: str) -> Iterator[tuple[int, ...]]:  # noqa: ANN401
+    """Yield the axes before those of one observation, of each part."""
+    if isinstance(space, gym.Dict | gym.Tuple):
+        wanted: Any = Mapping if isinstance(space, gym.Dict) else (tuple, list)
+        if not isinstance(obs, wanted):
+            raise TypeError(f"{name} is a {type(obs).__name__}")
+        for key, child in _inside(space):
+            yield from _axes(child, obs[key], f"{name}[{key!r}]")
+    else:
+        yield split_axes(to_array(obs), space.shape or (), name)
+
+
+def _flat_axes(space: gym.Space[Any], obs: Any, axes: tuple[int, ...]) -> Any:  # noqa: ANN401
+    """Return the same observations, each part an array [B, *part]."""
+    if isinstance(space, gym.Dict | gym.Tuple):
+        return {key: _flat_axes(child, obs[key], axes) for key, child in _inside(space)}
+    return to_array(obs).reshape(prod(axes), *(space.shape or ()))
+
+
+def _pick(each: Any, number: int) -> Any:  # noqa: ANN401  (same)
+    """Return one observation of those of `_flat_axes`; a Tuple's parts are found by their positions as well."""
+    return {key: _pick(part, number) for key, part in each.items()} if isinstance(each, dict) else each[number]
+
+
+def _to_plain(space: gym.Space[Any]) -> dict[str, Any]:
+    """Return a space as plain values for JSON; spaces that hold no numbers by their name alone."""
+    plain: dict[str, Any] = {"space": type(space).__name__}
+    if isinstance(space, gym.Dict):
+        return plain | {"parts": {key: _to_plain(child) for key, child in space.items()}}
+    if isinstance(space, gym.Tuple):
+        return plain | {"parts": [_to_plain(child) for child in space.spaces]}
+    if not isinstance(space, READABLE):
+        return {"space": OTHER}
+    plain |= {"shape": [*(space.shape or ())], "dtype": np.dtype(space.dtype).name}
+    if isinstance(space, gym.Box):
+        return plain | {"low": _bound(space.low), "high": _bound(space.high)}
+    if isinstance(space, gym.Discrete):
+        return plain | {"n": int(space.n), "start": int(space.start)}
+    return plain | (
+        {"nvec": space.nvec.tolist(), "start": space.start.tolist()} if isinstance(space, gym.MultiDiscrete) else {}
+    )
+
+
+def _bound(bound: Array) -> Any:  # noqa: ANN401  (a number, None for infinity, or nested lists of these)
+    """Return the bounds of a Box: one number where all are the same, as those of an image are."""
+    if bound.size and (bound == bound.flat[0]).all():
+        return None if np.isinf(bound.flat[0]) else bound.flat[0].item()
+    finite = bound.astype(object)
+    finite[np.isinf(bound)] = None
+    return finite.tolist()
+
+
+def read_native(header: Mapping[str, Any], obs: tuple[int, ...]) -> NativeSpaces:
+    """Return the spaces that `NativeSpaces.header` describes.
+
+    Args:
+        header: its values, as they stand in a file.
+        obs: shape of a row, which observations of the space must have.
+
+    Raises:
+        ValueError: the values describe no such spaces.
+    """
+    try:
+        form = header["form"]
+        if form not in get_args(Form):
+            raise ValueError(f"form = {form!r}: expected one of {get_args(Form)}")
+        native = native_spaces(_from_plain(header["observation"]), _from_plain(header["action"]), form, "env")
+    except (KeyError, TypeError, AttributeError, AssertionError, ConfigError) as fault:
+        raise ValueError(f"env: describes no spaces: {type(fault).__name__} {fault}") from fault
+    if native.reader.shape != obs:
+        raise ValueError(f"env: observations have the shape {[*native.reader.shape]}, the network reads {[*obs]}")
+    return native
+
+
+def _from_plain(plain: Mapping[str, Any]) -> gym.Space[Any]:
+    """Return the space of plain values."""
+    kind, shape, dtype = plain["space"], tuple(plain.get("shape", ())), plain.get("dtype", "float32")
+    # A file may claim any size: nothing is allocated for what no network here could read.
+    if not 0 <= prod(shape) * plain.get("n", 1) <= MOST_NUMBERS:
+        raise ValueError(f"env: a {kind} {shape}: expected at most {MOST_NUMBERS} numbers")
+    match kind:
+        case "Dict":
+            # Pairs: of a dict Gymnasium sorts the keys, and parts would be read in another order than in training.
+            space: gym.Space[Any] = gym.Dict([(key, _from_plain(part)) for key, part in plain["parts"].items()])
+        case "Tuple":
+            space = gym.Tuple([_from_plain(part) for part in plain["parts"]])
+        case "Box":
+            low, high = _filled(plain["low"], shape, -np.inf), _filled(plain["high"], shape, np.inf)
+            space = gym.Box(low.astype(dtype), high.astype(dtype), shape, np.dtype(dtype).type)
+        case "Discrete":
+            space = gym.Discrete(plain["n"], start=plain["start"])
+        case "MultiDiscrete":
+            space = gym.MultiDiscrete(plain["nvec"], np.dtype(dtype).type, start=plain["start"])
+        case "MultiBinary":
+            # A number and not a tuple of one: Gymnasium takes the two for different spaces.
+            space = gym.MultiBinary(shape[0] if len(shape) == 1 else shape)
+        case _:
+            space = gym.Text(1)
+    return space
+
+
+def _filled(bound: Any, shape: Sequence[int], infinity: float) -> Array:  # noqa: ANN401  (as `_bound` gives it)
+    """Return bounds as an array, its missing numbers infinite."""
+    numbers = np.array(bound, object)
+    numbers[numbers == None] = infinity  # noqa: E711  (of each element)
+    return np.broadcast_to(numbers.astype(np.float64), shape)
