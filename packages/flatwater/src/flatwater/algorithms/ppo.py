@@ -61,6 +61,11 @@ class Learner:
     updates_read: int = 0
     """`updates` when the sums were last read."""
 
+    @property
+    def weights(self) -> tuple[Tensor, ...]:
+        """The network, and the statistics of its observations: leaves that another run may begin with."""
+        return (self.block, *self.statistics.values())
+
 
 def build(
     student: Student, *, sequences: int, rng: torch.Generator, device: torch.device, taught: bool = False

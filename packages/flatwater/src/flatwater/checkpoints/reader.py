@@ -56,6 +56,7 @@ def restore_state_(root: object, intact: VerifiedCheckpoint, *, below: str | Non
         root: a state tree of the same structure. Derived leaves are left as they are.
         intact: the checkpoint, as `newest_intact` gives it.
         below: path of a part of the saved state, to restore some leaves of that part alone: those that `root` has.
+            Empty for the whole state; None where `root` must have all of it.
 
     Raises:
         CheckpointError: a shard has changed since it was verified, or the leaves are not those of `root`; the message
@@ -88,7 +89,7 @@ def _match_leaves(root: object, intact: VerifiedCheckpoint, below: str | None) -
     Raises:
         LeavesDifferError: leaves are missing, in excess or of another form; the message lists them.
     """
-    scope = "" if below is None else f"{below}."
+    scope = f"{below}." if below else ""
     run_leaves = {scope + leaf.path: leaf for leaf in leaves(root) if not leaf.derived}
     items = {path: make_payload(leaf) for path, leaf in run_leaves.items()}
     saved_records = {

@@ -110,7 +110,7 @@ def _read(path: Path, folder: RunFolder) -> RunRecords:
         result=read_result(folder.result, recipe),
         holdout=read_result(folder.holdout, recipe),
         checkpoints=_checkpoints(folder),
-        origin=origin_text(folder),
+        origin=origin_text(folder, config),
         doubts=read_doubts(folder),
     )
 

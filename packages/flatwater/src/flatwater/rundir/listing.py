@@ -208,7 +208,7 @@ def describe_run(folder: RunFolder) -> RunLine:
         tag=_tag(settings, folder),
         metrics={name: value for name, value in numbers.items() if is_number(value) and isfinite(value)},
         result=result,
-        origin=origin_text(folder),
+        origin=origin_text(folder, settings),
         doubt=next(iter(read_doubts(folder)), ""),
     )
 

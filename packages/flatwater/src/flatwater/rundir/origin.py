@@ -72,8 +72,10 @@ def first_round(folder: RunFolder) -> int:
     return 0 if origin is None else origin.round
 
 
-def origin_text(folder: RunFolder) -> str:
+def origin_text(folder: RunFolder, settings: Mapping[str, Any]) -> str:
     """Return where the run began, for lists and pages; empty where it began anew. A damaged file says so."""
+    if settings.get("from_run") is not None:
+        return escape_controls(f"began with the weights of {settings['from_run']}")
     try:
         origin = read_origin(folder)
     except RunError:

@@ -30,9 +30,10 @@ class RunConfig:
             "trainer",
             "tag",
             "on_event",
+            "from_run",
         )
     )
-    """Settings that may change between a checkpoint and its continuation: they alter no number."""
+    """Settings that may change between a checkpoint and its continuation: they alter no number any more."""
     absent: ClassVar = dict.fromkeys(
         ("workers", "cluster", "any_machine"),
         "this recipe computes in one process: workers share networks that grow (`train grow`), "
@@ -61,6 +62,9 @@ class RunConfig:
     none. If one fails or hangs, the run says so once and goes on."""
     wandb: WandbConfig = field(default_factory=WandbConfig)
     checkpoints: CheckpointConfig = field(default_factory=CheckpointConfig)
+    from_run: str | None = None
+    """Run with whose weights this one begins: its folder, or the URL at which it is mirrored. Networks are taken, with
+    the statistics by which their inputs are normalised, and nothing else. Left out: random weights."""
     mirror: str | None = None
     """Where each checkpoint and the run's records are sent in the background, so that they outlive this machine:
     s3://bucket/path, gs://bucket/path, az://container/path or file:///path; the run gets a folder of its name there."""

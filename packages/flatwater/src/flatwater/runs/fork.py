@@ -6,7 +6,6 @@ is taken from the new settings where they change it; every other leaf is the par
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -73,6 +72,8 @@ def find_parent(folder: RunFolder, was: Any, config: Any, round_: int | None, sa
             f"--rounds {config.rounds}: the run has {done} {recipe.layout.rounds} at this checkpoint. "
             f"Give {done + 1} or more."
         )
+    if config.from_run != was.from_run:
+        raise ConfigError("--from-run: a fork goes on from the whole state of a run. Leave it out, or use `train`.")
     before, now = flat_settings(to_mapping(was)), flat_settings(to_mapping(recipe.prepare(config)))
     origin = Origin(parent=str(folder.path.absolute()), round=done, changed=changed_settings(before, now))
     return Parent(folder, was, found, origin)
@@ -88,7 +89,8 @@ def compose_fork(config: Any, parent: Parent, say: Say) -> Run:  # noqa: ANN401 
     changed = {name: pair for name, pair in parent.origin.changed.items() if _table(name) not in config.open_ended}
     # Built first and released, so that two runs are never in memory.
     initial = _initial_values(compose_as_begun(parent.config, parent.config, data)) if changed else {}
-    composed = compose_as_begun(config, parent.config, data)
+    # Without the setting by which the parent may have begun: all of its state follows.
+    composed = compose_as_begun(replace(config, from_run=None), parent.config, data)
     changed = {name: pair for name, pair in changed.items() if _table(name) not in composed.location_settings}
     if changed:
         composed.begin_()  # another environment may not be exact
@@ -218,6 +220,6 @@ def _names(changed: Collection[str], trainer: str) -> str:
 
 def _remedy(parent: Parent, trainer: str) -> str:
     return (
-        "Leave these settings as they were, or begin a new run with: flatwater train "
-        f"{trainer} --config {Path(parent.folder.path) / 'config.toml'} --run FOLDER"
+        "Leave these settings as they were, or begin a new run with its weights alone: flatwater train "
+        f"{trainer} --from-run {parent.folder.path}"
     )

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, TypeVar
 
@@ -19,6 +20,7 @@ from flatwater.mirror.uploader import OWNER
 from flatwater.recipe import recipe_of_config
 from flatwater.runs.config import RunConfig
 from flatwater.runs.trackers import check_trackers
+from flatwater.storage.objects import is_url
 from flatwater.storage.sending import QUEUE_BYTES
 from flatwater_watch.errors import ConfigError, MemoryLimitError
 from flatwater_watch.events.command import check_command
@@ -258,6 +260,8 @@ def check_settings(config: Any) -> CheckedConfig:  # noqa: ANN401  (a RunConfig 
     """Check what settings ask of this machine and of others; data and memory are checked where the run is planned."""
     check_trackers(config)
     check_command(config.on_event)
+    if config.from_run is not None and not is_url(config.from_run):
+        config = replace(config, from_run=str(Path(config.from_run).absolute()))
     return CheckedConfig(recipe_of_config(config).prepare(config), taken_names(config.mirror))
 
 

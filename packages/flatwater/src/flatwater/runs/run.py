@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from flatwater.memory.ledger import Effort
 from flatwater.memory.planner import Plan
 from flatwater.metrics.alarms import Alarm
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.machine import find_device
+from flatwater.runs.warm_start import take_weights_
 from flatwater.trainers.profile import Profile
 from flatwater_watch.files.directory import write_object
 from flatwater_watch.meters.process import private_bytes
@@ -30,6 +32,8 @@ class Run(ABC):
     """A `trainers.loop.Trainer`, which the loop drives."""
     doubts: list[str] = field(default_factory=list, kw_only=True)
     """Sentences that say why the run cannot be resumed bit for bit; empty where it can."""
+    taken: list[str] = field(default_factory=list, kw_only=True)
+    """Sentence about the weights that the run began with; empty where they are its own."""
 
     @property
     def device(self) -> torch.device:
@@ -47,14 +51,20 @@ class Run(ABC):
 
     def about(self) -> Sequence[str]:
         """Return further lines for the start: what is observed, and how the data are split."""
+        return self.taken
+
+    def weights(self) -> Collection[Tensor]:
+        """Return the leaves that another run may begin with: networks, and statistics that normalise their inputs."""
         return ()
 
     def data(self) -> Mapping[str, Any]:
         """Return what identifies the data; a checkpoint is continued only where this is the same."""
         return {}
 
-    def begin_(self) -> None:  # noqa: B027  (most runs begin with what was built)
-        """Prepare a new run before its first round, and test whether it can be resumed bit for bit."""
+    def begin_(self) -> None:
+        """Prepare a new run before its first round: it may begin with the weights of another one."""
+        if self.config.from_run is not None:
+            self.taken.append(take_weights_(self.trainer.run, self.weights(), self.config.from_run))
 
     def rebuild_(self) -> None:  # noqa: B027  (most checkpoints leave nothing out)
         """Fill leaves that checkpoints leave out from those that they hold; a loss becomes one of the `doubts`."""

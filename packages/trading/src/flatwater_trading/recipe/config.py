@@ -13,7 +13,7 @@ from flatwater_watch.options.declare import config, refuse_given
 class ErlRunConfig(CrewConfig, ErlConfig):
     """A population of traders, evolved on a panel."""
 
-    open_ended: ClassVar = CrewConfig.open_ended | {"from_run", "benchmark"}
+    open_ended: ClassVar = CrewConfig.open_ended | {"benchmark"}
 
     trainer: Literal["erl"] = "erl"
     """The recipe, by which `flatwater resume` knows the run."""

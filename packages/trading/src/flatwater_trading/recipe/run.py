@@ -202,8 +202,6 @@ def compose(config: ErlRunConfig) -> ErlRun:
 def prepare(config: ErlRunConfig) -> ErlRunConfig:
     """Make the panel's path absolute, so that the run can be resumed from any folder, and its lengths fit its rows."""
     panel = config.panel
-    if config.from_run is not None:
-        config = replace(config, from_run=str(Path(config.from_run).absolute()))
     if panel is None or is_synthetic(panel):
         return config
     return with_fitting_lengths(replace(config, panel=str(expand_path(panel).absolute())))

@@ -1,8 +1,10 @@
 """A run of `evolve`, composed from its configuration: the worlds, the networks, the state, the phases."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from torch import Tensor
 
 from flatwater.envs.split_seeds import FIRST_SEEDS
 from flatwater.envs.world import World, describe_spaces
@@ -50,6 +52,10 @@ class EvolveRun(WorldRun):
     def build_world(self, envs: int) -> World:
         """Return a world of so many environments, with the run's settings."""
         return build_run_world(self.config, envs)
+
+    def weights(self) -> Collection[Tensor]:
+        """Return all networks of all members."""
+        return self.trainer.run.learner.inherited
 
     def keep_worlds_(self) -> str:
         """Write the states of both worlds before a checkpoint; return why that cannot be, or nothing."""

@@ -1,8 +1,10 @@
 """A run of `grow`, composed from its configuration: the task, the pool, the policy, the phases."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from torch import Tensor
 
 from flatwater.envs.growing.simulator import live_pools
 from flatwater.envs.growing.task import load_task
@@ -52,6 +54,10 @@ class GrowRun(CrewRun):
     def data(self) -> dict[str, Any]:
         """Return the fingerprint of the images."""
         return {"fingerprint": self.fingerprint}
+
+    def weights(self) -> Collection[Tensor]:
+        """Return policy and critic, and the statistics of observations."""
+        return self.trainer.run.learner.weights
 
     def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:
         """Return alarms about numbers and weights that are not finite, and about updates that were left out."""

@@ -1,10 +1,11 @@
 """A run of PPO on blocks, composed from its configuration: the worlds, the policy, the phases."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from flatwater.envs.split_seeds import FIRST_SEEDS
 from flatwater.envs.world import Teacher, World, describe_spaces
@@ -56,6 +57,10 @@ class BlocksRun(WorldRun):
     def build_world(self, envs: int) -> World:
         """Return a world of so many environments, with the run's settings."""
         return build_run_world(self.config, envs)
+
+    def weights(self) -> Collection[Tensor]:
+        """Return policy and critic, and the statistics of observations."""
+        return self.trainer.run.learner.weights
 
     def keep_worlds_(self) -> str:
         """Write the states of both worlds before a checkpoint; return why that cannot be, or nothing."""
