@@ -5,7 +5,7 @@ An algorithm of your own is named by where it is, and its settings stand in the 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -142,7 +142,7 @@ class SACConfig(Settings):
     """Entropy wanted of each part of an action in [-1, 1]: 0.69 is uniform, -1 a deviation of 0.09."""
 
 
-@config(table="learner")
+@dataclass(frozen=True, kw_only=True)  # without slots, as it is the first base of `OneAlgorithmConfig`s
 class AlgorithmConfig:
     """How every member of a population learns. The settings of one algorithm stand in the table of its name.
 

@@ -1,8 +1,9 @@
 """Drawing transitions in proportion to their TD error (Schaul et al. 2016), for any replay with numbered places.
 
-Each place has a mass; a place of mass 0 is never drawn. Draws invert the cumulative sum of the masses, which is kept
-until a mass changes: O(capacity) once after a change, O(log capacity) for each draw, and nothing that waits for the
-device. With alpha = 0 all masses are 1, and the draw is uniform over the places that hold something.
+Each place has a mass; a place of mass 0 is never drawn. A draw inverts the cumulative sum of the masses: of blocks
+first, whose sums are kept as masses change, and then of the masses within a block. So a draw costs O(capacity / block),
+a change O(block), and nothing waits for the device. With alpha = 0 all masses are 1, and the draw is uniform over the
+places that hold something.
 """
 
 from dataclasses import field
@@ -16,6 +17,10 @@ from flatwater.state.tree import derived_field, state
 
 SMALLEST_ERROR = 1e-6
 """Added to every |TD error|, so that a transition that was predicted exactly can still be drawn."""
+BLOCK = 64
+"""Places of a block."""
+CHUNK = 1024
+"""Blocks that are summed at once where all are: a few hundred KiB beside the replay."""
 LARGEST_ERROR = 1e12
 """An error that is not finite counts as this (infinity) or as 0 (NaN), or it would end all drawing."""
 
@@ -28,12 +33,12 @@ class Priorities:
     """(|TD error| + epsilon) ** alpha of each place; 0 where nothing can be drawn."""
     top: Float[Tensor, ""]
     """The largest mass so far: a new transition gets it, so that it is soon drawn."""
-    cumulative: Float[Tensor, "C"] = derived_field()
-    """Running sum of `mass`, float64, as of the last draw."""
+    sums: Float[Tensor, "N"] = derived_field()
+    """Sum of the masses of each block, float64."""
     alpha: float
     beta: float
     changed: bool = field(default=True, metadata=derived_field().metadata)
-    """Whether `mass` has changed since `cumulative` was computed. A checkpoint has neither: both are made anew."""
+    """Whether any mass may have changed without its block's sum. A checkpoint has no sums: all are made anew."""
 
 
 def build_priorities(capacity: int, device: torch.device, *, alpha: float = 0.6, beta: float = 0.4) -> Priorities:
@@ -48,7 +53,7 @@ def build_priorities(capacity: int, device: torch.device, *, alpha: float = 0.6,
     return Priorities(
         mass=filled_tensor(0, capacity, device=device),
         top=torch.ones((), device=device),
-        cumulative=filled_tensor(0, capacity, dtype=torch.float64, device=device),
+        sums=filled_tensor(0, -(-capacity // BLOCK), dtype=torch.float64, device=device),
         alpha=alpha,
         beta=beta,
     )
@@ -58,13 +63,29 @@ def add_priorities_(priorities: Priorities, at: Int[Tensor, "B"], drawable: Bool
     """Give places `at` the largest mass so far, as they hold new transitions; none where `drawable` is False."""
     mass = priorities.top.expand(len(at))
     priorities.mass.index_copy_(0, at, mass if drawable is None else mass * drawable)
-    priorities.changed = True
+    _sum_blocks_(priorities, at)
 
 
 def remove_priorities_(priorities: Priorities, at: Int[Tensor, "B"]) -> None:
     """Take places `at` out of all draws."""
     priorities.mass.index_fill_(0, at, 0)
-    priorities.changed = True
+    _sum_blocks_(priorities, at)
+
+
+def _sum_blocks_(priorities: Priorities, at: Int[Tensor, "B"]) -> None:
+    """Set the sums of the blocks of places `at`, whose masses have changed."""
+    if not priorities.changed:  # else the next draw sums all
+        blocks = at // BLOCK
+        priorities.sums[blocks] = _running_sums(priorities, blocks)[..., -1]
+
+
+def _running_sums(priorities: Priorities, blocks: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch K"]:
+    """Return the cumulative sums within blocks, float64; places after the last have no mass."""
+    places = blocks.unsqueeze(-1) * BLOCK + torch.arange(BLOCK, device=blocks.device)
+    mass, last = priorities.mass, len(priorities.mass) - 1
+    # float64: in a float32 sum small masses would vanish. A running sum, whose order is the same for any number of
+    # blocks: a resumed run, which sums all of them, must have the same bits.
+    return (mass[places.clamp(max=last)] * (places <= last)).cumsum(-1, dtype=torch.float64)
 
 
 def set_priorities_(priorities: Priorities, index: Int[Tensor, "*batch"], td_error: Float[Tensor, "*batch"]) -> None:
@@ -80,7 +101,7 @@ def set_priorities_(priorities: Priorities, index: Int[Tensor, "*batch"], td_err
     # Without the old mass, which may be larger than any new one.
     priorities.mass.scatter_reduce_(0, places, mass, "amax", include_self=False)
     priorities.top.copy_(torch.maximum(priorities.top, mass.amax()))
-    priorities.changed = True
+    _sum_blocks_(priorities, places)
 
 
 def masses(td_error: Float[Tensor, "*batch"], alpha: float) -> Float[Tensor, "*batch"]:
@@ -94,18 +115,29 @@ def draw_prioritised(
 ) -> tuple[Int[Tensor, "*shape"], Float[Tensor, "*shape"]]:
     """Draw places with replacement; return them with importance weights (N p) ** -beta, the largest of a row being 1.
 
-    A row is the last axis of `shape`: one member's batch does not depend on another's. Refreshes the running sum if
-    a mass has changed. At least one place must hold something: callers wait for `replay.warmup`.
+    A row is the last axis of `shape`: one member's batch does not depend on another's. At least one place must hold
+    something: callers wait for `replay.warmup`.
     """
-    # float64: in a float32 sum over millions of places, small masses would vanish.
     if priorities.changed:
-        torch.cumsum(priorities.mass, 0, dtype=torch.float64, out=priorities.cumulative)
+        sums = priorities.sums
+        for low in range(0, len(sums), CHUNK):
+            blocks = torch.arange(low, min(low + CHUNK, len(sums)), device=sums.device)
+            sums[blocks] = _running_sums(priorities, blocks)[..., -1]
         priorities.changed = False
-    total = priorities.cumulative[-1]
+    cumulative = priorities.sums.cumsum(0)
+    total = cumulative[-1]
     point = torch.rand(shape, generator=rng, device=total.device, dtype=torch.float64) * total
-    # u < 1, yet u * total can round up to the total, beyond the last place.
-    point = torch.minimum(point, torch.nextafter(total, torch.zeros_like(total)))
-    index = torch.searchsorted(priorities.cumulative, point, right=True)
+    block = torch.searchsorted(cumulative, _below(point, total), right=True)
+    running = _running_sums(priorities, block)
+    # From the block's beginning, which is the end of the block before it.
+    point = point - torch.where(block > 0, cumulative[block - 1], 0)
+    inside = torch.searchsorted(running, _below(point, running[..., -1]).unsqueeze(-1), right=True).squeeze(-1)
+    index = block * BLOCK + inside
     # N and the total of the masses cancel in the ratio to the largest.
     weight = priorities.mass[index].pow(-priorities.beta)
     return index, weight / weight.amax(-1, keepdim=True)
+
+
+def _below(point: Float[Tensor, "*batch"], end: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+    """Return points that lie before the end: by rounding one can come to it, beyond the last place."""
+    return torch.minimum(point, torch.nextafter(end, torch.zeros_like(end)))

@@ -1,24 +1,23 @@
 """Settings of a run of `evolve`: those of the population, and those of all runs."""
 
+from dataclasses import field
 from typing import ClassVar, Literal
 
 from flatwater.config.code import EnvName
 from flatwater.runs.config import RunConfig, check_run
-from flatwater.trainers.evolve.config import EvolveConfig
+from flatwater.trainers.evolve.config import EvolveConfig, PolicyLearnerConfig
 from flatwater_watch.errors import require
 from flatwater_watch.options.bounds import Number
 from flatwater_watch.options.declare import config
 
 
 @config
-class EvolveRunConfig(RunConfig, EvolveConfig):
-    """A population of policies, evolved in an environment with continuous actions."""
+class MembersRunConfig(RunConfig, EvolveConfig):
+    """Members in an environment, whatever their algorithm."""
 
     open_ended: ClassVar = RunConfig.open_ended | {"allow_nan"}
-    trainer: Literal["evolve"] = "evolve"
-    """The recipe, by which `flatwater resume` knows the run."""
-    rounds: Number = 10
-    """Generations in all; `flatwater resume RUN --rounds N` goes on to N."""
+    player: ClassVar[str] = "champion"
+    """Row of the trained policy in a result."""
     env: EnvName = "Pendulum-v1"
     """An ID of Gymnasium, pettingzoo:MODULE with one agent, or package.module:Class: a Gymnasium environment or a world
     of yours. Actions are numbers within bounds."""
@@ -30,3 +29,14 @@ class EvolveRunConfig(RunConfig, EvolveConfig):
         # The replay has a stream for each environment, and each stream holds one transition at least.
         expected = f"at least {envs}, a transition for each of the population.size x population.envs environments"
         require(self.replay.capacity >= envs, "replay.capacity", self.replay.capacity, expected)
+
+
+@config
+class EvolveRunConfig(MembersRunConfig):
+    """A population of policies, evolved in an environment."""
+
+    trainer: Literal["evolve"] = "evolve"
+    """The recipe, by which `flatwater resume` knows the run."""
+    rounds: Number = 10
+    """Generations in all; `flatwater resume RUN --rounds N` goes on to N."""
+    learner: PolicyLearnerConfig = field(default_factory=PolicyLearnerConfig)

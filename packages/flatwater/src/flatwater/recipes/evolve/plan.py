@@ -13,7 +13,7 @@ from flatwater.envs.world import Spaces, World, describe_spaces
 from flatwater.envs.worlds import build_world
 from flatwater.memory.planner import Plan
 from flatwater.nets.stack import views
-from flatwater.recipes.evolve.config import EvolveRunConfig
+from flatwater.recipes.evolve.config import MembersRunConfig
 from flatwater.runs.planning import META, Alternative, make_plan, with_advice
 from flatwater.state.tree import nbytes
 from flatwater.trainers.evolve.play import bind_learning
@@ -30,14 +30,14 @@ class EvolveWorlds:
     trial: World
 
 
-def build_worlds(config: EvolveRunConfig) -> EvolveWorlds:
+def build_worlds(config: MembersRunConfig) -> EvolveWorlds:
     """Return both worlds, of the same kind; nothing is begun in them."""
-    members = config.population.size
-    training = build_run_world(config, members * config.population.envs)
-    return EvolveWorlds(training, build_run_world(config, (members + 1) * config.evaluation.episodes))
+    population = config.population
+    training = build_run_world(config, population.size * population.envs)
+    return EvolveWorlds(training, build_run_world(config, population.players * config.evaluation.episodes))
 
 
-def build_run_world(config: EvolveRunConfig, envs: int) -> World:
+def build_run_world(config: MembersRunConfig, envs: int) -> World:
     """Return a world of this kind.
 
     Raises:
@@ -73,7 +73,7 @@ def _check(spaces: Spaces) -> None:
         raise ConfigError(f"expected vector observations [N], got {spaces.form} {list(spaces.obs)}")
 
 
-def plan_population(config: EvolveRunConfig, worlds: EvolveWorlds, device: torch.device) -> Plan:
+def plan_population(config: MembersRunConfig, worlds: EvolveWorlds, device: torch.device) -> Plan:
     """Return the plan of a run with this configuration, without its simulators, which are not ours to allocate.
 
     Args:
@@ -90,7 +90,7 @@ def plan_population(config: EvolveRunConfig, worlds: EvolveWorlds, device: torch
     )
 
 
-def build_on_meta(config: EvolveRunConfig, worlds: EvolveWorlds) -> tuple[EvolveSetup, Population]:
+def build_on_meta(config: MembersRunConfig, worlds: EvolveWorlds) -> tuple[EvolveSetup, Population]:
     """Return the run on the meta device."""
     # A compiled update would be compiled for the plan as well.
     config = replace(config, learner=replace(config.learner, compile=False))
@@ -109,17 +109,21 @@ def phase_transients(setup: EvolveSetup, run: Population) -> dict[str, int]:
         "train": peak_bytes(learn_),
         "evaluate": peak_bytes(lambda: setup.nets.actor(actors, run.trial.obs.view(rows, -1, *setup.trial.obs))),
         # Parents are gathered block by block.
-        "evolve": 3 * max(block.nbytes for block in run.learner.inherited),
+        **(
+            {"evolve": 3 * max(block.nbytes for block in run.learner.inherited)}
+            if setup.config.population.evolves
+            else {}
+        ),
     }
 
 
-def _alternatives(config: EvolveRunConfig) -> Iterator[Alternative[EvolveRunConfig]]:
+def _alternatives(config: MembersRunConfig) -> Iterator[Alternative[MembersRunConfig]]:
     """Yield changes that may make the largest owners smaller."""
     replay, population, hidden = config.replay, config.population, config.net.hidden
     capacity = max(replay.warmup, replay.capacity // 2, population.size * population.envs)
     if capacity < replay.capacity:
         yield f"replay.capacity = {capacity}", "ring", replace(config, replay=replace(replay, capacity=capacity))
-    if population.size >= 4:  # noqa: PLR2004  (two members are the least)
+    if population.size > 1:
         fewer = replace(config, population=replace(population, size=population.size // 2))
         yield f"population.size = {population.size // 2}", "learner", fewer
     if hidden > 1:

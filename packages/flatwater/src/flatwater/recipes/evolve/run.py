@@ -11,7 +11,7 @@ from flatwater.envs.world import World, describe_spaces
 from flatwater.memory.ledger import Effort
 from flatwater.memory.planner import Plan, refuse
 from flatwater.metrics.alarms import Alarm, array_alarms, metric_alarms, skipped_steps
-from flatwater.recipes.evolve.config import EvolveRunConfig
+from flatwater.recipes.evolve.config import MembersRunConfig
 from flatwater.recipes.evolve.plan import build_run_world, build_worlds, plan_population
 from flatwater.recipes.evolve.score import as_json, score_champion
 from flatwater.runs.machine import find_device
@@ -23,21 +23,22 @@ from flatwater.trainers.evolve.round import EvolveTrainer, build_trainer, keep_w
 from flatwater.trainers.evolve.state import build_population, build_setup
 from flatwater.trainers.evolve.trial import MemberEvaluator
 from flatwater.trainers.profile import Profile
+from flatwater_watch.forms import count_phrase
 
 
 @dataclass(frozen=True)
 class EvolveRun(WorldRun):
     """A population in its environment, ready to train or to be restored."""
 
-    config: EvolveRunConfig
+    config: MembersRunConfig
     plan: Plan
     trainer: EvolveTrainer
 
     def describe(self) -> str:
         """Return members, algorithm and world in one line."""
         config = self.config
-        members = f"{config.population.size} members ({config.learner.algorithm})"
-        return f"{members} in {config.env}: {describe_spaces(self.trainer.setup.spaces)}"
+        members = count_phrase(config.population.size, "member" if config.population.evolves else "agent")
+        return f"{members} ({config.learner.algorithm}) in {config.env}: {describe_spaces(self.trainer.setup.spaces)}"
 
     def data(self) -> dict[str, Any]:
         """Return the world's observations and actions: a world of another version may differ."""
@@ -70,7 +71,7 @@ class EvolveRun(WorldRun):
         learner, config = self.trainer.run.learner, self.config
         weights = {f"weights/{name}": rows.abs().amax(1).tolist() for name, (rows, _) in learner.trained.items()}
         skipped = {f"member {n}": int(count) for n, count in enumerate(learner.tally.skipped_total.tolist()) if count}
-        updates = config.steps * config.learner.own.updates * len(learner.trained)
+        updates = -(-config.steps // config.learner.train_every) * config.learner.own.updates * len(learner.trained)
         return [
             *array_alarms(round_, weights),
             *metric_alarms(round_, dict(metrics)),
@@ -92,17 +93,17 @@ class EvolveRun(WorldRun):
 
     def too_early(self) -> str:
         """Return why there is no champion yet; empty once a generation has been evaluated."""
-        has_champion = int(self.trainer.run.lineage.ids[-1]) >= 0
-        return "" if has_champion else "no generation has been evaluated yet, so there is no champion"
+        is_trained = not self.config.population.evolves or int(self.trainer.run.lineage.ids[-1]) >= 0
+        return "" if is_trained else "no generation has been evaluated yet, so there is no champion"
 
     def score(self, *, holdout: bool) -> dict[str, Any]:
         """Return the champion's score against random actions, on held-out or holdout episodes."""
         split = "holdout" if holdout else "held-out"
-        players = score_champion(self.trainer, FIRST_SEEDS[split])
+        players = score_champion(self.trainer, self.config.player, FIRST_SEEDS[split])
         return as_json(self.config, self.trainer, players, split)
 
 
-def compose(config: EvolveRunConfig) -> EvolveRun:
+def compose(config: MembersRunConfig) -> EvolveRun:
     """Build the worlds and allocate the run whole."""
     device, worlds = find_device(config.device), build_worlds(config)
     plan = plan_population(config, worlds, device)
@@ -116,6 +117,6 @@ def compose(config: EvolveRunConfig) -> EvolveRun:
     return EvolveRun(config, plan, build_trainer(setup, run, player, stage, profile))
 
 
-def plan(config: EvolveRunConfig) -> Plan:
+def plan(config: MembersRunConfig) -> Plan:
     """Return the plan of a run."""
     return plan_population(config, build_worlds(config), find_device(config.device))

@@ -8,19 +8,20 @@ import numpy as np
 from flatwater.envs.split_seeds import NOTES
 from flatwater.envs.worlds import build_teacher
 from flatwater.metrics.figures import finite_or_none
-from flatwater.recipes.evolve.config import EvolveRunConfig
+from flatwater.recipes.evolve.config import MembersRunConfig
 from flatwater.runs.fingerprint import version_facts
 from flatwater.trainers.evolve.round import EvolveTrainer
 
-CHAMPION, RANDOM = "champion", "random"
+RANDOM = "random"
 Returns = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 
-def score_champion(trainer: EvolveTrainer, first_seed: int) -> dict[str, Returns]:
+def score_champion(trainer: EvolveTrainer, player: str, first_seed: int) -> dict[str, Returns]:
     """Return each player's return in each episode; the generators are put back as they were.
 
     Args:
         trainer: a trainer between two rounds.
+        player: name of the trained policy: the champion, or the one agent.
         first_seed: first of the episodes' seeds.
     """
     run, stage, steps = trainer.run, trainer.stage, trainer.setup.trial.steps
@@ -38,13 +39,13 @@ def score_champion(trainer: EvolveTrainer, first_seed: int) -> dict[str, Returns
         # A copy: the next player's episodes are written over it.
         return run.trial.paid.double().numpy().copy()
 
-    players = {CHAMPION: play_steps(stage.champion_step_), RANDOM: play_steps(lambda: stage.random_step_(random))}
+    players = {player: play_steps(stage.champion_step_), RANDOM: play_steps(lambda: stage.random_step_(random))}
     rng.set_state(before)
     return players
 
 
 def as_json(
-    config: EvolveRunConfig, trainer: EvolveTrainer, players: Mapping[str, Returns], split: str
+    config: MembersRunConfig, trainer: EvolveTrainer, players: Mapping[str, Returns], split: str
 ) -> dict[str, Any]:
     """Return the score as plain values, with the facts to judge it. None stands for any number that is not finite.
 
@@ -71,7 +72,7 @@ def as_json(
             }
             for name, paid in players.items()
         },
-        "champion_born": int(run.lineage.born[-1]),
+        **({"champion_born": int(run.lineage.born[-1])} if config.population.evolves else {}),
         "generations": trainer.progress.round,
         "population": config.population.size,
         "transitions": run.transitions,

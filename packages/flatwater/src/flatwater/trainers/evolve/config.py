@@ -1,25 +1,38 @@
 """Settings of evolution in any environment, apart from its machine."""
 
-from dataclasses import field
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from flatwater.algorithms.config import AlgorithmConfig, DDPGConfig, Noise, SACConfig, TD3Config
 from flatwater.config.code import Code
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.evolution.config import EvolutionConfig
 from flatwater.replay.config import ReplayConfig
+from flatwater_watch.errors import ConfigError
 from flatwater_watch.options.bounds import Bounds, Count, OptionalNumber, Rate, Seed, Share, Weight
 from flatwater_watch.options.declare import config
+from flatwater_watch.sanitize import short_repr
 
 
 @config(table="population")
 class PoliciesConfig:
     """The policies that evolve together, and where they play."""
 
-    size: Annotated[int, Bounds(2, 1 << 16)] = 4
-    """Members. The champion is kept beside them in a slot of its own."""
+    size: Annotated[int, Bounds(1, 1 << 16)] = 4
+    """Members. The champion is kept beside them in a slot of its own; one member has none, and does not evolve."""
     envs: Annotated[int, Bounds(1, 1 << 16)] = 1
     """Environments of each member: it plays in all of them side by side."""
+
+    @property
+    def evolves(self) -> bool:
+        """Whether there are several members, and a champion."""
+        return self.size > 1
+
+    @property
+    def players(self) -> int:
+        """Number of those that are evaluated: the members, and their champion."""
+        return self.size + self.evolves
 
 
 @config(table="evaluation")
@@ -83,15 +96,57 @@ class PolicySACConfig(SACConfig):
     batch_size: Count = 128
 
 
+@dataclass(frozen=True, kw_only=True)  # without slots, as in `AlgorithmConfig`
+class MemberLearnerConfig(AlgorithmConfig):
+    """How every member learns, whatever the algorithm."""
+
+    weight_decay: Annotated[float, Bounds(0, 100)] = 0.0
+    grad_clip: Weight = 0.0
+    train_every: Count = 1
+    """Steps of every environment between updates: after each n-th there are as many as `updates` says."""
+
+
+@dataclass(frozen=True, kw_only=True)  # without slots, as in `AlgorithmConfig`
+class OneAlgorithmConfig(MemberLearnerConfig):
+    """How the members of a recipe with one algorithm learn: its settings stand beside the shared ones.
+
+    A recipe has a class over this one and over the algorithm's settings, whose `algorithm` has one value.
+    """
+
+    @property
+    def own(self) -> Self:
+        """The settings of the algorithm, which are these."""
+        return self
+
+    def with_algorithm(self, name: str) -> "AlgorithmConfig":
+        """Refuse another algorithm.
+
+        Raises:
+            ConfigError: always.
+        """
+        raise ConfigError(
+            f"learner.algorithm = {short_repr(name)}: this recipe trains {self.algorithm} alone. Use `flatwater train "
+            "evolve`, which trains any"
+        )
+
+    @classmethod
+    def __variant__(cls, _given: Mapping[str, Any]) -> "type[AlgorithmConfig]":
+        """Return this class: no setting asks for another."""
+        return cls
+
+    def __post_init__(self) -> None:
+        """Check that the settings fit together."""
+        settings: Any = self
+        settings.check_together("learner")
+
+
 @config(table="learner")
-class PolicyLearnerConfig(AlgorithmConfig):
+class PolicyLearnerConfig(MemberLearnerConfig):
     """How every member learns. The settings of an algorithm are in the table of its name."""
 
     algorithm: Annotated[str, Code()] = "td3"
     """ddpg, td3, sac: all learn from the transitions of the whole population, with critics of their own.
     package.module:NAME: an algorithm of yours, with its settings in the table `own`."""
-    weight_decay: Annotated[float, Bounds(0, 100)] = 0.0
-    grad_clip: Weight = 0.0
     ddpg: PolicyDDPGConfig = field(default_factory=PolicyDDPGConfig)
     td3: PolicyTD3Config = field(default_factory=PolicyTD3Config)
     sac: PolicySACConfig = field(default_factory=PolicySACConfig)
@@ -120,6 +175,9 @@ class PolicyEvolutionConfig(EvolutionConfig):
 class EvolveConfig:
     """A population that plays, learns from the transitions of all members, and is selected by its returns."""
 
+    measure: ClassVar[str] = "champion/return"
+    """Metric of the return without noise of what is trained: the champion, or the one agent."""
+
     seed: Seed = 0
     """Every random number of the run follows from it."""
     steps: Count = 1000
@@ -131,6 +189,6 @@ class EvolveConfig:
     evaluation: EpisodesConfig = field(default_factory=EpisodesConfig)
     wrapped: VectorsConfig = field(default_factory=VectorsConfig)
     net: LayersConfig = field(default_factory=LayersConfig)
-    learner: PolicyLearnerConfig = field(default_factory=PolicyLearnerConfig)
+    learner: MemberLearnerConfig
     replay: SharedReplayConfig = field(default_factory=SharedReplayConfig)
     evolution: PolicyEvolutionConfig = field(default_factory=PolicyEvolutionConfig)

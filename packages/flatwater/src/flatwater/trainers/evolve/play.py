@@ -80,7 +80,8 @@ class PopulationCollector:
             self._begin_(ended)
         profile.steps += len(action)
         profile.end_part_("store")
-        if run.transitions >= config.replay.warmup:
+        is_due = run.transitions // len(action) % config.learner.train_every == 0
+        if is_due and run.transitions >= config.replay.warmup:
             for _ in range(config.learner.own.updates):
                 self._learn_()
         profile.end_part_("update")

@@ -38,7 +38,7 @@ class EvolveTrainer:
 def build_trainer(
     setup: EvolveSetup, run: Population, player: PopulationCollector, stage: MemberEvaluator, profile: Profile
 ) -> EvolveTrainer:
-    """Bind the phases to the state: train, evaluate, evolve.
+    """Bind the phases to the state: train, evaluate, and evolve where there are several members.
 
     Fitness is measured after members have learned, before others replace them.
 
@@ -49,18 +49,24 @@ def build_trainer(
         stage: the world of fitness and of evaluation.
         profile: takes the time of each part of a step.
     """
-    phases = (
+    phases = [
         Phase("train", lambda: setup.config.steps, player.step_),
         Phase("evaluate", lambda: setup.trial.steps, stage.fitness_step_),
-        Phase("evolve", lambda: 1, lambda _: select_(setup, run)),
-    )
+    ]
+    if setup.config.population.evolves:
+        phases.append(Phase("evolve", lambda: 1, lambda _: select_(setup, run)))
     return EvolveTrainer(setup, run, player, stage, profile, phases)
+
+
+def measure_(run: Population) -> None:
+    """Set the scores from the returns of the episodes without noise."""
+    run.scores.values.copy_(run.trial.paid.view(len(run.scores.values), -1).mean(1))
 
 
 def select_(setup: EvolveSetup, run: Population) -> None:
     """Crown the best member where it beats the champion on the same episodes, and make the next generation."""
     scores, values = run.scores, run.scores.values
-    values.copy_(run.trial.paid.view(len(values), -1).mean(1))
+    measure_(run)
     fitness = values[:-1].clone()
     # Before the next generation is made, which may write over the best member.
     scores.crowned = crown_best_(run.learner, run.lineage, values) >= 0
@@ -115,20 +121,12 @@ def rebuild_(trainer: EvolveTrainer, *, exact: bool = True) -> str:
 
 def read_numbers_(setup: EvolveSetup, run: Population, profile: Profile) -> dict[str, float]:
     """Return named numbers of the round, and clear the sums of the round."""
-    values = run.scores.values.double()
-    fitness, (episodes, total_return) = values[:-1], run.ended.tolist()
+    if not setup.config.population.evolves:
+        measure_(run)
+    episodes, total_return = run.ended.tolist()
     run.ended.zero_()
-    numbers: dict[str, Any] = {
-        "fitness/mean": fitness.mean(),
-        "fitness/max": fitness.max(),
-        "fitness/min": fitness.min(),
-        "fitness/deviation": fitness.std(correction=0),
-        "champion/return": values[-1],
-        "champion/crowned": run.scores.crowned,
-        "champion/born": run.lineage.born[-1],
-        "mutation/rate": run.schedule.rate,
-        "mutation/deviation": run.schedule.deviation,
-        "mutation/plateau": run.scores.plateau,
+    numbers: dict[str, Any] = (read_population(run) if setup.config.population.evolves else {}) | {
+        setup.config.measure: run.scores.values[-1],
         "updates": run.learner.tally.updates,
         "transitions": run.transitions,
         "buffer/fill": min(1.0, run.transitions / setup.config.replay.capacity),
@@ -142,6 +140,22 @@ def read_numbers_(setup: EvolveSetup, run: Population, profile: Profile) -> dict
     if profile.steps >= steps:  # of a phase that was taken here whole
         numbers |= {f"profile/{part}_us": 1e6 * seconds / steps for part, seconds in profile.wall.items()}
     return {name: float(value) for name, value in numbers.items()}
+
+
+def read_population(run: Population) -> dict[str, Any]:
+    """Return the numbers of several members, of the champion and of the mutations."""
+    fitness = run.scores.values[:-1].double()
+    return {
+        "fitness/mean": fitness.mean(),
+        "fitness/max": fitness.max(),
+        "fitness/min": fitness.min(),
+        "fitness/deviation": fitness.std(correction=0),
+        "champion/crowned": run.scores.crowned,
+        "champion/born": run.lineage.born[-1],
+        "mutation/rate": run.schedule.rate,
+        "mutation/deviation": run.schedule.deviation,
+        "mutation/plateau": run.scores.plateau,
+    }
 
 
 def lineage_record(run: Population) -> dict[str, Any]:

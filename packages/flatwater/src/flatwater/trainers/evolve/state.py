@@ -34,7 +34,7 @@ class VectorSpace(NamedTuple):
 
 @state
 class EvaluationEpisodes:
-    """Episodes without noise in a world of their own: H of every member, then H of the champion."""
+    """Episodes without noise in a world of their own: H of every member, then H of the champion if there is one."""
 
     episodes: Episodes
     obs: Float[Tensor, "N O"]
@@ -49,8 +49,8 @@ class EvaluationEpisodes:
 class GenerationScores:
     """Returns of this generation's members."""
 
-    values: Float[Tensor, "P+1"]
-    """Mean return without noise; the champion's, on the same episodes, is the last."""
+    values: Float[Tensor, "P+x"]
+    """Mean return without noise; the champion's, on the same episodes, is the last. One agent has no champion."""
     crowned: bool
     """Whether this generation brought a new champion."""
     plateau: bool
@@ -132,15 +132,20 @@ def build_population(setup: EvolveSetup) -> Population:
 
     Arrays that worlds write lie on the CPU; networks, moments and replay on the device.
     """
-    config, device, members = setup.config, setup.device, setup.config.population.size
+    config, device, population = setup.config, setup.device, setup.config.population
+    # One agent has no champion beside it: it is what is evaluated.
+    extra = population.players - population.size
     # Worlds compute on the CPU; on meta everything is a plan.
     host = device if device.type == "meta" else CPU
     zeros = partial(filled_tensor, 0, device=host)
-    unknown = filled_tensor(torch.nan, members + 1, device=host)
+    unknown = filled_tensor(torch.nan, population.players, device=host)
     return Population(
         progress=Progress(),
         learner=build_members(
-            setup.algorithm, config.learner, setup.nets, Setting(members=members, seed=config.seed, device=device)
+            setup.algorithm,
+            config.learner,
+            setup.nets,
+            Setting(members=population.size, seed=config.seed, device=device, extra=extra),
         ),
         ring=build_ring(
             config.replay,
@@ -158,7 +163,7 @@ def build_population(setup: EvolveSetup) -> Population:
             paid=zeros(setup.trial.envs),
         ),
         schedule=build_schedule(config.evolution),
-        lineage=first_generation(members, device),
+        lineage=first_generation(population.size, device),
         scores=GenerationScores(values=unknown, crowned=False, plateau=False),
         ended=zeros(2, dtype=torch.float64),
         # A generator for each consumer: none shifts another's draws.

@@ -27,11 +27,11 @@ class MemberEvaluator:
         self._random = np.zeros((setup.trial.envs, 1, *setup.trial.action_shape), np.float32)
 
     def fitness_step_(self, number: int) -> None:
-        """Take step `number` of every member's episodes and the champion's, all on the same seeds."""
+        """Take step `number` of every member's episodes, and the champion's if there is one, all on the same seeds."""
         run, episodes = self._run, self._setup.config.evaluation.episodes
         if number == 0:
             seeds = torch.randint(HELD_OUT, (episodes,), generator=run.generators["trial seeds"])
-            self.begin_(seeds.repeat(self._setup.config.population.size + 1).numpy())
+            self.begin_(seeds.repeat(self._setup.config.population.players).numpy())
         self._play_(self._act(self._setup.nets.actor, self._actors))
 
     def champion_step_(self) -> None:

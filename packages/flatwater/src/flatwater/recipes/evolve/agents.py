@@ -1,0 +1,168 @@
+"""The recipes `sac`, `td3` and `ddpg`: one agent of one algorithm, with the settings that the field starts from.
+
+They are `evolve` with other defaults, on the same trainer; `--population.size N` evolves N of them. Defaults are those
+of Stable-Baselines3, where nothing else is said.
+"""
+
+from dataclasses import field, replace
+from typing import Annotated, ClassVar, Literal
+
+from flatwater.algorithms.config import DDPGConfig, Noise, SACConfig, TD3Config
+from flatwater.metrics.console import BUFFER, WHOLE, Column, TableLayout, format_whole
+from flatwater.metrics.figures import short_seconds
+from flatwater.recipe import Headline, Recipe
+from flatwater.recipes.evolve.config import MembersRunConfig
+from flatwater.recipes.evolve.recipe import EVOLVE
+from flatwater.trainers.evolve.config import (
+    LayersConfig,
+    OneAlgorithmConfig,
+    PoliciesConfig,
+    SharedReplayConfig,
+)
+from flatwater_watch.options.bounds import Bounds, Count, Number, Rate
+from flatwater_watch.options.declare import config
+
+
+@config(table="population")
+class AgentsConfig(PoliciesConfig):
+    """One agent, or a population of them that evolves."""
+
+    size: Annotated[int, Bounds(1, 1 << 16)] = 1
+    """Agents. Several learn from the transitions of all, are selected by their returns, and keep a champion."""
+
+
+@config(table="net")
+class WideConfig(LayersConfig):
+    """Actor and critic of one agent: layers of ReLU."""
+
+    hidden: Annotated[int, Bounds(1, 1 << 16)] = 256
+
+
+@config(table="replay")
+class LargeReplayConfig(SharedReplayConfig):
+    """One replay, shared by all agents."""
+
+    warmup: Number = 100
+    capacity: Annotated[int, Bounds(1, 1 << 40)] = 1_000_000
+
+
+@config(table="learner")
+class SacConfig(OneAlgorithmConfig, SACConfig):
+    """Soft Actor-Critic: a random policy with a reward for its entropy, and two critics."""
+
+    algorithm: Literal["sac"] = "sac"
+    """The algorithm of this recipe."""
+    actor_lr: Rate = 3e-4
+    critic_lr: Rate = 3e-4
+    temperature_lr: Rate = 3e-4
+    updates: Count = 1
+    """Updates of each agent after every `train_every` steps."""
+    batch_size: Count = 256
+
+
+@config(table="learner")
+class DdpgConfig(OneAlgorithmConfig, DDPGConfig):
+    """DDPG: a deterministic policy and one critic."""
+
+    algorithm: Literal["ddpg"] = "ddpg"
+    """The algorithm of this recipe."""
+    actor_lr: Rate = 1e-3
+    updates: Count = 1
+    """Updates of each agent after every `train_every` steps."""
+    batch_size: Count = 256
+    noise: Noise = 0.1
+    noise_decay: Annotated[float, Bounds(0, 1, above=True)] = 1.0
+
+
+@config(table="learner")
+class Td3Config(OneAlgorithmConfig, TD3Config):
+    """TD3: the smaller of two critics, delayed actor updates, target policy smoothing."""
+
+    algorithm: Literal["td3"] = "td3"
+    """The algorithm of this recipe."""
+    actor_lr: Rate = 1e-3
+    critic_lr: Rate = 1e-3
+    updates: Count = 1
+    """Updates of each agent after every `train_every` steps."""
+    batch_size: Count = 256
+    noise: Noise = 0.1
+    noise_decay: Annotated[float, Bounds(0, 1, above=True)] = 1.0
+
+
+@config
+class AgentRunConfig(MembersRunConfig):
+    """One agent in an environment, or several that evolve."""
+
+    player: ClassVar[str] = "policy"
+    measure: ClassVar[str] = "evaluation/policy"
+    rounds: Number = 20
+    """Rounds in all, with an evaluation after each; `flatwater resume RUN --rounds N` goes on to N."""
+    steps: Count = 1000
+    """Steps of every environment in a round."""
+    population: AgentsConfig = field(default_factory=AgentsConfig)
+    net: WideConfig = field(default_factory=WideConfig)
+    replay: LargeReplayConfig = field(default_factory=LargeReplayConfig)
+
+
+@config
+class SacRunConfig(AgentRunConfig):
+    """An agent of Soft Actor-Critic."""
+
+    trainer: Literal["sac"] = "sac"
+    learner: SacConfig = field(default_factory=SacConfig)
+
+
+@config
+class Td3RunConfig(AgentRunConfig):
+    """An agent of TD3."""
+
+    trainer: Literal["td3"] = "td3"
+    learner: Td3Config = field(default_factory=Td3Config)
+
+
+@config
+class DdpgRunConfig(AgentRunConfig):
+    """An agent of DDPG."""
+
+    trainer: Literal["ddpg"] = "ddpg"
+    learner: DdpgConfig = field(default_factory=DdpgConfig)
+
+
+LAYOUT = TableLayout(
+    round="round",
+    short="round",
+    columns=(
+        Column("return", "train", 8, "return/mean"),
+        Column("return", "policy", 8, "evaluation/policy"),
+        Column("", "critic", 8, "train/critic_loss"),
+        Column("", "q", 8, "train/q"),
+        Column("", "steps", 9, "transitions", format_whole),
+        Column("seconds", "train", 6, "time/train", short_seconds),
+        Column("seconds", "eval", 5, "time/evaluate", short_seconds),
+        WHOLE,
+    ),
+    dispensable=frozenset({"critic", "q"}),
+    glance=(Column("", "transitions", 9, "transitions", format_whole), BUFFER),
+)
+
+
+def _agent(config: type[AgentRunConfig], about: str) -> Recipe:
+    """Return the recipe of an agent with these settings."""
+    return replace(
+        EVOLVE,
+        config=config,
+        guide=f"""{about}, in constant memory.
+
+    --env takes any environment of Gymnasium by its name, and your class as package.module:Class.
+    `--population.size N` evolves N agents, which learn from the transitions of all.
+    """,
+        layout=LAYOUT,
+        curves={"return, training": "return/mean", "held out": AgentRunConfig.measure},
+        trained=AgentRunConfig.player,
+        headline=Headline("policy's return", "return", "{:.2f}", "random", "{} by chance"),
+    )
+
+
+SAC = _agent(SacRunConfig, "Train an agent by Soft Actor-Critic, where actions are numbers")
+TD3 = _agent(Td3RunConfig, "Train an agent by TD3, where actions are numbers")
+DDPG = _agent(DdpgRunConfig, "Train an agent by DDPG, where actions are numbers")

@@ -1,0 +1,113 @@
+"""`train sac`, `td3`, `ddpg`: one agent by default, with the settings that the field starts from."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import flatwater as fw
+from flatwater.checkpoints.catalogue import list_checkpoints
+from flatwater.cli.main import command_class, main
+from flatwater.recipes.evolve.run import EvolveRun, compose
+from flatwater.state.tree import nbytes
+from flatwater_watch.errors import ConfigError
+
+FILE = Path(__file__).with_name("continuous.py")
+TINY = ("--steps", "37", "--net.hidden", "8", "--evaluation.episodes", "2", "--learner.batch-size", "16", "--trackers")
+TINY += ("--replay.warmup", "24", "--replay.capacity", "200", "--threads", "1")
+NUMBERS = ("sac", "td3", "ddpg")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's folder, with the file of the environments and nothing else."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "continuous", raising=False)
+    (tmp_path / FILE.name).write_text(FILE.read_text())
+    return tmp_path
+
+
+def train(recipe: str, run: str, rounds: int, *options: str) -> dict[str, object]:
+    words = ["train", recipe, "--env", "continuous:Reach", *TINY, "--rounds", str(rounds), "--run", run, "--quiet"]
+    assert main([*words, *options]) == 0
+    found: dict[str, object] = json.loads(Path(run, "result.json").read_text())
+    return found
+
+
+def composed(recipe: str, *options: str) -> EvolveRun:
+    words = ["--env", "continuous:ReachWorld", *TINY, *options]
+    return compose(command_class(("train", recipe)).read(f"train {recipe}", words).settings())
+
+
+@pytest.mark.parametrize("recipe", NUMBERS)
+def test_resumed_an_agent_ends_as_if_it_had_not_stopped(recipe: str) -> None:
+    whole = train(recipe, "whole", 3)
+    train(recipe, "cut", 1)
+    assert main(["resume", "cut", "--rounds", "3", "--quiet"]) == 0
+    assert json.loads(Path("cut", "result.json").read_text()) == whole
+    ends = [list_checkpoints(Path(run, "checkpoints"))[-1].leaves for run in ("whole", "cut")]
+    assert ends[0] == ends[1]
+    assert {*whole["players"]} == {"policy", "random"}  # type: ignore[misc]  # plain values
+
+
+@pytest.mark.parametrize("recipe", NUMBERS)
+@pytest.mark.parametrize("size", ["1", "3"])
+def test_what_is_planned_is_held(recipe: str, size: str) -> None:
+    run = composed(recipe, "--population.size", size)
+    assert nbytes(run.trainer.run) == run.plan.owners
+
+
+def test_one_agent_has_no_champion_and_no_evolution() -> None:
+    run = composed("sac")
+    assert [phase.name for phase in run.trainer.phases] == ["train", "evaluate"]
+    assert len(run.trainer.run.learner.actor) == 1
+    assert run.trainer.setup.trial.envs == 2
+
+
+def test_several_agents_evolve() -> None:
+    train("td3", "run", 2, "--population.size", "3")
+    last = json.loads(Path("run", "metrics.jsonl").read_text().splitlines()[-1])
+    assert last.keys() >= {"evaluation/policy", "fitness/max", "mutation/rate"}
+    assert len(json.loads(Path("run", "lineage.jsonl").read_text().splitlines()[-1])["ids"]) == 4
+
+
+def test_the_policy_is_used_as_any_other() -> None:
+    train("sac", "run", 1)
+    assert main(["evaluate", "run", "--holdout"]) == 0
+    assert main(["report", "run"]) == 0
+    assert main(["plan", "sac", "--config", "run/config.toml"]) == 0
+    action = fw.load("run").act(np.zeros((5, 1), np.float32))
+    assert action.shape == (5, 1)
+    assert np.abs(action).max() <= 2
+
+
+@pytest.mark.parametrize("recipe", NUMBERS)
+def test_defaults_are_those_of_stable_baselines(recipe: str) -> None:
+    config = command_class(("train", recipe)).read(f"train {recipe}", []).settings()
+    learner, replay = config.learner, config.replay
+    assert (config.population.size, config.population.envs, learner.train_every, learner.updates) == (1, 1, 1, 1)
+    assert (learner.batch_size, learner.tau, learner.gamma, learner.weight_decay) == (256, 0.005, 0.99, 0)
+    assert (replay.capacity, replay.warmup, replay.prioritised) == (1_000_000, 100, False)
+    assert learner.actor_lr == learner.critic_lr == (3e-4 if recipe == "sac" else 1e-3)
+
+
+def test_updates_come_after_every_nth_step() -> None:
+    run = composed("td3", "--learner.train-every", "4", "--learner.updates", "3", "--replay.warmup", "10")
+    for step in range(20):
+        run.trainer.player.step_(step)
+    assert run.trainer.run.learner.tally.updates == 3 * 3, "after 12, 16 and 20 steps"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--learner.algorithm", "mine:MINE"], "this recipe trains sac alone"),
+        (["--learner.tau", "2"], r"learner\.tau = 2"),
+    ],
+)
+def test_what_an_agent_has_not_is_refused(options: list[str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        command_class(("train", "sac")).read("train sac", options)
