@@ -55,7 +55,8 @@ class Learner:
     sums: Float[Tensor, "S"]
     """Summed over updates since they were last read; rows as in METRICS, after TEACHING where there is a teacher."""
     statistics: dict[str, Tensor]
-    """Running statistics of observations, where the policy reads them (`Student.measures`); otherwise empty."""
+    """Running statistics of observations, where the policy reads them (`Student.measures`), and the buffers of a module
+    that reads them; otherwise empty."""
     updates: int = 0
     """Updates since the run began."""
     updates_read: int = 0
@@ -81,13 +82,19 @@ def build(
     """
     block = filled_tensor(0, 1, student.layout.size, device=device)
     init_(block, student.layout, rng)
+    statistics = build_statistics(student.numbers, student.measures, device) if student.measures else {}
+    if student.encoder is not None:
+        statistics |= student.encoder.build_buffers(device)
+        if not block.is_meta:
+            seed = int(torch.randint(1 << 62, (), generator=rng, device=device))
+            student.encoder.draw_(named_weights(student, block) | statistics, seed)
     return Learner(
         block=block,
         adam=build_adam(1, student.layout.size, block.dtype, device),
         order=torch.arange(sequences).to(device),  # on the meta device `arange` would import the compiler
         rng=rng,
         sums=filled_tensor(0, len(metric_names(taught=taught)), device=device),
-        statistics=build_statistics(student.obs[0], student.measures, device) if student.measures else {},
+        statistics=statistics,
     )
 
 
@@ -132,8 +139,12 @@ class ActingPolicy(Protocol):
 
 def bound_weights(student: Student, learner: ActingPolicy) -> Weights:
     """Return the policy's weights by name, and its statistics: they share the learner's storage, which never moves."""
-    weights = {name: view[0] for name, view in views(learner.block, student.layout).items()}
-    return weights | learner.statistics
+    return named_weights(student, learner.block) | learner.statistics
+
+
+def named_weights(student: Student, block: Float[Tensor, "1 n"]) -> dict[str, Tensor]:
+    """Return the policy's weights by name, sharing the storage of their block."""
+    return {name: view[0] for name, view in views(block, student.layout).items()}
 
 
 @torch.no_grad()
@@ -409,11 +420,12 @@ def _bind_gradients(
         params = dict(zip(weights, tensors, strict=False))
         inputs = dict(zip(reads, tensors[len(weights) :], strict=True))
         batch, memory = deal(inputs, sequences)
-        output = student(inputs | params, batch["obs"], memory, batch["starts"])
+        output = student(inputs | params, batch["obs"], memory, batch["starts"], learning=True)
         loss, loss_terms = ppo_loss(
             config, student, output, batch, LossWeights(inputs["supervision"], inputs["reinforcement"])
         )
-        grads = torch.autograd.grad(loss, list(params.values()))
+        # A network of the user's may leave out some of its weights.
+        grads = torch.autograd.grad(loss, list(params.values()), allow_unused=True, materialize_grads=True)
         return torch.stack(list(loss_terms)), torch.cat([grad.flatten() for grad in grads])
 
     return gradients

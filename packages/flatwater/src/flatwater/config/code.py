@@ -8,11 +8,14 @@ itself one of the names.
 """
 
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Annotated, Any, get_type_hints
 
+from flatwater_watch.errors import ConfigError
 from flatwater_watch.options.bounds import declared_extras
+from flatwater_watch.sanitize import short_repr
 
 _NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*(:[^\W\d]\w*(\.[^\W\d]\w*)*)+\Z")
 """Pattern of `package.module:Name`, searched where no class says which settings name code."""
@@ -94,6 +97,27 @@ def code_fields(cls: type[Any]) -> Mapping[str, Code]:
     """Return the fields of a configuration's class that name code."""
     declared = ((f.name, declared_extras(f.type, Code)) for f in fields(cls))
     return {name: extras[0] for name, extras in declared if extras}
+
+
+def name_of_code(given: Any, setting: str) -> str:  # noqa: ANN401  (a class or a function)
+    """Return the `package.module:Name` by which a class or a function of Python is found again.
+
+    Args:
+        given: the class or the function.
+        setting: dotted path of the setting that it was given for.
+
+    Raises:
+        ConfigError: it has no such name.
+    """
+    name, found = given.__qualname__, sys.modules.get(given.__module__)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if found is not given:
+        raise ConfigError(
+            f"{setting} = {short_repr(given)}: expected a class or a function with a name in its module, by which a "
+            "resumed run finds it. Move it to the top of a module"
+        )
+    return f"{given.__module__}:{name}"
 
 
 def _tables(cls: type[Any]) -> dict[str, Any]:

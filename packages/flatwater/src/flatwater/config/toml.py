@@ -8,9 +8,11 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
+from inspect import isfunction
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
+from flatwater.config.code import code_fields, name_of_code
 from flatwater.config.convert import did_you_mean, from_plain, to_plain, type_in_words
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.files.safe_read import TEXT_BYTES, read_regular
@@ -136,6 +138,8 @@ def _build(cls: type[Any], mapping: Mapping[str, Any], path: str) -> object:
             hint = f" Expected {elsewhere}." if elsewhere else did_you_mean(name, list(fields_by_name))
             hint = hint or f" Expected one of {', '.join(fields_by_name)}."
             raise ConfigError(f"{dotted}: no setting has this name.{hint}")
+        if name in code_fields(cls) and (isinstance(value, type) or isfunction(value)):
+            value = name_of_code(value, dotted)  # noqa: PLW2901  (what stands in a file for it)
         values[name] = from_plain(hints[name], value, dotted, _build)
     for name, declared in fields_by_name.items():
         if name not in values and _has_no_default(declared):

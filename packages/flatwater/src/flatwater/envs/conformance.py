@@ -182,7 +182,7 @@ class _SingleWorld:
         self._spaces: Spaces = world.spaces
         self.action_space = self.observation_space = self
         shape = (self._spaces.envs, self._spaces.agents)
-        self._obs = np.zeros((*shape, *self._spaces.obs), np.uint8 if self._spaces.form == "tokens" else np.float32)
+        self._obs = np.zeros((*shape, *self._spaces.obs), self._spaces.obs_type)
         self._legal = [np.ones((*shape, self._spaces.legal), np.bool_)] if self._spaces.masked else []
         """Mask of legal actions, where the world has one."""
         self._outcome = (np.zeros(shape, np.float32), np.zeros(shape, np.bool_), np.zeros(shape, np.bool_))

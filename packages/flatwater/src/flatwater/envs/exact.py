@@ -297,7 +297,7 @@ class WorldPlayer:
         self._world: Any = world
         self._spaces: Spaces = world.spaces
         shape, spaces = (world.spaces.envs, world.spaces.agents), world.spaces
-        self._obs = np.zeros((*shape, *spaces.obs), np.uint8 if spaces.form == "tokens" else np.float32)
+        self._obs = np.zeros((*shape, *spaces.obs), spaces.obs_type)
         self._legal = [np.ones((*shape, spaces.legal), np.bool_)] if spaces.masked else []
         self._outcome = (np.zeros(shape, np.float32), np.zeros(shape, np.bool_), np.zeros(shape, np.bool_))
         self._waits, self._beside = np.ones(shape[0], np.bool_), np.random.default_rng(beside)

@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import torch
 
+from flatwater.nets.observation import Part, Parts, count_numbers
 from flatwater_watch.errors import RunError, require
 from flatwater_watch.forms import count_phrase
 
@@ -31,8 +32,9 @@ class Spaces:
     """Number of environments, E."""
     agents: int
     """Number of agents in each environment, A."""
-    form: Literal["tokens", "vector"]
-    """`tokens`: uint8 [K, 3], each a packed position, a feature and a value. `vector`: float32 [N]."""
+    form: Literal["tokens", "vector", "image"]
+    """`tokens`: uint8 [K, 3], each a packed position, a feature and a value. `vector`: float32 [N]. `image`: uint8, an
+    image [H, W, C], or bytes with several images or numbers beside them, as `parts` says."""
     obs: tuple[int, ...]
     """Shape of one agent's observation."""
     actions: tuple[str, ...]
@@ -52,14 +54,25 @@ class Spaces:
     kept: int = 0
     """Most bytes of the state that the world keeps over episodes: then it has `state_dict` and `load_state_dict`, and
     goes on from there after a resume. 0 where it keeps nothing, or has no such methods."""
+    parts: Parts = ()
+    """What lies in an observation; left out, a single part of the shape `obs`, the channels of an image last."""
 
     def __post_init__(self) -> None:
         """Refuse masks of numbers, and measures that are no positions of a vector."""
         require(not self.masked or self.bounds is None, "masked", self.masked, "false where actions are numbers")
         # Tokens are labels, without a scale that could be measured.
-        indices = range(self.obs[0] if self.form == "vector" else 0)
+        if not self.parts:
+            # Channels are the last of three axes; an image of two has none.
+            pixels = Part((), self.obs, tuple(range(2, len(self.obs))), (0.0,), (255.0,))
+            object.__setattr__(self, "parts", (pixels if self.form == "image" else Part((), self.obs),))
+        indices = range(0 if self.form == "tokens" else count_numbers(self.parts))
         valid = all(number in indices for number in self.measures) and len(set(self.measures)) == len(self.measures)
         require(valid, "measures", self.measures, f"positions among the {len(indices)} of a vector, each once")
+
+    @property
+    def obs_type(self) -> type[np.uint8 | np.float32]:
+        """Type of the numbers of an observation."""
+        return np.float32 if self.form == "vector" else np.uint8
 
     @property
     def lists(self) -> tuple[int, ...]:
@@ -217,6 +230,8 @@ def check_actions(spaces: Spaces, legal: Array, actions: Array, *, of: str) -> N
 def describe_spaces(spaces: Spaces) -> str:
     """Return one line: environments, agents, their observations and actions."""
     observations = f"{spaces.obs[0]} tokens" if spaces.form == "tokens" else f"vectors of {spaces.obs[0]}"
+    if spaces.form == "image":
+        observations = _list_parts(spaces.parts)
     actions = _action_list(spaces.actions)
     if spaces.bounds is not None:
         actions = f"actions of {count_phrase(len(spaces.actions), 'number')}"
@@ -225,6 +240,13 @@ def describe_spaces(spaces: Spaces) -> str:
     actions += " with masks" if spaces.masked else ""
     envs, agents = count_phrase(spaces.envs, "environment"), count_phrase(spaces.agents, "agent")
     return f"{envs} of {agents}, {observations}, {actions}"
+
+
+def _list_parts(parts: Parts) -> str:
+    """Return `images of 84 x 84 x 4 and 2 numbers`."""
+    images = [f"images of {' x '.join(map(str, part.shape))}" for part in parts if part.is_image]
+    numbers = count_numbers(parts)
+    return " and ".join([*images, *([count_phrase(numbers, "number")] if numbers else [])])
 
 
 def _action_list(actions: Sequence[str]) -> str:

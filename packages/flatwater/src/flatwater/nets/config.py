@@ -2,6 +2,7 @@
 
 from typing import Annotated, Literal
 
+from flatwater.config.code import Code
 from flatwater_watch.errors import require
 from flatwater_watch.options.bounds import Bounds
 from flatwater_watch.options.declare import config
@@ -54,6 +55,9 @@ class StudentConfig:
     """Cells of the LSTM. 0 takes no LSTM: actor and critic are networks of `layers`, side by side."""
     layers: tuple[Annotated[int, Bounds(1, 1 << 16)], ...] = (64, 64)
     """Widths of the layers of both where there is no LSTM."""
+    network: Annotated[str, Code()] = "nature"
+    """What reads images: nature or impala. package.module:Class is your nn.Module, made with the observation space; it
+    reads every observation, and returns features [B, F] for the layers or the LSTM behind it."""
     observations: Literal["logs", "stretched"] = "logs"
     """Reading of the numbers of a vector. logs: each as sign(x) log(1 + |x|). stretched: the same; what the
     environment measures, such as a speed, is then stretched about its mean so far where it hardly differs."""

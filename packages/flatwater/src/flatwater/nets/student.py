@@ -1,4 +1,4 @@
-"""A student: a recurrent policy that reads tokens or a plain vector, as its world shows them.
+"""A student: a policy, recurrent or not, that reads tokens, a vector, images or what a module reads.
 
 Axes: T steps, B agents, K tokens, R rows of the table, D numbers of a row.
 """
@@ -13,6 +13,8 @@ from torch.nn import functional
 
 from flatwater.nets.actions import Actions
 from flatwater.nets.config import StudentConfig
+from flatwater.nets.module_encoder import ModuleEncoder
+from flatwater.nets.observation import count_numbers, numbers_in
 from flatwater.nets.policy import (
     FeedForwardPolicy,
     PolicyOutput,
@@ -45,7 +47,7 @@ class Student:
     """Pure functions of the weights."""
 
     obs: tuple[int, ...]
-    """Shape of an observation: tokens [K, 3], or a vector [N]."""
+    """Shape of an observation: tokens [K, 3], a vector [N], or bytes."""
     actions: Actions
     padding: int
     """Position that marks a token as padding."""
@@ -59,42 +61,84 @@ class Student:
     lowered: bool = False
     """Whether the policy takes products in bfloat16, to act and to learn: ratios of probabilities would start away
     from 1 otherwise. Its outputs have the type of the memory that it is given."""
+    plain: bool = False
+    """Whether a vector's numbers are read as they are."""
+    encoder: ModuleEncoder | None = None
+    """The module that reads observations, where there is one: of images always."""
 
     @property
     def sees_tokens(self) -> bool:
-        """Whether an observation is a list of tokens."""
-        return len(self.obs) > 1
+        """Whether an observation is a list of tokens that are looked up in a table."""
+        return self.encoder is None and len(self.obs) > 1
+
+    @property
+    def numbers(self) -> int:
+        """Numbers of an observation that are neither tokens nor in an image."""
+        return self.obs[0] if self.encoder is None else count_numbers(self.encoder.parts)
+
+    @property
+    def inputs(self) -> int:
+        """Numbers that the policy is given of an observation."""
+        if self.encoder is not None:
+            return self.encoder.features
+        return self.config.width if self.sees_tokens else self.obs[0]
 
     @cached_property
     def policy(self) -> RecurrentPolicy | FeedForwardPolicy:
         """The network behind the reading of an observation."""
-        config, actions = self.config, self.actions
-        inputs = config.width if self.sees_tokens else self.obs[0]
+        config, actions, inputs = self.config, self.actions, self.inputs
         if not config.memory:
             return FeedForwardPolicy(obs=inputs, layers=config.layers, outputs=actions.outputs, free=actions.free)
         return RecurrentPolicy(obs=inputs, hidden=config.hidden, cells=config.memory, outputs=actions.outputs)
 
     @cached_property
     def layout(self) -> Layout:
-        """The table of tokens, if there is one, and the policy's weights."""
+        """The weights of what reads an observation, if it has any, and the policy's."""
+        if self.encoder is not None:
+            return Layout(dict(self.encoder.layout.weights) | dict(self.policy.layout.weights))
         if not self.sees_tokens:
             return self.policy.layout
         table = Weight((self.config.rows + 1, self.config.width), self.obs[0])
         return Layout({"tokens": table} | dict(self.policy.layout.weights))
 
-    def embed_observation(self, weights: Weights, obs: Tensor) -> Float[Tensor, "T B O"]:
+    def read_numbers(self, obs: Tensor) -> Float[Tensor, "*N O"]:
+        """Return the numbers of observations that are neither tokens nor in an image."""
+        if obs.dtype != torch.uint8:
+            return obs
+        numbers: Tensor = numbers_in(obs, () if self.encoder is None else self.encoder.parts, torch.float32)
+        return numbers
+
+    def embed_observation(self, weights: Weights, obs: Tensor, *, learning: bool = False) -> Float[Tensor, "T B O"]:
         """Return the policy's input for observations [T, B, *obs].
 
         The sum of the tokens' rows is normalised (Ba et al. 2016), as observations have different numbers of tokens.
+
+        Args:
+            weights: the weights by name, with statistics and buffers.
+            obs: observations, as the world shows them.
+            learning: whether a module that reads them is in training mode.
         """
+        if self.encoder is not None:
+            rows = obs.flatten(0, 1).flatten(1)
+            numbers = self._scale_numbers(weights, self.read_numbers(rows))
+            pixels = rows if rows.dtype == torch.uint8 else None
+            with bfloat16_autocast(obs.device, wanted=self.lowered):
+                features = self.encoder(weights, numbers, pixels, learning=learning)
+            return features.float().view(*obs.shape[:2], -1)
         if not self.sees_tokens:
-            if self.deviations:
-                return normalise_obs(weights, obs)
-            return stretch_columns(weights, symlog(obs)) if self.measures else symlog(obs)
+            return self._scale_numbers(weights, obs)
         bags = token_rows(obs, self.config.rows, self.padding).flatten(0, 1)
         # Padding adds nothing and gets no gradient: the table has one row more for it.
         row_sums = functional.embedding_bag(bags, weights["tokens"], mode="sum", padding_idx=self.config.rows)
         return functional.layer_norm(row_sums, row_sums.shape[-1:]).relu().view(*obs.shape[:2], -1)
+
+    def _scale_numbers(self, weights: Weights, numbers: Float[Tensor, "*N O"]) -> Float[Tensor, "*N O"]:
+        """Return numbers as the network reads them: deviations, logarithms, or as they are."""
+        if self.deviations:
+            return normalise_obs(weights, numbers)
+        if self.plain:
+            return numbers
+        return stretch_columns(weights, symlog(numbers)) if self.measures else symlog(numbers)
 
     def choose(
         self, weights: Weights, obs: Tensor, memory: Float[Tensor, "2 B M"], starts: Bool[Tensor, "B"]
@@ -134,6 +178,8 @@ class Student:
         obs: Tensor,
         memory: Float[Tensor, "2 B M"],
         starts: Bool[Tensor, "T B"],
+        *,
+        learning: bool = False,
     ) -> PolicyOutput:
         """Run T steps in order, as `RecurrentPolicy` does.
 
@@ -142,8 +188,9 @@ class Student:
             obs: observations [T, B, *obs], as the world shows them.
             memory: memory before the step 0; its type is that of the results.
             starts: where an episode begins, with an empty memory.
+            learning: whether a module that reads observations is in training mode.
         """
-        return self._apply_policy(weights, self.embed_observation(weights, obs), memory, starts)
+        return self._apply_policy(weights, self.embed_observation(weights, obs, learning=learning), memory, starts)
 
     def _apply_policy(
         self, weights: Weights, read: Tensor, memory: Float[Tensor, "2 B M"], starts: Tensor

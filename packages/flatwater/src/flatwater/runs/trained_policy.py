@@ -181,7 +181,7 @@ class TrainedPolicy:
         """Return observations as rows, and whose they are."""
         if isinstance(obs, Mapping) and not self._is_observation(obs):
             if not obs:
-                return _Agents(Rows(np.zeros((0, *self._spaces.obs), np.float32), (0,)), (), keyed=True)
+                return _Agents(Rows(np.zeros((0, *self._spaces.obs), self._spaces.obs_type), (0,)), (), keyed=True)
             rows = [self._rows(each).obs for each in obs.values()]
             if any(len(row) != 1 for row in rows):
                 raise ConfigError(f"obs is a dict by {[*obs]}: expected one observation of each agent")
@@ -196,7 +196,7 @@ class TrainedPolicy:
     def _rows(self, obs: Any) -> Rows:  # noqa: ANN401  (same)
         if self._native is not None:
             return self._native.rows(obs)
-        shape, kind = self._spaces.obs, np.uint8 if self._spaces.form == "tokens" else np.float32
+        shape, kind = self._spaces.obs, self._spaces.obs_type
         try:
             array = to_array(obs)
             axes = split_axes(array, shape, "obs")

@@ -13,7 +13,7 @@ from parting import Parting
 from poisoned import begun, play, row_of
 
 from flatwater.envs.foraging.config import ForagingConfig
-from flatwater.envs.world import PADDING, Spaces, Teacher, World, describe_spaces
+from flatwater.envs.world import Spaces, Teacher, World, describe_spaces
 from flatwater.envs.worlds import build_teacher, build_world
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld
@@ -29,7 +29,7 @@ def build(name: str, envs: int = 2, steps: int = 200) -> World:
 
 def write_observation(space: gym.Space[Any], observation: object) -> tuple[str, list[Any]]:
     reader = make_reader(space, "one")
-    out = np.full(reader.shape, 77, np.uint8 if reader.form == "tokens" else np.float32)
+    out = np.full(reader.shape, 77, np.float32 if reader.form == "vector" else np.uint8)
     reader.write(observation, out)
     return reader.form, out.tolist()
 
@@ -51,9 +51,9 @@ def test_a_minigrid_view_is_a_token_for_each_channel_of_each_pixel_and_one_for_t
 @pytest.mark.parametrize(
     ("space", "observation", "wanted"),
     [
-        (gym.Box(0, 9, (2,), np.uint8), np.array([4, 5], np.uint8), ("tokens", [[0, 0, 4], [1, 0, 5]])),
-        (gym.Box(0, 9, (1, 2), np.uint8), np.array([[4, 5]], np.uint8), ("tokens", [[0, 0, 4], [1, 0, 5]])),
-        (gym.Box(0, 9, (1, 1, 2), np.uint8), np.array([[[4, 5]]], np.uint8), ("tokens", [[0, 0, 4], [0, 1, 5]])),
+        (gym.Box(0, 9, (2,), np.uint8), np.array([4, 5], np.uint8), ("vector", [4, 5])),
+        (gym.Box(0, 9, (1, 2), np.uint8), np.array([[4, 5]], np.uint8), ("image", [[4, 5]])),
+        (gym.Box(0, 9, (1, 1, 2), np.uint8), np.array([[[4, 5]]], np.uint8), ("image", [[[4, 5]]])),
         (gym.Box(0, 1, (2, 1)), np.array([[0.5], [1]], np.float32), ("vector", [0.5, 1])),
         (gym.Discrete(3, start=2), 3, ("vector", [0, 1, 0])),
         (
@@ -90,8 +90,7 @@ def test_measured_are_the_floats_of_a_box(space: gym.Space[Any], measures: tuple
         (gym.Text(5), "Text"),
         (gym.Dict({"said": gym.Tuple([gym.Text(5)]), "seen": gym.Box(0, 1, (2,))}), "Text"),
         (gym.Sequence(gym.Discrete(2)), "Sequence"),
-        (gym.Box(0, 255, (210, 160, 3), np.uint8), "33600 pixels"),
-        (gym.Box(0, 255, (255,), np.uint8), "255 pixels"),
+        (gym.Dict({"seen": gym.Box(0, 255, (9, 9), np.uint8), "so": gym.Sequence(gym.Discrete(2))}), "Sequence"),
     ],
 )
 def test_observations_that_cannot_be_used_are_refused_with_their_space(space: gym.Space[Any], told: str) -> None:
@@ -129,7 +128,7 @@ def test_continuous_actions_are_given_within_their_bounds() -> None:
 
 def rows(space: gym.Space[Any], form: str, observation: object) -> list[Any]:
     reader = make_reader(space, "one", form)  # type: ignore[arg-type]
-    out = np.zeros(reader.shape, np.uint8 if reader.form == "tokens" else np.float32)
+    out = np.zeros(reader.shape, np.float32 if reader.form == "vector" else np.uint8)
     reader.write(observation, out)
     return [reader.form, *out.tolist()]
 
@@ -138,12 +137,22 @@ def test_three_bytes_a_row_are_read_as_is_said() -> None:
     space, seen = gym.Box(0, 255, (2, 3), np.uint8), np.array([[4, 1, 9], [255, 0, 0]], np.uint8)
     assert rows(space, "tokens", seen) == ["tokens", [4, 1, 9], [255, 0, 0]]
     assert rows(space, "vector", seen) == ["vector", 4, 1, 9, 255, 0, 0]
-    assert rows(space, "image", seen)[1:3] == [[0, 0, 4], [1, 0, 1]]
+    assert rows(space, "image", seen) == ["image", [4, 1, 9], [255, 0, 0]]
     with pytest.raises(ConfigError, match=r'wrapped\.form = "tokens"'):
         make_reader(space, "one")
-    for form, other in (("tokens", gym.Box(0, 255, (4, 4), np.uint8)), ("image", gym.Box(0, 1, (3,)))):
+    for form, other in (("tokens", gym.Box(0, 255, (4,), np.uint8)), ("image", gym.Box(0, 1, (3,)))):
         with pytest.raises(ConfigError, match=f"{form}.*Box of uint8|Box of uint8.*{form}"):
             make_reader(other, "one", form)  # type: ignore[arg-type]
+
+
+def test_an_image_is_tokens_where_that_is_said() -> None:
+    image = np.array([[[4, 5]]], np.uint8)
+    assert rows(gym.Box(0, 9, (1, 1, 2), np.uint8), "tokens", image) == ["tokens", [0, 0, 4], [0, 1, 5]]
+    beside = gym.Dict(image=gym.Box(0, 9, (1, 2), np.uint8), way=gym.Discrete(3, start=1))
+    seen = {"image": image[0], "way": 2}
+    assert rows(beside, "tokens", seen) == ["tokens", [0, 0, 4], [1, 0, 5], [BESIDE, 1, 1]]
+    with pytest.raises(ConfigError, match=r"33600 pixels.*gymnasium\.wrappers"):
+        make_reader(gym.Box(0, 255, (210, 160, 3), np.uint8), "one", "tokens")
 
 
 def test_an_episode_that_ends_by_itself_is_terminated_and_one_that_is_long_truncated() -> None:
@@ -173,9 +182,7 @@ def test_an_agent_that_left_sees_padding_is_paid_nothing_and_stays_over() -> Non
         assert left + 1 in {3, 4, 6}
         assert all(bool(row.terminated[env, agent]) == (left + 1 == 3) for row in rows[left:])
         assert [float(row.reward[env, agent]) for row in rows] == [7.0] * (left + 1) + [0.0] * (5 - left)
-        assert [bool((row.obs[env, agent] == PADDING).all()) for row in rows] == [False] * (left + 1) + [True] * (
-            5 - left
-        )
+        assert [bool((row.obs[env, agent] == 0).all()) for row in rows] == [False] * (left + 1) + [True] * (5 - left)
 
 
 class Masking(Parting):

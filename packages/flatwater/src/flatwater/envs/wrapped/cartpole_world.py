@@ -34,9 +34,11 @@ class CartPoleWorld:
         self._one = cartpole = cast("CartPoleEnv", gymnasium.make(name).unwrapped)
         limit = gymnasium.spec(name).max_episode_steps or NEVER
         steps = config.steps or limit
-        self._spaces = Spaces(envs, 1, "vector", (4,), ("0", "1"), steps, measures=(0, 1, 2, 3))
         self.native = native_spaces(cartpole.observation_space, cartpole.action_space, "vector", name)
         """Spaces of Gymnasium's environment."""
+        reader = self.native.reader
+        places = envs, 1, reader.form, reader.shape, ("0", "1"), steps
+        self._spaces = Spaces(*places, measures=reader.measures, parts=reader.parts)
         self._limit = StepLimit(envs, min(steps, limit))
         self._state = np.zeros((4, envs))
         self._forces = np.array([-cartpole.force_mag, cartpole.force_mag])

@@ -14,6 +14,6 @@ class WrappedConfig:
     """Steps after which an episode is truncated, if the environment has not ended it before. 0 takes the limit that
     Gymnasium knows of the environment, or 1000."""
     form: Literal["auto", "tokens", "image", "vector"] = "auto"
-    """Form of observations. tokens: uint8 [K, 3], each a position, a feature and a value, as they are. image:
-    uint8 [H, W] or [H, W, C], a token for each channel of each pixel. vector: all numbers in a row. auto: an image of
-    small numbers as one, everything else as a vector."""
+    """Form of observations. auto: images of uint8 or bool as images, with what is beside them in a Dict; all else as a
+    vector. image: the same, also where each row has three bytes. vector: all numbers in a row. tokens: uint8 [K, 3], a
+    position, a feature and a value each; of an image of at most 254 pixels, one for each channel of each pixel."""

@@ -80,7 +80,9 @@ class GymnasiumWorld:
         masked = bounds is None and MASK in self._reset(first_copy, 0)[1]
         reader, self.beginnings = self._reader, EpisodeStarts(self.copies, make)
         first_six = envs, 1, reader.form, reader.shape, names, steps
-        self._spaces = Spaces(*first_six, bounds, choices, masked, reader.measures, kept=self.beginnings.room)
+        self._spaces = Spaces(
+            *first_six, bounds, choices, masked, reader.measures, kept=self.beginnings.room, parts=reader.parts
+        )
         self._looks = not allow_nan and bool(reader.measures)
         self.executed = np.full((envs, 1, *self._spaces.action_shape), NOTHING, np.float32 if bounds else np.int64)
         """Last action of each copy, or `NOTHING`."""
@@ -193,10 +195,11 @@ class GymnasiumWorld:
 
     def _check_finite(self, obs: Array, method: str) -> None:
         """Refuse numbers that are not finite, all copies at once."""
-        if np.isfinite(obs).all():
+        numbers = self._reader.numbers(obs)
+        if np.isfinite(numbers).all():
             return
-        env, _, number = (int(index) for index in np.argwhere(~np.isfinite(obs))[0])
-        error = not_finite_error(self._reader.part_name(number), obs[env, 0, number])
+        env, _, number = (int(index) for index in np.argwhere(~np.isfinite(numbers))[0])
+        error = not_finite_error(self._reader.part_name(number), numbers[env, 0, number])
         raise interface_error(self._own, method, error, self._limit.place(env, method))
 
     def close(self) -> None:

@@ -74,6 +74,7 @@ class PettingZooWorld:
             has_masks,
             reader.measures,
             kept=self.beginnings.room,
+            parts=reader.parts,
         )
         self._over = np.zeros((2, *shape), np.bool_)
         """Agents that have terminated, and agents that were truncated."""
@@ -166,10 +167,12 @@ class PettingZooWorld:
 
     def _check_finite(self, obs: Array, method: str) -> None:
         """Refuse numbers that are not finite, all copies and agents at once."""
-        if np.isfinite(obs).all():
+        numbers = self._reader.numbers(obs)
+        if np.isfinite(numbers).all():
             return
-        env, agent, number = (int(index) for index in np.argwhere(~np.isfinite(obs))[0])
-        error = not_finite_error(f"{self._agents[agent]}'s {self._reader.part_name(number)}", obs[env, agent, number])
+        env, agent, number = (int(index) for index in np.argwhere(~np.isfinite(numbers))[0])
+        part = f"{self._agents[agent]}'s {self._reader.part_name(number)}"
+        error = not_finite_error(part, numbers[env, agent, number])
         raise interface_error(self._own, method, error, self._limit.place(env, method))
 
     def _write_(self, obs: Array, seen: dict[str, Any]) -> None:

@@ -1,21 +1,24 @@
-"""Tokens or vectors of observations in Gymnasium's spaces, and names of actions.
+"""Vectors, images or tokens of observations in Gymnasium's spaces, and names of actions.
 
-An image of small numbers (uint8, at most 254 pixels) becomes a token for each channel of each pixel: its position is
-the pixel's number, row by row, its feature the channel. Discrete numbers beside it are tokens at no pixel, with
-features after the channels. Words beside it are left out. Everything else becomes one vector of float32.
+An observation is one vector of float32, but where there are images: these are kept as bytes, with the numbers beside
+them, and words beside them are left out. As tokens an image (at most 254 pixels) becomes one for each channel of each
+pixel: its position is the pixel's number, row by row, its feature the channel; discrete numbers beside it are tokens at
+no pixel, with features after the channels. MiniGrid's views are read so, for their numbers are labels.
 """
 
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import EnumType
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from itertools import accumulate
+from typing import Any, Literal, NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
 from gymnasium import spaces as gym
 
 from flatwater.envs.world import PADDING, Array
 from flatwater.envs.wrapped.checks import check_observation
+from flatwater.nets.observation import FLOAT, Part, Parts, count_numbers, nest_parts, numbers_in, row_bytes
 from flatwater_watch.errors import ConfigError, RunError
 
 # A number that no float32 can hold becomes an infinity, and the world reports it in a sentence of its own.
@@ -26,14 +29,17 @@ BESIDE = PADDING - 1
 TOKEN, TOKEN_AXES = 3, 2
 """Bytes of a token, and axes of an array of them."""
 Form = Literal["auto", "tokens", "image", "vector"]
-_RANKS = (1, 2, 3)
-"""Axes of a row of pixels, of an image of one channel, and of an image with its channels last."""
+_RANKS = (2, 3, 4)
+"""Axes of an image of one channel, of an image with channels, and of a stack of these."""
+_PIXELS = (np.dtype(np.uint8), np.dtype(np.bool_))
+MISSION = "mission"
+"""Key of the words beside an image of labels, as MiniGrid's environments show it."""
 
 
 class ObservationReader(NamedTuple):
     """The way in which observations are written."""
 
-    form: Literal["tokens", "vector"]
+    form: Literal["tokens", "vector", "image"]
     shape: tuple[int, ...]
     write: Callable[[Any, Array], None]
     """Write an observation into an array of `shape`."""
@@ -41,6 +47,8 @@ class ObservationReader(NamedTuple):
     """The indexes of the numbers that are measurements; see `Spaces.measures`."""
     keys: tuple[tuple[int, str], ...] = ()
     """End of each part of a vector, and how the part is read from an observation: `['speed']`."""
+    parts: Parts = ()
+    """What lies in the array; empty for tokens."""
 
     def part_name(self, number: int) -> str:
         """Return the name of the number at a place of the vector: `observation['speed'][2]`."""
@@ -51,10 +59,15 @@ class ObservationReader(NamedTuple):
             begins = end
         return f"observation[{number}]"
 
+    def numbers(self, obs: Array) -> Array:
+        """Return the numbers in observations [..., *shape] that are neither tokens nor in an image."""
+        found: Array = numbers_in(obs, self.parts, np.float32) if self.form == "image" else obs
+        return found
+
     @property
     def dtype(self) -> "np.dtype[Any]":
         """Type of the numbers."""
-        return np.dtype(np.uint8 if self.form == "tokens" else np.float32)
+        return np.dtype(np.float32 if self.form == "vector" else np.uint8)
 
     @property
     def padding(self) -> int:
@@ -73,25 +86,52 @@ def make_reader(space: gym.Space[Any], name: str, form: Form = "auto") -> Observ
     Raises:
         ConfigError: observations of the space cannot be written so.
     """
+    labels = _is_image(space.get("image")) if isinstance(space, gym.Dict) else _is_image(space)
+    if form == "tokens" and labels and not _may_be_tokens(space):
+        return _image_tokens(space, name)
     if form == "tokens":
         return _plain_tokens(space, name)
     if form == "vector":
-        return _vector(space, name)
+        return _numbers(space, name)
     # The shape does not tell, and either reading would train: the user says which.
-    if form == "auto" and _may_be_tokens(space):
+    if form == "auto" and any(_may_be_tokens(leaf.space) for leaf in _leaves(space)):
         raise ConfigError(
             f'{name}: observations of {space} may be tokens or an image. Give wrapped.form = "tokens" where each '
             'row is a position, a feature and a value; else "image" or "vector"'
         )
-    if isinstance(space, gym.Dict) and _is_image(space.get("image")):
-        return _tokens(space["image"], _numbers(space), name)
-    if _is_image(space):
-        return _image(space, name)
+    if form == "auto" and labels and isinstance(space, gym.Dict) and MISSION in space.spaces:
+        small = _size(space["image"])[0] <= BESIDE  # larger images are pictures of the same world
+        return _image_tokens(space, name) if small else _images(space, name)
+    if any(_is_image(leaf.space) for leaf in _leaves(space)):
+        return _images(space, name)
     if form == "image":
         raise ConfigError(
-            f"{name}: wrapped.form = image: expected observations of a Box of uint8 with 1 to 3 axes, got {space}"
+            f"{name}: wrapped.form = image: expected observations of a Box of uint8 or bool with 2 to 4 axes, or of a "
+            f"Dict with such a Box, got {space}"
         )
-    return _vector(space, name)
+    return _numbers(space, name)
+
+
+def read_space(parts: Parts) -> gym.Space[Any]:
+    """Return the space of what a network reads: images [C, H, W] of shares, numbers as float32, Dicts as they are."""
+    boxes: list[Any] = []
+    for part in parts:
+        low, high = (np.broadcast_to(np.array(bound, np.float32), part.size) for bound in (part.low, part.high))
+        if part.is_image:
+            boxes.append(gym.Box(0, 255, part.read_shape, np.uint8))
+        else:
+            boxes.append(gym.Box(low.reshape(part.shape), high.reshape(part.shape), dtype=np.float32))
+    return _gather_spaces(nest_parts(parts, boxes))
+
+
+def _gather_spaces(nested: Any) -> gym.Space[Any]:  # noqa: ANN401  (a space, or spaces in dicts and tuples)
+    """Return Dicts of dicts, and Tuples of tuples."""
+    if isinstance(nested, dict):
+        return gym.Dict({key: _gather_spaces(inside) for key, inside in nested.items()})
+    if isinstance(nested, tuple):
+        return gym.Tuple([_gather_spaces(inside) for inside in nested if inside is not None])
+    space: gym.Space[Any] = nested
+    return space
 
 
 def _may_be_tokens(space: gym.Space[Any]) -> bool:
@@ -114,62 +154,140 @@ def _plain_tokens(space: gym.Space[Any], name: str) -> ObservationReader:
     return ObservationReader("tokens", (shape[0], TOKEN), write)
 
 
-def _vector(space: gym.Space[Any], name: str) -> ObservationReader:
-    """Read all numbers into a row."""
-    if not space.is_np_flattenable or _has_words(space):
+def _numbers(space: gym.Space[Any], name: str) -> ObservationReader:
+    """Read all numbers into a row, those of images too."""
+    leaves = [*_leaves(space)]
+    if any(leaf.is_odd for leaf in leaves):
         raise ConfigError(
             f"{name}: expected observations of a Box, a Discrete or a Dict of these, or of a Dict with an `image` of "
             f"uint8, got {space}. Wrap the environment with gymnasium.wrappers.TransformObservation"
         )
-    size = gym.flatdim(space)
-    if size == 0:
+    parts = tuple(_number_part(leaf) for leaf in leaves)
+    if not parts:
         raise ConfigError(f"{name}: observations of {space} have no numbers: nothing can be learned from them")
-    parts = [*_parts(space, "", lambda observation: observation, 0)]
-    measures = tuple(np.flatnonzero(_float_mask(space)).tolist())
+    keys = _ends(parts)
+    places = [slice(end - part.size, end) for part, (end, _) in zip(parts, keys, strict=True)]
+    write_parts = [(leaf.of, _writer(leaf.space), place) for leaf, place in zip(leaves, places, strict=True)]
 
     def write(observation: Any, out: Array) -> None:  # noqa: ANN401  (whatever the space holds)
-        for part in parts:
-            part.write(part.of(observation), out[part.begins : part.ends])
+        for of, write_part, place in write_parts:
+            write_part(of(observation), out[place])
 
     # A single Box, as most environments have, is written without the loop.
-    alone = parts[0].write if len(parts) == 1 and parts[0].key == "" else write
-    return ObservationReader("vector", (size,), alone, measures, tuple((part.ends, part.key) for part in parts))
+    alone = write_parts[0][1] if not parts[0].keys else write
+    return ObservationReader("vector", (count_numbers(parts),), alone, _measures(leaves), keys, parts)
 
 
-class _VectorPart(NamedTuple):
-    """A part of an observation that is written at once."""
+def _images(space: gym.Space[Any], name: str) -> ObservationReader:
+    """Read images as bytes, and the numbers beside them as float32 before them."""
+    leaves = [leaf for leaf in _leaves(space) if not _is_words(leaf.space)]
+    if fault := next((leaf.space for leaf in leaves if leaf.is_odd), None):
+        raise ConfigError(
+            f"{name}: expected a Box, a Discrete or the like beside images, got {fault}. Wrap the environment with "
+            "gymnasium.wrappers.TransformObservation"
+        )
+    # Numbers first, so that they are aligned.
+    leaves.sort(key=lambda leaf: _is_image(leaf.space))
+    parts = tuple(_image_part(leaf) if _is_image(leaf.space) else _number_part(leaf) for leaf in leaves)
+    if len(parts) == 1 and not parts[0].keys:
+        return ObservationReader("image", parts[0].shape, _copier(parts[0].shape), parts=parts)
+    numbers, size = [leaf for leaf in leaves if not _is_image(leaf.space)], row_bytes(parts)
+    write_parts, begins = [], 0
+    for leaf, part in zip(leaves, parts, strict=True):
+        ends = begins + part.size * (1 if part.is_image else FLOAT)
+        write_part = _copier(part.shape) if part.is_image else _writer(leaf.space)
+        write_parts.append((leaf.of, write_part, slice(begins, ends), part.shape if part.is_image else None))
+        begins = ends
 
-    key: str
-    """Text of the access to the part, such as `['speed']`."""
+    def write(observation: Any, out: Array) -> None:  # noqa: ANN401  (whatever the space holds)
+        for of, write_part, place, shape in write_parts:
+            write_part(of(observation), out[place].view(np.float32) if shape is None else out[place].reshape(shape))
+
+    return ObservationReader("image", (size,), write, _measures(numbers), _ends(parts), parts)
+
+
+class _Leaf(NamedTuple):
+    """A space without others inside, within the whole."""
+
+    keys: tuple[str | int, ...]
     of: Callable[[Any], Any]
-    """Reads the part from an observation."""
-    begins: int
-    ends: int
-    """End of the part in the vector, which it fills from `begins` on."""
-    write: Callable[[Any, Array], None]
+    """Reads its value from an observation."""
+    space: gym.Space[Any]
+
+    @property
+    def is_odd(self) -> bool:
+        """Whether its values are no fixed number of numbers, as those of a Graph or a Sequence."""
+        return _is_words(self.space) or isinstance(self.space, gym.Graph | gym.Sequence | gym.OneOf)
 
 
-def _parts(space: gym.Space[Any], key: str, of: Callable[[Any], Any], begins: int) -> Iterator[_VectorPart]:
-    """Yield the parts of a vector, in the order of Gymnasium's flattening.
+def _leaves(
+    space: gym.Space[Any], keys: tuple[str | int, ...] = (), of: Callable[[Any], Any] = lambda observation: observation
+) -> Iterator[_Leaf]:
+    """Yield the spaces within a space that have numbers or words, in the order of Gymnasium's flattening.
 
     Args:
         space: the whole space, or a space within it.
-        key: text of the access to `space`, such as `['body']['speed']`; empty for the whole.
+        keys: keys of the access to `space`.
         of: reads the value of `space` from a whole observation.
-        begins: position in the vector at which the numbers of `space` begin.
     """
-    if isinstance(space, gym.Dict | gym.Tuple):
-        inside = space.items() if isinstance(space, gym.Dict) else enumerate(space.spaces)
-        for name, child in inside:
-            # `name` is bound as a default: a closure would read the last name alone.
-            def read_part(observation: Any, name: Any = name) -> Any:  # noqa: ANN401  (a key, or a position)
-                return of(observation)[name]
+    if not isinstance(space, gym.Dict | gym.Tuple):
+        leaf = _Leaf(keys, of, space)
+        if leaf.is_odd or gym.flatdim(space):
+            yield leaf
+        return
+    for name, child in space.items() if isinstance(space, gym.Dict) else enumerate(space.spaces):
+        # `name` is bound as a default: a closure would read the last name alone.
+        def read_part(observation: Any, name: Any = name) -> Any:  # noqa: ANN401  (a key, or a position)
+            return of(observation)[name]
 
-            size = gym.flatdim(child)
-            yield from _parts(child, f"{key}[{name!r}]", read_part, begins)
-            begins += size
-    elif size := gym.flatdim(space):
-        yield _VectorPart(key, of, begins, begins + size, _writer(space))
+        yield from _leaves(child, (*keys, name), read_part)
+
+
+def _number_part(leaf: _Leaf) -> Part:
+    """Return the part of numbers in a row: a Box as it is, other spaces as Gymnasium flattens them."""
+    box = leaf.space if isinstance(leaf.space, gym.Box) else gym.flatten_space(leaf.space)
+    assert isinstance(box, gym.Box)  # noqa: S101  (for the type checker: what is no container is flattened to a Box)
+    low, high = (
+        tuple(map(float, bound.flat[:1] if (bound == bound.flat[0]).all() else bound.flat))
+        for bound in (box.low, box.high)
+    )
+    return Part(leaf.keys, box.shape, None, low, high)
+
+
+def _image_part(leaf: _Leaf) -> Part:
+    """Return the part of an image; its channels are the shorter of its first and its last axis."""
+    shape, most = leaf.space.shape or (), float(np.max(cast("gym.Box", leaf.space).high))
+    first = len(shape) - 3
+    """The axis behind a stack, if there is a stack."""
+    channels: tuple[int, ...] = ()
+    if first >= 0:
+        channels = (*range(first), first if shape[first] < shape[-1] else len(shape) - 1)
+    return Part(leaf.keys, shape, channels, (0.0,), (most,))
+
+
+def _ends(parts: Parts) -> tuple[tuple[int, str], ...]:
+    """Return the end of each part of numbers in the row of them, and the text of the access to it."""
+    ends = accumulate(0 if part.is_image else part.size for part in parts)
+    return tuple((end, "".join(f"[{key!r}]" for key in part.keys)) for end, part in zip(ends, parts, strict=True))
+
+
+def _measures(leaves: Iterable[_Leaf]) -> tuple[int, ...]:
+    """Return which numbers are of a Box of floats, on a scale of its own: neither places nor pixels."""
+    masks = [np.full(gym.flatdim(leaf.space), _is_float(leaf.space)) for leaf in leaves]
+    return tuple(np.flatnonzero(np.concatenate([np.zeros(0, np.bool_), *masks])).tolist())
+
+
+def _is_float(space: gym.Space[Any]) -> bool:
+    return isinstance(space, gym.Box) and np.issubdtype(space.dtype, np.floating)
+
+
+def _copier(shape: tuple[int, ...]) -> Callable[[Any, Array], None]:
+    """Return the function that writes an image into an array of its shape."""
+
+    def write_image(observation: Any, out: Array) -> None:  # noqa: ANN401  (whatever the space holds)
+        out[...] = check_observation(observation, shape)
+
+    return write_image
 
 
 def _writer(space: gym.Space[Any]) -> Callable[[Any, Array], None]:
@@ -186,14 +304,6 @@ def _writer(space: gym.Space[Any]) -> Callable[[Any, Array], None]:
         out[:] = gym.flatten(space, observation)
 
     return write_box if isinstance(space, gym.Box) else write_flat
-
-
-def _float_mask(space: gym.Space[Any]) -> Array:
-    """Return which numbers of a vector are of a Box of floats, on a scale of its own: neither places nor pixels."""
-    if isinstance(space, gym.Dict | gym.Tuple):
-        return np.concatenate([_float_mask(child) for child in _child_spaces(space)])
-    floats = isinstance(space, gym.Box) and np.issubdtype(space.dtype, np.floating)
-    return np.full(gym.flatdim(space), floats)
 
 
 MASK = "action_mask"
@@ -292,22 +402,16 @@ def _choices(space: gym.MultiDiscrete | gym.MultiBinary) -> ActionSpec:
 
 
 def _is_image(space: gym.Space[Any] | None) -> bool:
-    return isinstance(space, gym.Box) and space.dtype == np.uint8 and len(space.shape) in _RANKS
+    """Return whether a space is one of images, or of tokens."""
+    return isinstance(space, gym.Box) and space.dtype in _PIXELS and len(space.shape) in _RANKS
 
 
-def _has_words(space: gym.Space[Any]) -> bool:
-    """Return whether flattening would make numbers of letters."""
-    return isinstance(space, gym.Text) or any(_has_words(child) for child in _child_spaces(space))
+def _is_words(space: gym.Space[Any]) -> bool:
+    """Return whether a space is one of words: Gymnasium would flatten a Text to numbers of its letters."""
+    return isinstance(space, gym.Text) or (space.dtype is not None and space.dtype.kind == "U")
 
 
-def _child_spaces(space: gym.Space[Any]) -> Iterable[gym.Space[Any]]:
-    """Return the spaces of a Dict or a Tuple, as flattening orders them."""
-    if isinstance(space, gym.Dict):
-        return space.values()
-    return space.spaces if isinstance(space, gym.Tuple) else ()
-
-
-def _numbers(space: gym.Dict) -> dict[str, int]:
+def _discrete_minima(space: gym.Dict) -> dict[str, int]:
     """Return the least of each discrete number beside an image; numbers that are wider than a byte are left out."""
     discrete = {key: child for key, child in space.items() if isinstance(child, gym.Discrete) and child.n <= PADDING}
     return {key: int(child.start) for key, child in discrete.items()}
@@ -330,8 +434,8 @@ def _tokens(space: gym.Space[Any], numbers: dict[str, int], name: str) -> Observ
     pixels, channels = _size(space)
     if pixels > BESIDE:
         raise ConfigError(
-            f"{name}: images of {pixels} pixels cannot be tokens: the most are {BESIDE} pixels. Make them smaller with "
-            "gymnasium.wrappers.ResizeObservation, or floats with gymnasium.wrappers.RescaleObservation"
+            f"{name}: images of {pixels} pixels cannot be tokens: the most are {BESIDE} pixels. Leave out wrapped.form "
+            "for a network of convolutions, or make them smaller with gymnasium.wrappers.ResizeObservation"
         )
     size, shape = pixels * channels, space.shape or ()
     columns = np.zeros((size + len(numbers), 2), np.uint8)
@@ -351,7 +455,10 @@ def _tokens(space: gym.Space[Any], numbers: dict[str, int], name: str) -> Observ
     return ObservationReader("tokens", (len(columns), 3), write)
 
 
-def _image(space: gym.Space[Any], name: str) -> ObservationReader:
+def _image_tokens(space: gym.Space[Any], name: str) -> ObservationReader:
+    """Read an image, alone or in a Dict, as tokens."""
+    if isinstance(space, gym.Dict):
+        return _tokens(space["image"], _discrete_minima(space), name)
     reader = _tokens(space, {}, name)
     return reader._replace(write=lambda observation, out: reader.write({"image": observation}, out))
 
@@ -359,5 +466,5 @@ def _image(space: gym.Space[Any], name: str) -> ObservationReader:
 def _size(space: gym.Space[Any]) -> tuple[int, int]:
     """Return the numbers of pixels and channels."""
     shape = space.shape or ()
-    channels = shape[2] if len(shape) == max(_RANKS) else 1
+    channels = shape[2] if len(shape) == TOKEN else 1
     return int(np.prod(shape)) // channels, channels

@@ -5,7 +5,7 @@ cells.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
@@ -20,6 +20,7 @@ from flatwater.envs.wrapped.native import NativeSpaces, find_native, read_native
 from flatwater.nets.actions import Actions
 from flatwater.nets.config import StudentConfig
 from flatwater.nets.named_weights import NamedWeights
+from flatwater.nets.observation import numbers_in
 from flatwater.nets.policy import COUNT, MEAN, MEASURED, VARIANCE, Weights, build_statistics
 from flatwater.nets.stack import Layout, Weight, join_weights, views
 from flatwater.nets.student import Student, StudentStep, token_rows
@@ -123,7 +124,7 @@ def _portable(module: PolicyModule, native: NativeSpaces | None) -> Portable:
     student = build_student(spaces, config, cpu)
     # Contiguous, as .safetensors takes no other tensors.
     weights = {name: weight.detach().cpu().contiguous() for name, weight in module.net.named().items()}
-    cells, tokens = module.cells, spaces.form == "tokens"
+    cells, kind = module.cells, spaces.obs_type.__name__
     shape = [*spaces.obs]
     carried = f"float32 [2, rows, {cells}]: zeros where an episode begins, then the output of the step before"
     memory, after = ({"memory": carried}, {"memory_after": carried}) if cells else ({}, {})
@@ -137,7 +138,7 @@ def _portable(module: PolicyModule, native: NativeSpaces | None) -> Portable:
         module=PolicyModule(student, spaces, weights),
         example=lambda rows: _example(spaces, cells, rows),
         axes=(0, 1) if cells else (0,),
-        inputs={"obs": f"{'uint8' if tokens else 'float32'} {['rows', *shape]}"} | memory,
+        inputs={"obs": f"{kind} {['rows', *shape]}"} | memory,
         outputs={"action": action} | logits | after,
         meaning={"actions": list(spaces.actions), "bounds": spaces.bounds, "choices": spaces.choices},
         header={
@@ -147,6 +148,7 @@ def _portable(module: PolicyModule, native: NativeSpaces | None) -> Portable:
             "bounds": spaces.bounds,
             "choices": spaces.choices,
             "measures": student.measures,
+            "settings": {"student": {"network": config.network}},
             "student": to_mapping(config),
             "env": None if native is None else native.header(),
         },
@@ -162,10 +164,13 @@ def _example(spaces: Spaces, cells: int, rows: int) -> tuple[Tensor, ...]:
     """
     rng = torch.Generator().manual_seed(0)
     shape = (rows, *spaces.obs)
-    tokens = spaces.form == "tokens"
-    obs = (
-        torch.randint(0, 256, shape, generator=rng, dtype=torch.uint8) if tokens else torch.randn(shape, generator=rng)
-    )
+    if spaces.form == "vector":
+        obs = torch.randn(shape, generator=rng)
+    else:
+        obs = torch.randint(0, 256, shape, generator=rng, dtype=torch.uint8)
+        if spaces.form == "image":  # the numbers beside images are no random bytes
+            numbers = numbers_in(obs.flatten(1), spaces.parts, torch.float32)
+            numbers.copy_(torch.rand(numbers.shape, generator=rng))
     return (obs, torch.rand(2, rows, cells, generator=rng) - 0.5) if cells else (obs,)
 
 
@@ -173,7 +178,7 @@ def _example(spaces: Spaces, cells: int, rows: int) -> tuple[Tensor, ...]:
 class _PolicyHeader:
     """Facts of an exported policy besides its weights."""
 
-    form: Literal["tokens", "vector"]
+    form: Literal["tokens", "vector", "image"]
     obs: tuple[int, ...]
     actions: tuple[str, ...]
     bounds: tuple[tuple[float, float], ...] | None
@@ -181,6 +186,8 @@ class _PolicyHeader:
     choices: tuple[int, ...] | None = None
     measures: tuple[int, ...] = ()
     env: dict[str, Any] | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Settings that name code, so that a reader asks before it is imported."""
 
 
 def rebuild_policy(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> TrainedPolicy:
@@ -188,12 +195,15 @@ def rebuild_policy(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> 
     values = convert_to(dict(header), _PolicyHeader)
     config = from_mapping(StudentConfig, values.student, "student")
     action_fields = (values.actions, 1, values.bounds, values.choices)
-    spaces = Spaces(1, 1, values.form, values.obs, *action_fields, measures=values.measures)
+    native = None if values.env is None else read_native(values.env, values.obs)
+    parts = () if native is None else native.reader.parts
+    spaces = Spaces(1, 1, values.form, values.obs, *action_fields, measures=values.measures, parts=parts)
     student = build_student(spaces, config, torch.device("cpu"))
-    statistics = build_statistics(spaces.obs[0], student.measures, torch.device("cpu")) if student.measures else {}
+    statistics = build_statistics(student.numbers, student.measures, torch.device("cpu")) if student.measures else {}
     # Mean and variance are in the file beside the weights; the count is not, as nothing is merged any more.
-    moments = {name: Weight(spaces.obs, 0) for name in (MEAN, VARIANCE) if statistics}
+    moments = {name: Weight((student.numbers,), 0) for name in (MEAN, VARIANCE) if statistics}
     layout = Layout(dict(student.layout.weights) | moments)
     weights = views(join_weights(tensors, layout), layout)
-    native = None if values.env is None else read_native(values.env, spaces.obs)
-    return build_policy(student, spaces, native, statistics | {name: weight[0] for name, weight in weights.items()})
+    buffers = {} if student.encoder is None else student.encoder.fill_buffers(tensors)
+    named = {name: weight[0] for name, weight in weights.items()}
+    return build_policy(student, spaces, native, statistics | buffers | named)

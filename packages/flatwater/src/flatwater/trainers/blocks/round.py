@@ -99,11 +99,12 @@ def bind_learning(setup: BlocksSetup, run: BlocksState) -> Callable[[int], None]
         # After the last update: other statistics in between would make another policy of the one that acted.
         if number == config.epochs * config.minibatches - 1 and setup.student.measures:
             parts = (rollout[name].flatten(0, 1).chunk(config.minibatches) for name in ("obs", "alive"))
-            for obs, alive in zip(*parts, strict=True):  # no more room than an update takes
+            for rows, alive in zip(*parts, strict=True):  # no more room than an update takes
+                obs = setup.student.read_numbers(rows)
                 is_usable = alive & obs.isfinite().all(1)
                 # On meta a plan cannot know how many rows are usable: all, at most.
-                rows = obs.clone() if obs.is_meta else obs[is_usable]
-                update_running_stats_(run.learner.statistics, symlog(rows.to(setup.device)))
+                usable = obs.clone() if obs.is_meta else obs[is_usable]
+                update_running_stats_(run.learner.statistics, symlog(usable.to(setup.device)))
 
     return learn_
 

@@ -1,16 +1,22 @@
 """The state that PPO on blocks keeps between steps, with a teacher or without, and how it is built."""
 
+import inspect
 from dataclasses import dataclass, replace
 from functools import partial
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from flatwater.algorithms.ppo import Learner, build, step_columns
 from flatwater.envs.world import PADDING, Spaces
+from flatwater.envs.wrapped.spaces import read_space
+from flatwater.named_imports import find_object
 from flatwater.nets.actions import Actions, ContinuousActions, DiscreteActions, MultiDiscreteActions
 from flatwater.nets.config import StudentConfig
+from flatwater.nets.images import NETWORKS
+from flatwater.nets.module_encoder import ModuleEncoder, shipped_encoder, try_module
 from flatwater.nets.student import Student
 from flatwater.rollouts.block import ColumnSpec, Rollout, build_rollout
 from flatwater.state.allocation import filled_tensor
@@ -19,6 +25,7 @@ from flatwater.state.tree import state
 from flatwater.trainers.blocks.config import BlocksConfig
 from flatwater.trainers.episodes import Episodes, build_episodes
 from flatwater.trainers.loop import Progress
+from flatwater_watch.errors import ConfigError, require
 
 CPU = torch.device("cpu")
 POLICY, STUDENT, TEACHER, RANDOM = ("policy", "student", "teacher", "random")
@@ -118,7 +125,39 @@ def build_setup(
 def build_student(spaces: Spaces, config: StudentConfig, device: torch.device) -> Student:
     """Return the network for a world's observations and actions."""
     measures = spaces.measures if config.observations == "stretched" else ()
-    return Student(spaces.obs, policy_actions(spaces, device), PADDING, config, device, measures)
+    student = Student(spaces.obs, policy_actions(spaces, device), PADDING, config, device, measures)
+    if ":" in config.network:
+        return replace(student, encoder=own_encoder(config.network, spaces), plain=True, measures=())
+    require(
+        config.network in NETWORKS, "student.network", config.network, f"{', '.join(NETWORKS)} or package.module:Class"
+    )
+    seen = shipped_encoder(spaces.parts, config.network) if spaces.form == "image" else None
+    return replace(student, encoder=seen)
+
+
+def own_encoder(name: str, spaces: Spaces) -> ModuleEncoder:
+    """Return the encoder by a module of the user's.
+
+    Args:
+        name: `package.module:Class`.
+        spaces: what it reads.
+
+    Raises:
+        ConfigError: `name` names no such class, or its modules cannot read observations.
+        UserCodeError: the class raised.
+    """
+    what = f"student.network = {name!r}"
+    if spaces.form == "tokens":
+        raise ConfigError(f"{what}: expected observations of numbers or images, got tokens. Leave out wrapped.form")
+    build = find_object(name, given=f"{what}: it", wanted="package.module:Class of a torch.nn.Module")
+    space = read_space(spaces.parts)
+    if not callable(build):
+        raise ConfigError(f"{what}: expected a class of torch.nn.Module, got a {type(build).__name__}")
+    try:
+        inspect.signature(build).bind(space)
+    except TypeError as error:
+        raise ConfigError(f"{what}: cannot be called with the observation space alone: {error}") from error
+    return try_module(lambda: build(space), f"network {name}", spaces.parts)
 
 
 def policy_actions(spaces: Spaces, device: torch.device) -> Actions:
@@ -180,7 +219,7 @@ def rollout_columns(setup: BlocksSetup) -> dict[str, ColumnSpec]:
     """Return the columns of a step: those that the world writes, the policy's, and those made of both."""
     spaces = setup.spaces
     world_columns = {
-        "obs": ColumnSpec(spaces.obs, torch.uint8 if spaces.form == "tokens" else torch.float32),
+        "obs": ColumnSpec(spaces.obs, torch.float32 if spaces.obs_type is np.float32 else torch.uint8),
         "reward": ColumnSpec(),
         "terminated": ColumnSpec((), torch.bool),
         "truncated": ColumnSpec((), torch.bool),

@@ -1,0 +1,88 @@
+"""Networks for images of any size, beside numbers or without: as they are usual, and as modules like a user's.
+
+Nature: three convolutions and a layer of 512 (Mnih et al. 2015). IMPALA: three stages of a convolution, a pooling and
+two residual blocks, and a layer of 256 (Espeholt et al. 2018). Weights are orthogonal, biases 0 (Huang et al. 2022).
+"""
+
+from math import prod, sqrt
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from flatwater.nets.observation import Parts, value_of
+
+Convolution = tuple[int, int, int, int]
+"""Channels, kernel, stride and padding."""
+NATURE: tuple[tuple[int, tuple[Convolution, ...]], ...] = (
+    (36, ((32, 8, 4, 0), (64, 4, 2, 0), (64, 3, 1, 0))),
+    (16, ((32, 4, 2, 0), (64, 3, 2, 0), (64, 3, 1, 0))),
+    (1, ((32, 3, 1, 1), (64, 3, 2, 1), (64, 3, 1, 1))),
+)
+"""Shortest side of an image and its convolutions. Those of the first row are usual; nothing would be left of smaller
+images behind them."""
+NATURE_FEATURES, IMPALA_FEATURES = 512, 256
+IMPALA_CHANNELS = (16, 32, 32)
+NETWORKS = ("nature", "impala")
+"""Names of the networks."""
+
+
+class ResidualBlock(nn.Module):
+    """Two convolutions beside the way past them."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.first, self.second = (nn.Conv2d(channels, channels, 3, padding=1) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return images of the same shape."""
+        added: Tensor = self.second(self.first(x.relu()).relu())
+        return x + added
+
+
+def nature_layers(shape: tuple[int, ...]) -> nn.Sequential:
+    """Return the network from images [B, C, H, W] to features [B, 512]."""
+    convolutions = next(rows for shortest, rows in NATURE if min(shape[1:]) >= shortest)
+    layers: list[nn.Module] = []
+    channels, *sides = shape
+    for out, kernel, stride, padding in convolutions:
+        layers += [nn.Conv2d(channels, out, kernel, stride, padding), nn.ReLU()]
+        channels, sides = out, [(side + 2 * padding - kernel) // stride + 1 for side in sides]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(channels * prod(sides), NATURE_FEATURES), nn.ReLU())
+
+
+def impala_layers(shape: tuple[int, ...]) -> nn.Sequential:
+    """Return the network from images [B, C, H, W] to features [B, 256]."""
+    layers: list[nn.Module] = []
+    channels, *sides = shape
+    for out in IMPALA_CHANNELS:
+        layers += [nn.Conv2d(channels, out, 3, padding=1), nn.MaxPool2d(3, 2, padding=1)]
+        layers += [ResidualBlock(out), ResidualBlock(out)]
+        channels, sides = out, [(side + 1) // 2 for side in sides]
+    top = nn.Linear(channels * prod(sides), IMPALA_FEATURES)
+    return nn.Sequential(*layers, nn.ReLU(), nn.Flatten(), top, nn.ReLU())
+
+
+class ImageNetwork(nn.Module):
+    """Features of every image, and the numbers beside them as they are."""
+
+    def __init__(self, parts: Parts, name: str) -> None:
+        """Make a network of its own for each image.
+
+        Args:
+            parts: the parts of an observation.
+            name: one of `NETWORKS`.
+        """
+        super().__init__()
+        self._parts = parts
+        layers = nature_layers if name == "nature" else impala_layers
+        self.parts = nn.ModuleList(layers(part.read_shape) if part.is_image else nn.Flatten() for part in parts)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d | nn.Linear) and not module.weight.is_meta:
+                nn.init.orthogonal_(module.weight, sqrt(2))
+                nn.init.constant_(cast("Tensor", module.bias), 0)
+
+    def forward(self, obs: object) -> Tensor:
+        """Return features [B, F] of observations."""
+        seen = zip(self.parts, self._parts, strict=True)
+        return torch.cat([module(value_of(part, obs)) for module, part in seen], dim=-1)

@@ -1,0 +1,160 @@
+"""What a user might bring to see with: images in each form, numbers beside them, and networks of `torch.nn`."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
+from torch import Tensor, nn
+
+
+class Spot(gymnasium.Env[Any, Any]):
+    """A spot is shown in the left or the right half of an image; the action that names the half is paid 1."""
+
+    observation_space: gymnasium.Space[Any] = Box(0, 255, (12, 10, 3), np.uint8)
+    action_space = Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed, options=options)
+        self.age = 0
+        return self.show(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        paid, self.age = float(action == (self.column >= 5)), self.age + 1
+        return self.show(), paid, self.age >= 6, False, {}
+
+    def show(self) -> Any:
+        self.column = int(self.np_random.integers(10))
+        self.image = np.zeros((12, 10, 3), np.uint8)
+        self.image[3:9, self.column] = 255
+        return self.seen()
+
+    def seen(self) -> Any:
+        return self.image
+
+
+class Stack(Spot):
+    """A stack of four images, its axis first, as Gymnasium's `FrameStackObservation` gives it."""
+
+    observation_space = Box(0, 255, (4, 12, 10), np.uint8)
+
+    def seen(self) -> Any:
+        return np.repeat(self.image[None, ..., 0], 4, 0)
+
+
+class Beside(Spot):
+    """An image beside two numbers, a choice and words."""
+
+    observation_space = Dict(
+        image=Spot.observation_space,
+        body=Tuple([Box(-1, np.array([1, 2], np.float32), (2,), np.float32), Discrete(3)]),
+        words=gymnasium.spaces.Text(9),
+    )
+
+    def seen(self) -> Any:
+        return {"image": self.image, "body": (np.array([0.5, self.age / 6], np.float32), 2), "words": "look"}
+
+
+class Numbers(Spot):
+    """Numbers alone, in a Dict."""
+
+    observation_space = Dict(a=Box(-np.inf, np.inf, (2, 3), np.float32), b=MultiDiscrete([2, 3]))
+
+    def seen(self) -> Any:
+        return {"a": np.full((2, 3), self.column - 4.5, np.float32), "b": np.array([1, 2])}
+
+
+class Eyes(nn.Module):
+    """Convolutions with a buffer that learning changes, and a constant one; an image of one's own beside numbers."""
+
+    constant: Tensor
+
+    def __init__(self, space: Dict) -> None:
+        super().__init__()
+        channels = (space["image"].shape or ())[0]
+        self.convolution = nn.Conv2d(channels, 4, 3, stride=2)
+        self.norm = nn.BatchNorm2d(4)
+        self.frozen = nn.Parameter(torch.ones(4), requires_grad=False)
+        self.top = nn.LazyLinear(8)
+        self.register_buffer("constant", torch.full((1,), 0.5))
+
+    def forward(self, obs: Any) -> Tensor:
+        seen = self.norm(self.convolution(obs["image"])).relu().flatten(1)
+        numbers, choice = obs["body"]
+        joined = torch.cat([seen, numbers * self.constant, choice], dim=1)
+        features: Tensor = self.top(joined).relu()
+        return features
+
+
+class Plain(nn.Module):
+    """Reads a Dict of numbers; one layer is never used."""
+
+    def __init__(self, space: gymnasium.Space[Any]) -> None:
+        super().__init__()
+        self.layer, self.idle = nn.Linear(11, 6), nn.Linear(1, 1)
+        assert space == Dict(a=Box(-np.inf, np.inf, (2, 3), np.float32), b=Box(0, 1, (5,), np.float32))
+
+    def forward(self, obs: Any) -> Tensor:
+        features: Tensor = self.layer(torch.cat([obs["a"].flatten(1), obs["b"]], dim=1)).tanh()
+        return features
+
+
+class Faulty(Plain):
+    """A module with a fault that its name tells."""
+
+    def forward(self, obs: Any) -> Tensor:
+        raise ValueError(f"no such thing as a forward of {len(obs)}")
+
+
+class Wide(Plain):
+    def forward(self, obs: Any) -> Tensor:
+        return super().forward(obs)[None]
+
+
+class Drops(Plain):
+    def forward(self, obs: Any) -> Tensor:
+        return nn.functional.dropout(super().forward(obs))
+
+
+class Looks(Plain):
+    def forward(self, obs: Any) -> Tensor:
+        found = super().forward(obs)
+        return found if found.sum().item() > 0 else -found
+
+
+class Keeps(Plain):
+    def __init__(self, space: gymnasium.Space[Any]) -> None:
+        super().__init__(space)
+        self.weights = torch.ones(6)
+
+    def forward(self, obs: Any) -> Tensor:
+        return super().forward(obs) * self.weights
+
+
+class Swaps(Plain):
+    count: Tensor
+
+    def __init__(self, space: gymnasium.Space[Any]) -> None:
+        super().__init__(space)
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, obs: Any) -> Tensor:
+        self.count = self.count + 1
+        return super().forward(obs)
+
+
+class Doubles(Plain):
+    def __init__(self, space: gymnasium.Space[Any]) -> None:
+        super().__init__(space)
+        self.double()
+
+
+class Wants(nn.Module):
+    def __init__(self, space: gymnasium.Space[Any], width: int) -> None:
+        super().__init__()
+        self.layer = nn.Linear(gymnasium.spaces.flatdim(space), width)
+
+
+def not_a_module(space: gymnasium.Space[Any]) -> object:
+    return space

@@ -1,0 +1,173 @@
+"""Images and networks of a user's in `ppo`: they learn, are held as planned, resumed exactly, saved and exported."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import flatwater as fw
+from flatwater.checkpoints.catalogue import list_checkpoints
+from flatwater.cli.main import command_class, main
+from flatwater.config.toml import from_mapping
+from flatwater.named_imports import import_named
+from flatwater.recipes.ppo.config import PpoRunConfig
+from flatwater.recipes.ppo.run import compose
+from flatwater.state.tree import nbytes
+from flatwater_watch.errors import ConfigError
+
+FILE = Path(__file__).with_name("brought.py")
+EXAMPLE = Path(__file__).parents[4] / "examples" / "flatwater" / "catch.py"
+TINY = ("--envs", "4", "--block", "8", "--evaluation.envs", "2", "--evaluation.every", "2", "--threads", "1")
+TINY += ("--learner.epochs", "2", "--learner.minibatches", "2", "--wrapped.steps", "6", "--trackers")
+KINDS = {
+    "image": ("--env", "brought:Spot"),
+    "impala": ("--env", "brought:Spot", "--student.network", "impala"),
+    "stack": ("--env", "brought:Stack"),
+    "beside": ("--env", "brought:Beside"),
+    "beside, with a memory": ("--env", "brought:Beside", "--student.memory", "4", "--learner.unroll", "4"),
+    "own": ("--env", "brought:Beside", "--student.network", "brought:Eyes"),
+    "own, of numbers": ("--env", "brought:Numbers", "--student.network", "brought:Plain"),
+}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's folder, with the files of environments and networks."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for file in (FILE, EXAMPLE):
+        monkeypatch.delitem(sys.modules, file.stem, raising=False)
+        (tmp_path / file.name).write_text(file.read_text())
+    return tmp_path
+
+
+def read_config(*options: str) -> PpoRunConfig:
+    config: PpoRunConfig = command_class(("train", "ppo")).read("train ppo", [*TINY, *options]).settings()
+    return config
+
+
+def train(run: str, rounds: int, *options: str) -> dict[str, object]:
+    assert main(["train", "ppo", *TINY, "--rounds", str(rounds), "--run", run, *options]) == 0
+    found: dict[str, object] = json.loads(Path(run, "result.json").read_text())
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_planned_is_held(kind: str) -> None:
+    run = compose(read_config(*KINDS[kind]))
+    assert nbytes(run.trainer.run) == run.plan.owners
+
+
+@pytest.mark.few(3)
+@pytest.mark.parametrize("kind", ["own", "beside, with a memory", "impala", "own, of numbers", "stack"])
+def test_resumed_it_ends_as_if_it_had_not_stopped(kind: str) -> None:
+    whole = train("whole", 3, *KINDS[kind])
+    train("cut", 1, *KINDS[kind])
+    assert main(["resume", "cut", "--rounds", "3"]) == 0
+    assert json.loads(Path("cut", "result.json").read_text()) == whole
+    ends = [list_checkpoints(Path(run, "checkpoints"))[-1].leaves for run in ("whole", "cut")]
+    assert ends[0] == ends[1]
+
+
+def test_an_image_is_kept_as_bytes_and_read_as_shares_with_its_channels_first() -> None:
+    run = compose(read_config(*KINDS["beside"])).trainer
+    assert run.run.rollout["obs"].dtype == torch.uint8
+    assert run.run.rollout["obs"].shape == (8, 4, 4 * (2 + 3) + 12 * 10 * 3)
+    for phase in run.phases[:2]:
+        for number in range(phase.steps()):
+            phase.step_(number)
+    student, row = run.setup.student, run.run.rollout["obs"][0, :1]
+    assert student.encoder is not None
+    numbers = student.read_numbers(row)
+    assert numbers.tolist() == [[0.5, 0.0, 0.0, 0.0, 1.0]]
+    seen = student.encoder.parts[-1]
+    assert (seen.keys, seen.read_shape) == (("image",), (3, 12, 10))
+
+
+def test_buffers_are_saved_and_only_learning_changes_them() -> None:
+    trainer = compose(read_config(*KINDS["own"])).trainer
+    kept = trainer.run.learner.statistics
+    names = ("network.norm.running_mean", "network.norm.num_batches_tracked", "network.constant", "network.frozen")
+    assert set(names) < set(kept)
+    assert not any(name in kept for name in ("network.top.weight", "network.norm.weight"))
+    for phase in trainer.phases:
+        before = {name: kept[name].clone() for name in names}
+        for number in range(phase.steps()):
+            phase.step_(number)
+        changed = {name for name in names if not torch.equal(kept[name], before[name])}
+        assert changed == (set(names[:2]) if phase.name == "update" else set())
+    assert kept["network.norm.num_batches_tracked"] == 2 * 2
+    assert kept["network.frozen"].tolist() == [1] * 4
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("kind", ["own", "image", "impala", "beside, with a memory"])
+def test_a_trained_policy_is_loaded_and_exported(kind: str) -> None:
+    train("run", 1, *KINDS[kind])
+    policy = fw.load("run")
+    assert main(["export", "run", "--to", "policy.pt2"]) == 0
+    assert main(["export", "run", "--to", "policy.safetensors"]) == 0
+    env = getattr(import_named("brought"), KINDS[kind][1].partition(":")[2])()
+    seen = [env.reset(seed=0)[0], *(env.step(0)[0] for _ in range(3))]
+    again = fw.load("policy.safetensors")
+    assert [again.act(each) for each in seen] == [policy.act(each) for each in seen]
+    assert again.value(seen[0]) == policy.value(seen[0])
+
+
+@pytest.mark.parametrize(
+    ("network", "said"),
+    [
+        ("brought:Faulty", "brought:Faulty: forward() raised ValueError: no such thing as a forward of 2 (brought.py, line"),
+        ("brought:Wide", "expected features float32 [2, F] of 2 observations, got torch.float32 [1, 2, 6]"),
+        ("brought:Drops", "draws random numbers"),
+        ("brought:Looks", "cannot be planned on the meta device"),
+        ("brought:Keeps", "register_buffer"),
+        ("brought:Swaps", "self.count.copy_(...)"),
+        ("brought:Doubles", "expected float32"),
+        ("brought:Wants", "cannot be called with the observation space alone"),
+        ("brought:not_a_module", "expected a torch.nn.Module"),
+        ("brought:Eyes", "raised"),
+        ("brought:Nothing", "cannot be imported"),
+        ("resnet", "must be nature, impala or package.module:Class"),
+    ],
+)
+def test_a_network_that_cannot_be_trained_is_refused_in_a_sentence(
+    network: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "ppo", *TINY, "--env", "brought:Numbers", "--student.network", network]) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "network" in told
+    assert said in told
+
+
+def test_a_class_is_given_as_it_is_and_refused_where_no_resumed_run_would_find_it() -> None:
+    brought = import_named("brought")
+    settings = {"env": "brought:Numbers", "student": {"network": brought.Plain}}
+    assert from_mapping(PpoRunConfig, settings, "here").student.network == "brought:Plain"
+
+    class Inside(brought.Plain):  # type: ignore[misc, name-defined]
+        pass
+
+    with pytest.raises(ConfigError, match=r"student\.network = .*Inside.*Move it to the top of a module"):
+        from_mapping(PpoRunConfig, {"student": {"network": Inside}}, "here")
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize(("kind", "rounds"), [("image", 12), ("own", 30)])
+def test_it_learns_from_images(kind: str, rounds: int) -> None:
+    more = ("--block", "32", "--learner.lr", "1e-3", "--evaluation.envs", "16", "--evaluation.every", str(rounds))
+    players = train("run", rounds, *KINDS[kind], *more)["players"]
+    assert isinstance(players, dict)
+    assert players["policy"]["return"] > 5 > players["random"]["return"]
+
+
+@pytest.mark.slow
+def test_catch_is_solved() -> None:
+    more = ("--envs", "8", "--block", "128", "--wrapped.steps", "0", "--evaluation.envs", "32")
+    learner = ("--learner.epochs", "4", "--learner.minibatches", "4", "--evaluation.every", "100")
+    players = train("run", 100, "--env", "catch:Catch", *more, *learner)["players"]
+    assert isinstance(players, dict)
+    assert players["policy"]["return"] > 0.9 > players["random"]["return"]
