@@ -120,7 +120,7 @@ def test_a_trained_policy_is_loaded_and_exported(kind: str) -> None:
 @pytest.mark.parametrize(
     ("network", "said"),
     [
-        ("brought:Faulty", "brought:Faulty: forward() raised ValueError: no such thing as a forward of 2 (brought.py, line"),
+        ("brought:Faulty", "Faulty: forward() raised ValueError: no such thing as a forward of 2 (brought.py, line"),
         ("brought:Wide", "expected features float32 [2, F] of 2 observations, got torch.float32 [1, 2, 6]"),
         ("brought:Drops", "draws random numbers"),
         ("brought:Looks", "cannot be planned on the meta device"),
