@@ -10,7 +10,9 @@ itself one of the names.
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
+from operator import attrgetter
 from typing import Annotated, Any, get_type_hints
 
 from flatwater_watch.errors import ConfigError
@@ -109,9 +111,9 @@ def name_of_code(given: Any, setting: str) -> str:  # noqa: ANN401  (a class or 
     Raises:
         ConfigError: it has no such name.
     """
-    name, found = given.__qualname__, sys.modules.get(given.__module__)
-    for part in name.split("."):
-        found = getattr(found, part, None)
+    name, found = given.__qualname__, None
+    with suppress(KeyError, AttributeError):  # of a class that a function made
+        found = attrgetter(name)(sys.modules[given.__module__])
     if found is not given:
         raise ConfigError(
             f"{setting} = {short_repr(given)}: expected a class or a function with a name in its module, by which a "

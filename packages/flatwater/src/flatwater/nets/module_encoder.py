@@ -165,7 +165,7 @@ def try_module(build: Callable[[], nn.Module], what: str, parts: Parts) -> Modul
     if not isinstance(features, Tensor) or features.dtype != torch.float32 or features.shape[:-1] != (TRIED,):
         got = f"{features.dtype} {list(features.shape)}" if isinstance(features, Tensor) else type(features).__name__
         raise ConfigError(f"{what}: forward: expected features float32 [{TRIED}, F] of {TRIED} observations, got {got}")
-    encoder = ModuleEncoder(build, what, parts, module.to("meta"), features.shape[1])
+    encoder = ModuleEncoder(build, what, parts, module.to_empty(device="meta"), features.shape[1])
     _check_on_meta(encoder)
     return encoder
 
