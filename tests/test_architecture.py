@@ -83,6 +83,10 @@ MAY_WAIT = {
     "flatwater/trainers/blocks/collect.py::ask_teacher_": "a teacher is on the CPU",
     "flatwater/trainers/blocks/held_out.py::__init__": "views of what lies on the CPU, bound once",
     "flatwater/trainers/blocks/held_out.py::_act_": "the world is on the CPU: one copy of the actions a step",
+    **dict.fromkeys(
+        (f"flatwater/trainers/logged.py::{function}" for function in ("add_number_", "report_", "take_numbers_")),
+        "sums of finished episodes lie on the CPU, as their world does",
+    ),
     "flatwater/trainers/evolve/play.py::__call__": "the world is on the CPU: one copy of the actions a step",
     "flatwater/trainers/evolve/play.py::__init__": "views of what lies on the CPU, bound once",
     "flatwater/trainers/evolve/play.py::_begin_": "of what lies on the CPU",

@@ -37,7 +37,7 @@ from claims import Claim, record_claims
 import flatwater as fw
 from flatwater.cluster import processes
 from flatwater.cluster.worker_client import Worker
-from flatwater.runs.recorder import Round
+from flatwater.runs.callbacks import Round
 
 SMALL: dict[str, Any] = {
     "panel": "synthetic:6x260",

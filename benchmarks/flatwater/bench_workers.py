@@ -36,7 +36,7 @@ from rich.console import Console
 from sizes import config_of
 
 import flatwater as fw
-from flatwater.runs.recorder import Round
+from flatwater.runs.callbacks import Round
 from flatwater.runs.session import start_new_run
 from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_trading.recipe.workers import TraderWorkers

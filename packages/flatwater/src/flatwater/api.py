@@ -10,7 +10,7 @@ A run that is begun here is a run like any other: its folder, its checkpoints an
 commands know it. Settings are those of `flatwater train RECIPE --help`, tables as dicts: `learner={"lr": 3e-4}`.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -36,17 +36,19 @@ from flatwater.reports.result_blocks import result_table
 from flatwater.rundir.description import read_description, read_settings
 from flatwater.rundir.layout import RunFolder, open_folder
 from flatwater.rundir.results import read_result
+from flatwater.runs.callbacks import IN_PYTHON, OnRound
+from flatwater.runs.config import rounds_alone
 from flatwater.runs.evaluate import evaluate as evaluate_run
 from flatwater.runs.fork import find_parent
 from flatwater.runs.planning import checked_plan
 from flatwater.runs.portable import export as write_policy
 from flatwater.runs.portable import read_policy
-from flatwater.runs.recorder import Round
 from flatwater.runs.session import RunOutcome, read_config, restore_run
 from flatwater.runs.session import resume as resume_run
 from flatwater.runs.session import start_new_run as start_run
 from flatwater.runs.signals import SIGNALLED, end_on_signals
 from flatwater.runs.trust import load_settings
+from flatwater.trainers.logged import OnEpisode
 from flatwater_watch.errors import ConfigError, Terminated
 from flatwater_watch.files.output import PAGE, check_output, replace_output
 from flatwater_watch.pages.blocks import Paragraph, Piece
@@ -55,9 +57,6 @@ from flatwater_watch.terminal import lasting_terminal, silent_terminal
 
 draw_run = lazy_function("flatwater.reports.picture:draw_run")
 """Imports matplotlib, when a run has finished."""
-
-OnRound = Callable[[Round], object]
-"""Function that is called after each round, when its checkpoint is written; `round.stop()` ends the run there."""
 
 
 @dataclass(frozen=True)
@@ -88,10 +87,15 @@ class TrainedRun:
         return read_metrics(self._folder.metrics)
 
     def resume(
-        self, rounds: int | None = None, *, on_round: OnRound | None = None, quiet: bool = False
+        self,
+        rounds: int | None = None,
+        *,
+        on_round: OnRound | None = None,
+        on_episode: OnEpisode | None = None,
+        quiet: bool = False,
     ) -> "TrainedRun":
         """Go on, bit for bit, to so many rounds in all; see `resume`."""
-        return resume(self.path, rounds, on_round=on_round, quiet=quiet)
+        return resume(self.path, rounds, on_round=on_round, on_episode=on_episode, quiet=quiet)
 
     def evaluate(self, *, holdout: bool = False, **changes: Any) -> dict[str, Any]:  # noqa: ANN401
         """Play the trained policy again; see `evaluate`."""
@@ -117,7 +121,8 @@ def train(
     *,
     run: Path | str | None = None,
     config: Path | str | None = None,
-    on_round: OnRound | None = None,
+    on_round: OnRound | str | None = None,
+    on_episode: OnEpisode | str | None = None,
     quiet: bool = False,
     **settings: Any,  # noqa: ANN401  (of the recipe)
 ) -> TrainedRun:
@@ -128,7 +133,11 @@ def train(
             one of your own.
         run: the folder, new or empty; left out, `runs/RECIPE-DATE-NUMBER`.
         config: TOML file with settings; those given here win over it.
-        on_round: called after each round.
+        on_round: called with each round that has ended, before it is recorded: `round.log(name, value)` adds a number
+            to it, `round.stop()` ends the run there. A function, or package.module:function.
+        on_episode: called with each finished episode of training; the round has the mean of what `episode.log(name,
+            value)` gives. A function, or package.module:function; a run that was begun with a function is resumed
+            with one.
         quiet: print nothing.
         settings: settings of the recipe, tables as dicts.
 
@@ -138,11 +147,13 @@ def train(
         KeyboardInterrupt: Ctrl-C; where training had begun, the step was finished and a checkpoint saved.
         SystemExit: SIGTERM, SIGHUP or SIGUSR1, after the same steps; its code is that of the command, such as 143.
     """
+    settings |= {} if on_episode is None else {"on_episode": on_episode if isinstance(on_episode, str) else IN_PYTHON}
+    settings |= {"on_round": on_round} if isinstance(on_round, str) else {}
     full_config = resolve_config(recipe, config, settings)
+    called = {"on_round": on_round, "on_episode": on_episode}
+    functions: dict[str, Any] = {name: given for name, given in called.items() if not isinstance(given, str)}
     with _threads_kept(), _exit_like_python():
-        outcome = start_run(
-            full_config, None if run is None else Path(run), _make_console(quiet=quiet), on_round=on_round
-        )
+        outcome = start_run(full_config, None if run is None else Path(run), _make_console(quiet=quiet), **functions)
     return _finish_run(outcome)
 
 
@@ -151,6 +162,7 @@ def resume(
     rounds: int | None = None,
     *,
     on_round: OnRound | None = None,
+    on_episode: OnEpisode | None = None,
     quiet: bool = False,
     trust: bool = False,
     **changes: Any,  # noqa: ANN401
@@ -160,7 +172,8 @@ def resume(
     Args:
         run: its folder, or the URL at which it is mirrored.
         rounds: number of rounds in all; left out, as many as the run was begun with.
-        on_round: called after each round.
+        on_round: called with each round, as in `train`.
+        on_episode: called with each finished episode, as in `train`; the run must have been begun with one.
         quiet: print nothing.
         trust: run the code that the run names, and its command for events, though there is no record that you began it
             on this machine.
@@ -172,7 +185,8 @@ def resume(
         KeyboardInterrupt, SystemExit: a signal stopped it, as in `train`.
     """
     with _threads_kept(), _exit_like_python(), trust_code(trust):
-        outcome = resume_run(run, _make_console(quiet=quiet), rounds=rounds, on_round=on_round, **changes)
+        console = _make_console(quiet=quiet)
+        outcome = resume_run(run, console, rounds=rounds, on_round=on_round, on_episode=on_episode, **changes)
     return _finish_run(outcome)
 
 
@@ -183,6 +197,7 @@ def fork(
     run: Path | str | None = None,
     checkpoint: int | None = None,
     on_round: OnRound | None = None,
+    on_episode: OnEpisode | None = None,
     quiet: bool = False,
     trust: bool = False,
     **settings: Any,  # noqa: ANN401  (of the recipe)
@@ -193,7 +208,8 @@ def fork(
         parent: result of `train`, or the folder of a run.
         run: the new run's folder, new or empty; left out, `runs/RECIPE-DATE-NUMBER`.
         checkpoint: round of the checkpoint to go on from; left out, the newest between two rounds.
-        on_round: called after each round.
+        on_round: called with each round, as in `train`.
+        on_episode: called with each finished episode, as in `train`; the run must have been begun with one.
         quiet: print nothing.
         trust: see `resume`.
         settings: settings that are changed, tables as dicts.
@@ -207,9 +223,12 @@ def fork(
         console = _make_console(quiet=quiet)
         folder = open_folder(parent.path if isinstance(parent, TrainedRun) else Path(parent))
         was = read_config(folder, trains=True, given=flat_settings(settings))
-        config = from_mapping(type(was), _merge_tables(to_mapping(was), settings), f"fork of {folder.path}")
+        base = to_mapping(rounds_alone(was, settings))
+        config = from_mapping(type(was), _merge_tables(base, settings), f"fork of {folder.path}")
         found = find_parent(folder, was, config, checkpoint, console.print)
-        outcome = start_run(config, None if run is None else Path(run), console, on_round=on_round, parent=found)
+        place, called = None if run is None else Path(run), {"on_round": on_round, "on_episode": on_episode}
+        functions: dict[str, Any] = called
+        outcome = start_run(config, place, console, parent=found, **functions)
     return _finish_run(outcome)
 
 

@@ -3,7 +3,7 @@
 import importlib
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -137,6 +137,34 @@ def find_object(where: str, *, given: str, wanted: str, error: type[FlatwaterErr
             f"{given} cannot be imported ({fault}). Expected {wanted}, installed or in the folder where the command "
             "runs"
         ) from fault
+
+
+def find_function(where: str, *, field: str, takes: str) -> Callable[[Any], Any]:
+    """Return a function of one argument that the user names; what it raises is told as its own (`border`).
+
+    Args:
+        where: `package.module:function`.
+        field: the setting.
+        takes: words for its argument.
+
+    Raises:
+        ConfigError: there is no such function, or it cannot be called with one argument.
+    """
+    given, wanted = f"{field} = {short_repr(where)}", f"package.module:function of a function that takes {takes}"
+    if ":" not in where:
+        raise ConfigError(f"{given}: expected {wanted}")
+    function = find_object(where, given=f"{given}: it", wanted=wanted)
+    try:
+        inspect.signature(function).bind(None)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{given}: expected {wanted}, got {short_repr(function)} ({error})") from error
+    border = Border(given, function)
+
+    def call(argument: Any) -> Any:  # noqa: ANN401  (of the function)
+        with border:
+            return function(argument)
+
+    return call
 
 
 def module_hash(found: Any) -> str:  # noqa: ANN401  (a class or a function)

@@ -20,7 +20,7 @@ from small_runs import OPTIONS, newest_leaves
 
 from flatwater.api import resume, train
 from flatwater.cli.main import command_class, main
-from flatwater.runs.recorder import Round
+from flatwater.runs.callbacks import Round
 from flatwater.runs.session import start_new_run
 from flatwater.runs.signals import end_on_signals, stop_on_signals
 from flatwater_watch.errors import Terminated

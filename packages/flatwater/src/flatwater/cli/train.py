@@ -59,6 +59,8 @@ class Resume(WithTrust, WithDisplay):
     """Folder for a run that is brought from a URL; must be new or empty. Left out: runs/NAME."""
     rounds: Number | None = None
     """Rounds (generations, batches) in all. Left out: as many as the run was started with."""
+    total_steps: Number | None = None
+    """Environment steps in all, of a run that plays episodes, in place of rounds."""
     budget: str | None = None
     """Memory that the run may take from here on, such as 8GiB. Left out: as it was started."""
     mirror: str | None = None
@@ -89,10 +91,10 @@ class Resume(WithTrust, WithDisplay):
         from flatwater.rundir.listing import newest_run
         from flatwater.runs.session import resume
 
-        names = ["rounds", "budget", "mirror", "trackers", "tag", "on_event", "panel"]
+        names = ["rounds", "total_steps", "budget", "mirror", "trackers", "tag", "on_event", "panel"]
         names += ["workers", "cluster", "any_machine", "allow_nan"]
         changes = {name: getattr(self, name) for name in names}
-        further_states = () if self.rounds is None else ("finished",)
+        further_states = () if self.rounds is None and self.total_steps is None else ("finished",)
         run = newest_run(Path("runs"), "stopped", *further_states) if self.run is None else self.run
         return show_outcome(lambda console, **told: resume(run, console, into=self.into, **told, **changes), self)
 
@@ -126,11 +128,12 @@ class Fork(WithTrust, WithDisplay, RecipeSettings):
             return read_options(cls, program, options)
         from flatwater.recipe import recipe_of_config
         from flatwater.rundir.layout import open_folder
+        from flatwater.runs.config import rounds_alone
         from flatwater.runs.session import read_config
 
         was = read_config(open_folder(Path(options[0])), trains=True, given=named_settings(options))
         command: type[Self] = over_recipe(cls, recipe_of_config(was))
-        return command.read_over(program, options, was, was=was)
+        return command.read_over(program, options, rounds_alone(was, named_settings(options)), was=was)
 
     def __call__(self) -> int:
         """Train on, then show the result.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from statistics import median
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Self
 
 from rich.console import Console
@@ -209,8 +209,14 @@ class ConsoleTable:
         parts += [step_progress, forecast]
         self._print(f"{'':>{FIRST}} {round_text}: {', '.join(filter(None, parts))}", "dim")
 
-    def round(self, metrics: Metrics, memory: str = "") -> None:
-        """Print the row of the round that just ended, and a line about its memory where that has changed."""
+    def round(self, metrics: Metrics, memory: str = "", logged: Metrics = MappingProxyType({})) -> None:
+        """Print the row of the round that just ended, and a line about its memory where that has changed.
+
+        Args:
+            metrics: numbers of the round.
+            memory: text about its memory; empty for none.
+            logged: those of the numbers that are the user's own.
+        """
         time_now = self._clock()
         self._took.append(time_now - self._round_began)
         self._round_began = self._told_at = time_now
@@ -222,6 +228,9 @@ class ConsoleTable:
         self._rows += 1
         numbers = {**metrics, WHOLE.name: self._took[-1]}
         self._print(row_line(f"{self._done}/{self._total}", numbers, self.remaining_seconds(), self._columns))
+        if logged:
+            own = ", ".join(f"{name} {short_number(value)}" for name, value in logged.items())
+            self._print(f"{'':>{FIRST}} {own}")
         if missing_transitions := metrics.get(MISSING, 0.0):
             self._print(
                 f"{'':>{FIRST}} the replay fills: learning begins after {missing_transitions:,.0f} more transitions",

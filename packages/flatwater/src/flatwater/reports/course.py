@@ -4,14 +4,17 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from flatwater.description import Description
 from flatwater.metrics.jsonl import finite_points
+from flatwater.own_numbers import is_own
 from flatwater.reports.records import RunRecords
 from flatwater.reports.result_blocks import missing_paragraph, result_table
 from flatwater_watch.pages.blocks import Block, Heading, Paragraph
-from flatwater_watch.pages.chart import Axis, Bars, Chart, Line, Picture, round_axis
+from flatwater_watch.pages.chart import Axis, Bars, Chart, Grid, Line, Picture, round_axis
 
 JUDGED = "--champion"
 """Colour of the curve and the row that a run is judged by."""
 OTHERS = ("--quiet", "--buy-and-hold", "--equal-weight")
+MOST_OWN = 24
+"""Most numbers of the user's own with a chart."""
 
 Metrics = dict[str, list[float]]
 Sections = Mapping[str, Iterator[Block]]
@@ -95,6 +98,21 @@ def headline_charts(run: RunRecords) -> list[Chart]:
             weight=2 / 3,
         )
     ]
+
+
+def own_numbers(run: RunRecords) -> Iterator[Block]:
+    """Yield a small chart of each number that the user has logged; nothing where there is none."""
+    shown = {name: name for name in run.metrics if is_own(name)}
+    if shown:
+        yield numbers_grid(run, dict([*shown.items()][:MOST_OWN]), title="")
+
+
+def numbers_grid(run: RunRecords, shown: Mapping[str, str], *, title: str, reading: str = "") -> Grid:
+    """Return a small chart of each of some numbers over the rounds: metric -> title."""
+    axis = round_axis(run.metrics["round"], run.recipe.layout.round)
+    lines = {metric: metric_line(run.metrics, metric, "each round", JUDGED) for metric in shown}
+    charts = [Chart(title=shown[metric], marks=[line], x=axis, height=170) for metric, line in lines.items() if line.x]
+    return Grid(title=title, reading=reading, charts=charts)
 
 
 def metric_line(metrics: Metrics, metric: str, title: str, colour: str, *, width: float = 1.6) -> Line:

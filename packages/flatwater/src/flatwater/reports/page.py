@@ -7,6 +7,7 @@ from statistics import fmean, median
 from typing import Any
 
 from flatwater.description import Description
+from flatwater.reports.course import own_numbers
 from flatwater.reports.memory_charts import (
     memory_chart,
     owned_chart,
@@ -63,7 +64,8 @@ def run_page(run: RunRecords) -> str:
 
 def page_sections(run: RunRecords) -> list[Section]:
     """Return all parts of the page, of the recipe and of installed packages first; an empty part says why."""
-    sections = {title: list(blocks) for title, blocks in (own_parts(run) | installed_parts(run)).items()}
+    parts = own_parts(run) | installed_parts(run) | {"Your numbers": own_numbers(run)}
+    sections = {title: shown for title, blocks in parts.items() if (shown := list(blocks)) or title != "Your numbers"}
     return [Section(title=title, blocks=blocks) for title, blocks in sections.items()] + [
         Section(title=title, blocks=list(part(run))) for title, part in PARTS.items()
     ]

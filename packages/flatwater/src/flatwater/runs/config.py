@@ -1,15 +1,17 @@
 """Settings of every run besides what it trains: how long, on which machine, in how much memory, what is kept."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, ClassVar, TypeVar
+from typing import Annotated, ClassVar, TypeVar, cast
 
 from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.config.code import Code
 from flatwater.metrics.config import WandbConfig
+from flatwater.own_numbers import MOST_NAME
 from flatwater.storage.objects import check_url, is_url
 from flatwater_watch.errors import ConfigError, require
-from flatwater_watch.options.bounds import Bounds, Number, Workers
+from flatwater_watch.options.bounds import Bounds, Number, OptionalNumber, Workers
 from flatwater_watch.sanitize import escape_controls, short_repr
 from flatwater_watch.units import parse_bytes
 
@@ -21,6 +23,7 @@ class RunConfig:
     open_ended: ClassVar = frozenset(
         (
             "rounds",
+            "total_steps",
             "checkpoints",
             "budget",
             "start_over_budget",
@@ -31,6 +34,7 @@ class RunConfig:
             "tag",
             "on_event",
             "from_run",
+            "on_round",
         )
     )
     """Settings that may change between a checkpoint and its continuation: they alter no number any more."""
@@ -40,6 +44,10 @@ class RunConfig:
         "or the members of a population of traders (`train erl`). Here updates of a policy, or of a few small "
         "members, take milliseconds each, and workers would wait for them. "
         "Train several runs at once instead: flatwater sweep --at-once N",
+    ) | dict.fromkeys(
+        ("total_steps", "on_episode", "info_keys"),
+        "this recipe plays no episodes of an environment one by one, as ppo, teach and evolve do. "
+        "Use rounds and on_round",
     )
     """Reason that is told where a recipe has none of these settings."""
 
@@ -71,6 +79,9 @@ class RunConfig:
 
     tag: tuple[str, ...] = ()
     """Words by which `flatwater runs --tag` finds the run again."""
+    on_round: Annotated[str | None, Code(trains=True)] = None
+    """Function of yours that hears of each round, as package.module:function: its argument has the round's numbers, and
+    `log(name, value)` adds one of your own to them. Left out: none."""
     on_event: Annotated[str | None, Code(whole=True, trains=True)] = None
     """Command that gets a JSON object on stdin at the run's end or failure, at an alarm, a finding, or the budget; it
     has 10 seconds. Pipes and variables need a shell: "sh -c '...'". Left out: none."""
@@ -100,6 +111,40 @@ class RunConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class EpisodesRunConfig(RunConfig):
+    """Settings of runs that play episodes of an environment: those of all runs, and what is reported of episodes."""
+
+    total_steps: OptionalNumber = 0
+    """Environment steps in all, those of all copies together: as many whole rounds as reach them, whatever `rounds`
+    says. 0 leaves it to `rounds`."""
+    on_episode: Annotated[str | None, Code(trains=True)] = None
+    """Function of yours that hears of each finished episode of training, as package.module:function: its argument has
+    the episode's returns, length, seed and last info; of what it gives `log(name, value)` each round has the mean. Left
+    out: none."""
+    info_keys: tuple[str, ...] = ()
+    """Keys of the info of an episode's last step whose mean over the finished episodes each round has, as
+    `info/is_success`."""
+
+    def __post_init__(self) -> None:
+        """Check what bounds of single fields do not say."""
+        check_episodes_run(self)
+
+    @property
+    def steps_of_round(self) -> int:
+        """Environment steps of a round, those of all copies together.
+
+        Raises:
+            ConfigError: this recipe does not say.
+        """
+        raise ConfigError("total_steps: this recipe does not say how many steps a round has. Give rounds")
+
+    @property
+    def reports_episodes(self) -> bool:
+        """Whether numbers of finished episodes are wanted."""
+        return bool(self.info_keys) or self.on_episode is not None
+
+
+@dataclass(frozen=True, kw_only=True)
 class CrewConfig(RunConfig):
     """Settings of runs that workers can compute: those of all runs, and where and on how many processes."""
 
@@ -121,6 +166,16 @@ class CrewConfig(RunConfig):
 
 
 C = TypeVar("C", bound=RunConfig)
+T = TypeVar("T")
+MOST_KEY = MOST_NAME - len("info/")
+"""Most bytes of a key of an info."""
+
+
+def rounds_alone(config: T, given: Collection[str]) -> T:
+    """Return the settings without `total_steps` where the user gives rounds now, which then stand above them."""
+    if "rounds" not in given or not isinstance(config, EpisodesRunConfig):
+        return config
+    return cast("T", replace(config, total_steps=0))
 
 
 def mirrored_below(config: C, folder: Path) -> C:
@@ -143,6 +198,18 @@ def check_crew(config: CrewConfig) -> None:
         require(config.device == "cpu", "device", config.device, f"cpu {with_workers}")
     expected = "left out with one worker. Give --workers, or --cluster '' at a resume"
     require(not config.cluster or config.workers != 1, "cluster", config.cluster, expected)
+
+
+def check_episodes_run(config: EpisodesRunConfig) -> None:
+    """Check the keys of infos, and the settings that all runs share; set the rounds where steps are given."""
+    check_run(config)
+    keys = config.info_keys
+    are_names = all(key.strip() and escape_controls(key) == key and len(key.encode()) <= MOST_KEY for key in keys)
+    expected = f"keys of an info in plain text, of at most {MOST_KEY} bytes, each once"
+    require(are_names and len(keys) == len(set(keys)), "info_keys", [*keys], expected)
+    if config.total_steps:
+        # Here, before anybody reads it: `rounds` follows from the steps, and from nothing else.
+        object.__setattr__(config, "rounds", -(-config.total_steps // config.steps_of_round))
 
 
 def check_run(config: RunConfig) -> None:

@@ -18,6 +18,7 @@ from flatwater.memory.planner import Plan, group_bytes, plan_text
 from flatwater.mirror.opening import taken_names
 from flatwater.mirror.uploader import OWNER
 from flatwater.recipe import recipe_of_config
+from flatwater.runs.callbacks import NO_CALLBACKS, Callbacks, find_callbacks
 from flatwater.runs.config import RunConfig
 from flatwater.runs.trackers import check_trackers
 from flatwater.storage.objects import is_url
@@ -254,15 +255,22 @@ class CheckedConfig:
     """The settings, a RunConfig of any kind, in the form in which they are kept."""
     taken: frozenset[str]
     """Names of the runs that lie below its mirror's URL."""
+    callbacks: Callbacks
 
 
-def check_settings(config: Any) -> CheckedConfig:  # noqa: ANN401  (a RunConfig of any kind)
-    """Check what settings ask of this machine and of others; data and memory are checked where the run is planned."""
+def check_settings(config: Any, given: Callbacks = NO_CALLBACKS) -> CheckedConfig:  # noqa: ANN401  (a RunConfig of any kind)
+    """Check what settings ask of this machine and of others; data and memory are checked where the run is planned.
+
+    Args:
+        config: the settings.
+        given: functions that are given in Python.
+    """
     check_trackers(config)
     check_command(config.on_event)
+    callbacks = find_callbacks(config, given)
     if config.from_run is not None and not is_url(config.from_run):
         config = replace(config, from_run=str(Path(config.from_run).absolute()))
-    return CheckedConfig(recipe_of_config(config).prepare(config), taken_names(config.mirror))
+    return CheckedConfig(recipe_of_config(config).prepare(config), taken_names(config.mirror), callbacks)
 
 
 def checked_plan(config: Any) -> tuple[CheckedConfig, Plan]:  # noqa: ANN401  (same)

@@ -26,6 +26,7 @@ from flatwater.recipe import recipe_of_config
 from flatwater.rundir.doubts import write_doubts
 from flatwater.rundir.events import RunEvents
 from flatwater.rundir.layout import RunFolder
+from flatwater.runs.callbacks import NO_CALLBACKS, Callbacks, Round, RoundMetrics
 from flatwater.runs.contract import MemoryContract, budget_stop_text, ledger_metrics, ledger_text
 from flatwater.runs.fingerprint import arithmetic_hash, run_facts, saved_arithmetics, source_hashes, version_facts
 from flatwater.runs.machine import release_freed_memory
@@ -138,15 +139,17 @@ class PhaseMeter:
 
 
 @dataclass(frozen=True)
-class Round:
-    """A round that is complete, and saved: the argument of `on_round`."""
+class SettledRound:
+    """What there is to record of a round."""
 
     number: int
-    rounds: int
-    """Number of rounds wanted in all."""
-    metrics: Mapping[str, float]
-    stop: Callable[[], None]
-    """Ends the run after this round; it can be resumed."""
+    numbers: dict[str, float]
+    logged: dict[str, float]
+    """Numbers of the user's own."""
+    record: dict[str, Any]
+    """Line of the ledger."""
+    findings: Sequence[Finding]
+    alarms: Sequence[Alarm]
 
 
 @dataclass
@@ -165,8 +168,8 @@ class Recorder:
     alarms: JsonlSink
     ledger: JsonlSink
     findings: JsonlSink
-    on_round: Callable[[Round], object] | None = None
-    """Called after each round."""
+    callbacks: Callbacks = NO_CALLBACKS
+    """The user's functions."""
     told: Counter[tuple[str, str]] = field(default_factory=Counter)
     efforts: PhaseMeter = field(default_factory=PhaseMeter)
     """Costs of the current round; saving counts to the next round, as this one's row is on the disk by then."""
@@ -197,7 +200,7 @@ class Recorder:
             self.profiler.after_step()
 
     def settled(self, round_: int, metrics: Mapping[str, float]) -> None:
-        """Record the round, then save a checkpoint.
+        """Record the round with the numbers that the user logs, then save a checkpoint.
 
         In this order no round is ever missing from the records: a run that is killed between the two resumes from the
         checkpoint before, cuts the records there and writes them again.
@@ -213,20 +216,31 @@ class Recorder:
         numbers = (
             dict(self.composed.pace(efforts)) | dict(metrics) | times | ledger_metrics(record) | self.mirror.metrics()
         )
+        settled = SettledRound(round_, numbers, dict(self.composed.take_logged_()), record, findings, alarms)
+        try:
+            if self.callbacks.on_round is not None:
+                metrics = RoundMetrics(numbers | settled.logged)
+                self.callbacks.on_round(
+                    Round(round_, self.composed.config.rounds, metrics, self.stop.ask_, settled.logged)
+                )
+        finally:  # what it raises must find the round recorded and saved
+            self.record_(settled)
+
+    def record_(self, settled: SettledRound) -> None:
+        """Write a round down wherever it goes, and save a checkpoint."""
+        round_, numbers, record = settled.number, settled.numbers | settled.logged, settled.record
         write_all(self.sinks, round_, numbers)
         self.ledger.write(round_, record)
         self.journal.write(round_, self.composed.record())
-        self.table.round(numbers, ledger_text(record))
+        self.table.round(numbers, ledger_text(record), settled.logged)
         self.tell_of_round(round_, numbers)
         self.tell_of_mirror()
-        self.report_findings(round_, findings)
-        self.tell_of_alarms(round_, alarms)
+        self.report_findings(round_, settled.findings)
+        self.tell_of_alarms(round_, settled.alarms)
         self.own_parts.write_when_due_()
         # Its own phase, so that the costs of recording are not counted to the next round's first phase.
         self.efforts.count_("settle")
         self.save()
-        if self.on_round is not None:  # last: what it raises must find the round saved
-            self.on_round(Round(round_, self.composed.config.rounds, numbers, self.stop.ask_))
         if self.profiler is not None:
             self.profiler.after_round_(round_)
         self.efforts.count_("save")
@@ -250,6 +264,7 @@ class Recorder:
             save: whether there is no checkpoint yet, so that one of the beginning is written.
             recorded: rounds to profile; an empty range for none.
         """
+        self.composed.listen_(self.callbacks.on_episode)
         self.tell_of_doubts()
         if save:
             self.save()
@@ -395,7 +410,7 @@ def build_watcher(
     voice: RunEvents,
     stop: StopRequest,
     mirror: MirrorLike,
-    on_round: Callable[[Round], object] | None = None,
+    callbacks: Callbacks = NO_CALLBACKS,
 ) -> Recorder:
     """Open the run's files where its state is; rows that a killed process recorded beyond that are cut off."""
     last_round = composed.trainer.progress.round
@@ -430,7 +445,7 @@ def build_watcher(
             alarms=open_(folder.alarms),
             ledger=open_(folder.ledger),
             findings=open_(folder.findings),
-            on_round=on_round,
+            callbacks=callbacks,
             sources=source_hashes(composed.config),
             machines=saved_arithmetics([manifest.facts for manifest in list_checkpoints(folder.checkpoints)[-1:]]),
             efforts=PhaseMeter(cuda_event if composed.device.type == "cuda" else None),

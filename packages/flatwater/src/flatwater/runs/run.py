@@ -15,7 +15,9 @@ from flatwater.metrics.alarms import Alarm
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.machine import find_device
 from flatwater.runs.warm_start import take_weights_
+from flatwater.trainers.logged import OnEpisode
 from flatwater.trainers.profile import Profile
+from flatwater_watch.errors import require
 from flatwater_watch.files.directory import write_object
 from flatwater_watch.meters.process import private_bytes
 
@@ -94,6 +96,22 @@ class Run(ABC):
 
     def close(self) -> None:  # noqa: B027  (most runs hold nothing else)
         """Release what the run computed on besides this process."""
+
+    def listen_(self, on_episode: OnEpisode | None) -> None:
+        """Have finished episodes reported, as the settings want it.
+
+        Args:
+            on_episode: the user's function; None where there is none.
+
+        Raises:
+            ConfigError: this run tells of no episodes.
+        """
+        expected = "left out: a run that was begun without it has no room for its numbers. Begin a new run with it"
+        require(on_episode is None, "on_episode", on_episode, expected)
+
+    def take_logged_(self) -> Mapping[str, float]:
+        """Return the numbers of the user's own since the last call, and begin anew."""
+        return {}
 
     def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:  # noqa: ARG002  (for recipes that look)
         """Return everything wrong with the round."""

@@ -23,17 +23,20 @@ from flatwater.rundir.doubts import read_doubts
 from flatwater.rundir.events import RunEvents, RunLog
 from flatwater.rundir.layout import RunFolder, create_folder, hold_lock, open_folder, recorded_rounds, write_config
 from flatwater.rundir.origin import first_round, read_origin, write_origin
+from flatwater.runs.callbacks import Callbacks, OnRound, find_callbacks
+from flatwater.runs.config import rounds_alone
 from flatwater.runs.fingerprint import changed_facts, changed_sources, run_facts, version_facts
 from flatwater.runs.fork import Parent, compose_as_begun, compose_fork, copy_history, find_parent
 from flatwater.runs.machine import freeze_gc, keep_freed_memory, use_threads
 from flatwater.runs.planning import check_settings
 from flatwater.runs.profiling import check_profiled, with_traces
-from flatwater.runs.recorder import Round, build_watcher
+from flatwater.runs.recorder import build_watcher
 from flatwater.runs.run import Run
 from flatwater.runs.signals import stop_on_signals
 from flatwater.runs.trackers import check_trackers
 from flatwater.runs.trust import note_run, permit_run
 from flatwater.storage.objects import is_url
+from flatwater.trainers.logged import OnEpisode
 from flatwater.trainers.loop import train_
 from flatwater_watch.errors import CheckpointError, ConfigError, RunError
 from flatwater_watch.events.command import EventCommand, check_command
@@ -45,7 +48,6 @@ from flatwater_watch.forms import count_phrase
 READING = "reading the data and allocating the run …"
 # Not 1 or 2, which mean a fault and a wrong command: a job script may raise the budget and resume.
 BUDGET_EXIT = 4
-OnRound = Callable[[Round], object]
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ def start_new_run(
     *,
     listeners: Sequence[Listener] = (),
     on_round: OnRound | None = None,
+    on_episode: OnEpisode | None = None,
     profile: range | None = None,
     parent: Parent | None = None,
 ) -> RunOutcome:
@@ -80,13 +83,14 @@ def start_new_run(
         run: the folder; None for `runs/RECIPE-DATE-NUMBER`.
         console: console on which the run is shown.
         listeners: get each event, besides the run's own log.
-        on_round: called after each round.
+        on_round: called after each round, in place of the function that the settings name.
+        on_episode: called after each finished episode, in place of the function that the settings name.
         profile: rounds that are recorded with torch's profiler.
         parent: the run whose state it goes on from; None for a run that begins anew.
     """
     voice = RunEvents(console, [*listeners])
     with voice.report_ending():
-        checked = check_settings(config)
+        checked = check_settings(config, Callbacks(on_round, on_episode))
         # The number is kept for resuming: sums of another number of threads differ in their last bit.
         config = replace(checked.config, threads=use_threads(config.threads))
         if profile is not None:
@@ -101,18 +105,26 @@ def start_new_run(
             hold_lock(folder) as locked_folder,
             open_mirror(config.mirror, config.checkpoints, locked_folder, voice) as mirror,
         ):
-            if parent is not None:
-                write_origin(locked_folder, parent.origin)
-            write_config(config, locked_folder.config)
-            voice.listeners.append(RunLog(locked_folder.log))
-            # Before training: a run killed in its first round is still this user's.
-            note_run(locked_folder, voice.show_line)
-            print_line(console, f"run folder [bold]{escape(str(folder.path))}[/]\n{escape(describe_run(composed))}")
-            for line in composed.about():
-                console.print(line, highlight=False, markup=False)
-            if parent is not None:
-                copy_history(parent, locked_folder, voice.show_line)
-            return train(composed, locked_folder, voice, first=True, mirror=mirror, on_round=on_round, profile=profile)
+            _begin_folder(composed, locked_folder, voice, parent)
+            return train(
+                composed, locked_folder, voice, first=True, mirror=mirror, callbacks=checked.callbacks, profile=profile
+            )
+
+
+def _begin_folder(composed: Run, folder: RunFolder, voice: RunEvents, parent: Parent | None) -> None:
+    """Write what a new run's folder has before its first round, and show where it is and what is trained on what."""
+    if parent is not None:
+        write_origin(folder, parent.origin)
+    write_config(composed.config, folder.config)
+    voice.listeners.append(RunLog(folder.log))
+    # Before training: a run killed in its first round is still this user's.
+    note_run(folder, voice.show_line)
+    place = escape(str(folder.with_current_name.path))
+    print_line(voice.console, f"run folder [bold]{place}[/]\n{escape(describe_run(composed))}")
+    for line in composed.about():
+        voice.console.print(line, highlight=False, markup=False)
+    if parent is not None:
+        copy_history(parent, folder, voice.show_line)
 
 
 def _compose_new(config: Any, parent: Parent | None, profile: range | None, say: Callable[[str], None]) -> Run:  # noqa: ANN401
@@ -151,6 +163,7 @@ def resume(
     into: Path | None = None,
     listeners: Sequence[Listener] = (),
     on_round: OnRound | None = None,
+    on_episode: OnEpisode | None = None,
     profile: range | None = None,
     **changes: Any,  # noqa: ANN401
 ) -> RunOutcome:
@@ -161,7 +174,8 @@ def resume(
         console: console on which the run is shown.
         into: folder for a run that is brought from a URL; None takes `runs/NAME`.
         listeners: get each event, besides the run's own log.
-        on_round: called after each round.
+        on_round: called after each round, in place of the function that the settings name.
+        on_episode: called after each finished episode, in place of the function that the settings name.
         profile: rounds that are recorded with torch's profiler.
         changes: settings that may change, such as `rounds`, in all, or `budget`, from here on; None leaves one as is.
     """
@@ -181,11 +195,12 @@ def resume(
             config = recipe_of_config(config).prepare(config)
             check_trackers(config)
             check_command(config.on_event)
+            callbacks = find_callbacks(config, Callbacks(on_round, on_episode))
             use_threads(config.threads)
             attach_listener_(voice, config)
             voice.listeners.append(RunLog(locked_folder.log))
             with open_mirror(config.mirror, config.checkpoints, locked_folder, voice) as mirror:
-                return _continue(config, locked_folder, voice, mirror=mirror, on_round=on_round, profile=profile)
+                return _continue(config, locked_folder, voice, mirror=mirror, callbacks=callbacks, profile=profile)
 
 
 def attach_listener_(voice: RunEvents, config: Any) -> None:  # noqa: ANN401  (a RunConfig of any recipe)
@@ -207,7 +222,7 @@ def with_changes(config: Any, changes: Mapping[str, Any]) -> Any:  # noqa: ANN40
     if unknown := [name for name in new_settings if name not in setting_names]:
         reason = config.absent.get(unknown[0], f"`flatwater train {config.trainer}` has no such setting")
         raise ConfigError(f"--{unknown[0].replace('_', '-')}: {reason}")
-    return replace(config, **new_settings)
+    return replace(rounds_alone(config, new_settings), **new_settings)
 
 
 def _continue(
@@ -216,7 +231,7 @@ def _continue(
     voice: RunEvents,
     *,
     mirror: MirrorLike,
-    on_round: OnRound | None,
+    callbacks: Callbacks,
     profile: range | None,
 ) -> RunOutcome:
     """Resume a locked run at its newest intact checkpoint, or begin it anew where none was ever saved, and train it.
@@ -226,7 +241,7 @@ def _continue(
         folder: the run, locked.
         voice: shows lines, and tells the listeners.
         mirror: gets each checkpoint that is saved; one that does nothing where the run has no mirror.
-        on_round: called after each round; None for no call.
+        callbacks: the user's functions.
         profile: rounds that are recorded with torch's profiler; None records none.
 
     Raises:
@@ -239,7 +254,7 @@ def _continue(
         composed = _compose_again(config, folder, profile, voice)
         write_config(config, folder.config)
         note_run(folder, voice.show_line)
-        return train(composed, folder, voice, first=True, mirror=mirror, on_round=on_round, profile=profile)
+        return train(composed, folder, voice, first=True, mirror=mirror, callbacks=callbacks, profile=profile)
     with voice.console.status(READING):
         composed, manifest = restore_run(config, folder, voice.show_line)
     if config.rounds < manifest.round:
@@ -257,7 +272,7 @@ def _continue(
     print_line(
         voice.console, f"resuming [bold]{escape(str(folder.path))}[/]: {progress_text}\n{describe_run(composed)}"
     )
-    return train(composed, folder, voice, first=False, mirror=mirror, on_round=on_round, profile=profile)
+    return train(composed, folder, voice, first=False, mirror=mirror, callbacks=callbacks, profile=profile)
 
 
 def _compose_again(config: Any, folder: RunFolder, profile: range | None, voice: RunEvents) -> Run:  # noqa: ANN401
@@ -342,7 +357,7 @@ def train(
     *,
     first: bool,
     mirror: MirrorLike,
-    on_round: OnRound | None = None,
+    callbacks: Callbacks,
     profile: range | None = None,
 ) -> RunOutcome:
     """Train a composed run in its folder to its end, or until it is stopped.
@@ -353,7 +368,7 @@ def train(
         voice: shows the run, and tells listeners of it.
         first: whether there is no checkpoint yet, so that one of the beginning is written.
         mirror: takes each checkpoint; the caller closes it.
-        on_round: called after each round.
+        callbacks: the user's functions.
         profile: rounds that are recorded with torch's profiler.
     """
     trainer, config, console = composed.trainer, composed.config, voice.console
@@ -364,7 +379,7 @@ def train(
         stop_on_signals(console) as stop,  # from here on a signal ends the run with a checkpoint
         ConsoleTable(config.rounds, console, recipe.layout, done=trainer.progress.round) as table,
     ):
-        watcher = build_watcher(composed, folder, table, voice=voice, stop=stop, mirror=mirror, on_round=on_round)
+        watcher = build_watcher(composed, folder, table, voice=voice, stop=stop, mirror=mirror, callbacks=callbacks)
         try:
             watcher.begin_(save=first, recorded=profile or range(0))
             finished = train_(trainer, config.rounds, watcher) and not stop.signal  # then it is not scored either

@@ -20,7 +20,7 @@ from flatwater.config.toml import from_mapping, read_toml
 from flatwater.named_imports import SHIPPED, Permit, is_trusted
 from flatwater.recipe import find_recipe, recipe_names
 from flatwater.rundir.layout import RunFolder
-from flatwater.runs.config import RunConfig
+from flatwater.runs.config import RunConfig, rounds_alone
 from flatwater.runs.started_runs import RECORD, note_begun, was_begun
 from flatwater.sources import enclosing_run_folder, module_files, module_place
 from flatwater_watch.errors import ConfigError, TrustError
@@ -101,7 +101,7 @@ def load_settings(cls: type[C], file: Path, *, given: Collection[str] = ()) -> C
     # Resolved: a link elsewhere does not make the file the user's own.
     if file.name in WRITTEN or enclosing_run_folder(file.resolve()) is not None:
         request_permit(settings, file, trains=True, given=given)
-    return from_mapping(cls, settings, str(file))
+    return rounds_alone(from_mapping(cls, settings, str(file)), given)
 
 
 def note_file(file: Path, say: Callable[[str], None], **more: Any) -> None:  # noqa: ANN401  (settings)

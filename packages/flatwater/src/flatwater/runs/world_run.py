@@ -1,15 +1,26 @@
 """A run in a world: its exactness on resume is tested when it begins, and told wherever it is lost."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from flatwater.envs.exact import SECONDS, WorldPlayer, try_exactness
 from flatwater.envs.kept_state import ReplayableWorld
-from flatwater.envs.world import World
+from flatwater.envs.world import Array, World
+from flatwater.recipe import recipe_of_config
 from flatwater.runs.run import Run
+from flatwater.trainers.episodes import Episodes
+from flatwater.trainers.logged import OWN, EpisodeReporter, OnEpisode, take_numbers_
 
 NEW_EPISODES = "A resumed run begins new episodes, so its numbers differ from the numbers of an uninterrupted run"
+
+
+class ReportingCollector(Protocol):
+    """What takes the steps of training, and can tell of the episodes that end."""
+
+    world: World
+    report_: Callable[[Array, Episodes], None] | None
 
 
 @dataclass(frozen=True)
@@ -23,6 +34,11 @@ class WorldRun(Run):
     @abstractmethod
     def world_name(self) -> str:
         """Name of the world, as the user gives it."""
+
+    @property
+    @abstractmethod
+    def collector(self) -> ReportingCollector:
+        """What takes the steps of training."""
 
     @abstractmethod
     def build_world(self, envs: int) -> World:
@@ -48,9 +64,32 @@ class WorldRun(Run):
             Why they are not where they were, as the end of a sentence; empty where they are.
         """
 
+    def listen_(self, on_episode: OnEpisode | None) -> None:
+        """Report finished episodes where the settings ask for it.
+
+        Raises:
+            ConfigError: a function is given, and the run has no room for its numbers; or keys, and the world no infos.
+        """
+        super().listen_(None if OWN in self.trainer.run.logged else on_episode)
+        if OWN in self.trainer.run.logged:
+            logged, keys = self.trainer.run.logged[OWN], self.config.info_keys
+            reporter = EpisodeReporter(self.collector.world, logged, keys, on_episode, name=self.world_name)
+            self.collector.report_ = reporter.report_
+
+    def take_logged_(self) -> Mapping[str, float]:
+        """Return the means of what was reported of episodes since the last call, and begin anew."""
+        logged = self.trainer.run.logged
+        return take_numbers_(logged[OWN]) if OWN in logged else {}
+
     def about(self) -> Sequence[str]:
         """Return lines for the start, and that the run's exactness is not known where it was not tested."""
-        return [*super().about(), *self.untested]
+        rounds, steps, word = (
+            self.config.rounds,
+            self.config.steps_of_round,
+            recipe_of_config(self.config).layout.rounds,
+        )
+        line = f"{rounds * steps:,} environment steps: {rounds:,} {word} of {steps:,}"
+        return [*super().about(), *([line] if self.config.total_steps else []), *self.untested]
 
     def begin_(self) -> None:
         """Test whether an episode depends on its seed and actions alone, in worlds that are closed afterwards."""

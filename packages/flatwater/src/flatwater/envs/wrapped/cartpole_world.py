@@ -6,7 +6,7 @@ vector environment that Gymnasium ships for CartPole takes three times as long: 
 and begins episodes by itself, from a generator that the copies share.
 """
 
-from typing import cast
+from typing import Any, cast
 
 import gymnasium
 import numpy as np
@@ -40,6 +40,8 @@ class CartPoleWorld:
         places = envs, 1, reader.form, reader.shape, ("0", "1"), steps
         self._spaces = Spaces(*places, measures=reader.measures, parts=reader.parts)
         self._limit = StepLimit(envs, min(steps, limit))
+        self.infos: list[dict[str, Any]] = [{}] * envs
+        """Gymnasium's CartPole says nothing of a step."""
         self._state = np.zeros((4, envs))
         self._forces = np.array([-cartpole.force_mag, cartpole.force_mag])
         self._bounds = np.array([[cartpole.x_threshold], [cartpole.theta_threshold_radians]])

@@ -86,7 +86,7 @@ class GymnasiumWorld:
         self._looks = not allow_nan and bool(reader.measures)
         self.executed = np.full((envs, 1, *self._spaces.action_shape), NOTHING, np.float32 if bounds else np.int64)
         """Last action of each copy, or `NOTHING`."""
-        self._limit = StepLimit(envs, steps)
+        self._limit, self.infos = StepLimit(envs, steps), [dict[str, Any]() for _ in range(envs)]
 
     @property
     def spaces(self) -> Spaces:
@@ -181,7 +181,7 @@ class GymnasiumWorld:
                     check_flag("truncated", truncation),
                 )
                 write(observation, obs[env, 0])
-                check_info(info)
+                self.infos[env] = check_info(info)
             except REFUSED as error:
                 raise interface_error(self._own, "step", error, self._limit.place(env, "step")) from error
             if legal is not None:

@@ -78,7 +78,7 @@ class PettingZooWorld:
         )
         self._over = np.zeros((2, *shape), np.bool_)
         """Agents that have terminated, and agents that were truncated."""
-        self._limit = StepLimit(envs, steps)
+        self._limit, self.infos = StepLimit(envs, steps), [dict[str, Any]() for _ in range(envs)]
         self._looks = not allow_nan and bool(reader.measures)
 
     @property
@@ -133,6 +133,7 @@ class PettingZooWorld:
                 parts = copy.step(actions_by_agent)
             try:
                 observations, rewards, terminations, truncations, infos = (check_info(part) for part in parts)
+                self.infos[env] = infos if len(self._agents) > 1 else infos.get(self._agents[0], {})
                 self._write_(obs[env], observations)
                 for index, agent in enumerate(self._agents):
                     # PettingZoo's dicts lack agents that were over before.

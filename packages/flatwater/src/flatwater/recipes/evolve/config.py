@@ -4,7 +4,7 @@ from dataclasses import field
 from typing import ClassVar, Literal
 
 from flatwater.config.code import EnvName
-from flatwater.runs.config import RunConfig, check_run
+from flatwater.runs.config import EpisodesRunConfig, RunConfig, check_episodes_run
 from flatwater.trainers.evolve.config import EvolveConfig, PolicyLearnerConfig
 from flatwater_watch.errors import require
 from flatwater_watch.options.bounds import Number
@@ -12,7 +12,7 @@ from flatwater_watch.options.declare import config
 
 
 @config
-class MembersRunConfig(RunConfig, EvolveConfig):
+class MembersRunConfig(EpisodesRunConfig, EvolveConfig):
     """Members in an environment, whatever their algorithm."""
 
     open_ended: ClassVar = RunConfig.open_ended | {"allow_nan"}
@@ -22,9 +22,14 @@ class MembersRunConfig(RunConfig, EvolveConfig):
     """An ID of Gymnasium, pettingzoo:MODULE with one agent, or package.module:Class: a Gymnasium environment or a world
     of yours. Actions are numbers within bounds."""
 
+    @property
+    def steps_of_round(self) -> int:
+        """Environment steps of a generation."""
+        return self.steps * self.population.size * self.population.envs
+
     def __post_init__(self) -> None:
         """Check the run's settings, and that the replay has room for each environment."""
-        check_run(self)
+        check_episodes_run(self)
         envs = self.population.size * self.population.envs
         # The replay has a stream for each environment, and each stream holds one transition at least.
         expected = f"at least {envs}, a transition for each of the population.size x population.envs environments"

@@ -94,7 +94,8 @@ def build_on_meta(config: MembersRunConfig, worlds: EvolveWorlds) -> tuple[Evolv
     """Return the run on the meta device."""
     # A compiled update would be compiled for the plan as well.
     config = replace(config, learner=replace(config.learner, compile=False))
-    setup = build_setup(config, worlds.training.spaces, worlds.trial.spaces, META)
+    spaces, reported = (worlds.training.spaces, worlds.trial.spaces), config.reports_episodes
+    setup = build_setup(config, *spaces, META, reported=reported)
     return setup, build_population(setup)
 
 

@@ -46,6 +46,11 @@ class EvolveRun(WorldRun):
         return {"obs": list(spaces.obs), "bounds": [list(bound) for bound in spaces.bounds or ()]}
 
     @property
+    def collector(self) -> PopulationCollector:
+        """What takes the steps of training."""
+        return self.trainer.player
+
+    @property
     def world_name(self) -> str:
         """Name of the environment, from the settings."""
         return self.config.env
@@ -110,7 +115,8 @@ def compose(config: MembersRunConfig) -> EvolveRun:
     # Refused by the plan, before anything of the run is allocated.
     if not config.start_over_budget:
         refuse(plan)
-    setup = build_setup(config, worlds.training.spaces, worlds.trial.spaces, device)
+    spaces, reported = (worlds.training.spaces, worlds.trial.spaces), config.reports_episodes
+    setup = build_setup(config, *spaces, device, reported=reported)
     run = allocate_planned(lambda: build_population(setup), plan)
     profile = Profile(PARTS)
     player, stage = PopulationCollector(setup, run, worlds.training, profile), MemberEvaluator(setup, run, worlds.trial)

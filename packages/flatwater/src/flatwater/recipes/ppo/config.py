@@ -5,14 +5,14 @@ from typing import Annotated, ClassVar, Literal
 from flatwater.config.code import EnvName
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.nets.config import StudentConfig
-from flatwater.runs.config import RunConfig, check_run
+from flatwater.runs.config import EpisodesRunConfig, RunConfig, check_episodes_run
 from flatwater.trainers.blocks.config import BlocksConfig
 from flatwater_watch.options.bounds import Bounds, Number, OptionalNumber
 from flatwater_watch.options.declare import config
 
 
 @config
-class BlocksRunConfig(RunConfig, BlocksConfig):
+class BlocksRunConfig(EpisodesRunConfig, BlocksConfig):
     """A policy that learns from blocks of steps, with a teacher or without."""
 
     open_ended: ClassVar = RunConfig.open_ended | {"allow_nan"}
@@ -21,12 +21,17 @@ class BlocksRunConfig(RunConfig, BlocksConfig):
 
     def __post_init__(self) -> None:
         BlocksConfig.__post_init__(self)
-        check_run(self)
+        check_episodes_run(self)
 
     @property
     def env_name(self) -> str:
         """Name of the environment."""
         return str(getattr(self, self.place))
+
+    @property
+    def steps_of_round(self) -> int:
+        """Environment steps of a block."""
+        return self.block * self.envs
 
     @property
     def first_measured(self) -> int:

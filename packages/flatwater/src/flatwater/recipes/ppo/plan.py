@@ -80,7 +80,8 @@ def plan_blocks(config: BlocksRunConfig, worlds: BlocksWorlds, device: torch.dev
 
 def build_on_meta(config: BlocksRunConfig, worlds: BlocksWorlds, *, taught: bool) -> tuple[BlocksSetup, BlocksState]:
     """Return the run on the meta device."""
-    setup = build_setup(config, worlds.training.spaces, worlds.held_out.spaces, META, taught=taught)
+    spaces, reported = (worlds.training.spaces, worlds.held_out.spaces), config.reports_episodes
+    setup = build_setup(config, *spaces, META, taught=taught, reported=reported)
     return setup, build_blocks(setup)
 
 

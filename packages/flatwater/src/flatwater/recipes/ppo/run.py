@@ -50,6 +50,11 @@ class BlocksRun(WorldRun):
         return facts if spaces.bounds is None else facts | {"bounds": [list(bound) for bound in spaces.bounds]}
 
     @property
+    def collector(self) -> Collector:
+        """What takes the steps of training."""
+        return self.trainer.collector
+
+    @property
     def world_name(self) -> str:
         """Name of the environment, from the settings."""
         return self.config.env_name
@@ -130,7 +135,8 @@ def allocate(
     # Refused by the plan, before anything of the run is allocated.
     if not config.start_over_budget:
         refuse(plan)
-    setup = build_setup(config, worlds.training.spaces, worlds.held_out.spaces, device, taught=taught)
+    spaces, reported = (worlds.training.spaces, worlds.held_out.spaces), config.reports_episodes
+    setup = build_setup(config, *spaces, device, taught=taught, reported=reported)
     return plan, setup, allocate_planned(lambda: build_blocks(setup), plan)
 
 

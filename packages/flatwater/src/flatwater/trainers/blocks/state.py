@@ -24,6 +24,7 @@ from flatwater.state.random import generator
 from flatwater.state.tree import state
 from flatwater.trainers.blocks.config import BlocksConfig
 from flatwater.trainers.episodes import Episodes, build_episodes
+from flatwater.trainers.logged import OWN, LoggedNumbers, build_logged
 from flatwater.trainers.loop import Progress
 from flatwater_watch.errors import ConfigError, require
 
@@ -77,6 +78,8 @@ class BlocksState:
     ended: Float[Tensor, "3"]
     """Sums since the last reading, float64: agents' episodes that ended, their returns, steps that were led."""
     generators: dict[str, torch.Generator]
+    logged: dict[str, LoggedNumbers]
+    """Numbers of the user's own; no entry where none are wanted."""
     agent_steps: int = 0
     """Steps of single agents since the run began."""
 
@@ -93,6 +96,8 @@ class BlocksSetup:
     device: torch.device
     taught: bool
     """Whether there is a teacher."""
+    reported: bool = False
+    """Whether numbers of finished episodes are wanted."""
 
     @property
     def players(self) -> tuple[str, ...]:
@@ -106,7 +111,13 @@ class BlocksSetup:
 
 
 def build_setup(
-    config: BlocksConfig, spaces: Spaces, held_out: Spaces, device: torch.device, *, taught: bool = True
+    config: BlocksConfig,
+    spaces: Spaces,
+    held_out: Spaces,
+    device: torch.device,
+    *,
+    taught: bool = True,
+    reported: bool = False,
 ) -> BlocksSetup:
     """Return the constants of a run, with a policy for the world's spaces.
 
@@ -116,10 +127,11 @@ def build_setup(
         held_out: of the world of held-out episodes.
         device: device of the network.
         taught: whether there is a teacher.
+        reported: whether numbers of finished episodes are wanted.
     """
     # Set for acting as well: a policy must act in the precision that it learns in.
     student = replace(build_student(spaces, config.student, device), lowered=config.learner.autocast == "bf16")
-    return BlocksSetup(config, spaces, held_out, student, device, taught)
+    return BlocksSetup(config, spaces, held_out, student, device, taught, reported)
 
 
 def build_student(spaces: Spaces, config: StudentConfig, device: torch.device) -> Student:
@@ -212,6 +224,7 @@ def build_blocks(setup: BlocksSetup) -> BlocksState:
         ended=zeros(3, dtype=torch.float64),
         generators={name: generator(config.seed, name, host) for name in CONSUMERS}
         | {name: generator(config.seed, name, device) for name in DRAWERS},
+        logged={OWN: build_logged(host)} if setup.reported else {},
     )
 
 

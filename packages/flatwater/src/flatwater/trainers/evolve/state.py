@@ -19,6 +19,7 @@ from flatwater.state.random import generator
 from flatwater.state.tree import state
 from flatwater.trainers.episodes import Episodes, build_episodes
 from flatwater.trainers.evolve.config import EvolveConfig
+from flatwater.trainers.logged import OWN, LoggedNumbers, build_logged
 from flatwater.trainers.loop import Progress
 from flatwater_watch.errors import require
 
@@ -75,6 +76,8 @@ class Population:
     ended: Float[Tensor, "2"]
     """Sums since the last reading, float64: episodes that ended, and their returns."""
     generators: dict[str, torch.Generator]
+    logged: dict[str, LoggedNumbers]
+    """Numbers of the user's own; no entry where none are wanted."""
     transitions: int = 0
     """Transitions since the run began."""
 
@@ -91,9 +94,13 @@ class EvolveSetup:
     nets: Networks
     algorithm: Algorithm
     device: torch.device
+    reported: bool = False
+    """Whether numbers of finished episodes are wanted."""
 
 
-def build_setup(config: EvolveConfig, spaces: Spaces, trial: Spaces, device: torch.device) -> EvolveSetup:
+def build_setup(
+    config: EvolveConfig, spaces: Spaces, trial: Spaces, device: torch.device, *, reported: bool = False
+) -> EvolveSetup:
     """Return the constants of a run, with networks for the world's spaces.
 
     Args:
@@ -101,6 +108,7 @@ def build_setup(config: EvolveConfig, spaces: Spaces, trial: Spaces, device: tor
         spaces: of the training world.
         trial: of the world in which members are measured.
         device: device of the networks.
+        reported: whether numbers of finished episodes are wanted.
 
     Raises:
         ConfigError: the algorithm does not learn from played episodes.
@@ -118,7 +126,7 @@ def build_setup(config: EvolveConfig, spaces: Spaces, trial: Spaces, device: tor
     nets = Networks(
         MLPActor(obs_size, action_size, hidden, drawn=algorithm.gaussian), MLPCritic(obs_size, action_size, hidden)
     )
-    return EvolveSetup(config, spaces, trial, nets, algorithm, device)
+    return EvolveSetup(config, spaces, trial, nets, algorithm, device, reported)
 
 
 WORLDS = ("world seeds", "trial seeds", "random")
@@ -169,4 +177,5 @@ def build_population(setup: EvolveSetup) -> Population:
         # A generator for each consumer: none shifts another's draws.
         generators={name: generator(config.seed, name, host) for name in WORLDS}
         | {name: generator(config.seed, name, device) for name in DRAWERS},
+        logged={OWN: build_logged(host)} if setup.reported else {},
     )

@@ -1,0 +1,71 @@
+"""Numbers of the user's own beside those of a round: how they may be named, and what counts as a number."""
+
+from typing import Any, Protocol, runtime_checkable
+
+from flatwater_watch.errors import ConfigError
+from flatwater_watch.sanitize import escape_controls, short_repr
+
+FAMILIES = frozenset({
+    "account", "agent_steps", "benchmark", "buffer", "champion", "critic", "episode", "evaluation", "fitness",
+    "gain", "host", "inputs", "lead", "memory", "mirror", "mutation", "noise", "objects", "operation", "policy",
+    "profile", "return", "round", "seconds", "system", "temperature", "time", "trades", "train", "transitions",
+    "updates", "validation", "weight", "weights",
+})  # fmt: skip
+"""First parts of the names that Flatwater's own numbers have: `return` of `return/mean`."""
+MOST_NAME = 64
+"""Most bytes of a name: each has its room in the state of a run."""
+
+
+@runtime_checkable
+class _OneNumber(Protocol):
+    """An array or a tensor, which may have one number."""
+
+    def item(self) -> object:
+        """Return it, or raise where there are several."""
+
+
+def is_own(name: str) -> bool:
+    """Return whether a number of a round is the user's, or of a recipe of the user's."""
+    return name.partition("/")[0] not in FAMILIES
+
+
+def check_name(name: object) -> str:
+    """Return the name of a number of the user's.
+
+    Raises:
+        ConfigError: it is no name, too long, or one of Flatwater's.
+    """
+    if not isinstance(name, str) or not name.strip() or escape_controls(name) != name:
+        raise ConfigError(f"log({short_repr(name)}, ...): expected a name in plain text, such as 'mine/height'")
+    if len(name.encode(errors="replace")) > MOST_NAME:
+        raise ConfigError(f"log({short_repr(name)}, ...): expected a name of at most {MOST_NAME} bytes")
+    if not is_own(name):
+        raise ConfigError(
+            f"log({short_repr(name)}, ...): names of {name.partition('/')[0]}/ are Flatwater's. Use another, such as "
+            f"'mine/{name.partition('/')[2] or name}'"
+        )
+    return name
+
+
+def as_number(value: object) -> float | None:
+    """Return a number, a truth value, or an array or tensor of one number, as a float; None for anything else."""
+    if isinstance(value, str | bytes):  # `float` would read them
+        return None
+    given: Any = value
+    try:
+        return float(given.item() if isinstance(value, _OneNumber) else given)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+
+
+def logged_number(name: str, value: object) -> float:
+    """Return the value that a callback logs as a number.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if (number := as_number(value)) is None:
+        raise ConfigError(
+            f"log({short_repr(name)}, {short_repr(value)}): expected a number, got a {type(value).__name__}"
+        )
+    return number

@@ -1,0 +1,102 @@
+"""Functions of the user's that hear of a run while it trains: of each round, and of each finished episode.
+
+They are given in Python, or named by a setting. A run that was begun with a function which has no name asks for it
+again when it is resumed.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from flatwater.named_imports import find_function
+from flatwater.own_numbers import check_name, logged_number
+from flatwater.runs.config import EpisodesRunConfig
+from flatwater.trainers.logged import OnEpisode
+from flatwater_watch.errors import ConfigError
+
+IN_PYTHON = "python"
+"""Value of the setting `on_episode` where the function was given in Python."""
+
+
+class RoundMetrics(Mapping[str, float]):
+    """The numbers of a round, to be read."""
+
+    def __init__(self, numbers: Mapping[str, float]) -> None:
+        """Keep the numbers; the mapping is not copied."""
+        self._numbers = numbers
+
+    def __getitem__(self, name: str) -> float:
+        """Return a number."""
+        return self._numbers[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names."""
+        return iter(self._numbers)
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._numbers)
+
+    def __setitem__(self, name: str, value: object) -> NoReturn:
+        """Refuse: a number that is set here would reach no file.
+
+        Raises:
+            ConfigError: always; it says what to write.
+        """
+        raise ConfigError(f"round.metrics[{name!r}] = ...: metrics are read alone. Write round.log({name!r}, ...)")
+
+
+@dataclass(frozen=True)
+class Round:
+    """A round that is complete: the argument of `on_round`. Its checkpoint is written next."""
+
+    number: int
+    rounds: int
+    """Number of rounds wanted in all."""
+    metrics: Mapping[str, float]
+    stop: Callable[[], None]
+    """Ends the run after this round; it can be resumed."""
+    logged: dict[str, float] = field(default_factory=dict)
+    """Numbers that `log` was given."""
+
+    def log(self, name: str, value: Any) -> None:  # noqa: ANN401  (a number of any library)
+        """Add a number of your own to those of the round, wherever they go.
+
+        Raises:
+            ConfigError: the name is none, or one of Flatwater's, or the value is no number.
+        """
+        self.logged[check_name(name)] = logged_number(name, value)
+
+
+OnRound = Callable[[Round], object]
+
+
+@dataclass(frozen=True)
+class Callbacks:
+    """What is called while a run trains."""
+
+    on_round: OnRound | None = None
+    on_episode: OnEpisode | None = None
+
+
+NO_CALLBACKS = Callbacks()
+
+
+def find_callbacks(config: Any, given: Callbacks) -> Callbacks:  # noqa: ANN401  (a RunConfig of any recipe)
+    """Return the functions that were given, else those that the settings name.
+
+    Raises:
+        ConfigError: a setting names no function, or one that was given in Python is not given again.
+    """
+    on_round, on_episode = given.on_round, given.on_episode
+    if on_round is None and config.on_round is not None:
+        on_round = find_function(config.on_round, field="on_round", takes="a round")
+    name = config.on_episode if isinstance(config, EpisodesRunConfig) else None
+    if on_episode is None and name == IN_PYTHON:
+        raise ConfigError(
+            f"on_episode = {IN_PYTHON!r}: the run was begun with a function that was given in Python, and goes on with "
+            "it alone: flatwater.resume(run, on_episode=...)"
+        )
+    if on_episode is None and name is not None:
+        on_episode = find_function(name, field="on_episode", takes="an episode")
+    return Callbacks(on_round, on_episode)
