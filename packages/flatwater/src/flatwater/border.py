@@ -9,7 +9,6 @@ import os
 import re
 import signal
 import sysconfig
-import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -108,6 +107,8 @@ def _passes_border(fault: BaseException) -> bool:
 
 def own_place(fault: BaseException) -> CodeLine | None:
     """Return where the user's code raised an error, or called what did; None where none of it was at work."""
+    import traceback  # noqa: PLC0415  (1 ms, which each command that goes well would pay)
+
     # From the innermost frame outwards: the line nearest to the fault.
     for frame, line in reversed([*traceback.walk_tb(fault.__traceback__)]):
         code = frame.f_code

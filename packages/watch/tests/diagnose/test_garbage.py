@@ -3,7 +3,6 @@
 import gc
 import weakref
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -121,8 +120,8 @@ def test_what_young_collections_free_waits_unless_it_comes_to_much() -> None:
     assert young.young == young.bytes >= 800_000
     assert young.is_ordinary_gc_backlog(0.0)
     assert young.is_ordinary_gc_backlog(500 * MIB), "what the process swung by is not that garbage's"
-    assert not replace(young, young=20 * MIB, bytes=20 * MIB).is_ordinary_gc_backlog(70 * MIB)
-    assert not replace(young, young=70 * MIB, bytes=70 * MIB).is_ordinary_gc_backlog(0.0)
+    assert not young._replace(young=20 * MIB, bytes=20 * MIB).is_ordinary_gc_backlog(70 * MIB)
+    assert not young._replace(young=70 * MIB, bytes=70 * MIB).is_ordinary_gc_backlog(0.0)
 
 
 def test_what_survived_a_young_collection_and_all_that_it_reaches_does_not_wait() -> None:
@@ -140,9 +139,9 @@ def test_what_survived_a_young_collection_and_all_that_it_reaches_does_not_wait(
     assert found.bytes >= 9_600_000
     assert found.young < 10_000
     assert not found.is_ordinary_gc_backlog(0.0)
-    little = replace(found, bytes=MIB)
+    little = found._replace(bytes=MIB)
     assert little.is_ordinary_gc_backlog(0.0), "a few megabytes stay at that"
-    assert not replace(little, collecting=False).is_ordinary_gc_backlog(0.0)
+    assert not little._replace(collecting=False).is_ordinary_gc_backlog(0.0)
 
 
 def test_large_arrays_are_most_of_it() -> None:

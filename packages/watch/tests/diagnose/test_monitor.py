@@ -122,7 +122,7 @@ def search_of(monitor: Monitor) -> GarbageSearch | None:
 def grown_reading(step: int, size: float, **changes: Any) -> Reading:
     """A reading with so many MiB more in use."""
     more = int(size * MIB)
-    return replace(FLAT, step=step, resident=400 * MIB + more, in_use=200 * MIB + more, **changes)
+    return FLAT._replace(step=step, resident=400 * MIB + more, in_use=200 * MIB + more, **changes)
 
 
 def leaking(user: Any, per_step: int = 1, noise: float = 0.0) -> Step:
@@ -510,14 +510,14 @@ def test_tracing_ends_where_the_limit_comes_near(user: Any, monitor: Monitor) ->
     monitor.observe(grown_reading(number + 1, number - number % 6))
     assert monitor._tracer.running
     near = grown_reading(number + 2, number - number % 6)
-    monitor.observe(replace(near, limit=near.resident + MIB))
+    monitor.observe(near._replace(limit=near.resident + MIB))
     assert not monitor._tracer.running
 
 
 NUMBERS: dict[str, tuple[str, Step]] = {
-    "retention": ("the C allocator", lambda n: replace(FLAT, step=n, resident=(400 + n) * MIB, free=(10 + n) * MIB)),
-    "mapped": ("mapped files", lambda n: replace(FLAT, step=n, resident=(400 + n) * MIB, file_mapped=(100 + n) * MIB)),
-    "native": ("memory outside of Python", lambda n: replace(FLAT, step=n, resident=(400 + n) * MIB)),
+    "retention": ("the C allocator", lambda n: FLAT._replace(step=n, resident=(400 + n) * MIB, free=(10 + n) * MIB)),
+    "mapped": ("mapped files", lambda n: FLAT._replace(step=n, resident=(400 + n) * MIB, file_mapped=(100 + n) * MIB)),
+    "native": ("memory outside of Python", lambda n: FLAT._replace(step=n, resident=(400 + n) * MIB)),
 }
 
 
@@ -535,7 +535,7 @@ def test_what_no_object_holds_is_told_by_numbers(monitor: Monitor, verdict: str)
 @pytest.mark.parametrize("mostly", [True, False])
 def test_at_the_end_two_judgements_do_for_freed_memory_that_is_the_growth(monitor: Monitor, *, mostly: bool) -> None:
     freed = 1.0 if mostly else 0.7
-    step = lambda n: replace(FLAT, step=n, resident=(400 + n) * MIB, free=int((10 + freed * n) * MIB))  # noqa: E731
+    step = lambda n: FLAT._replace(step=n, resident=(400 + n) * MIB, free=int((10 + freed * n) * MIB))  # noqa: E731
     assert watch(monitor, step, 9) == {}
     monitor.finish_pending()
     found = [(each.verdict, each.owner) for each in monitor.findings()]
@@ -548,7 +548,7 @@ def test_at_the_end_freed_memory_that_grew_in_stairs_is_told(monitor: Monitor) -
     freed = [2.2, 3.8, 3.8, 9.4, 9.4, 14.9, 14.9, 21, 21, 26.5, 26.5, 26.6, 26.6, 33.6, 33.6, 37.7, 37.8, 42.4, 42.4]
     for step, size in zip(steps, [*freed, 47.7, 47.7, 47.7, 62.3], strict=True):
         held = int((400 + size) * MIB)
-        assert monitor.observe(replace(FLAT, step=step, resident=held, free=int(size * MIB))) == []
+        assert monitor.observe(FLAT._replace(step=step, resident=held, free=int(size * MIB))) == []
     monitor.finish_pending()
     assert [(each.verdict, each.owner) for each in monitor.findings()] == [("retention", "the C allocator")]
 
@@ -557,7 +557,7 @@ def test_at_the_end_freed_memory_that_grew_in_stairs_is_told(monitor: Monitor) -
 def test_native_growth_that_goes_on_more_slowly_is_told_at_its_rate_of_now(monitor: Monitor) -> None:
     """It has ended at the rate at which it was found, which is no reason to say nothing of what comes since."""
     sizes = [*range(0, 160, 4), *range(160, 220)]
-    watch(monitor, lambda n: replace(FLAT, step=n, resident=(400 + sizes[n]) * MIB), len(sizes) - 1)
+    watch(monitor, lambda n: FLAT._replace(step=n, resident=(400 + sizes[n]) * MIB), len(sizes) - 1)
     (known,) = monitor.findings()
     assert known.bytes_per_step == pytest.approx(4 * MIB, rel=0.01)
     monitor.finish_pending()
@@ -573,7 +573,7 @@ def test_declared_state_is_touched_up_to_its_plan_and_leaks_beyond(monitor: Moni
         owned = {"replay.rows": min(number, 30) * MIB, "nets": 5 * MIB, "history": 2 * number * MIB}
         planned = {"replay.rows": 30 * MIB, "nets": 5 * MIB, "history": 1 * MIB}
         more = sum(owned.values())
-        return replace(FLAT, step=number, resident=400 * MIB + more, owned=owned, planned=planned)
+        return FLAT._replace(step=number, resident=400 * MIB + more, owned=owned, planned=planned)
 
     told = watch(monitor, step, 20)
     found = {f.owner: f for f in monitor.findings()}
@@ -591,7 +591,7 @@ def test_declared_state_that_fills_in_stairs_is_told_while_it_fills(monitor: Mon
     def step(number: int) -> Reading:
         held = 40 if full else min(40, 2 * (number // 5))
         owned = {"replay.rows": held * MIB}
-        return replace(FLAT, step=number, resident=(400 + held) * MIB, owned=owned, planned={"replay.rows": 40 * MIB})
+        return FLAT._replace(step=number, resident=(400 + held) * MIB, owned=owned, planned={"replay.rows": 40 * MIB})
 
     told = watch(monitor, step, 60)
     assert [(f.verdict, f.owner) for found in told.values() for f in found] == [("filling", "replay.rows")] * (not full)
@@ -710,7 +710,7 @@ def test_a_phase_that_slows_down_is_named(monitor: Monitor) -> None:
 
     def step(number: int) -> Reading:
         rates = {"explore": 50 + rng.normal(), "learn": 100 / (1 + 0.1 * number) + rng.normal()}
-        return replace(FLAT, step=number, rates=rates)
+        return FLAT._replace(step=number, rates=rates)
 
     told = watch(monitor, step, 40)
     assert [(f.verdict, f.owner) for found in told.values() for f in found] == [("slowdown", "learn")]
@@ -718,7 +718,7 @@ def test_a_phase_that_slows_down_is_named(monitor: Monitor) -> None:
 
 def test_a_program_that_ends_early_is_judged_by_its_last_two_readings(monitor: Monitor) -> None:
     for number in range(12):
-        assert monitor.observe(replace(FLAT, step=number, rates={"learn": 100 / (1 + 0.5 * number)})) == []
+        assert monitor.observe(FLAT._replace(step=number, rates={"learn": 100 / (1 + 0.5 * number)})) == []
     assert [(found.verdict, found.owner) for found in monitor.conclude()] == [("slowdown", "learn")]
 
 
@@ -730,8 +730,7 @@ def test_a_flat_program_is_never_reported(user: Any, seed: int) -> None:
 
     def step(number: int) -> Reading:
         warm = 80 * (1 - np.exp(-number / 2)) + (20 if number > 25 else 0)
-        return replace(
-            grown_reading(number, warm + rng.normal()),
+        return grown_reading(number, warm + rng.normal())._replace(
             file_mapped=int((100 + rng.normal()) * MIB),
             free=int((10 + abs(3 * rng.normal())) * MIB),
             rates={"learn": 100 + 5 * rng.normal()},
@@ -795,6 +794,6 @@ def test_a_reading_of_the_same_step_is_passed_over(monitor: Monitor) -> None:
 
 def test_a_reading_without_suspicion_is_cheap(monitor: Monitor) -> None:
     owned = {f"population.actor.{n}": MIB for n in range(100)}
-    watch(monitor, lambda number: replace(FLAT, step=number, owned=owned, planned=owned), 1000)
+    watch(monitor, lambda number: FLAT._replace(step=number, owned=owned, planned=owned), 1000)
     # 0.2 ms are promised; five times as much passes on a busy machine.
     assert 0 < monitor.cost_seconds < 1.0

@@ -3,7 +3,6 @@
 import functools
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from math import inf
 from types import ModuleType
 from typing import Any
@@ -624,7 +623,7 @@ def test_items_that_keep_more_one_after_the_other_are_the_owner(load: Load) -> N
     before = take_census(ROOTS).without_objects()
     owner = the_owner(program)
     assert (owner.path, owner.kind) == ("train.report[*]", "object")
-    assert find_owners(replace(before, draw=6), take_census(ROOTS)) == [], "other items were drawn"
+    assert find_owners(before._replace(draw=6), take_census(ROOTS)) == [], "other items were drawn"
     words = [f"word {n}" for n in range(1000)]
     assert owner.bytes_grown == pytest.approx(10 * sum(map(sys.getsizeof, [words, *words])), rel=0.2)
 

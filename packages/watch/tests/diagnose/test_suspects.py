@@ -23,7 +23,7 @@ from flatwater_watch.thresholds import SHIPPED
 MIB = 1 << 20
 LINE = AllocationSite("train.py", 3, "act", "numpy")
 OLD = Garbage(20 * MIB, 100, "10 × Env", None, collecting=False, fresh=20 * MIB, each=2 * MIB)
-YOUNG = replace(OLD, collecting=True, young=20 * MIB, comes=100 * MIB)
+YOUNG = OLD._replace(collecting=True, young=20 * MIB, comes=100 * MIB)
 RATE = Slope(2.0 * MIB, 1.5 * MIB, 2.5 * MIB, 10.0)
 
 
@@ -53,16 +53,16 @@ def test_the_line_of_garbage_is_kept_before_it_is_proven_to_grow() -> None:
     case = Investigation({})
     assert heard(case, 10, OLD) == []
     assert wants_garbage(case)
-    assert heard(case, 11, replace(OLD, made_at=LINE)) == []
+    assert heard(case, 11, OLD._replace(made_at=LINE)) == []
     assert case.lines == {CYCLIC: LINE}
     assert not wants_garbage(case), "one line is enough"
-    (found,) = heard(case, 20, replace(OLD, bytes=40 * MIB, fresh=40 * MIB))
+    (found,) = heard(case, 20, OLD._replace(bytes=40 * MIB, fresh=40 * MIB))
     assert found.made_at == LINE, "of the earlier search"
 
 
 def test_a_search_that_took_longer_than_the_growth_that_is_judged_says_nothing() -> None:
     """A machine was busy; any garbage at all, as a few kilobytes of imports, was enough for growth of no time."""
-    case, little = Investigation({}), replace(OLD, bytes=4000, fresh=4000)
+    case, little = Investigation({}), OLD._replace(bytes=4000, fresh=4000)
     assert heard(case, 10, little, took=10) == []
     assert not wants_garbage(case)
     assert not case.clean
@@ -73,17 +73,17 @@ def test_a_search_that_took_longer_than_the_growth_that_is_judged_says_nothing()
 def test_garbage_grows_from_the_least_that_was_seen() -> None:
     """A collection may free it between two searches."""
     case = Investigation({})
-    assert heard(case, 10, replace(OLD, bytes=60 * MIB)) == []
-    assert heard(case, 20, replace(OLD, bytes=12 * MIB)) == []
-    assert heard(case, 30, replace(OLD, bytes=32 * MIB)) != []
+    assert heard(case, 10, OLD._replace(bytes=60 * MIB)) == []
+    assert heard(case, 20, OLD._replace(bytes=12 * MIB)) == []
+    assert heard(case, 30, OLD._replace(bytes=32 * MIB)) != []
 
 
 def test_garbage_that_a_collection_has_left_is_no_suspect() -> None:
     """It was there before: its line can be asked for when it was seen to grow."""
     case = Investigation({})
-    assert heard(case, 10, replace(OLD, fresh=9 * MIB)) == []
+    assert heard(case, 10, OLD._replace(fresh=9 * MIB)) == []
     assert not wants_garbage(case)
-    assert heard(case, 20, replace(OLD, bytes=40 * MIB, fresh=0)) != []
+    assert heard(case, 20, OLD._replace(bytes=40 * MIB, fresh=0)) != []
 
 
 def test_garbage_that_lies_there_is_suspected_no_more() -> None:
@@ -112,13 +112,13 @@ def test_a_search_after_a_collection_is_no_proof_that_there_is_no_garbage() -> N
 
 def test_young_garbage_waits_unless_it_will_come_to_much() -> None:
     assert not YOUNG.is_ordinary_gc_backlog(0.0)
-    assert replace(YOUNG, comes=40 * MIB).is_ordinary_gc_backlog(0.0)
+    assert YOUNG._replace(comes=40 * MIB).is_ordinary_gc_backlog(0.0)
     assert YOUNG.is_ordinary_gc_backlog(0.0, YOUNG.young), (
         "a collection has freed as much, and the memory swings by less than is felt"
     )
     assert not YOUNG.is_ordinary_gc_backlog(0.0, YOUNG.young / 3), "what was freed before is another kind of memory"
     assert not YOUNG.is_ordinary_gc_backlog(140 * MIB, 140 * MIB)
-    assert replace(YOUNG, bytes=5 * MIB, young=5 * MIB, comes=500 * MIB).is_ordinary_gc_backlog(0.0), (
+    assert YOUNG._replace(bytes=5 * MIB, young=5 * MIB, comes=500 * MIB).is_ordinary_gc_backlog(0.0), (
         "so little does not tell"
     )
 
@@ -130,14 +130,14 @@ def test_at_the_end_what_would_have_come_counts_for_nothing() -> None:
     monitor.close()
     assert not YOUNG.is_ordinary_gc_backlog(0.0)
     assert monitor._is_ordinary_backlog(YOUNG, None)
-    assert not monitor._is_ordinary_backlog(replace(YOUNG, bytes=70 * MIB, young=70 * MIB), None), "it is felt already"
-    assert not monitor._is_ordinary_backlog(replace(YOUNG, young=YOUNG.bytes // 3), None), "most of it is old"
+    assert not monitor._is_ordinary_backlog(YOUNG._replace(bytes=70 * MIB, young=70 * MIB), None), "it is felt already"
+    assert not monitor._is_ordinary_backlog(YOUNG._replace(young=YOUNG.bytes // 3), None), "most of it is old"
 
 
 def test_little_young_garbage_is_not_traced() -> None:
-    little = replace(YOUNG, bytes=10 * MIB, young=10 * MIB)
+    little = YOUNG._replace(bytes=10 * MIB, young=10 * MIB)
     assert not little.may_be_felt
-    assert replace(little, young=0).may_be_felt, "the collector is off"
+    assert little._replace(young=0).may_be_felt, "the collector is off"
     case = Investigation({}, suspect=little)
     assert not wants_garbage(case)
     assert wants_garbage(replace(case, suspect=YOUNG))

@@ -699,3 +699,31 @@ def test_a_census_that_is_left_in_the_middle_leaves_the_collector_as_it_was(load
     assert continue_census_(counting, 60) is not None
     assert told == [(False, True)]
     assert gc.isenabled()
+
+
+def test_the_clock_is_asked_once_for_many_links_of_a_chain(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a chain only one object waits at a time: a clock for each cost as much as opening it."""
+    load("""
+        chain = []
+        for _ in range(3200):
+            chain = [chain]
+    """)
+    asked, clock = count(), walk.thread_seconds
+    monkeypatch.setattr(walk, "thread_seconds", lambda: clock() + 0 * next(asked))
+    holdings = take_census(ROOTS)
+    assert holdings.visited > 3200
+    assert next(asked) <= 2 * holdings.visited / walk.BETWEEN_CLOCKS
+
+
+def test_a_chain_is_counted_to_its_last_link_in_slices(load: Load) -> None:
+    """A slice without time opens a few objects: all slices together give what one census gives."""
+    load("""
+        chain = []
+        for _ in range(400):
+            chain = [chain]
+    """)
+    whole, counting, slices = take_census(ROOTS).holdings["train.chain"], begin_census(ROOTS), 0
+    while (counted := continue_census_(counting, 0.0)) is None:
+        slices += 1
+    assert counted.holdings["train.chain"]._replace(step=0) == whole
+    assert slices > 400 / walk.BETWEEN_CLOCKS

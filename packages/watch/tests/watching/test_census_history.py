@@ -92,7 +92,7 @@ def test_a_census_that_misses_an_owner_says_nothing_of_it() -> None:
 def test_the_forecast_goes_by_the_rate_of_all_censuses() -> None:
     """Two looks near to each other had said twice as much."""
     plain = rows([400 * MIB + i * MIB for i in range(81)], steps_each=1)
-    limited = [replace(row, reading=replace(row.reading, limit=1000 * MIB)) for row in plain]
+    limited = [row._replace(reading=row.reading._replace(limit=1000 * MIB)) for row in plain]
     marks = history_of(range(2, 80, 6), lambda clock: clock * MIB)
     looked = replace(LEAK, bytes_per_step=2.0 * MIB, limit_step=340, plateau_step=None)
     (told,) = active_findings([looked], limited, {OWNER: 10}, marks, Workers())

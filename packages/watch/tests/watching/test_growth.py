@@ -41,9 +41,9 @@ def test_garbage_goes_on_though_a_collection_frees_it() -> None:
 
 
 def test_a_boundary_of_the_beginning_only_is_no_unit() -> None:
-    late = [replace(row, counts=row.counts | {"epoch": min(6, i)}) for i, row in enumerate(rows([0] * 41))]
+    late = [row._replace(counts=row.counts | {"epoch": min(6, i)}) for i, row in enumerate(rows([0] * 41))]
     assert choose_scale(late).unit == "episode"
-    assert choose_scale([replace(row, counts={"tick": 1}) for row in rows([0] * 11)]).unit == "second"
+    assert choose_scale([row._replace(counts={"tick": 1}) for row in rows([0] * 11)]).unit == "second"
 
 
 def test_a_long_pause_before_the_last_reading_leaves_the_unit() -> None:
@@ -73,7 +73,7 @@ def test_growth_with_an_owner_is_explained_and_the_rest_is_not() -> None:
     assert explained_share(grown, [LEAK]) == pytest.approx(1.0)
     assert explained_share(grown, [replace(LEAK, share=0.25)]) == pytest.approx(0.25)
     assert explained_share(grown, []) == 0.0
-    freed = [replace(row, reading=replace(row.reading, free=row.reading.resident // 2)) for row in grown]
+    freed = [row._replace(reading=row.reading._replace(free=row.reading.resident // 2)) for row in grown]
     assert explained_share(freed, []) == pytest.approx(0.5)
 
 

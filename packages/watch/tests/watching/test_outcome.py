@@ -180,9 +180,9 @@ def test_garbage_that_is_freed_soon_is_said_and_is_no_finding() -> None:
     told = decide_outcome(straight, [], 0.0, waiting=soon)
     assert (told.state, told.bytes, told.next) == ("flat", 0, ())
     assert re.match(r"130\.00 MiB in cycles .*\(21 × Request\): .*young", told.known[0])
-    old = decide_outcome(straight, [], 0.0, waiting=replace(soon, young=60 * MIB))
+    old = decide_outcome(straight, [], 0.0, waiting=soon._replace(young=60 * MIB))
     assert re.search(r"\(21 × Request\): .*full collection", old.known[0])
-    rest = decide_outcome(straight, [], 0.0, waiting=replace(soon, bytes=40 * MIB))
+    rest = decide_outcome(straight, [], 0.0, waiting=soon._replace(bytes=40 * MIB))
     assert (rest.state, rest.bytes) == ("unexplained", (4 * 31 - 40) * MIB)
     assert rest.known[0].startswith("40.00 MiB in cycles")
 

@@ -259,7 +259,7 @@ def test_the_part_that_became_slower_is_named() -> None:
             now += took
             parts[before, kind] = parts.get((before, kind), 0.0) + took
             before = kind
-        rows.append(Sample(now, {}, replace(READING, step=2 * step), 0, dict(parts)))
+        rows.append(Sample(now, {}, READING._replace(step=2 * step), 0, dict(parts)))
     found = with_slow_segment(replace(LEAK, verdict="slowdown", owner="the program", what="slow"), rows)
     assert found.owner == "from step to update"
     assert found.fingerprint != LEAK.fingerprint

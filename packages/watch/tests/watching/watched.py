@@ -1,7 +1,5 @@
 """Readings and a finding of a program that was watched, made up."""
 
-from dataclasses import replace
-
 from flatwater_watch.agent.growth import Sample
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.series.readings import Reading
@@ -32,7 +30,7 @@ def rows(residents: list[int], steps_each: int = 10, episodes_each: int = 1) -> 
         Sample(
             seconds=float(i),
             counts={"step": i * (steps_each - episodes_each), "episode": i * episodes_each},
-            reading=replace(READING, step=i * steps_each, resident=size, in_use=size),
+            reading=READING._replace(step=i * steps_each, resident=size, in_use=size),
         )
         for i, size in enumerate(residents)
     ]

@@ -1,8 +1,7 @@
 """Methods that count their calls as boundaries, at the price of one more call: most calls only count a number down."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 Count = Callable[[str], None]
 Method = Callable[[Any, Any], Any]
@@ -30,8 +29,7 @@ def set_listener(count: Count | None) -> None:
     _listener.count = _ignore_call if count is None else count
 
 
-@dataclass(frozen=True)
-class CallCounter:
+class CallCounter(NamedTuple):
     """The functions that count boundaries of one kind; closures over two integers, as attributes would cost more."""
 
     count_call: Callable[[], None]

@@ -19,7 +19,7 @@ MOST = 40
 """Maximum number of censuses that are remembered; the older half is thinned when there are more."""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class CensusHistory:
     """Sizes of the larger owners in all censuses that are remembered."""
 

@@ -22,7 +22,7 @@ MOST = 32
 """Maximum number of arrays whose pages are counted at each reading."""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class LargeArray:
     """An array whose pages are not all in RAM."""
 
@@ -37,7 +37,7 @@ class LargeArray:
     """Bytes of its pages in RAM, at the last count."""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class FillingArrays:
     """The arrays that are being filled, by address."""
 

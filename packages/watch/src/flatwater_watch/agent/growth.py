@@ -5,9 +5,11 @@ per update, episode or second. The conversion is the number of boundaries to one
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import ceil
+from types import MappingProxyType
+from typing import NamedTuple
 
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.diagnose.judge import CYCLIC, has_proof, judge_unowned
@@ -28,8 +30,7 @@ KINDS = ("epoch", "episode", "update", "step", "request")
 """Boundaries that are found without help, the most meaningful ones first: the order decides between equal counts."""
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(NamedTuple):
     """One reading, with the counts of all boundaries then."""
 
     seconds: float
@@ -38,7 +39,7 @@ class Sample:
     reading: Reading
     watch_overhead_bytes: int = 0
     """Resident bytes that were gained while the watch worked: its own, not the program's."""
-    parts: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    parts: Mapping[tuple[str, str], float] = MappingProxyType({})
     """Seconds so far by pair: the kind of a boundary, and the kind of the next one."""
 
     @property
@@ -47,7 +48,7 @@ class Sample:
         return self.reading.resident - self.watch_overhead_bytes
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Scale:
     """The conversion from the clock of boundaries to the unit in which growth is reported."""
 

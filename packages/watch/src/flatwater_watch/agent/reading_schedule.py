@@ -45,7 +45,7 @@ NEAR, FAR = 3, 10
 10th: some growth comes in stairs."""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ReadingSchedule:
     """Times of the next reading; `step` of a watch compares with these fields and does nothing else."""
 

@@ -18,7 +18,7 @@ _as_json = json.JSONEncoder().encode
 """Bound here: a program may replace `json.dumps`."""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class PeriodicReports:
     """Reports at regular times while a program runs."""
 

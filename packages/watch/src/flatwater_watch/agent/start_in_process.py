@@ -12,7 +12,6 @@ import functools
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +35,7 @@ from flatwater_watch.agent.spool import PROGRAM, WORKER
 from flatwater_watch.meters.mappings import footprint
 from flatwater_watch.meters.suspended_tracing import frameless_callable
 from flatwater_watch.meters.system_calls import names_in, process_id, read_text, system, write_whole
+from flatwater_watch.paths import file_name
 
 if TYPE_CHECKING:
     from flatwater_watch.agent.process import ProcessWatch
@@ -105,7 +105,7 @@ def enter(told: dict[str, str]) -> None:
 
 
 def _launches() -> bool:
-    words = [Path(word).name for word in sys.orig_argv[:4]]
+    words = [file_name(word) for word in sys.orig_argv[:4]]
     return any(word in LAUNCHERS for word in words)
 
 

@@ -26,7 +26,7 @@ ADVICE = (
 )
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Workers:
     """Sums of the child processes' memory so far."""
 

@@ -31,7 +31,7 @@ MOST = 3000
 """Maximum number of objects that are opened below the items of a container."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Contents:
     """The contents of a container, judged by its newest items."""
 

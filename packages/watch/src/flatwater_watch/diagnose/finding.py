@@ -6,9 +6,9 @@ The same object is in findings.jsonl and in the output of `flatwater watch --jso
 import hashlib
 from dataclasses import asdict, dataclass
 from math import isfinite
-from pathlib import PurePath
 from typing import Any, Literal, get_args
 
+from flatwater_watch.paths import file_name
 from flatwater_watch.thresholds import SHIPPED
 
 OWNING = SHIPPED.owning
@@ -37,7 +37,7 @@ class AllocationSite:
 
     def __str__(self) -> str:
         where = "" if self.function == "<module>" else f" in {self.function}"
-        return f"{PurePath(self.file).name}:{self.line}{where} ({self.operation})"
+        return f"{file_name(self.file)}:{self.line}{where} ({self.operation})"
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Finding:
 
         They are a hash of verdict, owner, file and function, without indexes, lines and sizes.
         """
-        site = "" if self.made_at is None else f"{PurePath(self.made_at.file).name}:{self.made_at.function}"
+        site = "" if self.made_at is None else f"{file_name(self.made_at.file)}:{self.made_at.function}"
         return hashlib.sha256(f"{self.verdict}\n{self.owner}\n{site}".encode()).hexdigest()[:12]
 
     def to_json(self) -> dict[str, Any]:

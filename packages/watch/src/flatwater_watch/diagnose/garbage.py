@@ -12,10 +12,10 @@ import sys
 import tracemalloc
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from heapq import nlargest
 from itertools import accumulate, chain, islice, repeat
-from typing import Any
+from typing import Any, NamedTuple
 
 from flatwater_watch.diagnose.finding import AllocationSite
 from flatwater_watch.heap.children import ATOMS, look_object
@@ -34,8 +34,7 @@ MOSTLY, MOST = 0.8, 1000
 """Share of the bytes whose line is looked up, the largest objects first, and the maximum number of these objects."""
 
 
-@dataclass(frozen=True)
-class Garbage:
+class Garbage(NamedTuple):
     """The objects that a collection would free."""
 
     bytes: int
@@ -177,7 +176,7 @@ def _search_garbage(roots: Roots) -> dict[str, Any] | None:
     summary = Garbage(
         size, len(garbage), what, None, collecting, cycle, young_bytes, forecast_bytes, fresh_bytes, piece_bytes
     )
-    return asdict(summary) | {"largest": [id(obj) for obj in _largest_objects(sized, MOSTLY * size)]}
+    return summary._asdict() | {"largest": [id(obj) for obj in _largest_objects(sized, MOSTLY * size)]}
 
 
 def _old_garbage(garbage: list[Any]) -> list[Any]:

@@ -36,7 +36,7 @@ from flatwater_watch.thresholds import SHIPPED
 CASE, DRIFT, OWNING = SHIPPED.investigating, SHIPPED.drift, SHIPPED.owning
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Investigation:
     """The state of an investigation: a census that waits for the next one, and all that is known by now."""
 
@@ -374,7 +374,7 @@ def judge_search_(
         case.suspect = None  # it does not grow
     if backlog or not grows:
         return []  # a later look distinguishes it from a leak
-    return [judge_garbage(replace(garbage, made_at=case.lines.get(CYCLIC)), slope.per_step, slope, growth)]
+    return [judge_garbage(garbage._replace(made_at=case.lines.get(CYCLIC)), slope.per_step, slope, growth)]
 
 
 def judge_garbage_at_end(
@@ -429,7 +429,7 @@ def search_garbage_now(
     start_search_(case, roots, tracer, step)
     garbage = case.search.garbage() if case.search is not None and case.search.is_done(CASE.last_search) else None
     stop_search_(case)
-    return None if garbage is None else replace(garbage, made_at=garbage.made_at or lines.get(CYCLIC))
+    return None if garbage is None else garbage._replace(made_at=garbage.made_at or lines.get(CYCLIC))
 
 
 Known = Mapping[str, Finding]

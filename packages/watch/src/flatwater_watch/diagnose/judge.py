@@ -8,10 +8,10 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from math import ceil
-from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from flatwater_watch.diagnose.finding import AllocationSite, Finding, Verdict
+from flatwater_watch.paths import file_name
 from flatwater_watch.series.readings import Growth
 from flatwater_watch.series.slope import Slope
 from flatwater_watch.thresholds import SHIPPED
@@ -87,7 +87,7 @@ CYCLIC = "cyclic garbage"
 """Owner of objects that wait for a collection."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Evidence:
     """The known facts of one cause of growth, from which `judge` makes a finding."""
 
@@ -247,7 +247,7 @@ def with_line(found: Finding, line: AllocationSite | None) -> Finding:
             return replace(found, made_at=line)
         if (item_site.file, item_site.line) == (line.file, line.line):
             return found
-        full_text = f"{found.what}; the objects are made at {PurePath(item_site.file).name}:{item_site.line}"
+        full_text = f"{found.what}; the objects are made at {file_name(item_site.file)}:{item_site.line}"
         return replace(found, made_at=line, what=full_text)
     what = f"{UNEXPLAINED['native'][1]}; memory rises while this line runs"
     return replace(found, made_at=line, what=what, advice=NATIVE_LINE)

@@ -9,12 +9,10 @@ import functools
 import gc
 import linecache
 import sys
-import sysconfig
 import tracemalloc
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import dropwhile
-from pathlib import Path
 from types import CodeType, FrameType, FunctionType, ModuleType, NoneType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,6 +24,7 @@ from flatwater_watch.heap.raw import is_a, own_size
 from flatwater_watch.heap.roots import is_user_file
 from flatwater_watch.meters.allocations import allocation_frames
 from flatwater_watch.meters.rises import RiseRecorder
+from flatwater_watch.paths import folder_of
 from flatwater_watch.thresholds import SHIPPED
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ of 60, and 270 times with all of them (`tracemalloc.start(16)` around a list of 
 
 CONTENTS = 200
 """Maximum number of objects that are opened below one."""
-_TOOL = Path(__file__).parents[1]
+_TOOL = folder_of(folder_of(__file__))
 """Folder of the watch: objects that a census makes, such as the `__dict__` of an object without one, are its own."""
 _SHARED = (type, ModuleType, FunctionType, CodeType, NoneType)
 """Types to which many objects refer that did not make them; numbers and short texts are such too."""
@@ -254,13 +253,21 @@ class NativeLineSearch:
 
 def _side(file: str, packages: tuple[str, ...]) -> Side:
     """The owner of a file's code: the user, a package that counts too, another library, or this tool."""
-    if Path(file).is_relative_to(_TOOL):
+    if file.startswith(f"{_TOOL}/"):
         return "tool"
     if file == "<string>" and "__file__" in vars(sys.modules["__main__"]):  # not `python -c`: a dataclass's methods
         return "library"
-    if Path(file).parent == Path(sysconfig.get_path("scripts")):  # `flatwater` itself, as pip installs it
+    if folder_of(file) == _scripts_folder():  # `flatwater` itself, as pip installs it
         return "library"
     return "user" if is_user_file(file) else "package" if is_user_file(file, packages) else "library"
+
+
+@functools.cache
+def _scripts_folder() -> str:
+    """The folder of installed commands."""
+    import sysconfig  # noqa: PLC0415  (only a traced program needs it)
+
+    return sysconfig.get_path("scripts")
 
 
 def _is_shared(held: object) -> bool:

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from flatwater_watch.diagnose.contents import (
@@ -20,6 +19,7 @@ from flatwater_watch.heap.children import item_count, look_object
 from flatwater_watch.heap.raw import class_name, full_name, module_namespace, plain_text, read_stable
 from flatwater_watch.heap.roots import Roots, display_module_name, root_tiers, user_modules
 from flatwater_watch.heap.view import Named, Walk
+from flatwater_watch.paths import file_name
 from flatwater_watch.thresholds import SHIPPED
 
 OWNING = SHIPPED.owning
@@ -27,7 +27,7 @@ ITEM, KEY = "[*]", "[key]"
 """Hops of a way that stand for any item of a container, or any key."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Owner:
     """A container of the user's program that grew."""
 
@@ -395,7 +395,7 @@ def _root(path: str) -> str:
     space = module_namespace(module) or _named_namespace(module)
     if space is None:
         return path
-    file = Path(plain_text(space.get("__file__"), "the main program")).name
+    file = file_name(plain_text(space.get("__file__"), "the main program"))
     kind = "class" if issubclass(type(space.get(name)), type) else "global"
     return f"{file}, {kind} {name}"
 

@@ -17,7 +17,7 @@ from flatwater_watch.thresholds import SHIPPED
 OWNING = SHIPPED.owning
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class _TrackedContainer:
     """A container that was found to grow, and its lengths since."""
 

@@ -10,7 +10,15 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from flatwater_watch.heap.raw import c_attribute, class_name, instance_dict, is_a, mro, named_entries, names_of
-from flatwater_watch.heap.view import OPAQUE, Named, OpenedObject, Walk, claim_bytes, evenly_spaced_slice, item_fields
+from flatwater_watch.heap.view import (
+    OPAQUE,
+    Named,
+    OpenedObject,
+    Walk,
+    claim_bytes,
+    evenly_spaced_slice,
+    opened_container,
+)
 
 TENSOR_BYTES = 224
 """Bytes of a tensor besides its storage and its `__sizeof__`: header of the collector, TensorImpl, malloc's headers.
@@ -69,12 +77,10 @@ def look_array(array: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
     flat = numpy.ndarray.flat.__get__(array)
     filled_count = _filled_count(flat, length)
     # An array of objects that is filled from its beginning is a list with a capacity: only the filled part counts.
-    fields = item_fields(
-        walk, (flat[i] for i in range(filled_count)[evenly_spaced_slice(filled_count, walk.draw)]), filled_count
-    )
+    sample = (flat[i] for i in range(filled_count)[evenly_spaced_slice(filled_count, walk.draw)])
     if filled_count < length:
-        return OpenedObject("list", size, filled_count, capacity=length, **fields)
-    return OpenedObject("array", size, length, **fields)
+        return opened_container("list", size, filled_count, sample, walk, length)
+    return opened_container("array", size, length, sample, walk)
 
 
 def _filled_count(flat: Any, length: int) -> int:  # noqa: ANN401

@@ -10,8 +10,9 @@ A census of a million objects takes a second or more. So it can be taken in slic
 import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from math import inf
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from flatwater_watch.heap.roots import Roots
@@ -61,8 +62,7 @@ class Holding(NamedTuple):
     """Estimated items of all containers on this path together: one of many that grows hardly changes the mean."""
 
 
-@dataclass(frozen=True)
-class Census:
+class Census(NamedTuple):
     """The holdings of one moment, or of the slices in which it was taken."""
 
     holdings: Mapping[str, Holding]
@@ -74,17 +74,17 @@ class Census:
     """Seconds for which the program stood still, all slices together."""
     live: Mapping[str, Any]
     """The container on each path, or the longest of several. Strong references: `without_objects` drops them."""
-    unread: Mapping[str, int] = field(default_factory=dict)
+    unread: Mapping[str, int] = MappingProxyType({})
     """Number of objects that could not be read, by class and exception; objects below them are missing."""
     draw: int = DRAW
     """Items of a big container that were sampled: estimates of items are compared only between equal samples."""
 
     def without_objects(self) -> "Census":
         """The census without references to objects of the program."""
-        return replace(self, live={})
+        return self._replace(live={})
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class CensusInProgress:
     """A census that is under way."""
 
@@ -148,7 +148,7 @@ def continue_census_(counting: CensusInProgress, seconds: float, step: int = 0) 
         if census is None:
             release_objects_(counting.walking)
     counting.seconds += monotonic() - start_seconds
-    return None if census is None else replace(census, seconds=counting.seconds)
+    return None if census is None else census._replace(seconds=counting.seconds)
 
 
 _stopped: list[bool] = []
@@ -303,7 +303,7 @@ class CensusTaker:
     @property
     def roots(self) -> Roots:
         """Roots of the next census."""
-        return replace(self._roots, libraries=tuple(self.libraries.items()))
+        return self._roots._replace(libraries=tuple(self.libraries.items()))
 
     def advance(self, step: int) -> tuple[int, Census] | None:
         """Take a slice of the census under way, or begin one; a step has one slice.

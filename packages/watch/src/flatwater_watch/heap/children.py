@@ -59,7 +59,7 @@ from flatwater_watch.heap.view import (
     Walk,
     claim_bytes,
     evenly_spaced_slice,
-    item_fields,
+    opened_container,
 )
 from flatwater_watch.meters.signals import is_program_fault
 
@@ -146,20 +146,20 @@ def _look_text(text: str | bytes | bytearray, _walk: Walk) -> OpenedObject:
 def _look_list(values: list[Any], walk: Walk) -> OpenedObject:
     count = list.__len__(values)
     sample = list.__getitem__(values, evenly_spaced_slice(count, walk.draw))
-    return OpenedObject("list", list.__sizeof__(values) + GC_BYTES, count, **item_fields(walk, sample, count))
+    return opened_container("list", list.__sizeof__(values) + GC_BYTES, count, sample, walk)
 
 
 def _look_tuple(values: tuple[Any, ...], walk: Walk) -> OpenedObject:
     count = tuple.__len__(values)
     sample = tuple.__getitem__(values, evenly_spaced_slice(count, walk.draw))
-    return OpenedObject("tuple", tuple.__sizeof__(values) + GC_BYTES, count, **item_fields(walk, sample, count))
+    return opened_container("tuple", tuple.__sizeof__(values) + GC_BYTES, count, sample, walk)
 
 
 def _look_deque(values: deque[Any], walk: Walk) -> OpenedObject:
     count = deque.__len__(values)
     sample = read_stable(_some_of_deque, values, walk.draw)  # another thread may change it meanwhile
     size = deque.__sizeof__(values) + GC_BYTES
-    return OpenedObject("deque", size, count, capacity=_maxlen(values), **item_fields(walk, sample, count))
+    return opened_container("deque", size, count, sample, walk, _maxlen(values))
 
 
 def _some_of_deque(values: deque[Any], draw: int) -> list[Any]:
@@ -174,7 +174,7 @@ def _look_set(values: set[Any] | frozenset[Any], walk: Walk) -> OpenedObject:
     builtin: Any = set if issubclass(type(values), set) else frozenset
     count = builtin.__len__(values)
     sample = read_stable(_some_of_set, builtin, values, walk.draw)
-    return OpenedObject("set", builtin.__sizeof__(values) + GC_BYTES, count, **item_fields(walk, sample, count))
+    return opened_container("set", builtin.__sizeof__(values) + GC_BYTES, count, sample, walk)
 
 
 def _some_of_set(builtin: Any, values: set[Any] | frozenset[Any], draw: int) -> list[Any]:  # noqa: ANN401
@@ -320,9 +320,7 @@ def _look_simple_queue(queue: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
     items = _waiting(queue)
     count = len(items)
     sample = items[evenly_spaced_slice(count, walk.draw)]
-    return OpenedObject(
-        "queue", object.__sizeof__(queue) + GC_BYTES + 8 * count, count, **item_fields(walk, sample, count)
-    )
+    return opened_container("queue", object.__sizeof__(queue) + GC_BYTES + 8 * count, count, sample, walk)
 
 
 def _waiting(queue: Any) -> list[Any]:  # noqa: ANN401

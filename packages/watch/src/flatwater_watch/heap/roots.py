@@ -11,12 +11,10 @@ import sys
 import sysconfig
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, count
-from pathlib import Path
 from types import FrameType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from flatwater_watch.heap.locals import frame_locals, function_name
 from flatwater_watch.heap.raw import (
@@ -29,22 +27,22 @@ from flatwater_watch.heap.raw import (
     thread_name,
 )
 from flatwater_watch.heap.tasks import context_variables, suspended_frames
+from flatwater_watch.paths import file_name, file_stem, folder_of
 
 _SEPARATORS = tuple({os.sep, os.altsep or os.sep})
-_STDLIB = tuple(sorted({str(Path(sysconfig.get_path(name))) for name in ("stdlib", "platstdlib")}))
+_STDLIB = tuple(sorted({os.path.normpath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")}))
 _INSTALLED = ("site-packages", "dist-packages")
 _TYPED_IN = ("<string>", "<stdin>", "<ipython-input")
 """Names that Python gives the file of code without one: `python -c`, the prompt, a notebook's cell."""
 _threads: dict[int, threading.Thread] = vars(threading)["_active"]
-_TOOL = str(Path(__file__).parents[1])
+_TOOL = folder_of(folder_of(__file__))
 """The folder of the finder itself, whose objects never count."""
 TRAINERS = ("flatwater", "flatwater_trading")
 """Packages that are libraries wherever they lie: an installation for development is outside of site-packages."""
-OURS = (Path(_TOOL).name, *TRAINERS)
+OURS = (file_name(_TOOL), *TRAINERS)
 
 
-@dataclass(frozen=True)
-class Roots:
+class Roots(NamedTuple):
     """The choice of roots for a walk."""
 
     packages: tuple[str, ...] = ()
@@ -128,9 +126,9 @@ def _running_globals(roots: Roots, modules: Mapping[str, dict[str, Any]], known:
         if id(names) in known:
             continue
         known.add(id(names))
-        name = plain_text(names.get("__name__"), Path(file).stem)
+        name = plain_text(names.get("__name__"), file_stem(file))
         if name in spaces or (name in modules and not _is_tool(modules[name])):
-            name = _unused_name(Path(file).stem, (*spaces, *modules))
+            name = _unused_name(file_stem(file), (*spaces, *modules))
         spaces[name] = names
     return spaces
 
@@ -151,7 +149,7 @@ def display_module_name(module: str, names: Mapping[str, Any]) -> str:
     # Python takes `__file__` away when a script has ended, and leaves its loader.
     file = names.get("__file__") or instance_dict(names.get("__loader__")).get("path")
     nameless = module == "__main__" or module.startswith("<")
-    return Path(file).stem if nameless and type(file) is str else module
+    return file_stem(file) if nameless and type(file) is str else module
 
 
 def root_tiers(roots: Roots, modules: Mapping[str, dict[str, Any]]) -> Iterator[list[tuple[str, Any]]]:
@@ -223,7 +221,7 @@ def _stack(innermost: FrameType, taken: Callable[[str], bool]) -> list[FrameType
 
 def _locals(frame: FrameType, place: str | None = None) -> list[tuple[str, Any]]:
     """Local variables of a frame with their paths; the place is the file's name, unless another one is given."""
-    where = f"{function_name(frame.f_code)}() in {place or Path(frame.f_code.co_filename).name}"
+    where = f"{function_name(frame.f_code)}() in {place or file_name(frame.f_code.co_filename)}"
     return [(f"{where}: {name}", value) for name, value in frame_locals(frame).items() if not name.startswith(".")]
 
 
@@ -237,7 +235,7 @@ def _of_libraries(file: str) -> bool:
 
 def _package(frame: FrameType) -> str:
     """The library that a frame belongs to: "torch", "asyncio"."""
-    return plain_text(frame.f_globals.get("__name__"), Path(frame.f_code.co_filename).stem).partition(".")[0]
+    return plain_text(frame.f_globals.get("__name__"), file_stem(frame.f_code.co_filename)).partition(".")[0]
 
 
 def is_of_library_call(path: str) -> bool:

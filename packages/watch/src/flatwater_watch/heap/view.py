@@ -30,7 +30,7 @@ class OpenedObject(NamedTuple):
     """Maximum number of items; None if nothing bounds it."""
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class Walk:
     """Objects and storages that one census has seen."""
 
@@ -70,13 +70,21 @@ def claim_bytes(walk: Walk, address: int, size: int) -> int:
 def evenly_spaced_slice(count: int, draw: int) -> slice:
     """A slice of at most `draw` evenly spaced positions of `count`; of all if there are no more."""
     # The step is `count / draw` rounded up.
-    return slice(0, count, max(1, -(-count // draw)))
+    return _ALL if count <= draw else slice(0, count, -(-count // draw))
 
 
-def item_fields(walk: Walk, values: Sequence[Any] | Iterable[Any], count: int) -> dict[str, Any]:
-    """Fields of an `OpenedObject` for values that were taken from a container of `count`: all of them, or a sample."""
+_ALL = slice(None)
+
+
+def opened_container(  # noqa: PLR0917  (the fields of an opened object)
+    kind: str, size: int, count: int, values: Iterable[Any], walk: Walk, capacity: int | None = None
+) -> OpenedObject:
+    """A container of `count` items, opened, of which `values` were taken: all of them, or a sample."""
+    # All fields by their place: most objects of a heap are small containers, and this runs for each.
     labelled = [("[*]", value) for value in values]
-    return {"parts": labelled} if count <= walk.draw else {"drawn": labelled, "of": count}
+    if count <= walk.draw:
+        return OpenedObject(kind, size, count, labelled, (), 0, 1, capacity)
+    return OpenedObject(kind, size, count, (), labelled, count, 1, capacity)
 
 
 def allocated_size(size: int) -> int:

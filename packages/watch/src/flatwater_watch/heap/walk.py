@@ -138,7 +138,7 @@ DRAWN, FOLDED = 1, 2
 """Marks of rows: a sampled item that stands for others; an object below another one on its own path."""
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class HeapWalk:
     """A walk that is under way, or done; its columns have a row for each object, in the order of the walk."""
 
@@ -242,26 +242,30 @@ def _append_(  # noqa: PLR0917  (a row)
 def _open_(walking: HeapWalk, until: float) -> bool:
     """Open the objects that wait, until a time of `thread_seconds`; return whether all are open or the walk is full."""
     walk, objects, sizes = walking.walk, walking.objects, walking.sizes
-    while len(sizes) < len(objects):
-        for row in range(len(sizes), min(len(sizes) + BETWEEN_CLOCKS, len(objects))):
-            if walk.visited >= walk.most:
-                walking.truncated = True
-                return True
-            obj = objects[row]
-            if type(obj) is OwnWeakref:
-                obj = obj()
-            opened = look_object(obj, walk)
-            sizes.append(allocated_size(opened.size))
-            if opened is not OPAQUE:
-                walk.visited += 1
-                _enter_(walking, row, obj, opened)
-                if opened.parts:
-                    _offer_(walking, row, opened.parts)
-                if opened.drawn:
-                    walking.samples[row] = ItemSample(len(opened.drawn) // opened.each, opened.of)
-                    _offer_drawn_(walking, row, opened.drawn)
-        if thread_seconds() >= until:
-            return len(sizes) == len(objects)
+    row = len(sizes)
+    clock_row = row + BETWEEN_CLOCKS  # by rows, not by objects that wait: of a chain only one waits at a time
+    while row < len(objects):
+        if walk.visited >= walk.most:
+            walking.truncated = True
+            return True
+        obj = objects[row]
+        if type(obj) is OwnWeakref:
+            obj = obj()
+        opened = look_object(obj, walk)
+        sizes.append(allocated_size(opened.size))
+        if opened is not OPAQUE:
+            walk.visited += 1
+            _enter_(walking, row, obj, opened)
+            if opened.parts:
+                _offer_(walking, row, opened.parts)
+            if opened.drawn:
+                walking.samples[row] = ItemSample(len(opened.drawn) // opened.each, opened.of)
+                _offer_drawn_(walking, row, opened.drawn)
+        row += 1
+        if row >= clock_row:
+            if thread_seconds() >= until:
+                return row == len(objects)
+            clock_row = row + BETWEEN_CLOCKS
     return True
 
 
@@ -274,8 +278,11 @@ def _enter_(walking: HeapWalk, at: int, obj: Any, inside: OpenedObject) -> None:
         obj: the object.
         inside: what opening it gave.
     """
-    weight, path = walking.weights[at], walking.places[at].path
-    record = walking.places[at] = walking.records.setdefault(path, walking.places[at])
+    weight, record = walking.weights[at], walking.places[at]
+    path = record.path
+    entered = walking.records.setdefault(path, record)
+    if entered is not record:  # a child of another class has come to the same path
+        record = walking.places[at] = entered
     if walking.marks[at] & FOLDED:
         record.chain += weight
         return
@@ -299,19 +306,21 @@ def _kind(record: PathRecord, inside: OpenedObject) -> str:
 
 def _offer_(walking: HeapWalk, at: int, parts: Iterable[Named]) -> None:
     """Count the bytes of atoms in the row `at` at once, and append the other children that were not seen yet."""
-    above, weight, size = walking.places[at], walking.weights[at], 0
+    walk, above, weight, size = walking.walk, walking.places[at], walking.weights[at], 0
     for name, obj in parts:
         kind = type(obj)
-        atom_bytes = _unseen_(walking.walk, obj, kind)
+        atom_bytes = _unseen_(walk, obj, kind)
         if atom_bytes >= 0:
             size += atom_bytes
-        elif kind is Graph:
-            record = above.children.get((name, id(kind))) or find_child_record(name, kind, above)
-            walking.late.append((obj, at, record, FOLDED * (record.depth <= above.depth), weight))
+            continue
+        record = above.children.get((name, id(kind))) or find_child_record(name, kind, above)
+        mark = FOLDED if record.depth <= above.depth else 0
+        if kind is Graph:
+            walking.late.append((obj, at, record, mark, weight))
         else:
-            record = above.children.get((name, id(kind))) or find_child_record(name, kind, above)
-            _append_(walking, obj, at, record, FOLDED * (record.depth <= above.depth), weight)
-    walking.sizes[at] += size
+            _append_(walking, obj, at, record, mark, weight)
+    if size:
+        walking.sizes[at] += size
 
 
 def _offer_drawn_(walking: HeapWalk, at: int, drawn: Sequence[Named]) -> None:
@@ -331,16 +340,17 @@ def _offer_drawn_(walking: HeapWalk, at: int, drawn: Sequence[Named]) -> None:
 def _unseen_(walk: Walk, obj: Any, kind: type) -> int:  # noqa: ANN401
     """Bytes of an atom, 0 for an object that was seen, -1 for one that must be opened."""
     # Runs for every child of every object: the ids of atoms are marked here, without a row of their own.
-    if id(obj) in walk.seen:
+    seen, own_id = walk.seen, id(obj)
+    if own_id in seen:
         return 0
     if id(kind) in ATOMS:
         if obj is None or obj is True or obj is False:
             return 0
         size: int = obj.__sizeof__()
         if size < LONG_TEXT:
-            walk.seen.add(id(obj))
+            seen.add(own_id)
             return allocated_size(size)
-    walk.seen.add(id(obj))
+    seen.add(own_id)
     return -1
 
 

@@ -3,7 +3,7 @@
 import ctypes
 import functools
 import mmap
-import platform
+import os
 import re
 from dataclasses import dataclass
 
@@ -224,10 +224,19 @@ def _malloc_info(libc: ctypes.CDLL) -> bytes:
         libc.free(text)
 
 
+def _libc_name() -> str:
+    """Name and version of the C library, such as "glibc 2.36"; empty if it does not say, as others than glibc."""
+    # Not by `platform`, whose patterns take longer to compile than all of this module.
+    try:
+        return os.confstr("CS_GNU_LIBC_VERSION") or ""
+    except (OSError, ValueError):
+        return ""
+
+
 @functools.cache
 def _libc() -> ctypes.CDLL | None:
     """The C library with the types of its functions declared; None if it is no glibc 2.33 or later."""
-    name, version = platform.libc_ver()
+    name, _, version = _libc_name().partition(" ")
     if name != "glibc" or tuple(int(part) for part in version.split(".")) < (2, 33):
         return None
     libc = ctypes.CDLL(None)

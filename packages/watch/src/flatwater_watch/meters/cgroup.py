@@ -1,15 +1,17 @@
 """CPU time and memory that the control groups above this process allow it, under version 1 and version 2."""
 
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from os import PathLike
 
-_MOUNT = Path("/sys/fs/cgroup")
-_SELF = Path("/proc/self/cgroup")
+from flatwater_watch.meters.system_calls import read_text
+
+_MOUNT = "/sys/fs/cgroup"
+_SELF = "/proc/self/cgroup"
 _NO_LIMIT = 1 << 60
 """Version 1 says "no limit" with a number beyond any machine."""
 
 
-def quota_cores(mount: Path = _MOUNT, membership: Path = _SELF) -> float:
+def quota_cores(mount: str | PathLike[str] = _MOUNT, membership: str | PathLike[str] = _SELF) -> float:
     """Cores that the tightest control group above this process pays for; infinity if none sets a quota.
 
     Args:
@@ -19,51 +21,55 @@ def quota_cores(mount: Path = _MOUNT, membership: Path = _SELF) -> float:
     return min((_quota(folder) for folder in _groups("cpu", mount, membership)), default=float("inf"))
 
 
-def memory_headroom(mount: Path = _MOUNT, membership: Path = _SELF) -> int | None:
+def memory_headroom(mount: str | PathLike[str] = _MOUNT, membership: str | PathLike[str] = _SELF) -> int | None:
     """Bytes that the tightest control group above this process still gives; None if none sets a limit."""
     free = [_headroom(folder) for folder in _groups("memory", mount, membership)]
     return min((size for size in free if size is not None), default=None)
 
 
-def _groups(controller: str, mount: Path, membership: Path) -> Iterator[Path]:
+def _groups(controller: str, mount: str | PathLike[str], membership: str | PathLike[str]) -> Iterator[str]:
     """Folders of the process's groups for a controller and of all groups above them, of version 2 and version 1."""
-    if not membership.exists():
-        return
-    for line in membership.read_text().splitlines():
+    for line in (_content(f"{membership}") or "").splitlines():
         _, controllers, inside = line.split(":", 2)
-        roots = [mount] if not controllers else [mount / controllers] if controller in controllers.split(",") else []
-        for root in roots:
-            group = PurePosixPath(inside.lstrip("/"))
-            # A container sees its own group as the root, so folders on the way to it may be missing.
-            yield from (root / above for above in (group, *group.parents))
+        names = [name for name in inside.split("/") if name]
+        if controllers and controller not in controllers.split(","):
+            continue
+        root = f"{mount}/{controllers}" if controllers else f"{mount}"
+        # A container sees its own group as the root, so folders on the way to it may be missing.
+        yield from ("/".join((root, *names[:depth])) for depth in range(len(names), -1, -1))
 
 
-def _quota(group: Path) -> float:
+def _content(path: str) -> str | None:
+    """The text of a file, without blanks around it; None if there is no such file."""
+    try:
+        return read_text(path).strip()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _quota(group: str) -> float:
     """Quota over period of one group (`cpu.max` in version 2, `cpu.cfs_*` in version 1); infinity without one."""
-    if (group / "cpu.max").exists():
-        quota, period = (group / "cpu.max").read_text().split()
-    elif (group / "cpu.cfs_quota_us").exists():
-        quota = (group / "cpu.cfs_quota_us").read_text().strip()
-        period = (group / "cpu.cfs_period_us").read_text().strip()
+    if (both := _content(f"{group}/cpu.max")) is not None:
+        quota, period = both.split()
+    elif (only := _content(f"{group}/cpu.cfs_quota_us")) is not None:
+        quota, period = only, read_text(f"{group}/cpu.cfs_period_us")
     else:
         return float("inf")
     return int(quota) / int(period) if quota not in {"max", "-1"} else float("inf")
 
 
-def _headroom(group: Path) -> int | None:
+def _headroom(group: str) -> int | None:
     """Bytes that a group leaves (`memory.max` or, in version 1, `memory.limit_in_bytes`); None without a limit."""
     for limit, usage in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
-        if (group / limit).is_file() and (group / usage).is_file():
-            text = (group / limit).read_text().strip()
-            if text == "max" or int(text) > _NO_LIMIT:
+        most, used = _content(f"{group}/{limit}"), _content(f"{group}/{usage}")
+        if most is not None and used is not None:
+            if most == "max" or int(most) > _NO_LIMIT:
                 return None
-            return max(0, int(text) - int((group / usage).read_text()) + _droppable(group / "memory.stat"))
+            return max(0, int(most) - int(used) + _droppable(f"{group}/memory.stat"))
     return None
 
 
-def _droppable(stat: Path) -> int:
+def _droppable(stat: str) -> int:
     """File pages that the kernel drops before it kills anyone."""
-    if not stat.is_file():
-        return 0
-    numbers = dict(line.split()[:2] for line in stat.read_text().splitlines())
+    numbers = dict(line.split()[:2] for line in (_content(stat) or "").splitlines())
     return int(numbers.get("inactive_file", 0))

@@ -6,7 +6,6 @@ import os
 import select
 import signal
 import sys
-import traceback
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -255,6 +254,6 @@ def _answer(work: Work, pipe: int) -> None:
     except (BrokenPipeError, KeyboardInterrupt):  # nobody waits for it any more; Ctrl-C is its parent's to tell
         pass
     except BaseException:  # noqa: BLE001  (the edge of a process)
-        traceback.print_exc()
+        sys.__excepthook__(*sys.exc_info())
     finally:
         end_process(code)

@@ -3,8 +3,8 @@
 import resource
 
 from flatwater_watch.meters.cgroup import memory_headroom
+from flatwater_watch.meters.mappings import footprint
 from flatwater_watch.meters.proc import available_bytes, read_kib_counters
-from flatwater_watch.meters.process import resident_bytes
 
 
 def memory_limits() -> dict[str, int]:
@@ -14,7 +14,7 @@ def memory_limits() -> dict[str, int]:
     group above it. `ulimit -v` and `ulimit -d` are the shell's limits on addresses and data. Limits that are not set
     are left out.
     """
-    resident = resident_bytes()
+    resident = footprint().resident
     limits = {"RAM": resident + available_bytes()}
     group = memory_headroom()
     if group is not None:

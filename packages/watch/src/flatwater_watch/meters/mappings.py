@@ -5,7 +5,6 @@ import functools
 import mmap
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
 from flatwater_watch.meters.proc import descendant_pids, has_children, read_kib_counters
@@ -79,7 +78,7 @@ def _sum_family(family: list[int]) -> FamilyMemory:
     return FamilyMemory(count, private, proportional)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class CostlyMeter(Generic[T]):
     """A meter that is read again only when a reading is a small share of the time since the last one."""
 
@@ -119,7 +118,8 @@ def peak_bytes() -> int | None:
 def reset_peak() -> bool:
     """Let `peak_bytes` begin anew, and with it the peaks of /usr/bin/time and getrusage; False if not permitted."""
     try:
-        Path("/proc/self/clear_refs").write_text(_RESET_PEAK, encoding="ascii")
+        with open("/proc/self/clear_refs", "w", encoding="ascii") as peaks:  # noqa: PTH123  (see `paths.py`)
+            peaks.write(_RESET_PEAK)
     except OSError:
         return False
     return True

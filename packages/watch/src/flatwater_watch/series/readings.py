@@ -18,8 +18,7 @@ TURNS = 4
 """Number of groups of series, one of which is judged at each later reading."""
 
 
-@dataclass(frozen=True)
-class Reading:
+class Reading(NamedTuple):
     """Figures of a process at one moment, read once a step."""
 
     step: int
@@ -77,7 +76,7 @@ class Growth(NamedTuple):
     """Unit of a step, such as `boundary`, `round` or `second`."""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ReadingHistory:
     """The readings so far, as thinned series."""
 

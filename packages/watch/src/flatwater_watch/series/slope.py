@@ -33,7 +33,7 @@ class Slope(NamedTuple):
     """Number of steps over which it was measured."""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Series:
     """Readings of one number; the older half is thinned when there are more than 200."""
 
