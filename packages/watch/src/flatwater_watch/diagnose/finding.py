@@ -3,13 +3,20 @@
 The same object is in findings.jsonl and in the output of `flatwater watch --json`; `finding_text` has its words.
 """
 
-import hashlib
+import sys
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from math import isfinite
 from typing import Any, Literal, get_args
 
 from flatwater_watch.paths import file_name
 from flatwater_watch.thresholds import SHIPPED
+
+try:
+    # As `random` has it: `hashlib` loads OpenSSL, 4 ms of CPU. Not later, as a program may replace what imports need.
+    _sha256: Any = import_module("_sha2" if sys.version_info >= (3, 12) else "_sha256").sha256
+except ImportError:  # a Python that was built without it
+    _sha256 = import_module("hashlib").sha256
 
 OWNING = SHIPPED.owning
 
@@ -85,7 +92,8 @@ class Finding:
         They are a hash of verdict, owner, file and function, without indexes, lines and sizes.
         """
         site = "" if self.made_at is None else f"{file_name(self.made_at.file)}:{self.made_at.function}"
-        return hashlib.sha256(f"{self.verdict}\n{self.owner}\n{site}".encode()).hexdigest()[:12]
+        digest: str = _sha256(f"{self.verdict}\n{self.owner}\n{site}".encode()).hexdigest()
+        return digest[:12]
 
     def to_json(self) -> dict[str, Any]:
         """Plain lists, numbers and strings under the names of the fields."""
