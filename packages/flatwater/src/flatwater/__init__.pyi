@@ -9,6 +9,7 @@ from flatwater import reports as reports
 from flatwater import state as state
 from flatwater.algorithms import adam as adam
 from flatwater.api import TrainedRun as TrainedRun
+from flatwater.api import TrainedSeeds as TrainedSeeds
 from flatwater.api import compare as compare
 from flatwater.api import evaluate as evaluate
 from flatwater.api import export as export

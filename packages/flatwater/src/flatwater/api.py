@@ -10,14 +10,14 @@ A run that is begun here is a run like any other: its folder, its checkpoints an
 commands know it. Settings are those of `flatwater train RECIPE --help`, tables as dicts: `learner={"lr": 3e-4}`.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from signal import SIGINT
-from typing import Any
+from typing import Any, overload
 
 import torch
 from rich.console import Console
@@ -35,14 +35,17 @@ from flatwater.reports.records import read_run
 from flatwater.reports.result_blocks import result_table
 from flatwater.rundir.description import read_description, read_settings
 from flatwater.rundir.layout import RunFolder, open_folder
+from flatwater.rundir.listing import read_run_line
 from flatwater.rundir.results import read_result
-from flatwater.runs.callbacks import IN_PYTHON, OnRound
+from flatwater.rundir.seeds import begun_runs, read_seeds
+from flatwater.runs.callbacks import IN_PYTHON, Callbacks, OnRound
 from flatwater.runs.config import rounds_alone
 from flatwater.runs.evaluate import evaluate as evaluate_run
 from flatwater.runs.fork import find_parent
 from flatwater.runs.planning import checked_plan
 from flatwater.runs.portable import export as write_policy
 from flatwater.runs.portable import read_policy
+from flatwater.runs.seeds import create_group, group_runs
 from flatwater.runs.session import RunOutcome, read_config, restore_run
 from flatwater.runs.session import resume as resume_run
 from flatwater.runs.session import start_new_run as start_run
@@ -116,16 +119,57 @@ class TrainedRun:
         return fragment(Paragraph(Piece(str(self.path))) if result is None else result_table(self.recipe, result))
 
 
+@dataclass(frozen=True)
+class TrainedSeeds:
+    """Runs with the same settings and several seeds, in one folder."""
+
+    path: Path
+
+    @property
+    def runs(self) -> list[TrainedRun]:
+        """Runs that have begun, in the order of their seeds."""
+        return [TrainedRun(run, read_run_line(RunFolder(run)).state == "finished") for run in begun_runs(self.path)]
+
+    @property
+    def finished(self) -> bool:
+        """False where the runs were stopped before the last one has finished; `resume` goes on."""
+        return len(self.runs) == len(read_seeds(RunFolder(self.path))) and all(run.finished for run in self.runs)
+
+    def resume(
+        self,
+        rounds: int | None = None,
+        *,
+        on_round: OnRound | None = None,
+        on_episode: OnEpisode | None = None,
+        quiet: bool = False,
+        trust: bool = False,
+        **changes: Any,  # noqa: ANN401
+    ) -> "TrainedSeeds":
+        """Go on with all runs that have not finished, one after the other; see `resume`."""
+        with trust_code(trust), closing(group_runs(RunFolder(self.path), {"rounds": rounds, **changes})) as runs:
+            for _, train_one in runs:
+                with _threads_kept(), _exit_like_python():
+                    outcome = train_one(_make_console(quiet=quiet), on_round=on_round, on_episode=on_episode)
+                if not _finish_run(outcome).finished:
+                    break
+        return self
+
+
+@overload
+def train(recipe: str, *, seeds: None = None, **settings: Any) -> TrainedRun: ...  # noqa: ANN401
+@overload
+def train(recipe: str, *, seeds: int | Sequence[int], **settings: Any) -> TrainedSeeds: ...  # noqa: ANN401
 def train(
     recipe: str,
     *,
     run: Path | str | None = None,
     config: Path | str | None = None,
+    seeds: int | Sequence[int] | None = None,
     on_round: OnRound | str | None = None,
     on_episode: OnEpisode | str | None = None,
     quiet: bool = False,
-    **settings: Any,  # noqa: ANN401  (of the recipe)
-) -> TrainedRun:
+    **settings: Any,
+) -> TrainedRun | TrainedSeeds:
     """Train by a recipe in a new run folder.
 
     Args:
@@ -133,6 +177,8 @@ def train(
             one of your own.
         run: the folder, new or empty; left out, `runs/RECIPE-DATE-NUMBER`.
         config: TOML file with settings; those given here win over it.
+        seeds: number of runs that are trained one after the other, with seeds from `seed` on, or their seeds; left out,
+            one run.
         on_round: called with each round that has ended, before it is recorded: `round.log(name, value)` adds a number
             to it, `round.stop()` ends the run there. A function, or package.module:function.
         on_episode: called with each finished episode of training; the round has the mean of what `episode.log(name,
@@ -152,6 +198,9 @@ def train(
     full_config = resolve_config(recipe, config, settings)
     called = {"on_round": on_round, "on_episode": on_episode}
     functions: dict[str, Any] = {name: given for name, given in called.items() if not isinstance(given, str)}
+    if seeds is not None:
+        group = create_group(full_config, seeds, None if run is None else Path(run), Callbacks(**functions))
+        return TrainedSeeds(group.path).resume(quiet=quiet, **functions)
     with _threads_kept(), _exit_like_python():
         outcome = start_run(full_config, None if run is None else Path(run), _make_console(quiet=quiet), **functions)
     return _finish_run(outcome)
@@ -260,23 +309,25 @@ def evaluate(run: Path | str, *, holdout: bool = False, trust: bool = False, **c
         return evaluate_run(run, holdout=holdout, say=lambda _: None, **changes)
 
 
-def compare(*runs: TrainedRun | Path | str, page: Path | str | None = None) -> dict[str, Any]:
-    """Return two to eight runs beside each other, as `flatwater compare --json` prints them.
+def compare(*runs: TrainedRun | TrainedSeeds | Path | str, page: Path | str | None = None) -> dict[str, Any]:
+    """Return two to eight runs, or groups of seeds, beside each other, as `flatwater compare --json` prints them.
 
     Args:
         runs: results of `train`, run folders, or URLs at which runs are mirrored.
         page: also write a web page with the curves of all runs over each other.
 
     Returns:
-        `runs`, each with its letter, the settings that differ, its last metrics and its result; and `differences`, each
-        run against the first, with an interval where both have traded the same days and a reason where not.
+        `runs`, each with its letter, the settings that differ, its last metrics, its result and what its seeds say; and
+        `differences`, each against the first, with an interval where both are groups of seeds, or traders on the same
+        days, and a reason where not.
 
     Raises:
         FlatwaterError: the runs are too few or too many, one cannot be read, or the page cannot be written.
     """
     if page is not None:
         check_output("page =", Path(page), PAGE)
-    compared = read_named([str(run.path if isinstance(run, TrainedRun) else run) for run in runs], lambda _: None)
+    places = [run.path if isinstance(run, TrainedRun | TrainedSeeds) else run for run in runs]
+    compared = read_named([*map(str, places)], lambda _: None)
     if page is not None:
         replace_output(
             Path(page), comparison_page(compared, datetime.now().astimezone()).encode(errors="replace"), PAGE

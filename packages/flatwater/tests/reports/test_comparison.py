@@ -98,6 +98,7 @@ def test_json_has_the_numbers_as_they_are(capsys: pytest.CaptureFixture[str]) ->
     assert [run["letter"] for run in found["runs"]] == ["A", "B"]
     assert found["runs"][0]["result"]["total_return"] == 0.184
     assert found["differences"][0]["interval"]["mean"] == pytest.approx(0.252, abs=0.02)
+    assert (found["differences"][0]["count"], found["differences"][0]["units"]) == (249, "days")
 
 
 def test_the_page_has_the_curves_over_each_other() -> None:
@@ -119,7 +120,8 @@ def test_runs_of_a_recipe_without_a_rule_have_no_interval_and_no_reading_of_one(
         Path(folder, "result.json").unlink()  # it is a trader's
     assert main(["compare", *folders, "--page", "both.html"]) == 0
     seen = Seen(Path("both.html").read_text())
-    assert "B and A: no interval, the recipe ppo " in seen.text
+    assert "B and A: no interval, one seed each " in seen.text
+    assert not {"days", "equity", "trader"} & {*seen.text.lower().split()}
     assert "interval contains 0" not in seen.text
 
 

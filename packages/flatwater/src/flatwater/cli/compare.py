@@ -20,12 +20,13 @@ FIRST_COLUMN = 30
 class Compare:
     """Compare runs: settings that differ, final numbers, and whether a difference is more than chance.
 
-    Where runs have traded the same days, the difference of their daily returns has an interval, from a block bootstrap;
-    if it contains 0, the runs cannot be told apart. Each run is compared with the first.
+    Groups of runs with several seeds (`train --seeds`) are compared by their returns: mean, interquartile mean, and the
+    interval of the difference, from a bootstrap over seeds. Single traders on the same days are compared by their daily
+    returns. If an interval contains 0, the two cannot be told apart. Each is compared with the first.
     """
 
     runs: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
-    """Two to eight run folders, or URLs at which runs are mirrored."""
+    """Two to eight run folders, folders of groups, or URLs at which runs are mirrored."""
     page: Path | None = None
     """Also write a web page with the curves of all runs over each other: FILE.html."""
     json: bool = False

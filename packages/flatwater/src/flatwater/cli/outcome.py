@@ -3,7 +3,8 @@
 import faulthandler
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -15,7 +16,9 @@ from flatwater.description import Description, measured_numbers
 from flatwater.recipe import Recipe, ShownTable, lazy_function
 from flatwater.reports.records import read_course
 from flatwater.rundir.events import JsonLines
+from flatwater.rundir.layout import RunFolder
 from flatwater.runs.profiling import profiled_rounds
+from flatwater.runs.seeds import group_runs
 from flatwater.runs.session import RunOutcome
 from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
 from flatwater_watch.forms import fill_form, write_value
@@ -27,7 +30,35 @@ draw_run = lazy_function("flatwater.reports.picture:draw_run")
 
 
 def show_outcome(train: Callable[..., RunOutcome], shown: WithDisplay) -> int:
-    """Train, and show the result where the run finished. Returns the exit code.
+    """Train, and show the result where the run finished. Returns the exit code; see `train_and_show`."""
+    return train_and_show(train, shown).exit_code
+
+
+def show_group(folder: RunFolder, shown: WithDisplay, changes: Mapping[str, Any]) -> int:
+    """Train a group of runs with several seeds, show each, and what they say together. Returns the exit code.
+
+    Args:
+        folder: folder of the group.
+        shown: the options of what is shown.
+        changes: settings that change from here on.
+    """
+    from flatwater.comparisons.side_by_side import read_group
+
+    console = silent_terminal() if shown.quiet or shown.json else lasting_terminal()
+    with closing(group_runs(folder, changes)) as runs:
+        for seed, train in runs:
+            console.print(f"seed {seed}", style="bold")
+            outcome = train_and_show(train, shown)
+            if not outcome.finished:
+                console.print(f"stopped. Go on with all seeds: flatwater resume {folder.path}", soft_wrap=True)
+                return outcome.exit_code
+    console.print(f"\n{read_group(folder.path).sentence}\ngroup folder {folder.path}", soft_wrap=True)
+    console.print(f"next         flatwater compare {folder.path} OTHER", highlight=False, soft_wrap=True)
+    return 0
+
+
+def train_and_show(train: Callable[..., RunOutcome], shown: WithDisplay) -> RunOutcome:
+    """Train, and show the result where the run finished.
 
     Args:
         train: takes a console, `listeners`, and the rounds to `profile`.
@@ -54,7 +85,7 @@ def show_outcome(train: Callable[..., RunOutcome], shown: WithDisplay) -> int:
             highlight=False,
             soft_wrap=True,
         )
-    return outcome.exit_code
+    return outcome
 
 
 def show_result(result: dict[str, Any], console: Console, recipe: Recipe | Description) -> None:

@@ -22,6 +22,9 @@ class NewRun(RecipeSettings):
     """Folder for the run; must be new or empty. Left out: runs/RECIPE-DATE-NUMBER."""
     config: Path | None = None
     """TOML file with settings. Options on the command line win over it."""
+    seeds: Number | None = None
+    """Train so many runs, one after the other, with the seeds S, S+1, ... from --seed on, each in a folder of its own
+    below that of --run. Left out: one run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +41,12 @@ class Train(WithTrust, WithDisplay, NewRun):
     def __call__(self) -> int:
         """Train, then show the result."""
         settings = self.settings()  # a wrong one is told before torch is imported
-        from flatwater.cli.outcome import show_outcome
+        from flatwater.cli.outcome import show_group, show_outcome
+        from flatwater.runs.seeds import create_group
         from flatwater.runs.session import start_new_run
 
+        if self.seeds is not None:
+            return show_group(create_group(settings, self.seeds, self.run), self, {})
         return show_outcome(lambda console, **told: start_new_run(settings, self.run, console, **told), self)
 
 
@@ -53,8 +59,9 @@ class Resume(WithTrust, WithDisplay):
     """
 
     run: Annotated[str | None, tyro.conf.Positional] = None
-    """The run's folder, or the URL at which it is mirrored: s3://bucket/path/NAME. Left out: the run in ./runs that
-    was stopped last; with --rounds also one that has finished."""
+    """The run's folder, that of a group of runs (`train --seeds`), or the URL at which it is mirrored:
+    s3://bucket/path/NAME. Left out: the run in ./runs that was stopped last; with --rounds also one that has
+    finished."""
     into: Path | None = None
     """Folder for a run that is brought from a URL; must be new or empty. Left out: runs/NAME."""
     rounds: Number | None = None
@@ -87,7 +94,8 @@ class Resume(WithTrust, WithDisplay):
 
     def __call__(self) -> int:
         """Train on, then show the result."""
-        from flatwater.cli.outcome import show_outcome
+        from flatwater.cli.outcome import show_group, show_outcome
+        from flatwater.rundir.layout import RunFolder
         from flatwater.rundir.listing import newest_run
         from flatwater.runs.session import resume
 
@@ -96,6 +104,8 @@ class Resume(WithTrust, WithDisplay):
         changes = {name: getattr(self, name) for name in names}
         further_states = () if self.rounds is None and self.total_steps is None else ("finished",)
         run = newest_run(Path("runs"), "stopped", *further_states) if self.run is None else self.run
+        if self.run is not None and (folder := RunFolder(Path(self.run))).seeds.is_file():
+            return show_group(folder, self, changes)
         return show_outcome(lambda console, **told: resume(run, console, into=self.into, **told, **changes), self)
 
 

@@ -4,16 +4,27 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from statistics import quantiles
 
-from flatwater.comparisons.side_by_side import ComparedRun, Rows, differences_from_first, number_rows, setting_rows
+import numpy as np
+
+from flatwater.comparisons.seed_statistics import FEWEST, LEVEL, interquartile_mean, seed_statistics
+from flatwater.comparisons.side_by_side import (
+    SEEDS,
+    ComparedRun,
+    Rows,
+    differences_from_first,
+    number_rows,
+    setting_rows,
+)
 from flatwater.metrics.jsonl import finite_points
 from flatwater.recipe import find_installed
 from flatwater_watch.pages.blocks import Block, Paragraph, Section, Table, Tile
-from flatwater_watch.pages.chart import Axis, Chart, Line, round_axis
+from flatwater_watch.pages.chart import Axis, Band, Chart, Line, round_axis
 from flatwater_watch.pages.document import document
 
 MIB = 1 << 20
-FEWEST, FENCE, MARGIN = 8, 5.0, 0.06
-"""Fewest values of which outliers are left out, quartile distances beyond which a value is one, and the margin."""
+ENOUGH, FENCE, MARGIN, SHADE = 8, 5.0, 0.06, 0.18
+"""Fewest values of which outliers are left out, quartile distances beyond which a value is one, the margin, and the
+opacity of an interval."""
 
 
 def comparison_page(runs: Sequence[ComparedRun], written: datetime) -> str:
@@ -42,7 +53,11 @@ def _tiles(runs: Sequence[ComparedRun]) -> Iterator[Tile]:
     for run in runs:
         headline, value = run.run.recipe.headline, run.result_numbers.get(run.run.recipe.headline.key)
         value_text = "-" if value is None else headline.write(value)
-        yield Tile(f"{run.letter}: {headline.title}", value_text, f"{run.run.done} of {run.run.rounds} rounds")
+        statistics, note = run.statistics, f"{run.run.done} of {run.run.rounds} rounds"
+        if statistics is not None:
+            low, middle, high = map(headline.write, (statistics.low, statistics.interquartile_mean, statistics.high))
+            note = f"mean of {len(run.scores)} seeds; interquartile mean {middle}, {low} to {high}"
+        yield Tile(f"{run.letter}: {headline.title}", value_text, note)
 
 
 def _result(runs: Sequence[ComparedRun]) -> Iterator[Block]:
@@ -56,6 +71,14 @@ def _result(runs: Sequence[ComparedRun]) -> Iterator[Block]:
     for units in dict.fromkeys(
         difference.difference.units for difference in differences if difference.difference is not None
     ):
+        if units == SEEDS:
+            yield Paragraph(
+                "If an interval contains 0, the two cannot be told apart with these seeds; more seeds make it "
+                f"narrower. It is the {LEVEL:.0%} interval of the difference of interquartile means, from a bootstrap "
+                "over the seeds of each side.",
+                "reading",
+            )
+            continue
         yield Paragraph(
             "If an interval contains 0, neither run is better with certainty. Runs that were chosen on the "
             f"{units} of this comparison look better than they are: these are not the {units} of the holdout.",
@@ -83,23 +106,47 @@ def _over_rounds(runs: Sequence[ComparedRun], metric: str, title: str, unit: flo
         title: title of the chart.
         unit: values are divided by it.
     """
-    marks, rounds = [], list[float]()
+    bands, marks, rounds = list[Band](), list[Line](), list[float]()
     for index, run in enumerate(runs):
-        x, y = finite_points(run.run.metrics.get("round", []), run.run.metrics.get(metric, []))
+        points = _points(run, metric, unit)
+        x, colour = [*points], run_colour(index)
         if x:
-            marks.append(Line(name=run.letter, x=x, y=[value / unit for value in y], colour=run_colour(index), width=2))
+            y = [float(interquartile_mean(np.asarray(values))) for values in points.values()]
+            marks.append(Line(name=run.letter, x=x, y=y, colour=colour, width=2))
             rounds += x
+        if run.group:
+            bands.append(_band(run.letter, {at: found for at, found in points.items() if len(found) >= FEWEST}, colour))
     if not marks:
         return None
     span = without_outliers([value for line in marks for value in line.y if value is not None])
     outside = " Some values are above or below the picture." if span else ""
-    reading = f"{metric} of each run, over its own rounds.{outside}"
-    return Chart(title=title, reading=reading, marks=marks, x=round_axis(sorted({*rounds})), y=Axis(span=span))
+    shaded = f" Of a group: the interquartile mean over seeds, and its {LEVEL:.0%} interval." if bands else ""
+    reading = f"{metric} of each run, over its own rounds.{shaded}{outside}"
+    return Chart(
+        title=title, reading=reading, marks=[*bands, *marks], x=round_axis(sorted({*rounds})), y=Axis(span=span)
+    )
+
+
+def _points(run: ComparedRun, metric: str, unit: float) -> dict[float, list[float]]:
+    """Return the values of all seeds by round, in the order of rounds."""
+    values: dict[float, list[float]] = {}
+    for member in run.members:
+        columns = (member.metrics.get("round", []), member.metrics.get(metric, []))
+        for at, value in zip(*finite_points(*columns), strict=True):
+            values.setdefault(at, []).append(value / unit)
+    return dict(sorted(values.items()))
+
+
+def _band(letter: str, points: dict[float, list[float]], colour: str) -> Band:
+    """Return the interval over seeds of each round, as a shade of the run's colour."""
+    found = [seed_statistics(values) for values in points.values()]
+    ends = {"low": [each.low for each in found], "high": [each.high for each in found]}
+    return Band(name=f"{letter}, {LEVEL:.0%} interval", x=[*points], colour=colour, opacity=SHADE, **ends)
 
 
 def without_outliers(values: Sequence[float]) -> tuple[float, float] | None:
     """Return the range of all values but outliers that would flatten every curve; None where there are none."""
-    if len(values) < FEWEST:
+    if len(values) < ENOUGH:
         return None
     low, _, high = quantiles(values, n=4)
     # Tukey's fences are 1.5 quartile distances: five leave a learning curve whole, and a single fine out.
@@ -112,7 +159,7 @@ def without_outliers(values: Sequence[float]) -> tuple[float, float] | None:
 def _own_charts(runs: Sequence[ComparedRun]) -> Sequence[Chart]:
     """Return the charts that the recipe of the first run has for a comparison."""
     recipe = find_installed(runs[0].run.recipe.name)
-    if recipe is None or recipe.comparison is None:
+    if recipe is None or recipe.comparison is None or any(run.group for run in runs):
         return []
     charts: Sequence[Chart] = recipe.comparison(
         {run.letter: run.run for run in runs}, [*map(run_colour, range(len(runs)))]

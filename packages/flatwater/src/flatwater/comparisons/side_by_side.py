@@ -1,30 +1,40 @@
-"""Two to eight runs beside each other, read from their folders alone.
+"""Two to eight runs, or groups of runs with several seeds, beside each other, read from their folders alone.
 
-Whether one is better than another is not seen from two numbers. A recipe may say how sure a difference is: that of
-traders resamples the days that both have traded.
+Whether one is better than another is not seen from two numbers. Groups are compared over their seeds. Of single runs a
+recipe may say how sure a difference is: that of traders resamples the days that both have traded.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from math import isfinite
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from string import ascii_uppercase
 from typing import Any, cast
 
+from flatwater.comparisons.seed_statistics import (
+    FEWEST,
+    LEVEL,
+    SeedStatistics,
+    seed_difference,
+    seed_statistics,
+)
 from flatwater.config.toml import flat_settings, to_mapping
 from flatwater.mirror.download import open_run_folder
 from flatwater.recipe import Difference, NoDifferenceError, find_installed
 from flatwater.reports.records import RunRecords, read_run
+from flatwater.rundir.seeds import begun_runs
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.files.content import plain_json_value
-from flatwater_watch.forms import write_value
+from flatwater_watch.files.content import is_number, plain_json_value
+from flatwater_watch.forms import count_phrase, write_value
 from flatwater_watch.units import format_bytes, format_duration
 
 MOST_RUNS = 8
 """Most runs of a comparison: a page has that many colours for curves."""
 ROUNDS_OF_PACE = 8
+SEEDS = "seeds"
+"""Units of a difference between groups."""
 NOTHING = "-"
 """Cell of a number that a run does not have."""
 
@@ -41,13 +51,50 @@ class ComparedRun:
     named: str
     """Name by which the user named it."""
     run: RunRecords
+    """The run; of a group the first one."""
+    group: tuple[RunRecords, ...] = ()
+    """All runs of a group, one for each seed; empty for a single run."""
 
     @property
-    def result_numbers(self) -> Mapping[str, Any]:
-        """Numbers of the trained policy; empty where the run has no result."""
-        recipe, result = self.run.recipe, self.run.result
-        numbers: Mapping[str, Any] = {} if result is None else result[recipe.players].get(recipe.trained, {})
-        return numbers
+    def members(self) -> tuple[RunRecords, ...]:
+        """The runs of the group, or the single one."""
+        return self.group or (self.run,)
+
+    @property
+    def result_numbers(self) -> Mapping[str, float | None]:
+        """Numbers of the trained policy, of a group their means over seeds; empty where there is no result."""
+        return self.player_numbers(self.run.recipe.trained)
+
+    def player_numbers(self, player: str) -> Mapping[str, float | None]:
+        """Return the numbers of a player, of a group their means over seeds; empty where there is no result."""
+        rows = [run.result[run.recipe.players].get(player, {}) for run in self.members if run.result is not None]
+        columns = {key: [row[key] for row in rows if is_number(row.get(key))] for key in (rows[0] if rows else ())}
+        return {key: fmean(values) if values else None for key, values in columns.items()}
+
+    @property
+    def scores(self) -> list[float]:
+        """The number that results are judged by, of each run that has a result."""
+        key, recipe = self.run.recipe.headline.key, self.run.recipe
+        rows = [run.result[recipe.players].get(recipe.trained, {}) for run in self.group if run.result is not None]
+        return [float(row[key]) for row in rows if is_number(row.get(key))]
+
+    @property
+    def statistics(self) -> SeedStatistics | None:
+        """What the seeds say of that number; None for a single run, and for fewer than two results."""
+        return seed_statistics(self.scores) if len(self.scores) >= FEWEST else None
+
+    @property
+    def sentence(self) -> str:
+        """Sentence about a group."""
+        statistics, write = self.statistics, self.run.recipe.headline.write
+        seeds = count_phrase(len(self.group), "seed")
+        if statistics is None:
+            return f"{seeds}: an interval needs the results of {FEWEST} or more"
+        return (
+            f"{seeds}: {self.run.recipe.headline.title} {write(statistics.mean)} mean, "
+            f"{write(statistics.interquartile_mean)} interquartile mean, {LEVEL:.0%} interval "
+            f"{write(statistics.low)} to {write(statistics.high)}"
+        )
 
 
 @dataclass(frozen=True)
@@ -66,7 +113,8 @@ class RunDifference:
         """Sentence about the difference."""
         if self.difference is None:
             return f"{self.letter} and {self.first}: no interval, {self.reason}."
-        periods = f"the same {self.difference.count} {self.difference.units}"
+        same = "" if self.difference.units == SEEDS else "the same "
+        periods = f"{same}{self.difference.count} {self.difference.units}"
         return f"{self.letter} {self.difference.told(self.first)}, over {periods}."
 
 
@@ -83,7 +131,14 @@ def read_named(runs: Sequence[str], say: Callable[[str], None]) -> list[Compared
     """
     check_named(runs)  # before runs at a URL are downloaded
     with ExitStack() as copies:  # copies of runs at a URL go away when all is read
-        return read_compared({run: copies.enter_context(open_run_folder(run, say, shards=False)).path for run in runs})
+        return read_compared(
+            {
+                run: Path(run)
+                if "://" not in run and begun_runs(Path(run))
+                else copies.enter_context(open_run_folder(run, say, shards=False)).path
+                for run in runs
+            }
+        )
 
 
 def check_named(runs: Sequence[str]) -> None:
@@ -103,24 +158,38 @@ def check_named(runs: Sequence[str]) -> None:
 def read_compared(folders: Mapping[str, Path]) -> list[ComparedRun]:
     """Return the runs with their letters, in the order in which they are named."""
     letters = zip(ascii_uppercase, folders.items(), strict=False)
-    return [ComparedRun(letter, name, read_run(path)) for letter, (name, path) in letters]
+    return [
+        replace(read_group(path), letter=letter, named=name)
+        if begun_runs(path)
+        else ComparedRun(letter, name, read_run(path))
+        for letter, (name, path) in letters
+    ]
+
+
+def read_group(path: Path) -> ComparedRun:
+    """Return the runs of a group that have begun, as one side of a comparison."""
+    runs = tuple(map(read_run, begun_runs(path)))
+    return ComparedRun("", str(path), runs[0], runs)
 
 
 def setting_rows(runs: Sequence[ComparedRun]) -> Rows:
     """Return rows of the settings that are not the same in all runs, in the order of the file."""
-    flat = [_settings(run.run) for run in runs]
+    flat = [_settings(run) for run in runs]
     names = dict.fromkeys(name for run in runs for name in flat_settings(run.run.config))
     rows = [(name, [_setting(settings[name]) if name in settings else NOTHING for settings in flat]) for name in names]
     return [(name, cells) for name, cells in rows if len({*cells}) > 1]
 
 
-def _settings(run: RunRecords) -> dict[str, Any]:
+def _settings(compared: ComparedRun) -> dict[str, Any]:
     """Return the settings by name; one that the run's version did not have has its default, with which it is resumed.
+
+    A group has the seeds of all its runs.
 
     A recipe that does not ship is not imported for its defaults: its folders have every setting.
     """
-    shipped = find_installed(run.recipe.name)
-    return flat_settings({} if shipped is None else to_mapping(shipped.config())) | flat_settings(run.config)
+    run, shipped = compared.run, find_installed(compared.run.recipe.name)
+    settings = flat_settings({} if shipped is None else to_mapping(shipped.config())) | flat_settings(run.config)
+    return settings | ({"seed": [member.config.get("seed") for member in compared.group]} if compared.group else {})
 
 
 def _setting(value: object) -> str:
@@ -133,35 +202,64 @@ def _setting(value: object) -> str:
 def number_rows(runs: Sequence[ComparedRun]) -> Rows:
     """Return rows of how far each run is, the last value of its curves, and the numbers of its result."""
     rows: Rows = [
-        ("state", [run.run.state for run in runs]),
-        ("rounds", [f"{run.run.done}/{run.run.rounds}" for run in runs]),
+        ("seeds", [str(len(run.group)) if run.group else NOTHING for run in runs]),
+        ("state", [_state(run) for run in runs]),
+        ("rounds", [f"{min(member.done for member in run.members)}/{run.run.rounds}" for run in runs]),
         ("time a round", [_pace(run.run) for run in runs]),
         ("resident", [format_bytes(run.run.ledger[-1].resident) if run.run.ledger else NOTHING for run in runs]),
     ]
     # By metric: runs of several recipes may name one curve in different ways.
     curves = {metric: title for run in runs for title, metric in run.run.recipe.curves.items()}
-    rows += [
-        (title, [_format_last(run.run.metrics.get(metric, [])) for run in runs]) for metric, title in curves.items()
-    ]
+    rows += [(title, [_format_last(run, metric) for run in runs]) for metric, title in curves.items()]
     numbers = {number.key: number for run in runs for number in run.run.recipe.numbers}
+    mean = ", mean" if any(run.group for run in runs) else ""
     for key, number in numbers.items():
-        rows.append((number.title, [_format_value(run.result_numbers.get(key), number.form) for run in runs]))
+        rows.append((number.title + mean, [_format_value(run.result_numbers.get(key), number.form) for run in runs]))
+    rows += _seed_rows(runs)
     against = {run.run.recipe.headline.against: run.run.recipe.headline for run in runs}
     for reference, headline in against.items():
-        reference_numbers = [(run.run.result or {}).get(run.run.recipe.players, {}).get(reference, {}) for run in runs]
+        reference_numbers = [run.player_numbers(reference) for run in runs]
         title = numbers[headline.key].title if headline.key in numbers else headline.title
         rows.append(
             (
-                f"{reference}: {title}",
+                f"{reference}: {title}{mean}",
                 [_format_value(row.get(headline.key), headline.form) for row in reference_numbers],
             )
         )
     return [(name, cells) for name, cells in rows if {*cells} != {NOTHING}]
 
 
-def _format_last(values: Iterable[float]) -> str:
-    finite_values = [value for value in values if isfinite(value)]
-    return f"{finite_values[-1]:.4g}" if finite_values else NOTHING
+def _seed_rows(runs: Sequence[ComparedRun]) -> Rows:
+    """Return the interquartile mean over seeds of the number that results are judged by, and its interval."""
+    statistics, writes = [run.statistics for run in runs], [run.run.recipe.headline.write for run in runs]
+    cells = [
+        (NOTHING, NOTHING)
+        if found is None
+        else (write(found.interquartile_mean), f"{write(found.low)} to {write(found.high)}")
+        for found, write in zip(statistics, writes, strict=True)
+    ]
+    title = _score_title(runs[0])
+    names = (f"{title}, interquartile mean", f"{title}, {LEVEL:.0%} interval")
+    return [(name, [cell[index] for cell in cells]) for index, name in enumerate(names)]
+
+
+def _score_title(compared: ComparedRun) -> str:
+    """Return the title of the number that results are judged by."""
+    recipe = compared.run.recipe
+    return next((number.title for number in recipe.numbers if number.key == recipe.headline.key), recipe.headline.title)
+
+
+def _state(compared: ComparedRun) -> str:
+    """Return the state that all runs are in, or how many have finished."""
+    states = [run.state for run in compared.members]
+    return states[0] if len({*states}) == 1 else f"{states.count('finished')} finished"
+
+
+def _format_last(compared: ComparedRun, metric: str) -> str:
+    """Return the last value of a curve, of a group the mean of the last values."""
+    columns = [[value for value in run.metrics.get(metric, []) if isfinite(value)] for run in compared.members]
+    last_values = [column[-1] for column in columns if column]
+    return f"{fmean(last_values):.4g}" if last_values else NOTHING
 
 
 def _format_value(value: float | None, form: str) -> str:
@@ -183,11 +281,12 @@ def differences_from_first(runs: Sequence[ComparedRun]) -> list[RunDifference]:
 
 def _compare_to_first(own: ComparedRun, first: ComparedRun) -> RunDifference:
     """Return the difference of a run from the first by its recipe's rule, or the reason why there is none."""
+    if own.group or first.group:
+        return _compare_seeds(own, first)
     recipe = find_installed(first.run.recipe.name)
     if recipe is None or recipe.difference is None:
-        return RunDifference(
-            own.letter, first.letter, None, f"the recipe {first.run.recipe.name} does not define intervals"
-        )
+        reason = "one seed each does not tell a difference from chance. Train groups with `train --seeds 5`"
+        return RunDifference(own.letter, first.letter, None, reason)
     try:
         difference: Difference = recipe.difference({run.letter: run.run for run in (own, first)})
     except NoDifferenceError as error:
@@ -195,20 +294,41 @@ def _compare_to_first(own: ComparedRun, first: ComparedRun) -> RunDifference:
     return RunDifference(own.letter, first.letter, difference)
 
 
+def _compare_seeds(own: ComparedRun, first: ComparedRun) -> RunDifference:
+    """Return the difference of a group of seeds from the first, or the reason why there is none."""
+    if own.run.recipe.headline.key != first.run.recipe.headline.key:
+        return RunDifference(own.letter, first.letter, None, "their results are judged by different numbers")
+    for compared in (own, first):
+        if len(compared.scores) < FEWEST:
+            reason = f"{compared.letter} has fewer than {FEWEST} seeds with a result. Train more with `train --seeds`"
+            return RunDifference(own.letter, first.letter, None, reason)
+    found, write = seed_difference(own.scores, first.scores), own.run.recipe.headline.write
+    verdict = "is above {}" if found.low > 0 else "is below {}" if found.high < 0 else "cannot be told from {}"
+    numbers = f"{write(found.interquartile_mean)}, {LEVEL:.0%} interval {write(found.low)} to {write(found.high)}"
+    told = f"{verdict} in {_score_title(own)} (interquartile mean {numbers})"
+    difference = Difference(asdict(found), len(own.scores) + len(first.scores), SEEDS, told.format)
+    return RunDifference(own.letter, first.letter, difference)
+
+
 def as_json(runs: Sequence[ComparedRun]) -> dict[str, Any]:
-    """Return the whole comparison as plain values; `days` of a difference are 0 where there is none."""
-    flat, differing = [_settings(run.run) for run in runs], [name for name, _ in setting_rows(runs)]
+    """Return the whole comparison as plain values; `count` of a difference is 0 where there is none."""
+    flat, differing = [_settings(run) for run in runs], [name for name, _ in setting_rows(runs)]
     comparison = {
         "runs": [
             {
                 "letter": run.letter,
                 "run": run.named,
-                "state": run.run.state,
-                "done": run.run.done,
+                "state": _state(run),
+                "done": min(member.done for member in run.members),
                 "rounds": run.run.rounds,
                 "settings": {name: settings.get(name) for name in differing},
-                "metrics": {name: column[-1] for name, column in run.run.metrics.items() if column},
+                "metrics": {
+                    name: fmean(member.metrics[name][-1] for member in run.members if member.metrics.get(name))
+                    for name, column in run.run.metrics.items()
+                    if column
+                },
                 "result": dict(run.result_numbers) or None,
+                "seeds": None if (found := run.statistics) is None else {"scores": run.scores, **asdict(found)},
             }
             for run, settings in zip(runs, flat, strict=True)
         ],
@@ -216,7 +336,8 @@ def as_json(runs: Sequence[ComparedRun]) -> dict[str, Any]:
             {
                 "run": difference.letter,
                 "against": difference.first,
-                "days": 0 if difference.difference is None else difference.difference.count,
+                "count": 0 if difference.difference is None else difference.difference.count,
+                "units": None if difference.difference is None else difference.difference.units,
                 "reason": difference.reason or None,
                 "interval": None if difference.difference is None else difference.difference.values,
             }

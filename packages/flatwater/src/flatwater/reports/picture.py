@@ -188,7 +188,8 @@ def _paint(axes: Axes, chart: Chart) -> None:
                 _line(axes, mark)
             case Band():
                 shade = theme_colour(mark.colour)
-                axes.fill_between(_places(mark.x), _numbers(mark.low), _numbers(mark.high), color=shade, lw=0)
+                area = _places(mark.x), _numbers(mark.low), _numbers(mark.high)
+                axes.fill_between(*area, color=shade, lw=0, alpha=mark.opacity)
             case Dots():
                 symbol, shade = SYMBOLS[mark.symbol], theme_colour(mark.colour)
                 axes.plot(_places(mark.x), _numbers(mark.y), symbol, ms=4, color=shade, zorder=3)

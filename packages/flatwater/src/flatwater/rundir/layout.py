@@ -72,6 +72,8 @@ class RunFolder(Folder):
     """Reasons why the run cannot be resumed bit for bit; missing where it can."""
     origin = FolderFile("origin.json")
     """Run, round and changed settings that a fork began with; missing where the run began anew."""
+    seeds = FolderFile("seeds.json")
+    """Seeds of a group of runs, in whose folder each has its own; missing in the folder of a run."""
     checkpoints = FolderFile("checkpoints")
     """Manifests, and the shards that they name."""
     mirror = FolderFile("mirror.json")
@@ -172,6 +174,11 @@ def open_folder(path: Path) -> RunFolder:
             reason = "Compare two results of a watch with `flatwater watch --against FILE FILE`."
         what_is_there = _without_settings(path) if path.is_dir() else reason
         raise RunError(f"{path}: not a run folder. {what_is_there} See `flatwater runs` for the runs in ./runs.")
+    if folder.seeds.is_file():
+        raise RunError(
+            f"{path}: has a run for each of several seeds. {_without_settings(path)} `flatwater resume` and `compare` "
+            "take the folder itself."
+        )
     return folder
 
 

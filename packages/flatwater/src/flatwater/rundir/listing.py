@@ -4,7 +4,7 @@ import fcntl
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from difflib import get_close_matches
 from itertools import islice
@@ -21,6 +21,7 @@ from flatwater.rundir.doubts import read_doubts
 from flatwater.rundir.layout import RunFolder
 from flatwater.rundir.origin import origin_text
 from flatwater.rundir.results import read_result
+from flatwater.rundir.seeds import begun_runs
 from flatwater_watch.errors import ConfigError, FlatwaterError, RunError
 from flatwater_watch.files.content import is_number
 from flatwater_watch.files.safe_read import open_regular
@@ -74,7 +75,7 @@ class RunLine:
 
 
 def list_runs(folder: Path) -> list[RunLine]:
-    """Return every run directly below `folder`, the latest change last.
+    """Return every run directly below `folder`, and those of groups of seeds there, the latest change last.
 
     Raises:
         RunError: there is no such folder.
@@ -82,10 +83,19 @@ def list_runs(folder: Path) -> list[RunLine]:
     if not folder.is_dir():
         raise RunError(f"{folder}: the folder does not exist. Give a folder of runs.")
     try:
-        folders = [path for path in folder.iterdir() if _is_run(RunFolder(path))]
+        folders = [path for each in folder.iterdir() for path in _run_folders(each)]
     except OSError as error:
         raise RunError(f"{folder}: cannot be read: {error.strerror}. Make the folder readable.") from error
-    return [read_run_line(RunFolder(path)) for path in sorted(folders, key=_last_change)]
+    lines = ((path, read_run_line(RunFolder(path))) for path in sorted(folders, key=_last_change))
+    return [replace(line, name=str(path.relative_to(folder))) for path, line in lines]
+
+
+def _run_folders(path: Path) -> list[Path]:
+    """Return the folder where it is a run, or those of its runs where it is a group of seeds."""
+    with suppress(RunError, OSError):  # whatever else it is, the list goes on
+        if runs := begun_runs(path):
+            return runs
+    return [path] if _is_run(RunFolder(path)) else []
 
 
 def filter_by_tag(lines: Iterable[RunLine], tag: str) -> list[RunLine]:

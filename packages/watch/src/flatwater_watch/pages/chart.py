@@ -49,6 +49,8 @@ class Band:
     low: Values
     high: Values
     colour: str = "--band"
+    opacity: float = 1.0
+    """From 0 to 1: bands of several colours lie over each other."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -72,7 +72,8 @@ def _traces(mark: Mark, chart: Chart) -> Iterator[Trace]:
         case Line():
             yield _line(mark, chart)
         case Band():
-            shape = {"type": "scatter", "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "x": mark.x}
+            shape: Trace = {"type": "scatter", "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "x": mark.x}
+            shape |= {} if mark.opacity == 1 else {"opacity": mark.opacity}
             # The lower curve first: `tonexty` fills the area to the trace before.
             yield shape | {"y": finite_or_none(mark.low), "showlegend": False}
             yield shape | {"y": finite_or_none(mark.high), "fill": "tonexty", "fillcolor": mark.colour}

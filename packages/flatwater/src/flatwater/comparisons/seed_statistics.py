@@ -1,0 +1,72 @@
+"""What several seeds say of a method: mean, interquartile mean, and a bootstrap interval over seeds.
+
+The formulas are those of rliable (Agarwal et al. 2021, Deep Reinforcement Learning at the Edge of the Statistical
+Precipice): the interquartile mean leaves out the lowest and the highest quarter of the runs, rounded down; the interval
+is the percentile interval of the means of runs that are drawn anew, with replacement, within each stratum. A group of
+seeds in one environment is one stratum, so two groups are drawn anew each by itself.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
+LEVEL = 0.95
+"""Coverage of the interval."""
+RESAMPLED = 10_000
+"""Times that the runs are drawn anew: the ends then move by about a hundredth of the interval's width."""
+TRIMMED = 0.25
+"""Share of the runs that is left out at each end."""
+FEWEST = 2
+"""Fewest seeds of which an interval is told."""
+
+
+@dataclass(frozen=True)
+class SeedStatistics:
+    """A number over seeds; the interval is that of the interquartile mean."""
+
+    mean: float
+    interquartile_mean: float
+    low: float
+    high: float
+
+
+def interquartile_mean(values: Float[ndarray, "*R n"]) -> Float[ndarray, "*R"]:
+    """Return the mean of the middle half of the last axis; of fewer than four values it is the mean."""
+    count = values.shape[-1]
+    cut = int(TRIMMED * count)
+    middle: Float[ndarray, "*R"] = np.sort(values, axis=-1)[..., cut : count - cut].mean(-1)
+    return middle
+
+
+def seed_statistics(values: Sequence[float]) -> SeedStatistics:
+    """Return mean, interquartile mean and its interval of a number over seeds."""
+    array = np.asarray(values, np.float64)
+    return SeedStatistics(
+        float(array.mean()), float(interquartile_mean(array)), *_interval(interquartile_mean(_draw_anew(array, 0)))
+    )
+
+
+def seed_difference(values: Sequence[float], others: Sequence[float]) -> SeedStatistics:
+    """Return how much larger a number is over the seeds of one group than over those of another."""
+    own, other = np.asarray(values, np.float64), np.asarray(others, np.float64)
+    drawn = interquartile_mean(_draw_anew(own, 0)) - interquartile_mean(_draw_anew(other, 1))
+    return SeedStatistics(
+        float(own.mean() - other.mean()),
+        float(interquartile_mean(own) - interquartile_mean(other)),
+        *_interval(drawn),
+    )
+
+
+def _draw_anew(values: Float[ndarray, "n"], stratum: int) -> Float[ndarray, "R n"]:
+    """Return `RESAMPLED` draws of as many runs, with replacement; a stratum has a generator of its own."""
+    rng = np.random.default_rng(stratum)  # fixed: the same runs have the same interval each time
+    drawn: Float[ndarray, "R n"] = values[rng.integers(len(values), size=(RESAMPLED, len(values)))]
+    return drawn
+
+
+def _interval(means: Float[ndarray, "R"]) -> tuple[float, float]:
+    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(low), float(high)

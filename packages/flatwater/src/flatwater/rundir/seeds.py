@@ -1,0 +1,36 @@
+"""The seeds of a group of runs, as its folder has them; any other folder has none."""
+
+from pathlib import Path
+
+from flatwater.rundir.layout import RunFolder
+from flatwater_watch.errors import RunError
+from flatwater_watch.files.content import convert_to, parse_json
+from flatwater_watch.files.safe_read import read_regular
+
+MOST = 1 << 16
+"""Most bytes that are read of the file."""
+
+
+def read_seeds(folder: RunFolder) -> list[int]:
+    """Return the seeds of a group, in the order of its runs; empty where the folder is no group.
+
+    Raises:
+        RunError: the file is damaged.
+    """
+    try:
+        return convert_to(parse_json(read_regular(folder.seeds, MOST, follow=False)), list[int])
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError) as error:
+        raise RunError(f"{folder.seeds}: is damaged: {error}. Restore the file.") from error
+
+
+def seed_folder(group: Path, seed: int) -> RunFolder:
+    """Return the run of a seed."""
+    return RunFolder(group / f"seed-{seed}")
+
+
+def begun_runs(group: Path) -> list[Path]:
+    """Return the folders of a group's runs that have begun; empty where the folder is no group."""
+    runs = [seed_folder(group, seed) for seed in read_seeds(RunFolder(group))]
+    return [run.path for run in runs if run.config.is_file()]
