@@ -8,7 +8,7 @@ RECIPES = {
     "grow": ("flatwater.recipes.grow.recipe:GROW", "learn when and where networks in training should grow"),
     **{
         name: (f"flatwater.recipes.evolve.agents:{name.upper()}", f"train an agent by {title} in any environment")
-        for name, title in (("ddpg", "DDPG"), ("sac", "Soft Actor-Critic"), ("td3", "TD3"))
+        for name, title in (("ddpg", "DDPG"), ("dqn", "deep Q-learning"), ("sac", "Soft Actor-Critic"), ("td3", "TD3"))
     },
     "ppo": ("flatwater.recipes.ppo.recipe:PPO", "learn to act in any environment of Gymnasium, PettingZoo or your own"),
     "teach": ("flatwater.recipes.teach.recipe:TEACH", "learn from a teacher, then without one"),

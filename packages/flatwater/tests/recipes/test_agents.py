@@ -1,4 +1,4 @@
-"""`train sac`, `td3`, `ddpg`: one agent by default, with the settings that the field starts from."""
+"""`train sac`, `td3`, `ddpg`, `dqn`: one agent by default, with the settings that the field starts from."""
 
 import json
 import sys
@@ -18,6 +18,8 @@ FILE = Path(__file__).with_name("continuous.py")
 TINY = ("--steps", "37", "--net.hidden", "8", "--evaluation.episodes", "2", "--learner.batch-size", "16", "--trackers")
 TINY += ("--replay.warmup", "24", "--replay.capacity", "200", "--threads", "1")
 NUMBERS = ("sac", "td3", "ddpg")
+PLACES = {"dqn": "CartPole-v1"}
+"""Environment of a recipe, where numbers are no actions."""
 
 
 @pytest.fixture(autouse=True)
@@ -31,18 +33,29 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def train(recipe: str, run: str, rounds: int, *options: str) -> dict[str, object]:
-    words = ["train", recipe, "--env", "continuous:Reach", *TINY, "--rounds", str(rounds), "--run", run, "--quiet"]
+    words = [
+        "train",
+        recipe,
+        "--env",
+        PLACES.get(recipe, "continuous:Reach"),
+        *TINY,
+        "--rounds",
+        str(rounds),
+        "--run",
+        run,
+        "--quiet",
+    ]
     assert main([*words, *options]) == 0
     found: dict[str, object] = json.loads(Path(run, "result.json").read_text())
     return found
 
 
 def composed(recipe: str, *options: str) -> EvolveRun:
-    words = ["--env", "continuous:ReachWorld", *TINY, *options]
+    words = ["--env", PLACES.get(recipe, "continuous:ReachWorld"), *TINY, *options]
     return compose(command_class(("train", recipe)).read(f"train {recipe}", words).settings())
 
 
-@pytest.mark.parametrize("recipe", NUMBERS)
+@pytest.mark.parametrize("recipe", [*NUMBERS, "dqn"])
 def test_resumed_an_agent_ends_as_if_it_had_not_stopped(recipe: str) -> None:
     whole = train(recipe, "whole", 3)
     train(recipe, "cut", 1)
@@ -53,7 +66,7 @@ def test_resumed_an_agent_ends_as_if_it_had_not_stopped(recipe: str) -> None:
     assert {*whole["players"]} == {"policy", "random"}  # type: ignore[misc]  # plain values
 
 
-@pytest.mark.parametrize("recipe", NUMBERS)
+@pytest.mark.parametrize("recipe", [*NUMBERS, "dqn"])
 @pytest.mark.parametrize("size", ["1", "3"])
 def test_what_is_planned_is_held(recipe: str, size: str) -> None:
     run = composed(recipe, "--population.size", size)
@@ -99,6 +112,47 @@ def test_updates_come_after_every_nth_step() -> None:
     for step in range(20):
         run.trainer.player.step_(step)
     assert run.trainer.run.learner.tally.updates == 3 * 3, "after 12, 16 and 20 steps"
+
+
+@pytest.mark.parametrize("prioritised", [(), ("--replay.prioritised",)], ids=["plain", "prioritised"])
+def test_every_part_of_rainbow_is_a_switch_and_a_policy_of_choices_is_used_as_any_other(
+    prioritised: tuple[str, ...],
+) -> None:
+    switches = ("--learner.double", "--learner.duelling", "--learner.n-steps", "3", *prioritised)
+    train("dqn", "run", 2, *switches, "--population.size", "2")
+    assert main(["export", "run", "--to", "policy.safetensors"]) == 0
+    policy, again = fw.load("run"), fw.load("policy.safetensors")
+    seen = np.random.default_rng(0).normal(size=(9, 4)).astype(np.float32)
+    actions = policy.act(seen)
+    assert actions.dtype == np.int64
+    assert set(actions.tolist()) <= {0, 1}
+    assert np.array_equal(again.act(seen), actions)
+    assert np.allclose(again.value(seen), policy.value(seen))
+    assert policy.act(seen[0]) == actions[0]
+
+
+@pytest.mark.slow
+def test_dqn_solves_cartpole() -> None:
+    """With the settings of RL Zoo for it, at its 50,000 steps."""
+    zoo = ["--learner.lr", "2.3e-3", "--learner.batch-size", "64", "--learner.train-every", "256", "--learner.updates"]
+    zoo += ["128", "--learner.target-every", "128", "--replay.capacity", "100000", "--replay.warmup", "1000"]
+    zoo += ["--learner.epsilon.last", "0.04", "--learner.epsilon.ends", "8000", "--net.hidden", "256"]
+    assert main(["train", "dqn", *zoo, "--threads", "1", "--run", "run", "--quiet", "--trackers"]) == 0
+    assert json.loads(Path("run", "result.json").read_text())["players"]["policy"]["return"] >= 475
+
+
+@pytest.mark.parametrize(
+    ("recipe", "env", "said"),
+    [
+        ("dqn", "Pendulum-v1", "train sac"),
+        ("sac", "CartPole-v1", "train dqn"),
+    ],
+)
+def test_an_environment_of_other_actions_is_refused(
+    recipe: str, env: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", recipe, "--env", env]) == 2
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

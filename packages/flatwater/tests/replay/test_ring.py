@@ -76,6 +76,36 @@ def stored_rows(ring: Ring) -> list[tuple[float, ...]]:
 
 
 @settings(deadline=None, max_examples=60)
+@given(data=st.data(), capacity=st.integers(1, 30), steps=st.integers(1, 5))
+def test_rewards_of_several_steps_are_summed_to_the_end_of_an_episode_and_no_further(
+    *, data: st.DataObject, capacity: int, steps: int
+) -> None:
+    ring, streams = ring_of(capacity, 2), [Stream() for _ in range(2)]
+    rows = st.lists(st.sampled_from([0, 0, 0, 1, 2, 3]), min_size=2, max_size=2)
+    play_(ring, streams, data.draw(st.lists(rows, min_size=1, max_size=60)))
+    expected = []
+    for stream in streams:
+        held = stream.slots[-(len(ring.reward) // 2) :]
+        for at, slot in enumerate(held):
+            following, reward, factor = at, 0.0, 1.0
+            while slot[1] is not None and following < at + steps and held[following][1] is not None:
+                _, _, paid, goes_on, obs = held[following][1]
+                factor = 0.5 ** (following - at)
+                reward, following = reward + factor * paid, following + 1
+                if not goes_on:
+                    break
+            if slot[1] is not None:
+                expected.append((slot[0], reward, factor * goes_on, obs))
+
+    index = (ring.priorities.mass > 0).nonzero().T
+    batch = gather(ring, index, steps=steps, gamma=0.5)
+
+    columns = (batch.obs[0, :, 0], batch.reward[0], batch.discount[0], batch.next_obs[0, :, 0])
+    found = sorted(zip(*(column.tolist() for column in columns), strict=True))
+    assert np.allclose(np.array(found).reshape(-1, 4), np.array(sorted(expected)).reshape(-1, 4))
+
+
+@settings(deadline=None, max_examples=60)
 @given(data=st.data(), capacity=st.integers(1, 30), envs=st.integers(1, 3), prioritised=st.booleans())
 def test_holds_the_last_transitions_in_the_storage_it_began_with(
     *, data: st.DataObject, capacity: int, envs: int, prioritised: bool

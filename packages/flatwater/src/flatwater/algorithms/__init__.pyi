@@ -1,4 +1,5 @@
 from flatwater.algorithms import ddpg as ddpg
+from flatwater.algorithms import dqn as dqn
 from flatwater.algorithms import sac as sac
 from flatwater.algorithms.api import Actor as Actor
 from flatwater.algorithms.api import Algorithm as Algorithm
@@ -7,6 +8,7 @@ from flatwater.algorithms.api import Members as Members
 from flatwater.algorithms.api import Network as Network
 from flatwater.algorithms.api import Networks as Networks
 from flatwater.algorithms.api import Setting as Setting
+from flatwater.algorithms.api import ValueNetwork as ValueNetwork
 from flatwater.algorithms.api import accumulate_ as accumulate_
 from flatwater.algorithms.api import add_ as add_
 from flatwater.algorithms.api import count_step_ as count_step_
@@ -18,6 +20,7 @@ from flatwater.algorithms.api import normal as normal
 from flatwater.algorithms.api import perturb as perturb
 from flatwater.algorithms.config import AlgorithmConfig as AlgorithmConfig
 from flatwater.algorithms.config import DDPGConfig as DDPGConfig
+from flatwater.algorithms.config import DQNConfig as DQNConfig
 from flatwater.algorithms.config import SACConfig as SACConfig
 from flatwater.algorithms.config import Settings as Settings
 from flatwater.algorithms.config import TD3Config as TD3Config

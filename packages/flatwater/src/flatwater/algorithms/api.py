@@ -48,14 +48,25 @@ class Critic(Network, Protocol):
         """Q of each observation and action."""
 
 
+class ValueNetwork(Network, Protocol):
+    """A number for each choice of a list: values, or logits. Called, it gives the choice with the largest."""
+
+    def __call__(self, params: Params, obs: Any) -> Int[Tensor, "P B"]:  # noqa: ANN401  (any agent's)
+        """Return positions in the list."""
+
+    def values(self, params: Params, obs: Any) -> Float[Tensor, "P B A"]:  # noqa: ANN401
+        """Return the numbers of all choices."""
+
+
 @dataclass(frozen=True)
 class Networks:
     """The networks of an algorithm, as functions."""
 
-    actor: Actor
-    """The policies; each algorithm's file says what else it asks of them."""
-    critic: Critic
-    """The action values; an algorithm without a critic ignores them."""
+    actor: Any
+    """The policies: an `Actor`, or a `ValueNetwork` where an action is a choice. Each algorithm's file says what else
+    it asks of them."""
+    critic: Any
+    """The action values: a `Critic`, or a `ValueNetwork`; an algorithm without a critic ignores them."""
 
 
 @state
@@ -176,6 +187,9 @@ class Algorithm:
     """Named numbers of the round besides the tally's."""
     gaussian: bool = False
     """Whether the actor must give a distribution (`sac.GaussianActor`), and not only an action."""
+    chooses: bool = False
+    """Whether an action is a position in a list, int64 [P, B], and not numbers in [-1, 1]: actor and critic are then
+    `ValueNetwork`s."""
     settings: type[Settings] = Settings
     """The class of its settings. Those of an algorithm that is listed by name stand with each recipe that offers it."""
 

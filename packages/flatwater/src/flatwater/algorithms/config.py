@@ -25,6 +25,7 @@ PLACES = {
     "ddpg": "flatwater.algorithms.ddpg:DDPG",
     "td3": "flatwater.algorithms.ddpg:TD3",
     "sac": "flatwater.algorithms.sac:SAC",
+    "dqn": "flatwater.algorithms.dqn:DQN",
 }
 """Place of each `Algorithm`, by the name of the table that has its settings."""
 
@@ -287,6 +288,36 @@ class Ramp:
             return self.first
         share = (step - self.begins) / (self.ends - self.begins)
         return self.first + share * (self.last - self.first)
+
+
+@config(table="learner.dqn")
+class DQNConfig(Settings):
+    """Learning from played transitions where an action is a choice from a list, by the values of all choices."""
+
+    lr: Rate = 1e-4
+    """Learning rate (AdamW)."""
+    batch_size: Count = 32
+    """Transitions of each member in one micro-batch."""
+    gamma: Annotated[float, Bounds(0, 1, above=True)] = 0.99
+    """A reward one step later counts this much."""
+    double: bool = False
+    """The network chooses the next action, and its target values it (van Hasselt et al. 2016); else the target does
+    both."""
+    duelling: bool = False
+    """The network gives the value of a state and the advantage of each choice (Wang et al. 2016)."""
+    n_steps: Count = 1
+    """Rewards that are summed before a value is taken from the target."""
+    tau: Annotated[float, Bounds(0, 1, above=True)] = 1.0
+    """Share of the way that the target moves to the network each time; 1 copies it."""
+    target_every: Number = 2500
+    """The target moves at every n-th update."""
+    epsilon: Ramp = Ramp(first=1.0, last=0.05, begins=0, ends=10_000)
+    """Share of random actions while it learns, by the steps of each environment from the first update on."""
+
+    def check_together(self, table: str) -> None:
+        """Refuse a share of random actions that is none."""
+        for end in ("first", "last"):
+            require(getattr(self.epsilon, end) <= 1, f"{table}.epsilon.{end}", getattr(self.epsilon, end), "0 to 1")
 
 
 @config(table="learner")

@@ -1,4 +1,4 @@
-"""Actor and critic of ReLU layers, for agents whose observations and actions are vectors."""
+"""Actor, critic and values of ReLU layers, for agents whose observations are vectors."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
@@ -37,22 +37,47 @@ class MLPActor:
 
     def __call__(self, params: Params, obs: Float[Tensor, "P B O"]) -> Float[Tensor, "P B A"]:
         """Return the action on each observation."""
-        return _output(params, str(len(self.hidden)), self._hidden_activations(params, obs)).tanh()
+        return _output(params, str(len(self.hidden)), _hidden(params, obs, len(self.hidden))).tanh()
 
     def gaussian(
         self, params: Params, obs: Float[Tensor, "P B O"]
     ) -> tuple[Float[Tensor, "P B A"], Float[Tensor, "P B A"]]:
         """Return mean and log-deviation that actions are drawn from, before they are squashed."""
-        x = self._hidden_activations(params, obs)
+        x = _hidden(params, obs, len(self.hidden))
         return _output(params, str(len(self.hidden)), x), _output(params, "deviation", x)
 
-    def _hidden_activations(self, params: Params, obs: Float[Tensor, "P B O"]) -> Float[Tensor, "P B H"]:
-        """Return the output of the last hidden layer, of each member's observations."""
-        x = obs
-        for layer in range(len(self.hidden)):
-            # In place: nothing else reads the layer's output, and ReLU's gradient needs the result alone.
-            x = apply_linear(params, str(layer), x).relu_()
-        return x
+
+@dataclass(frozen=True)
+class MLPValues:
+    """A number for each choice of a list, of hidden ReLU layers: a value, or a logit."""
+
+    obs: int
+    """Numbers in an observation."""
+    choices: int
+    """Length of the list."""
+    hidden: tuple[int, ...] = (64, 64)
+    """Width of each hidden layer."""
+    duelling: bool = False
+    """Whether the value of the observation has an output of its own, and each choice an advantage over their mean."""
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The weights of one member."""
+        value = linear("value", (self.obs, *self.hidden)[-1], 1) if self.duelling else {}
+        return Layout(_layers((self.obs, *self.hidden, self.choices)) | value)
+
+    def __call__(self, params: Params, obs: Float[Tensor, "P B O"]) -> Int[Tensor, "P B"]:
+        """Return the choice with the largest number in each observation."""
+        return self.values(params, obs).argmax(-1)
+
+    def values(self, params: Params, obs: Float[Tensor, "P B O"]) -> Float[Tensor, "P B A"]:
+        """Return the numbers of all choices."""
+        x = _hidden(params, obs, len(self.hidden))
+        values = _output(params, str(len(self.hidden)), x)
+        if not self.duelling:
+            return values
+        # Their mean is taken off: value and advantages could not be told apart otherwise.
+        return _output(params, "value", x) + values - values.mean(-1, keepdim=True)
 
 
 @dataclass(frozen=True)
@@ -99,6 +124,15 @@ def _layers(widths: tuple[int, ...]) -> dict[str, Weight]:
     for layer, (inputs, outputs) in enumerate(pairwise(widths)):
         weights |= linear(str(layer), inputs, outputs)
     return weights
+
+
+def _hidden(params: Params, obs: Float[Tensor, "P B O"], layers: int) -> Float[Tensor, "P B H"]:
+    """Return the output of the last hidden layer, of each member's observations."""
+    x = obs
+    for layer in range(layers):
+        # In place: nothing else reads the layer's output, and ReLU's gradient needs the result alone.
+        x = apply_linear(params, str(layer), x).relu_()
+    return x
 
 
 def _output(params: Params, name: str, x: Float[Tensor, "P B H"]) -> Float[Tensor, "P B A"]:

@@ -212,19 +212,46 @@ def draw(ring: Ring, shape: tuple[int, ...], rng: torch.Generator) -> Drawn:
     return Drawn(index, weight if ring.priorities.alpha else None)
 
 
-def gather(ring: Ring, index: Int[Tensor, "P B"], weight: Float[Tensor, "P B"] | None = None) -> Batch:
-    """Return the transitions at `index`, with the observations that followed them."""
-    length = _length(ring)
-    slot = index % length
+def gather(
+    ring: Ring,
+    index: Int[Tensor, "P B"],
+    weight: Float[Tensor, "P B"] | None = None,
+    *,
+    steps: int = 1,
+    gamma: float = 1.0,
+) -> Batch:
+    """Return the transitions at `index`, with the observations that followed them.
+
+    Args:
+        ring: the replay.
+        index: slots of transitions.
+        weight: importance weights of the draw.
+        steps: steps of a transition: their rewards are summed, discounted, and the last one's observation follows. It
+            is shorter where the episode ended, or where the newest observation is.
+        gamma: discount of a step; `discount` of the batch has it for all steps but the first, which is the learner's.
+    """
+    last, reward, factor = index, ring.reward[index], torch.ones_like(ring.reward[index])
+    goes_on = torch.ones_like(index, dtype=torch.bool)
+    for _ in range(steps - 1):
+        following = _next_slot(ring, last)
+        # A slot without a transition has no mass: the last of an episode, and the newest of its stream.
+        goes_on = goes_on & ~ring.terminated[last] & (ring.priorities.mass[following] > 0)
+        last, factor = torch.where(goes_on, following, last), torch.where(goes_on, gamma * factor, factor)
+        reward = reward + factor * ring.reward[following] * goes_on
     return Batch(
         obs=_read(ring.observation, index),
         action=_read(ring.action, index),
-        reward=ring.reward[index],
-        discount=(~ring.terminated[index]).to(ring.reward.dtype),
-        # The next slot of the same stream, also over the end of its ring.
-        next_obs=_read(ring.observation, index - slot + (slot + 1) % length),
+        reward=reward,
+        discount=factor * ~ring.terminated[last],
+        next_obs=_read(ring.observation, _next_slot(ring, last)),
         weight=weight,
     )
+
+
+def _next_slot(ring: Ring, index: Int[Tensor, "*batch"]) -> Int[Tensor, "*batch"]:
+    """Return the slots that follow in the same streams, also over the end of their rings."""
+    slot = index % _length(ring)
+    return index - slot + (slot + 1) % _length(ring)
 
 
 def set_priorities_(ring: Ring, index: Int[Tensor, "*batch"], td_error: Float[Tensor, "*batch"]) -> None:

@@ -46,17 +46,32 @@ class Fall:
         """Nothing is held."""
 
 
+class Steps(Fall):
+    """The same, where an action is one of three pushes."""
+
+    def __init__(self, envs: int) -> None:
+        super().__init__(envs)
+        self.spaces = Spaces(envs, 1, "vector", (1,), ("left", "stay", "right"), LIMIT)
+
+    def step_(self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array) -> None:
+        super().step_((actions[..., None] - 1).astype(np.float32), obs, reward, terminated, truncated)
+
+
+DQN = {"double": True, "duelling": True, "n_steps": 3, "epsilon": {"first": 1.0, "last": 0.1, "ends": 9}}
+
+
 def build_small(algorithm: str = "td3", envs: int = 2, size: int = 3) -> EvolveTrainer:
     small = {
         "steps": 7,
         "population": {"size": size, "envs": envs},
         "evaluation": {"episodes": 2},
         "net": {"hidden": 6},
-        "learner": {"algorithm": algorithm, algorithm: {"batch_size": 4}},
+        "learner": {"algorithm": algorithm, algorithm: {"batch_size": 4, **(DQN if algorithm == "dqn" else {})}},
         "replay": {"capacity": 60, "warmup": 12},
     }
     config = from_mapping(EvolveRunConfig, small, "test")
-    worlds = Fall(size * envs), Fall(config.population.players * 2)
+    world = Steps if algorithm == "dqn" else Fall
+    worlds = world(size * envs), world(config.population.players * 2)
     setup = build_setup(config, worlds[0].spaces, worlds[1].spaces, CPU)
     run, profile = build_population(setup), Profile(PARTS)
     return build_trainer(
@@ -64,7 +79,9 @@ def build_small(algorithm: str = "td3", envs: int = 2, size: int = 3) -> EvolveT
     )
 
 
-@pytest.mark.parametrize(("algorithm", "size"), [("ddpg", 3), ("td3", 3), ("sac", 3), ("sac", 1)])
+@pytest.mark.parametrize(
+    ("algorithm", "size"), [("ddpg", 3), ("td3", 3), ("sac", 3), ("sac", 1), ("dqn", 3), ("dqn", 1)]
+)
 def test_a_run_that_was_stopped_at_any_step_goes_on_bit_for_bit(algorithm: str, size: int) -> None:
     """A new build has the leaves alone: its worlds play their episodes again."""
     whole = build_small(algorithm, size=size)

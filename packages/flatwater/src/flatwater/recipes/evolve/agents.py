@@ -1,4 +1,4 @@
-"""The recipes `sac`, `td3` and `ddpg`: one agent of one algorithm, with the settings that the field starts from.
+"""The recipes `sac`, `td3`, `ddpg` and `dqn`: one agent of one algorithm, with the settings that the field starts from.
 
 They are `evolve` with other defaults, on the same trainer; `--population.size N` evolves N of them. Defaults are those
 of Stable-Baselines3, where nothing else is said.
@@ -7,7 +7,8 @@ of Stable-Baselines3, where nothing else is said.
 from dataclasses import field, replace
 from typing import Annotated, ClassVar, Literal
 
-from flatwater.algorithms.config import DDPGConfig, Noise, SACConfig, TD3Config
+from flatwater.algorithms.config import DDPGConfig, DQNConfig, Noise, SACConfig, TD3Config
+from flatwater.config.code import EnvName
 from flatwater.metrics.console import BUFFER, WHOLE, Column, TableLayout, format_whole
 from flatwater.metrics.figures import short_seconds
 from flatwater.recipe import Headline, Recipe
@@ -19,7 +20,7 @@ from flatwater.trainers.evolve.config import (
     PoliciesConfig,
     SharedReplayConfig,
 )
-from flatwater_watch.options.bounds import Bounds, Count, Number, Rate
+from flatwater_watch.options.bounds import Bounds, Count, Number, Rate, Weight
 from flatwater_watch.options.declare import config
 
 
@@ -89,6 +90,16 @@ class Td3Config(OneAlgorithmConfig, TD3Config):
     noise_decay: Annotated[float, Bounds(0, 1, above=True)] = 1.0
 
 
+@config(table="learner")
+class DqnConfig(OneAlgorithmConfig, DQNConfig):
+    """Deep Q-learning, with the parts of Rainbow as switches."""
+
+    algorithm: Literal["dqn"] = "dqn"
+    """The algorithm of this recipe."""
+    train_every: Count = 4
+    grad_clip: Weight = 10.0
+
+
 @config
 class AgentRunConfig(MembersRunConfig):
     """One agent in an environment, or several that evolve."""
@@ -100,12 +111,18 @@ class AgentRunConfig(MembersRunConfig):
     steps: Count = 1000
     """Steps of every environment in a round."""
     population: AgentsConfig = field(default_factory=AgentsConfig)
-    net: WideConfig = field(default_factory=WideConfig)
     replay: LargeReplayConfig = field(default_factory=LargeReplayConfig)
 
 
 @config
-class SacRunConfig(AgentRunConfig):
+class NumbersRunConfig(AgentRunConfig):
+    """One agent whose actions are numbers."""
+
+    net: WideConfig = field(default_factory=WideConfig)
+
+
+@config
+class SacRunConfig(NumbersRunConfig):
     """An agent of Soft Actor-Critic."""
 
     trainer: Literal["sac"] = "sac"
@@ -113,7 +130,7 @@ class SacRunConfig(AgentRunConfig):
 
 
 @config
-class Td3RunConfig(AgentRunConfig):
+class Td3RunConfig(NumbersRunConfig):
     """An agent of TD3."""
 
     trainer: Literal["td3"] = "td3"
@@ -121,11 +138,24 @@ class Td3RunConfig(AgentRunConfig):
 
 
 @config
-class DdpgRunConfig(AgentRunConfig):
+class DdpgRunConfig(NumbersRunConfig):
     """An agent of DDPG."""
 
     trainer: Literal["ddpg"] = "ddpg"
     learner: DdpgConfig = field(default_factory=DdpgConfig)
+
+
+@config
+class DqnRunConfig(AgentRunConfig):
+    """An agent of DQN."""
+
+    trainer: Literal["dqn"] = "dqn"
+    steps: Count = 2500
+    """Steps of every environment in a round."""
+    env: EnvName = "CartPole-v1"
+    """An ID of Gymnasium, or package.module:Class: a Gymnasium environment or a world of yours. An action is a choice
+    from a list."""
+    learner: DqnConfig = field(default_factory=DqnConfig)
 
 
 LAYOUT = TableLayout(
@@ -166,3 +196,4 @@ def _agent(config: type[AgentRunConfig], about: str) -> Recipe:
 SAC = _agent(SacRunConfig, "Train an agent by Soft Actor-Critic, where actions are numbers")
 TD3 = _agent(Td3RunConfig, "Train an agent by TD3, where actions are numbers")
 DDPG = _agent(DdpgRunConfig, "Train an agent by DDPG, where actions are numbers")
+DQN = _agent(DqnRunConfig, "Train an agent by deep Q-learning, where an action is a choice from a list")

@@ -20,7 +20,7 @@ class MembersRunConfig(EpisodesRunConfig, EvolveConfig):
     """Row of the trained policy in a result."""
     env: EnvName = "Pendulum-v1"
     """An ID of Gymnasium, pettingzoo:MODULE with one agent, or package.module:Class: a Gymnasium environment or a world
-    of yours. Actions are numbers within bounds."""
+    of yours. Actions are numbers within bounds; for dqn they are a choice from a list."""
 
     @property
     def steps_of_round(self) -> int:

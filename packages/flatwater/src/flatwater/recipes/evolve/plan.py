@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from flatwater.algorithms.api import Algorithm, find_algorithm
 from flatwater.envs.foraging.config import ForagingConfig
 from flatwater.envs.world import Spaces, World, describe_spaces
 from flatwater.envs.worlds import build_world
@@ -47,22 +48,28 @@ def build_run_world(config: MembersRunConfig, envs: int) -> World:
         world = build_world(
             config.env, envs=envs, foraging=ForagingConfig(), wrapped=config.wrapped, allow_nan=config.allow_nan
         )
-        _check(world.spaces)
+        _check(world.spaces, find_algorithm(config.learner))
     except ConfigError as error:
         raise ConfigError(f"env = {config.env!r}: {error}") from error
     return world
 
 
-def _check(spaces: Spaces) -> None:
-    """Refuse worlds that this recipe cannot learn; it takes one agent, vectors as observations, bounded actions.
+def _check(spaces: Spaces, algorithm: Algorithm) -> None:
+    """Refuse worlds that the algorithm cannot learn in: one agent, vectors as observations, its kind of actions.
 
     Raises:
-        ConfigError: a world has choices, or several agents, or another form of observations.
+        ConfigError: a world has other actions, or several agents, or another form of observations.
     """
-    if spaces.bounds is None:
+    if spaces.bounds is None and not algorithm.chooses:
         raise ConfigError(
             f"expected continuous actions with bounds, got choices ({describe_spaces(spaces)}). Use "
-            "`flatwater train ppo` for this environment"
+            "`flatwater train dqn` or `flatwater train ppo` for this environment"
+        )
+    if algorithm.chooses and (spaces.bounds is not None or spaces.choices is not None or spaces.masked):
+        other = "ppo" if spaces.bounds is None else "sac"
+        raise ConfigError(
+            f"expected actions that are a choice from one list, without masks, got {describe_spaces(spaces)}. Use "
+            f"`flatwater train {other}` for this environment"
         )
     if spaces.agents != 1:
         raise ConfigError(

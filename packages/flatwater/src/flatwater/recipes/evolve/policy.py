@@ -13,7 +13,7 @@ from flatwater.algorithms.critics import CriticMembers
 from flatwater.algorithms.sac import sample_action
 from flatwater.envs.world import Spaces
 from flatwater.envs.wrapped.native import NativeSpaces, find_native, read_native
-from flatwater.nets.mlp import MLPActor, MLPCritic
+from flatwater.nets.mlp import MLPActor, MLPCritic, MLPValues
 from flatwater.nets.named_weights import NamedWeights
 from flatwater.nets.stack import Layout, join_weights, views
 from flatwater.recipes.evolve.run import EvolveRun
@@ -28,8 +28,6 @@ def make_champion(run: EvolveRun, _folder: RunFolder | None = None) -> TrainedPo
     """Return the champion of a restored run; it keeps a copy of its weights, and nothing else of the run."""
     setup, learner = run.trainer.setup, run.trainer.run.learner
     actor, critic = setup.nets.actor, setup.nets.critic
-    assert isinstance(actor, MLPActor) and isinstance(critic, MLPCritic)  # noqa: PT018, S101  (for the type checker: `build_setup` makes no other)
-    assert setup.spaces.bounds is not None  # noqa: S101  (same: the recipe takes no other worlds)
     # Copies of one row: the run, with all its members, can be freed.
     weights = _named(learner.actor[-1:].clone(), actor.layout, "")
     critics = learner.critics if isinstance(learner, CriticMembers) else ()
@@ -48,7 +46,7 @@ def _named(row: Float[Tensor, "1 n"], layout: Layout, beginning: str) -> dict[st
 
 
 def build_champion(
-    actor: MLPActor, spaces: Spaces, native: NativeSpaces | None, weights: Mapping[str, Tensor]
+    actor: MLPActor | MLPValues, spaces: Spaces, native: NativeSpaces | None, weights: Mapping[str, Tensor]
 ) -> TrainedPolicy:
     """Return the policy of a champion, without noise and without memory.
 
@@ -70,19 +68,22 @@ class ChampionModule(nn.Module):
     low: Tensor
     high: Tensor
 
-    def __init__(self, actor: MLPActor, spaces: Spaces, weights: Mapping[str, Tensor]) -> None:
+    def __init__(self, actor: MLPActor | MLPValues, spaces: Spaces, weights: Mapping[str, Tensor]) -> None:
         """Hold weights as parameters and bounds as buffers, so that an export has them."""
         super().__init__()
         self.actor, self.spaces, self.net = actor, spaces, NamedWeights(weights, {})
         self.critics = len({name.split(".")[1] for name in weights if name.startswith(CRITIC)})
         """Number of critics."""
-        low, high = torch.tensor(spaces.bounds, dtype=torch.float32, device=next(iter(weights.values())).device).T
+        low, high = torch.tensor(
+            spaces.bounds or [(0.0, 0.0)], dtype=torch.float32, device=next(iter(weights.values())).device
+        ).T
         self.register_buffer("low", low.contiguous())
         self.register_buffer("high", high.contiguous())
 
-    def forward(self, obs: Float[Tensor, "B N"]) -> Float[Tensor, "B A"]:
-        """Return the action on each observation; cut to the bounds, which rounding would leave."""
-        return self._within_bounds(self.actor(self._params(""), obs[None])[0])
+    def forward(self, obs: Float[Tensor, "B N"]) -> Tensor:
+        """Return the action on each observation: a choice, or numbers cut to the bounds, which rounding would leave."""
+        action = self.actor(self._params(""), obs[None])[0]
+        return action if isinstance(self.actor, MLPValues) else self._within_bounds(action)
 
     def act(
         self,
@@ -93,18 +94,20 @@ class ChampionModule(nn.Module):
         rng: torch.Generator | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Return actions and the memory as it is; only SAC's are drawn, others have no distribution."""
-        if rng is None or not self.actor.drawn:
+        if rng is None or isinstance(self.actor, MLPValues) or not self.actor.drawn:
             return self(obs), memory
         mean, log_deviation = self.actor.gaussian(self._params(""), obs[None])
         noise = torch.empty(mean.shape).normal_(generator=rng).to(mean.device)
         return self._within_bounds(sample_action(mean, log_deviation, noise)[0][0]), memory
 
     def value(self, obs: Tensor, memory: Tensor) -> Tensor:  # noqa: ARG002  (there is none)
-        """Return the smallest critic's value of the action without noise, [B].
+        """Return the smallest critic's value of the action without noise, or the largest value of a choice, [B].
 
         Raises:
             ConfigError: there is no critic.
         """
+        if isinstance(self.actor, MLPValues):
+            return self.actor.values(self._params(""), obs[None]).amax(-1)[0]
         if not self.critics:
             raise ConfigError("value: the policy has no critic: its algorithm trains none, or its file is an older one")
         critic = MLPCritic(self.actor.obs, self.actor.action, self.actor.hidden)
@@ -133,13 +136,19 @@ def _portable(module: ChampionModule, native: NativeSpaces | None) -> Portable:
         example=lambda rows: (torch.randn(rows, actor.obs, generator=torch.Generator().manual_seed(0)),),
         axes=(0,),
         inputs={"obs": f"float32 [rows, {actor.obs}]"},
-        outputs={"action": f"float32 [rows, {actor.action}], within the bounds"},
-        meaning={"bounds": bounds},
+        outputs={"action": "int64 [rows], positions in the list"}
+        if isinstance(actor, MLPValues)
+        else {"action": f"float32 [rows, {actor.action}], within the bounds"},
+        meaning={"bounds": bounds} if bounds else {"actions": list(module.spaces.actions)},
         header={
             "obs": actor.obs,
             "hidden": list(actor.hidden),
-            "drawn": actor.drawn,
             "bounds": bounds,
+            **(
+                {"actions": list(module.spaces.actions), "duelling": actor.duelling, "drawn": False}
+                if isinstance(actor, MLPValues)
+                else {"drawn": actor.drawn}
+            ),
             "critics": module.critics,
             "env": None if native is None else native.header(),
         },
@@ -157,18 +166,25 @@ class _ChampionHeader:
     bounds: tuple[tuple[float, float], ...]
     critics: int = 0
     env: dict[str, Any] | None = None
+    actions: tuple[str, ...] = ()
+    """Names of the choices, where an action is one."""
+    duelling: bool = False
 
 
 def rebuild_champion(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> TrainedPolicy:
     """Return the champion of a .safetensors file."""
     values = convert_to(dict(header), _ChampionHeader)
-    # By the number of bounds: an action has as many numbers.
-    actor = MLPActor(values.obs, len(values.bounds), values.hidden, drawn=values.drawn)
-    critic = MLPCritic(actor.obs, actor.action, actor.hidden)
+    actor: MLPActor | MLPValues
+    if values.actions:
+        actor = MLPValues(values.obs, len(values.actions), values.hidden, duelling=values.duelling)
+    else:  # by the number of bounds: an action has as many numbers
+        actor = MLPActor(values.obs, len(values.bounds), values.hidden, drawn=values.drawn)
+    critic = MLPCritic(actor.obs, len(values.bounds), actor.hidden)
     weights = dict(actor.layout.weights)
     for number in range(min(values.critics, len(tensors))):  # a file may claim any number
         weights |= {f"{CRITIC}{number}.{name}": weight for name, weight in critic.layout.weights.items()}
     layout = Layout(weights)
-    spaces = Spaces(1, 1, "vector", (actor.obs,), tuple(map(str, range(actor.action))), 1, values.bounds)
+    names = values.actions or tuple(map(str, range(len(values.bounds))))
+    spaces = Spaces(1, 1, "vector", (actor.obs,), names, 1, values.bounds or None)
     native = None if values.env is None else read_native(values.env, spaces.obs)
     return build_champion(actor, spaces, native, _named(join_weights(tensors, layout), layout, ""))

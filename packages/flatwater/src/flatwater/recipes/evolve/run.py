@@ -43,7 +43,8 @@ class EvolveRun(WorldRun):
     def data(self) -> dict[str, Any]:
         """Return the world's observations and actions: a world of another version may differ."""
         spaces = self.trainer.setup.spaces
-        return {"obs": list(spaces.obs), "bounds": [list(bound) for bound in spaces.bounds or ()]}
+        actions = {"actions": list(spaces.actions)} if spaces.bounds is None else {}
+        return {"obs": list(spaces.obs), "bounds": [list(bound) for bound in spaces.bounds or ()], **actions}
 
     @property
     def collector(self) -> PopulationCollector:

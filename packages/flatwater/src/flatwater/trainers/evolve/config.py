@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from flatwater.algorithms.config import AlgorithmConfig, DDPGConfig, Noise, SACConfig, TD3Config
+from flatwater.algorithms.config import AlgorithmConfig, DDPGConfig, DQNConfig, Noise, SACConfig, TD3Config
 from flatwater.config.code import Code
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.evolution.config import EvolutionConfig
@@ -140,16 +140,27 @@ class OneAlgorithmConfig(MemberLearnerConfig):
         settings.check_together("learner")
 
 
+@config(table="learner.dqn")
+class PolicyDQNConfig(DQNConfig):
+    """Deep Q-learning, where an action is a choice from a list."""
+
+    updates: Count = 1
+    """Updates of each member after each step of its environments."""
+    batch_size: Count = 128
+
+
 @config(table="learner")
 class PolicyLearnerConfig(MemberLearnerConfig):
     """How every member learns. The settings of an algorithm are in the table of its name."""
 
     algorithm: Annotated[str, Code()] = "td3"
-    """ddpg, td3, sac: all learn from the transitions of the whole population, with critics of their own.
+    """ddpg, td3, sac where actions are numbers, dqn where they are a choice from a list: all learn from the transitions
+    of the whole population, with critics of their own.
     package.module:NAME: an algorithm of yours, with its settings in the table `own`."""
     ddpg: PolicyDDPGConfig = field(default_factory=PolicyDDPGConfig)
     td3: PolicyTD3Config = field(default_factory=PolicyTD3Config)
     sac: PolicySACConfig = field(default_factory=PolicySACConfig)
+    dqn: PolicyDQNConfig = field(default_factory=PolicyDQNConfig)
 
 
 @config(table="replay")

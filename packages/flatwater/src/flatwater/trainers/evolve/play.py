@@ -22,15 +22,18 @@ PARTS = ("actor", "env", "store", "update")
 
 
 class ActionScale:
-    """The map from actions in [-1, 1] to those of a world."""
+    """The map from actions in [-1, 1] to those of a world; choices stay as they are."""
 
     def __init__(self, spaces: Spaces) -> None:
-        low, high = np.array(spaces.bounds, np.float32).T
+        self._chooses = spaces.bounds is None
+        low, high = np.array(spaces.bounds or [(-1, 1)], np.float32).T
         self._low, self._high = low, high
         self._middle, self._half = (low + high) / 2, (high - low) / 2
 
     def __call__(self, action: Float[Tensor, "*any A"]) -> Array:
         """Return actions within the bounds, also where rounding would leave them."""
+        if self._chooses:
+            return np.asarray(action.cpu().numpy())
         scaled: Array = np.clip(action.cpu().numpy() * self._half + self._middle, self._low, self._high)
         return scaled
 
@@ -90,20 +93,22 @@ class PopulationCollector:
                 self._learn_()
         profile.end_part_("update")
 
-    def _act(self) -> Float[Tensor, "N A"]:
+    def _act(self) -> Tensor:
         """Return the members' exploring actions; random ones before the first update."""
         setup, run = self._setup, self._run
         config, device = setup.config, setup.device
         if run.transitions < config.replay.warmup:
-            shape = (len(run.coming), len(setup.spaces.actions))
             # A generator of its own: a longer warm-up does not move the draws of exploration.
-            return torch.rand(shape, generator=run.generators["warmup"], device=device).mul_(2).sub_(1)
+            rng, shape = run.generators["warmup"], (len(run.coming), *setup.spaces.action_shape)
+            if setup.algorithm.chooses:
+                return torch.randint(len(setup.spaces.actions), shape, generator=rng, device=device)
+            return torch.rand(shape, generator=rng, device=device).mul_(2).sub_(1)
         obs = run.coming.to(device).view(config.population.size, config.population.envs, -1)
         # Anew for each step: the deviation of its noise follows from the count of updates.
         explore = setup.algorithm.explorer(config.learner, run.learner, perturb)
         with torch.no_grad():
             action = explore(setup.nets.actor, self._actors, obs, run.generators["exploration"])
-        check_made(config.learner, "explorer", action, (*obs.shape[:2], len(setup.spaces.actions)))
+        check_made(config.learner, "explorer", action, (*obs.shape[:2], *setup.spaces.action_shape))
         return action.flatten(0, 1)
 
     def restart_episodes_(self) -> None:
@@ -124,14 +129,17 @@ def bind_learning(setup: EvolveSetup, run: Population) -> Callable[[], None]:
     """Bind one update of every member, each from its own draw from the transitions of all."""
     config = setup.config
     update_ = setup.algorithm.make_update(config.learner, setup.nets, run.learner, [(0, config.population.size)])
-    shape = (config.population.size, config.learner.micro_batches, config.learner.own.batch_size)
+    own = config.learner.own
+    shape = (config.population.size, config.learner.micro_batches, own.batch_size)
+    # An algorithm whose settings have neither learns from single steps.
+    steps, gamma = getattr(own, "n_steps", 1), getattr(own, "gamma", 1.0)
 
     def micro_batch(drawn: Drawn, g: int) -> Draw:
         """Return what gathers micro-batch `g` of a draw for members `low` to `high`."""
 
         def gather_rows(low: int, high: int) -> Batch:
             weight = None if drawn.weight is None else drawn.weight[low:high, g]
-            return gather(run.ring, drawn.index[low:high, g], weight)
+            return gather(run.ring, drawn.index[low:high, g], weight, steps=steps, gamma=gamma)
 
         return gather_rows
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from flatwater.algorithms.api import Algorithm, Members, Networks, Setting, build_members, find_algorithm
 from flatwater.envs.world import Spaces
 from flatwater.evolution.generation import Lineage, MutationSchedule, build_schedule, first_generation
-from flatwater.nets.mlp import MLPActor, MLPCritic
+from flatwater.nets.mlp import MLPActor, MLPCritic, MLPValues
 from flatwater.replay.ring import Ring, build_ring
 from flatwater.state.allocation import filled_tensor
 from flatwater.state.random import generator
@@ -27,7 +27,7 @@ CPU = torch.device("cpu")
 
 
 class VectorSpace(NamedTuple):
-    """A space of numbers in a row, as the replay stores them."""
+    """A space of numbers in a row, or of one choice, as the replay stores them."""
 
     shape: tuple[int, ...]
     dtype: Any = np.float32
@@ -120,13 +120,20 @@ def build_setup(
         config.learner.algorithm,
         "an algorithm that learns from played episodes",
     )
+    return EvolveSetup(config, spaces, trial, _build_networks(config, algorithm, spaces), algorithm, device, reported)
+
+
+def _build_networks(config: EvolveConfig, algorithm: Algorithm, spaces: Spaces) -> Networks:
+    """Return the networks of an algorithm, for the world's spaces."""
     # One axis: the recipe has refused all observations but vectors.
     (obs_size,), action_size = spaces.obs, len(spaces.actions)
     hidden = (config.net.hidden,) * config.net.layers
-    nets = Networks(
+    if algorithm.chooses:
+        values = MLPValues(obs_size, action_size, hidden, duelling=getattr(config.learner.own, "duelling", False))
+        return Networks(values, values)
+    return Networks(
         MLPActor(obs_size, action_size, hidden, drawn=algorithm.gaussian), MLPCritic(obs_size, action_size, hidden)
     )
-    return EvolveSetup(config, spaces, trial, nets, algorithm, device, reported)
 
 
 WORLDS = ("world seeds", "trial seeds", "random")
@@ -158,7 +165,7 @@ def build_population(setup: EvolveSetup) -> Population:
         ring=build_ring(
             config.replay,
             VectorSpace(setup.spaces.obs),
-            VectorSpace(setup.spaces.action_shape),
+            VectorSpace(setup.spaces.action_shape, np.int64 if setup.algorithm.chooses else np.float32),
             envs=setup.spaces.envs,
             device=device,
         ),

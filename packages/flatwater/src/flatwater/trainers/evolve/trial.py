@@ -24,7 +24,8 @@ class MemberEvaluator:
         self._outcome = build_outcome(setup.trial.envs, 1)
         self._actors = views(run.learner.actor, setup.nets.actor.layout)
         self._scale = ActionScale(setup.spaces)
-        self._random = np.zeros((setup.trial.envs, 1, *setup.trial.action_shape), np.float32)
+        kind = np.int64 if setup.algorithm.chooses else np.float32
+        self._random = np.zeros((setup.trial.envs, 1, *setup.trial.action_shape), kind)
 
     def fitness_step_(self, number: int) -> None:
         """Take step `number` of every member's episodes, and the champion's if there is one, all on the same seeds."""

@@ -1,0 +1,145 @@
+"""Deep Q-learning for a whole population at once, where an action is a choice from a list (Mnih et al. 2015).
+
+A network gives the value of each choice, and moves towards y = r + gamma max Q'(s', a); its target (') follows. Each of
+these is a switch: *double* takes the choice that the network itself prefers, and the target's value of it (van Hasselt
+et al. 2016); *duelling* gives the value of a state and the advantage of each choice (Wang et al. 2016), in the network;
+*n steps* of reward come before the target's value (`replay.ring.gather`), and a *prioritised* replay draws what was
+predicted worst (Schaul et al. 2016).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import smooth_l1_loss
+
+from flatwater.algorithms.adam import Span
+from flatwater.algorithms.api import (
+    Algorithm,
+    Explorer,
+    Members,
+    Networks,
+    Setting,
+    Spread,
+    Update,
+    ValueNetwork,
+    autocast,
+    free,
+    gradients,
+)
+from flatwater.algorithms.config import AlgorithmConfig
+from flatwater.algorithms.update import Learnt, Part, Stage, bind_update
+from flatwater.nets.stack import Params, views
+from flatwater.replay.batch import Batch
+from flatwater.state.tree import state
+
+
+@state
+class DqnMembers(Members):
+    """Networks of values, which are what acts, and their targets."""
+
+    actor_target: Float[Tensor, "P+x n"]
+
+    @property
+    def targets(self) -> list[tuple[Float[Tensor, "P+x n"], Float[Tensor, "P+x n"]]]:
+        """The target, with the rows that it follows."""
+        return [(self.actor_target, self.actor)]
+
+
+def build(_config: AlgorithmConfig, nets: Networks, setting: Setting) -> DqnMembers:
+    """Return initial weights, targets equal to them, and moments of zero."""
+    rows = setting.rows("actor", nets.actor.layout)
+    return DqnMembers(
+        actor=rows,
+        actor_target=rows.clone(),
+        actor_adam=setting.adam(nets.actor.layout.size),
+        tally=setting.tally("critic_loss", "q", "critic_grad_norm"),
+        seed=setting.seed,
+        first=setting.first,
+    )
+
+
+@dataclass(frozen=True)
+class DqnWeights:
+    """The networks of some members, as views of their rows: the storages never move."""
+
+    online: Params
+    target: Params
+
+
+def target_value(config: AlgorithmConfig, nets: Networks, weights: DqnWeights, batch: Batch) -> Float[Tensor, "p B"]:
+    """Return the value that the chosen actions should have: y = r + gamma * discount * Q'(s', a').
+
+    Args:
+        config: precision, gamma, and whether a' is the online network's choice.
+        nets: the network of values, as the actor.
+        weights: weights of p members.
+        batch: B transitions for each of them.
+    """
+    values_of = cast("ValueNetwork", nets.actor).values
+    with torch.no_grad(), autocast(config, batch.reward.device):
+        ahead = values_of(weights.target, batch.next_obs)
+        choice = (values_of(weights.online, batch.next_obs) if config.own.double else ahead).argmax(-1, keepdim=True)
+    gamma: float = config.own.gamma
+    return batch.reward + gamma * batch.discount * ahead.gather(-1, choice).squeeze(-1).to(batch.reward.dtype)
+
+
+def value_gradients(
+    config: AlgorithmConfig, nets: Networks, weights: DqnWeights, batch: Batch, _noise: Tensor | None
+) -> Learnt:
+    """Return the gradients of Huber's loss of the chosen actions' values, with importance weights of the draw."""
+    target, params = target_value(config, nets, weights, batch), free(weights.online)
+    with autocast(config, batch.reward.device):
+        values = cast("ValueNetwork", nets.actor).values(params, batch.obs)
+    value = values.gather(-1, batch.action.long().unsqueeze(-1)).squeeze(-1).to(batch.reward.dtype)
+    loss = smooth_l1_loss(value, target, reduction="none")
+    loss = (loss if batch.weight is None else batch.weight * loss).mean(1)
+    grads, value = gradients(loss / config.micro_batches, params), value.detach()
+    return Learnt({"actor": grads}, [("critic_loss", loss.detach()), ("q", value.mean(1))], (value - target).abs())
+
+
+def make_update(config: AlgorithmConfig, nets: Networks, members: DqnMembers, groups: Sequence[Span]) -> Update:
+    """Bind an update of DQN to the population's storage; each span [low, high) of `groups` learns at once."""
+    own, layout = config.own, nets.actor.layout
+
+    def member_weights(span: Span) -> DqnWeights:
+        """Return the weights of members low ... high - 1."""
+        rows = slice(*span)
+        return DqnWeights(views(members.actor[rows], layout), views(members.actor_target[rows], layout))
+
+    stages = [Stage(value_gradients, {"actor": Part(layout, own.lr, "critic_grad_norm")})]
+    parts = config, nets, members, groups
+    return bind_update(*parts, stages=stages, weights=member_weights, tau=own.tau, every=own.target_every)
+
+
+def random_share(config: Any, updates: int) -> float:  # noqa: ANN401  (of a trainer that steps environments)
+    """Return the share of random actions after so many updates, by the steps of each environment between them."""
+    share: float = config.own.epsilon.value_at(updates * config.train_every // config.own.updates)
+    return share
+
+
+def make_explorer(config: AlgorithmConfig, members: DqnMembers, _spread: Spread) -> Explorer:
+    """Return the choice of the highest value, or any choice with probability epsilon."""
+    epsilon = random_share(config, members.tally.updates)
+
+    def explore(actor: Any, params: Params, obs: Any, rng: torch.Generator) -> Tensor:  # noqa: ANN401
+        values: Tensor = actor.values(params, obs)
+        best = values.argmax(-1)
+        # Both are drawn for all, whichever counts: the generator moves alike.
+        is_random = torch.rand(best.shape, generator=rng, device=best.device) < epsilon
+        return torch.where(
+            is_random, torch.randint(values.shape[-1], best.shape, generator=rng, device=best.device), best
+        )
+
+    return explore
+
+
+def read_epsilon(config: AlgorithmConfig, members: DqnMembers) -> Mapping[str, float]:
+    """Return the share of random actions."""
+    return {"noise/epsilon": random_share(config, members.tally.updates)}
+
+
+DQN = Algorithm(build, make_update, make_explorer, read_epsilon, chooses=True)
