@@ -120,7 +120,7 @@ def test_it_trades(workers: str, same: Callable[[Path, Path], None], replayed: l
         ("wrong:NOTHING", "build: .*Members.* NoneType"),
         ("wrong:NARROW", r"build: actor: .*\[4, 97\].*\[1, 97\]"),
         ("wrong:FLAT", r"explorer: .*\[3, 1, 1\].*\[3\]"),
-        ("tdd3", r'learner\.algorithm = \'tdd3\': .*"ddpg", "td3", "sac", or package\.module:NAME.*"td3"\?'),
+        ("tdd3", r'learner\.algorithm = \'tdd3\': .*"ddpg", "td3", "sac", "dqn", or package\.module:NAME.*"td3"\?'),
     ],
 )
 def test_what_is_no_algorithm_is_refused_by_its_field(
