@@ -58,6 +58,16 @@ class Settings:
         """Number of updates after which every part of an update has run once; the plan measures the last of them."""
         return 1
 
+    @property
+    def reward_steps(self) -> tuple[int, float]:
+        """Number of rewards that are summed in a transition, and the discount of each step."""
+        return 1, 1.0
+
+    @property
+    def duels(self) -> bool:
+        """Whether networks of choices give the value of a state, and the advantage of each choice, apart."""
+        return False
+
     def check_together(self, table: str) -> None:
         """Refuse settings that are within their bounds and do not fit together.
 
@@ -313,6 +323,16 @@ class DQNConfig(Settings):
     """The target moves at every n-th update."""
     epsilon: Ramp = Ramp(first=1.0, last=0.05, begins=0, ends=10_000)
     """Share of random actions while it learns, by the steps of each environment from the first update on."""
+
+    @property
+    def reward_steps(self) -> tuple[int, float]:
+        """Number of rewards that are summed in a transition, and the discount of each step."""
+        return self.n_steps, self.gamma
+
+    @property
+    def duels(self) -> bool:
+        """Whether its networks give value and advantages apart."""
+        return self.duelling
 
     def check_together(self, table: str) -> None:
         """Refuse a share of random actions that is none."""

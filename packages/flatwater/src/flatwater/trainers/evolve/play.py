@@ -131,8 +131,7 @@ def bind_learning(setup: EvolveSetup, run: Population) -> Callable[[], None]:
     update_ = setup.algorithm.make_update(config.learner, setup.nets, run.learner, [(0, config.population.size)])
     own = config.learner.own
     shape = (config.population.size, config.learner.micro_batches, own.batch_size)
-    # An algorithm whose settings have neither learns from single steps.
-    steps, gamma = getattr(own, "n_steps", 1), getattr(own, "gamma", 1.0)
+    steps, gamma = own.reward_steps
 
     def micro_batch(drawn: Drawn, g: int) -> Draw:
         """Return what gathers micro-batch `g` of a draw for members `low` to `high`."""

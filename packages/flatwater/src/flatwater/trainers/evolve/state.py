@@ -129,7 +129,7 @@ def _build_networks(config: EvolveConfig, algorithm: Algorithm, spaces: Spaces) 
     (obs_size,), action_size = spaces.obs, len(spaces.actions)
     hidden = (config.net.hidden,) * config.net.layers
     if algorithm.chooses:
-        values = MLPValues(obs_size, action_size, hidden, duelling=getattr(config.learner.own, "duelling", False))
+        values = MLPValues(obs_size, action_size, hidden, duelling=config.learner.own.duels)
         return Networks(values, values)
     return Networks(
         MLPActor(obs_size, action_size, hidden, drawn=algorithm.gaussian), MLPCritic(obs_size, action_size, hidden)
