@@ -114,6 +114,18 @@ def watch(monitor: Monitor, step: Step, rounds: int) -> dict[int, list[Finding]]
     return {number: found for number, found in told.items() if found}
 
 
+def test_what_roots_gained_and_what_lies_behind_handles_is_asked_of_one_census() -> None:
+    """At the end, when the program stands still: a second census could see nothing else."""
+    censuses: list[int] = []
+    monitor = Monitor(Roots(), on_census=lambda step, _census: censuses.append(step))
+    watch(monitor, lambda number: FLAT._replace(step=number), 3)
+    before = len(censuses)
+    latest = monitor.take_whole_census()
+    monitor.find_behind_handles(80 * MIB, latest)
+    monitor.root_gains(latest)
+    assert len(censuses) == before + 1
+
+
 def search_of(monitor: Monitor) -> GarbageSearch | None:
     """The look for cyclic garbage that goes on."""
     return monitor._case.search

@@ -411,8 +411,9 @@ class ProcessWatch:
         causes = causes or self._judge_collections(known, growing=is_open)
         causes = causes or (self._monitor.confirm_unproven(outcome.bytes) if outcome.next else [])
         if not causes and outcome.next and self._monitor.censuses.took <= ENDING.last_census:
-            causes = self._monitor.find_behind_handles(outcome.bytes)
-            self._leads = [] if causes else self._monitor.root_gains()
+            latest = self._monitor.take_whole_census()  # one for both questions: the program does not run meanwhile
+            causes = self._monitor.find_behind_handles(outcome.bytes, latest)
+            self._leads = [] if causes else self._monitor.root_gains(latest)
         return [self._in_user_units(finding) for finding in causes]
 
     def _judge_collections(self, known: list[Finding], *, growing: bool) -> list[Finding]:

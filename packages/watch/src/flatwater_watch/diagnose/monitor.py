@@ -137,12 +137,16 @@ class Monitor(Investigator):
             self._publish_news()
         return self.findings()
 
-    def root_gains(self) -> list[tuple[str, int]]:
-        """Roots with the bytes that each has gained since the beginning, new roots included: leads, not proofs."""
-        latest, first = self._take_whole_census(), self._first.before
+    def root_gains(self, latest: tuple[int, Census] | None = None) -> list[tuple[str, int]]:
+        """Roots with the bytes that each has gained since the beginning, new roots included: leads, not proofs.
+
+        Args:
+            latest: census from `take_whole_census`; None takes one.
+        """
+        latest, first = latest or self.take_whole_census(), self._first.before
         return [] if latest is None or first is None else gained_by_roots(first, latest[1])
 
-    def _take_whole_census(self) -> tuple[int, Census] | None:
+    def take_whole_census(self) -> tuple[int, Census] | None:
         """Take a whole census at once, and give the step at which it began with it; None before the first reading."""
         self.censuses.discard()
         self.censuses.seconds = inf
@@ -194,13 +198,14 @@ class Monitor(Investigator):
             [] if growth is None or last is None else self._record_findings(growth.confirmed_findings(last, open_bytes))
         )
 
-    def find_behind_handles(self, open_bytes: int) -> list[Finding]:
+    def find_behind_handles(self, open_bytes: int, latest: tuple[int, Census] | None) -> list[Finding]:
         """Publish the container whose new items since the first census have handles to the open bytes: none, or one.
 
         Args:
             open_bytes: bytes without a cause, which are divided over these items.
+            latest: census from `take_whole_census`.
         """
-        baseline, latest = self._first, self._take_whole_census()
+        baseline = self._first
         if self._last is None or latest is None or baseline.before is None or latest[0] <= baseline.since:
             return []
         owners = find_handles(baseline.before, latest[1], open_bytes)
