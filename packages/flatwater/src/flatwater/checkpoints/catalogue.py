@@ -107,27 +107,38 @@ def prune_checkpoints(folder: Path, saved: Path, config: CheckpointConfig, spare
     intact = [manifest for manifest in manifests[: saved_index + 1] if not find_quick_problems(folder, manifest)]
     # An unread manifest may be a later version's: only who reads it may remove it.
     kept_files = {manifest.file for manifest in checkpoints_to_keep(intact, config)} | {*spared}
-    remove_checkpoints(folder, [old for old in manifests if old.file not in kept_files and not old.unread])
+    unwanted = [old for old in manifests if old.file not in kept_files and not old.unread]
+    remove_checkpoints(folder, unwanted, [manifest for manifest in manifests if manifest not in unwanted])
 
 
-def remove_checkpoints(folder: Path, unwanted: Iterable[Manifest]) -> int:
-    """Remove checkpoints, and the shards that no other manifest names. Returns the bytes of the shards removed."""
+def remove_checkpoints(folder: Path, unwanted: Iterable[Manifest], others: Sequence[Manifest] | None = None) -> int:
+    """Remove checkpoints, and the shards that no other manifest names. Returns the bytes of the shards removed.
+
+    Args:
+        folder: folder of the checkpoints.
+        unwanted: checkpoints to remove.
+        others: all others, where they were just read; None reads them.
+    """
     with explain_os_errors(folder):
         for manifest in unwanted:
             manifest.file.unlink(missing_ok=True)
         # Before any shard goes: after a power cut no manifest may be back whose shards are not.
         sync_folder(folder)
-    return remove_orphan_shards(folder)
+    return remove_orphan_shards(folder, others)
 
 
-def remove_orphan_shards(folder: Path) -> int:
+def remove_orphan_shards(folder: Path, manifests: Sequence[Manifest] | None = None) -> int:
     """Remove shards that no manifest in `folder` names, and unfinished files of writers that are dead.
 
     No shard goes while a manifest there does not say which ones it needs: one that cannot be read now may be good.
 
+    Args:
+        folder: folder of the checkpoints.
+        manifests: all checkpoints there, where they were just read; None reads them.
+
     Returns the bytes of the shards removed.
     """
-    manifests = list_checkpoints(folder)
+    manifests = list_checkpoints(folder) if manifests is None else manifests
     needed_paths = {shard_path(folder, shard.sha256) for manifest in manifests for shard in manifest.shards}
     freed_bytes = 0
     # A manifest that cannot be read may name any of them.

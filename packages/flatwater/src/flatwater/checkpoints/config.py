@@ -8,6 +8,9 @@ from flatwater_watch.options.declare import config
 class CheckpointConfig:
     """Which checkpoints stay on the disk, and the size of their files."""
 
+    every: OptionalNumber = 0
+    """Save every n-th round, and the last one. 0 saves as often as half a percent of the time allows: the first four
+    rounds, the last one, and others at least every 30 s; a round that takes longer is always saved."""
     keep: Number = 3
     """Checkpoints kept, counted from the newest. Older ones are removed after each save; 1 leaves nothing to fall back
     on when the newest is damaged."""

@@ -24,6 +24,12 @@ class Effort:
     peak: int | None
     """Bytes above the resident memory of the phase's begin, at its highest; None where they are not counted."""
 
+    def __add__(self, other: "Effort") -> "Effort":
+        """Return both efforts as one; its peak is the higher one."""
+        peak = max((effort.peak for effort in (self, other) if effort.peak is not None), default=None)
+        cpu_seconds = self.cpu_seconds + other.cpu_seconds
+        return Effort(self.seconds + other.seconds, cpu_seconds, self.steps + other.steps, peak)
+
     def to_json(self) -> dict[str, Any]:
         """Return the effort as in ledger.jsonl."""
         return asdict(self) | {"steps_per_second": self.steps / self.seconds if self.seconds else None}

@@ -176,6 +176,8 @@ class ConsoleTable:
         elif time_now - self._shown_at < REFRESH_SECONDS and done < total:
             return
         self._shown_at = time_now
+        if self._bar.disable:
+            return
         self._bar.update(
             self._task,
             description=name,
@@ -184,8 +186,7 @@ class ConsoleTable:
             left=self._forecast(time_now, done, total),
             round=f"{self._layout.round} {min(self._done + 1, self._total)}/{self._total}",
         )
-        if not self._bar.disable:
-            self._bar.refresh()
+        self._bar.refresh()
 
     def report_progress_(self) -> None:
         """Say how far a round has come that has said nothing for 10 seconds: a step may take longer than that."""

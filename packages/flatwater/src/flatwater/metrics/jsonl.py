@@ -28,7 +28,7 @@ MOST_LINE = 4 << 20
 
 
 class JsonlSink:
-    """Appends a line a round and has it on the disk before `write` returns."""
+    """Appends a line a round, which readers see at once; the disk has it when `sync` returns."""
 
     def __init__(self, path: Path, *, resume_at: int = 0) -> None:
         """Open the file for the rounds after `resume_at`.
@@ -41,7 +41,7 @@ class JsonlSink:
         Raises:
             RunError: the file cannot be read or written.
         """
-        self.path = path
+        self.path, self._unsynced = path, False
         # Cut before it is opened: `_drop_later_rounds_` puts another file in its place.
         with explain_os_errors(path):
             _drop_later_rounds_(path, resume_at)
@@ -56,6 +56,18 @@ class JsonlSink:
         """
         with explain_os_errors(self.path):
             _append_(self._file, encode_line(round, metrics))
+        self._unsynced = True
+
+    def sync(self) -> None:
+        """Wait until the disk has every line.
+
+        Raises:
+            RunError: the disk fails.
+        """
+        if self._unsynced:
+            with explain_os_errors(self.path):
+                os.fsync(self._file.fileno())
+            self._unsynced = False
 
     def close(self) -> None:
         """Close the file."""
@@ -63,15 +75,13 @@ class JsonlSink:
 
 
 def _append_(file: FileIO, line: bytes) -> None:
-    """Append a line, and wait until the disk has it.
+    """Append a line.
 
     Raises:
         OSError: the disk took a part of the line alone (ENOSPC).
     """
     if file.write(line) < len(line):  # the disk took only a part
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    # Before the checkpoint of the round is written: no checkpoint may know of a round that the records do not have.
-    os.fsync(file.fileno())
 
 
 def encode_line(round: int, record: Mapping[str, object]) -> bytes:

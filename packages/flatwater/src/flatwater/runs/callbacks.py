@@ -48,7 +48,7 @@ class RoundMetrics(Mapping[str, float]):
 
 @dataclass(frozen=True)
 class Round:
-    """A round that is complete: the argument of `on_round`. Its checkpoint is written next."""
+    """A round that is complete: the argument of `on_round`. It is recorded next."""
 
     number: int
     rounds: int

@@ -25,6 +25,7 @@ class RunConfig:
             "rounds",
             "total_steps",
             "checkpoints",
+            "ledger_every",
             "budget",
             "start_over_budget",
             "trackers",
@@ -73,6 +74,9 @@ class RunConfig:
     from_run: str | None = None
     """Run with whose weights this one begins: its folder, or the URL at which it is mirrored. Networks are taken, with
     the statistics by which their inputs are normalised, and nothing else. Left out: random weights."""
+    ledger_every: OptionalNumber = 0
+    """Measure memory after every n-th round, and the last one. 0 measures as often as half a percent of the time
+    allows: after the first four rounds, the last one, and others at least every 30 s."""
     mirror: str | None = None
     """Where each checkpoint and the run's records are sent in the background, so that they outlive this machine:
     s3://bucket/path, gs://bucket/path, az://container/path or file:///path; the run gets a folder of its name there."""

@@ -2,15 +2,13 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from dataclasses import dataclass, field
 from pathlib import Path
 from signal import Signals
-from typing import Any, Protocol
+from typing import Any
 
-import torch
 from rich.text import Text
 
 from flatwater.checkpoints.catalogue import list_checkpoints
@@ -30,112 +28,20 @@ from flatwater.runs.callbacks import NO_CALLBACKS, Callbacks, Round, RoundMetric
 from flatwater.runs.contract import MemoryContract, budget_stop_text, ledger_metrics, ledger_text
 from flatwater.runs.fingerprint import arithmetic_hash, run_facts, saved_arithmetics, source_hashes, version_facts
 from flatwater.runs.machine import release_freed_memory
+from flatwater.runs.phase_meter import PhaseMeter, added_efforts, cuda_event
 from flatwater.runs.profiling import Profiler
 from flatwater.runs.recipe_parts import RecipeParts
 from flatwater.runs.run import Run
 from flatwater.runs.signals import StopRequest
 from flatwater.runs.trackers import held_bytes, open_trackers
+from flatwater.runs.upkeep import Upkeep
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.diagnose.finding_text import finding_lines, headline
 from flatwater_watch.events.background import Sink
-from flatwater_watch.meters.mappings import footprint, peak_bytes, reset_peak
 from flatwater_watch.units import format_duration
 
-
-class DeviceEvent(Protocol):
-    """A moment on a device, with the methods of `torch.cuda.Event`."""
-
-    def elapsed_time(self, end_event: Any) -> float:  # noqa: ANN401  (another of its class)
-        """Return the milliseconds from this event to another."""
-
-    def synchronize(self) -> None:
-        """Wait until the device has come to this event."""
-
-
-def cuda_event() -> DeviceEvent:
-    """Return an event that is recorded now, behind all that the device was given."""
-    event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-    event.record()
-    return event
-
-
-@dataclass
-class PhaseMeter:
-    """Counts time and memory between two moments to the phase that was at work; one for each training process.
-
-    Where a CUDA device computes, the clock of this process says how long it took to hand work over. There events mark
-    each step's end, and are read when the round is taken.
-    """
-
-    mark: Callable[[], DeviceEvent] | None = None
-    """Makes an event on the device; None where time is that of this process."""
-    marked: list[tuple[str, DeviceEvent]] = field(default_factory=list)
-    """Phase and end of each step since `take_`; the first entry is where it began."""
-    spent: dict[str, Effort] = field(default_factory=dict)
-    """Effort by phase since `take_`."""
-    wall: float = field(default_factory=time.monotonic)
-    cpu: float = field(default_factory=time.process_time)
-    resident: int = field(default_factory=lambda: footprint().resident)
-    highest: int = field(default_factory=lambda: peak_bytes() or 0)
-    """The most that was ever resident, from before the first phase on; 0 where the system does not count it."""
-    counts_peaks: bool = field(default_factory=reset_peak)
-
-    def __post_init__(self) -> None:
-        if self.mark is not None:
-            self.marked.append(("", self.mark()))
-
-    def count_(self, phase: str, *, ends: bool = True) -> None:
-        """Add the time and memory since the last call to the phase, as one of its steps.
-
-        Args:
-            phase: name of the phase that was at work.
-            ends: whether this was its last step of the round: then its peak is read, and the next phase's begins.
-        """
-        wall, cpu = time.monotonic(), time.process_time()
-        effort_before = self.spent.get(phase, Effort(0.0, 0.0, 0, None))
-        self.spent[phase] = Effort(
-            seconds=effort_before.seconds + wall - self.wall,
-            cpu_seconds=effort_before.cpu_seconds + cpu - self.cpu,
-            steps=effort_before.steps + 1,
-            peak=effort_before.peak,
-        )
-        # A peak is read at a phase's end alone: resetting it is a write to /proc.
-        if ends:
-            self.end_peak_(phase)
-        self.wall, self.cpu = wall, cpu
-        if self.mark is not None:
-            self.marked.append((phase, self.mark()))
-
-    def end_peak_(self, phase: str) -> None:
-        """Count the memory since the last peak was read to a phase that ends here."""
-        effort, rise = self.spent.get(phase), self._peak_()
-        if effort is not None and rise is not None:
-            self.spent[phase] = replace(effort, peak=max(rise, effort.peak or 0))
-
-    def take_(self) -> dict[str, Effort]:
-        """Return the efforts of phases since the last call, and begin anew."""
-        efforts, self.spent = self.spent, {}
-        return efforts | {name: replace(efforts[name], seconds=seconds) for name, seconds in self._on_device_().items()}
-
-    def _on_device_(self) -> dict[str, float]:
-        """Return the seconds from mark to mark, by the phase that the later one belongs to."""
-        seconds: dict[str, float] = {}
-        # The only wait for the device in a round, at its end: a wait in each step would leave the device idle.
-        if self.marked:
-            self.marked[-1][1].synchronize()
-        for (_, began), (phase, end) in pairwise(self.marked):
-            seconds[phase] = seconds.get(phase, 0.0) + began.elapsed_time(end) / 1000
-        self.marked = self.marked[-1:]  # the last end is where the next round begins
-        return seconds
-
-    def _peak_(self) -> int | None:
-        """Return the bytes by which resident memory rose since the last call; None where peaks are not counted."""
-        peak = peak_bytes() if self.counts_peaks else None
-        rise = None if peak is None else max(0, peak - self.resident)
-        self.resident = footprint().resident
-        self.highest = max(self.highest, peak or 0)
-        reset_peak()
-        return rise
+LOOK_SECONDS = 0.05
+"""Seconds between two looks at the memory in use: a look costs as much as a part of a small step."""
 
 
 @dataclass(frozen=True)
@@ -146,9 +52,6 @@ class SettledRound:
     numbers: dict[str, float]
     logged: dict[str, float]
     """Numbers of the user's own."""
-    record: dict[str, Any]
-    """Line of the ledger."""
-    findings: Sequence[Finding]
     alarms: Sequence[Alarm]
 
 
@@ -163,7 +66,8 @@ class Recorder:
     stop: StopRequest
     mirror: MirrorLike
     contract: MemoryContract
-    sinks: Sequence[Sink]
+    metrics: JsonlSink
+    trackers: Sequence[Sink]
     journal: JsonlSink
     alarms: JsonlSink
     ledger: JsonlSink
@@ -185,12 +89,30 @@ class Recorder:
     """Number of the run's doubts that were reported so far."""
     heard: bool = False
     """Whether listeners were told of the signal that ends the run."""
+    looked: float = 0.0
+    """Time of the last look at the memory in use."""
+    memory: dict[str, float] = field(default_factory=dict)
+    """Metrics of the memory, when it was last measured."""
+    memory_text: str = ""
+    """The terminal's line about it."""
+    unmeasured: dict[str, Effort] = field(default_factory=dict)
+    """Efforts of the rounds since then, by phase."""
+    unmeasured_parts: dict[str, Effort] = field(default_factory=dict)
+    """Those of the parts of a step."""
+    measuring: Upkeep = field(init=False)
+    """When memory is measured."""
+    measures: bool = True
+    """Whether it is measured after this round."""
+    saving: Upkeep = field(init=False)
+    """When a checkpoint is saved."""
     own_parts: RecipeParts = field(init=False)
     """Parts of the page, where the recipe has any and does not ship with this package."""
 
     def __post_init__(self) -> None:
-        self.place = self.folder.path
-        self.own_parts = RecipeParts(recipe_of_config(self.composed.config), self.folder, self.voice.show_line)
+        self.place, config = self.folder.path, self.composed.config
+        self.measuring = Upkeep(config.rounds, config.ledger_every)
+        self.saving = Upkeep(config.rounds, config.checkpoints.every, config.checkpoints.keep_every)
+        self.own_parts = RecipeParts(recipe_of_config(config), self.folder, self.voice.show_line)
 
     def stepped(self, phase: str, done: int, total: int) -> None:
         """Count the step to its phase and move the bar."""
@@ -200,50 +122,69 @@ class Recorder:
             self.profiler.after_step()
 
     def settled(self, round_: int, metrics: Mapping[str, float]) -> None:
-        """Record the round with the numbers that the user logs, then save a checkpoint.
+        """Record the round with the numbers that the user logs; measure memory and save a checkpoint where that is due.
 
-        In this order no round is ever missing from the records: a run that is killed between the two resumes from the
-        checkpoint before, cuts the records there and writes them again.
+        In this order no round is ever missing from the records: a run that is killed resumes from its last checkpoint,
+        cuts the records there and writes them again.
         """
         efforts = self.efforts.take_()
         alarms = [*self.composed.alarms(round_, metrics), *self.waiting_alarms(round_, efforts)]
         times = {f"time/{name}": effort.seconds for name, effort in efforts.items()}
-        # Before memory is measured: pages that a phase has freed are no growth.
-        release_freed_memory()
-        statement, findings = self.contract.settle_round_(round_, efforts | dict(self.composed.parts()))
-        record = self.contract.record(statement, efforts, envs=self.composed.live_envs(), peak=self.efforts.highest)
-        alarms += above_formula(round_, record["exchange"])
-        numbers = (
-            dict(self.composed.pace(efforts)) | dict(metrics) | times | ledger_metrics(record) | self.mirror.metrics()
-        )
-        settled = SettledRound(round_, numbers, dict(self.composed.take_logged_()), record, findings, alarms)
+        numbers = dict(self.composed.pace(efforts)) | dict(metrics) | times | self.mirror.metrics()
+        self.unmeasured = added_efforts(self.unmeasured, efforts)
+        self.unmeasured_parts = added_efforts(self.unmeasured_parts, self.composed.parts())
+        if self.measures:
+            with self.measuring.timed():
+                alarms += self.measure_(round_)
+            numbers |= self.memory
+        settled = SettledRound(round_, numbers, dict(self.composed.take_logged_()), alarms)
+        ends = True  # what `on_round` raises ends the run
         try:
             if self.callbacks.on_round is not None:
                 metrics = RoundMetrics(numbers | settled.logged)
                 self.callbacks.on_round(
                     Round(round_, self.composed.config.rounds, metrics, self.stop.ask_, settled.logged)
                 )
+            ends = False
         finally:  # what it raises must find the round recorded and saved
-            self.record_(settled)
+            self.record_(settled, ends=ends)
 
-    def record_(self, settled: SettledRound) -> None:
-        """Write a round down wherever it goes, and save a checkpoint."""
-        round_, numbers, record = settled.number, settled.numbers | settled.logged, settled.record
-        write_all(self.sinks, round_, numbers)
-        self.ledger.write(round_, record)
+    def record_(self, settled: SettledRound, *, ends: bool) -> None:
+        """Write a round down wherever it goes, and save a checkpoint where that is due, or where the run ends."""
+        round_, numbers = settled.number, settled.numbers | settled.logged
+        write_all((self.metrics, *self.trackers), round_, numbers)
         self.journal.write(round_, self.composed.record())
-        self.table.round(numbers, ledger_text(record), settled.logged)
+        self.table.round(self.memory | numbers, self.memory_text, settled.logged)
         self.tell_of_round(round_, numbers)
         self.tell_of_mirror()
-        self.report_findings(round_, settled.findings)
         self.tell_of_alarms(round_, settled.alarms)
         self.own_parts.write_when_due_()
         # Its own phase, so that the costs of recording are not counted to the next round's first phase.
         self.efforts.count_("settle")
-        self.save()
+        if self.saving.is_due_(round_) or ends:
+            self.save()
         if self.profiler is not None:
             self.profiler.after_round_(round_)
         self.efforts.count_("save")
+        self.begin_round_(round_ + 1)
+
+    def begin_round_(self, round_: int) -> None:
+        """Decide whether memory is measured after this round: then the peaks of its phases are counted as well."""
+        self.measures = self.measuring.is_due_(round_)
+        self.efforts.count_peaks_(wanted=self.measures)
+
+    def measure_(self, round_: int) -> list[Alarm]:
+        """Measure memory against the plan, write it into the ledger, and report what grows. Returns alarms."""
+        # Before memory is measured: pages that a phase has freed are no growth.
+        release_freed_memory()
+        efforts, parts = self.unmeasured, self.unmeasured_parts
+        statement, findings = self.contract.settle_round_(round_, efforts | parts)
+        record = self.contract.record(statement, efforts, envs=self.composed.live_envs(), peak=self.efforts.highest)
+        self.ledger.write(round_, record)
+        self.memory, self.memory_text = ledger_metrics(record), ledger_text(record)
+        self.unmeasured, self.unmeasured_parts = {}, {}
+        self.report_findings(round_, findings)
+        return above_formula(round_, record["exchange"])
 
     def waiting_alarms(self, round_: int, efforts: Mapping[str, Effort]) -> list[Alarm]:
         """Return alarms where threads wait for cores; of a process that waits for a device or for workers, none."""
@@ -268,6 +209,7 @@ class Recorder:
         self.tell_of_doubts()
         if save:
             self.save()
+        self.begin_round_(self.composed.trainer.progress.round + 1)
         if recorded:
             trainer = self.composed.trainer
             self.profiler = Profiler(recorded, self.folder.profile, self.composed.device, trainer, self.voice)
@@ -284,7 +226,7 @@ class Recorder:
         curves = {title.replace(",", ""): numbers[name] for title, name in recipe.curves.items() if name in numbers}
         figures = [f"{title} {value:.4g}" for title, value in curves.items()]
         figures += [
-            f"{numbers[RESIDENT.name] / 1e6:.0f} MB",
+            f"{self.memory[RESIDENT.name] / 1e6:.0f} MB",
             format_duration(self.table.round_seconds),
             f"{short_duration(left_seconds)} left",
         ]
@@ -351,9 +293,9 @@ class Recorder:
         if self.stop.asks_to_save_():
             # Asked by the loop after each step: handlers only set flags,
             # so nothing is saved while a step is half done.
-            # The save's own peak must not count to the phase that it interrupts.
+            # The save's own time and peak must not count to the phase that it interrupts.
             progress = self.composed.trainer.progress
-            self.efforts.end_peak_(self.composed.trainer.phases[progress.phase].name)
+            self.efforts.end_part_(self.composed.trainer.phases[progress.phase].name)
             self.save()
             self.efforts.count_("save")
             line = f"SIGUSR2: a checkpoint is saved, in round {progress.round + 1}; the run goes on"
@@ -362,10 +304,22 @@ class Recorder:
             self.heard, name = True, Signals(self.stop.signal).name
             line = f"{name}: the run stops with a checkpoint"
             self.voice.notify_listeners("signal", line, signal=name, round=self.composed.trainer.progress.round)
-        return self.stop.is_wanted or self.contract.over_budget_()
+        return self.stop.is_wanted or self.over_budget_()
+
+    def over_budget_(self) -> bool:
+        """Return whether the run must stop at its budget; looks at the memory in use twenty times a second."""
+        now = time.monotonic()
+        if now - self.looked < LOOK_SECONDS:
+            return False
+        self.looked = now
+        return self.contract.over_budget_()
 
     def save(self) -> None:
         """Write a checkpoint of everything, between rounds or within one."""
+        with self.saving.timed():
+            self._save_()
+
+    def _save_(self) -> None:
         self.tell_of_folder()  # the folder may have been renamed; the descriptor still leads to it
         # Workers first: until they have sent what they know, the state tree is behind the round that is saved.
         self.composed.gather_()
@@ -375,6 +329,9 @@ class Recorder:
         step = sum(phase.steps() for phase in trainer.phases[: progress.phase]) + progress.step
         facts: dict[str, Any] = run_facts(self.composed) | {"versions": version_facts()}
         facts["sources"] = self.sources
+        # No checkpoint may know of a round that the records on the disk do not have.
+        for records in self.records:
+            records.sync()
         self.machines |= {arithmetic_hash(), *self.composed.machines()}
         if len(self.machines) > 1:
             facts["machines"] = sorted(self.machines)
@@ -391,6 +348,11 @@ class Recorder:
         line = f"checkpoint {manifest_path.stem}{f', within round {progress.round + 1}' if step else ''}"
         self.voice.notify_listeners("saved", line, round=progress.round, step=step, checkpoint=manifest_path.name)
 
+    @property
+    def records(self) -> Sequence[JsonlSink]:
+        """The files of the run folder with a line for each round, or for some."""
+        return self.metrics, self.journal, self.alarms, self.ledger, self.findings
+
     def close(self) -> None:
         """Close the files, and release what the run computed on."""
         # The profiler first: its last trace is written into the folder, and says so through the console.
@@ -398,7 +360,7 @@ class Recorder:
             self.profiler.close()
         self.composed.close()
         self.contract.monitor.close()
-        for sink in (*self.sinks, self.journal, self.alarms, self.ledger, self.findings):
+        for sink in (*self.trackers, *self.records):
             sink.close()
 
 
@@ -440,7 +402,8 @@ def build_watcher(
                 elsewhere=composed.elsewhere,
                 exchange=composed.exchange,
             ),
-            sinks=(metrics, *trackers),
+            metrics=metrics,
+            trackers=trackers,
             journal=open_(folder.journal(recipe_of_config(composed.config).journal)),
             alarms=open_(folder.alarms),
             ledger=open_(folder.ledger),
