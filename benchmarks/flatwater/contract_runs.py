@@ -31,6 +31,7 @@ def small() -> ErlRunConfig:
     episode = replace(config.env.episode, context=30, trading_days=30, settlement_days=5)
     return replace(
         config,
+        ledger_every=1,
         panel="synthetic:8x400",
         splits=replace(config.splits, holdout_days=60, validation_days=60),
         env=replace(config.env, episode=episode),

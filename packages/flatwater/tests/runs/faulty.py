@@ -33,7 +33,9 @@ def plant_fault(composition: ErlRun, fault: int) -> ErlRun:
 
 
 def main(folder: Path, fault: int, rounds: int, options: list[str]) -> None:
-    command = command_class(("train", "erl")).read("train erl", [*TINY, "--rounds", str(rounds), *options])
+    command = command_class(("train", "erl")).read(
+        "train erl", [*TINY, "--rounds", str(rounds), "--ledger-every", "1", *options]
+    )
     composition = compose(command.settings())
     run = create_folder(folder, "erl")
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:

@@ -31,7 +31,8 @@ def lose(_: int) -> None:
 
 
 def main(folder: Path, seed: int, kind: str) -> int:
-    command = command_class(("train", "erl")).read("train erl", [*TINY, "--rounds", "500", "--seed", str(seed)])
+    given = [*TINY, "--rounds", "500", "--ledger-every", "1", "--seed", str(seed)]
+    command = command_class(("train", "erl")).read("train erl", given)
     config = command.settings()
     if kind == "budget":
         compose(config)  # everything that a run imports is there now

@@ -40,7 +40,7 @@ def plant(run: GrowRun, how: str) -> None:
 
 
 def main(folder: Path, how: str, rounds: int, options: list[str]) -> None:
-    given = ["--evaluation.every", "1000", "--rounds", str(rounds)]
+    given = ["--evaluation.every", "1000", "--rounds", str(rounds), "--ledger-every", "1"]
     command = command_class(("train", "grow")).read("train grow", [*TINY_GROW, *given, *options])
     run = compose(command.settings())
     if how != "none":
