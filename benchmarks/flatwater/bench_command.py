@@ -67,7 +67,13 @@ def cpu_seconds(command: Sequence[str], folder: str) -> float:
 def own_command(steps: int, run: str) -> list[str]:
     """Our command, with the library's passes."""
     rounds = str(steps // (ENVS * BLOCK))
-    settings = {"envs": ENVS, "block": BLOCK, "learner.epochs": 4, "learner.minibatches": 4, "threads": 1}
+    settings: dict[str, object] = {
+        "envs": ENVS,
+        "block": BLOCK,
+        "learner.epochs": 4,
+        "learner.minibatches": 4,
+        "threads": 1,
+    }
     settings |= {"rounds": rounds, "evaluation.every": rounds, "evaluation.envs": EPISODES, "run": run}
     words = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
     start = "import sys; from flatwater.cli.main import main; sys.exit(main())"
