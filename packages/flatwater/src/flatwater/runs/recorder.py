@@ -383,7 +383,6 @@ def build_watcher(
             open_files.callback(sink.close)
             return sink
 
-        metrics = open_(folder.metrics)
         trackers = open_trackers(composed.config, folder, voice.show_line, resume_at=last_round)
         for tracker in trackers:
             open_files.callback(tracker.close)
@@ -402,7 +401,7 @@ def build_watcher(
                 elsewhere=composed.elsewhere,
                 exchange=composed.exchange,
             ),
-            metrics=metrics,
+            metrics=open_(folder.metrics),
             trackers=trackers,
             journal=open_(folder.journal(recipe_of_config(composed.config).journal)),
             alarms=open_(folder.alarms),
