@@ -14,7 +14,7 @@ from flatwater.cli.main import main
 from flatwater.reports.page import run_page
 from flatwater.reports.records import read_run
 from flatwater.rundir.listing import list_runs
-from flatwater_watch.errors import ConfigError
+from flatwater_watch.errors import CheckpointError, ConfigError
 
 Train = Callable[..., Path]
 PLANETS = """
@@ -168,3 +168,11 @@ def test_a_fork_killed_before_its_first_checkpoint_begins_at_its_parent_s(parent
 def test_what_is_no_setting_is_refused(parent: Path) -> None:
     with pytest.raises(ConfigError, match=r"learner\.rl: no setting"):
         fw.fork(parent, rounds=4, learner={"rl": 1e-4}, quiet=True)
+
+
+def test_settings_that_were_edited_in_the_file_are_no_settings_of_the_checkpoint(parent: Path, tmp_path: Path) -> None:
+    edited = shutil.copytree(parent, tmp_path / "edited")
+    config = (edited / "config.toml").read_text()
+    (edited / "config.toml").write_text(config.replace("lr = 0.001", "lr = 0.002"))
+    with pytest.raises(CheckpointError, match=r"learner\.lr: 0\.001 in the checkpoint, 0\.002 now"):
+        fw.fork(edited, rounds=4, quiet=True)

@@ -6,7 +6,13 @@ from statistics import quantiles
 
 import numpy as np
 
-from flatwater.comparisons.seed_statistics import FEWEST, LEVEL, interquartile_mean, seed_statistics
+from flatwater.comparisons.seed_statistics import (
+    FEWEST,
+    LEVEL,
+    RESAMPLED_CURVE,
+    interquartile_mean,
+    seed_statistics,
+)
 from flatwater.comparisons.side_by_side import (
     SEEDS,
     ComparedRun,
@@ -139,7 +145,7 @@ def _points(run: ComparedRun, metric: str, unit: float) -> dict[float, list[floa
 
 def _band(letter: str, points: dict[float, list[float]], colour: str) -> Band:
     """Return the interval over seeds of each round, as a shade of the run's colour."""
-    found = [seed_statistics(values) for values in points.values()]
+    found = [seed_statistics(values, resampled=RESAMPLED_CURVE) for values in points.values()]
     ends = {"low": [each.low for each in found], "high": [each.high for each in found]}
     return Band(name=f"{letter}, {LEVEL:.0%} interval", x=[*points], colour=colour, opacity=SHADE, **ends)
 

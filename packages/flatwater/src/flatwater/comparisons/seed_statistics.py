@@ -17,6 +17,8 @@ LEVEL = 0.95
 """Coverage of the interval."""
 RESAMPLED = 10_000
 """Times that the runs are drawn anew: the ends then move by about a hundredth of the interval's width."""
+RESAMPLED_CURVE = 1_000
+"""The same for each point of a curve: no eye sees the rest, and a page has thousands of points."""
 TRIMMED = 0.25
 """Share of the runs that is left out at each end."""
 FEWEST = 2
@@ -41,18 +43,17 @@ def interquartile_mean(values: Float[ndarray, "*R n"]) -> Float[ndarray, "*R"]:
     return middle
 
 
-def seed_statistics(values: Sequence[float]) -> SeedStatistics:
-    """Return mean, interquartile mean and its interval of a number over seeds."""
+def seed_statistics(values: Sequence[float], *, resampled: int = RESAMPLED) -> SeedStatistics:
+    """Return mean, interquartile mean and its interval of a number over seeds, which are drawn anew so many times."""
     array = np.asarray(values, np.float64)
-    return SeedStatistics(
-        float(array.mean()), float(interquartile_mean(array)), *_interval(interquartile_mean(_draw_anew(array, 0)))
-    )
+    drawn = interquartile_mean(_draw_anew(array, 0, resampled))
+    return SeedStatistics(float(array.mean()), float(interquartile_mean(array)), *_interval(drawn))
 
 
 def seed_difference(values: Sequence[float], others: Sequence[float]) -> SeedStatistics:
     """Return how much larger a number is over the seeds of one group than over those of another."""
     own, other = np.asarray(values, np.float64), np.asarray(others, np.float64)
-    drawn = interquartile_mean(_draw_anew(own, 0)) - interquartile_mean(_draw_anew(other, 1))
+    drawn = interquartile_mean(_draw_anew(own, 0, RESAMPLED)) - interquartile_mean(_draw_anew(other, 1, RESAMPLED))
     return SeedStatistics(
         float(own.mean() - other.mean()),
         float(interquartile_mean(own) - interquartile_mean(other)),
@@ -60,10 +61,10 @@ def seed_difference(values: Sequence[float], others: Sequence[float]) -> SeedSta
     )
 
 
-def _draw_anew(values: Float[ndarray, "n"], stratum: int) -> Float[ndarray, "R n"]:
-    """Return `RESAMPLED` draws of as many runs, with replacement; a stratum has a generator of its own."""
+def _draw_anew(values: Float[ndarray, "n"], stratum: int, times: int) -> Float[ndarray, "R n"]:
+    """Return draws of as many runs, with replacement; a stratum has a generator of its own."""
     rng = np.random.default_rng(stratum)  # fixed: the same runs have the same interval each time
-    drawn: Float[ndarray, "R n"] = values[rng.integers(len(values), size=(RESAMPLED, len(values)))]
+    drawn: Float[ndarray, "R n"] = values[rng.integers(len(values), size=(times, len(values)))]
     return drawn
 
 

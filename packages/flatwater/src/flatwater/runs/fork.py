@@ -75,8 +75,26 @@ def find_parent(folder: RunFolder, was: Any, config: Any, round_: int | None, sa
     if config.from_run != was.from_run:
         raise ConfigError("--from-run: a fork goes on from the whole state of a run. Leave it out, or use `train`.")
     before, now = flat_settings(to_mapping(was)), flat_settings(to_mapping(recipe.prepare(config)))
+    _require_unedited(folder, before, found.manifest.facts.get("config"), was.open_ended)
     origin = Origin(parent=str(folder.path.absolute()), round=done, changed=changed_settings(before, now))
     return Parent(folder, was, found, origin)
+
+
+def _require_unedited(folder: RunFolder, settings: Mapping[str, Any], saved: object, apart: Collection[str]) -> None:
+    """Refuse a run whose settings are not those of its checkpoint: what a fork changes would be told wrong.
+
+    Raises:
+        CheckpointError: somebody has edited the settings.
+    """
+    saved_settings = flat_settings(saved) if isinstance(saved, Mapping) else {}
+    # A setting that is newer than the checkpoint is in one of both alone.
+    names = [name for name in saved_settings if name in settings and _table(name) not in apart]
+    differences = fact_differences(*({name: each[name] for name in names} for each in (saved_settings, settings)))
+    if differences:
+        raise CheckpointError(
+            f"{folder.config}: not the settings of the checkpoint.{list_lines(differences, FEW)}\n"
+            "Put the file back as it was, and give what is to change as options of `flatwater fork`."
+        )
 
 
 def compose_fork(config: Any, parent: Parent, say: Say) -> Run:  # noqa: ANN401  (a RunConfig of any recipe)

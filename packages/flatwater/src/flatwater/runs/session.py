@@ -315,7 +315,8 @@ def restore_run(
         lines = "\n".join(f"  {line}" for line in differences)
         raise CheckpointError(
             f"{folder.path}: the configuration or the data differ from the checkpoint.\n{lines}\n"
-            f"Put {folder.with_current_name.config} or the data back as they were, or start a new run."
+            f"Put {folder.with_current_name.config} or the data back as they were. To go on with other settings: "
+            f"flatwater fork {folder.with_current_name.path} --SETTING VALUE"
         )
     if modules := changed_sources(manifest.facts.get("sources"), config):
         say(f"the text of {'; '.join(modules)} has changed: the numbers may change from this round on")

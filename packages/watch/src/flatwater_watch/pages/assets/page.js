@@ -13,7 +13,10 @@
   function coloured(value, key) {
     if (Array.isArray(value)) return value.map((item) => coloured(item, key));
     if (value !== null && typeof value === "object") {
-      return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, coloured(item, name)]));
+      const made = Object.fromEntries(Object.entries(value).map(([name, item]) => [name, coloured(item, name)]));
+      // As two further digits of the colour: Plotly's own opacity leaves the area of a trace as it is.
+      if (made.fillcolor && made.opacity) made.fillcolor += Math.round(255 * made.opacity).toString(16).padStart(2, "0");
+      return made;
     }
     return typeof value === "string" && COLOURED.has(key) && value.startsWith("--") ? colour(value) : value;
   }
