@@ -366,11 +366,32 @@ class PPOConfig:
     little of a clipped gradient to the policy."""
     entropy_weight: Weight = 0.0
     """Weight of the policy's entropy beside PPO's loss."""
+    lr_schedule: Annotated[str, Code()] = "constant"
+    """Course of the learning rate over the run: constant, linear (down to 0), cosine (the same, in half a wave), or
+    package.module:function of yours, which gives a factor for the progress from 0 to 1."""
+    clip_schedule: Annotated[str, Code()] = "constant"
+    """Course of `clip`, as that of the learning rate."""
+    entropy_schedule: Annotated[str, Code()] = "constant"
+    """Course of `entropy_weight`, as that of the learning rate."""
+    schedule_rounds: OptionalNumber = 0
+    """Rounds over which schedules run; after them values stay. 0: the rounds that the run is begun with."""
+    target_kl: Weight = 0.0
+    """A round's updates end when the policy has moved on by 1.5 times this (`approx_kl` of the next minibatch), as
+    in Stable-Baselines3. 0 turns it off."""
     autocast: Literal["off", "bf16"] = "off"
     """bf16: passes in bfloat16, to act and to learn; weights, moments and losses stay in float32."""
     compile: bool = False
     """Compile the loss and its gradient with torch.compile: slow at the start, by minutes where the sequences of a
     policy with a memory are long, then faster. Needs a C++ compiler."""
+
+    def for_rounds(self, rounds: int) -> Self:
+        """Return the settings of a run of so many rounds, in which schedules know their end also when it goes on."""
+        changes = {self.lr_schedule, self.clip_schedule, self.entropy_schedule} != {"constant"}
+        return replace(self, schedule_rounds=rounds) if changes and not self.schedule_rounds else self
+
+    def progress(self, round_: int) -> float:
+        """Return how much of the schedules' rounds is done before a round, counted from 0."""
+        return min(1.0, round_ / self.schedule_rounds) if self.schedule_rounds else 0.0
 
     def learning_rate(self, updates: int) -> float:  # noqa: ARG002  (it stays)
         """Return the learning rate after so many updates."""
@@ -399,6 +420,12 @@ class EpisodeConfig(PPOConfig):
     """Rounds over which the learning rate falls in a straight line to a tenth, where it stays. 0 keeps it."""
     value_weight: Weight = 1.0
     entropy_weight: Weight = 0.003
+
+    def __post_init__(self) -> None:
+        """Refuse two courses of the learning rate at once, and updates that would not count the rounds."""
+        apart = f"0 with learner.lr_schedule = '{self.lr_schedule}' and learner.target_kl = {self.target_kl}"
+        alone = self.lr_schedule == "constant" and not self.target_kl
+        require(alone or not self.cooling, "learner.cooling", self.cooling, apart)
 
     def learning_rate(self, updates: int) -> float:
         """Return the learning rate after so many updates: it falls from round to round, and then stays."""

@@ -12,7 +12,7 @@ Axes: T steps of a block, B agents of all environments, C sequences of U steps i
 M cells.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,12 +22,15 @@ from torch import Tensor
 
 from flatwater.algorithms.adam import Adam, bind_step, build_adam
 from flatwater.algorithms.config import PPOConfig
+from flatwater.algorithms.early_stop import EarlyStop, build_early_stop, read_early_stop
 from flatwater.algorithms.graph import compile_graph
 from flatwater.algorithms.returns import clipped_loss, clipped_value_loss, gae
+from flatwater.algorithms.schedules import Pace
 from flatwater.nets.policy import PolicyOutput, Weights, build_statistics
 from flatwater.nets.stack import init_, views
 from flatwater.nets.student import Student
 from flatwater.rollouts.block import ColumnSpec, Rollout
+from flatwater.rollouts.sequences import bind_sequences
 from flatwater.state.allocation import filled_tensor
 from flatwater.state.tree import state
 from flatwater_watch.errors import require
@@ -54,6 +57,8 @@ class Learner:
     """Generator of the initial weights, and then of `order`."""
     sums: Float[Tensor, "S"]
     """Summed over updates since they were last read; rows as in METRICS, after TEACHING where there is a teacher."""
+    early_stop: dict[str, Float[Tensor, ""]]
+    """Where there is a `target_kl`: whether this round's updates have ended, and how many rounds have ended so."""
     statistics: dict[str, Tensor]
     """Running statistics of observations, where the policy reads them (`Student.measures`), and the buffers of a module
     that reads them; otherwise empty."""
@@ -69,7 +74,13 @@ class Learner:
 
 
 def build(
-    student: Student, *, sequences: int, rng: torch.Generator, device: torch.device, taught: bool = False
+    student: Student,
+    *,
+    sequences: int,
+    rng: torch.Generator,
+    device: torch.device,
+    taught: bool = False,
+    target_kl: float = 0.0,
 ) -> Learner:
     """Return initial weights and moments of zero. On the meta device this is the plan.
 
@@ -79,6 +90,7 @@ def build(
         rng: a generator on the device.
         device: device of the network.
         taught: whether there is a teacher.
+        target_kl: how far the policy may move in a round; 0 for any way.
     """
     block = filled_tensor(0, 1, student.layout.size, device=device)
     init_(block, student.layout, rng)
@@ -94,6 +106,7 @@ def build(
         order=torch.arange(sequences).to(device),  # on the meta device `arange` would import the compiler
         rng=rng,
         sums=filled_tensor(0, len(metric_names(taught=taught)), device=device),
+        early_stop=build_early_stop(target_kl, device),
         statistics=statistics,
     )
 
@@ -306,6 +319,10 @@ class LossWeights:
     # Tensors, as a compiled graph would keep a Python number for ever.
     supervision: Float[Tensor, ""]
     reinforcement: Float[Tensor, ""]
+    clip: Float[Tensor, ""] | None = None
+    """Clip range, where it has a schedule."""
+    entropy: Float[Tensor, ""] | None = None
+    """Weight of the entropy, where it has a schedule."""
 
 
 def loss_weights(device: torch.device, *, supervision: float = 0.0, reinforcement: float = 1.0) -> LossWeights:
@@ -327,6 +344,7 @@ def make_update(
     rollout: Rollout,
     begun: Float[Tensor, "C 2 B M"],
     weighing: LossWeights,
+    progress: Callable[[], float] = lambda: 0.0,
 ) -> Callable[[int], None]:
     """Bind an update to the learner's storage.
 
@@ -337,32 +355,31 @@ def make_update(
         rollout: a block after `compute_advantages_`.
         begun: memory before the first step of each sequence.
         weighing: weights of the loss's parts, read at each update.
+        progress: how much of the schedules is done, asked at each update.
 
     Returns:
         `update_(number)` learns from minibatch `number % minibatches`; the first of an epoch deals the sequences anew.
-        It does not wait for the device.
     """
     whole, parts = len(learner.order), config.minibatches
     require(whole % parts == 0, "learner.minibatches", parts, f"a divisor of {whole} sequences")
-    size = whole // parts
-    # Leaves that share the block's storage: the optimiser moves them, gradients are taken by them.
-    weights = {name: w[0].detach().requires_grad_() for name, w in views(learner.block, student.layout).items()}
-    reads = {name: rollout[name].flatten(0, 1) for name in LEARNED_FROM if name in rollout.columns}
-    deal = _bind_minibatch(rollout, begun, list(reads))
-    reads |= {"begun": begun, "supervision": weighing.supervision, "reinforcement": weighing.reinforcement}
-    reads |= learner.statistics
-    compile_it = config.compile and not learner.block.is_meta  # a plan does without the compiler
-    learn = compile_graph(_bind_gradients(config, student, list(weights), list(reads), deal), wanted=compile_it)
-    rate, clip = config.learning_rate, config.grad_clip
-    step_ = bind_step(learner.block, learner.adam, lr=lambda: rate(learner.updates), weight_decay=0.0, clip=clip)
+    size, clip = whole // parts, config.grad_clip
+    pace, limit = Pace(config, progress, learner.block.device), EarlyStop(learner.early_stop, config.target_kl)
+    reads = {"begun": begun, "supervision": weighing.supervision, "reinforcement": weighing.reinforcement}
+    learn = _bind_gradients(config, student, learner, rollout, reads | learner.statistics | pace.weights)
+    step_ = bind_step(learner.block, learner.adam, lr=lambda: pace.rate(learner.updates), weight_decay=0.0, clip=clip)
 
     def update_(number: int) -> None:
         """Learn from minibatch `number % minibatches`, and add its numbers to the learner's sums."""
         part = number % parts
+        if limit.has_ended_(begins=number == 0):
+            return
+        pace.set_()
         if part == 0:
             # In place, from a generator that checkpoints keep: a resumed run deals the same sequences.
             torch.randperm(whole, generator=learner.rng, out=learner.order)
-        loss_terms, grad = learn(learner.order[part * size : (part + 1) * size], *weights.values(), *reads.values())
+        loss_terms, grad = learn(learner.order[part * size : (part + 1) * size])
+        if limit.ends_(loss_terms[-1]):  # its divergence
+            return
         learner.adam.grad[0].copy_(grad)
         norm, finite = step_()
         learner.sums.add_(torch.cat([loss_terms, norm, ~finite]))
@@ -371,64 +388,40 @@ def make_update(
     return update_
 
 
-Deal = Callable[[Mapping[str, Tensor], Int[Tensor, "b"]], tuple[dict[str, Tensor], Float[Tensor, "2 b M"]]]
-"""Gives columns [U, b, ...] of some sequences, by their numbers, and the memory before them."""
-
-
-def _bind_minibatch(rollout: Rollout, begun: Float[Tensor, "C 2 B M"], names: Sequence[str]) -> Deal:
-    """Bind the gathering of sequences from columns [T * B, ...] and `begun`."""
-    unroll, agents, home = len(rollout["obs"]) // len(begun), begun.shape[2], rollout["obs"].device
-    # Made on the CPU: on the meta device `arange` would import the compiler.
-    steps = torch.arange(unroll, device="cpu").to(home).unsqueeze(1) * agents
-
-    def deal(read: Mapping[str, Tensor], sequences: Int[Tensor, "b"]) -> tuple[dict[str, Tensor], Tensor]:
-        """Return the columns [U, b, ...] of these sequences, and the memory before each, on the device of `begun`."""
-        memories = read["begun"]
-        chunk, agent = sequences // agents, sequences % agents
-        # The block may lie in host memory: rows are picked there, and the minibatch alone goes to the learner's device.
-        rows = (chunk * (unroll * agents) + agent).to(home) + steps
-        batch = {
-            name: read[name]
-            .index_select(0, rows.flatten())
-            .view(*rows.shape, *read[name].shape[1:])
-            .to(memories.device)
-            for name in names
-        }
-        return batch, memories[chunk, :, agent].transpose(0, 1)
-
-    return deal
-
-
 def _bind_gradients(
-    config: PPOConfig, student: Student, weights: Sequence[str], reads: Sequence[str], deal: Deal
-) -> Callable[..., tuple[Tensor, ...]]:
-    """Return a pure function of sequences' numbers and of tensors that gives the loss's parts and its gradient.
+    config: PPOConfig, student: Student, learner: Learner, rollout: Rollout, reads: Mapping[str, Tensor]
+) -> Callable[[Int[Tensor, "b"]], tuple[Tensor, ...]]:
+    """Bind what gives the loss's parts and its gradient for some sequences, by their numbers.
 
     Args:
         config: how it learns.
         student: the policy's network.
-        weights: names of the weights, the first of the tensors.
-        reads: names of the other tensors, in their order: columns, memory, the loss's weights, statistics.
-        deal: picks the sequences' columns and memory out of these.
-
-    Returns:
-        `gradients(sequences, *tensors)`; see it for the shapes.
+        learner: its weights.
+        rollout: the block.
+        reads: other tensors by name: memory before each sequence, the loss's weights, statistics.
     """
+    # Leaves that share the block's storage: the optimiser moves them, gradients are taken by them.
+    weights = {name: w[0].detach().requires_grad_() for name, w in views(learner.block, student.layout).items()}
+    columns = {name: rollout[name].flatten(0, 1) for name in LEARNED_FROM if name in rollout.columns}
+    deal, named = bind_sequences(rollout, reads["begun"], list(columns)), columns | dict(reads)
 
     def gradients(sequences: Int[Tensor, "b"], *tensors: Tensor) -> tuple[Tensor, ...]:
         """Return the minibatch's loss terms [k], and the loss's gradient [n] in the order of the weights."""
         params = dict(zip(weights, tensors, strict=False))
-        inputs = dict(zip(reads, tensors[len(weights) :], strict=True))
+        inputs = dict(zip(named, tensors[len(weights) :], strict=True))
         batch, memory = deal(inputs, sequences)
         output = student(inputs | params, batch["obs"], memory, batch["starts"], learning=True)
-        loss, loss_terms = ppo_loss(
-            config, student, output, batch, LossWeights(inputs["supervision"], inputs["reinforcement"])
+        weighing = LossWeights(
+            inputs["supervision"], inputs["reinforcement"], inputs.get("clip"), inputs.get("entropy_weight")
         )
+        loss, loss_terms = ppo_loss(config, student, output, batch, weighing)
         # A network of the user's may leave out some of its weights.
         grads = torch.autograd.grad(loss, list(params.values()), allow_unused=True, materialize_grads=True)
         return torch.stack(list(loss_terms)), torch.cat([grad.flatten() for grad in grads])
 
-    return gradients
+    compile_it = config.compile and not learner.block.is_meta  # a plan does without the compiler
+    graph = compile_graph(gradients, wanted=compile_it)
+    return lambda sequences: graph(sequences, *weights.values(), *named.values())
 
 
 def ppo_loss(
@@ -445,12 +438,14 @@ def ppo_loss(
         student: gives the distribution of actions.
         seen: logits and values of the minibatch, [U, b, ...] of U steps of b sequences.
         batch: columns [U, b, ...] by name.
-        weighing: weights of imitation and reinforcement, each 0-d.
+        weighing: weights of imitation and reinforcement, each 0-d, and what has a schedule.
     """
     alive, policy_mask = batch["alive"].float(), policy_steps(batch).float()
     policy = student.actions.distribution(seen.logits, batch.get("legal"))
     log_ratio = (policy.log_prob(batch["action"]) - batch["log_prob"]) * policy_mask
-    policy_loss = _masked_mean(clipped_loss(log_ratio, batch["advantage"], config.clip), policy_mask)
+    clip = config.clip if weighing.clip is None else weighing.clip
+    entropy_weight = config.entropy_weight if weighing.entropy is None else weighing.entropy
+    policy_loss = _masked_mean(clipped_loss(log_ratio, batch["advantage"], clip), policy_mask)
     value_loss, entropy = (
         _masked_mean(_value_loss(config, seen.value, batch), alive),
         _masked_mean(policy.entropy(), alive),
@@ -459,7 +454,7 @@ def ppo_loss(
         # E[r - 1 - log r] is never negative, unlike samples of -log r (Schulman 2020, "Approximating KL Divergence").
         kl = _masked_mean(log_ratio.expm1() - log_ratio, policy_mask)
         loss_terms = [x.detach() for x in (policy_loss, value_loss, entropy, kl)]
-    reinforcement_loss = policy_loss - config.entropy_weight * entropy
+    reinforcement_loss = policy_loss - entropy_weight * entropy
     total = weighing.reinforcement * reinforcement_loss
     if "taught" in batch:
         imitation_loss = _masked_mean(-policy.log_prob(batch["taught"]), alive)
@@ -494,4 +489,5 @@ def read_learner_(learner: Learner, *, taught: bool = False) -> dict[str, float]
     if not updates:
         return {}
     means = {f"train/{name}": float(value) / updates for name, value in sums.items() if name != "skipped"}
-    return means | {"train/skipped": float(sums["skipped"])}
+    counts = {"train/skipped": float(sums["skipped"])}
+    return means | counts | read_early_stop(learner.early_stop, updates)

@@ -6,6 +6,8 @@ is 0. Where it was *truncated* the world went on without us: the value of the st
 False in both cases).
 """
 
+from typing import Any
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -45,7 +47,9 @@ def gae(
     return advantage
 
 
-def clipped_loss(log_ratio: Float[Tensor, "*N"], advantage: Float[Tensor, "*N"], clip: float) -> Float[Tensor, "*N"]:
+def clipped_loss(
+    log_ratio: Float[Tensor, "*N"], advantage: Float[Tensor, "*N"], clip: float | Float[Tensor, ""]
+) -> Float[Tensor, "*N"]:
     """Return -min(ratio A, clip(ratio, 1 - clip, 1 + clip) A): no action gains from moving further than `clip`.
 
     Args:
@@ -54,7 +58,9 @@ def clipped_loss(log_ratio: Float[Tensor, "*N"], advantage: Float[Tensor, "*N"],
         clip: how far the ratio may be from 1.
     """
     ratio = log_ratio.exp()
-    return -torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
+    low: Any = 1 - clip  # numbers or tensors
+    high: Any = 1 + clip
+    return -torch.minimum(ratio * advantage, ratio.clamp(low, high) * advantage)
 
 
 def clipped_value_loss(

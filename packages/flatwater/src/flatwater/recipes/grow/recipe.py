@@ -1,6 +1,7 @@
 """The recipe `grow`."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from flatwater.metrics.console import WHOLE, Column, TableLayout, format_percent
@@ -44,6 +45,7 @@ GROW = Recipe(
     """,
     plan=lazy_function("flatwater.recipes.grow.run:plan"),
     compose=lazy_function("flatwater.recipes.grow.run:compose"),
+    prepare=lambda config: replace(config, learner=config.learner.for_rounds(config.rounds)),
     layout=LAYOUT,
     curves={"return, mean": "return/mean", "held out": "evaluation/policy"},
     journal="episodes",

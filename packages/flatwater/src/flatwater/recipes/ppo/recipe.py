@@ -1,5 +1,7 @@
 """The recipe `ppo`."""
 
+from dataclasses import replace
+
 from flatwater.metrics.console import WHOLE, Column, TableLayout, format_percent
 from flatwater.metrics.figures import short_seconds
 from flatwater.recipe import OF_RETURNS, Headline, Recipe, lazy_function
@@ -35,6 +37,7 @@ PPO = Recipe(
     compose=lazy_function("flatwater.recipes.ppo.run:compose"),
     policy=lazy_function("flatwater.recipes.ppo.policy:make_trained_policy"),
     rebuild=lazy_function("flatwater.recipes.ppo.policy:rebuild_policy"),
+    prepare=lambda config: replace(config, learner=config.learner.for_rounds(config.rounds)),
     layout=LAYOUT,
     curves={"return, training": "return/mean", "held out": "evaluation/policy"},
     journal="episodes",

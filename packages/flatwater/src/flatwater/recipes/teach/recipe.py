@@ -1,5 +1,7 @@
 """The recipe `teach`."""
 
+from dataclasses import replace
+
 from flatwater.metrics.console import WHOLE, Column, TableLayout, format_percent
 from flatwater.recipe import OF_RETURNS, Headline, Number, Recipe, lazy_function
 from flatwater.recipes.teach.config import TeachRunConfig
@@ -35,6 +37,7 @@ TEACH = Recipe(
     compose=lazy_function("flatwater.recipes.teach.run:compose"),
     policy=lazy_function("flatwater.recipes.ppo.policy:make_trained_policy"),
     rebuild=lazy_function("flatwater.recipes.ppo.policy:rebuild_policy"),
+    prepare=lambda config: replace(config, learner=config.learner.for_rounds(config.rounds)),
     layout=LAYOUT,
     curves={"return, training": "return/mean", "held out": "evaluation/student"},
     journal="lessons",

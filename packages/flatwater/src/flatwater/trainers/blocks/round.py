@@ -7,6 +7,7 @@ import torch
 
 from flatwater.algorithms.config import TeachingConfig
 from flatwater.algorithms.ppo import compute_advantages_, loss_weights, make_update, read_learner_
+from flatwater.algorithms.schedules import scheduled_numbers
 from flatwater.envs.world import Array, Teacher, World
 from flatwater.nets.policy import update_running_stats_
 from flatwater.nets.student import symlog
@@ -85,7 +86,15 @@ def bind_learning(setup: BlocksSetup, run: BlocksState) -> Callable[[int], None]
     """
     config, rollout = setup.config.learner, run.rollout
     weighing = loss_weights(setup.device)
-    update_ = make_update(config, setup.student, run.learner, rollout=rollout, begun=run.begun, weighing=weighing)
+    update_ = make_update(
+        config,
+        setup.student,
+        run.learner,
+        rollout=rollout,
+        begun=run.begun,
+        weighing=weighing,
+        progress=lambda: config.progress(run.progress.round),
+    )
 
     def learn_(number: int) -> None:
         """Take update `number`: the first of a round writes the advantages, the last merges the statistics."""
@@ -125,6 +134,7 @@ def read_numbers_(setup: BlocksSetup, run: BlocksState, profile: Profile) -> dic
             "weight/supervision": config.learner.supervision.value_at(run.agent_steps),
             "weight/reinforcement": config.learner.reinforcement.value_at(run.agent_steps),
         }
+    numbers |= scheduled_numbers(config.learner, run.progress.round - 1)
     numbers["critic/explained"] = _explained_variance(run)
     if episodes:
         numbers["return/mean"] = total_return / episodes

@@ -201,6 +201,7 @@ def build_blocks(setup: BlocksSetup) -> BlocksState:
             rng=rng,
             device=device,
             taught=setup.taught,
+            target_kl=config.learner.target_kl,
         ),
         rollout=build_rollout(columns, steps=config.block, batch=agents, device=host),
         coming=zeros(agents, *spaces.obs, dtype=kind),

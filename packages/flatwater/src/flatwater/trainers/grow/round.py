@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from flatwater.algorithms.ppo import compute_advantages_, loss_weights, make_update, read_learner_
+from flatwater.algorithms.schedules import scheduled_numbers
 from flatwater.envs.growing.baselines import BASELINES
 from flatwater.envs.growing.spaces import Operation
 from flatwater.envs.growing.stages import SlotStage
@@ -53,7 +54,13 @@ def build_trainer(setup: GrowSetup, run: GrowState, crew: GroupExecutor | None =
     config, whole_steps = setup.config, steps_of_all(setup)
     crew = crew or local_executor(setup, run)
     learner_parts = config.learner, setup.student, run.learner
-    update_ = make_update(*learner_parts, rollout=run.rollout, begun=run.begun, weighing=loss_weights(setup.device))
+    update_ = make_update(
+        *learner_parts,
+        rollout=run.rollout,
+        begun=run.begun,
+        weighing=loss_weights(setup.device),
+        progress=lambda: config.learner.progress(run.progress.round),
+    )
     updates = config.learner.epochs * config.learner.minibatches
 
     def baselines_due() -> int:
@@ -124,6 +131,7 @@ def evaluate_(setup: GrowSetup, run: GrowState, crew: GroupExecutor, number: int
 def read_numbers_(setup: GrowSetup, run: GrowState) -> dict[str, float]:
     """Return named numbers of the round that is complete, and clear the learner's sums."""
     numbers = _training(run.rollout) | read_learner_(run.learner) | {"updates": float(run.learner.updates)}
+    numbers |= scheduled_numbers(setup.config.learner, run.progress.round - 1)
     numbers |= {f"evaluation/{name}": float(returns.double().mean()) for name, returns in run.scores.baselines.items()}
     if run.progress.round % setup.config.evaluation.every == 0:
         policy = run.scores.policy.double().cpu()

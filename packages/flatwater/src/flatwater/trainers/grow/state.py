@@ -125,7 +125,8 @@ def build_grow(setup: GrowSetup, data: Task) -> GrowState:
 
     initial = generator(config.seed, "initial weights", device)
     # An episode is one sequence, so there are as many as environments.
-    learner = build(student, sequences=config.envs, rng=initial, device=device)
+    target_kl = config.learner.target_kl
+    learner = build(student, sequences=config.envs, rng=initial, device=device, target_kl=target_kl)
     action = ColumnSpec((len(HEADS),), torch.int64)
     init_action_bias_(setup, learner)
     return GrowState(

@@ -1,0 +1,46 @@
+"""The early end of a round's updates, once the policy has moved on far enough, as Stable-Baselines3 has it."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from flatwater.state.allocation import filled_tensor
+
+STOPPED, STOPS = "stopped", "stops"
+"""Entries of the state: whether this round's updates have ended, and how many rounds have ended so."""
+SLACK = 1.5
+"""Factor on `target_kl` from which updates end."""
+
+
+def build_early_stop(target_kl: float, device: torch.device) -> dict[str, Float[Tensor, ""]]:
+    """Return the state of the early end; empty where there is none."""
+    return {name: filled_tensor(0, device=device) for name in (STOPPED, STOPS) if target_kl}
+
+
+def read_early_stop(held: dict[str, Float[Tensor, ""]], updates: int) -> dict[str, float]:
+    """Return how many updates a round had, and how many rounds have ended early; empty where none can."""
+    return {"train/updates": float(updates), "train/early_stops": float(held[STOPS])} if held else {}
+
+
+class EarlyStop:
+    """The decision whether to go on, from update to update."""
+
+    def __init__(self, held: dict[str, Float[Tensor, ""]], target_kl: float) -> None:
+        """Bind the state; on the meta device, where nothing is known, all updates are made."""
+        self._held = {} if any(tensor.is_meta for tensor in held.values()) else held
+        self._most = SLACK * target_kl
+
+    def has_ended_(self, *, begins: bool) -> bool:
+        """Return whether this round's updates have ended; `begins` says that it is its first."""
+        if begins and self._held:
+            self._held[STOPPED].zero_()
+        return bool(self._held) and bool(self._held[STOPPED])
+
+    def ends_(self, kl: Float[Tensor, ""]) -> bool:
+        """Return whether updates end before the minibatch of this divergence, and count it."""
+        # The only wait for the device in an update: whether its step is taken follows from this number.
+        if not self._held or not bool(kl > self._most):
+            return False
+        self._held[STOPPED].fill_(1)
+        self._held[STOPS].add_(1)
+        return True

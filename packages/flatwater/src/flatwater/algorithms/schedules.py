@@ -1,0 +1,108 @@
+"""Schedules: the value of a setting over the course of a run, as a factor that follows from how much of it is done.
+
+    --learner.lr-schedule cosine --learner.clip-schedule mine:shrink
+
+The factor follows from whole rounds, so a run that is killed within one goes on with the same value.
+"""
+
+from collections.abc import Callable, Mapping
+from math import cos, isfinite, pi
+
+import torch
+
+from flatwater.algorithms.config import PPOConfig
+from flatwater.config.convert import did_you_mean
+from flatwater.named_imports import find_function
+from flatwater.own_numbers import as_number
+from flatwater_watch.errors import ConfigError
+from flatwater_watch.sanitize import short_repr
+
+Value = Callable[[float], float]
+"""A function of progress, from 0 to 1."""
+
+SHAPES: Mapping[str, Value] = {
+    "constant": lambda _: 1.0,
+    "linear": lambda progress: 1 - progress,
+    "cosine": lambda progress: (1 + cos(pi * progress)) / 2,
+}
+SCHEDULED = {"lr": "lr_schedule", "clip": "clip_schedule", "entropy_weight": "entropy_schedule"}
+"""Settings of PPO that may have a schedule, and the settings that name it."""
+
+
+def scheduled_values(config: PPOConfig) -> dict[str, Value]:
+    """Return the value of each setting that does not stay, by its name.
+
+    Raises:
+        ConfigError: a schedule has no such name, or cannot be imported.
+    """
+    names = {setting: getattr(config, schedule) for setting, schedule in SCHEDULED.items()}
+    return {
+        setting: _scale(getattr(config, setting), find_schedule(name, f"learner.{SCHEDULED[setting]}"))
+        for setting, name in names.items()
+        if name != "constant"
+    }
+
+
+def _scale(base: float, factor: Value) -> Value:
+    return lambda progress: base * factor(progress)
+
+
+def find_schedule(name: str, field: str) -> Value:
+    """Return the factor of a name.
+
+    Args:
+        name: one of `SHAPES`, or package.module:function of the user's.
+        field: the setting, for messages.
+
+    Raises:
+        ConfigError: there is no such schedule.
+    """
+    if name in SHAPES:
+        return SHAPES[name]
+    takes = "progress, from 0 to 1, and gives a factor"
+    if ":" not in name:
+        expected = f"{', '.join(SHAPES)}, or package.module:function of a function that takes {takes}"
+        raise ConfigError(f"{field} = {short_repr(name)}: expected {expected}.{did_you_mean(name, list(SHAPES))}")
+    function = find_function(name, field=field, takes=takes)
+
+    def factor(progress: float) -> float:
+        given = function(progress)
+        number = as_number(given)
+        if number is None or not isfinite(number) or number < 0:
+            place = f"{field} = {short_repr(name)}, at {progress:g} of the run"
+            raise ConfigError(f"{place}: expected a factor of 0 or more, got {short_repr(given)}")
+        return number
+
+    return factor
+
+
+class Pace:
+    """The values of a run's settings now, as an update reads them."""
+
+    def __init__(self, config: PPOConfig, progress: Callable[[], float], device: torch.device) -> None:
+        """Allocate a 0-d tensor for each scheduled weight, as a compiled graph would keep a number for ever.
+
+        Args:
+            config: settings, with their schedules.
+            progress: how much of the schedules is done.
+            device: where the weights are.
+        """
+        self._config, self._progress, self._values = config, progress, scheduled_values(config)
+        self.weights = {name: torch.full((), 0.0, device=device) for name in self._values if name != "lr"}
+        """Scheduled weights in the loss, by the names of their settings."""
+
+    def rate(self, updates: int) -> float:
+        """Return the learning rate after so many updates."""
+        value = self._values.get("lr")
+        return self._config.learning_rate(updates) if value is None else value(self._progress())
+
+    def set_(self) -> None:
+        """Write the weights of now."""
+        for name, weight in self.weights.items():
+            weight.fill_(self._values[name](self._progress()))
+
+
+def scheduled_numbers(config: PPOConfig, round_: int) -> dict[str, float]:
+    """Return the values that scheduled settings had in a round, counted from 0, by the names of metrics."""
+    progress = config.progress(round_)
+    return {f"train/{name}": value(progress) for name, value in scheduled_values(config).items()}
