@@ -1,6 +1,8 @@
 """Catch, an environment of images: a ball falls, and a paddle below it catches it or not.
 
-    flatwater train ppo --env catch:Catch --learner.epochs 4 --learner.minibatches 4        in the folder of this file
+    flatwater train ppo --env catch:Catch --wrapped.steps 12 --learner.epochs 4 --learner.minibatches 4
+
+in the folder of this file.
 
 docs/flatwater/networks.md says what it is learned by: a network of convolutions, or a module of one's own.
 """

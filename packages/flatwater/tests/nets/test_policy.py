@@ -2,11 +2,13 @@
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from flatwater.nets.config import PolicyConfig
 from flatwater.nets.policy import (
+    ACTIVATIONS,
     CLIP,
+    FeedForwardPolicy,
     RecurrentPolicy,
     build_statistics,
     normalise_obs,
@@ -111,3 +113,29 @@ def test_narrow_numbers_are_stretched_and_places_and_wide_ones_are_not() -> None
 def test_settings_out_of_range_are_named(field: str, wrong: float) -> None:
     with pytest.raises(ConfigError, match=f"policy.{field} = {wrong}"):
         PolicyConfig(**{field: wrong})
+
+
+MODULES = {"tanh": nn.Tanh(), "relu": nn.ReLU(), "silu": nn.SiLU(), "elu": nn.ELU(), "gelu": nn.GELU()}
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_layers_are_those_of_torch_shared_or_separate(activation: str, shared: bool) -> None:  # noqa: FBT001
+    policy = FeedForwardPolicy(5, (8, 6), 4, 1, activation=activation, shared=shared)  # type: ignore[arg-type]
+    block = torch.empty(1, policy.layout.size)
+    init_(block, policy.layout, torch.Generator().manual_seed(0))
+    weights = {name: view[0] for name, view in views(block, policy.layout).items()}
+    assert ("shared.0.weight" in weights) is shared
+    assert policy.layout.size == (1 if shared else 2) * (5 * 8 + 8 + 8 * 6 + 6) + 6 * 3 + 3 + 6 + 1 + 1
+
+    def run(net: str, x: Tensor) -> Tensor:
+        for layer in (0, 1):
+            name = f"{'shared' if shared else net}.{layer}"
+            x = MODULES[activation](x @ weights[f"{name}.weight"] + weights[f"{name}.bias"])
+        return x @ weights[f"{net}.weight"] + weights[f"{net}.bias"]
+
+    obs = torch.randn(3, 2, 5, generator=torch.Generator().manual_seed(1))
+    output = policy(weights, obs, torch.zeros(2, 2, 0))
+    torch.testing.assert_close(output.logits[..., :3], run("action", obs))
+    torch.testing.assert_close(output.value, run("value", obs)[..., 0])
+    torch.testing.assert_close(policy.choose(weights, obs[0]), output.logits[0])

@@ -28,8 +28,17 @@ KINDS = {
     "beside": ("--env", "brought:Beside"),
     "beside, with a memory": ("--env", "brought:Beside", "--student.memory", "4", "--learner.unroll", "4"),
     "own": ("--env", "brought:Beside", "--student.network", "brought:Eyes"),
+    "layers": ("--env", "brought:Numbers", "--student.activation", "silu", "--student.heads", "shared"),
+    "normalised": (
+        *("--env", "brought:Beside", "--student.observations", "normalised", "--rewards", "normalised"),
+        *("--student.activation", "relu", "--student.heads", "shared", "--student.memory", "0"),
+    ),
+    "own, normalised": (
+        *("--env", "brought:Numbers", "--student.network", "brought:Plain", "--student.observations", "normalised"),
+    ),
     "own, of numbers": ("--env", "brought:Numbers", "--student.network", "brought:Plain"),
 }
+OFTEN = ("own", "normalised", "beside, with a memory", "layers")
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +70,10 @@ def test_what_is_planned_is_held(kind: str) -> None:
 
 
 @pytest.mark.few(3)
-@pytest.mark.parametrize("kind", ["own", "beside, with a memory", "impala", "own, of numbers", "stack"])
+@pytest.mark.parametrize(
+    "kind",
+    ["own", "normalised", "beside, with a memory", "layers", "impala", "own, of numbers", "own, normalised", "stack"],
+)
 def test_resumed_it_ends_as_if_it_had_not_stopped(kind: str) -> None:
     whole = train("whole", 3, *KINDS[kind])
     train("cut", 1, *KINDS[kind])
@@ -103,7 +115,9 @@ def test_buffers_are_saved_and_only_learning_changes_them() -> None:
 
 
 @pytest.mark.few(2)
-@pytest.mark.parametrize("kind", ["own", "image", "impala", "beside, with a memory"])
+@pytest.mark.parametrize(
+    "kind", ["own", "normalised", "image", "impala", "layers", "own, normalised", "beside, with a memory"]
+)
 def test_a_trained_policy_is_loaded_and_exported(kind: str) -> None:
     train("run", 1, *KINDS[kind])
     policy = fw.load("run")
@@ -165,8 +179,8 @@ def test_it_learns_from_images(kind: str, rounds: int) -> None:
 
 @pytest.mark.slow
 def test_catch_is_solved() -> None:
-    more = ("--envs", "8", "--block", "128", "--wrapped.steps", "0", "--evaluation.envs", "32")
-    learner = ("--learner.epochs", "4", "--learner.minibatches", "4", "--evaluation.every", "100")
-    players = train("run", 100, "--env", "catch:Catch", *more, *learner)["players"]
+    more = ("--envs", "8", "--block", "128", "--wrapped.steps", "12", "--evaluation.envs", "64")
+    learner = ("--learner.epochs", "4", "--learner.minibatches", "4", "--evaluation.every", "80")
+    players = train("run", 80, "--env", "catch:Catch", *more, *learner)["players"]
     assert isinstance(players, dict)
     assert players["policy"]["return"] > 0.9 > players["random"]["return"]

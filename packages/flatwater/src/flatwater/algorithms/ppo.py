@@ -289,14 +289,19 @@ def policy_steps(columns: Mapping[str, Tensor]) -> Bool[Tensor, "*N"]:
     return columns["alive"] & ~columns["led"] if "led" in columns else columns["alive"]
 
 
-def compute_advantages_(rollout: Rollout, config: PPOConfig) -> None:
+def compute_advantages_(rollout: Rollout, config: PPOConfig, *, reward: Float[Tensor, "T B"] | None = None) -> None:
     """Write the returns, and the advantages, with mean 0 and deviation 1 over the steps that the policy chose.
 
     They are standardised over the block and not over each minibatch: a few episodes are too few for a deviation.
+
+    Args:
+        rollout: the block, whose last two columns are written.
+        config: discount and lambda.
+        reward: rewards on another scale than the block's, to be learned from instead.
     """
     value, advantage, terminated = rollout["value"], rollout["advantage"], rollout["terminated"]
     estimate = gae(
-        reward=rollout["reward"],
+        reward=rollout["reward"] if reward is None else reward,
         discount=torch.where(terminated, 0.0, config.gamma),
         value=value,
         next_value=rollout["next_value"],

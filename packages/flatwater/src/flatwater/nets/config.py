@@ -58,9 +58,15 @@ class StudentConfig:
     network: Annotated[str, Code()] = "nature"
     """What reads images: nature or impala. package.module:Class is your nn.Module, made with the observation space; it
     reads every observation, and returns features [B, F] for the layers or the LSTM behind it."""
-    observations: Literal["logs", "stretched"] = "logs"
-    """Reading of the numbers of a vector. logs: each as sign(x) log(1 + |x|). stretched: the same; what the
-    environment measures, such as a speed, is then stretched about its mean so far where it hardly differs."""
+    activation: Literal["tanh", "relu", "silu", "elu", "gelu"] = "tanh"
+    """Function behind each of the layers."""
+    heads: Literal["separate", "shared"] = "separate"
+    """Where there is no LSTM. separate: actor and critic have layers of their own. shared: both read the last layer of
+    the same ones."""
+    observations: Literal["logs", "stretched", "normalised"] = "logs"
+    """Reading of numbers. logs: each as sign(x) log(1 + |x|). stretched: the same; what the environment measures, such
+    as a speed, is then stretched about its mean so far where it hardly differs. normalised: each in deviations from its
+    mean so far, at most 5. A network of your own reads them as they are, or normalised."""
 
     def __post_init__(self) -> None:
         """Refuse a number of rows that is no power of two: a hash is cut to a row by its bits."""

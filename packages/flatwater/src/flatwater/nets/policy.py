@@ -4,14 +4,16 @@ Axes: T steps, B environments, O numbers in an observation, M cells, R outputs. 
 a block [1, n], a population of one, so that the same optimiser steps it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+from torch.nn import functional
 
 from flatwater.nets.stack import Layout, Weight, linear
 
@@ -36,6 +38,16 @@ EPSILON = 1e-4
 """Added to the variance of an observation's column."""
 
 
+Activation = Literal["tanh", "relu", "silu", "elu", "gelu"]
+ACTIVATIONS: Mapping[Activation, Callable[[Tensor], Tensor]] = {
+    "tanh": torch.tanh,
+    "relu": torch.relu,
+    "silu": functional.silu,
+    "elu": functional.elu,
+    "gelu": functional.gelu,
+}
+
+
 @dataclass(frozen=True)
 class PolicyOutput:
     """Output of the policy on some steps."""
@@ -58,6 +70,8 @@ class RecurrentPolicy:
     """Cells of the LSTM, M."""
     outputs: int
     """Outputs of the policy, R."""
+    activation: Activation = "tanh"
+    """Function behind the layer that reads an observation."""
 
     @cached_property
     def layout(self) -> Layout:
@@ -91,7 +105,7 @@ class RecurrentPolicy:
             memory: memory before the first step.
             starts: where an episode begins, with an empty memory; None where none begins.
         """
-        encoded = _apply(weights, "encoder", obs).tanh()
+        encoded = ACTIVATIONS[self.activation](_apply(weights, "encoder", obs))
         # The observations' part of all T steps is one product; only the memory's part must wait for its turn.
         gates = encoded @ weights["gates.seen"] + weights["gates.bias"]
         output, cell = memory.unbind(0)
@@ -112,7 +126,7 @@ class RecurrentPolicy:
 
 @dataclass(frozen=True)
 class FeedForwardPolicy:
-    """Actor and critic side by side, each of tanh layers, without a memory: the same face as `RecurrentPolicy`."""
+    """Actor and critic, of layers of their own or of the same, without a memory: the same face as `RecurrentPolicy`."""
 
     obs: int
     """Numbers in an observation, O."""
@@ -124,6 +138,10 @@ class FeedForwardPolicy:
     """Number of last outputs that are weights, and no function of the observation."""
     cells: int = 0
     """Cells, M: nothing is remembered."""
+    activation: Activation = "tanh"
+    """Function behind each layer."""
+    shared: bool = False
+    """Whether actor and critic read the same layers."""
 
     @cached_property
     def layout(self) -> Layout:
@@ -133,8 +151,10 @@ class FeedForwardPolicy:
         for net, outputs, scale in (("action", self.outputs - self.free, TIMID), ("value", 1, 1 / UNIT)):
             for layer, (inputs, width) in enumerate(pairwise(widths)):
                 # Hidden layers double the variance for tanh; the value head keeps it, the action head starts near 0.
-                weights[f"{net}.{layer}.weight"] = Weight((inputs, width), inputs / (2 * UNIT))
-                weights[f"{net}.{layer}.bias"] = Weight((width,), 0)
+                # Shared layers have one name: the critic finds them in their place.
+                name = f"{self._trunk(net)}.{layer}"
+                weights[f"{name}.weight"] = Weight((inputs, width), inputs / (2 * UNIT))
+                weights[f"{name}.bias"] = Weight((width,), 0)
             weights[f"{net}.weight"] = Weight((widths[-1], outputs), scale * widths[-1])
             weights[f"{net}.bias"] = Weight((outputs,), 0)
         return Layout(weights | ({"free": Weight((self.free,), 0)} if self.free else {}))
@@ -155,19 +175,33 @@ class FeedForwardPolicy:
             starts: not read: there is nothing to forget.
         """
         rows = obs.flatten(0, 1)
-        outputs, value = self.choose(weights, rows), self._net(weights, "value", rows)
+        features = self._features(weights, "action", rows)
+        seen = features if self.shared else self._features(weights, "value", rows)
+        outputs, value = self._outputs(weights, features), _head(weights, "value", seen)
         return PolicyOutput(outputs.view(*obs.shape[:2], -1), value.view(obs.shape[:2]), memory)
 
     def choose(self, weights: Weights, obs: Float[Tensor, "B O"]) -> Float[Tensor, "B R"]:
         """Return the actor's outputs alone."""
-        outputs = self._net(weights, "action", obs)
+        return self._outputs(weights, self._features(weights, "action", obs))
+
+    def _outputs(self, weights: Weights, features: Float[Tensor, "B H"]) -> Float[Tensor, "B R"]:
+        outputs = _head(weights, "action", features)
         return torch.cat([outputs, weights["free"].expand(outputs.shape[0], -1)], dim=-1) if self.free else outputs
 
-    def _net(self, weights: Weights, net: str, x: Float[Tensor, "B O"]) -> Float[Tensor, "B _"]:
-        """Return the outputs of the net of this name (`action` or `value`): tanh layers, then a linear one."""
+    def _features(self, weights: Weights, net: str, x: Float[Tensor, "B O"]) -> Float[Tensor, "B H"]:
+        """Return the last layer of the net of this name, `action` or `value`."""
+        trunk, activate = self._trunk(net), ACTIVATIONS[self.activation]
         for layer in range(len(self.layers)):
-            x = torch.addmm(weights[f"{net}.{layer}.bias"], x, weights[f"{net}.{layer}.weight"]).tanh()
-        return torch.addmm(weights[f"{net}.bias"], x, weights[f"{net}.weight"])
+            x = activate(torch.addmm(weights[f"{trunk}.{layer}.bias"], x, weights[f"{trunk}.{layer}.weight"]))
+        return x
+
+    def _trunk(self, net: str) -> str:
+        """Return the name of the layers of a net."""
+        return "shared" if self.shared else net
+
+
+def _head(weights: Weights, net: str, features: Float[Tensor, "B H"]) -> Float[Tensor, "B _"]:
+    return torch.addmm(weights[f"{net}.bias"], features, weights[f"{net}.weight"])
 
 
 def _apply(weights: Weights, name: str, x: Tensor) -> Tensor:

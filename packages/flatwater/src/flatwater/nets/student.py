@@ -88,8 +88,15 @@ class Student:
         """The network behind the reading of an observation."""
         config, actions, inputs = self.config, self.actions, self.inputs
         if not config.memory:
-            return FeedForwardPolicy(obs=inputs, layers=config.layers, outputs=actions.outputs, free=actions.free)
-        return RecurrentPolicy(obs=inputs, hidden=config.hidden, cells=config.memory, outputs=actions.outputs)
+            return FeedForwardPolicy(
+                obs=inputs,
+                layers=config.layers,
+                outputs=actions.outputs,
+                free=actions.free,
+                activation=config.activation,
+                shared=config.heads == "shared",
+            )
+        return RecurrentPolicy(inputs, config.hidden, config.memory, actions.outputs, config.activation)
 
     @cached_property
     def layout(self) -> Layout:
@@ -100,6 +107,10 @@ class Student:
             return self.policy.layout
         table = Weight((self.config.rows + 1, self.config.width), self.obs[0])
         return Layout({"tokens": table} | dict(self.policy.layout.weights))
+
+    def measured(self, numbers: Float[Tensor, "*N O"]) -> Float[Tensor, "*N O"]:
+        """Return numbers on the scale on which statistics of them are kept."""
+        return numbers if self.deviations else symlog(numbers)
 
     def read_numbers(self, obs: Tensor) -> Float[Tensor, "*N O"]:
         """Return the numbers of observations that are neither tokens nor in an image."""
@@ -134,10 +145,10 @@ class Student:
 
     def _scale_numbers(self, weights: Weights, numbers: Float[Tensor, "*N O"]) -> Float[Tensor, "*N O"]:
         """Return numbers as the network reads them: deviations, logarithms, or as they are."""
-        if self.deviations:
-            return normalise_obs(weights, numbers)
         if self.plain:
             return numbers
+        if self.deviations:
+            return normalise_obs(weights, numbers)
         return stretch_columns(weights, symlog(numbers)) if self.measures else symlog(numbers)
 
     def choose(

@@ -51,7 +51,7 @@ class FeedForwardConfig(StudentConfig):
     """Policy and critic of all agents: layers, a table of tokens if observations are tokens, an LSTM if wanted."""
 
     memory: Annotated[int, Bounds(0, 1 << 16)] = 0
-    observations: Literal["logs", "stretched"] = "stretched"
+    observations: Literal["logs", "stretched", "normalised"] = "stretched"
 
 
 @config

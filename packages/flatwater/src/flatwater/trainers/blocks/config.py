@@ -1,7 +1,7 @@
 """Settings of PPO on blocks, with a teacher or without, apart from its world and its machine."""
 
 from dataclasses import field
-from typing import Annotated
+from typing import Annotated, Literal
 
 from flatwater.algorithms.config import BlockConfig
 from flatwater.envs.foraging.config import ForagingConfig
@@ -32,6 +32,9 @@ class BlocksConfig:
     """Environments that are stepped side by side."""
     block: Count = 128
     """Steps of every environment in a round; the policy learns from them. A multiple of `learner.unroll`."""
+    rewards: Literal["plain", "normalised"] = "plain"
+    """Rewards that the learner reads. plain: those of the environment. normalised: divided by the deviation of
+    discounted returns so far, at most 10. Returns are told as the environment pays them."""
     allow_nan: bool = False
     """Train on although an environment gives NaN or infinity. Left out: that ends the run, and names the environment,
     the step and the number."""

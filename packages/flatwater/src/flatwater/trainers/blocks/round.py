@@ -10,9 +10,9 @@ from flatwater.algorithms.ppo import compute_advantages_, loss_weights, make_upd
 from flatwater.algorithms.schedules import scheduled_numbers
 from flatwater.envs.world import Array, Teacher, World
 from flatwater.nets.policy import update_running_stats_
-from flatwater.nets.student import symlog
 from flatwater.trainers.blocks.collect import Collector
 from flatwater.trainers.blocks.held_out import HeldOutEvaluator
+from flatwater.trainers.blocks.rewards import scale_rewards_
 from flatwater.trainers.blocks.state import TEACHER, BlocksSetup, BlocksState
 from flatwater.trainers.episodes import Episodes, give_back_, is_begun, replay_episodes_, save_world_state_
 from flatwater.trainers.loop import Phase, Progress
@@ -99,7 +99,8 @@ def bind_learning(setup: BlocksSetup, run: BlocksState) -> Callable[[int], None]
     def learn_(number: int) -> None:
         """Take update `number`: the first of a round writes the advantages, the last merges the statistics."""
         if number == 0:
-            compute_advantages_(rollout, config)
+            scaled = scale_rewards_(run.reward_scale, rollout, config.gamma) if run.reward_scale else None
+            compute_advantages_(rollout, config, reward=scaled)
         if isinstance(config, TeachingConfig):
             # In place: the bound update reads these very tensors.
             weighing.supervision.fill_(config.supervision.value_at(run.agent_steps))
@@ -113,7 +114,7 @@ def bind_learning(setup: BlocksSetup, run: BlocksState) -> Callable[[int], None]
                 is_usable = alive & obs.isfinite().all(1)
                 # On meta a plan cannot know how many rows are usable: all, at most.
                 usable = obs.clone() if obs.is_meta else obs[is_usable]
-                update_running_stats_(run.learner.statistics, symlog(usable.to(setup.device)))
+                update_running_stats_(run.learner.statistics, setup.student.measured(usable.to(setup.device)))
 
     return learn_
 

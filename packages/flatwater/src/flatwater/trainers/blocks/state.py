@@ -17,12 +17,14 @@ from flatwater.nets.actions import Actions, ContinuousActions, DiscreteActions, 
 from flatwater.nets.config import StudentConfig
 from flatwater.nets.images import NETWORKS
 from flatwater.nets.module_encoder import ModuleEncoder, shipped_encoder, try_module
+from flatwater.nets.observation import count_numbers
 from flatwater.nets.student import Student
 from flatwater.rollouts.block import ColumnSpec, Rollout, build_rollout
 from flatwater.state.allocation import filled_tensor
 from flatwater.state.random import generator
 from flatwater.state.tree import state
 from flatwater.trainers.blocks.config import BlocksConfig
+from flatwater.trainers.blocks.rewards import build_reward_scale
 from flatwater.trainers.episodes import Episodes, build_episodes
 from flatwater.trainers.logged import OWN, LoggedNumbers, build_logged
 from flatwater.trainers.loop import Progress
@@ -80,6 +82,8 @@ class BlocksState:
     generators: dict[str, torch.Generator]
     logged: dict[str, LoggedNumbers]
     """Numbers of the user's own; no entry where none are wanted."""
+    reward_scale: dict[str, Tensor]
+    """Statistics by which rewards are divided; empty where they are read as they are."""
     agent_steps: int = 0
     """Steps of single agents since the run began."""
 
@@ -137,9 +141,13 @@ def build_setup(
 def build_student(spaces: Spaces, config: StudentConfig, device: torch.device) -> Student:
     """Return the network for a world's observations and actions."""
     measures = spaces.measures if config.observations == "stretched" else ()
-    student = Student(spaces.obs, policy_actions(spaces, device), PADDING, config, device, measures)
+    if config.observations == "normalised" and spaces.form != "tokens":
+        measures = tuple(range(count_numbers(spaces.parts)))
+    deviations = config.observations == "normalised" and bool(measures)
+    student = Student(spaces.obs, policy_actions(spaces, device), PADDING, config, device, measures, deviations)
     if ":" in config.network:
-        return replace(student, encoder=own_encoder(config.network, spaces), plain=True, measures=())
+        student = replace(student, encoder=own_encoder(config.network, spaces))
+        return student if deviations else replace(student, plain=True, measures=())
     require(
         config.network in NETWORKS, "student.network", config.network, f"{', '.join(NETWORKS)} or package.module:Class"
     )
@@ -223,6 +231,7 @@ def build_blocks(setup: BlocksSetup) -> BlocksState:
             scores={name: zeros(others).fill_(torch.nan) for name in setup.players},  # NaN: not measured
         ),
         ended=zeros(3, dtype=torch.float64),
+        reward_scale=build_reward_scale(agents, host) if config.rewards == "normalised" else {},
         generators={name: generator(config.seed, name, host) for name in CONSUMERS}
         | {name: generator(config.seed, name, device) for name in DRAWERS},
         logged={OWN: build_logged(host)} if setup.reported else {},
