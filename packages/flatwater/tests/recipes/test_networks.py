@@ -38,7 +38,6 @@ KINDS = {
     ),
     "own, of numbers": ("--env", "brought:Numbers", "--student.network", "brought:Plain"),
 }
-OFTEN = ("own", "normalised", "beside, with a memory", "layers")
 
 
 @pytest.fixture(autouse=True)
