@@ -77,7 +77,10 @@ def _check(spaces: Spaces, algorithm: Algorithm) -> None:
             "environment"
         )
     if spaces.form != "vector" or len(spaces.obs) != 1:
-        raise ConfigError(f"expected vector observations [N], got {spaces.form} {list(spaces.obs)}")
+        raise ConfigError(
+            f'expected vector observations [N], got {spaces.form} {list(spaces.obs)}. Set wrapped.form = "vector", or '
+            "use `flatwater train ppo`, which has networks for images"
+        )
 
 
 def plan_population(config: MembersRunConfig, worlds: EvolveWorlds, device: torch.device) -> Plan:
