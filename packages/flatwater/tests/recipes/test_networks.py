@@ -179,7 +179,7 @@ def test_it_learns_from_images(kind: str, rounds: int) -> None:
 @pytest.mark.slow
 def test_catch_is_solved() -> None:
     more = ("--envs", "8", "--block", "128", "--wrapped.steps", "12", "--evaluation.envs", "64")
-    learner = ("--learner.epochs", "4", "--learner.minibatches", "4", "--evaluation.every", "80")
-    players = train("run", 80, "--env", "catch:Catch", *more, *learner)["players"]
+    learner = ("--learner.epochs", "4", "--learner.minibatches", "4", "--evaluation.every", "150")
+    players = train("run", 150, "--learner.lr", "1e-3", "--env", "catch:Catch", *more, *learner)["players"]
     assert isinstance(players, dict)
     assert players["policy"]["return"] > 0.9 > players["random"]["return"]

@@ -97,9 +97,7 @@ def build(
     statistics = build_statistics(student.numbers, student.measures, device) if student.measures else {}
     if student.encoder is not None:
         statistics |= student.encoder.build_buffers(device)
-        if not block.is_meta:
-            seed = int(torch.randint(1 << 62, (), generator=rng, device=device))
-            student.encoder.draw_(named_weights(student, block) | statistics, seed)
+        student.encoder.draw_(named_weights(student, block) | statistics, rng)
     return Learner(
         block=block,
         adam=build_adam(1, student.layout.size, block.dtype, device),

@@ -81,12 +81,15 @@ class ModuleEncoder:
             buffer.copy_(named[name])
         return buffers
 
-    def draw_(self, tensors: Mapping[str, Tensor], seed: int) -> None:
-        """Write the first numbers of a new module into its weights and buffers, by name; they follow from `seed`.
+    def draw_(self, tensors: Mapping[str, Tensor], rng: torch.Generator) -> None:
+        """Write the first numbers of a new module into its weights and buffers, by name; a plan's have none.
 
         Raises:
             ConfigError: the module differs from that which was tried out.
         """
+        if any(home.is_meta for home in tensors.values()):
+            return
+        seed = int(torch.randint(1 << 62, (), generator=rng, device=rng.device))
         module = make_module(self.build, self.what, self.parts, seed)
         for name, value in (*module.named_parameters(), *module.named_buffers()):
             home = tensors.get(PREFIX + name)
