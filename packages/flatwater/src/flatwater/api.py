@@ -12,7 +12,7 @@ commands know it. Settings are those of `flatwater train RECIPE --help`, tables 
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -26,6 +26,7 @@ from flatwater.comparisons.page import comparison_page
 from flatwater.comparisons.side_by_side import as_json, read_named
 from flatwater.config.toml import flat_settings, from_mapping, read_toml, to_mapping
 from flatwater.description import Description
+from flatwater.envs.makers import ENV, given_env, hand_over, with_env_names
 from flatwater.memory.planner import Plan
 from flatwater.metrics.jsonl import read_metrics
 from flatwater.named_imports import trust_code
@@ -69,6 +70,8 @@ class TrainedRun:
     path: Path
     finished: bool = True
     """False where the run was stopped before its last round; `resume` goes on."""
+    env: Any = field(default=None, repr=False, compare=False)
+    """The environment that was given as an object, for `resume` and `evaluate`; None where the run has its name."""
 
     @property
     def _folder(self) -> RunFolder:
@@ -98,11 +101,11 @@ class TrainedRun:
         quiet: bool = False,
     ) -> "TrainedRun":
         """Go on, bit for bit, to so many rounds in all; see `resume`."""
-        return resume(self.path, rounds, on_round=on_round, on_episode=on_episode, quiet=quiet)
+        return resume(self.path, rounds, env=self.env, on_round=on_round, on_episode=on_episode, quiet=quiet)
 
     def evaluate(self, *, holdout: bool = False, **changes: Any) -> dict[str, Any]:  # noqa: ANN401
         """Play the trained policy again; see `evaluate`."""
-        return evaluate(self.path, holdout=holdout, **changes)
+        return evaluate(self.path, env=self.env, holdout=holdout, **changes)
 
     def report(self, out: Path | str | None = None) -> Path:
         """Write the run as one web page; `report.html` in its folder where nothing else is named."""
@@ -124,11 +127,14 @@ class TrainedSeeds:
     """Runs with the same settings and several seeds, in one folder."""
 
     path: Path
+    env: Any = field(default=None, repr=False, compare=False)
+    """As in a `TrainedRun`."""
 
     @property
     def runs(self) -> list[TrainedRun]:
         """Runs that have begun, in the order of their seeds."""
-        return [TrainedRun(run, read_run_line(RunFolder(run)).state == "finished") for run in begun_runs(self.path)]
+        states = {run: read_run_line(RunFolder(run)).state for run in begun_runs(self.path)}
+        return [TrainedRun(run, state == "finished", self.env) for run, state in states.items()]
 
     @property
     def finished(self) -> bool:
@@ -146,11 +152,12 @@ class TrainedSeeds:
         **changes: Any,  # noqa: ANN401
     ) -> "TrainedSeeds":
         """Go on with all runs that have not finished, one after the other; see `resume`."""
-        with trust_code(trust), closing(group_runs(RunFolder(self.path), {"rounds": rounds, **changes})) as runs:
+        folder, changes = RunFolder(self.path), {"rounds": rounds, **changes}
+        with trust_code(trust), hand_over(self.env), closing(group_runs(folder, changes)) as runs:
             for _, train_one in runs:
                 with _threads_kept(), _exit_like_python():
                     outcome = train_one(_make_console(quiet=quiet), on_round=on_round, on_episode=on_episode)
-                if not _finish_run(outcome).finished:
+                if not _finish_run(outcome, self.env).finished:
                     break
         return self
 
@@ -185,7 +192,8 @@ def train(
             value)` gives. A function, or package.module:function; a run that was begun with a function is resumed
             with one.
         quiet: print nothing.
-        settings: settings of the recipe, tables as dicts.
+        settings: settings of the recipe, tables as dicts. `env` may be a class, a function, an environment of Gymnasium
+            (each copy is a copy of it) or a vector environment as well, and `env_kwargs` its arguments.
 
     Raises:
         FlatwaterError: settings, data or folder cannot be used, or the run does not fit into memory: nothing was
@@ -195,21 +203,22 @@ def train(
     """
     settings |= {} if on_episode is None else {"on_episode": on_episode if isinstance(on_episode, str) else IN_PYTHON}
     settings |= {"on_round": on_round} if isinstance(on_round, str) else {}
-    full_config = resolve_config(recipe, config, settings)
+    env, full_config = given_env(settings), resolve_config(recipe, config, settings)
     called = {"on_round": on_round, "on_episode": on_episode}
     functions: dict[str, Any] = {name: given for name, given in called.items() if not isinstance(given, str)}
     if seeds is not None:
         group = create_group(full_config, seeds, None if run is None else Path(run), Callbacks(**functions))
-        return TrainedSeeds(group.path).resume(quiet=quiet, **functions)
-    with _threads_kept(), _exit_like_python():
+        return TrainedSeeds(group.path, env).resume(quiet=quiet, **functions)
+    with _threads_kept(), _exit_like_python(), hand_over(env):
         outcome = start_run(full_config, None if run is None else Path(run), _make_console(quiet=quiet), **functions)
-    return _finish_run(outcome)
+    return _finish_run(outcome, env)
 
 
 def resume(
     run: Path | str,
     rounds: int | None = None,
     *,
+    env: Any = None,  # noqa: ANN401  (what the user has)
     on_round: OnRound | None = None,
     on_episode: OnEpisode | None = None,
     quiet: bool = False,
@@ -221,6 +230,7 @@ def resume(
     Args:
         run: its folder, or the URL at which it is mirrored.
         rounds: number of rounds in all; left out, as many as the run was begun with.
+        env: the environment, where the run was begun with an object that has no name.
         on_round: called with each round, as in `train`.
         on_episode: called with each finished episode, as in `train`; the run must have been begun with one.
         quiet: print nothing.
@@ -233,10 +243,10 @@ def resume(
             names code that may be somebody's.
         KeyboardInterrupt, SystemExit: a signal stopped it, as in `train`.
     """
-    with _threads_kept(), _exit_like_python(), trust_code(trust):
+    with _threads_kept(), _exit_like_python(), trust_code(trust), hand_over(env):
         console = _make_console(quiet=quiet)
         outcome = resume_run(run, console, rounds=rounds, on_round=on_round, on_episode=on_episode, **changes)
-    return _finish_run(outcome)
+    return _finish_run(outcome, env)
 
 
 def fork(
@@ -268,7 +278,9 @@ def fork(
             run names code that may be somebody's.
         KeyboardInterrupt, SystemExit: a signal stopped it, as in `train`.
     """
-    with _threads_kept(), _exit_like_python(), trust_code(trust):
+    env = parent.env if isinstance(parent, TrainedRun) and ENV not in settings else given_env(settings)
+    settings = with_env_names(settings)
+    with _threads_kept(), _exit_like_python(), trust_code(trust), hand_over(env):
         console = _make_console(quiet=quiet)
         folder = open_folder(parent.path if isinstance(parent, TrainedRun) else Path(parent))
         was = read_config(folder, trains=True, given=flat_settings(settings))
@@ -278,7 +290,7 @@ def fork(
         place, called = None if run is None else Path(run), {"on_round": on_round, "on_episode": on_episode}
         functions: dict[str, Any] = called
         outcome = start_run(config, place, console, parent=found, **functions)
-    return _finish_run(outcome)
+    return _finish_run(outcome, env)
 
 
 def plan(recipe: str, *, config: Path | str | None = None, **settings: Any) -> Plan:  # noqa: ANN401
@@ -287,14 +299,23 @@ def plan(recipe: str, *, config: Path | str | None = None, **settings: Any) -> P
     Raises:
         FlatwaterError: no run could start with these settings. Whether it fits into memory is `plan.fits`.
     """
-    return checked_plan(resolve_config(recipe, config, settings))[1]
+    with hand_over(given_env(settings)):
+        return checked_plan(resolve_config(recipe, config, settings))[1]
 
 
-def evaluate(run: Path | str, *, holdout: bool = False, trust: bool = False, **changes: Any) -> dict[str, Any]:  # noqa: ANN401
+def evaluate(
+    run: Path | str,
+    *,
+    env: Any = None,  # noqa: ANN401  (what the user has)
+    holdout: bool = False,
+    trust: bool = False,
+    **changes: Any,  # noqa: ANN401
+) -> dict[str, Any]:
     """Play the policy of a run's newest checkpoint against the baselines.
 
     Args:
         run: its folder, or the URL at which it is mirrored.
+        env: the environment, where the run was begun with an object that has no name.
         holdout: play days or episodes that no part of training has seen. Each look is logged: a holdout that is
             looked at often is none.
         trust: run the code that the run names, though there is no record that you began it on this machine: its
@@ -305,7 +326,7 @@ def evaluate(run: Path | str, *, holdout: bool = False, trust: bool = False, **c
     Raises:
         FlatwaterError: there is no run, nothing to be judged yet, or the run names code that may be somebody's.
     """
-    with _threads_kept(), trust_code(trust):
+    with _threads_kept(), trust_code(trust), hand_over(env):
         return evaluate_run(run, holdout=holdout, say=lambda _: None, **changes)
 
 
@@ -335,11 +356,12 @@ def compare(*runs: TrainedRun | TrainedSeeds | Path | str, page: Path | str | No
     return as_json(compared)
 
 
-def load(run: Path | str, *, trust: bool = False) -> Any:  # noqa: ANN401  (what a recipe's policy is)
+def load(run: TrainedRun | Path | str, *, env: Any = None, trust: bool = False) -> Any:  # noqa: ANN401  (what a recipe's policy is)
     """Return the policy of a run, to be used: it has `act`; that of `erl` is a trader, which has `orders` as well.
 
     Args:
-        run: its folder, or a .safetensors file that `flatwater export` wrote.
+        run: result of `train`, its folder, or a .safetensors file that `flatwater export` wrote.
+        env: the environment, where the run was begun with an object that has no name.
         trust: run the code that it names, though there is no record that you began the run, or wrote the file, on this
             machine.
 
@@ -347,8 +369,9 @@ def load(run: Path | str, *, trust: bool = False) -> Any:  # noqa: ANN401  (what
         FlatwaterError: there is no run or no intact checkpoint, its recipe gives nothing to be used yet, the file holds
             no policy, or it names code that may be somebody's.
     """
-    with _threads_kept(), trust_code(trust):
-        return read_policy(Path(run)) if Path(run).is_file() else _load_policy(Path(run))
+    path, known_env = (run.path, run.env) if isinstance(run, TrainedRun) else (Path(run), None)
+    with _threads_kept(), trust_code(trust), hand_over(known_env if env is None else env):
+        return read_policy(path) if path.is_file() else _load_policy(path)
 
 
 def _load_policy(run: Path) -> Any:  # noqa: ANN401  (same)
@@ -395,8 +418,9 @@ def resolve_config(recipe: str, config: Path | str | None, settings: Mapping[str
     Raises:
         ConfigError: there is no such recipe or setting, or a setting is out of its range.
     """
+    settings = with_env_names(settings)
     # `env` alone first: with an environment the recipe, and so the class of its settings, may be another.
-    env = settings.get("env", None if config is None else read_toml(Path(config)).get("env"))
+    env = settings.get(ENV, None if config is None else read_toml(Path(config)).get(ENV))
     found_recipe = recipe_in_env(recipe, env)
     base = to_mapping(load_settings(found_recipe.config, Path(config), given={*settings})) if config is not None else {}
     return from_mapping(found_recipe.config, _merge_tables(base, settings), f"the settings of {recipe}")
@@ -421,8 +445,8 @@ def _make_console(*, quiet: bool) -> Console:
     return silent_terminal() if quiet else lasting_terminal()
 
 
-def _finish_run(outcome: RunOutcome) -> TrainedRun:
-    """Return the run, with the picture that a finished one has.
+def _finish_run(outcome: RunOutcome, env: object) -> TrainedRun:
+    """Return the run, with the picture that a finished one has, and the environment that was given as an object.
 
     Raises:
         KeyboardInterrupt, SystemExit: a signal stopped it, and the program that trains is meant as well.
@@ -430,7 +454,7 @@ def _finish_run(outcome: RunOutcome) -> TrainedRun:
     # The run is saved by now: the program that called is ended as if it had got the signal itself.
     if outcome.signal:
         raise _exit_exception(outcome.signal)
-    trained_run = TrainedRun(outcome.folder.path, outcome.finished)
+    trained_run = TrainedRun(outcome.folder.path, outcome.finished, env)
     if outcome.finished:
         draw_run(trained_run.path, outcome.recipe)
     return trained_run

@@ -18,7 +18,7 @@ from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld
 
 
 def player_of(kind: Any, beside: int = 0) -> WorldPlayer:
-    return WorldPlayer(GymnasiumWorld(kind, WrappedConfig(), 2), beside)
+    return WorldPlayer(GymnasiumWorld(kind, kind.__name__, WrappedConfig(), 2), beside)
 
 
 @pytest.mark.parametrize("name", [*stateful.EXACT, *stateful.SAVED])
@@ -114,7 +114,7 @@ class Counting:
 @pytest.mark.parametrize("forgets", [True, False])
 def test_a_teacher_that_keeps_something_is_found(forgets: bool) -> None:  # noqa: FBT001
     def player(beside: int) -> WorldPlayer:
-        return WorldPlayer(GymnasiumWorld(stateful.Turns, WrappedConfig(), 2), beside, Counting(forgets))
+        return WorldPlayer(GymnasiumWorld(stateful.Turns, "Turns", WrappedConfig(), 2), beside, Counting(forgets))
 
     why = try_exactness(player).why
     assert why.startswith("actions of the teacher of the same episode differ") or (forgets and not why)

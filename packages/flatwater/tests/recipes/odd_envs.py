@@ -57,13 +57,13 @@ class Fine(gymnasium.Env[Any, Any]):
 # signatures
 
 
-@expect("Sized() raised TypeError")
+@expect("Sized(size: int) cannot be called: missing a required argument: 'size'")
 class Sized(Fine):
     def __init__(self, size: int) -> None:
         self.size = size
 
 
-@expect("KeywordSized() raised TypeError")
+@expect("KeywordSized(*, size: int) cannot be called: missing a required argument: 'size'")
 class KeywordSized(Fine):
     def __init__(self, *, size: int) -> None:
         self.size = size

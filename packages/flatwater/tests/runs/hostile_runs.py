@@ -54,6 +54,11 @@ NAMED = {
     "a list": 'trainer = ["payload:R"]',
     "an environment of ppo": 'trainer = "ppo"\nenv = "payload:R"',
     "an environment that gymnasium imports": 'trainer = "ppo"\nenv = "gymnasium:payload:R-v0"',
+    "an argument of an environment": 'trainer = "ppo"\nenv = "GymV26Environment-v0"\n'
+    'env_args = ["env_id=payload:R-v0"]',
+    "an argument in other letters": 'trainer = "ppo"\nenv_args = ["env_id=\'payload\\\\x3aR-v0\'"]',
+    "a wrapper": 'trainer = "ppo"\n[wrapped]\nwrappers = ["payload:R"]',
+    "arguments of a wrapper": 'trainer = "evolve"\n[wrapped]\nwrappers = ["RecordVideo(video_folder=\'{mark}\')"]',
     "an environment of evolve": 'trainer = "evolve"\nenv = "payload:R"',
     "an environment of erl": 'trainer = "erl"\nenv = "payload:R"',
     "a world and a teacher": 'trainer = "teach"\nworld = "payload:R"\nteacher = "payload:R"',

@@ -9,7 +9,7 @@ import tyro
 
 from flatwater.cli.settings import RecipeSettings, WithDisplay, WithTrust, named_settings, over_recipe
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.options.bounds import Number, Workers
+from flatwater_watch.options.bounds import Bounds, Number, Workers
 from flatwater_watch.options.parsing import read_options
 from flatwater_watch.terminal import say
 
@@ -77,6 +77,8 @@ class Resume(WithTrust, WithDisplay):
     workers: Workers | None = None
     """Processes that compute from here on, of a run that shares its work: the numbers are the same. auto takes one for
     each core that is free now. Left out: as many as before."""
+    env_workers: Annotated[int, Bounds(0, 1 << 10)] | None = None
+    """Processes that step the environments from here on: the numbers are the same. Left out: as many as before."""
     cluster: str | None = None
     """Ray cluster whose machines the workers compute on from here on, as at the start; "" for none. Left out: as it
     was started."""
@@ -100,7 +102,7 @@ class Resume(WithTrust, WithDisplay):
         from flatwater.runs.session import resume
 
         names = ["rounds", "total_steps", "budget", "mirror", "trackers", "tag", "on_event", "panel"]
-        names += ["workers", "cluster", "any_machine", "allow_nan"]
+        names += ["workers", "env_workers", "cluster", "any_machine", "allow_nan"]
         changes = {name: getattr(self, name) for name in names}
         further_states = () if self.rounds is None and self.total_steps is None else ("finished",)
         run = newest_run(Path("runs"), "stopped", *further_states) if self.run is None else self.run

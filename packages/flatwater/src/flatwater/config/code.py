@@ -36,8 +36,10 @@ class Code:
 
     def is_foreign(self, value: str) -> bool:
         """Return whether the value names code that may be somebody else's."""
+        if self.whole or "(" in value:  # arguments reach code, and may name more of it
+            return bool(value.strip())
         kind, colon, name = value.partition(":")
-        return bool(value.strip()) if self.whole else bool(colon) and not (kind in self.kinds and ":" not in name)
+        return bool(colon) and not (kind in self.kinds and ":" not in name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +54,21 @@ class NamedCode:
     @property
     def module(self) -> str:
         """Module that would be imported; empty where none is."""
-        if self.declared.whole:
+        if self.declared.whole or ":" not in self.value.partition("(")[0]:
             return ""
-        parts = self.value.split(":")
+        parts = self.value.partition("(")[0].split(":")
         return parts[1] if parts[0] in {"gymnasium", "pettingzoo"} else parts[0]
 
 
 TRAINER = Code()
 """Mark of the setting `trainer`, by which a recipe is found."""
-ENVIRONMENT = Code(kinds=("gymnasium",))
+OBJECT = "object"
+"""Kind of an environment that Python hands over as an object: its name is no code, and nothing is imported for it."""
+ENVIRONMENT = Code(kinds=("gymnasium", OBJECT))
 EnvName = Annotated[str, ENVIRONMENT]
 """The name of an environment, as `envs.names` reads it."""
+EnvArguments = tuple[Annotated[str, Code(whole=True)], ...]
+"""Arguments of an environment, as `config.arguments` reads them: they reach code, and may name more of it."""
 
 
 def find_named_code(cls: type[Any] | None, settings: Mapping[str, Any], above: str = "") -> Iterator[NamedCode]:

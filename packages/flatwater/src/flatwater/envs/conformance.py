@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -26,6 +26,7 @@ import torch
 
 from flatwater.envs.exact import Shown, try_exactness
 from flatwater.envs.kept_state import keeps_state, load_state_, read_env_state
+from flatwater.envs.makers import ParallelLike, WorldLike
 from flatwater.envs.world import Array, Spaces, split_legal
 from flatwater_watch.errors import ConfigError
 
@@ -87,34 +88,14 @@ def check_env_conformance(
     return findings + _find_growth(env, episodes, seed, max_steps)
 
 
-@runtime_checkable
-class _WorldLike(Protocol):
-    """Methods by which a `World` is recognised."""
-
-    def begin_(self, which: Array, seeds: Array, obs: Array) -> None: ...
-
-    def step_(self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array) -> None: ...
-
-
-@runtime_checkable
-class _ParallelEnvLike(Protocol):
-    """Members by which a parallel environment of PettingZoo is recognised."""
-
-    possible_agents: list[Any]
-
-    def observation_space(self, agent: Any) -> Any: ...  # noqa: ANN401
-
-    def action_space(self, agent: Any) -> Any: ...  # noqa: ANN401
-
-
 def _as_single_env(env: object) -> Env:
     if isinstance(env, gymnasium.Env):
         return env
     if isinstance(env, gymnasium.vector.VectorEnv):
         return _SingleVectorEnv(env)
-    if isinstance(env, _WorldLike):
+    if isinstance(env, WorldLike):
         return _SingleWorld(env)
-    if isinstance(env, _ParallelEnvLike):
+    if isinstance(env, ParallelLike):
         return _SingleParallelEnv(env)
     raise ConfigError(
         "make_env(): expected a gymnasium.Env, a gymnasium.vector.VectorEnv, a parallel environment of PettingZoo, "

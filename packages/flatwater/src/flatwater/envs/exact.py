@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from flatwater.envs.kept_state import ReplayableWorld, decode_state, encode_state, load_state_, read_env_state
-from flatwater.envs.world import Array, Spaces, Teacher, World, split_legal
+from flatwater.envs.world import Array, Spaces, Teacher, UnseededError, World, split_legal
 
 STEPS = 16
 """Steps of each of the episodes, at most."""
@@ -119,6 +119,8 @@ def try_exactness(make: Make, *, seconds: float = SECONDS, steps: int = STEPS) -
     """
     try:
         return _try(make, seconds, steps)
+    except UnseededError as error:
+        return ExactnessVerdict(tested=True, why=str(error))
     except (Exception, SystemExit):  # noqa: BLE001  (of a class of the user's: the run comes to it, and says whose it is)
         return ExactnessVerdict(tested=False)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import gymnasium
 
-from flatwater.config.code import ENVIRONMENT, code_fields
+from flatwater.config.code import ENVIRONMENT, OBJECT, code_fields
 from flatwater.plugins import group_faults, group_rows, known_names
 from flatwater.sources import module_place
 from flatwater_watch.errors import ConfigError
@@ -22,7 +22,7 @@ FORAGE, GYMNASIUM, PETTINGZOO = "forage", "gymnasium", "pettingzoo"
 """The world that ships, and kinds of names that stand before a colon."""
 NAMES = (
     "an ID of Gymnasium (CartPole-v1, ALE/Pong-v5), pettingzoo:MODULE (pettingzoo:mpe2.simple_spread_v3), or "
-    "package.module:Class of a Gymnasium environment or of your world"
+    "package.module:Name of a class or a function that makes an environment or a world"
 )
 REGISTERED_BY = {
     "MiniGrid-": ("minigrid", "'flatwater[teach]'"),
@@ -56,6 +56,8 @@ def _check_name(name: str) -> None:
         registered_id(env_id)
         return
     kind, _, rest = name.partition(":")
+    if kind == OBJECT:
+        return
     module = rest if kind == PETTINGZOO else kind
     if not (rest and kind) or kind == FORAGE:
         raise unknown_name(name)
@@ -76,7 +78,8 @@ def gymnasium_id(name: str) -> str | None:
     if not colon:
         return None if name in {"", FORAGE} else name
     # Gymnasium's own form `module:ID-v0`; what follows the colon of a class has no hyphen.
-    return (rest or None) if kind == GYMNASIUM else name if "-v" in rest and kind != PETTINGZOO else None
+    is_own_form = "-v" in rest and kind not in {PETTINGZOO, OBJECT}
+    return (rest or None) if kind == GYMNASIUM else name if is_own_form else None
 
 
 def registered_id(env_id: str) -> str:

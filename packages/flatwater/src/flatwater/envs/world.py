@@ -20,6 +20,11 @@ from flatwater_watch.forms import count_phrase
 
 Array = np.ndarray[Any, Any]
 
+
+class UnseededError(RunError):
+    """An environment cannot be reset alone with a seed, so no episode can be played again; the message says why."""
+
+
 PADDING = 255
 """Position that marks a token as padding."""
 

@@ -1,24 +1,29 @@
 """Worlds and teachers by name."""
 
 import inspect
-from collections.abc import Callable
-from typing import Protocol, cast, runtime_checkable
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol, cast, runtime_checkable
 
 import gymnasium
 import torch
 
+from flatwater.config.arguments import read_arguments
 from flatwater.envs.foraging.config import ForagingConfig
 from flatwater.envs.foraging.search import SearchTeacher
 from flatwater.envs.foraging.world import ForagingWorld
-from flatwater.envs.names import FORAGE, NAMES, PETTINGZOO, gymnasium_id, resolve_alias, unknown_name
+from flatwater.envs.makers import FORMS, EnvMaker, ParallelLike, WorldLike, find_maker, wrapped_maker
+from flatwater.envs.names import FORAGE, PETTINGZOO, gymnasium_id, resolve_alias, unknown_name
+from flatwater.envs.worker_world import WorkerWorld
 from flatwater.envs.world import Array, Teacher, World
 from flatwater.envs.wrapped.cartpole_world import CARTPOLES, CartPoleWorld
 from flatwater.envs.wrapped.config import WrappedConfig
-from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld
+from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld, named_env
 from flatwater.envs.wrapped.own_world import OwnTeacher, OwnWorld
-from flatwater.envs.wrapped.pettingzoo_world import PettingZooWorld
+from flatwater.envs.wrapped.pettingzoo_world import PettingZooWorld, parallel_maker
+from flatwater.envs.wrapped.vector_world import VectorWorld
 from flatwater.named_imports import find_object
-from flatwater_watch.errors import ConfigError
+from flatwater_watch.errors import ConfigError, require
 
 TEACHERS = "search, babyai, random, or package.module:Class of your teacher"
 
@@ -26,17 +31,6 @@ TEACHERS = "search, babyai, random, or package.module:Class of your teacher"
 @runtime_checkable
 class _TeacherClass(Teacher, Protocol):
     """A `Teacher` for `issubclass`."""
-
-
-@runtime_checkable
-class _WorldClass(Protocol):
-    """A `World` for `issubclass`, which refuses protocols with a property such as `spaces`."""
-
-    def begin_(self, which: Array, seeds: Array, obs: Array) -> None: ...
-
-    def step_(self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array) -> None: ...
-
-    def close(self) -> None: ...
 
 
 class RandomTeacher:
@@ -69,7 +63,14 @@ class RandomTeacher:
 
 
 def build_world(
-    name: str, *, envs: int, foraging: ForagingConfig, wrapped: WrappedConfig, allow_nan: bool = False
+    name: str,
+    *,
+    envs: int,
+    foraging: ForagingConfig,
+    wrapped: WrappedConfig,
+    allow_nan: bool = False,
+    arguments: Sequence[str] = (),
+    workers: int = 0,
 ) -> World:
     """Return the world of a name.
 
@@ -79,52 +80,83 @@ def build_world(
         foraging: settings of the world `forage`.
         wrapped: settings of all other worlds.
         allow_nan: whether NaN and infinities of an environment are passed on; else they end the run.
+        arguments: arguments of what makes the environments, each as `NAME=VALUE`.
+        workers: number of processes that step the environments; 0 steps them here.
 
     Raises:
         ConfigError: `name` names no world, its package is missing, or the environment cannot be used.
     """
-    name = resolve_alias(name)
-    kind, _, rest = name.partition(":")
+    if workers:
+        build = partial(build_world, name, foraging=foraging, wrapped=wrapped, allow_nan=allow_nan, arguments=arguments)
+        return WorkerWorld(lambda part: build(envs=part), name, envs, workers)
+    name, named = resolve_alias(name), read_arguments(arguments, "env_args")
     if name == FORAGE:
+        require(not named, "env_args", " ".join(arguments), "none, as `forage` has settings: --foraging.players 2")
         return ForagingWorld(foraging, envs)
-    if (env_id := gymnasium_id(name)) is not None:
-        # CartPoleWorld shows vectors alone; tokens of CartPole are refused by GymnasiumWorld.
-        if env_id in CARTPOLES and wrapped.form in {"auto", "vector"}:
-            return CartPoleWorld(env_id, wrapped, envs)
-        return GymnasiumWorld(env_id, wrapped, envs, allow_nan=allow_nan)
-    if kind == PETTINGZOO and rest:
-        return PettingZooWorld(rest, wrapped, envs, allow_nan=allow_nan)
-    if rest and kind != FORAGE:
-        return _own_world(name, wrapped, envs, allow_nan=allow_nan)
-    raise unknown_name(name)
+    # CartPoleWorld shows vectors alone; tokens of CartPole are refused by GymnasiumWorld.
+    if (
+        (env_id := gymnasium_id(name)) in CARTPOLES
+        and wrapped.form in {"auto", "vector"}
+        and not (named or wrapped.wrappers)
+    ):
+        return CartPoleWorld(env_id, wrapped, envs)
+    maker = wrapped_maker(_maker_of(name, env_id, named), wrapped.wrappers)
+    return _wrapped_world(maker, wrapped, envs, allow_nan=allow_nan)
 
 
-def _own_world(name: str, wrapped: WrappedConfig, envs: int, *, allow_nan: bool) -> World:
-    """Return the world of a class of the user's, found by its place.
+def _maker_of(name: str, env_id: str | None, arguments: Mapping[str, Any]) -> EnvMaker:
+    """Return what makes the environments of a name.
 
     Args:
-        name: `package.module:Class`, of a `gymnasium.Env` or of a `World`.
-        wrapped: settings of a Gymnasium environment's world; the user's own `World` does not get them.
+        name: name of the environment.
+        env_id: Gymnasium's ID in it, if it has one.
+        arguments: arguments of the environment by name.
+
+    Raises:
+        ConfigError: nothing has this name.
+    """
+    if env_id is not None:
+        return EnvMaker(env_id, lambda: named_env(env_id, arguments))
+    kind, _, rest = name.partition(":")
+    if not (kind and rest) or kind == FORAGE:
+        raise unknown_name(name)
+    return EnvMaker(name, parallel_maker(rest, arguments)) if kind == PETTINGZOO else find_maker(name, arguments)
+
+
+def _wrapped_world(maker: EnvMaker, wrapped: WrappedConfig, envs: int, *, allow_nan: bool) -> World:
+    """Return a world of what a maker makes, by its kind.
+
+    Args:
+        maker: makes one environment, or a number of them.
+        wrapped: settings of the environments.
         envs: number of environments, E.
         allow_nan: whether NaN and infinities are passed on; else they end the run.
 
     Raises:
-        ConfigError: `name` names no such class, or the class cannot be called as it should.
+        ConfigError: it makes something else than environments.
     """
-    target = find_object(name, given="it", wanted=NAMES)
-    if isinstance(target, type) and issubclass(target, gymnasium.Env):
-        return GymnasiumWorld(target, wrapped, envs, allow_nan=allow_nan)
-    if not isinstance(target, type) or not issubclass(target, _WorldClass):
-        raise ConfigError(
-            "expected a class: a gymnasium.Env that takes no arguments, or a world that takes a number of environments "
-            "and has `spaces`, `begin_`, `step_` and `close`"
-        )
-    build = cast("Callable[[int], World]", target)
-    try:
-        inspect.signature(build).bind(envs)
-    except TypeError as error:
-        raise ConfigError(f"the class cannot be called with a number of environments alone: {error}") from error
-    return OwnWorld(build, envs, allow_nan=allow_nan)
+    first = maker.make(envs) if maker.takes_number else maker.make()
+    # The first one tells the kind, and is one of the copies.
+    waiting = [first]
+
+    def make() -> Any:  # noqa: ANN401  (an environment)
+        return waiting.pop() if waiting else maker.make()
+
+    if isinstance(first, gymnasium.vector.VectorEnv):
+        if first.num_envs != envs:
+            raise ConfigError(
+                f"expected a vector environment of {envs} environments, got one of {first.num_envs}. Give a function "
+                "of their number: env=lambda num_envs: gymnasium.make_vec(ID, num_envs=num_envs)"
+            )
+        return VectorWorld(first, maker.title, wrapped, allow_nan=allow_nan)
+    if isinstance(first, WorldLike):
+        return OwnWorld(cast("World", first), maker.title, envs, allow_nan=allow_nan)
+    if not maker.takes_number and isinstance(first, gymnasium.Env):
+        return GymnasiumWorld(make, maker.title, wrapped, envs, allow_nan=allow_nan)
+    if not maker.takes_number and isinstance(first, ParallelLike):
+        return PettingZooWorld(make, maker.title, wrapped, envs, allow_nan=allow_nan)
+    called = f" for {envs}, a number of environments; give other arguments as env_args" if maker.takes_number else ""
+    raise ConfigError(f"expected {FORMS}, got a {type(first).__name__}{called}")
 
 
 def build_teacher(name: str, world: World, rng: torch.Generator) -> Teacher:
@@ -140,6 +172,8 @@ def build_teacher(name: str, world: World, rng: torch.Generator) -> Teacher:
     """
     if name == "random":
         return RandomTeacher(world, rng)
+    if isinstance(world, WorkerWorld):
+        raise ConfigError("env_workers: expected 0, as a teacher looks into environments of its own process")
     if name == "search":
         if not isinstance(world, ForagingWorld):
             raise ConfigError("the teacher `search` teaches in the world `forage` only")

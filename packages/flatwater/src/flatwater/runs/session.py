@@ -309,8 +309,10 @@ def restore_run(
     manifest = intact.manifest
     composed = compose_as_begun(config, read_config(folder), manifest.facts.get("data"))
     # Facts are compared before a byte of the run is written over.
-    saved_facts = {"config": manifest.facts.get("config"), "data": _without_text(manifest.facts.get("data"))}
-    differences = fact_differences(saved_facts, run_facts(composed))
+    facts = run_facts(composed)
+    saved_config = _with_later_settings(manifest.facts.get("config"), to_mapping(type(config)()), facts["config"])
+    saved_facts = {"config": saved_config, "data": _without_text(manifest.facts.get("data"))}
+    differences = fact_differences(saved_facts, facts)
     if differences:
         lines = "\n".join(f"  {line}" for line in differences)
         raise CheckpointError(
@@ -329,6 +331,26 @@ def restore_run(
     restore_state_(composed.trainer.run, intact)
     composed.rebuild_()
     return composed, manifest
+
+
+def _with_later_settings(saved: JSON, defaults: Mapping[str, Any], present: Mapping[str, Any]) -> JSON:
+    """Return a checkpoint's settings with those that a later version added, whose defaults change nothing.
+
+    Args:
+        saved: settings, or a table of them, as the checkpoint has them.
+        defaults: the same of a run without options.
+        present: the same of the run that goes on; names that are not in it are not compared.
+    """
+    if not isinstance(saved, Mapping):
+        return saved
+    added = {name: value for name, value in defaults.items() if name in present and name not in saved}
+    kept = {
+        name: _with_later_settings(value, defaults.get(name, {}), present.get(name, {}))
+        if isinstance(defaults.get(name), Mapping) and isinstance(present.get(name), Mapping)
+        else value
+        for name, value in saved.items()
+    }
+    return {**kept, **added}
 
 
 def _without_text(data: JSON) -> JSON:

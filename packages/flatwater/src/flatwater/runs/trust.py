@@ -206,13 +206,13 @@ def _refusal(named: Sequence[NamedCode], where: Path | str, *, trains: bool) -> 
     import_lines = [
         f"  {code.setting} = {short_repr(code.value)}{_missing_module(code)}" for code in named if code.module
     ]
-    whole_values = [f"  {code.setting} = {short_repr(code.value)}" for code in named if code.declared.whole]
+    whole_values = [f"  {code.setting} = {short_repr(code.value)}" for code in named if not code.module]
     reason = (
         "names code that does not come with Flatwater, and there is no record that you began this run on this machine"
     )
     lines = [f"{where}: {reason} with this code. Nothing of it was run."]
     lines += ["It would import:", *import_lines] if import_lines else []
-    lines += ["It would call, or connect to:", *whole_values] if whole_values else []
+    lines += ["It would call, connect to, or hand to code:", *whole_values] if whole_values else []
     alternative = " An option such as --on-event '' replaces the setting." if trains and whole_values else ""
     lines.append(
         f"If you know who made the run and what its code does, give --trust (in Python: trust=True).{alternative} "

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from flatwater.envs.exact import SECONDS, WorldPlayer, try_exactness
 from flatwater.envs.kept_state import ReplayableWorld
+from flatwater.envs.makers import fewest_copies, is_object
 from flatwater.envs.world import Array, World
 from flatwater.recipe import recipe_of_config
 from flatwater.runs.run import Run
@@ -14,6 +15,10 @@ from flatwater.trainers.episodes import Episodes
 from flatwater.trainers.logged import OWN, EpisodeReporter, OnEpisode, take_numbers_
 
 NEW_EPISODES = "A resumed run begins new episodes, so its numbers differ from the numbers of an uninterrupted run"
+ONLY_IN_PYTHON = (
+    "this environment has no name of the form package.module:Name, so the run goes on in Python alone: "
+    "flatwater.resume(RUN, env=...)"
+)
 
 
 class ReportingCollector(Protocol):
@@ -46,7 +51,7 @@ class WorldRun(Run):
 
     def build_player(self, beside: int) -> tuple[World, WorldPlayer]:
         """Return a new world of two environments, and its player while the run is tested; see `WorldPlayer`."""
-        world = self.build_world(2)
+        world = self.build_world(fewest_copies(self.world_name, 2))
         return world, WorldPlayer(world, beside)
 
     @abstractmethod
@@ -82,14 +87,16 @@ class WorldRun(Run):
         return take_numbers_(logged[OWN]) if OWN in logged else {}
 
     def about(self) -> Sequence[str]:
-        """Return lines for the start, and that the run's exactness is not known where it was not tested."""
+        """Return lines for the start, and what is not known of the run's exactness, or keeps it from a resume."""
         rounds, steps, word = (
             self.config.rounds,
             self.config.steps_of_round,
             recipe_of_config(self.config).layout.rounds,
         )
         line = f"{rounds * steps:,} environment steps: {rounds:,} {word} of {steps:,}"
-        return [*super().about(), *([line] if self.config.total_steps else []), *self.untested]
+        lines = [line] if self.config.total_steps else []
+        lines += [f"{self.world_name}: {ONLY_IN_PYTHON}"] if is_object(self.world_name) else []
+        return [*super().about(), *lines, *self.untested]
 
     def begin_(self) -> None:
         """Test whether an episode depends on its seed and actions alone, in worlds that are closed afterwards."""

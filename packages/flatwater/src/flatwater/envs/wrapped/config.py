@@ -1,7 +1,8 @@
 """Settings of an environment that comes from elsewhere."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
+from flatwater.config.code import Code
 from flatwater_watch.options.bounds import OptionalNumber
 from flatwater_watch.options.declare import config
 
@@ -13,6 +14,9 @@ class WrappedConfig:
     steps: OptionalNumber = 256
     """Steps after which an episode is truncated, if the environment has not ended it before. 0 takes the limit that
     Gymnasium knows of the environment, or 1000."""
+    wrappers: tuple[Annotated[str, Code()], ...] = ()
+    """Wrappers around each environment, the innermost first: a name of gymnasium.wrappers, or package.module:Name of a
+    class or function, both with arguments if wanted: "FrameStackObservation(stack_size=4)"."""
     form: Literal["auto", "tokens", "image", "vector"] = "auto"
     """Form of observations. auto: images of uint8 or bool as images, with what is beside them in a Dict; all else as a
     vector. image: the same, also where each row has three bytes. vector: all numbers in a row. tokens: uint8 [K, 3], a

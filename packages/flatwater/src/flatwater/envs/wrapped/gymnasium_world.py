@@ -1,13 +1,15 @@
 """Copies of a Gymnasium environment as a world of one agent each."""
 
 import sys
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import gymnasium
 import numpy as np
 
-from flatwater.border import Border, dotted_name
-from flatwater.envs.kept_state import EpisodeStarts
+from flatwater.border import Border, dotted_name, find_source_line
+from flatwater.envs.kept_state import EpisodeStarts, keeps_state, wrapper_layers
 from flatwater.envs.names import registered_id
 from flatwater.envs.world import Array, Spaces
 from flatwater.envs.wrapped.checks import (
@@ -22,14 +24,12 @@ from flatwater.envs.wrapped.checks import (
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.native import native_spaces
 from flatwater.envs.wrapped.spaces import MASK, make_action_spec, write_mask
-from flatwater.envs.wrapped.step_limit import StepLimit
+from flatwater.envs.wrapped.step_limit import MOST_STEPS, StepLimit
 from flatwater.named_imports import import_named
 from flatwater_watch.errors import ConfigError, UserCodeError
 
 TALKATIVE = "minigrid.envs.babyai.core.roomgrid_level"
 """Module that prints a line for each map that it drops before an episode: thousands in a run of `teach`."""
-MOST_STEPS = 1000
-"""Steps of an episode where neither the settings nor the environment have a limit."""
 NOTHING = -1
 """Value in `executed` before the first action of an episode."""
 
@@ -39,7 +39,8 @@ class GymnasiumWorld:
 
     def __init__(
         self,
-        name: str | type[gymnasium.Env[Any, Any]],
+        make: Callable[[], gymnasium.Env[Any, Any]],
+        title: str,
         config: WrappedConfig,
         envs: int,
         *,
@@ -48,21 +49,16 @@ class GymnasiumWorld:
         """Build the copies.
 
         Args:
-            name: a name for Gymnasium's `make`, or a class that is called without arguments.
+            make: returns a new copy.
+            title: name of the environment, for messages.
             config: settings of the copies.
             envs: number of copies, E, stepped one after another.
             allow_nan: whether NaN and infinities are passed on; else they end the run.
         """
-
-        def make() -> gymnasium.Env[Any, Any]:
-            return named_env(name) if isinstance(name, str) else _make_env(name)
-
         self.copies: list[gymnasium.Env[Any, Any]] = [make() for _ in range(envs)]
         """The environments, wrapped as Gymnasium does."""
-        first_copy = self.copies[0]
-        title = self._name = name if isinstance(name, str) else name.__name__
-        env = first_copy.unwrapped if isinstance(name, str) else first_copy
-        subject = f"environment {name if isinstance(name, str) else dotted_name(name)}"
+        first_copy, self._name = self.copies[0], title
+        env, subject = _users_layer(first_copy), f"environment {title}"
         self._stepping, self._closing = Border(subject, env, "step"), Border(subject, env, "close")
         self._resetting = Border(subject, env, "reset", wanted="reset(self, *, seed=None, options=None)")
         self._seeding = Border(subject, env, "observation_space", call="its spaces", passing=(AttributeError,))
@@ -78,6 +74,9 @@ class GymnasiumWorld:
         names, bounds, choices = self._actions.names, self._actions.bounds, self._actions.choices
         # Masks are announced in infos alone, so the first copy is reset to look at one.
         masked = bounds is None and MASK in self._reset(first_copy, 0)[1]
+        if keeps_state(first_copy):  # it is to be as new as the others: what it keeps has seen a reset more
+            first_copy.close()
+            self.copies[0] = make()
         reader, self.beginnings = self._reader, EpisodeStarts(self.copies, make)
         first_six = envs, 1, reader.form, reader.shape, names, steps
         self._spaces = Spaces(
@@ -209,28 +208,31 @@ class GymnasiumWorld:
                 copy.close()
 
 
-def _make_env(name: type[gymnasium.Env[Any, Any]]) -> gymnasium.Env[Any, Any]:
-    expected = "a class that takes no arguments"
-    with Border(f"environment {dotted_name(name)}", name, "__init__", call=f"{name.__name__}()", wanted=expected):
-        return name()
+def _users_layer(env: gymnasium.Env[Any, Any]) -> Any:  # noqa: ANN401  (an Env, or a wrapper of the user's)
+    """Return the outermost layer whose text is the user's, which errors are told of; the environment itself if none."""
+    return next((layer for layer in wrapper_layers(env) if find_source_line(layer)), env.unwrapped)
 
 
-def named_env(name: str) -> gymnasium.Env[Any, Any]:
-    """Return the environment that Gymnasium knows by a name.
+def named_env(name: str, arguments: Mapping[str, Any] = MappingProxyType({})) -> gymnasium.Env[Any, Any]:
+    """Return the environment that Gymnasium knows by a name, made with arguments.
 
     Raises:
         ConfigError: Gymnasium knows no environment `name`, or its package is missing.
     """
-    known_errors = (ImportError, gymnasium.error.Error)
+    known_errors: tuple[type[Exception], ...] = (ImportError, gymnasium.error.Error)
+    if arguments:  # that it does not take: the user's mistake, and not the environment's
+        known_errors += (TypeError,)
     try:
         if ":" in name:  # Gymnasium imports what stands before it
             import_named(name.partition(":")[0])
         with Border(f"environment {name}", None, call="gymnasium.make()", passing=known_errors):
-            env = gymnasium.make(registered_id(name), disable_env_checker=True)
+            env = gymnasium.make(registered_id(name), disable_env_checker=True, **arguments)
     except ModuleNotFoundError as fault:
         raise ConfigError(
             f"{name} needs {fault.name}, which is not installed: install the package of {name}"
         ) from fault
+    except TypeError as refusal:
+        raise ConfigError(f"env_args: {refusal.__cause__ or refusal}. Give arguments that {name} takes") from refusal
     except known_errors as refusal:
         text = str(refusal)
         raise ConfigError(

@@ -15,22 +15,21 @@ from flatwater_watch.errors import ConfigError, UserCodeError
 class OwnWorld:
     """A `World`, or a `MaskedWorld`, around a world of the user's class."""
 
-    def __init__(self, build: Callable[[int], World], envs: int, *, allow_nan: bool = False) -> None:
-        """Make the world.
+    def __init__(self, inner: World, title: str, envs: int, *, allow_nan: bool = False) -> None:
+        """Take the world that the user's class or function has made.
 
         Args:
-            build: the user's class.
-            envs: number of environments, E, its only argument.
+            inner: the world.
+            title: its name for messages, `package.module:Name`.
+            envs: number of environments, E, with which it was made.
             allow_nan: whether NaN and infinities are passed on; else they end the run.
 
         Raises:
             ConfigError: the world's `spaces` are missing or of another number of environments.
         """
-        self._what = f"environment {dotted_name(build)}"
-        with Border(self._what, build, "__init__", call=f"{cast('Any', build).__name__}({envs})"):
-            self.inner = build(envs)
-            """Object of the user's class."""
-            self._spaces = self.inner.spaces
+        self._what, self.inner = f"environment {title}", inner
+        with Border(self._what, inner, "spaces", call="its spaces"):
+            self._spaces = inner.spaces
         # As an object: a class of the user's may give anything.
         spaces: object = self._spaces
         if not isinstance(spaces, Spaces) or spaces.envs != envs:

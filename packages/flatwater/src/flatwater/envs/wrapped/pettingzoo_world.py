@@ -1,5 +1,6 @@
 """Copies of a PettingZoo environment as a world, all agents at once (its parallel interface)."""
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,9 @@ from flatwater.envs.wrapped.checks import (
     not_finite_error,
 )
 from flatwater.envs.wrapped.config import WrappedConfig
-from flatwater.envs.wrapped.gymnasium_world import MOST_STEPS
 from flatwater.envs.wrapped.native import native_spaces
 from flatwater.envs.wrapped.spaces import MASK, make_action_spec, write_mask
-from flatwater.envs.wrapped.step_limit import StepLimit
+from flatwater.envs.wrapped.step_limit import MOST_STEPS, StepLimit
 from flatwater.named_imports import import_named
 from flatwater_watch.errors import ConfigError
 
@@ -30,18 +30,21 @@ class PettingZooWorld:
     An agent that is over stays marked as terminated or truncated, so an episode has ended when all of a row are marked.
     """
 
-    def __init__(self, module: str, config: WrappedConfig, envs: int, *, allow_nan: bool = False) -> None:
+    def __init__(
+        self, make: Callable[[], Any], title: str, config: WrappedConfig, envs: int, *, allow_nan: bool = False
+    ) -> None:
         """Build the copies.
 
         Args:
-            module: module with a `parallel_env`, such as `mpe2.simple_spread_v3`.
+            make: returns a new copy.
+            title: name of the environment, for messages.
             config: settings of the copies.
             envs: number of copies, E, stepped one after another.
             allow_nan: whether NaN and infinities are passed on; else they end the run.
         """
-        self._name, self._copies = module, [_make(module) for _ in range(envs)]
+        self._name, self._copies = title, [make() for _ in range(envs)]
         first_copy = self._copies[0]
-        subject, self._own, self._allow_nan = f"environment pettingzoo:{module}", first_copy.unwrapped, allow_nan
+        subject, self._own, self._allow_nan = f"environment {title}", first_copy.unwrapped, allow_nan
         self._stepping, self._closing = Border(subject, self._own, "step"), Border(subject, self._own, "close")
         self._resetting = Border(subject, self._own, "reset", wanted="reset(self, seed=None, options=None)")
         with Border(subject, self._own, "observation_space", call="its agents' spaces"):
@@ -50,31 +53,22 @@ class PettingZooWorld:
                 {a: of(a) for a in self._agents} for of in (first_copy.observation_space, first_copy.action_space)
             ]
         if not self._agents:
-            raise ConfigError(f"pettingzoo:{module}: possible_agents: expected one or more agents, got none")
+            raise ConfigError(f"{title}: possible_agents: expected one or more agents, got none")
         obs_space, action_space = (
-            _common_space(spaces_of_agents, name, module)
+            _common_space(spaces_of_agents, name, title)
             for spaces_of_agents, name in zip(spaces, ("observations", "actions"), strict=True)
         )
-        self.native = native_spaces(obs_space, action_space, config.form, module)
+        self.native = native_spaces(obs_space, action_space, config.form, title)
         """Spaces of each agent."""
         self._reader = self.native.reader
-        self._actions = make_action_spec(action_space, first_copy.unwrapped, module)
+        self._actions = make_action_spec(action_space, first_copy.unwrapped, title)
         shape, steps = (envs, len(self._agents)), config.steps or MOST_STEPS
         names, bounds, choices = self._actions.names, self._actions.bounds, self._actions.choices
         has_masks = bounds is None and any(MASK in info for info in self._reset(first_copy, 0)[1].values())
-        reader, self.beginnings = self._reader, EpisodeStarts(self._copies, lambda: _make(module))
+        reader, self.beginnings = self._reader, EpisodeStarts(self._copies, make)
+        first_six = *shape, reader.form, reader.shape, names, steps
         self._spaces = Spaces(
-            *shape,
-            reader.form,
-            reader.shape,
-            names,
-            steps,
-            bounds,
-            choices,
-            has_masks,
-            reader.measures,
-            kept=self.beginnings.room,
-            parts=reader.parts,
+            *first_six, bounds, choices, has_masks, reader.measures, kept=self.beginnings.room, parts=reader.parts
         )
         self._over = np.zeros((2, *shape), np.bool_)
         """Agents that have terminated, and agents that were truncated."""
@@ -193,8 +187,8 @@ class PettingZooWorld:
                 write_mask(infos.get(agent, {}), legal[index], self._name)
 
 
-def _make(module: str) -> Any:  # noqa: ANN401  (a ParallelEnv; PettingZoo ships no types)
-    """Return a new environment of a module's `parallel_env`, or say why there is none."""
+def parallel_maker(module: str, arguments: Mapping[str, Any]) -> Callable[[], Any]:
+    """Return what makes environments by a module's `parallel_env`, or say why there is none."""
     try:
         env_module = import_named(module)
     except ImportError as error:
@@ -206,24 +200,27 @@ def _make(module: str) -> Any:  # noqa: ANN401  (a ParallelEnv; PettingZoo ships
         raise ConfigError(
             f"pettingzoo:{module}: expected a module with a parallel_env, in which all agents act at once, got "
             "none. Games in turns (AEC) are not supported. Give a gymnasium.Env for one player, whose step also makes "
-            "the moves of the others; or, where turns can be taken at once, your own module with parallel_env = "
-            "lambda: pettingzoo.utils.aec_to_parallel(ITS.env())"
+            "the moves of the others; or, where turns can be taken at once, a function that returns "
+            "pettingzoo.utils.aec_to_parallel(ITS.env()), as package.module:function"
         )
-    with Border(f"environment pettingzoo:{module}", env_module.parallel_env, wanted="parallel_env()"):
-        return env_module.parallel_env()
+
+    def make() -> Any:  # noqa: ANN401  (a ParallelEnv; PettingZoo ships no types)
+        with Border(f"environment pettingzoo:{module}", env_module.parallel_env, wanted="parallel_env()"):
+            return env_module.parallel_env(**arguments)
+
+    return make
 
 
-def _common_space(spaces: dict[str, Any], what: str, module: str) -> Any:  # noqa: ANN401  (a space of Gymnasium's)
+def _common_space(spaces: dict[str, Any], what: str, title: str) -> Any:  # noqa: ANN401  (a space of Gymnasium's)
     """Return the space that all agents have."""
     first_agent, *other_agents = spaces
     for agent in other_agents:
         if spaces[agent] != spaces[first_agent]:
             raise ConfigError(
-                f"pettingzoo:{module}: {what}: expected one space for all agents, got "
+                f"{title}: {what}: expected one space for all agents, got "
                 f"{spaces[first_agent]} of {first_agent} "
                 f"and {spaces[agent]} of {agent}. One policy plays all agents, and agents of different spaces are not "
-                "supported. Make them equal in your own module, such as parallel_env = lambda: "
-                "supersuit.pad_observations_v0(supersuit.pad_action_space_v0(ITS.parallel_env())); or give a "
-                "gymnasium.Env for one of them, whose step also makes the moves of the others"
+                "supported. Pad them, --wrapped.wrappers supersuit:pad_observations_v0 supersuit:pad_action_space_v0, "
+                "or give a gymnasium.Env for one of them, whose step also makes the moves of the others"
             )
     return spaces[first_agent]

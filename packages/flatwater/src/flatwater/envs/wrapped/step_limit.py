@@ -4,6 +4,9 @@ import numpy as np
 
 from flatwater.envs.world import Array
 
+MOST_STEPS = 1000
+"""Steps of an episode where neither the settings nor the environment have a limit."""
+
 
 class StepLimit:
     """Counter of the steps of each environment's episode."""

@@ -38,6 +38,11 @@ def build_worlds(config: MembersRunConfig) -> EvolveWorlds:
     return EvolveWorlds(training, build_run_world(config, population.players * config.evaluation.episodes))
 
 
+def in_one_process(config: MembersRunConfig) -> MembersRunConfig:
+    """Return the settings without processes for environments: for worlds that only tell their spaces, or are tested."""
+    return replace(config, env_workers=0)
+
+
 def build_run_world(config: MembersRunConfig, envs: int) -> World:
     """Return a world of this kind.
 
@@ -46,7 +51,13 @@ def build_run_world(config: MembersRunConfig, envs: int) -> World:
     """
     try:
         world = build_world(
-            config.env, envs=envs, foraging=ForagingConfig(), wrapped=config.wrapped, allow_nan=config.allow_nan
+            config.env,
+            envs=envs,
+            foraging=ForagingConfig(),
+            wrapped=config.wrapped,
+            allow_nan=config.allow_nan,
+            arguments=config.env_args,
+            workers=config.env_workers,
         )
         _check(world.spaces, find_algorithm(config.learner))
     except ConfigError as error:
@@ -96,7 +107,10 @@ def plan_population(config: MembersRunConfig, worlds: EvolveWorlds, device: torc
     # The phases run on the meta device: what they would make is counted, and nothing is computed.
     plan = make_plan(owners, lambda: phase_transients(setup, run), config=config, device=device)
     return with_advice(
-        plan, _alternatives(config), owners, lambda other: nbytes(build_on_meta(other, build_worlds(other))[1])
+        plan,
+        _alternatives(config),
+        owners,
+        lambda other: nbytes(build_on_meta(other, build_worlds(in_one_process(other)))[1]),
     )
 
 

@@ -12,7 +12,7 @@ from flatwater.memory.ledger import Effort
 from flatwater.memory.planner import Plan, refuse
 from flatwater.metrics.alarms import Alarm, array_alarms, metric_alarms, skipped_steps
 from flatwater.recipes.evolve.config import MembersRunConfig
-from flatwater.recipes.evolve.plan import build_run_world, build_worlds, plan_population
+from flatwater.recipes.evolve.plan import build_run_world, build_worlds, in_one_process, plan_population
 from flatwater.recipes.evolve.score import as_json, score_champion
 from flatwater.runs.machine import find_device
 from flatwater.runs.planning import allocate_planned
@@ -58,7 +58,7 @@ class EvolveRun(WorldRun):
 
     def build_world(self, envs: int) -> World:
         """Return a world of so many environments, with the run's settings."""
-        return build_run_world(self.config, envs)
+        return build_run_world(in_one_process(self.config), envs)
 
     def weights(self) -> Collection[Tensor]:
         """Return all networks of all members."""
@@ -126,4 +126,4 @@ def compose(config: MembersRunConfig) -> EvolveRun:
 
 def plan(config: MembersRunConfig) -> Plan:
     """Return the plan of a run."""
-    return plan_population(config, build_worlds(config), find_device(config.device))
+    return plan_population(config, build_worlds(in_one_process(config)), find_device(config.device))

@@ -5,6 +5,7 @@ The worlds, one to learn in and one for held-out episodes, are built before: the
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import torch
 
@@ -19,6 +20,8 @@ from flatwater.trainers.blocks.round import bind_learning
 from flatwater.trainers.blocks.state import BlocksSetup, BlocksState, build_blocks, build_setup
 from flatwater_watch.errors import ConfigError, require
 from flatwater_watch.meters.torch_ops import peak_bytes
+
+C = TypeVar("C", bound=BlocksRunConfig)
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,11 @@ def build_worlds(config: BlocksRunConfig) -> BlocksWorlds:
     return BlocksWorlds(training, held_out)
 
 
+def in_one_process(config: C) -> C:
+    """Return the settings without processes for environments: for worlds that only tell their spaces, or are tested."""
+    return replace(config, env_workers=0)
+
+
 def build_run_world(config: BlocksRunConfig, envs: int) -> World:
     """Return a world of this kind.
 
@@ -52,7 +60,13 @@ def build_run_world(config: BlocksRunConfig, envs: int) -> World:
     name = config.env_name
     try:
         return build_world(
-            name, envs=envs, foraging=config.foraging, wrapped=config.wrapped, allow_nan=config.allow_nan
+            name,
+            envs=envs,
+            foraging=config.foraging,
+            wrapped=config.wrapped,
+            allow_nan=config.allow_nan,
+            arguments=config.env_args,
+            workers=config.env_workers,
         )
     except ConfigError as error:
         raise ConfigError(f"{config.place} = {name!r}: {error}") from error
@@ -72,7 +86,7 @@ def plan_blocks(config: BlocksRunConfig, worlds: BlocksWorlds, device: torch.dev
     plan = make_plan(owners, lambda: phase_transients(setup, run), config=config, device=device)
     return with_advice(
         plan,
-        _alternatives(config),
+        _alternatives(in_one_process(config)),
         owners,
         lambda other: nbytes(build_on_meta(other, build_worlds(other), taught=taught)[1]),
     )

@@ -14,7 +14,7 @@ from flatwater.memory.ledger import Effort
 from flatwater.memory.planner import Plan, refuse
 from flatwater.metrics.alarms import Alarm, learner_alarms
 from flatwater.recipes.ppo.config import BlocksRunConfig, PpoRunConfig
-from flatwater.recipes.ppo.plan import BlocksWorlds, build_run_world, build_worlds, plan_blocks
+from flatwater.recipes.ppo.plan import BlocksWorlds, build_run_world, build_worlds, in_one_process, plan_blocks
 from flatwater.recipes.ppo.score import as_json, score_policy
 from flatwater.runs.machine import find_device
 from flatwater.runs.planning import allocate_planned
@@ -61,7 +61,7 @@ class BlocksRun(WorldRun):
 
     def build_world(self, envs: int) -> World:
         """Return a world of so many environments, with the run's settings."""
-        return build_run_world(self.config, envs)
+        return build_run_world(in_one_process(self.config), envs)
 
     def weights(self) -> Collection[Tensor]:
         """Return policy and critic, and the statistics of observations."""
@@ -167,4 +167,4 @@ def compose(config: PpoRunConfig) -> BlocksRun:
 
 def plan(config: PpoRunConfig) -> Plan:
     """Return the plan of a run."""
-    return plan_blocks(config, build_worlds(config), find_device(config.device), taught=False)
+    return plan_blocks(config, build_worlds(in_one_process(config)), find_device(config.device), taught=False)

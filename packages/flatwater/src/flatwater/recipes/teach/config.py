@@ -20,7 +20,7 @@ class TeachRunConfig(BlocksRunConfig):
     """Blocks in all; `flatwater resume RUN --rounds N` goes on to N."""
     world: EnvName = "BabyAI-GoToRedBall-v0"
     """An ID of Gymnasium, forage (Python 3.11 and 3.12 alone), pettingzoo:MODULE (pettingzoo:mpe2.simple_spread_v3), or
-    package.module:Class: a Gymnasium environment or a world of yours."""
+    package.module:Name of a class or function that makes an environment or a world of yours."""
     teacher: Annotated[str, Code(kinds=("run",))] = "babyai"
     """babyai (for BabyAI-...), search (for forage), random, package.module:Class, or run:FOLDER for the
     student of another run of teaching."""

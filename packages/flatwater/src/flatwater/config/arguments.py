@@ -1,0 +1,83 @@
+"""Arguments of a user's class or function as text, `gravity=0.5`, as options and files hold them."""
+
+import ast
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flatwater_watch.errors import ConfigError, require
+from flatwater_watch.sanitize import short_repr
+
+_WORDS = {"true": True, "false": False, "none": None, "null": None}
+
+
+def read_arguments(texts: Sequence[str], setting: str) -> dict[str, Any]:
+    """Return the arguments by name: values as Python writes them, and any other text as it is.
+
+    Args:
+        texts: arguments, each as `NAME=VALUE`.
+        setting: name of the setting that has them, for messages.
+
+    Raises:
+        ConfigError: a text has another form, or a name comes twice.
+    """
+    arguments = dict[str, Any]()
+    for text in texts:
+        name, equals, value = text.partition("=")
+        is_new = bool(equals) and name.isidentifier() and name not in arguments
+        require(is_new, setting, text, "NAME=VALUE, each name once")
+        arguments[name] = _read_value(value)
+    return arguments
+
+
+def _read_value(text: str) -> Any:  # noqa: ANN401  (a literal of any type)
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return _WORDS.get(text.lower(), text)
+
+
+def write_arguments(arguments: Mapping[str, Any], setting: str) -> list[str]:
+    """Return the texts from which `read_arguments` makes these arguments.
+
+    Raises:
+        ConfigError: a value is no number, text, True, False, None, or list, tuple, set or dict of these.
+    """
+    texts = []
+    for name, value in arguments.items():
+        text = f"{name}={value!r}"
+        if not name.isidentifier() or not _is_same(_read_value(repr(value)), value):
+            raise ConfigError(
+                f"{setting}: {name} = {short_repr(value)}: expected a number, a text, True, False, None, or lists and "
+                f"dicts of these, which a run's configuration can hold, got a {type(value).__name__}. Give env as a "
+                "function instead: env=lambda: YourEnv(...)"
+            )
+        texts.append(text)
+    return texts
+
+
+def _is_same(read: object, given: object) -> bool:
+    # By the text as well: 1 equals True, and an array equals nothing as a whole.
+    return type(read) is type(given) and repr(read) == repr(given)
+
+
+def call_arguments(inside: str, text: str, setting: str) -> dict[str, Any]:
+    """Return the named arguments of a call, such as those of `stack_size=4)`.
+
+    Args:
+        inside: the text behind the opening bracket.
+        text: the whole text, for messages.
+        setting: name of the setting that has it, for messages.
+
+    Raises:
+        ConfigError: the text is no call with named arguments of plain values.
+    """
+    try:
+        call = ast.parse(f"call({inside}", mode="eval").body
+        is_plain = isinstance(call, ast.Call) and not call.args and all(each.arg for each in call.keywords)
+        if isinstance(call, ast.Call) and is_plain:
+            return {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        pass
+    raise ConfigError(
+        f"{setting} = {short_repr(text)}: expected NAME, or NAME(argument=value, ...) as Python writes it"
+    )

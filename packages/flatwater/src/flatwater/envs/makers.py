@@ -1,0 +1,265 @@
+"""What makes the environments of a world: an ID of Gymnasium, or a class, a function or an object of the user's."""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, runtime_checkable
+
+import gymnasium
+
+from flatwater.border import Border
+from flatwater.config.arguments import call_arguments, write_arguments
+from flatwater.config.code import OBJECT
+from flatwater.config.convert import did_you_mean
+from flatwater.envs.names import NAMES
+from flatwater.envs.world import Array
+from flatwater.named_imports import find_object
+from flatwater.sources import module_place
+from flatwater_watch.errors import ConfigError
+from flatwater_watch.sanitize import short_repr
+
+_given: ContextVar[Any] = ContextVar("given_environment", default=None)
+"""The environment that the user hands over as an object, while a call with it lasts."""
+FORMS = (
+    "a class or a function of a gymnasium.Env, of a parallel environment of PettingZoo, or, called with a number of "
+    "environments, of a gymnasium.vector.VectorEnv or of your world"
+)
+
+
+ENV, ENV_KWARGS = "env", "env_kwargs"
+"""Names of settings in Python."""
+NUMBER = "num_envs"
+"""Name of the argument that Gymnasium's vector environments have for their number."""
+
+
+@runtime_checkable
+class WorldLike(Protocol):
+    """Methods of a `World`, for `isinstance` and `issubclass`, which refuses protocols with a property."""
+
+    def begin_(self, which: Array, seeds: Array, obs: Array) -> None:
+        """Start episodes."""
+
+    def step_(self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array) -> None:
+        """Step every environment."""
+
+
+@runtime_checkable
+class ParallelLike(Protocol):
+    """Members by which a parallel environment of PettingZoo is recognised."""
+
+    possible_agents: list[Any]
+
+    def observation_space(self, agent: Any) -> Any:  # noqa: ANN401
+        """Return an agent's observation space."""
+
+    def action_space(self, agent: Any) -> Any:  # noqa: ANN401
+        """Return an agent's action space."""
+
+
+@dataclass(frozen=True)
+class EnvMaker:
+    """A way to new environments, or to a number of them at once."""
+
+    title: str
+    """Name for messages: `boat:Boat`."""
+    make: Callable[..., Any]
+    takes_number: bool = False
+    """Whether `make` is called with a number of environments."""
+
+
+@contextmanager
+def hand_over(env: object) -> Iterator[None]:
+    """Let names that begin with `object:` stand for this object within the block; None changes nothing."""
+    token = _given.set(_given.get() if env is None else env)
+    try:
+        yield
+    finally:
+        _given.reset(token)
+
+
+def name_object(env: object) -> str:
+    """Return the name of an environment for a run's configuration.
+
+    Returns:
+        `module:Name` where a new process finds the same class or function there; else `object:NAME`, which stands for
+        an object that is handed over each time.
+    """
+    kind: Any = env if isinstance(env, type) or inspect.isroutine(env) else type(env)
+    module, name = str(kind.__module__), str(kind.__name__)
+    if kind is env and module != "__main__" and module_place(module):
+        home = inspect.getmodule(env)
+        if home is not None and vars(home).get(name) is env:
+            return f"{module}:{name}"
+    return f"{OBJECT}:{name}"
+
+
+def given_env(settings: Mapping[str, Any]) -> Any:  # noqa: ANN401  (what the user has)
+    """Return the environment that settings have as an object; None where they have its name, or leave it out."""
+    env = settings.get(ENV)
+    return None if isinstance(env, str) else env
+
+
+def with_env_names(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with an environment's name in place of the object, and its arguments as texts.
+
+    Raises:
+        ConfigError: an argument is nothing that a run's configuration can hold.
+    """
+    named, env = dict(settings), given_env(settings)
+    if env is not None:
+        named[ENV] = name_object(env)
+    if (copies := fixed_copies(env)) is not None:
+        # The held-out episodes are played in a copy of the same vector environment.
+        evaluation = {"envs": copies, **(named.get("evaluation") or {})}
+        named = {"envs": copies, **named, "evaluation": evaluation}
+    if (arguments := named.pop(ENV_KWARGS, None)) is not None:
+        named["env_args"] = write_arguments(arguments, ENV_KWARGS)
+    return named
+
+
+def fixed_copies(env: object) -> int | None:
+    """Return the number of environments that an object steps at once; None where any number can be made."""
+    return int(env.num_envs) if isinstance(env, gymnasium.vector.VectorEnv) else None
+
+
+def fewest_copies(name: str, wanted: int) -> int:
+    """Return the number of environments of a small world: the wanted one, unless a handed over object fixes it."""
+    return (fixed_copies(_given.get()) if is_object(name) else None) or wanted
+
+
+def is_object(name: str) -> bool:
+    """Return whether a name stands for an object that Python hands over."""
+    return name.startswith(f"{OBJECT}:")
+
+
+def find_maker(name: str, arguments: Mapping[str, Any]) -> EnvMaker:
+    """Return what makes environments of a user's class, function or object.
+
+    Args:
+        name: `package.module:Name`, or `object:NAME` of an object that is handed over.
+        arguments: arguments of the class or function, by name.
+
+    Raises:
+        ConfigError: the name stands for nothing of this kind, or it cannot be called with the arguments.
+    """
+    kind, _, _ = name.partition(":")
+    target = _handed_over(name) if kind == OBJECT else find_object(name, given="it", wanted=NAMES)
+    if isinstance(target, gymnasium.Env | gymnasium.vector.VectorEnv):
+        if arguments:
+            raise ConfigError("env_args: expected none, as the environment is made already")
+        return EnvMaker(name, lambda: _copied(target))
+    if not callable(target):
+        raise ConfigError(f"expected {FORMS}, got a {type(target).__name__}")
+    return _called_maker(name, target, arguments)
+
+
+def _handed_over(name: str) -> Any:  # noqa: ANN401  (whatever the user has)
+    """Return the object that a name stands for.
+
+    Raises:
+        ConfigError: none is handed over, or another one.
+    """
+    target = _given.get()
+    if target is None:
+        raise ConfigError(
+            "the run was begun in Python with an environment that has no name of the form package.module:Name, and "
+            "goes on there alone: flatwater.resume(RUN, env=...), and likewise evaluate and load"
+        )
+    if name_object(target) != name:
+        raise ConfigError(f"the run was begun with {name}: expected env = the same, got {name_object(target)}")
+    return target
+
+
+def _copied(env: Any) -> Any:  # noqa: ANN401  (an Env or a VectorEnv)
+    """Return a copy of an environment: its own object is never stepped."""
+    try:
+        return deepcopy(env)
+    except Exception as error:
+        raise ConfigError(
+            f"the environment cannot be copied ({type(error).__name__}: {error}), and a run steps several. Give a "
+            "function that makes one, env=lambda: YourEnv(...), or several, env=lambda num_envs: make_vec(...)"
+        ) from error
+
+
+def _called_maker(name: str, target: Callable[..., Any], arguments: Mapping[str, Any]) -> EnvMaker:
+    """Return what makes environments by calling a class or a function, with a number of them where it wants one.
+
+    Raises:
+        ConfigError: it cannot be called with the arguments, with a number or without.
+    """
+    try:
+        signature = inspect.signature(target)
+    except (TypeError, ValueError):  # of a class in C, whose call will tell
+        signature = inspect.Signature([inspect.Parameter("rest", inspect.Parameter.VAR_KEYWORD)])
+    by_name = NUMBER in signature.parameters
+    is_batch = isinstance(target, type) and issubclass(target, gymnasium.vector.VectorEnv | WorldLike)
+    is_single = isinstance(target, type) and issubclass(target, gymnasium.Env)
+    takes_number = by_name or is_batch or not (is_single or _can_bind(signature, (), arguments))
+
+    def place_number(number: int) -> tuple[tuple[int, ...], dict[str, Any]]:
+        if not takes_number:
+            return (), dict(arguments)
+        return ((), {NUMBER: number, **arguments}) if by_name else ((number,), dict(arguments))
+
+    given, named = place_number(1)
+    try:
+        signature.bind(*given, **named)
+    except TypeError as error:
+        shown = signature.replace(return_annotation=inspect.Signature.empty)
+        raise ConfigError(
+            f"{name}{shown} cannot be called: {error}. Expected {FORMS}; other arguments are given as env_args"
+        ) from error
+
+    def make(number: int = 1) -> Any:  # noqa: ANN401  (whatever it gives)
+        given, named = place_number(number)
+        with Border(f"environment {name}", target, "__init__" if isinstance(target, type) else "", call=f"{title}()"):
+            return target(*given, **named)
+
+    title = name.rpartition(":")[2]
+    return EnvMaker(name, make, takes_number=takes_number)
+
+
+def _can_bind(signature: inspect.Signature, given: tuple[Any, ...], named: Mapping[str, Any]) -> bool:
+    try:
+        signature.bind(*given, **named)
+    except TypeError:
+        return False
+    return True
+
+
+def wrapped_maker(maker: EnvMaker, wrappers: Sequence[str]) -> EnvMaker:
+    """Return what makes the same environments, each in these wrappers, the first one innermost.
+
+    Raises:
+        ConfigError: a text names no wrapper, or has other than named arguments.
+    """
+    around = [_find_wrapper(text) for text in wrappers]
+
+    def make(*number: int) -> Any:  # noqa: ANN401  (whatever the outermost gives)
+        env = maker.make(*number)
+        for text, (wrapper, arguments) in zip(wrappers, around, strict=True):
+            with Border(f"wrapper {text}", wrapper, "__init__" if isinstance(wrapper, type) else "", call=text):
+                env = wrapper(env, **arguments)
+        return env
+
+    return replace(maker, make=make) if wrappers else maker
+
+
+def _find_wrapper(text: str) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """Return a wrapper and its arguments.
+
+    Raises:
+        ConfigError: there is no wrapper of this name, or the text is no call.
+    """
+    name, bracket, inside = text.partition("(")
+    given, wanted = f"wrapped.wrappers = {short_repr(text)}", "a name of gymnasium.wrappers, or package.module:Name"
+    arguments = call_arguments(inside, text, "wrapped.wrappers") if bracket else {}
+    if ":" in name:
+        return find_object(name, given=f"{given}: it", wanted=wanted), arguments
+    known = [*gymnasium.wrappers.__all__]
+    if name not in known:
+        raise ConfigError(f"{given}: expected {wanted}.{did_you_mean(name, known)}")
+    return getattr(gymnasium.wrappers, name), arguments

@@ -1,0 +1,218 @@
+"""A vector environment of Gymnasium as a world: it steps its environments by itself, in this process or in others."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector.utils import concatenate, create_empty_array, iterate
+
+from flatwater.border import Border
+from flatwater.envs.kept_state import buffer_size, keeps_state, load_state_, read_env_state
+from flatwater.envs.world import Array, Spaces, UnseededError
+from flatwater.envs.wrapped.checks import REFUSED, check_flag, check_reward, interface_error, not_finite_error
+from flatwater.envs.wrapped.config import WrappedConfig
+from flatwater.envs.wrapped.native import native_spaces
+from flatwater.envs.wrapped.spaces import MASK, make_action_spec, write_mask
+from flatwater.envs.wrapped.step_limit import MOST_STEPS, StepLimit
+from flatwater_watch.errors import ConfigError
+
+FINAL = "final_obs"
+"""Name in an info of the last observation of an episode, where the next one has begun already."""
+
+
+class VectorWorld:
+    """A `World` of the environments of one vector environment, A = 1.
+
+    Episodes begin with the seeds that are wanted where single environments can be reset (`options["reset_mask"]`), as
+    in Gymnasium's own `SyncVectorEnv` and `AsyncVectorEnv`. One that begins episodes by itself, within the step that
+    ends one, is taken as it is: its episodes follow from no seed.
+    """
+
+    def __init__(self, env: Any, title: str, config: WrappedConfig, *, allow_nan: bool = False) -> None:  # noqa: ANN401
+        """Take the vector environment.
+
+        Args:
+            env: a `VectorEnv` of E environments.
+            title: its name, for messages.
+            config: settings of its environments.
+            allow_nan: whether NaN and infinities are passed on; else they end the run.
+
+        Raises:
+            ConfigError: it begins episodes one step too late, and none by itself.
+        """
+        self._env, self._name, self._allow_nan, envs = env, title, allow_nan, int(env.num_envs)
+        subject, own = f"environment {title}", env.unwrapped
+        self._resetting, self._stepping, self._closing = (
+            Border(subject, own, method) for method in ("reset", "step", "close")
+        )
+        mode = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
+        self._resets_single = isinstance(own, SyncVectorEnv | AsyncVectorEnv) or mode is AutoresetMode.DISABLED
+        self._same_step = mode is AutoresetMode.SAME_STEP
+        if not self._resets_single and not self._same_step:
+            raise ConfigError(_late_resets(env))
+        self._action_space = env.single_action_space
+        self.native = native_spaces(env.single_observation_space, self._action_space, config.form, title)
+        """Spaces of each environment."""
+        self._reader = self.native.reader
+        self._actions = make_action_spec(self._action_space, None, title)
+        steps = config.steps or _step_limit(env) or MOST_STEPS
+        bounds = self._actions.bounds
+        observations, infos = self._reset(np.ones(envs, np.bool_), np.zeros(envs, np.int64))
+        self._spaces = Spaces(
+            *(envs, 1, self._reader.form, self._reader.shape, self._actions.names, steps),
+            bounds,
+            self._actions.choices,
+            bounds is None and MASK in infos,
+            self._reader.measures,
+            kept=buffer_size(read_env_state(env)) if keeps_state(env) else 0,
+            parts=self._reader.parts,
+        )
+        self._limit, self._looks = StepLimit(envs, steps), not allow_nan and bool(self._reader.measures)
+        self._next = list(iterate(env.observation_space, observations)), infos
+        """First observations, and infos, of episodes that the environment has begun by itself."""
+        self._begun = np.zeros(envs, np.bool_)
+        """Environments whose next episode has begun so."""
+
+    @property
+    def spaces(self) -> Spaces:
+        """Observations and actions of the agents."""
+        return self._spaces
+
+    def begin_(self, which: Array, seeds: Array, obs: Array, legal: Array | None = None) -> None:
+        """Reset environments with seeds, where single ones can be reset, or all are; else take the begun episodes.
+
+        Raises:
+            UserCodeError: `reset` failed, or its result is not as the interface says.
+            UnseededError: an environment would have to be reset alone, and cannot be.
+        """
+        if self._resets_single or which.all():
+            observations, infos = self._reset(which, seeds)
+            rows = list(iterate(self._env.observation_space, observations))
+        elif self._begun[which].all():
+            rows, infos = self._next
+        else:
+            raise UnseededError(
+                f"{self._name} begins episodes by itself, and none of its environments can be reset alone with a seed "
+                f"(where episodes have more than {self._spaces.steps} steps, give --wrapped.steps N)"
+            )
+        for env in map(int, np.flatnonzero(which)):
+            self._write_(obs, env, rows[env], "reset")
+            if legal is not None:
+                write_mask(_row_of(infos, env), legal[env, 0], self._name)
+        self._begun[which] = False
+        self._limit.begin_(which, seeds)
+        if self._looks:
+            self._check_finite(obs, "reset")
+
+    def step_(  # noqa: PLR0917  (those of a world with masks)
+        self,
+        actions: Array,
+        obs: Array,
+        reward: Array,
+        terminated: Array,
+        truncated: Array,
+        legal: Array | None = None,
+    ) -> None:
+        """Step all environments at once; the arguments are those of `World` and `MaskedWorld`.
+
+        Raises:
+            UserCodeError: `step` failed, or its result is not as the interface says.
+        """
+        space, room = self._action_space, create_empty_array(self._action_space, len(actions))
+        assert room is not None  # noqa: S101  (for the type checker: spaces of actions are no graphs and no texts)
+        given = concatenate(space, list(self._actions.to_env_actions(actions[:, 0])), room)
+        with self._stepping:
+            answer = self._env.step(given)
+        try:
+            observations, rewards, terminations, truncations, infos = answer
+            rows = list(iterate(self._env.observation_space, observations))
+            for env, _ in enumerate(actions):
+                reward[env] = check_reward(rewards[env], allow_nan=self._allow_nan)
+                terminated[env] = check_flag("terminated", terminations[env])
+                truncated[env] = check_flag("truncated", truncations[env])
+        except REFUSED as error:
+            raise interface_error(self._env.unwrapped, "step", error, self._limit.place(0, "step")) from error
+        over = (terminated | truncated)[:, 0]
+        self._next, self._begun[...] = (rows, infos), over & self._same_step
+        for env, row in enumerate(rows):
+            last = _row_of(infos, env).get(FINAL) if self._begun[env] else None
+            self._write_(obs, env, row if last is None else last, "step")
+            if legal is not None:
+                legal[env] = True
+                if not over[env]:
+                    write_mask(_row_of(infos, env), legal[env, 0], self._name)
+        if self._looks:
+            self._check_finite(obs, "step")
+        self._limit.truncate_(terminated, truncated)
+
+    def state_dict(self) -> Any:  # noqa: ANN401  (of the wrappers)
+        """Return what wrappers of the vector environment keep over episodes."""
+        return read_env_state(self._env)
+
+    def load_state_dict(self, state: Any) -> None:  # noqa: ANN401  (same)
+        """Give the wrappers that back."""
+        load_state_(self._env, state)
+
+    def close(self) -> None:
+        """Close the vector environment, and its processes where it has any."""
+        with self._closing:
+            self._env.close()
+
+    def _reset(self, which: Array, seeds: Array) -> tuple[Any, dict[str, Any]]:
+        """Reset environments; return the observations and infos of all, of which only those of `which` are new."""
+        options = {} if which.all() else {"options": {"reset_mask": which.copy()}}
+        with self._resetting:
+            answer = self._env.reset(seed=[int(seed) % 2**32 for seed in seeds], **options)
+        try:
+            observations, infos = answer
+        except (TypeError, ValueError) as error:
+            raise interface_error(self._env.unwrapped, "reset", error) from error
+        return observations, infos
+
+    def _write_(self, obs: Array, env: int, row: Any, method: str) -> None:  # noqa: ANN401  (of the space)
+        try:
+            self._reader.write(row, obs[env, 0])
+        except REFUSED as error:
+            raise interface_error(self._env.unwrapped, method, error, self._limit.place(env, method)) from error
+
+    def _check_finite(self, obs: Array, method: str) -> None:
+        """Refuse numbers that are not finite, all environments at once."""
+        if np.isfinite(obs).all():
+            return
+        env, _, number = (int(index) for index in np.argwhere(~np.isfinite(obs))[0])
+        error = not_finite_error(self._reader.part_name(number), obs[env, 0, number])
+        raise interface_error(self._env.unwrapped, method, error, self._limit.place(env, method))
+
+
+def _row_of(infos: Any, env: int) -> dict[str, Any]:  # noqa: ANN401  (whatever the environment gives)
+    """Return one environment's mask and last observation from the infos of all."""
+    return {name: _entry(infos[name], env) for name in (MASK, FINAL) if name in infos}
+
+
+def _entry(column: Any, env: int) -> Any:  # noqa: ANN401  (same)
+    """Return one environment's part of a column; a Dict of observations has a column for each key."""
+    return {key: _entry(below, env) for key, below in column.items()} if isinstance(column, dict) else column[env]
+
+
+def _environments(env: VectorEnv[Any, Any, Any]) -> Iterable[gymnasium.Env[Any, Any]]:
+    own = env.unwrapped
+    return own.envs if isinstance(own, SyncVectorEnv) else ()
+
+
+def _step_limit(env: VectorEnv[Any, Any, Any]) -> int | None:
+    """Return the limit on an episode's steps that Gymnasium knows; None where it knows none."""
+    specs = [env.spec, *(single.spec for single in _environments(env))]
+    return next((spec.max_episode_steps for spec in specs if spec is not None), None)
+
+
+def _late_resets(env: VectorEnv[Any, Any, Any]) -> str:
+    """Return why a vector environment cannot be used that begins an episode one step after the last has ended."""
+    env_id, own = env.spec.id if env.spec is not None else "", type(env.unwrapped).__name__
+    named = f'env="{env_id}", or gymnasium.make_vec("{env_id}", ..., vectorization_mode="sync")'
+    return (
+        f"{own} begins an episode in the step after the last one's end (AutoresetMode.NEXT_STEP), a step that nobody "
+        "has taken: expected a SyncVectorEnv, an AsyncVectorEnv, or metadata whose autoreset_mode is SAME_STEP or "
+        f"DISABLED.{f' Give {named}' if env_id else ''}"
+    )
