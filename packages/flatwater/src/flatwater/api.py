@@ -308,8 +308,10 @@ def evaluate(
     *,
     env: Any = None,  # noqa: ANN401  (what the user has)
     holdout: bool = False,
+    video: Path | str | None = None,
+    video_episodes: int = 1,
     trust: bool = False,
-    **changes: Any,  # noqa: ANN401
+    **changes: Any,  # noqa: ANN401  (settings of a recipe)
 ) -> dict[str, Any]:
     """Play the policy of a run's newest checkpoint against the baselines.
 
@@ -318,6 +320,8 @@ def evaluate(
         env: the environment, where the run was begun with an object that has no name.
         holdout: play days or episodes that no part of training has seen. Each look is logged: a holdout that is
             looked at often is none.
+        video: a .gif or .mp4 file for a video of the first episodes; the result has their returns as `video`.
+        video_episodes: number of episodes in the video.
         trust: run the code that the run names, though there is no record that you began it on this machine: its
             environment, recipe or algorithm, if they do not come with Flatwater.
         changes: `panel`, where that of a run of traders lies now; it may have newer days, which are left out.
@@ -327,7 +331,10 @@ def evaluate(
         FlatwaterError: there is no run, nothing to be judged yet, or the run names code that may be somebody's.
     """
     with _threads_kept(), trust_code(trust), hand_over(env):
-        return evaluate_run(run, holdout=holdout, say=lambda _: None, **changes)
+        file = None if video is None else Path(video)
+        return evaluate_run(
+            run, holdout=holdout, say=lambda _: None, video=file, video_episodes=video_episodes, **changes
+        )
 
 
 def compare(*runs: TrainedRun | TrainedSeeds | Path | str, page: Path | str | None = None) -> dict[str, Any]:

@@ -75,7 +75,7 @@ def drawn_row(layout: Layout) -> dict[str, torch.Tensor]:
 
 
 def policy(env: type[Drawn], memory: int = 0) -> TrainedPolicy:
-    world = GymnasiumWorld(env, WrappedConfig(), 1)
+    world = GymnasiumWorld(env, env.__name__, WrappedConfig(), 1)
     config = StudentConfig(rows=64, width=8, hidden=8, memory=memory, layers=(8,), observations="stretched")
     student = build_student(world.spaces, config, CPU)
     statistics = build_statistics(world.spaces.obs[0], student.measures, CPU) if student.measures else {}
@@ -88,7 +88,7 @@ class Swing(Drawn):
 
 
 def champion(_env: type[Drawn] = Swing, *, drawn: bool = False) -> TrainedPolicy:
-    world = GymnasiumWorld(Swing, WrappedConfig(), 1)
+    world = GymnasiumWorld(Swing, "Swing", WrappedConfig(), 1)
     actor, critic = MLPActor(3, 1, (8, 8), drawn=drawn), MLPCritic(3, 1, (8, 8))
     critics = {f"critic.{n}.{name}": weight for n in range(2) for name, weight in drawn_row(critic.layout).items()}
     return build_champion(actor, world.spaces, world.native, drawn_row(actor.layout) | critics)

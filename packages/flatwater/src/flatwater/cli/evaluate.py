@@ -29,6 +29,11 @@ class Evaluate(WithTrust, WithBudget):
     benchmark: Annotated[str | None, tyro.conf.arg(metavar="INSTRUMENT")] = None
     """An instrument of the panel, such as SPY, with which a run of traders is compared as well. Left out: that of the
     run."""
+    video: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """Also write the policy's first episode as a video: .gif, or .mp4 with `pip install 'flatwater[video]'`. The
+    environment is made once more with render_mode="rgb_array"."""
+    video_episodes: int = 1
+    """Number of episodes in the video."""
     json: bool = False
     """Print the result as JSON instead of a table."""
 
@@ -42,21 +47,30 @@ class Evaluate(WithTrust, WithBudget):
         from flatwater.named_imports import GIVEN
         from flatwater.recipe import find_recipe
         from flatwater.runs.evaluate import evaluate, plan_evaluation
-        from flatwater_watch.terminal import terminal
+        from flatwater_watch.terminal import say, terminal
 
         errors = terminal(errors=True)
         changes = {"panel": self.panel, "benchmark": self.benchmark, "budget": self.budget}
         # Planned instead of played: no look is logged, as none is taken.
         if self.plan:
             with errors.status("building the run on a device without memory …"):
-                plan = plan_evaluation(self.run, errors.print, **changes)
+                plan = plan_evaluation(self.run, errors.print, video=self.video, **changes)
             return print_plan(plan, as_json=self.json)
         with errors.status("reading the run and playing its trained policy …"):
-            result = evaluate(self.run, holdout=self.holdout, say=errors.print, **changes)
+            result = evaluate(
+                self.run,
+                holdout=self.holdout,
+                say=errors.print,
+                video=self.video,
+                video_episodes=self.video_episodes,
+                **changes,
+            )
         if self.json:
             sys.stdout.write(json.dumps(result, indent=1) + "\n")
         else:
             show_result(result, terminal(), find_recipe(result["trainer"], GIVEN))
+            if self.video is not None:
+                say(f"video  {self.video}: returns {', '.join(f'{paid:.2f}' for paid in result['video'])}")
         return 0
 
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from flatwater.memory.planner import Plan
+from flatwater.envs.split_seeds import FIRST_SEEDS
+from flatwater.memory.planner import Plan, refuse
 from flatwater.mirror.download import open_run_folder, send_back
 from flatwater.recipe import recipe_of_config
 from flatwater.rundir.holdout_looks import log_look
@@ -14,8 +15,9 @@ from flatwater.rundir.layout import RunFolder
 from flatwater.runs.machine import use_threads
 from flatwater.runs.run import Run
 from flatwater.runs.session import read_config, restore_run, with_changes
+from flatwater.runs.video import Video, check_video, open_video, plan_with_video
 from flatwater.storage.objects import is_url
-from flatwater_watch.errors import RunError
+from flatwater_watch.errors import RunError, require
 from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
 
 
@@ -24,6 +26,8 @@ def evaluate(
     *,
     holdout: bool,
     say: Callable[[str], None],
+    video: Path | None = None,
+    video_episodes: int = 1,
     **changes: Any,  # noqa: ANN401  (settings of a recipe)
 ) -> dict[str, Any]:
     """Return the score of the newest intact checkpoint's champion against the baselines, as plain values for JSON.
@@ -32,48 +36,72 @@ def evaluate(
         run: the run's folder, or the URL at which it is mirrored.
         holdout: play the holdout instead of the validation days; the look is logged before the days are played.
         say: gets lines about damaged checkpoints and earlier uses of the holdout.
+        video: file for a video of the first of the episodes; the result then has its returns as `video`.
+        video_episodes: number of its episodes.
         changes: settings that may change, such as `panel`, for this once; None leaves one as it is.
     """
+    if video is not None:
+        require(video_episodes > 0, "--video-episodes", video_episodes, "1 or more")
+        check_video(video)
     with open_run_folder(run, say, shards=True) as folder:
         config = with_changes(read_config(folder, where=run), changes)
-        return {"trainer": config.trainer} | _evaluate(run, config, folder, holdout=holdout, say=say)
+        use_threads(config.threads)
+        composed, manifest = restore_run(config, folder, say)
+        if reason := composed.too_early():
+            raise RunError(f"{run}: {reason}. Resume the run first.")
+        # Before a day or an episode is played: what cannot be seen is refused first.
+        seen = None if video is None else _open_video(composed, folder, video)
+        result = (
+            _play_holdout(run, composed, folder, manifest.round, say) if holdout else _result(composed, folder, say)
+        )
+        if seen is not None:
+            first = FIRST_SEEDS["holdout" if holdout else "held-out"]
+            seen.record(range(first, first + video_episodes))
+            result["video"] = seen.returns
+        return {"trainer": config.trainer} | result
 
 
-def plan_evaluation(run: Path | str, say: Callable[[str], None], **changes: Any) -> Plan:  # noqa: ANN401
+def _open_video(composed: Run, folder: RunFolder, file: Path) -> Video:
+    """Return the video of a restored run.
+
+    Raises:
+        ConfigError: nothing of it can be seen.
+        MemoryLimitError: it does not fit beside the run.
+    """
+    policy = recipe_of_config(composed.config).policy
+    video = open_video(composed, None if policy is None else policy(composed, folder), file)
+    refuse(plan_with_video(composed.plan))
+    return video
+
+
+def plan_evaluation(
+    run: Path | str,
+    say: Callable[[str], None],
+    *,
+    video: Path | None = None,
+    **changes: Any,  # noqa: ANN401  (settings of a recipe)
+) -> Plan:
     """Return the plan of what `evaluate` would hold: the run is built whole again, and phases take what was planned."""
     with open_run_folder(run, say, shards=False) as folder:
         config = with_changes(read_config(folder, where=run), changes)
-        return replace(recipe_of_config(config).plan(config), what="evaluation")
+        plan = replace(recipe_of_config(config).plan(config), what="evaluation")
+        return plan if video is None else plan_with_video(plan)
 
 
-def _evaluate(
-    run: Path | str,
-    config: Any,  # noqa: ANN401  (a RunConfig of any recipe)
-    folder: RunFolder,
-    *,
-    holdout: bool,
-    say: Callable[[str], None],
+def _play_holdout(
+    run: Path | str, composed: Run, folder: RunFolder, round_: int, say: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Score the run at its newest intact checkpoint, on the holdout if asked; a URL gets its new files back.
+    """Score the run on the holdout, under a logged look; a URL gets its new files back.
 
     Args:
         run: the run's folder or URL as the user gave it.
-        config: the run's settings.
+        composed: the run, restored.
         folder: the run's folder on this disk, a temporary one for a URL.
-        holdout: score the holdout; the look is logged before a day is played.
-        say: gets lines about damaged checkpoints and earlier looks.
-
-    Raises:
-        RunError: the run has not learned enough to be scored.
+        round_: number of the restored checkpoint's round.
+        say: gets lines about earlier looks.
     """
-    use_threads(config.threads)
-    composed, manifest = restore_run(config, folder, say)
-    if reason := composed.too_early():
-        raise RunError(f"{run}: {reason}. Resume the run first.")
-    if not holdout:
-        return _result(composed, folder, say)
     # Before a day is played: whoever stops it half-way has still seen some of the holdout.
-    look_sentence = log_look(folder, manifest.round)
+    look_sentence = log_look(folder, round_)
     if is_url(run):  # a run at a URL lies in a folder that goes away: the log is kept only if it is sent
         send_back(str(run), folder, folder.looks)
     say(look_sentence)

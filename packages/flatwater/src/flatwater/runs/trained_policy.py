@@ -164,6 +164,10 @@ class TrainedPolicy:
         action, after = self._step(agents.rows.obs, memory, action_masks, None if deterministic else self.generator)
         return self._answer(agents, action), tuple(after.numpy()) if cells else state
 
+    def on_rows(self) -> "TrainedPolicy":
+        """Return the same policy for the rows of its world, with a memory of its own."""
+        return TrainedPolicy(self._network, self._spaces, None, self._describe)
+
     def portable(self) -> Portable:
         """Return the policy without its run, to be exported.
 

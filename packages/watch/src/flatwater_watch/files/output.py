@@ -55,6 +55,10 @@ POLICIES = {
     ".onnx": OutputKind("an ONNX program", (".onnx",), _like(rb"\x08.*(?:pytorch|torch)")),
     ".safetensors": OutputKind("an exported policy", (".safetensors",), _like(rb'.{8}\{"__metadata__":\{"flatwater":')),
 }
+VIDEOS = {
+    ".gif": OutputKind("a GIF", (".gif",), _like(rb"GIF8")),
+    ".mp4": OutputKind("an MP4 video", (".mp4",), _like(rb".{4}ftyp")),
+}
 
 
 def table_kind(name: str, columns: Iterable[str]) -> OutputKind:
@@ -184,12 +188,14 @@ class WrittenResult:
         return f"{self.path} ({self.reason})" if self.reason else str(self.path)
 
 
-def replace_output(path: Path, content: Piece, kind: OutputKind, *, beside: Path | None = None) -> None:
+def replace_output(
+    path: Path, content: Piece | Iterable[Piece], kind: OutputKind, *, beside: Path | None = None
+) -> None:
     """Write a result whole to the file that the user named, which is checked once more.
 
     Args:
         path: path of the file; a file of this kind is replaced.
-        content: all bytes of the file.
+        content: all bytes of the file, or pieces of them, which are written as they come.
         kind: kind of the output.
         beside: default place in a run's folder, which is allowed as well; None without one.
 
@@ -201,7 +207,7 @@ def replace_output(path: Path, content: Piece, kind: OutputKind, *, beside: Path
         with _hold_folder(path.parent) as folder:
             if reason := _refusal(path, kind, beside):
                 raise RunError(f"{path} cannot be written: {reason}")
-            replace_whole(folder / path.name, (content,))
+            replace_whole(folder / path.name, (content,) if isinstance(content, Piece) else content)
     except OSError as fault:
         raise RunError(f"{path} cannot be written: {_reason(fault)}") from fault
 

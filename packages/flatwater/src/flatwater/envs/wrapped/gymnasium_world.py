@@ -22,7 +22,7 @@ from flatwater.envs.wrapped.checks import (
     source_location,
 )
 from flatwater.envs.wrapped.config import WrappedConfig
-from flatwater.envs.wrapped.native import native_spaces
+from flatwater.envs.wrapped.native import frame_pace, native_spaces
 from flatwater.envs.wrapped.spaces import MASK, make_action_spec, write_mask
 from flatwater.envs.wrapped.step_limit import MOST_STEPS, StepLimit
 from flatwater.named_imports import import_named
@@ -62,6 +62,7 @@ class GymnasiumWorld:
         self._stepping, self._closing = Border(subject, env, "step"), Border(subject, env, "close")
         self._resetting = Border(subject, env, "reset", wanted="reset(self, *, seed=None, options=None)")
         self._seeding = Border(subject, env, "observation_space", call="its spaces", passing=(AttributeError,))
+        self._rendering = Border(subject, env, "render")
         self._own, self._allow_nan = env, allow_nan
         seen, done = self._given_spaces = self._spaces_of(first_copy)
         self.native = native_spaces(seen, done, config.form, title)
@@ -200,6 +201,16 @@ class GymnasiumWorld:
         env, _, number = (int(index) for index in np.argwhere(~np.isfinite(numbers))[0])
         error = not_finite_error(self._reader.part_name(number), numbers[env, 0, number])
         raise interface_error(self._own, method, error, self._limit.place(env, method))
+
+    @property
+    def frames_per_second(self) -> float:
+        """Pace of the frames."""
+        return frame_pace(self.copies[0])
+
+    def render(self) -> object:
+        """Return the first copy's frame."""
+        with self._rendering:
+            return self.copies[0].render()
 
     def close(self) -> None:
         """Close the copies."""

@@ -20,6 +20,8 @@ from flatwater_watch.errors import ConfigError
 
 READABLE = gym.Box | gym.Discrete | gym.MultiDiscrete | gym.MultiBinary
 """Spaces of numbers; others beside them in a Dict, such as words, are not looked at."""
+FRAMES_PER_SECOND = 30
+"""Pace of an environment that has none in its metadata."""
 OTHER = "other"
 """Name of a space that holds no numbers, in a file."""
 MOST_NUMBERS = 1 << 24
@@ -116,6 +118,23 @@ class NativeWorld(Protocol):
     @property
     def native(self) -> NativeSpaces:
         """Its spaces."""
+
+
+@runtime_checkable
+class RenderedWorld(World, NativeWorld, Protocol):
+    """A world whose first environment can be seen."""
+
+    @property
+    def frames_per_second(self) -> float:
+        """Pace of its frames."""
+
+    def render(self) -> object:
+        """Return what the first environment's `render` gives."""
+
+
+def frame_pace(env: Any) -> float:  # noqa: ANN401  (an environment of any kind)
+    """Return the frames of a second that an environment's metadata name; `FRAMES_PER_SECOND` where they name none."""
+    return float(env.metadata.get("render_fps") or FRAMES_PER_SECOND)
 
 
 def find_native(world: World) -> NativeSpaces | None:

@@ -17,7 +17,7 @@ from flatwater.envs.wrapped.checks import (
     not_finite_error,
 )
 from flatwater.envs.wrapped.config import WrappedConfig
-from flatwater.envs.wrapped.native import native_spaces
+from flatwater.envs.wrapped.native import frame_pace, native_spaces
 from flatwater.envs.wrapped.spaces import MASK, make_action_spec, write_mask
 from flatwater.envs.wrapped.step_limit import MOST_STEPS, StepLimit
 from flatwater.named_imports import import_named
@@ -46,6 +46,7 @@ class PettingZooWorld:
         first_copy = self._copies[0]
         subject, self._own, self._allow_nan = f"environment {title}", first_copy.unwrapped, allow_nan
         self._stepping, self._closing = Border(subject, self._own, "step"), Border(subject, self._own, "close")
+        self._rendering = Border(subject, self._own, "render")
         self._resetting = Border(subject, self._own, "reset", wanted="reset(self, seed=None, options=None)")
         with Border(subject, self._own, "observation_space", call="its agents' spaces"):
             self._agents = list(first_copy.possible_agents)
@@ -143,6 +144,16 @@ class PettingZooWorld:
         # Kept marks: the environment tells an agent's end in one step alone.
         terminated[...], truncated[...] = self._over
         self._limit.truncate_(terminated, truncated)
+
+    @property
+    def frames_per_second(self) -> float:
+        """Pace of the frames."""
+        return frame_pace(self._copies[0])
+
+    def render(self) -> object:
+        """Return the first copy's frame."""
+        with self._rendering:
+            return self._copies[0].render()
 
     def close(self) -> None:
         """Close the copies."""

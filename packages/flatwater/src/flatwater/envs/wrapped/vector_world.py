@@ -13,7 +13,7 @@ from flatwater.envs.kept_state import buffer_size, keeps_state, load_state_, rea
 from flatwater.envs.world import Array, Spaces, UnseededError
 from flatwater.envs.wrapped.checks import REFUSED, check_flag, check_reward, interface_error, not_finite_error
 from flatwater.envs.wrapped.config import WrappedConfig
-from flatwater.envs.wrapped.native import native_spaces
+from flatwater.envs.wrapped.native import frame_pace, native_spaces
 from flatwater.envs.wrapped.spaces import MASK, make_action_spec, write_mask
 from flatwater.envs.wrapped.step_limit import MOST_STEPS, StepLimit
 from flatwater_watch.errors import ConfigError
@@ -44,8 +44,8 @@ class VectorWorld:
         """
         self._env, self._name, self._allow_nan, envs = env, title, allow_nan, int(env.num_envs)
         subject, own = f"environment {title}", env.unwrapped
-        self._resetting, self._stepping, self._closing = (
-            Border(subject, own, method) for method in ("reset", "step", "close")
+        self._resetting, self._stepping, self._rendering, self._closing = (
+            Border(subject, own, method) for method in ("reset", "step", "render", "close")
         )
         mode = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
         self._resets_single = isinstance(own, SyncVectorEnv | AsyncVectorEnv) or mode is AutoresetMode.DISABLED
@@ -154,6 +154,17 @@ class VectorWorld:
     def load_state_dict(self, state: Any) -> None:  # noqa: ANN401  (same)
         """Give the wrappers that back."""
         load_state_(self._env, state)
+
+    @property
+    def frames_per_second(self) -> float:
+        """Pace of the frames."""
+        return frame_pace(self._env)
+
+    def render(self) -> object:
+        """Return the first environment's frame, of those that the vector environment's `render` gives."""
+        with self._rendering:
+            frames = self._env.render()
+        return None if frames is None else frames[0]
 
     def close(self) -> None:
         """Close the vector environment, and its processes where it has any."""
