@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import flatwater
 import flatwater_watch
 from flatwater.cli.main import (
     INTERRUPTED,
@@ -44,6 +45,7 @@ REQUIREMENTS = (ROOT / "requirements.txt", ROOT / "benchmarks" / "requirements.t
 CONSOLE = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+SMALL: dict[str, Any] = {"envs": 2, "block": 16, "threads": 1, "evaluation": {"envs": 2}, "wrapped": {"steps": 20}}
 SETTINGS = SimpleNamespace(**runpy.run_path(str(ROOT / "scripts" / "documentation" / "settings_reference.py")))
 FIRST = ROOT / "docs" / "trading" / "configuration.md"
 SETTINGS_PAGES = {found[1]: page for page in PAGES if (found := SETTINGS.MARKER.search(page.read_text()))}
@@ -213,8 +215,14 @@ def test_commands_of_the_finder_in_the_pages_are_commands(line: str) -> None:
     assert callable(WatchCommand.read("flatwater-watch run", shlex.split(line)[2:]))
 
 
+@pytest.fixture(scope="session")
+def begun_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of one round, for commands whose options are the settings of a run."""
+    return flatwater.train("ppo", run=tmp_path_factory.mktemp("runs") / "ppo", rounds=1, quiet=True, **SMALL).path
+
+
 @pytest.mark.parametrize("line", commands("flatwater"))
-def test_commands_in_the_pages_are_commands(line: str) -> None:
+def test_commands_in_the_pages_are_commands(line: str, request: pytest.FixtureRequest) -> None:
     """Read by the command line as they stand; not run."""
     words = shlex.split(line)[1:]
     command = find_command(words)
@@ -223,6 +231,8 @@ def test_commands_in_the_pages_are_commands(line: str) -> None:
     if "--config" in options:  # the file is the reader's
         options[options.index("--config") + 1] = str(ROOT / "examples" / "trading" / "small.toml")
     options = ["3" if word == "N" else word for word in options]
+    if command == ("fork",):  # the run is the reader's as well
+        options[0] = str(request.getfixturevalue("begun_run"))
     if "--help" not in options:
         command, given = redirect_command(command, options)
         interface: Any = command_class(command)
