@@ -136,7 +136,10 @@ def test_the_platform_has_no_command_of_trading(tmp_path: Path) -> None:
     assert not {"train erl", "orders", "backtest", "study", "panel show"} & commands(overview)
     assert {"train ppo", "train evolve", "watch", "report"} <= commands(overview)
     assert "erl" not in overview
-    assert "expected evolve, grow, ppo, teach" in run_command(*main, "train", "erl", cwd=tmp_path, code=2)
+    recipes = "expected evolve, grow, ddpg, dqn, sac, td3, ppo, teach"
+    assert recipes in run_command(*main, "train", "erl", cwd=tmp_path, code=2)
+        *main, "train", "erl", cwd=tmp_path, code=2
+    )
 
 
 @pytest.mark.slow

@@ -84,10 +84,10 @@ def test_a_claim_that_is_measured_again_replaces_the_one_before() -> None:
     first, second, third = (
         {"commit": n, "claims": [{"key": key} for key in keys]} for n, keys in enumerate(("ab", "bc", "a"))
     )
-    both = CLAIMS.merged([first], second)
+    both = CLAIMS.merge_run([first], second)
     assert [(run["commit"], [claim["key"] for claim in run["claims"]]) for run in both] == [(0, ["a"]), (1, ["b", "c"])]
-    assert CLAIMS.merged(both, third) == [second, third]
-    assert CLAIMS.merged(both, {"claims": []}) == both
+    assert CLAIMS.merge_run(both, third) == [second, third]
+    assert CLAIMS.merge_run(both, {"claims": []}) == both
 
 
 def test_nothing_is_kept_unless_it_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

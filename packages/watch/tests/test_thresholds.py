@@ -10,7 +10,7 @@ METERS = {
     "series/slope.py": {"POINTS"},
     "series/readings.py": {"SOON", "TURNS"},
     "diagnose/contents.py": {"LEAVES", "MOST", "LARGEST_SHIFT", "MOST_ELEMENTS", "SAMPLED", "FAR"},
-    "diagnose/finding.py": {"BRIEF", "WIDTH", "LABEL"},
+    "diagnose/finding_text.py": {"BRIEF", "WIDTH", "LABEL"},
     "diagnose/garbage.py": {"MOSTLY", "MOST", "TRIED", "LONGEST"},
     "diagnose/lines.py": {"FRAMES", "DEEP_FRAMES", "CONTENTS"},
     "diagnose/series_findings.py": {"COSTS_SOON"},

@@ -20,6 +20,7 @@ from flatwater.cli.main import command_class
 from flatwater.mirror.opening import NullMirror
 from flatwater.rundir.events import RunEvents
 from flatwater.rundir.layout import create_folder
+from flatwater.runs.callbacks import NO_CALLBACKS
 from flatwater.runs.session import train
 from flatwater.trainers.loop import Phase
 from flatwater_trading.recipe.run import ErlRun, compose
@@ -45,6 +46,7 @@ def main(folder: Path, fault: int, rounds: int, options: list[str]) -> None:
             RunEvents(Console(file=nowhere)),
             first=True,
             mirror=NullMirror(),
+            callbacks=NO_CALLBACKS,
         )
     lines = run.findings.read_text().splitlines() if run.findings.exists() else []
     sys.stdout.write(json.dumps([json.loads(line) for line in lines]))

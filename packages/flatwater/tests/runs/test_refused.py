@@ -19,7 +19,7 @@ FILES = {
     "broken.toml": "seed = \n",
 }
 SHARED = {
-    "an unknown option": "--sed 3",
+    "an unknown option": "--roundz 3",
     "no number": "--seed x",
     "a number beyond all": "--rounds 99999999999999999999",
     "a rate that is none": "--learner.grad-clip nan",

@@ -232,8 +232,8 @@ def test_collections_of_another_thread_are_heard(listen: Listen) -> None:
 
 
 @pytest.fixture
-def _unfrozen_at_the_end(thawed: None) -> Iterator[None]:
-    assert thawed is None
+def _unfrozen_at_the_end(real_unfreeze: None) -> Iterator[None]:
+    assert real_unfreeze is None
     yield
     gc.unfreeze()
 

@@ -97,9 +97,12 @@ def name_object(env: object) -> str:
 
 
 def given_env(settings: Mapping[str, Any]) -> Any:  # noqa: ANN401  (what the user has)
-    """Return the environment that settings have as an object; None where they have its name, or leave it out."""
+    """Return the environment that settings have as an object; None where they have its name, or leave it out.
+
+    Of a recipe on a market, `env` is a table of settings.
+    """
     env = settings.get(ENV)
-    return None if isinstance(env, str) else env
+    return None if isinstance(env, (str, Mapping)) else env
 
 
 def with_env_names(settings: Mapping[str, Any]) -> dict[str, Any]:

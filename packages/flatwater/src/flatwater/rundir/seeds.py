@@ -19,7 +19,7 @@ def read_seeds(folder: RunFolder) -> list[int]:
     """
     try:
         return convert_to(parse_json(read_regular(folder.seeds, MOST, follow=False)), list[int])
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):  # a record of another command may be asked about
         return []
     except (OSError, ValueError) as error:
         raise RunError(f"{folder.seeds}: is damaged: {error}. Restore the file.") from error
