@@ -138,8 +138,6 @@ def test_the_platform_has_no_command_of_trading(tmp_path: Path) -> None:
     assert "erl" not in overview
     recipes = "expected evolve, grow, ddpg, dqn, sac, td3, ppo, teach"
     assert recipes in run_command(*main, "train", "erl", cwd=tmp_path, code=2)
-        *main, "train", "erl", cwd=tmp_path, code=2
-    )
 
 
 @pytest.mark.slow

@@ -17,11 +17,11 @@ from synthetic_run import append_line, finding, ledger_line, make_run
 
 from flatwater.description import describe_recipe
 from flatwater.recipes.ppo.recipe import PPO
-from flatwater.reports.course import course_chart
+from flatwater.reports.course import course_chart, update_charts
 from flatwater.reports.page import page_sections, run_page
 from flatwater.reports.records import read_run
 from flatwater_watch.errors import RunError
-from flatwater_watch.pages.chart import MOST_POINTS, Chart
+from flatwater_watch.pages.chart import MOST_POINTS, Chart, Grid, Line
 
 CHARTS = 16
 PARTS = ("Trading", "What it does", "Learning", "Findings", "Memory", "Speed", "Alarms", "Checkpoints", "Configuration")
@@ -269,3 +269,28 @@ def test_a_damaged_file_is_named(run: Path) -> None:
     append_line(run / "findings.jsonl", {"round": 3, "verdict": "leak"})
     with pytest.raises(RunError, match=r"findings\.jsonl: .*round 3 "):
         read_run(run)
+
+
+def test_an_axis_does_not_magnify_noise() -> None:
+    """Memory of 380 MiB that moves by a tenth looks level; what moves by a tenth of its value fills the axis."""
+    rounds = [1.0, 2.0, 3.0]
+
+    def vertical(values: list[float]) -> tuple[float, float] | None:
+        return Chart(title="", marks=[Line(name="", x=rounds, y=values, colour="--ink")]).vertical.span
+
+    assert vertical([379.9, 380.0, 379.9]) == pytest.approx((370.45, 389.45))
+    assert vertical([-0.01, 0.0, 0.01]) is None
+    assert vertical([380, 400, 420]) is None
+    assert vertical([0.0, 0.0, 0.0]) is None
+    assert vertical([math.nan, 0.0]) is None
+
+
+def test_the_page_of_a_policy_has_its_losses(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    records = replace(read_run(run), recipe=describe_recipe(PPO, {}))
+    rounds = records.metrics["round"]
+    losses = {"round": rounds, "train/policy_loss": [0.5] * len(rounds), "train/sps": [1.0] * len(rounds)}
+    (grid,) = update_charts(replace(records, metrics=losses))
+    assert isinstance(grid, Grid)
+    assert [chart.title for chart in grid.charts] == ["policy loss"]
+    assert list(update_charts(replace(records, metrics={"round": rounds}))) == []

@@ -13,6 +13,10 @@ from flatwater_watch.pages.chart import Axis, Bars, Chart, Grid, Line, Picture, 
 JUDGED = "--champion"
 """Colour of the curve and the row that a run is judged by."""
 OTHERS = ("--quiet", "--buy-and-hold", "--equal-weight")
+APART = frozenset({"train/sps", "train/skipped"})
+"""Numbers of `train/` that are no means over updates."""
+EXPLAINED = {"critic/explained": "explained variance of returns"}
+"""What the critic knows: 1 is all, 0 what a constant would."""
 MOST_OWN = 24
 """Most numbers of the user's own with a chart."""
 
@@ -37,6 +41,7 @@ def _learning(run: RunRecords) -> Iterator[Block]:
         yield missing_paragraph(run.recipe.layout.round, "metrics.jsonl", run.state, "after each round")
         return
     yield course_chart(run)
+    yield from update_charts(run)
     if run.result is None:
         yield missing_paragraph("result", "result.json", run.state)
         return
@@ -98,6 +103,14 @@ def headline_charts(run: RunRecords) -> list[Chart]:
             weight=2 / 3,
         )
     ]
+
+
+def update_charts(run: RunRecords) -> Iterator[Block]:
+    """Yield a small chart of each loss and what else updates say of themselves; nothing where they say nothing."""
+    names = [name for name in run.metrics if name.startswith("train/") and name not in APART]
+    shown = {name: name.removeprefix("train/").replace("_", " ") for name in names}
+    if shown:
+        yield numbers_grid(run, shown | EXPLAINED, title="Updates", reading="Means over the updates of a round.")
 
 
 def own_numbers(run: RunRecords) -> Iterator[Block]:

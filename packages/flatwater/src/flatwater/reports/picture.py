@@ -204,7 +204,7 @@ def _paint(axes: Axes, chart: Chart) -> None:
     for upright in chart.uprights:
         axes.axvline(_places([upright])[0], color=theme_colour("--quiet"), lw=0.7, ls=":", zorder=1)
     _axis(axes, chart.x, "x")
-    _axis(axes, chart.y, "y")
+    _axis(axes, chart.vertical, "y")
 
 
 def _line(axes: Axes, mark: Line) -> None:

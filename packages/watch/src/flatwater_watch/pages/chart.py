@@ -5,13 +5,15 @@ A colour is the name of a variable in `assets/page.css` (`--champion`), which ha
 """
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from math import isfinite
 from typing import Any, ClassVar, Literal
 
 MOST_POINTS = 500
 """Maximum points of a curve: more than a screen can show, and few enough for a page of any run."""
+LEAST_SPAN = 0.05
+"""Smallest range of a fitted axis, as a share of the largest value on it."""
 UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1))
 
 Values = Sequence[float | None]
@@ -143,6 +145,19 @@ class Chart:
     """Relative width in a row of a picture."""
     uprights: Sequence[Any] = ()
     """Places of thin vertical lines."""
+
+    @property
+    def vertical(self) -> Axis:
+        """The vertical axis, wide enough that curves which hardly move look level: fitted, it would magnify noise."""
+        curves = [mark for mark in self.marks if isinstance(mark, Line) and not mark.stacked]
+        values = [value for curve in curves for value in finite_or_none(curve.y) if value is not None]
+        is_fitted = self.y.span is None and self.y.kind == "number" and not self.y.rows and not self.y.from_zero
+        if not values or not is_fitted or len(curves) < len(self.marks):
+            return self.y
+        least, middle = LEAST_SPAN * max(map(abs, values)), (min(values) + max(values)) / 2
+        if max(values) - min(values) >= least:
+            return self.y
+        return replace(self.y, span=(middle - least / 2, middle + least / 2))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,7 +39,7 @@ def for_plotly(chart: Chart) -> dict[str, Any]:
     layout = {
         "xaxis": _axis(chart.x),
         "yaxis": _axis(
-            chart.y, decades=max(positive_values, default=1.0) > DECADES * min(positive_values, default=1.0)
+            chart.vertical, decades=max(positive_values, default=1.0) > DECADES * min(positive_values, default=1.0)
         ),
         "hovermode": "closest" if len(pointwise_marks) == len(chart.marks) or chart.y.rows else "x unified",
         "barmode": _barmode(chart.marks),

@@ -6,7 +6,7 @@ from typing import Any
 
 from flatwater.metrics.jsonl import finite_points
 from flatwater.recipe import ShownTable
-from flatwater.reports.course import JUDGED, Sections, holdout_blocks, returns_lines, share_lines
+from flatwater.reports.course import JUDGED, Sections, holdout_blocks, returns_lines, share_lines, update_charts
 from flatwater.reports.records import RunRecords
 from flatwater.reports.result_blocks import missing_paragraph, result_table
 from flatwater_watch.forms import fill_form
@@ -51,6 +51,7 @@ def learning_section(run: RunRecords) -> Iterator[Block]:
         return
     yield learned_chart(run)
     yield handover_chart(run)
+    yield from update_charts(run)
     if run.result is None:
         yield missing_paragraph("result", "result.json", run.state)
         return
