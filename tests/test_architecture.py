@@ -176,7 +176,7 @@ MAY_DRAW = {
 MAY_CATCH_ALL = {
     "flatwater/cluster/worker.py::answer_message": "the edge of a worker: the run is told, and ends",
     "flatwater/cli/main.py::run_to_end": "the edge of the process: a fault of ours is kept, and the user is told",
-    "flatwater_watch/meters/fork.py::_answer": "the end of a forked process",
+    "flatwater_watch/meters/fork.py::_work_and_exit": "the end of a forked process",
     "flatwater_watch/events/background.py::_serve": "the edge of a tracker's thread: the run goes on",
     "flatwater/rundir/listing.py::read_run_line": "the edge to files of anybody's making: one bad run costs its row",
     "flatwater/runs/recipe_parts.py::write_": "the edge to a recipe's code that only draws: no run ends by it",
@@ -194,7 +194,7 @@ MAY_CATCH_ALL = {
     "flatwater/plugins.py::add_": "the edge to other people's packages: a broken one adds nothing, and stops nobody",
     "flatwater/plugins.py::load_row": "the same edge: what such a package promised is told with its name",
     "flatwater/reports/recipe_parts.py::installed_parts": "the same edge: such a part says so in its place",
-    "flatwater_watch/heap/children.py::look_object": "the edge to a foreign object: it is counted as unread",
+    "flatwater_watch/heap/children.py::open_object": "the edge to a foreign object: it is counted as unread",
 }
 """`module::function` -> the process or thread edge where it stands."""
 
@@ -230,7 +230,9 @@ MAY_OPEN = {
         ),
         "/dev/null, for streams",
     ),
-    **dict.fromkeys(("flatwater/storage/claims.py::_boot", "flatwater/storage/claims.py::process_start"), "/proc"),
+    **dict.fromkeys(
+        ("flatwater/storage/claims.py::_machine_identity", "flatwater/storage/claims.py::process_start"), "/proc"
+    ),
     **dict.fromkeys(
         ("flatwater_watch/pages/chart.py::read_asset", "flatwater_trading/panel/locate.py::name_in_cache"),
         "a package's own file",

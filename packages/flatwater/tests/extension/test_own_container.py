@@ -10,7 +10,7 @@ import pytest
 
 from flatwater_watch.diagnose.contents import newest_items
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.heap.children import CONTAINERS, ContainerSpec, look_object, register_container
+from flatwater_watch.heap.children import CONTAINERS, ContainerSpec, open_object, register_container
 from flatwater_watch.heap.view import Walk
 
 LIBRARY = """
@@ -69,10 +69,10 @@ def walk() -> Walk:
 
 
 def test_a_line_of_the_table_makes_it_a_container(ring: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = look_object(ring, walk())
+    before = open_object(ring, walk())
     assert (before.kind, before.capacity) == ("object", None)
     monkeypatch.setitem(CONTAINERS, ("ringlib", "Ring"), ContainerSpec("_kept", "bound"))
-    inside = look_object(ring, walk())
+    inside = open_object(ring, walk())
     assert (inside.kind, inside.length, inside.capacity) == ("list", 3, 5)
     assert [value for name, value in inside.parts if name == "[*]"] == [["a"], ["b"], ["c"]]
     assert (".name", "ring") in inside.parts
@@ -83,7 +83,7 @@ def test_a_class_that_keeps_its_items_elsewhere_is_read_as_an_object(
     ring: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(CONTAINERS, ("ringlib", "Ring"), ContainerSpec("rows"))
-    assert look_object(ring, walk()).kind == "object"
+    assert open_object(ring, walk()).kind == "object"
 
 
 def test_a_name_without_a_class_is_refused() -> None:

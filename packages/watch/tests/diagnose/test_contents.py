@@ -14,7 +14,7 @@ import pytest
 from flatwater_watch.diagnose.contents import newest_items
 from flatwater_watch.diagnose.owners import container_lengths
 from flatwater_watch.heap.census import take_census
-from flatwater_watch.heap.children import look_object
+from flatwater_watch.heap.children import open_object
 from flatwater_watch.heap.roots import Roots
 from flatwater_watch.heap.view import Walk
 
@@ -141,7 +141,7 @@ def test_containers_that_other_threads_change_are_read_all_the_same(churning: di
     for _ in range(150):
         for name, (container, kind) in churning.items():
             walk = Walk(24, lambda _: True, 3000)
-            look_object(container, walk)
+            open_object(container, walk)
             if walk.unread:
                 unread[name] = dict(walk.unread)
             newest_items(container, kind, 6)  # raises nothing

@@ -17,7 +17,7 @@ def wait_for_ever() -> None:
 def test_it_answers_when_it_has_ended() -> None:
     fork = DetachedFork(lambda: {"pid": os.getpid()})
     assert fork.is_done(60)
-    assert fork.answer()["pid"] != os.getpid()
+    assert fork.result()["pid"] != os.getpid()
 
 
 def test_it_is_not_waited_for() -> None:
@@ -73,14 +73,24 @@ def test_it_holds_no_file_of_the_program_open() -> None:
 def test_a_long_answer_is_read_in_pieces() -> None:
     fork = DetachedFork(lambda: "x" * 300_000)
     assert fork.is_done(60)
-    assert len(fork.answer()) == 300_000
+    assert len(fork.result()) == 300_000
+
+
+def test_a_fork_that_still_works_has_no_result_yet() -> None:
+    """It said that the fork had ended."""
+    fork = DetachedFork(wait_for_ever)
+    with pytest.raises(RuntimeError, match="the fork still works: wait for `is_done`"):
+        fork.result()
+    fork.stop()
+    with pytest.raises(RuntimeError, match="ended without an answer"):
+        fork.result()
 
 
 def test_a_failure_is_an_error_here(capfd: pytest.CaptureFixture[str]) -> None:
     fork = DetachedFork(lambda: {}["missing"])
     assert fork.is_done(60)
     with pytest.raises(RuntimeError, match="without an answer"):
-        fork.answer()
+        fork.result()
     assert capfd.readouterr() == ("", "")  # the terminal is the program's
 
 
@@ -92,7 +102,7 @@ def test_a_fork_of_the_program_forgets_it_and_leaves_it_alone() -> None:
         os._exit(0 if fork.is_done() else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert fork.is_done(60)
-    assert fork.answer() == "done"
+    assert fork.result() == "done"
 
 
 def test_it_leaves_no_descriptor_behind() -> None:

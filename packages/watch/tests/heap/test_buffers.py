@@ -10,7 +10,7 @@ import pytest
 from flatwater_watch.diagnose.lines import Tracer
 from flatwater_watch.diagnose.owners import Owner, find_owners
 from flatwater_watch.heap.census import take_census
-from flatwater_watch.heap.children import look_object
+from flatwater_watch.heap.children import open_object
 from flatwater_watch.heap.roots import Roots
 from flatwater_watch.heap.view import Walk
 
@@ -58,16 +58,16 @@ BUFFERS = [io.StringIO, io.BytesIO, bytearray, lambda: array.array("d"), Written
 @pytest.mark.parametrize("make", BUFFERS)
 def test_what_is_written_to_it_counts(make: Any) -> None:
     buffer = make()
-    before = look_object(buffer, Walk(24, lambda _: True, 100))
+    before = open_object(buffer, Walk(24, lambda _: True, 100))
     write(buffer)
-    inside = look_object(buffer, Walk(24, lambda _: True, 100))
+    inside = open_object(buffer, Walk(24, lambda _: True, 100))
     assert inside.size - before.size >= 6.9 * ROWS  # less what an empty one has
     assert inside.length > before.length
     assert inside.kind in {"bytes", "text"}
 
 
 def test_a_closed_one_holds_nothing() -> None:
-    inside = look_object(closed_text(), Walk(24, lambda _: True, 100))
+    inside = open_object(closed_text(), Walk(24, lambda _: True, 100))
     assert inside.size < 1000
 
 

@@ -28,7 +28,7 @@ from flatwater_watch.heap.census import (
     restore_collector,
     take_census,
 )
-from flatwater_watch.heap.children import look_object
+from flatwater_watch.heap.children import open_object
 from flatwater_watch.heap.instances import attribute_reader
 from flatwater_watch.heap.raw import made_in_c
 from flatwater_watch.heap.roots import Roots
@@ -599,7 +599,7 @@ def test_a_suspended_coroutine_has_a_size_of_its_own() -> None:
 
     for _ in range(50):
         waiting = wait()
-        assert 0 < look_object(waiting, Walk(24, lambda _: False, 100)).size < 10_000
+        assert 0 < open_object(waiting, Walk(24, lambda _: False, 100)).size < 10_000
         waiting.close()
 
 
@@ -647,13 +647,13 @@ def test_what_a_signal_handler_raises_while_an_object_is_read_is_the_program_s(m
         raise LookupError
 
     walk = Walk(1, lambda _: False, 1)
-    monkeypatch.setitem(walk.looks, id(bytearray), opener)
+    monkeypatch.setitem(walk.openers, id(bytearray), opener)
     before = signal.signal(signal.SIGALRM, stop)
     try:
         with pytest.raises(TimeoutError):
-            look_object(bytearray(1), walk)
+            open_object(bytearray(1), walk)
         signal.signal(signal.SIGALRM, signal.SIG_IGN)
-        look_object(bytearray(1), walk)
+        open_object(bytearray(1), walk)
     finally:
         signal.signal(signal.SIGALRM, before)
     assert walk.unread == {"bytearray (LookupError)": 1}

@@ -28,7 +28,7 @@ from flatwater_watch.diagnose.lines import Tracer
 from flatwater_watch.diagnose.owners import added_leaves, container_lengths, current_contents, find_owners
 from flatwater_watch.faces.holders import find_holder_chain
 from flatwater_watch.heap.census import Census, take_census
-from flatwater_watch.heap.children import look_object
+from flatwater_watch.heap.children import open_object
 from flatwater_watch.heap.roots import Roots
 from flatwater_watch.heap.view import Walk
 
@@ -314,7 +314,7 @@ def dig(before: Census, tracer: Tracer, targets: list[Any]) -> Census:
     for path, container in after.live.items():
         if path.startswith("train."):
             tracer.find_line([container])
-            look_object(container, Walk(24, lambda _: False, 100))
+            open_object(container, Walk(24, lambda _: False, 100))
     for target in targets:
         assert find_holder_chain(target)
     return after
@@ -365,10 +365,10 @@ def test_an_object_that_fails_is_counted_and_the_walk_goes_on(load: Load) -> Non
     load("HELD = [1.5]\nKEPT = [[2.5]]")
 
     walk = Walk(24, lambda _: False, 100)
-    walk.looks[id(list)] = failing
-    assert look_object([1.5], walk).kind == "opaque"
-    assert look_object([2.5], walk).kind == "opaque"
-    assert look_object({"a": 1}, walk).kind == "dict"
+    walk.openers[id(list)] = failing
+    assert open_object([1.5], walk).kind == "opaque"
+    assert open_object([2.5], walk).kind == "opaque"
+    assert open_object({"a": 1}, walk).kind == "dict"
     assert walk.unread == {"list (KeyError)": 2}
 
 

@@ -85,7 +85,7 @@ def test_it_says_what_this_process_would() -> None:
         waited_for(ProcessCopy())  # what the first one imports and keeps
         told = [(ProcessCopy(), allocator_totals()) for _ in range(3)]
         more = [bytes(900) for _ in range(50_000)]
-        found = [(waited_for(clone).answer()[:2], here) for clone, here in told]
+        found = [(waited_for(clone).result()[:2], here) for clone, here in told]
         return len(kept) + len(more) + len(block) > 0 and all(
             here is not None
             and abs(in_use - here.in_use) < 1 << 16
@@ -152,7 +152,7 @@ def test_the_programs_own_waits_see_nothing_of_it(monkeypatch: pytest.MonkeyPatc
         ]
         hung.stop()
         monkeypatch.setattr(allocator_clone, "_asks", asks)
-        waited_for(ProcessCopy()).answer()
+        waited_for(ProcessCopy()).result()
         return [*told, heard, has_no_child(lambda: os.waitpid(-1, ANY_KIND))]
 
     asks = allocator_clone._asks
@@ -171,7 +171,7 @@ def test_nothing_is_left_of_it() -> None:
     for _ in range(3):
         clone = a_clone()
         pid = clone._pid
-        waited_for(clone).answer()
+        waited_for(clone).result()
         assert not exists(pid)
 
 
@@ -184,7 +184,7 @@ def test_it_is_gone_when_it_is_stopped(begin: Begin) -> None:
     assert hung.is_done()
     assert not exists(pid)
     with pytest.raises(RuntimeError, match="without an answer"):
-        hung.answer()
+        hung.result()
 
 
 @pytest.fixture
@@ -235,7 +235,7 @@ def test_one_that_ends_by_itself_otherwise_has_no_answer(monkeypatch: pytest.Mon
     monkeypatch.setattr(allocator_clone, "_start_copy", lambda libc, shared: begun(libc, shared + 7))
     clone = a_clone()
     with pytest.raises(RuntimeError, match="without an answer"):
-        waited_for(clone).answer()
+        waited_for(clone).result()
 
 
 def test_somebody_else_may_have_waited_for_it(begin: Begin) -> None:
@@ -244,7 +244,7 @@ def test_somebody_else_may_have_waited_for_it(begin: Begin) -> None:
     os.waitpid(hung._pid, ANY_KIND)
     assert hung.is_done()
     with pytest.raises(RuntimeError, match="without an answer"):
-        hung.answer()
+        hung.result()
 
 
 def test_a_fork_of_the_program_forgets_it_and_leaves_it_alone(begin: Begin) -> None:
@@ -294,7 +294,7 @@ def test_no_mapping_is_left_by_an_answer() -> None:
         before, new = mappings(), []  # a fork has those of tests before this one
         for count in (3, 20):
             for _ in range(count):
-                waited_for(ProcessCopy()).answer()
+                waited_for(ProcessCopy()).result()
                 ProcessCopy().stop()
             new.append(mappings() - before)
         return new

@@ -38,7 +38,7 @@ def places_asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             self.looks += 1
             return self.looks > 1
 
-        def answer(self) -> list[float]:
+        def result(self) -> list[float]:
             return [self.number, 0, 5 * SLOW]
 
     monkeypatch.setattr(allocator_meter, "allocator_totals", here)
@@ -130,7 +130,7 @@ def test_one_that_was_killed_is_asked_for_no_second_time(
     def fail_answer(_self: object) -> Any:
         raise RuntimeError("a fork of this process ended without an answer")
 
-    monkeypatch.setattr(allocator_meter.ProcessCopy, "answer", fail_answer)
+    monkeypatch.setattr(allocator_meter.ProcessCopy, "result", fail_answer)
     note_seconds(5 * SLOW)
     asking = AllocatorMeter()
     assert asking.pending

@@ -96,12 +96,12 @@ def test_what_a_collection_frees_is_measured(listen: Listen) -> None:
         for _ in range(40):
             Cycle(MIB)
         collect_rested(collector)
-    teeth = collector.median_sawtooth(2)
+    teeth = collector.measure_sawtooth(2)
     assert teeth is not None
     assert 38 * MIB <= teeth.freed <= 44 * MIB
     assert 38 * MIB <= teeth.rise <= 44 * MIB
     assert teeth.held >= 40 * MIB
-    assert collector.median_sawtooth(4) is None
+    assert collector.measure_sawtooth(4) is None
 
 
 def test_a_single_collection_is_compared_with_the_beginning(listen: Listen) -> None:
@@ -111,8 +111,8 @@ def test_a_single_collection_is_compared_with_the_beginning(listen: Listen) -> N
     for _ in range(40):
         Cycle(0).bytes = own_pages(MIB)
     collect_rested(collector)
-    assert collector.median_sawtooth(2) is None
-    teeth = collector.median_sawtooth(1)
+    assert collector.measure_sawtooth(2) is None
+    teeth = collector.measure_sawtooth(1)
     assert teeth is not None
     assert 38 * MIB <= teeth.freed <= 44 * MIB
     assert 57 * MIB <= teeth.rise <= 66 * MIB
@@ -125,12 +125,12 @@ def test_a_collection_before_the_beginning_is_none_and_one_without_a_beginning_t
     collector = listen()
     Cycle(MIB)
     collect_rested(collector)
-    assert collector.median_sawtooth(1) is None
+    assert collector.measure_sawtooth(1) is None
     collector.reset_baseline()
-    assert collector.median_sawtooth(1) is None
+    assert collector.measure_sawtooth(1) is None
     Cycle(MIB)
     collect_rested(collector)
-    assert collector.median_sawtooth(1) is not None
+    assert collector.measure_sawtooth(1) is not None
 
 
 def test_young_collections_are_not_read(listen: Listen) -> None:
@@ -153,7 +153,7 @@ def test_a_program_that_collects_all_the_time_is_read_now_and_then(listen: Liste
         gc.collect()
     assert read.times == 2
     collect_rested(collector)
-    teeth = collector.median_sawtooth(2)
+    teeth = collector.measure_sawtooth(2)
     assert teeth is not None
     assert (teeth.freed, teeth.rise) == (80 * MIB, float("inf"))
     heard = list(collector._heard)
@@ -198,7 +198,7 @@ def test_a_program_that_clears_or_replaces_the_callbacks_loses_only_this(
     gc.callbacks.clear()
     gc.callbacks.extend(others)
     gc.collect()
-    assert (read.times, collector.median_sawtooth(2)) == (0, None)
+    assert (read.times, collector.measure_sawtooth(2)) == (0, None)
     collector.close()
     known = gc.callbacks
     second = listen(read)
@@ -246,7 +246,7 @@ def test_what_is_frozen_is_not_freed(listen: Listen) -> None:
     gc.freeze()
     collect_rested(collector)
     collect_rested(collector)
-    teeth = collector.median_sawtooth(2)
+    teeth = collector.measure_sawtooth(2)
     assert teeth is not None
     assert teeth.freed < 2 * MIB
 
@@ -410,4 +410,4 @@ def test_where_a_reading_takes_long_none_is_taken(monkeypatch: pytest.MonkeyPatc
     gc.collect()
     hearing.close()
     assert reads == []
-    assert hearing.median_sawtooth(0) is None
+    assert hearing.measure_sawtooth(0) is None

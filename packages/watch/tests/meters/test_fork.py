@@ -36,7 +36,7 @@ def test_a_program_may_have_replaced_what_it_needs(monkeypatch: pytest.MonkeyPat
         waited = run_in_fork(lambda: ["waited"])
         apart = DetachedFork(lambda: ["apart"])
         ended = apart.is_done(60)
-        answer = apart.answer()
+        answer = apart.result()
         stopped = DetachedFork(lambda: time.sleep(60))
         stopped.stop()
     assert (waited, ended, answer) == (["waited"], True, ["apart"])
@@ -52,7 +52,7 @@ def test_it_answers_where_python_refuses_a_fork_at_the_end(monkeypatch: pytest.M
     assert run_in_fork(os.getpid) != os.getpid()
     apart = DetachedFork(os.getpid)
     assert apart.is_done(60)
-    assert apart.answer() != os.getpid()
+    assert apart.result() != os.getpid()
 
 
 def test_what_it_changes_stays_there() -> None:
@@ -121,7 +121,7 @@ def test_the_filters_of_warnings_are_as_they_were_and_what_was_warned_of_stays_k
 def test_its_end_is_waited_for_as_long_as_it_may_work() -> None:
     quick, idle = DetachedFork(lambda: ["done"]), DetachedFork(lambda: time.sleep(60))
     assert quick.is_done_within_cpu(20)
-    assert quick.answer() == ["done"]
+    assert quick.result() == ["done"]
     assert not idle.is_done_within_cpu(0.05)
     idle.stop()
 

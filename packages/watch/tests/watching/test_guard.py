@@ -48,7 +48,7 @@ def none_open() -> Iterator[None]:
         (process, "build_summary"),
         (process, "Monitor"),
         (process.ProcessWatch, "findings"),
-        (process.ProcessWatch, "conclude"),
+        (process.ProcessWatch, "find_final_findings_"),
         (process.ProcessWatch, "summary"),
         (process.ProcessWatch, "close"),
         (process.Boundaries, "_read_clock"),

@@ -345,7 +345,7 @@ assert not main_has_returned()
 def late():
     watch.step("update")
     rows = len(watch._rows)
-    watch.conclude(alive=False)
+    watch.find_final_findings_(alive=False)
     print(main_has_returned(), rows, len(watch._rows))
 
 threading._register_atexit(late)
@@ -372,7 +372,7 @@ KEPT.clear()
 watch._due = watch._late = 0.0
 watch.step("update")
 rows = len(watch._rows)
-print([found.owner for found in watch.conclude(alive=False)], rows - len(watch._rows))
+print([found.owner for found in watch.find_final_findings_(alive=False)], rows - len(watch._rows))
 """
 
 

@@ -12,8 +12,13 @@ if TYPE_CHECKING:
 
 
 COLUMNS = 80
-WIDE_NAME, NARROW_NAME, NARROW_SCORE = 22, 16, 8
-"""Widths: a run's name at most, a name beside a score on one line, a score on two."""
+"""Width of a terminal for which the table is made; names get the columns that a wider one has."""
+WIDE_NAME = 22
+"""Maximum width of a run's name."""
+NARROW_NAME = 16
+"""Maximum width of names that leave a score room on one line."""
+NARROW_SCORE = 8
+"""Width of a score on two lines, where a name is longer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,8 +99,8 @@ class Runs:
         for title in ("recipe", "state"):
             table.add_column(title, no_wrap=True)
         table.add_column("rounds", justify="right", no_wrap=True)
-        score = "score" if self.sort is None else self.sort
-        table.add_column(score, justify="right", no_wrap=not crowded, max_width=NARROW_SCORE if crowded else None)
+        score_title = "score" if self.sort is None else self.sort
+        table.add_column(score_title, justify="right", no_wrap=not crowded, max_width=NARROW_SCORE if crowded else None)
         for title in ("size", "last change"):
             table.add_column(title, justify="right", no_wrap=True)
         for run in found:

@@ -227,7 +227,8 @@ class RayActor:
             reference = self._asked.popleft()
             is_stopped = False
             while not ray.wait([reference], timeout=LOOK_SECONDS)[0]:
-                is_stopped = self._stands_still(kill=is_stopped)
+                # At the second look in a row that finds it stopped: somebody may have it stopped for a moment.
+                is_stopped = self._check_stopped(kill_if_stopped=is_stopped)
             answer: bytes = ray.get(reference)
         except GetTimeoutError as error:
             raise RunError(
@@ -239,15 +240,15 @@ class RayActor:
             raise EOFError(self.exit_reason) from loss
         return answer
 
-    def _stands_still(self, *, kill: bool) -> bool:
-        """Return whether a signal has stopped the process, as its node says; kill it where that is wanted."""
+    def _check_stopped(self, *, kill_if_stopped: bool) -> bool:
+        """Ask its node whether a signal has stopped the process, and kill one that is, if asked to; return whether."""
         assert self._placed is not None  # noqa: S101  (it was asked)
         identity, pid = self._placed
         with suppress(RayError):  # its node is gone: Ray says so of the actor as well
             node = next((candidate for candidate in list_nodes() if candidate.identity == identity), None)
             # Only its node can see that.
             if node and ask_nodes([node], "flatwater_watch.meters.proc:is_stopped", pid)[0]:
-                if kill:
+                if kill_if_stopped:
                     ask_nodes([node], "os:kill", pid, int(signal.SIGKILL))
                 return True
         return False

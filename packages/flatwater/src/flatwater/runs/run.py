@@ -198,9 +198,13 @@ class CrewRun(Run):
 
 
 def part_efforts(profile: Profile) -> dict[str, Effort]:
-    """Return what the parts of a step took in this round, in steps of agents, so that one that slows down is named."""
+    """Return what each part of a step took in this round, so that a part that slows down is named; empty without steps.
+
+    The names say that they are parts: their seconds are in those of a phase already.
+    """
+    if not profile.steps:
+        return {}
     return {
         f"{part} (a part of each step)": Effort(profile.wall[part], profile.cpu[part], profile.steps, None)
         for part in profile.parts
-        if profile.steps
     }

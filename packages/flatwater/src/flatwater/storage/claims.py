@@ -1,7 +1,7 @@
-"""Permission to write below a URL: a claim for as long as the objects are there, a lock while a process lives.
+"""The lock of a process that writes below a URL, for as long as it lives.
 
-Both are create-only puts, so of two writers that begin in the same moment one is refused. A process that dies leaves
-its lock; it counts as left behind once it was not renewed for `STALE_SECONDS`, or at once where its process is known
+It is a create-only put, so of two writers that begin in the same moment one is refused. A process that dies leaves its
+lock; it counts as left behind once it was not renewed for `STALE_SECONDS`, or at once where its process is known
 to be gone because it ran on this machine.
 """
 
@@ -61,7 +61,7 @@ class Holder:
         """Whether its process is gone, as far as can be told from here."""
         # On this machine the process itself is asked, and no clock:
         # a machine that slept wakes with an old lock that is held.
-        if self.ticks is not None and self.boot and self.boot == _boot():
+        if self.ticks is not None and self.boot and self.boot == _machine_identity():
             with suppress(PermissionError):  # the system does not tell: as of another machine
                 return process_start(self.pid) != self.ticks
         return self.age > STALE_SECONDS
@@ -71,8 +71,11 @@ class Holder:
         return f"process {self.pid} on {self.host}, last sign of life {format_duration(max(0.0, self.age))} ago"
 
 
-def _boot() -> str:
-    """Return this machine's name, boot and namespace of process numbers; empty on a system without /proc."""
+def _machine_identity() -> str:
+    """Return what tells this machine's processes from others: its name, boot and namespace of process numbers.
+
+    Empty on a system without /proc.
+    """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         # With the namespace of process numbers:
@@ -83,7 +86,7 @@ def _boot() -> str:
 
 
 def read_holder(objects: StoredObjects) -> Holder | None:
-    """Return the holder of the lock; None where nobody holds it.
+    """Return the holder that the lock names, dead or alive; None where there is no lock, or it says nothing of one.
 
     Raises:
         LockedError: another version of Flatwater wrote the lock, in a form of its own.
@@ -195,7 +198,7 @@ def take_lock(objects: StoredObjects, token: str = "") -> tuple[Lock, str]:
 
 
 def _replace_stale_lock(lock: Lock, before: bytes) -> None:
-    """Replace a lock that nobody holds.
+    """Replace a lock whose process is gone.
 
     Of several that find it, one alone can create the object that is named after its content; who comes later and finds
     that object gone finds another lock as well.
@@ -229,9 +232,9 @@ def is_lock(name: str) -> bool:
 
 def _content(token: str) -> bytes:
     """Return a lock's content as JSON: this process as its holder, renewed now."""
-    pid, time_now = os.getpid(), datetime.now(UTC).isoformat(timespec="seconds")
+    pid, time_now, machine = os.getpid(), datetime.now(UTC).isoformat(timespec="seconds"), _machine_identity()
     holder = Holder(
-        token, socket.gethostname(), _boot(), pid, time_now, process_start(pid) if _boot() else None, __version__
+        token, socket.gethostname(), machine, pid, time_now, process_start(pid) if machine else None, __version__
     )
     return json.dumps(asdict(holder), indent=1).encode() + b"\n"
 
@@ -245,14 +248,14 @@ def process_start(pid: int) -> int | None:
     try:
         about = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
-        _require_hidden_from_nobody(pid)
+        _raise_if_hidden(pid)
         return None
     # The name of a program, in parentheses, may have spaces and parentheses; the third field and those after it follow.
     state, *fields = about.rpartition(")")[2].split()
     return None if state in "ZX" else int(fields[18])  # a zombie, or dead; else field 22, the start (proc(5))
 
 
-def _require_hidden_from_nobody(pid: int) -> None:
+def _raise_if_hidden(pid: int) -> None:
     """Raise PermissionError where a process lives, though /proc does not show it."""
     try:
         os.kill(pid, 0)  # signal 0 only asks whether it exists

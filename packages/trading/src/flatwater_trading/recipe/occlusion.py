@@ -59,14 +59,14 @@ class OcclusionDay:
 
     def all_coefficients(self) -> Float[Tensor, "K"]:
         """Return the coefficients with all that is seen."""
-        return self._order_coefficients(self._tokens[None])[0]
+        return self._compute_coefficients(self._tokens[None])[0]
 
     def without_features(self) -> Iterator[Float[Tensor, "K"]]:
         """Yield the coefficients without each feature, of all columns at once."""
         window = self.window.clone()
         for feature in range(window.shape[-1]):
             window[..., feature] = self._blank_window[..., feature]
-            yield self._order_coefficients(self._encode_window(window)[None])[0]
+            yield self._compute_coefficients(self._encode_window(window)[None])[0]
             # Put back in place: one copy of the window serves all features.
             window[..., feature] = self.window[..., feature]
 
@@ -94,7 +94,7 @@ class OcclusionDay:
             rows = torch.arange(len(swapped_columns), device=own_tokens.device)
             swapped[rows, swapped_columns] = tokens[first : first + at_once]
             # A column's encoding depends on no other column, so exchanging its token hides it from the day.
-            yield self._order_coefficients(swapped[: len(swapped_columns)])
+            yield self._compute_coefficients(swapped[: len(swapped_columns)])
             # Put back in place: `swapped` is allocated once.
             swapped[rows, swapped_columns] = own_tokens[swapped_columns]
 
@@ -102,9 +102,9 @@ class OcclusionDay:
         with torch.no_grad():
             return self.actor.trunk.encoder.days(self.params, window[None, None])[0, 0, 0]
 
-    def _order_coefficients(self, tokens: Float[Tensor, "M N W"]) -> Float[Tensor, "M K"]:
-        """Return the coefficients for M versions of the day's tokens, in the environment's units, without gradients."""
-        # What is hidden is at its mean, so that the same columns are missing as in the whole.
+    def _compute_coefficients(self, tokens: Float[Tensor, "M N W"]) -> Float[Tensor, "M K"]:
+        """Run the actor on M versions of the day's tokens; return its coefficients, in the environment's units."""
+        # The newest day as it is, also where a part is hidden: the same columns are missing as with all that is seen.
         account = None if self.account is None else self.account.expand(1, len(tokens), -1, -1)
         today = self.window[None, None, :, -1].expand(1, len(tokens), -1, -1)
         with torch.no_grad():

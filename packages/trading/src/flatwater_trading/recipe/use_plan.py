@@ -1,6 +1,6 @@
 """The plans of commands that use a trader: what orders and backtests hold, on the meta device, before they begin.
 
-From Python they are asked for day after day, so that what was tried out for a panel of some size is remembered.
+A trader that is used from Python plans day after day, so the bytes that were counted for a panel of some size are kept.
 """
 
 from collections.abc import Mapping
@@ -30,8 +30,8 @@ READ, DECIDE = "read", "decide"
 """The phases in which prices are normalised, and in which orders are made and explained."""
 BLOCKS = 4
 """Blocks of values in memory at a time while they are normalised: read, scaled and masked."""
-REMEMBERED = 16
-"""Trials of phases that are kept: of some traders, each with panels of some sizes."""
+KEPT_TRIALS = 16
+"""Maximum trials of phases that are kept, each of a trader with a panel of some size."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def panel_sizes(panel: Panel) -> PanelSizes:
     return PanelSizes(len(panel.instruments), len(panel.dates), len(panel.investable))
 
 
-@lru_cache(maxsize=REMEMBERED)
+@lru_cache(maxsize=KEPT_TRIALS)
 def _phases_of_orders(settings: ErlConfig, sizes: PanelSizes) -> Mapping[str, int]:
     """Return the most bytes of each phase of `flatwater orders`, tried out on the meta device."""
     setup, market, weights = _outline(settings, sizes)
@@ -98,12 +98,12 @@ def _phases_of_orders(settings: ErlConfig, sizes: PanelSizes) -> Mapping[str, in
     return phase_bytes(lambda: {READ: 0, DECIDE: peak_bytes(decide)}, _read_bytes(market))
 
 
-@lru_cache(maxsize=REMEMBERED)
+@lru_cache(maxsize=KEPT_TRIALS)
 def _phases_of_backtest(settings: ErlConfig, sizes: PanelSizes, days: Days) -> Mapping[str, int]:
     """Return the most bytes of each phase of `flatwater backtest`, tried out on the meta device."""
     setup, market, weights = _outline(settings, sizes)
-    beside = _read_bytes(market) | {SCORE: score_extra_bytes(market)}
-    return phase_bytes(lambda: {READ: 0, SCORE: score_bytes(setup, market, weights, days)}, beside)
+    outside_torch = _read_bytes(market) | {SCORE: score_extra_bytes(market)}
+    return phase_bytes(lambda: {READ: 0, SCORE: score_bytes(setup, market, weights, days)}, outside_torch)
 
 
 def _read_bytes(market: Market) -> dict[str, int]:

@@ -145,11 +145,14 @@ def with_limit_time(found: Finding, limit: int | None, rows: Sequence[Sample], n
 
 
 def finding_still_grows(found: Finding, since: int, rows: Sequence[Sample]) -> bool:
-    """Whether a finding's owner still grows: a table that is being loaded grows like a leak, until it is complete.
+    """Whether a finding's owner still grows, by at least the share `ENDING.still` of the rate that was found.
+
+    The newest half of the readings since then decides: a table that is being loaded grows like a leak, until it is
+    complete. Slowdowns and fillings count as growing, and so does all that was found a few readings ago.
 
     Args:
         found: finding, per boundary.
-        since: clock at which it was found.
+        since: boundary at which it was found.
         rows: all readings.
     """
     later = [row for row in rows if row.reading.step >= since]
@@ -164,7 +167,7 @@ def finding_still_grows(found: Finding, since: int, rows: Sequence[Sample]) -> b
     else:
         grown = _measured_gain(recent[0].reading, recent[-1].reading, found)
     predicted = found.bytes_per_step * steps
-    if steps > 0 and predicted < PAGE:  # over all censuses the owner stands still
+    if steps > 0 and predicted < PAGE:  # less than a page in all these readings is no growth
         return False
     return grown >= ENDING.still * predicted
 

@@ -343,10 +343,14 @@ class ProcessWatch:
 
     def _gc_sawtooth(self) -> GcSawtooth | None:
         """Medians of what full collections free; None until enough collections were seen."""
-        return None if self._collector is None else self._collector.median_sawtooth(COLLECTING.fewest)
+        return None if self._collector is None else self._collector.measure_sawtooth(COLLECTING.fewest)
 
-    def conclude(self, *, alive: bool = True) -> list[Finding]:
-        """The findings; for a program that ends after a few readings, the owners of most of its growth.
+    def find_final_findings_(self, *, alive: bool = True) -> list[Finding]:
+        """End all pending judgements, and return the findings of the watch; to be called once, at its end.
+
+        Readings of a program that was ending already are dropped, and the program may pause for a last census. After a
+        few readings alone, the findings are the owners of most of the growth. `close(conclude=False)` comes next, as
+        `close` else calls this by itself.
 
         Args:
             alive: whether the program is still in its loop, so that a last census sees its containers full.
@@ -466,7 +470,7 @@ class ProcessWatch:
         """Stop, and write the spool; a second call does nothing.
 
         Args:
-            conclude: whether a last census may be taken, if few readings were.
+            conclude: whether `find_final_findings_` is called first, unless there are no readings.
         """
         if self._closed:
             return
@@ -478,7 +482,7 @@ class ProcessWatch:
         self._closed = True
         self._due = self._late = self._glance_due = inf
         try:
-            findings = self.conclude(alive=False) if conclude and self._rows else self.findings()
+            findings = self.find_final_findings_(alive=False) if conclude and self._rows else self.findings()
         finally:
             self.detach()
         if self._spool is not None:

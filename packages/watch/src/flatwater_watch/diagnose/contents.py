@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from flatwater_watch.heap.arrays import Graph, array_figures
 from flatwater_watch.heap.census import Holding
-from flatwater_watch.heap.children import ATOMS, LONG_TEXT, inner_container, look_object
+from flatwater_watch.heap.children import ATOMS, LONG_TEXT, inner_container, open_object
 from flatwater_watch.heap.functions import cache_name, newest_results
 from flatwater_watch.heap.raw import callable_name, class_name, is_a, own_size, read_stable
 from flatwater_watch.heap.view import OPAQUE, Walk
@@ -73,7 +73,7 @@ def newest_items(container: Any, kind: str, count: int) -> list[Any]:  # noqa: A
     if builtin is not None:
         newest = read_stable(_last_of, builtin, inner, count)
         return [_entry(*entry) for entry in newest] if builtin is dict else newest
-    opened = look_object(container, _fresh_walk(sys.maxsize))
+    opened = open_object(container, _fresh_walk(sys.maxsize))
     items = [part for name, part in opened.parts if name == "[*]"] or [part for _, part in opened.parts]
     return items[-count:]
 
@@ -180,7 +180,7 @@ def _leaves(item: Any, walk: Walk) -> list[_Leaf]:  # noqa: ANN401
         walk.seen.add(id(obj))
         walk.kept.append(obj)  # alive, so that no other object gets its id
         walk.visited += 1
-        opened = look_object(obj, walk)
+        opened = open_object(obj, walk)
         if opened.kind in {"array", "text"}:
             leaves.append(_leaf(obj, opened.size))
             if opened.kind == "array" and not opened.drawn:
@@ -219,7 +219,7 @@ def _item(obj: Any, *, graph: bool, base: bool) -> str:  # noqa: ANN401
         return f"closure of {callable_name(obj)} ({', '.join(obj.__code__.co_freevars)})"
     words = class_name(type(obj))
     if any(issubclass(type(obj), kind) for kind in (dict, list, tuple, set, frozenset, deque)):
-        opened = look_object(obj, _fresh_walk(LEAVES))
+        opened = open_object(obj, _fresh_walk(LEAVES))
         words = f"{words} of {opened.length} {'keys' if opened.kind == 'dict' else 'items'}"
     if graph:
         return f"{words} with its autograd graph"

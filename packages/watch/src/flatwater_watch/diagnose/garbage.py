@@ -18,7 +18,7 @@ from itertools import accumulate, chain, islice, repeat
 from typing import Any, NamedTuple
 
 from flatwater_watch.diagnose.finding import AllocationSite
-from flatwater_watch.heap.children import ATOMS, look_object
+from flatwater_watch.heap.children import ATOMS, open_object
 from flatwater_watch.heap.raw import class_name, count_values, full_name, is_a, module_namespace
 from flatwater_watch.heap.roots import Roots, user_modules
 from flatwater_watch.heap.view import Walk
@@ -106,7 +106,7 @@ class GarbageSearch:
     def garbage(self) -> Garbage | None:
         """The garbage at the time when the search began; None if there was none, or the fork failed."""
         try:
-            fields = self._fork.answer()
+            fields = self._fork.result()
         except RuntimeError:
             return None
         if fields is None:
@@ -159,7 +159,7 @@ def _search_garbage(roots: Roots) -> dict[str, Any] | None:
     walk.seen.update(map(id, garbage))  # each is sized by itself below, and none as a child of another
     old_garbage = _old_garbage(garbage)
     old_ids = {id(obj) for obj in (*old_garbage, *_exclusive_objects(old_garbage, walk.seen))}
-    sized = [(look_object(obj, walk).size, obj) for obj in (*garbage, *_exclusive_objects(garbage, walk.seen))]
+    sized = [(open_object(obj, walk).size, obj) for obj in (*garbage, *_exclusive_objects(garbage, walk.seen))]
     size = sum(object_bytes for object_bytes, _ in sized)
     fresh_bytes = sum(object_bytes for object_bytes, obj in sized if id(obj) not in old_ids)
     young_bytes = fresh_bytes if collecting else 0
@@ -261,7 +261,7 @@ def _cycle(first: Any, users: Mapping[str, Any]) -> tuple[str, ...]:  # noqa: AN
     queue = deque([first])
     while queue and len(holder_hops) <= LONGEST:
         obj = queue.popleft()
-        opened = look_object(obj, walk)
+        opened = open_object(obj, walk)
         for name, child in (*opened.parts, *opened.drawn):
             if child is first:
                 return _words(obj, name, holder_hops, users)

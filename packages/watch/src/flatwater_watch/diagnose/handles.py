@@ -15,7 +15,7 @@ from flatwater_watch.diagnose.contents import newest_items
 from flatwater_watch.diagnose.owners import ITEMISED, Owner, describe_owner
 from flatwater_watch.heap.arrays import Graph
 from flatwater_watch.heap.census import Census
-from flatwater_watch.heap.children import ATOMS, look_object
+from flatwater_watch.heap.children import ATOMS, open_object
 from flatwater_watch.heap.raw import class_name, full_name, made_in_c, mro
 from flatwater_watch.heap.roots import Callback
 from flatwater_watch.heap.view import OPAQUE, Walk
@@ -116,7 +116,7 @@ def _handles(items: Sequence[Any]) -> list[Any]:
             if _is_handle(type(obj)):
                 handles.append(obj)
                 break  # one for each item: the growth is divided over items
-            opened = look_object(obj, walk)
+            opened = open_object(obj, walk)
             if opened is not OPAQUE and opened.kind not in {"array", "graph"}:
                 queue.extend(child for name, child in (*opened.parts, *opened.drawn) if name != ".<class>")
     return handles

@@ -138,9 +138,10 @@ def judge_owner(owner: "Owner", made_at: AllocationSite | None, *, steps: int, g
     Args:
         owner: the container, as two censuses saw it.
         made_at: the line that made its newest contents.
-        steps: steps between the two looks at it.
+        steps: steps between the two censuses.
         growth: growth of the process.
-        drift: slope of the part of memory that the container is in; its relative interval is taken over.
+        drift: slope of the part of memory that the container is in; the finding's rate gets an interval as wide, in
+            proportion.
     """
     rate = owner.bytes_grown / steps
     verdict = _container_verdict(owner)
@@ -151,7 +152,9 @@ def judge_owner(owner: "Owner", made_at: AllocationSite | None, *, steps: int, g
         plateau_step = (
             growth.step + ceil((owner.capacity - owner.length) / items_per_step) if items_per_step > 0 else None
         )
-    bound_text = {"cache": ", unbounded" if owner.capacity is None else f", maxsize {owner.capacity}"}.get(verdict, "")
+    bound_text = ""
+    if verdict == "cache":
+        bound_text = ", unbounded" if owner.capacity is None else f", maxsize {owner.capacity}"
     evidence = Evidence(
         verdict=verdict,
         owner=owner.path,

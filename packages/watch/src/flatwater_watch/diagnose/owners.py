@@ -15,7 +15,7 @@ from flatwater_watch.diagnose.contents import (
 )
 from flatwater_watch.diagnose.rules import Rule, find_rule
 from flatwater_watch.heap.census import Census, Holding
-from flatwater_watch.heap.children import item_count, look_object
+from flatwater_watch.heap.children import item_count, open_object
 from flatwater_watch.heap.raw import class_name, full_name, module_namespace, plain_text, read_stable
 from flatwater_watch.heap.roots import Roots, display_module_name, root_tiers, user_modules
 from flatwater_watch.heap.view import Named, Walk
@@ -270,7 +270,7 @@ def resolve_all_ways(roots: Roots, way: tuple[str, ...], most: int) -> list[Any]
     for name in way[1:]:
         children: list[Any] = []
         for obj in objects:
-            opened = look_object(obj, walk)
+            opened = open_object(obj, walk)
             if name == ITEM:
                 children += newest_items(obj, opened.kind, most)
             elif name == KEY:
@@ -326,7 +326,7 @@ def container_lengths(containers: Iterable[Any]) -> list[int]:
     """Lengths of containers, as a census counts them; one that is not builtin is opened for it."""
     walk = Walk(1, lambda _: False, 1)
     counted = [(container, item_count(container)) for container in containers]
-    return [items if items >= 0 else look_object(container, walk).length for container, items in counted]
+    return [items if items >= 0 else open_object(container, walk).length for container, items in counted]
 
 
 def added_leaves(container: Any, length: int, holding: Holding) -> tuple[Any, ...]:  # noqa: ANN401

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from flatwater_watch.diagnose.owners import ITEMISED, Owner, resolve_way
-from flatwater_watch.heap.children import look_object
+from flatwater_watch.heap.children import open_object
 from flatwater_watch.heap.roots import Roots
 from flatwater_watch.heap.view import Walk
 from flatwater_watch.thresholds import SHIPPED
@@ -94,7 +94,7 @@ class ResetTracker:
             level.all_looks += 1
             # By the way, not by a reference: the program may have put another container in its place.
             container = resolve_way(roots, level.way)
-            opened = None if container is None else look_object(container, Walk(1, lambda _: False, 1))
+            opened = None if container is None else open_object(container, Walk(1, lambda _: False, 1))
             if opened is None or opened.kind != level.kind:
                 continue
             level.looks += 1

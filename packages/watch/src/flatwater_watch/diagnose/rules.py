@@ -135,7 +135,7 @@ def find_rule(root: str, hops: Sequence[tuple[Any, str]], items: Sequence[Any]) 
     keys = [key for holder, name in reversed(hops) for key in _keys(type(holder), name)]
     keys += [key for item in items[-1:] for key in _item_keys(item)]
     for key in [*keys, root]:
-        rule = _at(key)
+        rule = _find_rule_at(key)
         if rule is not None:
             return rule
     return None
@@ -160,20 +160,20 @@ def _item_keys(item: Any) -> Iterable[str]:  # noqa: ANN401
             yield f"[{name}]"
 
 
-def _at(key: str) -> Rule | None:
+def _find_rule_at(key: str) -> Rule | None:
     """The rule whose place is a key, or matches it by a `*`; None if there is none for the loaded version."""
     rule = _BY_PLACE.get(key)
     if rule is None:
-        rule = next((pattern for pattern in _PATTERNS if _fits(pattern.place, key)), None)
-    return rule if rule is not None and _holds(rule) else None
+        rule = next((pattern for pattern in _PATTERNS if _matches_pattern(pattern.place, key)), None)
+    return rule if rule is not None and _fits_loaded_version(rule) else None
 
 
-def _fits(place: str, key: str) -> bool:
+def _matches_pattern(place: str, key: str) -> bool:
     """Whether a key matches a place that begins or ends with `*`."""
     return key.endswith(place[1:]) if place.startswith("*") else key.startswith(place[:-1])
 
 
-def _holds(rule: Rule) -> bool:
+def _fits_loaded_version(rule: Rule) -> bool:
     """Whether the loaded library has one of the versions of a rule; true as well if its version is not known."""
     if not rule.versions:
         return True
@@ -187,7 +187,8 @@ def _holds(rule: Rule) -> bool:
     return loaded_version < version_bound if bound_match[1] == "<" else loaded_version >= version_bound
 
 
+_PATH_PATTERNS = {"context variable *", "torch._dynamo.*"}
+"""Places that begin the path of a root. Any other place that ends in `*` is a class with any attribute, which `_keys`
+asks for by that text: a new pattern of a path is named here, or it matches nothing."""
 _BY_PLACE = {rule.place: rule for rule in RULES}
-_PATTERNS = tuple(
-    rule for rule in RULES if rule.place.startswith("*") or rule.place in {"context variable *", "torch._dynamo.*"}
-)
+_PATTERNS = tuple(rule for rule in RULES if rule.place.startswith("*") or rule.place in _PATH_PATTERNS)

@@ -51,7 +51,7 @@ def _sure_drift(record: ReadingHistory, name: str, series: Series, *, least: flo
         series: steps and bytes.
         least: minimum rise in bytes.
     """
-    return _repeated_result(record, name, _unheld_drift(series.steps, series.values, least))
+    return _count_repeats_(record, name, _unheld_drift(series.steps, series.values, least))
 
 
 def _unheld_drift(steps: Sequence[float], values: Sequence[float], least: float) -> Slope | None:
@@ -59,8 +59,8 @@ def _unheld_drift(steps: Sequence[float], values: Sequence[float], least: float)
     return drift_slope(steps, values, least=least, fewest=DRIFT.unheld, confidence=DRIFT.sure)
 
 
-def _repeated_result(record: ReadingHistory, name: str, found: T | None) -> T | None:
-    """The result of a judgement, if the last few before it found something as well; else None.
+def _count_repeats_(record: ReadingHistory, name: str, found: T | None) -> T | None:
+    """Count how many judgements in a row found something; return the last one's result once they are enough, else None.
 
     Args:
         record: readings, which count the judgements in a row that found something.
@@ -88,14 +88,16 @@ def _grown_leaves(record: ReadingHistory, reading: Reading, unit: str) -> list[F
 
 
 def _slower_phases(record: ReadingHistory, reading: Reading, unit: str) -> list[Finding]:
-    """Findings of phases whose steps took ever more time in the last few judgements; long series take turns."""
+    """Findings of phases whose steps took ever more time in the last few judgements.
+
+    A series of more than `COSTS_SOON` readings is judged at some readings alone, as one changes little.
+    """
     findings = []
     for turn, phase in enumerate(reading.rates):
         series = record.costs.get(phase)
-        if series is not None and (
-            len(series.steps) <= COSTS_SOON or record.is_due(turn)
-        ):  # not every reading has rates
-            slower = _repeated_result(record, f"phase {phase}", find_slowdown(series))
+        # None: the phase has taken no step yet.
+        if series is not None and (len(series.steps) <= COSTS_SOON or record.is_due(turn)):
+            slower = _count_repeats_(record, f"phase {phase}", find_slowdown(series))
             if slower is not None:
                 findings.append(judge_phase(phase, slower, record.growth(reading, unit)))
     return findings

@@ -79,20 +79,21 @@ def _thin_columns(value: msgspec.Raw, more: list[str]) -> Any:  # noqa: ANN401  
         raise ValueError(f"its series are no columns ({fault})") from fault
     thinned = {}
     for name, column in columns.items():
-        thinned[name], stride = _column(bytes(column))
+        thinned[name], stride = _thin_column(bytes(column))
         note = f"readings between: of this record one in {stride} is read"
         if stride > 1 and note not in more:
             more.append(note)
     return thinned
 
 
-def _column(text: bytes) -> tuple[Any, int]:
-    """A column thinned to every n-th of its values, the last included, and n."""
+def _thin_column(text: bytes) -> tuple[Any, int]:
+    """Read a column of JSON, a long one thinned to every n-th of its values, the last included; return it and n."""
     count = text.count(b",") + 1
     # Commas separate numbers only where the column has no text and no nested list.
     if count <= POINTS or b'"' in text or text.count(b"[") != 1:
         return json.loads(text), 1
     stride = -(-count // POINTS)
+    # Within the brackets.
     values_kept, offset, begin, end = list[bytes](), 0, 1, len(text) - 1
     while begin < end:
         stop = text.find(b",", begin + PIECE, end)

@@ -181,7 +181,7 @@ class Watch:
             if self._unit is None:  # first: no boundary and no tick may begin a reading while the watch concludes
                 set_listener(None)
                 self._ticking.over = True
-            findings = self._ask_findings(process.conclude)
+            findings = self._ask_findings(process.find_final_findings_)
         self._end = findings, self._final_summary(findings)
         if process is not None:
             self._reading.run_or_default(None, run_untraced, lambda: process.close(conclude=False))

@@ -15,7 +15,7 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from flatwater_watch.heap.arrays import Graph, saved_tensors
-from flatwater_watch.heap.children import ATOMS, look_object
+from flatwater_watch.heap.children import ATOMS, open_object
 from flatwater_watch.heap.raw import (
     class_name,
     full_name,
@@ -85,7 +85,7 @@ def _search(roots: Iterable[tuple[str, Any]], target: object, enters: Callable[[
         opened.append(above)
         if type(above.obj) is Graph and _graph_saves(above, target):
             return _ReachedObject(target, ".<saved>", above)
-        inside = look_object(above.obj, walk)
+        inside = open_object(above.obj, walk)
         for name, obj in (*inside.parts, *inside.drawn):
             reached = _ReachedObject(obj, name, above)
             if obj is target:

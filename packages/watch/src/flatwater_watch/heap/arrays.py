@@ -61,7 +61,7 @@ def _graph_of(tensor: Any) -> Any:  # noqa: ANN401
         return torch._C.TensorBase.grad_fn.__get__(tensor)  # noqa: SLF001
 
 
-def look_array(array: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
+def open_array(array: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
     """Open a numpy array: its own bytes, or the base that holds them; a memory-mapped file has none."""
     # By descriptors of `numpy.ndarray`: a subclass of the program may have replaced any attribute.
     numpy: Any = sys.modules["numpy"]
@@ -90,7 +90,7 @@ def _filled_count(flat: Any, length: int) -> int:  # noqa: ANN401
     return bisect(range(length), 0, key=lambda at: int(flat[at] is None))
 
 
-def look_tensor(tensor: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
+def open_tensor(tensor: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
     """Open a torch tensor: the bytes of its storage, its gradient, and the graph that made it."""
     torch: Any = sys.modules["torch"]
     tensor_class = torch._C.TensorBase  # noqa: SLF001  the class whose attributes no subclass has replaced
@@ -159,7 +159,7 @@ def _storage(storage: Any) -> tuple[int, int]:  # noqa: ANN401
     return storage_class.data_ptr(storage), storage_class.nbytes(storage)
 
 
-def look_storage(storage: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
+def open_storage(storage: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
     """Open a storage that is held without a tensor."""
     address, size = _storage(storage)
     return OpenedObject("array", object.__sizeof__(storage) + claim_bytes(walk, address, size), size)
@@ -230,7 +230,7 @@ def saved_tensors(tensor: Any, most: int = 10_000) -> Iterator[Any]:  # noqa: AN
                 open_nodes.append(next_node)
 
 
-def look_graph(graph: Graph, walk: Walk) -> OpenedObject:
+def open_graph(graph: Graph, walk: Walk) -> OpenedObject:
     """Open a whole graph: the storages that its nodes save, and objects that Python functions keep on their context.
 
     The parameters at its ends do not belong to the graph.

@@ -15,29 +15,29 @@ from itertools import islice, repeat
 from typing import Any, NamedTuple
 
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.heap.arrays import Graph, look_array, look_graph, look_storage, look_tensor
+from flatwater_watch.heap.arrays import Graph, open_array, open_graph, open_storage, open_tensor
 from flatwater_watch.heap.functions import (
     Cache,
     function_size,
-    look_bound,
-    look_cache,
-    look_code,
-    look_exception,
-    look_frame,
-    look_function,
-    look_generator,
-    look_method,
-    look_partial,
-    look_traceback,
+    open_bound,
+    open_cache,
+    open_code,
+    open_exception,
+    open_frame,
+    open_function,
+    open_generator,
+    open_method,
+    open_partial,
+    open_traceback,
     result_count,
 )
 from flatwater_watch.heap.instances import (
     attribute_reader,
+    foreign_opener,
+    instance_opener,
     is_opaque_class,
-    look_foreign,
-    look_instance,
-    look_written_bytes,
-    look_written_text,
+    open_written_bytes,
+    open_written_text,
 )
 from flatwater_watch.heap.raw import (
     GC_BYTES,
@@ -53,9 +53,9 @@ from flatwater_watch.heap.raw import (
 )
 from flatwater_watch.heap.view import (
     OPAQUE,
-    Look,
     Named,
     OpenedObject,
+    Opener,
     Walk,
     claim_bytes,
     evenly_spaced_slice,
@@ -77,7 +77,7 @@ FAR_DICT = 200_000
 """Entries above which the middle of a dict is not sampled: getting there takes as long as reading it."""
 
 
-def look_object(obj: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
+def open_object(obj: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
     """Open one object; its type decides how, and the decision is kept for the walk.
 
     This is the edge between the watch and a foreign object: if reading it fails, it is counted as unread, and the walk
@@ -86,9 +86,9 @@ def look_object(obj: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
     kind = type(obj)
     try:
         # By id: hashing a class may call its metaclass, which is the program's code.
-        opener = walk.looks.get(id(kind))
+        opener = walk.openers.get(id(kind))
         if opener is None:
-            opener = walk.looks[id(kind)] = _resolve(kind)
+            opener = walk.openers[id(kind)] = _resolve(kind)
         return opener(obj, walk)
     except Exception as error:  # the edge to a foreign object: one that fails is counted as unread
         if is_program_fault(error):  # a signal came meanwhile, for example
@@ -97,22 +97,22 @@ def look_object(obj: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
         return OPAQUE
 
 
-def _resolve(kind: type) -> Look:
+def _resolve(kind: type) -> Opener:
     """The opener of the first class in the method resolution order that has one, extended by the attributes."""
     if kind is not Graph and is_opaque_class(kind):
-        return _look_opaque
+        return _open_opaque
     for owner in mro(kind):
-        opener = _BUILTIN.get(id(owner)) or _of_library(owner)
+        opener = _BUILTIN.get(id(owner)) or _library_opener(owner)
         if opener is not None:
             complete = kind is owner or opener in _COMPLETE or type(opener) is partial
             return opener if complete else _with_attributes(opener, kind)
-    return look_instance(kind) or look_foreign(kind)
+    return instance_opener(kind) or foreign_opener(kind)
 
 
-def _of_library(kind: type) -> Look | None:
+def _library_opener(kind: type) -> Opener | None:
     """The opener of a library's class; None for other classes, and for one that only claims its name."""
-    keeps = CONTAINERS.get(full_name(kind))
-    opener = _LIBRARY.get(full_name(kind)) if keeps is None else partial(_look_container, keeps=keeps)
+    spec = CONTAINERS.get(full_name(kind))
+    opener = _LIBRARY.get(full_name(kind)) if spec is None else partial(_open_container, spec=spec)
     return opener if opener is not None and _is_what_it_says(kind) else None
 
 
@@ -123,7 +123,7 @@ def _is_what_it_says(kind: type) -> bool:
     return space is not None and space.get(name) is kind
 
 
-def _with_attributes(opener: Look, kind: type) -> Look:
+def _with_attributes(opener: Opener, kind: type) -> Opener:
     """An opener for a subclass of a known class: the items of the class, and the subclass's attributes."""
     read_attributes = attribute_reader(kind)
 
@@ -134,28 +134,28 @@ def _with_attributes(opener: Look, kind: type) -> Look:
     return open_with_attributes
 
 
-def _look_opaque(_obj: object, _walk: Walk) -> OpenedObject:
+def _open_opaque(_obj: object, _walk: Walk) -> OpenedObject:
     return OPAQUE
 
 
-def _look_text(text: str | bytes | bytearray, _walk: Walk) -> OpenedObject:
+def _open_text(text: str | bytes | bytearray, _walk: Walk) -> OpenedObject:
     builtin = next(kind for kind in (str, bytes, bytearray) if issubclass(type(text), kind))
     return OpenedObject("text", builtin.__sizeof__(text), builtin.__len__(text))  # type: ignore[arg-type]
 
 
-def _look_list(values: list[Any], walk: Walk) -> OpenedObject:
+def _open_list(values: list[Any], walk: Walk) -> OpenedObject:
     count = list.__len__(values)
     sample = list.__getitem__(values, evenly_spaced_slice(count, walk.draw))
     return opened_container("list", list.__sizeof__(values) + GC_BYTES, count, sample, walk)
 
 
-def _look_tuple(values: tuple[Any, ...], walk: Walk) -> OpenedObject:
+def _open_tuple(values: tuple[Any, ...], walk: Walk) -> OpenedObject:
     count = tuple.__len__(values)
     sample = tuple.__getitem__(values, evenly_spaced_slice(count, walk.draw))
     return opened_container("tuple", tuple.__sizeof__(values) + GC_BYTES, count, sample, walk)
 
 
-def _look_deque(values: deque[Any], walk: Walk) -> OpenedObject:
+def _open_deque(values: deque[Any], walk: Walk) -> OpenedObject:
     count = deque.__len__(values)
     sample = read_stable(_some_of_deque, values, walk.draw)  # another thread may change it meanwhile
     size = deque.__sizeof__(values) + GC_BYTES
@@ -170,7 +170,7 @@ def _some_of_deque(values: deque[Any], draw: int) -> list[Any]:
 _maxlen = deque.__dict__["maxlen"].__get__
 
 
-def _look_set(values: set[Any] | frozenset[Any], walk: Walk) -> OpenedObject:
+def _open_set(values: set[Any] | frozenset[Any], walk: Walk) -> OpenedObject:
     builtin: Any = set if issubclass(type(values), set) else frozenset
     count = builtin.__len__(values)
     sample = read_stable(_some_of_set, builtin, values, walk.draw)
@@ -181,7 +181,7 @@ def _some_of_set(builtin: Any, values: set[Any] | frozenset[Any], draw: int) -> 
     return list(islice(builtin.__iter__(values), draw))  # in hash order any few are as good
 
 
-def _look_dict(mapping: dict[Any, Any], walk: Walk) -> OpenedObject:
+def _open_dict(mapping: dict[Any, Any], walk: Walk) -> OpenedObject:
     """Open a dict: small ones by their keys, if these are names; larger ones by a sample of their entries."""
     count = dict.__len__(mapping)
     size = dict.__sizeof__(mapping) + GC_BYTES
@@ -211,7 +211,7 @@ def _some_entries(mapping: dict[Any, Any], count: int, draw: int) -> list[tuple[
     return [*islice(dict.items(mapping), half), *islice(reversed(dict.items(mapping)), half)]
 
 
-def _look_class(cls: type, walk: Walk) -> OpenedObject:
+def _open_class(cls: type, walk: Walk) -> OpenedObject:
     """Open a class of the user's, or one made at run time; other classes of libraries are not entered.
 
     Classes made at run time hold the fields, schemas and validators that a library writes into each of them.
@@ -272,16 +272,16 @@ def register_container(where: str, *, items: str, bound: str | None = None) -> N
     CONTAINERS[module, name] = ContainerSpec(items, bound)
 
 
-def _look_container(held_by: Any, walk: Walk, *, keeps: ContainerSpec) -> OpenedObject:  # noqa: ANN401
+def _open_container(held_by: Any, walk: Walk, *, spec: ContainerSpec) -> OpenedObject:  # noqa: ANN401
     """Open a container of a library, by the builtin container in which it keeps its items."""
     fields = attribute_reader(type(held_by))(held_by)
     attributes = dict(fields)
-    if f".{keeps.items}" not in attributes:  # a subclass may keep them in another way
+    if f".{spec.items}" not in attributes:  # a subclass may keep them in another way
         return OpenedObject("object", object.__sizeof__(held_by) + GC_BYTES, len(fields), parts=fields)
-    inside = look_object(attributes.pop(f".{keeps.items}"), walk)
-    capacity = None if keeps.bound is None else attributes.pop(f".{keeps.bound}", None)
+    inside = open_object(attributes.pop(f".{spec.items}"), walk)
+    capacity = None if spec.bound is None else attributes.pop(f".{spec.bound}", None)
     return inside._replace(
-        kind="queue" if keeps.waits else inside.kind,
+        kind="queue" if spec.waits else inside.kind,
         parts=[*inside.parts, *attributes.items()],
         capacity=capacity if type(capacity) is int and capacity > 0 else None,
     )
@@ -299,23 +299,23 @@ def item_count(value: Any) -> int:  # noqa: ANN401
 def inner_container(container: Any) -> Any:  # noqa: ANN401
     """The list, deque, dict or set in which a container of a library keeps its items; another object itself."""
     for owner in mro(type(container)):
-        keeps = CONTAINERS.get(full_name(owner))
-        if keeps is not None and _is_what_it_says(owner):
+        spec = CONTAINERS.get(full_name(owner))
+        if spec is not None and _is_what_it_says(owner):
             attributes = dict(attribute_reader(type(container))(container))
-            return attributes.get(f".{keeps.items}", container)
+            return attributes.get(f".{spec.items}", container)
         if full_name(owner) == ("_queue", "SimpleQueue") and _is_what_it_says(owner):
             return _waiting(container)
     return container
 
 
-def _look_reference(reference: weakref.ReferenceType[Any], _walk: Walk) -> OpenedObject:
+def _open_reference(reference: weakref.ReferenceType[Any], _walk: Walk) -> OpenedObject:
     """Open a weak reference: its own bytes and its callback; it does not hold the object that it refers to."""
     callback = c_attribute(reference, "__callback__")
     parts = [] if callback is None else [(".<callback>", callback)]
     return OpenedObject("object", weakref.ReferenceType.__sizeof__(reference) + GC_BYTES, len(parts), parts)
 
 
-def _look_simple_queue(queue: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
+def _open_simple_queue(queue: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
     """Open a `queue.SimpleQueue`, whose size has 8 bytes for the pointer to each item."""
     items = _waiting(queue)
     count = len(items)
@@ -337,7 +337,7 @@ def _waiting(queue: Any) -> list[Any]:  # noqa: ANN401
     return referents
 
 
-def _look_module(module: Any, _walk: Walk) -> OpenedObject:  # noqa: ANN401
+def _open_module(module: Any, _walk: Walk) -> OpenedObject:  # noqa: ANN401
     """Open a torch module: parameters, buffers and submodules under the names by which the program reaches them."""
     parts: list[Named] = []
     for name, value in attribute_reader(type(module))(module):
@@ -348,7 +348,7 @@ def _look_module(module: Any, _walk: Walk) -> OpenedObject:  # noqa: ANN401
     return OpenedObject("object", object.__sizeof__(module) + GC_BYTES, len(parts), parts=parts)
 
 
-def _look_columns(table: Any, _walk: Walk) -> OpenedObject:  # noqa: ANN401
+def _open_columns(table: Any, _walk: Walk) -> OpenedObject:  # noqa: ANN401
     """Open a polars frame or series: its columns lie outside of Python, and have a method for their size."""
     attributes = instance_dict(table)
     columns = attributes.get("_df", attributes.get("_s"))
@@ -360,45 +360,45 @@ def _look_columns(table: Any, _walk: Walk) -> OpenedObject:  # noqa: ANN401
 
 _Opener = Callable[..., OpenedObject]
 _BUILTIN_TYPES: dict[type, _Opener] = {
-    list: _look_list,
-    tuple: _look_tuple,
-    dict: _look_dict,
-    set: _look_set,
-    frozenset: _look_set,
-    deque: _look_deque,
-    str: _look_text,
-    bytes: _look_text,
-    bytearray: _look_text,
-    type: _look_class,
-    partial: look_partial,
-    BaseException: look_exception,
-    weakref.ReferenceType: _look_reference,
-    Graph: look_graph,
-    types.FunctionType: look_function,
-    types.MethodType: look_method,
-    types.BuiltinFunctionType: look_bound,
-    types.MethodWrapperType: look_bound,
-    types.GeneratorType: look_generator,
-    types.CoroutineType: look_generator,
-    types.AsyncGeneratorType: look_generator,
-    types.FrameType: look_frame,
-    types.TracebackType: look_traceback,
-    types.CodeType: look_code,
+    list: _open_list,
+    tuple: _open_tuple,
+    dict: _open_dict,
+    set: _open_set,
+    frozenset: _open_set,
+    deque: _open_deque,
+    str: _open_text,
+    bytes: _open_text,
+    bytearray: _open_text,
+    type: _open_class,
+    partial: open_partial,
+    BaseException: open_exception,
+    weakref.ReferenceType: _open_reference,
+    Graph: open_graph,
+    types.FunctionType: open_function,
+    types.MethodType: open_method,
+    types.BuiltinFunctionType: open_bound,
+    types.MethodWrapperType: open_bound,
+    types.GeneratorType: open_generator,
+    types.CoroutineType: open_generator,
+    types.AsyncGeneratorType: open_generator,
+    types.FrameType: open_frame,
+    types.TracebackType: open_traceback,
+    types.CodeType: open_code,
 }
 _BUILTIN = {id(kind): opener for kind, opener in _BUILTIN_TYPES.items()}
 _LIBRARY: dict[tuple[str, str], _Opener] = {
-    ("functools", "_lru_cache_wrapper"): look_cache,
-    ("_io", "BytesIO"): look_written_bytes,
-    ("_io", "StringIO"): look_written_text,
-    ("_queue", "SimpleQueue"): _look_simple_queue,
-    ("numpy", "ndarray"): look_array,
-    ("torch._C", "TensorBase"): look_tensor,
-    ("torch.storage", "UntypedStorage"): look_storage,
-    ("torch.nn.modules.module", "Module"): _look_module,
-    ("polars.dataframe.frame", "DataFrame"): _look_columns,
-    ("polars.series.series", "Series"): _look_columns,
+    ("functools", "_lru_cache_wrapper"): open_cache,
+    ("_io", "BytesIO"): open_written_bytes,
+    ("_io", "StringIO"): open_written_text,
+    ("_queue", "SimpleQueue"): _open_simple_queue,
+    ("numpy", "ndarray"): open_array,
+    ("torch._C", "TensorBase"): open_tensor,
+    ("torch.storage", "UntypedStorage"): open_storage,
+    ("torch.nn.modules.module", "Module"): _open_module,
+    ("polars.dataframe.frame", "DataFrame"): _open_columns,
+    ("polars.series.series", "Series"): _open_columns,
 }
-_COMPLETE = {_look_module, _look_class}
+_COMPLETE = {_open_module, _open_class}
 """Openers that read the attributes of an instance themselves."""
 CONTAINERS = {
     ("queue", "Queue"): ContainerSpec("queue", "maxsize", waits=True),

@@ -25,7 +25,7 @@ from flatwater_watch.heap.raw import (
 from flatwater_watch.heap.view import OPAQUE, Named, OpenedObject, Walk, claim_bytes, evenly_spaced_slice
 
 
-def look_function(function: types.FunctionType, walk: Walk) -> OpenedObject:
+def open_function(function: types.FunctionType, walk: Walk) -> OpenedObject:
     """Open a function: the variables that it closes over, its defaults and attributes, but not its globals."""
     name, code = callable_name(function), function.__code__
     parts: list[Named] = []
@@ -58,20 +58,20 @@ def _code_size(code: types.CodeType, walk: Walk) -> int:
     return claim_bytes(walk, id(code), size)
 
 
-def look_code(code: types.CodeType, walk: Walk) -> OpenedObject:
+def open_code(code: types.CodeType, walk: Walk) -> OpenedObject:
     """Open code that is kept without a function, with the code of the functions in it."""
     nested = [(".<code>", constant) for constant in code.co_consts if type(constant) is types.CodeType]
     return OpenedObject("object", _code_size(code, walk), len(nested), nested)
 
 
-def look_traceback(trace: types.TracebackType, _walk: Walk) -> OpenedObject:
+def open_traceback(trace: types.TracebackType, _walk: Walk) -> OpenedObject:
     """Open a traceback: it holds the locals of its frame and of the frames further in."""
     inner = trace.tb_next
     parts: list[Named] = [(".<traceback>", trace.tb_frame), *([] if inner is None else [(".<next>", inner)])]
     return OpenedObject("object", object.__sizeof__(trace) + GC_BYTES, len(parts), parts)
 
 
-def look_bound(method: Any, _walk: Walk) -> OpenedObject:  # noqa: ANN401  methods of C, wrappers of special ones
+def open_bound(method: Any, _walk: Walk) -> OpenedObject:  # noqa: ANN401  methods of C, wrappers of special ones
     """Open a method of C: the object to which it is bound, such as the list of `rows.append`."""
     bound_object = method.__self__
     # A module's function is bound to the module.
@@ -81,7 +81,7 @@ def look_bound(method: Any, _walk: Walk) -> OpenedObject:  # noqa: ANN401  metho
     return OpenedObject("closure", object.__sizeof__(method) + GC_BYTES, 1, parts)
 
 
-def look_method(method: types.MethodType, _walk: Walk) -> OpenedObject:
+def open_method(method: types.MethodType, _walk: Walk) -> OpenedObject:
     """Open a method: the object to which it is bound, and its function."""
     name = callable_name(method.__func__)
     parts = [(f".<self of {name}>", method.__self__), (f".<function of {name}>", method.__func__)]
@@ -91,7 +91,7 @@ def look_method(method: types.MethodType, _walk: Walk) -> OpenedObject:
 _kept_function, _kept_arguments, _kept_keywords = (vars(partial)[name].__get__ for name in ("func", "args", "keywords"))
 
 
-def look_partial(made: partial[Any], _walk: Walk) -> OpenedObject:
+def open_partial(made: partial[Any], _walk: Walk) -> OpenedObject:
     """Open a partial: its function and its arguments."""
     function = _kept_function(made)
     name = callable_name(function)
@@ -105,7 +105,7 @@ Cache: Any = type(lru_cache(lambda: None))
 """The class of caches, which functools does not export."""
 
 
-def look_cache(wrapper: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
+def open_cache(wrapper: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
     """Open an `lru_cache`: its keys and results."""
     # Python code cannot reach them: they are among the objects that the collector sees.
     count, capacity = result_count(wrapper), names_of(Cache)["cache_info"](wrapper).maxsize
@@ -182,7 +182,7 @@ def _links(wrapper: object, table: dict[Any, Any]) -> list[tuple[Any, Any]]:
     return list(zip(flat[::2], flat[1::2], strict=False))
 
 
-def look_exception(error: BaseException, _walk: Walk) -> OpenedObject:
+def open_exception(error: BaseException, _walk: Walk) -> OpenedObject:
     """Open an exception: it holds the locals of every frame that it passed."""
     getters = BaseException.__dict__
     parts: list[Named] = [(".args[*]", value) for value in getters["args"].__get__(error)]
@@ -194,7 +194,7 @@ def look_exception(error: BaseException, _walk: Walk) -> OpenedObject:
     return OpenedObject("object", object.__sizeof__(error) + GC_BYTES, len(parts), parts=parts)
 
 
-def look_frame(frame: types.FrameType, _walk: Walk) -> OpenedObject:
+def open_frame(frame: types.FrameType, _walk: Walk) -> OpenedObject:
     """Open the frame of a function: its locals; the namespace of a module is not its frame's."""
     if not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
         return OPAQUE
@@ -207,7 +207,7 @@ _OF_FRAMES = frozenset(map(id, (types.FunctionType, types.CodeType, types.FrameT
 """Ids of classes of the objects that a frame refers to besides values: function, code, frame, cells, globals."""
 
 
-def look_generator(generator: Any, _walk: Walk) -> OpenedObject:  # noqa: ANN401  generators, coroutines, both at once
+def open_generator(generator: Any, _walk: Walk) -> OpenedObject:  # noqa: ANN401  generators, coroutines, both at once
     """Open a generator or coroutine that waits: its locals, and values on its stack, such as the iterator of a loop."""
     if type(generator) is types.GeneratorType:
         frame, code = generator.gi_frame, generator.gi_code

@@ -20,7 +20,7 @@ from flatwater_watch.heap.raw import (
     referents,
     size_reader,
 )
-from flatwater_watch.heap.view import Look, Named, OpenedObject, Walk, claim_bytes
+from flatwater_watch.heap.view import Named, OpenedObject, Opener, Walk, claim_bytes
 
 FEW = 16
 """Number of instances of each class whose attributes a census reads without making their dicts."""
@@ -169,7 +169,7 @@ def _hides_attributes(space: Mapping[str, Any]) -> bool:
     return members < sum(type(name) is not str or name not in {"__dict__", "__weakref__"} for name in names)
 
 
-def look_instance(kind: type) -> Look | None:
+def instance_opener(kind: type) -> Opener | None:
     """An opener for instances of a class written in Python; None for other classes.
 
     A class that extends one of C may hold objects that its attributes do not show, so the collector is asked as well.
@@ -210,7 +210,7 @@ def _is_buffer(size: int, parts: int) -> bool:
     return size > MUCH * max(1, parts)
 
 
-def look_foreign(kind: type) -> Look:
+def foreign_opener(kind: type) -> Opener:
     """An opener for objects of a class written in C: the children that the collector sees, and an exported buffer."""
     size_of = size_reader(kind)
     exports = _exports(kind)
@@ -226,7 +226,7 @@ def look_foreign(kind: type) -> Look:
     return open_foreign
 
 
-def look_written_text(out: io.StringIO, _walk: Walk) -> OpenedObject:
+def open_written_text(out: io.StringIO, _walk: Walk) -> OpenedObject:
     """Open a text file in memory."""
     # Its `__sizeof__` leaves out lines that are not joined yet; the position counts them.
     size = io.StringIO.__sizeof__(out)
@@ -235,7 +235,7 @@ def look_written_text(out: io.StringIO, _walk: Walk) -> OpenedObject:
     return OpenedObject("bytes", size, size, parts=_referents(out))
 
 
-def look_written_bytes(out: io.BytesIO, _walk: Walk) -> OpenedObject:
+def open_written_bytes(out: io.BytesIO, _walk: Walk) -> OpenedObject:
     """Open a binary file in memory; from Python 3.13 on the collector sees its buffer, which is in its size already."""
     # Before the parts: once they refer to the buffer as well, the size leaves it out.
     size = io.BytesIO.__sizeof__(out)

@@ -26,7 +26,6 @@ class OpenedObject(NamedTuple):
     each: int = 1
     """Children of one item: an entry of a dict has two."""
     capacity: int | None = None
-    """Maximum length; None if nothing bounds it."""
     """Maximum number of items; None if nothing bounds it."""
 
 
@@ -47,13 +46,13 @@ class Walk:
     """Objects that were made by opening others: while they live, no new object gets their ids."""
     storages: set[int] = field(default_factory=set)
     """Addresses of storages whose bytes have an owner."""
-    looks: dict[int, Callable[[Any, "Walk"], OpenedObject]] = field(default_factory=dict)
+    openers: dict[int, Callable[[Any, "Walk"], OpenedObject]] = field(default_factory=dict)
     """Openers by the id of a type: a metaclass may make types that have no hash."""
     unread: Counter[str] = field(default_factory=Counter)
     """Number of objects that could not be read, by class and exception."""
 
 
-Look = Callable[[Any, Walk], OpenedObject]
+Opener = Callable[[Any, Walk], OpenedObject]
 
 OPAQUE = OpenedObject("opaque", 0)
 """The result for an object that is not entered: a module, a library's class, an object of the watch."""

@@ -18,7 +18,7 @@ from itertools import islice
 from typing import Any
 
 from flatwater_watch.heap.arrays import Graph
-from flatwater_watch.heap.children import ATOMS, LONG_TEXT, look_object
+from flatwater_watch.heap.children import ATOMS, LONG_TEXT, open_object
 from flatwater_watch.heap.raw import full_name, mro
 from flatwater_watch.heap.roots import Roots, root_tiers, user_modules
 from flatwater_watch.heap.view import OPAQUE, Named, OpenedObject, Walk, allocated_size
@@ -251,7 +251,7 @@ def _open_(walking: HeapWalk, until: float) -> bool:
         obj = objects[row]
         if type(obj) is OwnWeakref:
             obj = obj()
-        opened = look_object(obj, walk)
+        opened = open_object(obj, walk)
         sizes.append(allocated_size(opened.size))
         if opened is not OPAQUE:
             walk.visited += 1

@@ -76,7 +76,7 @@ class ProcessCopy:
             self.stop()
         return not self._pid
 
-    def answer(self) -> tuple[int, int, float]:
+    def result(self) -> tuple[int, int, float]:
         """Bytes in use and free when the copy began, and the CPU seconds of its query; to be called after its end.
 
         Raises:

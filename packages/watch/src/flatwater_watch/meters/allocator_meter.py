@@ -78,7 +78,7 @@ class AllocatorMeter:
         """Take the answer of a query that has ended in another process; None means that the C library has no totals."""
         self._apart = None
         try:
-            answer = apart.answer()
+            answer = apart.result()
         except RuntimeError:  # the process was killed; the next query begins at once
             note_seconds(0.0)
             return
@@ -92,10 +92,10 @@ class AllocatorMeter:
 
 
 def _start_fork() -> DetachedFork:
-    return DetachedFork(_answer)
+    return DetachedFork(_query_totals)
 
 
-def _answer() -> tuple[int, int, float] | None:
+def _query_totals() -> tuple[int, int, float] | None:
     """The totals and the CPU seconds of the query, as JSON can hold them; runs in the fork."""
     totals = allocator_totals()
     return None if totals is None else (totals.in_use, totals.free, expected_seconds())

@@ -138,8 +138,10 @@ class CollectionListener:
             return
         self._due = max(self._due, now + (monotonic() - now) / SHARE)
 
-    def median_sawtooth(self, fewest: int) -> GcSawtooth | None:
-        """Medians over the collections; None if fewer were read, there is no baseline, or readings take too long.
+    def measure_sawtooth(self, fewest: int) -> GcSawtooth | None:
+        """Read the bytes in use, and return medians over the collections that were read.
+
+        None if fewer were read, if only one was and there is no baseline, or if readings take too long.
 
         Args:
             fewest: minimum number of collections, at least 1.
@@ -150,9 +152,10 @@ class CollectionListener:
         heard = list(self._heard)
         if len(heard) < fewest or _is_costly():
             return None
+        # The baseline freed nothing, so it counts only where two collections are compared: rises and seconds between.
         collections = [*self._start, *heard]
         turns = collections[-1].number - collections[0].number
-        if turns == 0:
+        if turns == 0:  # one collection alone: no time between two
             return None
         pairs = [(earlier, later) for earlier, later in pairwise(collections) if later.number == earlier.number + 1]
         rises = [later.before - earlier.after for earlier, later in pairs]

@@ -23,7 +23,7 @@ PAUSE = 0.1
 """Seconds between two looks at its CPU time."""
 CHUNK = 1 << 16
 """Maximum bytes of one read."""
-ID = 4
+ID_BYTES = 4
 """Bytes in which a fork writes its process id."""
 FIRST, MOST = 3, 1 << 16
 """Range of the descriptors that a fork closes: all after stderr."""
@@ -62,16 +62,16 @@ def run_in_fork(work: Work) -> Any:  # noqa: ANN401  (whatever JSON can hold)
     child = _fork_quietly()
     if child == 0:
         system.close(reads)
-        _answer(work, writes)
+        _work_and_exit(work, writes)
     system.close(writes)  # else the pipe never ends: this process would hold it open itself
     try:
-        answer = read_to_end(reads)
+        received = read_to_end(reads)
     finally:
         system.close(reads)
     _, status = system.waitpid(child, 0)
-    if status or not answer:
+    if status or not received:
         raise RuntimeError(f"a fork of this process ended with {system.waitstatus_to_exitcode(status)}")
-    return _from_json(answer.decode())
+    return _from_json(received.decode())
 
 
 class DetachedFork:
@@ -91,7 +91,7 @@ class DetachedFork:
         if (library := fork_unsafe_library()) is not None:
             raise OSError(f"no fork beside {library}")
         self._owner = system.getpid()
-        self._answer = b""
+        self._received = b""
         self._reads, writes = system.pipe()
         try:
             child = _fork_quietly()
@@ -102,7 +102,7 @@ class DetachedFork:
             raise
         finally:
             system.close(writes)
-        self._pid = int.from_bytes(system.read(self._reads, ID))
+        self._pid = int.from_bytes(system.read(self._reads, ID_BYTES))
         _reap(child)
         if not self._pid:  # nothing was written: the fork could not fork
             system.close(self._reads)
@@ -115,28 +115,30 @@ class DetachedFork:
             if not _readable(self._reads, max(0.0, until - monotonic())):
                 return False
             piece = system.read(self._reads, CHUNK)
-            self._answer += piece
+            self._received += piece
             if not piece:
                 self._leave()
         return True
 
     def is_done_within_cpu(self, seconds: float) -> bool:
-        """Whether the work is done, after a wait for `seconds` of its CPU time, or for three times as long."""
+        """Whether the work is done, after a wait for `seconds` of its CPU time, or `BUSY` times as long."""
         until = monotonic() + BUSY * seconds
         while not self.is_done(PAUSE):
             if monotonic() >= until or process_cpu_seconds(self._pid) >= seconds:
                 return self.is_done()
         return True
 
-    def answer(self) -> Any:  # noqa: ANN401  (whatever JSON can hold)
-        """The result of the work; to be called after its end.
+    def result(self) -> Any:  # noqa: ANN401  (whatever JSON can hold)
+        """The result of the work; to be called once `is_done`.
 
         Raises:
-            RuntimeError: the work raised, was killed or stopped.
+            RuntimeError: the work goes on, or it raised, was killed or stopped.
         """
-        if not self.is_done() or not self._answer:
+        if not self.is_done():
+            raise RuntimeError("the fork still works: wait for `is_done`")
+        if not self._received:
             raise RuntimeError("a fork of this process ended without an answer")
-        return _from_json(self._answer.decode())
+        return _from_json(self._received.decode())
 
     def stop(self) -> None:
         """End the work, done or not; in a fork of the process that started it, only forget it."""
@@ -146,7 +148,7 @@ class DetachedFork:
             with suppress(ProcessLookupError):
                 system.killpg(self._pid, signal.SIGKILL)  # the group, as the work may have forked as well
             self._leave()
-        self._answer = b""
+        self._received = b""
 
     def _leave(self) -> None:
         """Close the pipe and wait for the fork's end."""
@@ -234,17 +236,17 @@ def _work_apart(work: Work, pipe: int) -> None:
     # By the kernel, not by Python: the fork must end even if it waits for a lock that another thread held.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(LONGEST)
-    system.write(pipe, system.getpid().to_bytes(ID))  # before the answer: the parent reads the id first
+    system.write(pipe, system.getpid().to_bytes(ID_BYTES))  # before the result: the parent reads the id first
     null_file = system.open(os.devnull, system.O_RDWR)
     for standard in (0, 1, 2):
         system.dup2(null_file, standard)
     system.closerange(FIRST, pipe)
     system.closerange(pipe + 1, MOST)
     sys.stdout = sys.stderr = os.fdopen(1, "w", closefd=False)  # the program's may have been other files
-    _answer(work, pipe)
+    _work_and_exit(work, pipe)
 
 
-def _answer(work: Work, pipe: int) -> None:
+def _work_and_exit(work: Work, pipe: int) -> None:
     """Work, write the result, and end the process; runs in the fork."""
     # By `_exit`: callbacks that the parent has registered for its own end must not run here.
     code = 1

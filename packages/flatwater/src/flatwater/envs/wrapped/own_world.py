@@ -37,8 +37,10 @@ class OwnWorld:
         self._beginning, self._stepping, self._closing = (
             Border(self._what, self.inner, method) for method in ("begin_", "step_", "close")
         )
-        self._looks_at = (not allow_nan, not allow_nan and self._spaces.form == "vector")
-        """Whether NaN ends the run, in rewards and in observations."""
+        self._checks_rewards = not allow_nan
+        """Whether NaN ends the run, in rewards."""
+        self._checks_observations = not allow_nan and self._spaces.form == "vector"
+        """Whether NaN ends the run, in observations."""
 
     @property
     def spaces(self) -> Spaces:
@@ -46,10 +48,10 @@ class OwnWorld:
         return self._spaces
 
     def begin_(self, which: Array, seeds: Array, obs: Array, *legal: Array) -> None:
-        """Begin episodes; the arguments are those of `World` and `MaskedWorld`."""
+        """Begin episodes in the environments `which`; the arguments are those of `World` and `MaskedWorld`."""
         with self._beginning:
             self.inner.begin_(which, seeds, obs, *legal)
-        if self._looks_at[1]:
+        if self._checks_observations:
             self._check_finite("begin_", "observation", obs)
 
     def step_(
@@ -63,9 +65,9 @@ class OwnWorld:
         with self._stepping:
             self.inner.step_(actions, obs, reward, terminated, truncated, *legal)
         # Outside of the border: this check is ours, and its message names agent and number.
-        if self._looks_at[0]:
+        if self._checks_rewards:
             self._check_finite("step_", "reward", reward)
-        if self._looks_at[1]:
+        if self._checks_observations:
             self._check_finite("step_", "observation", obs)
 
     def state_dict(self) -> Any:  # noqa: ANN401  (of the class)

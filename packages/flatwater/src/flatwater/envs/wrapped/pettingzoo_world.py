@@ -74,7 +74,7 @@ class PettingZooWorld:
         self._over = np.zeros((2, *shape), np.bool_)
         """Agents that have terminated, and agents that were truncated."""
         self._limit, self.infos = StepLimit(envs, steps), [dict[str, Any]() for _ in range(envs)]
-        self._looks = not allow_nan and bool(reader.measures)
+        self._checks_observations = not allow_nan and bool(reader.measures)
 
     @property
     def spaces(self) -> Spaces:
@@ -99,7 +99,7 @@ class PettingZooWorld:
             if legal is not None:
                 self._write_legal_(legal[env], infos, self._copies[env].agents)
         self._limit.begin_(which, seeds)
-        if self._looks:
+        if self._checks_observations:
             self._check_finite(obs, "reset")
 
     def step_(  # noqa: PLR0917  (those of a world with masks)
@@ -139,7 +139,7 @@ class PettingZooWorld:
                 raise interface_error(self._own, "step", error, self._limit.place(env, "step")) from error
             if legal is not None:
                 self._write_legal_(legal[env], infos, copy.agents)
-        if self._looks:
+        if self._checks_observations:
             self._check_finite(obs, "step")
         # Kept marks: the environment tells an agent's end in one step alone.
         terminated[...], truncated[...] = self._over

@@ -124,7 +124,7 @@ def build_on_meta(config: MembersRunConfig, worlds: EvolveWorlds) -> tuple[Evolv
 
 
 def phase_transients(setup: EvolveSetup, run: Population) -> dict[str, int]:
-    """Return the bytes of tensors that each phase makes and frees again, at its highest, of a run on meta."""
+    """Return the most bytes of tensors that each phase holds at a time and frees again, counted on the meta device."""
     learn_, settings = bind_learning(setup, run), setup.config.learner.own
     # The last update of a cycle runs all its parts, such as TD3's delayed actor.
     run.learner.tally.updates = settings.updates_per_cycle - 1

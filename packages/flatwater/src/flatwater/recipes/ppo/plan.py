@@ -100,7 +100,7 @@ def build_on_meta(config: BlocksRunConfig, worlds: BlocksWorlds, *, taught: bool
 
 
 def phase_transients(setup: BlocksSetup, run: BlocksState) -> dict[str, int]:
-    """Return the bytes of tensors that each phase makes and frees again, at its highest, of a run on meta."""
+    """Return the most bytes of tensors that each phase holds at a time and frees again, counted on the meta device."""
 
     def step_student(obs: torch.Tensor, memory: torch.Tensor) -> None:
         starts = torch.zeros(len(obs), dtype=torch.bool, device=META)
@@ -108,6 +108,7 @@ def phase_transients(setup: BlocksSetup, run: BlocksState) -> dict[str, int]:
 
     learn_ = bind_learning(setup, run)
     step_bytes = peak_bytes(lambda: step_student(run.held_out.obs, run.held_out.memory))
+    # The first update computes the advantages as well; what the last one merges takes no more room.
     return {
         "baselines": step_bytes,
         "collect": peak_bytes(lambda: step_student(run.coming, run.memory)),

@@ -42,7 +42,10 @@ class PopulationCollector:
     """The world that a population learns in, with the arrays that it writes into, bound once."""
 
     def __init__(self, setup: EvolveSetup, run: Population, world: World, profile: Profile) -> None:
-        """Bind views; begin nothing. Where the run is in an episode, the world must be as well (`rebuild_`).
+        """Bind views; begin no episode.
+
+        A run that has steps already is within episodes: the world must be brought to the same place before the next
+        step, by `rebuild_`.
 
         Args:
             setup: constants of the run.
