@@ -1,6 +1,7 @@
 """The rules of the code that no other tool holds: sizes, names, randomness, hidden waits, tests that test."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -316,6 +317,23 @@ def test_modules_and_functions_stay_readable() -> None:
 
 def test_each_module_says_what_it_is() -> None:
     assert [name(path) for path in PROGRAMS if not ast.get_docstring(tree(path))] == []
+
+
+NAMELESS = re.compile(r"^ +[a-z_]+: (?:of|that|as|by|with|where) .*", re.MULTILINE)
+"""An argument that is described without a noun, such as `days: of each slice`."""
+
+
+def test_each_argument_is_described_by_a_noun() -> None:
+    """A fragment leaves the reader to guess what of the slice, or of the run, is given."""
+    documented = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    nameless = [
+        f"{place(path, node)}: {line.strip()}"
+        for path in MODULES
+        for node in ast.walk(tree(path))
+        if isinstance(node, documented)
+        for line in NAMELESS.findall(ast.get_docstring(node) or "")
+    ]
+    assert not nameless, "\n".join(nameless)
 
 
 OFFERS_NAMES = [

@@ -171,7 +171,7 @@ def forward_step(
 
     Args:
         student: the policy's network.
-        weights: by name, from `bound_weights`.
+        weights: weights by name, from `bound_weights`.
         obs: [B, *obs].
         memory: before the step.
         starts: whether an episode begins with it.

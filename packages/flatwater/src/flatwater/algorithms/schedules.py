@@ -85,7 +85,7 @@ class Pace:
         Args:
             config: settings, with their schedules.
             progress: how much of the schedules is done.
-            device: where the weights are.
+            device: device on which the weights are.
         """
         self._config, self._progress, self._values = config, progress, scheduled_values(config)
         self.weights = {name: torch.full((), 0.0, device=device) for name in self._values if name != "lr"}

@@ -256,7 +256,7 @@ def _leaf_spans(
     """Return where each leaf lies in a file, in the file's order, once the header fits the manifest.
 
     Args:
-        header: by leaf, with offsets that count from `start`.
+        header: entries by leaf, with offsets that count from `start`.
         leaves: records of the manifest, by path.
         start: offset in the file of the first leaf's first byte: 8 bytes and the header's length.
         size: bytes of the file.

@@ -83,8 +83,8 @@ def _new_payload(leaf: Leaf, kind: Kind, dtype: str, shape: tuple[int, ...], ite
     Args:
         leaf: the leaf.
         kind: kind of the leaf, for the manifest.
-        dtype: as torch or NumPy writes it.
-        shape: of the leaf.
+        dtype: type of its numbers, as torch or NumPy writes it.
+        shape: shape of the leaf.
         itemsize: bytes of one cell.
     """
     size = prod(shape) * itemsize

@@ -118,7 +118,7 @@ def _leaf_differences(leaf: Leaf, item: Payload | None, record: LeafRecord, span
         leaf: the leaf of the run.
         item: its payload; None for a number.
         record: the checkpoint's record of it.
-        span: where its bytes lie in its shard; None where it has none.
+        span: place of its bytes in its shard; None where it has none.
     """
     if item is None:
         fits = record.kind in SCALARS and (not is_immutable(leaf.owner) or _equal_scalars(record.value, leaf.value))

@@ -176,7 +176,7 @@ def _record(player: EpisodePlayer, seed: int, steps: int, *, circumstance: int, 
 
     Args:
         player: the environment.
-        seed: of the episode, and of the actions.
+        seed: seed of the episode, and of the actions.
         steps: steps to be played, unless the episode ends before.
         circumstance: seed of the global generators meanwhile, on which nothing may depend.
         save: whether to save first, in the result's `kept`, the state that `player` keeps over episodes.

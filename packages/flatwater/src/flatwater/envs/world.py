@@ -213,7 +213,7 @@ def check_actions(spaces: Spaces, legal: Array, actions: Array, *, of: str) -> N
     """Refuse illegal actions.
 
     Args:
-        spaces: of the world; an action is a choice from each of its `lists`.
+        spaces: spaces of the world; an action is a choice from each of its `lists`.
         legal: bool [E, A, R], the masks of this step.
         actions: int64 [E, A], or [E, A, H] with H choices.
         of: who chose them, as the beginning of the message: `the policy`.

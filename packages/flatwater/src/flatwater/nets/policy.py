@@ -103,7 +103,7 @@ class RecurrentPolicy:
             weights: the weights by name.
             obs: normalised observations.
             memory: memory before the first step.
-            starts: where an episode begins, with an empty memory; None where none begins.
+            starts: mask of rows where an episode begins, with an empty memory; None where none begins.
         """
         encoded = ACTIVATIONS[self.activation](_apply(weights, "encoder", obs))
         # The observations' part of all T steps is one product; only the memory's part must wait for its turn.
@@ -220,7 +220,7 @@ def build_statistics(obs: int, measures: Sequence[int], device: torch.device) ->
     Args:
         obs: numbers in an observation, O.
         measures: positions of the numbers that may be stretched; with all O of them there is no such row.
-        device: where they will lie.
+        device: device on which they will lie.
 
     Returns:
         `MEAN` and `VARIANCE` [O], `COUNT` (a single number), and `MEASURED`, bool [O], if only some may be stretched.

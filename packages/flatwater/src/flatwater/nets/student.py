@@ -162,7 +162,7 @@ class Student:
             weights: the weights by name, with the observations' statistics where these are read.
             obs: one observation of each agent, as its world shows it.
             memory: memory before the step; its type is that of the results.
-            starts: where an episode begins, with an empty memory.
+            starts: mask of rows where an episode begins, with an empty memory.
         """
         return self.choose_read(weights, self.embed_observation(weights, obs.unsqueeze(0)), memory, starts)
 
@@ -175,7 +175,7 @@ class Student:
             weights: the weights by name, with the observations' statistics where these are read.
             read: result of `embed_observation` for one step.
             memory: memory before the step; its type is that of the results.
-            starts: where an episode begins, with an empty memory.
+            starts: mask of rows where an episode begins, with an empty memory.
         """
         if isinstance(self.policy, FeedForwardPolicy):
             with bfloat16_autocast(memory.device, wanted=self.lowered):
@@ -198,7 +198,7 @@ class Student:
             weights: the weights by name, with the observations' statistics where these are read.
             obs: observations [T, B, *obs], as the world shows them.
             memory: memory before the step 0; its type is that of the results.
-            starts: where an episode begins, with an empty memory.
+            starts: mask of rows where an episode begins, with an empty memory.
             learning: whether a module that reads observations is in training mode.
         """
         return self._apply_policy(weights, self.embed_observation(weights, obs, learning=learning), memory, starts)

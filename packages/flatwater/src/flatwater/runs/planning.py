@@ -75,7 +75,7 @@ def make_plan(
         owners: bytes by path of a run built on the meta device.
         transients: tries the phases out there, and returns the most bytes of tensors of each.
         config: the run's, with its budget.
-        device: where the run will compute: its memory is counted.
+        device: device on which the run will compute: its memory is counted.
         workers: bytes by path of the state of each process that computes besides.
         apart: whether the workers are on other machines.
         exchange: bytes that go between workers and the run.

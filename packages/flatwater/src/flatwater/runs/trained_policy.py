@@ -65,7 +65,7 @@ class TrainedPolicy:
 
         Args:
             network: an `nn.Module`.
-            spaces: of the world that it was trained in.
+            spaces: spaces of the world that it was trained in.
             native: spaces of the environment in that world; None where the world's arrays are all that there is.
             describe: returns the policy to be exported.
         """
@@ -150,7 +150,7 @@ class TrainedPolicy:
         """Return actions and the state after them, as Stable-Baselines3's algorithms do: nothing is remembered here.
 
         Args:
-            observation: as of `act`.
+            observation: observation, as in `act`.
             state: result of the last call; None at the beginning, or without a memory.
             episode_start: bool [B], where the state is to be forgotten.
             deterministic: return the likeliest action, or draw one from `generator`.

@@ -151,7 +151,7 @@ def _step_(world: World, actions: Array, obs: Array, outcome: "Outcome", legal: 
 
     Args:
         world: the world to step.
-        actions: of every agent, [E, A, *action].
+        actions: actions of every agent, [E, A, *action].
         obs: [E, A, *obs], overwritten.
         outcome: reward, terminated and truncated, [E, A] each, overwritten.
         legal: bool [E, A, R], overwritten with the mask of the next step; None in a world without masks.
@@ -195,7 +195,7 @@ def step_(
     Args:
         world: the world to step.
         episodes: state tree of its running episodes: actions, steps, returns and agents that are over, updated.
-        actions: of every agent, [E, A, *action].
+        actions: actions of every agent, [E, A, *action].
         obs: [E, A, *obs], overwritten.
         outcome: reward, terminated and truncated, [E, A] each, overwritten.
         legal: bool [E, A, R], overwritten with the mask of the next step; None in a world without masks.
@@ -232,7 +232,7 @@ def step_counted_(
     Args:
         world: the world to step.
         episodes: its running episodes, updated.
-        actions: of every agent, [E, A, *action].
+        actions: actions of every agent, [E, A, *action].
         obs: observations, [E, A, *obs], overwritten.
         outcome: reward, terminated and truncated, [E, A] each, overwritten.
         done: bool [E], environments whose first episode has ended: stepped but not counted; updated.

@@ -118,7 +118,7 @@ def play_random_(
         sim: written in place; its logs then hold the random trader's trades and equity.
         market: prices.
         config: the ranges of the actions.
-        days: of the longest episode; ended ones wait.
+        days: number of days of the longest episode; ended ones wait.
         rng: on the simulator's device.
         buys: days on which something is bought, whatever comes up, and on no others; None leaves that to chance too.
     """

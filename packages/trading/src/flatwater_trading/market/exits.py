@@ -173,7 +173,7 @@ def exit_reasons(
         exit_day: rows of the sales.
         exit_price: what was paid; equal to `target_price` only where the target was met, because a last usable close at
             or above the target would have met it on its own day.
-        target_price: as given to `resolve_exits`.
+        target_price: target price as given to `resolve_exits`.
         last_day: row of the last usable close of each trade's instrument.
         hold_days: days after which a position is sold.
     """

@@ -43,7 +43,7 @@ def build_market(panel: Panel, observations: Float[Tensor, "N T F"], device: tor
         panel: days, prices and validity.
         observations: normalised by statistics of the training days, without NaN; kept, not copied, where it already
             is on `device`.
-        device: where the simulator will run.
+        device: device on which the simulator will run.
 
     Raises:
         DataError: the observations do not cover the panel's columns and days.
@@ -90,7 +90,7 @@ def outline_market(*, columns: int, days: int, features: int, investable: int, d
         days: T.
         features: F, of a column and day.
         investable: K, columns that can be bought.
-        device: of the tensors.
+        device: device of the tensors.
 
     Returns:
         A market whose tensors are allocated and not written.

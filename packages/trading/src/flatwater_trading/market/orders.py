@@ -191,7 +191,7 @@ def _sale_or_holding(evening: MarketClose, position: Position, entry: int, colum
 
     Args:
         evening: the market after the close; its last row is today.
-        position: as it was bought, its price as traded.
+        position: position as it was bought, its price as traded.
         entry: row of the purchase day.
         column: number of the instrument in the market.
 

@@ -75,7 +75,7 @@ def trade_columns(
     Args:
         sim: whose logs are read; the trades of all its episodes.
         market: prices [T, K] that it was stepped on.
-        config: as given to `build_simulator`.
+        config: configuration as given to `build_simulator`.
         instruments: names [N] of the panel's columns.
         dates: days [T] of the panel.
 

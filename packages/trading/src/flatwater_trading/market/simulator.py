@@ -267,7 +267,7 @@ def step_(sim: Simulator, market: Market, config: TradingConfig, action: Float[T
     Args:
         sim: written in place.
         market: prices; `sim.day` is a row of it.
-        config: as given to `build_simulator`.
+        config: configuration as given to `build_simulator`.
         action: coefficient and sale target in percent, both brought into their ranges. A NaN among the coefficients of
             what can be bought, or in the chosen target, buys nothing.
 

@@ -182,7 +182,7 @@ def play_rule_(
         config: the ranges of the actions.
         scores: NaN where the rule does not know.
         start: row of the first day.
-        days: of the longest episode.
+        days: number of days of the longest episode.
     """
     trade = config.trade
     order = torch.full((len(sim.day), sim.instruments, 2), trade.target_high, device=sim.day.device)

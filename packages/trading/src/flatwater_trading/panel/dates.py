@@ -54,7 +54,7 @@ def parse_dates(source: Path, column: pl.Series, order: DateOrder | None = None)
     Args:
         source: for messages.
         column: text, numbers, or dates.
-        order: of month, day and year, where numbers alone do not say it.
+        order: order of month, day and year, where numbers alone do not say it.
 
     Raises:
         DataError: a date is missing or unreadable (the message names the first such row), or the order is open.
@@ -109,9 +109,9 @@ def _parse_text_dates(source: Path, column: pl.Series, text: pl.Series, order: D
 
     Args:
         source: for messages.
-        column: as the file has it, for messages.
+        column: column as the file has it, for messages.
         text: the same as text, without space around it.
-        order: of month, day and year, where numbers alone do not say it.
+        order: order of month, day and year, where numbers alone do not say it.
 
     Raises:
         DataError: a cell has another form than the first, or the order is open or contradicts `order`.

@@ -27,7 +27,7 @@ def long_prices(
         source: for messages.
         frame: the file's columns.
         layout: the file's names of date, symbol and prices.
-        order: of month, day and year, where numbers alone do not say it.
+        order: order of month, day and year, where numbers alone do not say it.
         kept: columns of the file that become features of the panel.
 
     Raises:
@@ -97,7 +97,7 @@ def wide_prices(
         source: for messages.
         frame: the file's columns.
         layout: the file's names of the date, and of each instrument's prices.
-        order: of month, day and year, where numbers alone do not say it.
+        order: order of month, day and year, where numbers alone do not say it.
         kept: fields of the instruments, besides prices, that become features of the panel, such as `signal`.
 
     Raises:

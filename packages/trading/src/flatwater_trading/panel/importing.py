@@ -80,7 +80,7 @@ def import_panel(
         dates: what 01/02/2024 means, where no row of the file says it.
         features: own ones: columns of the file, and functions such as `signals:alpha`.
         decimal: what stands before decimals in text; None where it is to be guessed.
-        sheet: of a workbook; None for the only one with a table.
+        sheet: sheet of a workbook; None for the only one with a table.
         bars: how to make one row of a day's; None refuses prices of hours or minutes.
 
     Raises:
@@ -128,7 +128,7 @@ def read_prices(
         dates: what 01/02/2024 means, where no row of the file says it.
         features: own ones: columns of the file, and functions such as `signals:alpha` (`custom_features`).
         decimal: what stands before decimals in text, where it is not to be guessed.
-        sheet: of a workbook; None for the only one with a table.
+        sheet: sheet of a workbook; None for the only one with a table.
         bars: how to make one row of a day's (`bars.Bars`); None refuses prices of hours or minutes.
 
     Raises:

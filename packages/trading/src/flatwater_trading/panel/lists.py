@@ -19,7 +19,7 @@ def unpack_lists(
 
     Args:
         source: for messages.
-        frame: of the file.
+        frame: frame of the file.
         mapping: may say where in a list each price stands, counted from 1, as in `{"close": "4"}`. Without that, lists
             of nine numbers are taken in the order of `FEATURES`.
         kept: features among the nine that are taken from the lists as well.

@@ -34,7 +34,7 @@ def map_tensors(place: Path, make: Callable[[], Mapping[str, Tensor]]) -> tuple[
     """Map the tensors of a file; make and store them where it is not there, or damaged.
 
     Args:
-        place: of the file, in a folder that holds nothing else.
+        place: place of the file, in a folder that holds nothing else.
         make: the tensors, contiguous, in main memory.
 
     Returns:
@@ -84,8 +84,8 @@ def _view(whole: mmap.mmap, dtype: str, shape: list[int], offset: int) -> Tensor
     Args:
         whole: the mapped file.
         dtype: a name in `_DTYPES`.
-        shape: of the tensor.
-        offset: of its first number, in bytes from the file's begin.
+        shape: shape of the tensor.
+        offset: offset of its first number, in bytes from the file's begin.
     """
     count = torch.Size(shape).numel()
     with warnings.catch_warnings():

@@ -93,7 +93,7 @@ def find_layout(source: Path, columns: list[str], mapping: Mapping[str, str], ke
 
     Args:
         source: for messages.
-        columns: of the file.
+        columns: columns of the file.
         mapping: the file's name of a column by ours, as the user gave it. Names with a `*` are those of wide form,
             where it stands for the instrument. What is not among them is guessed.
         kept: own features that the file holds.
@@ -159,7 +159,7 @@ def _check_kept(source: Path, columns: list[str], kept: Sequence[str], found: Co
 
     Args:
         source: for messages.
-        columns: of the file, for messages.
+        columns: columns of the file, for messages.
         kept: names of own features that the file should hold.
         found: roles or fields that columns were found for.
 
@@ -206,7 +206,7 @@ def _check_long(source: Path, columns: list[str], found: dict[str, str], mapping
 
     Args:
         source: for messages.
-        columns: of the file.
+        columns: columns of the file.
         found: column by role.
         mapping: the file's name of a column by ours, as the user gave it.
 
@@ -240,7 +240,7 @@ def _wide(
 
     Args:
         source: for messages.
-        columns: of the file, without the date.
+        columns: columns of the file, without the date.
         patterns: the user's names of prices, with a `*` for the instrument; where there are some, no price is guessed.
         kept: own features.
 

@@ -144,7 +144,7 @@ def build_panel(
         instruments: [N] names, all different.
         investable: names that may be traded, or patterns such as `ETF*`; None for all.
         features: the nine, and own ones behind them.
-        origins: of own features.
+        origins: origins of own features.
         raw_close: [T, N] float32, closes as they were traded where `values` are adjusted.
 
     Raises:

@@ -37,9 +37,9 @@ def plain_numbers(frame: pl.DataFrame, *, separator: str, decimal: Decimal | Non
     file whose fields it does not separate. A column with numbers of both kinds stays as it is.
 
     Args:
-        frame: with text in all columns.
-        separator: of the file's fields.
-        decimal: of all columns, where it is not to be guessed.
+        frame: frame with text in all columns.
+        separator: separator of the file's fields.
+        decimal: decimal sign of all columns, where it is not to be guessed.
     """
     text = pl.col(pl.String)
     if pl.String not in frame.dtypes:
@@ -67,7 +67,7 @@ def _rewritten(name: str, way: set[Decimal]) -> pl.Expr:
     """Return the column `name` with numbers in plain form where they can be read in that way; else as it is.
 
     Args:
-        name: of a column of text.
+        name: name of a column of text.
         way: `comma` or `point` alone before decimals; with both in it the column stays as it is.
     """
     text, stripped = pl.col(name), pl.col(name).str.strip_chars()

@@ -56,7 +56,7 @@ def check_place(path: Path, *, source: Path | None = None, force: bool = False) 
     """Check before a panel is made that it may take the place of what is there.
 
     Args:
-        path: where it will be stored.
+        path: place where it will be stored.
         source: what it is made from.
         force: replace a file that is no panel as well.
 

@@ -32,7 +32,7 @@ class TradedCloses:
         """Return the ratio on the instrument's last day with both closes up to `row`; 1 before the first.
 
         Args:
-            row: of the panel.
+            row: row of the panel.
             instrument: its number among those that can be bought.
         """
         column = self.columns[instrument]

@@ -114,7 +114,7 @@ def _rewrite_(source: Path, place: Path, encoding: str, into: IO[bytes]) -> None
     Args:
         source: the user's file, for messages.
         place: the file that is read, which may be the unpacked one.
-        encoding: of that file.
+        encoding: encoding of that file.
         into: written to.
 
     Raises:

@@ -98,7 +98,7 @@ class _Neighbours(torch.autograd.Function):
 
         Args:
             ctx: what `forward` kept.
-            grads: of the taps [Q, M, J, D, T] and of their newest day [Q, M, J, D, W].
+            grads: gradients of the taps [Q, M, J, D, T] and of their newest day [Q, M, J, D, W].
 
         Returns:
             The gradient of `h`; None for the three numbers.

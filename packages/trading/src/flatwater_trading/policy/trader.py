@@ -40,7 +40,7 @@ def attend_columns(
     """Summarise the columns by attention; a missing column gets no weight.
 
     Args:
-        params: with a row of weights for each of the P members.
+        params: parameters, with a row of weights for each of the P members.
         name: what the weights' names begin with, as in `attention_weights`.
         tokens: summaries of width W of N columns, for M days.
         missing: mask of the columns without data.
@@ -171,7 +171,7 @@ class TraderActor:
         day on which a missing instrument came first would be lost.
 
         Args:
-            params: with a row of weights for each of the P members.
+            params: parameters, with a row of weights for each of the P members.
             hidden: from `hidden_features`, for M days and K instruments.
             missing: mask of the instruments without data.
             account: the account block, A numbers an instrument; None where it is not observed.
@@ -199,7 +199,7 @@ class TraderActor:
         """Return the distribution of actions on embedded days; nothing is drawn for a missing instrument (-inf).
 
         Args:
-            params: with a row of weights for each of the P members.
+            params: parameters, with a row of weights for each of the P members.
             hidden: from `hidden_features`, for M days and K instruments.
             missing: mask of the instruments without data.
             account: the account block, A numbers an instrument; None where it is not observed.

@@ -152,8 +152,8 @@ def play_backtest(trader: "Trader", panel: Panel, days: Days, truth: np.ndarray[
     """Play the days, and compare the trader with the baselines.
 
     Args:
-        trader: that plays.
-        panel: as its `align_panel` gives it.
+        trader: trader that plays.
+        panel: panel, as the trader's `align_panel` gives it.
         days: rows of the panel, as `find_days` gives them.
         truth: what an oracle knows of a synthetic market [T, K]; None where nobody knows.
     """
@@ -169,8 +169,8 @@ def _play_backtest(trader: "Trader", panel: Panel, days: Days, truth: np.ndarray
     """Play the champion and the baselines as `play_backtest` says, on however many threads torch has now.
 
     Args:
-        trader: that plays.
-        panel: with the trader's columns.
+        trader: trader that plays.
+        panel: panel with the trader's columns.
         days: rows of the panel that are played.
         truth: expected log returns of a synthetic market [T, K], for the oracle; None where nobody knows.
     """

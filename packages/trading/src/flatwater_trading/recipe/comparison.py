@@ -115,7 +115,7 @@ def compare_to_yardsticks(
         trained: the champion's name.
         yardsticks: names of the simple rules.
         a_year: periods of a year.
-        seed: of the bootstrap.
+        seed: seed of the bootstrap.
     """
     returns = {name: float(curve[-1] / curve[0] - 1) for name, curve in equity.items()}
     # The best is picked with hindsight on the same days: a harder opponent than a rule named in advance.
@@ -138,9 +138,9 @@ def bootstrap_difference(own: np.ndarray, other: np.ndarray, *, a_year: int, see
 
     Args:
         own: returns of each period.
-        other: of the same periods.
+        other: another one's returns in the same periods.
         a_year: periods of a year.
-        seed: of the bootstrap.
+        seed: seed of the bootstrap.
     """
     from arch.bootstrap import StationaryBootstrap  # noqa: PLC0415  (3 CPU seconds, once a run)
 

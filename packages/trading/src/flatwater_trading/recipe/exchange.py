@@ -43,7 +43,7 @@ def measure_wire_bytes(setup: ErlSetup, run: ErlState, shares: Sequence[Span]) -
     """Compute the bytes on the wire; only sizes are read, so the run may be one of the meta device.
 
     Args:
-        setup: of the whole population.
+        setup: setup of the whole population.
         run: its state.
         shares: the members of each worker.
     """

@@ -40,7 +40,7 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device, *, privat
     Args:
         config: the run's; `budget` is taken from it.
         panel: only its sizes are read.
-        device: where the run will compute: its memory is what counts.
+        device: device on which the run will compute: its memory is what counts.
         private: whether the market is no mapped file; left out, that is judged.
     """
     find_features(config.observation_features, panel.features)
@@ -82,7 +82,7 @@ def split_members(setup: ErlSetup, config: ErlRunConfig) -> list[Span]:
     """Share out the members to workers; empty where this process computes alone.
 
     Args:
-        setup: of the whole population.
+        setup: setup of the whole population.
         config: says how many workers, and where; on a cluster as many as there can be are left to `plan_erl`.
     """
     tiles, workers = setup.tiles, config.workers

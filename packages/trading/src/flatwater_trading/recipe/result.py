@@ -28,8 +28,8 @@ def write_result(panel: Panel, score: ChampionScore, result: Mapping[str, Any], 
     Args:
         panel: its dates and names are written.
         score: what was played.
-        result: as `as_json` gives it.
-        folder: of the run.
+        result: the result, as `as_json` gives it.
+        folder: folder of the run.
     """
     tables = TraderFolder.of(folder)
     write_frame(pl.DataFrame(score.trades), tables.trades)
@@ -44,8 +44,8 @@ def write_holdout(panel: Panel, score: ChampionScore, result: Mapping[str, Any],
     Args:
         panel: its dates and names are written.
         score: what was played.
-        result: as `as_json` gives it.
-        folder: of the run.
+        result: the result, as `as_json` gives it.
+        folder: folder of the run.
     """
     tables = TraderFolder.of(folder)
     write_frame(pl.DataFrame(score.trades), tables.holdout_trades)
@@ -62,11 +62,11 @@ def as_json(panel: Panel, trainer: ErlTrainer, score: ChampionScore, split: str,
     """Return the score as plain values, with what is needed to judge it. None stands for what is no finite number.
 
     Args:
-        panel: that was played.
+        panel: panel that was played.
         trainer: the run, its champion and its settings.
         score: what was played.
         split: `validation` or `holdout`.
-        threads: of the CPU, by the run's settings.
+        threads: number of CPU threads, by the run's settings.
     """
     run, config = trainer.run, trainer.setup.config
     return score_as_json(panel, score, split) | {

@@ -22,7 +22,7 @@ def champion_difference(runs: Mapping[str, RunRecords]) -> Difference:
     """Estimate how much more the champion of one run earned in a year, by the block bootstrap over the same days.
 
     Args:
-        runs: that run and the one that it is held against, by their letters.
+        runs: records of that run and the one that it is held against, by their letters.
 
     Raises:
         NoDifferenceError: the two runs have not traded the same days, or too few.
@@ -59,8 +59,8 @@ def comparison_charts(runs: Mapping[str, RunRecords], colours: Sequence[str]) ->
     """Draw the equity of what each run trained, in percent of its first day's; no chart where no run has any.
 
     Args:
-        runs: by the letter that names each.
-        colours: of the runs.
+        runs: records of runs by the letter that names each.
+        colours: colours of the runs.
     """
     marks = []
     for colour, (letter, run) in zip(colours, runs.items(), strict=True):

@@ -239,7 +239,7 @@ def score_bytes(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], da
         setup: on the meta device.
         market: on the meta device, as large as what will be played.
         actor: the champion's weights, on the meta device.
-        days: as many as will be played.
+        days: days, as many as will be played.
     """
 
     def play() -> None:

@@ -233,11 +233,11 @@ def equity_line(name: str, dates: list[date], values: list[float], colour: str, 
     """Return an equity in percent of its first day's, with its end in its name.
 
     Args:
-        name: of the trader or run.
-        dates: of the values.
+        name: name of the trader or run.
+        dates: dates of the values.
         values: equity, in any unit; the first is 0 %.
-        colour: of the line.
-        width: of the line, in pixels.
+        colour: colour of the line.
+        width: width of the line, in pixels.
         front: whether it is drawn above the others.
     """
     percent = [100 * (value / values[0] - 1) for value in values]

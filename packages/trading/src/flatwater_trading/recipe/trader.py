@@ -54,7 +54,7 @@ class TraderModule(nn.Module):
 
         Args:
             actor: the network as a function.
-            weights: of the champion, [1, n].
+            weights: weights of the champion, [1, n].
             scales: mean and deviation of each column and feature.
             trade: bounds that actions are scaled to.
         """
@@ -238,7 +238,7 @@ class Trader:
         """Decide what to sell and to buy after the newest day of `prices`.
 
         Args:
-            prices: as of `--panel`: daily prices of every column that the trader was trained on, up to and with the
+            prices: daily prices, as for `--panel`, of every column that the trader was trained on, up to and with the
                 day. They should reach back as far as those of training, since indicators remember.
             positions: held before the day, as `Orders.positions` of the day before.
             raw_prices: closes as they were traded, where `prices` are adjusted and do not hold both; the orders are
@@ -277,10 +277,10 @@ class Trader:
         on every day that the trader sees, and the coefficient is asked for again.
 
         Args:
-            prices: that the orders follow from.
-            orders: of their newest day.
+            prices: prices that the orders follow from.
+            orders: orders of their newest day.
             instrument: one of `investable`.
-            budget: as of `orders`.
+            budget: memory that may be taken, as in `orders`.
 
         Raises:
             MemoryLimitError: the explanation would need more memory than `budget`.
@@ -338,11 +338,11 @@ class Trader:
         """Play a stretch of days against the baselines, by the simulator's rules: as `flatwater backtest` does.
 
         Args:
-            prices: as of `orders`.
+            prices: prices, as in `orders`.
             first: ISO date of the first day that is played. Left out: the first one after those that the champion was
                 chosen on.
-            last: of the last one. Left out: the newest.
-            budget: as of `orders`.
+            last: date of the last one. Left out: the newest.
+            budget: memory that may be taken, as in `orders`.
 
         Where holdout days of its run are among them, the look is logged in the run's folder.
 

@@ -47,9 +47,9 @@ def plan_orders(settings: ErlConfig, panel: Panel, budget: str | None = None) ->
     """Plan what it takes to decide on the newest day of a panel, and to say why.
 
     Args:
-        settings: of the trader.
-        panel: with the trader's columns; only its sizes are read.
-        budget: that the command may take; left out, 90 % of the tightest limit.
+        settings: settings of the trader.
+        panel: panel with the trader's columns; only its sizes are read.
+        budget: memory that the command may take; left out, 90 % of the tightest limit.
 
     Raises:
         ConfigError: the budget is no amount of memory.
@@ -61,10 +61,10 @@ def plan_backtest(settings: ErlConfig, panel: Panel, days: Days, budget: str | N
     """Plan what it takes to play a stretch of days of a panel against the baselines.
 
     Args:
-        settings: of the trader.
-        panel: with the trader's columns; only its sizes are read.
+        settings: settings of the trader.
+        panel: panel with the trader's columns; only its sizes are read.
         days: rows that are played.
-        budget: that the command may take; left out, 90 % of the tightest limit.
+        budget: memory that the command may take; left out, 90 % of the tightest limit.
 
     Raises:
         ConfigError: the budget is no amount of memory.
@@ -131,8 +131,8 @@ def _plan_use(what: str, settings: ErlConfig, panel: Panel, budget: str | None, 
 
     Args:
         what: the use, for messages.
-        settings: of the trader.
-        panel: with the trader's columns.
+        settings: settings of the trader.
+        panel: panel with the trader's columns.
         budget: memory that may be taken; None for 90 % of the tightest limit.
         phases: most bytes of each phase.
     """

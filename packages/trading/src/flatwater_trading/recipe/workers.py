@@ -120,10 +120,10 @@ class TraderWorkers(WorkerPool):
         """Share out the tiles; no process is started yet.
 
         Args:
-            config: of the run.
-            setup: of the whole population.
+            config: configuration of the run.
+            setup: setup of the whole population.
             run: its state.
-            fingerprint: of the panel.
+            fingerprint: fingerprint of the panel.
             plan: how many workers, on which machines, what each holds and may have.
         """
         self._setup, self._run = setup, run

@@ -41,7 +41,8 @@ def deflated_sharpe(returns: np.ndarray, tries: int) -> DeflatedSharpe:
     """Compute the deflated Sharpe ratio of the returns of periods of equal length; it needs no year.
 
     Args:
-        returns: of each period, or differences of returns. Where they do not vary there is nothing to be sure of: 0.5.
+        returns: returns of each period, or differences of returns. Where they do not vary there is nothing to be sure
+            of: 0.5.
         tries: among which this may be the best, 1 or more.
     """
     periods, spread = len(returns), float(returns.std(ddof=1)) if len(returns) > 1 else 0.0
@@ -63,8 +64,8 @@ def sharpe_probability(sharpe: float, by_chance: float, *, periods: int, skewnes
         sharpe: measured, of one period.
         by_chance: SR0, of one period.
         periods: on which it was measured.
-        skewness: of the returns.
-        kurtosis: of the returns; 3 for a normal distribution.
+        skewness: skewness of the returns.
+        kurtosis: kurtosis of the returns; 3 for a normal distribution.
     """
     # At least (1 - g3 SR / 2)^2, as g4 >= 1 + g3^2, but that can be 0.
     width = sqrt(max(1 - skewness * sharpe + (kurtosis - 1) / 4 * sharpe**2, SMALLEST))

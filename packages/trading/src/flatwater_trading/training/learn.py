@@ -85,8 +85,8 @@ class ReplayLearning:
         Args:
             setup: configuration and networks.
             run: the state; its members and tally are updated by each update.
-            replay: that transitions are drawn from.
-            buffers: that their windows are gathered into.
+            replay: replay that transitions are drawn from.
+            buffers: buffers that their windows are gathered into.
         """
         self._setup, self._run, self._replay = setup, run, replay
         self._source = ReplaySource(replay, buffers, run.market.observations, setup.config.env.episode.context)

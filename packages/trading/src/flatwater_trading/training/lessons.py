@@ -97,7 +97,7 @@ def draw_lessons(
         setup: configuration and days; its share says which members are computed here.
         market: observations [N, T, F].
         outcomes: gains; its buffer is written over by each gather.
-        rng: of this update.
+        rng: generator of this update.
 
     Returns:
         Functions of two member numbers, first and last + 1, which gather their stretches into one buffer: a batch is

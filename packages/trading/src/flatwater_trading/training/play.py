@@ -118,7 +118,7 @@ def draw_slices(setup: ErlSetup, days: Days, count: int, rng: torch.Generator) -
         setup: how many days a slice has.
         days: rows of the panel.
         count: S, slices.
-        rng: of the generation; advanced.
+        rng: generator of the generation; advanced.
     """
     steps = setup.config.env.episode.days
     # The upper end is excluded: the last start leaves exactly one episode.
@@ -255,7 +255,7 @@ def make_slice_play(
         env: written in place.
         actors: one row of weights for each member.
         explored: whether actions will be explored around; an algorithm may need more than the action for that.
-        days: of each slice; an episode's where left out.
+        days: number of days of each slice; an episode's where left out.
     """
     count = len(env.start) // len(actors)
     shapes = outlook_shapes(setup, market, len(actors), count, explored=explored, days=days)
@@ -284,7 +284,7 @@ def play_slices_(
         env: P x S episodes, the member varying slowest; written in place.
         actors: one row of weights for each of P members.
         starts: first trading rows of the slices.
-        days: of each slice.
+        days: number of days of each slice.
 
     Returns:
         What the members saw and would have done on every day.

@@ -56,7 +56,7 @@ def evaluate_(setup: ErlSetup, run: ErlState, crew: TileExecutor, step: int) -> 
     Args:
         setup: configuration and tiles.
         run: fitness and scores of the tile's members, and the replay, are updated.
-        crew: that computes tiles, here or on workers.
+        crew: crew that computes tiles, here or on workers.
         step: number of the tile, from 0.
     """
     span = setup.tiles[step]
@@ -77,7 +77,7 @@ def validate_(setup: ErlSetup, run: ErlState, crew: TileExecutor, step: int) -> 
     Args:
         setup: configuration and tiles.
         run: its validation scores are updated; after the last tile, its champion.
-        crew: that computes tiles, here or on workers.
+        crew: crew that computes tiles, here or on workers.
         step: number of the tile, from 0.
     """
     spans = setup.tiles

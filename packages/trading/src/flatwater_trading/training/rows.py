@@ -135,7 +135,7 @@ def append_(
         replay: written in place.
         row: panel rows of the day.
         action: in [-1, 1], as the networks give it, for K instruments.
-        reward: of the day.
+        reward: reward of the day.
         terminated: mask [B] of the episodes that end on this day.
         member: numbers of the members that acted.
         account: open positions before the step; None where they are not observed.
@@ -185,7 +185,7 @@ def windows(
     """Gather the `context` days that end at each row, for all columns, from the panel.
 
     Args:
-        observations: of N columns on T days, contiguous.
+        observations: observations of N columns on T days, contiguous.
         rows: last row of each window, `context` - 1 or more.
         context: C, days of a window.
         out: room for at least as many windows as rows: the result is a view of its beginning, and what was there is

@@ -67,12 +67,12 @@ def build_setup(
     """Build the networks for a market's shape, and settle the size of a tile.
 
     Args:
-        config: of the trainer.
+        config: configuration of the trainer.
         market: its shape is read.
         splits: days to train, to validate and to hold out.
-        device: where all lies.
+        device: device on which all lies.
         share: the members that are computed here; all where left out.
-        kind: of the device that a plan is for; that of `device` where left out.
+        kind: kind of the device that a plan is for; that of `device` where left out.
     """
     kind = kind or device.type
     algorithm = find_algorithm(config.learner)

@@ -223,7 +223,7 @@ def spread_over_days(
     are also moved together.
 
     Args:
-        action: of the members, in [-1, 1].
+        action: actions of the members, in [-1, 1].
         scale: the algorithm's `noise`.
         parts: deviations on a coefficient and on a sale target, in multiples of `scale`.
         day: deviation of the common noise, in multiples of `scale`.

@@ -346,11 +346,7 @@ class ProcessWatch:
         return None if self._collector is None else self._collector.measure_sawtooth(COLLECTING.fewest)
 
     def find_final_findings_(self, *, alive: bool = True) -> list[Finding]:
-        """End all pending judgements, and return the findings of the watch; to be called once, at its end.
-
-        Readings of a program that was ending already are dropped, and the program may pause for a last census. After a
-        few readings alone, the findings are the owners of most of the growth. `close(conclude=False)` comes next, as
-        `close` else calls this by itself.
+        """End what is pending, and return the last findings; once, before `close(conclude=False)`; may take a census.
 
         Args:
             alive: whether the program is still in its loop, so that a last census sees its containers full.

@@ -15,7 +15,7 @@ def quota_cores(mount: str | PathLike[str] = _MOUNT, membership: str | PathLike[
     """Cores that the tightest control group above this process pays for; infinity if none sets a quota.
 
     Args:
-        mount: where the control groups are mounted.
+        mount: folder in which the control groups are mounted.
         membership: the list of groups that the process is in, one `number:controllers:path` a line.
     """
     return min((_quota(folder) for folder in _groups("cpu", mount, membership)), default=float("inf"))

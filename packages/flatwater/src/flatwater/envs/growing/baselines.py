@@ -85,7 +85,7 @@ def draw_noise(hosts: int, sizes: Sequence[int], rng: torch.Generator, device: t
         hosts: number of hosts, E.
         sizes: number of choices in each list, N in all. The lists' columns follow one another in this order.
         rng: a generator of `device`, which moves on.
-        device: where the numbers will lie.
+        device: device on which the numbers will lie.
     """
     clocks = [torch.empty(hosts, choices, device=device).exponential_(generator=rng) for choices in sizes]
     return torch.cat(clocks, dim=1)

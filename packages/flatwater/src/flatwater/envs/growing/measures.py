@@ -54,7 +54,7 @@ def build_measures(hosts: int, slots: int, *, history: int, chance: float, devic
         slots: number of slots of a host, S.
         history: number of validations that are kept, H.
         chance: accuracy that a host has until its first validation.
-        device: where they will lie; `meta` makes a plan.
+        device: device on which they will lie; `meta` makes a plan.
     """
     zeros = partial(filled_tensor, 0, device=device)
     per_slot = (hosts, slots)

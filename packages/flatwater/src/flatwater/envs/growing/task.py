@@ -45,7 +45,7 @@ def load_task(name: str, device: torch.device) -> Task:
 
     Args:
         name: `digits`, or `package.module:function`, installed or in the folder where the command runs.
-        device: where it will lie; `meta` makes a plan.
+        device: device on which it will lie; `meta` makes a plan.
 
     Raises:
         ConfigError: `name` names no function, or the function's result cannot be learned.
@@ -72,7 +72,7 @@ def make_task(given: Any, device: torch.device) -> Task:  # noqa: ANN401  (whate
     Args:
         given: two arrays, images and classes, or four, to train on and to validate with. Images [N, C, H, W],
             [N, H, W] or vectors [N, D], uint8 0 to 255 or numbers; classes [N], 0 to K - 1.
-        device: where it will lie.
+        device: device on which it will lie.
 
     Raises:
         ConfigError: the message says what is wrong and what is expected.

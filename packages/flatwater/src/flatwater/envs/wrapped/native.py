@@ -102,7 +102,7 @@ def native_spaces(observation: gym.Space[Any], action: gym.Space[Any], form: For
     Args:
         observation: its observation space.
         action: its action space.
-        form: as in `WrappedConfig.form`.
+        form: form of observations, as in `WrappedConfig.form`.
         name: name of the environment, for errors.
 
     Raises:

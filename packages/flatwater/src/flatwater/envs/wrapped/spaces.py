@@ -315,9 +315,9 @@ def write_mask(info: dict[str, Any], legal: Array, name: str) -> None:
     """Write the mask of the next step, from an info, into a row [R].
 
     Args:
-        info: of a reset or step; its mask is one array, or an array for each list.
+        info: info of a reset or step; its mask is one array, or an array for each list.
         legal: bool [R], overwritten.
-        name: of the environment, for the message.
+        name: name of the environment, for the message.
 
     Raises:
         RunError: the info has no such mask.
@@ -368,7 +368,7 @@ def make_action_spec(space: gym.Space[Any], env: object, name: str) -> ActionSpe
     Args:
         space: action space of one agent.
         env: the environment without wrappers, whose `actions` may be an enum.
-        name: of the environment, for messages.
+        name: name of the environment, for messages.
 
     Raises:
         ConfigError: `space` holds neither choices nor a bounded vector.
@@ -426,7 +426,7 @@ def _tokens(space: gym.Space[Any], numbers: dict[str, int], name: str) -> Observ
     Args:
         space: the image's space, uint8.
         numbers: minimum of each discrete number beside the image, by its key in the observation.
-        name: of the environment, for messages.
+        name: name of the environment, for messages.
 
     Raises:
         ConfigError: the image has more than `BESIDE` pixels.

@@ -52,9 +52,9 @@ def build_champion(
 
     Args:
         actor: its network as a function.
-        spaces: of the world that it was trained in.
+        spaces: spaces of the world that it was trained in.
         native: spaces of the environment in that world, if it has any.
-        weights: of the actor by name, and of critics, if any, as `critic.0.` and the name.
+        weights: weights of the actor by name, and of critics, if any, as `critic.0.` and the name.
     """
     module = ChampionModule(actor, spaces, weights)
     return TrainedPolicy(module, spaces, native, partial(_portable, module, native))

@@ -46,7 +46,7 @@ def build_policy(student: Student, spaces: Spaces, native: NativeSpaces | None, 
 
     Args:
         student: its network as functions.
-        spaces: of the world that it was trained in.
+        spaces: spaces of the world that it was trained in.
         native: spaces of the environment in that world, if it has any.
         weights: weights and statistics by name.
     """

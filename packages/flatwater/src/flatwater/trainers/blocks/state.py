@@ -127,8 +127,8 @@ def build_setup(
 
     Args:
         config: how the run trains.
-        spaces: of the training world.
-        held_out: of the world of held-out episodes.
+        spaces: spaces of the training world.
+        held_out: spaces of the world of held-out episodes.
         device: device of the network.
         taught: whether there is a teacher.
         reported: whether numbers of finished episodes are wanted.

@@ -105,8 +105,8 @@ def build_setup(
 
     Args:
         config: how the run trains.
-        spaces: of the training world.
-        trial: of the world in which members are measured.
+        spaces: spaces of the training world.
+        trial: spaces of the world in which members are measured.
         device: device of the networks.
         reported: whether numbers of finished episodes are wanted.
 
