@@ -129,6 +129,11 @@ def test_a_trained_policy_is_loaded_and_exported(kind: str) -> None:
     assert again.value(seen[0]) == policy.value(seen[0])
 
 
+def test_a_compiled_module_is_refused_as_it_could_not_be_resumed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "ppo", *TINY, *KINDS["own"], "--learner.compile"]) == 2
+    assert "would not be resumed bit for bit" in " ".join(capsys.readouterr().err.split())
+
+
 @pytest.mark.parametrize(
     ("network", "said"),
     [

@@ -135,6 +135,10 @@ def build_setup(
     """
     # Set for acting as well: a policy must act in the precision that it learns in.
     student = replace(build_student(spaces, config.student, device), lowered=config.learner.autocast == "bf16")
+    # Measured: compiled, a resumed run of a module ended with other last bits than one that had not stopped.
+    refused = config.learner.compile and student.encoder is not None
+    expected = "off with a network of images or of your own, whose compiled run would not be resumed bit for bit"
+    require(not refused, "learner.compile", config.learner.compile, expected)
     return BlocksSetup(config, spaces, held_out, student, device, taught, reported)
 
 
