@@ -17,26 +17,33 @@ from flatwater.recipes.ppo.run import compose
 from flatwater.state.tree import nbytes
 from flatwater_watch.errors import ConfigError
 
-FILE = Path(__file__).with_name("brought.py")
+FILE = Path(__file__).with_name("own_nets.py")
 EXAMPLE = Path(__file__).parents[4] / "examples" / "flatwater" / "catch.py"
 TINY = ("--envs", "4", "--block", "8", "--evaluation.envs", "2", "--evaluation.every", "2", "--threads", "1")
 TINY += ("--learner.epochs", "2", "--learner.minibatches", "2", "--wrapped.steps", "6", "--trackers")
 KINDS = {
-    "image": ("--env", "brought:Spot"),
-    "impala": ("--env", "brought:Spot", "--student.network", "impala"),
-    "stack": ("--env", "brought:Stack"),
-    "beside": ("--env", "brought:Beside"),
-    "beside, with a memory": ("--env", "brought:Beside", "--student.memory", "4", "--learner.unroll", "4"),
-    "own": ("--env", "brought:Beside", "--student.network", "brought:Eyes"),
-    "layers": ("--env", "brought:Numbers", "--student.activation", "silu", "--student.heads", "shared"),
+    "image": ("--env", "own_nets:Spot"),
+    "impala": ("--env", "own_nets:Spot", "--student.network", "impala"),
+    "stack": ("--env", "own_nets:Stack"),
+    "beside": ("--env", "own_nets:Beside"),
+    "beside, with a memory": ("--env", "own_nets:Beside", "--student.memory", "4", "--learner.unroll", "4"),
+    "own": ("--env", "own_nets:Beside", "--student.network", "own_nets:Eyes"),
+    "layers": ("--env", "own_nets:Numbers", "--student.activation", "silu", "--student.heads", "shared"),
     "normalised": (
-        *("--env", "brought:Beside", "--student.observations", "normalised", "--rewards", "normalised"),
+        *("--env", "own_nets:Beside", "--student.observations", "normalised", "--rewards", "normalised"),
         *("--student.activation", "relu", "--student.heads", "shared", "--student.memory", "0"),
     ),
     "own, normalised": (
-        *("--env", "brought:Numbers", "--student.network", "brought:Plain", "--student.observations", "normalised"),
+        *(
+            "--env",
+            "own_nets:Numbers",
+            "--student.network",
+            "own_nets:Plain",
+            "--student.observations",
+            "normalised",
+        ),
     ),
-    "own, of numbers": ("--env", "brought:Numbers", "--student.network", "brought:Plain"),
+    "own, of numbers": ("--env", "own_nets:Numbers", "--student.network", "own_nets:Plain"),
 }
 
 
@@ -122,7 +129,7 @@ def test_a_trained_policy_is_loaded_and_exported(kind: str) -> None:
     policy = fw.load("run")
     assert main(["export", "run", "--to", "policy.pt2"]) == 0
     assert main(["export", "run", "--to", "policy.safetensors"]) == 0
-    env = getattr(import_named("brought"), KINDS[kind][1].partition(":")[2])()
+    env = getattr(import_named("own_nets"), KINDS[kind][1].partition(":")[2])()
     seen = [env.reset(seed=0)[0], *(env.step(0)[0] for _ in range(3))]
     again = fw.load("policy.safetensors")
     assert [again.act(each) for each in seen] == [policy.act(each) for each in seen]
@@ -137,35 +144,38 @@ def test_a_compiled_module_is_refused_as_it_could_not_be_resumed(capsys: pytest.
 @pytest.mark.parametrize(
     ("network", "said"),
     [
-        ("brought:Faulty", "Faulty: forward() raised ValueError: no such thing as a forward of 2 (brought.py, line"),
-        ("brought:Wide", "expected features float32 [2, F] of 2 observations, got torch.float32 [1, 2, 6]"),
-        ("brought:Drops", "draws random numbers"),
-        ("brought:Looks", "cannot be planned on the meta device"),
-        ("brought:Keeps", "register_buffer"),
-        ("brought:Swaps", "self.count.copy_(...)"),
-        ("brought:Doubles", "expected float32"),
-        ("brought:Wants", "cannot be called with the observation space alone"),
-        ("brought:not_a_module", "expected a torch.nn.Module"),
-        ("brought:Eyes", "raised"),
-        ("brought:Nothing", "cannot be imported"),
+        (
+            "own_nets:Faulty",
+            "Faulty: forward() raised ValueError: no such thing as a forward of 2 (own_nets.py, line",
+        ),
+        ("own_nets:Wide", "expected features float32 [2, F] of 2 observations, got torch.float32 [1, 2, 6]"),
+        ("own_nets:Drops", "draws random numbers"),
+        ("own_nets:Looks", "cannot be planned on the meta device"),
+        ("own_nets:Keeps", "register_buffer"),
+        ("own_nets:Swaps", "self.count.copy_(...)"),
+        ("own_nets:Doubles", "expected float32"),
+        ("own_nets:Wants", "cannot be called with the observation space alone"),
+        ("own_nets:not_a_module", "expected a torch.nn.Module"),
+        ("own_nets:Eyes", "raised"),
+        ("own_nets:Nothing", "cannot be imported"),
         ("resnet", "must be nature, impala or package.module:Class"),
     ],
 )
 def test_a_network_that_cannot_be_trained_is_refused_in_a_sentence(
     network: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["train", "ppo", *TINY, "--env", "brought:Numbers", "--student.network", network]) == 2
+    assert main(["train", "ppo", *TINY, "--env", "own_nets:Numbers", "--student.network", network]) == 2
     told = " ".join(capsys.readouterr().err.split())
     assert "network" in told
     assert said in told
 
 
 def test_a_class_is_given_as_it_is_and_refused_where_no_resumed_run_would_find_it() -> None:
-    brought = import_named("brought")
-    settings = {"env": "brought:Numbers", "student": {"network": brought.Plain}}
-    assert from_mapping(PpoRunConfig, settings, "here").student.network == "brought:Plain"
+    own_nets = import_named("own_nets")
+    settings = {"env": "own_nets:Numbers", "student": {"network": own_nets.Plain}}
+    assert from_mapping(PpoRunConfig, settings, "here").student.network == "own_nets:Plain"
 
-    class Inside(brought.Plain):  # type: ignore[misc, name-defined]
+    class Inside(own_nets.Plain):  # type: ignore[misc, name-defined]
         pass
 
     with pytest.raises(ConfigError, match=r"student\.network = .*Inside.*Move it to the top of a module"):

@@ -86,7 +86,7 @@ def test_what_cannot_be_seen_is_refused(env: str, said: str) -> None:
     [
         (["out.mov"], "--video out.mov: expected a name that ends in .gif or .mp4"),
         (["other.gif"], "is not a GIF, and is not replaced"),
-        (["out.gif", "--video-episodes", "0"], "--video-episodes = 0"),
+        (["out.gif", "--video-episodes", "0"], "video_episodes = 0"),
     ],
 )
 def test_a_file_is_refused_before_the_run_is_read(

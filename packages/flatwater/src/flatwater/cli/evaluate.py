@@ -7,6 +7,7 @@ from typing import Annotated
 import tyro
 
 from flatwater.cli.settings import WithBudget, WithTrust
+from flatwater_watch.options.bounds import Number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +33,7 @@ class Evaluate(WithTrust, WithBudget):
     video: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Also write the policy's first episode as a video: .gif, or .mp4 with `pip install 'flatwater[video]'`. The
     environment is made once more with render_mode="rgb_array"."""
-    video_episodes: int = 1
+    video_episodes: Number = 1
     """Number of episodes in the video."""
     json: bool = False
     """Print the result as JSON instead of a table."""
