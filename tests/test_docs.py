@@ -161,6 +161,7 @@ def test_every_file_of_a_run_is_explained(run: RunFolder) -> None:
     assert explained - left == {
         run.looks.name,
         run.report.name,
+        run.origin.name,  # of forks
         run.sections.name,  # of recipes that do not ship
         run.tracker("wandb").name,
         run.tracker("package.module:Class").name,
