@@ -12,6 +12,7 @@ from rich.console import Console
 from flatwater.metrics.console import (
     RESIDENT,
     ConsoleTable,
+    format_explained,
     format_percent,
     format_whole,
     group_line,
@@ -205,3 +206,10 @@ def test_a_terminal_has_a_bar_instead() -> None:
         shown.phase("learn", 1, 12)
         shown.report_progress_()
     assert "so far" not in out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(1.0, "1.00"), (-0.001, "0.00"), (-0.5, "-0.50"), (-1491.0, "-1.00"), (float("nan"), "nan")]
+)
+def test_an_explained_variance_stays_within_its_column(value: float, shown: str) -> None:
+    assert format_explained(value) == shown

@@ -205,8 +205,8 @@ def number_rows(runs: Sequence[ComparedRun]) -> Rows:
         ("seeds", [str(len(run.group)) if run.group else NOTHING for run in runs]),
         ("state", [_state(run) for run in runs]),
         ("rounds", [f"{min(member.done for member in run.members)}/{run.run.rounds}" for run in runs]),
-        ("time a round", [_pace(run.run) for run in runs]),
-        ("resident", [format_bytes(run.run.ledger[-1].resident) if run.run.ledger else NOTHING for run in runs]),
+        ("time a round", [_pace(run) for run in runs]),
+        ("resident", [_resident(run) for run in runs]),
     ]
     # By metric: runs of several recipes may name one curve in different ways.
     curves = {metric: title for run in runs for title, metric in run.run.recipe.curves.items()}
@@ -255,6 +255,12 @@ def _state(compared: ComparedRun) -> str:
     return states[0] if len({*states}) == 1 else f"{states.count('finished')} finished"
 
 
+def _resident(compared: ComparedRun) -> str:
+    """Return the memory that the last round of a run left, of a group the largest over its runs."""
+    last_lines = [run.ledger[-1] for run in compared.members if run.ledger]
+    return format_bytes(max(line.resident for line in last_lines)) if last_lines else NOTHING
+
+
 def _format_last(compared: ComparedRun, metric: str) -> str:
     """Return the last value of a curve, of a group the mean of the last values."""
     columns = [[value for value in run.metrics.get(metric, []) if isfinite(value)] for run in compared.members]
@@ -266,10 +272,12 @@ def _format_value(value: float | None, form: str) -> str:
     return NOTHING if value is None else write_value(form, value)
 
 
-def _pace(run: RunRecords) -> str:
-    """Return the median duration of the last rounds that have ended; a dash where none has."""
-    times = [run.metrics[name][-ROUNDS_OF_PACE:] for name in run.metrics if name.startswith("time/")]
-    sums = [sum(value for value in row if isfinite(value)) for row in zip(*times, strict=True)]
+def _pace(compared: ComparedRun) -> str:
+    """Return the median duration of the last rounds that have ended, of all runs of a group; a dash where none has."""
+    sums = list[float]()
+    for run in compared.members:
+        times = [run.metrics[name][-ROUNDS_OF_PACE:] for name in run.metrics if name.startswith("time/")]
+        sums += [sum(value for value in row if isfinite(value)) for row in zip(*times, strict=True)]
     return format_duration(median(sums)) if sums else NOTHING
 
 

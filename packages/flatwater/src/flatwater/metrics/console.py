@@ -57,6 +57,16 @@ def format_percent(value: float) -> str:
     return f"{100 * value:z.0f}" if value == value else "nan"  # noqa: PLR0124  (only NaN differs from itself)
 
 
+def format_small(value: float) -> str:
+    """Return a number near 0 with three significant digits: `0.00312`."""
+    return f"{value:.3g}"
+
+
+def format_explained(value: float) -> str:
+    """Return an explained variance with two decimals; all critics that are worse than a constant are alike: -1."""
+    return f"{max(value, -1.0):z.2f}" if value == value else "nan"  # noqa: PLR0124  (only NaN differs from itself)
+
+
 def whole_share(value: float) -> str:
     """Return a share in whole percent: `50%`."""
     return f"{format_percent(value)}%"

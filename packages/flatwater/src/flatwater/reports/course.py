@@ -15,8 +15,8 @@ JUDGED = "--champion"
 OTHERS = ("--quiet", "--buy-and-hold", "--equal-weight")
 APART = frozenset({"train/sps", "train/skipped"})
 """Numbers of `train/` that are no means over updates."""
-EXPLAINED = {"critic/explained": "explained variance of returns"}
-"""What the critic knows: 1 is all, 0 what a constant would."""
+EXPLAINED = "critic/explained"
+"""What the critic knows: 1 is all, 0 what a constant would. Where returns hardly differ it falls far below."""
 MOST_OWN = 24
 """Most numbers of the user's own with a chart."""
 
@@ -110,7 +110,8 @@ def update_charts(run: RunRecords) -> Iterator[Block]:
     names = [name for name in run.metrics if name.startswith("train/") and name not in APART]
     shown = {name: name.removeprefix("train/").replace("_", " ") for name in names}
     if shown:
-        yield numbers_grid(run, shown | EXPLAINED, title="Updates", reading="Means over the updates of a round.")
+        reading = "Means over the updates of a round. Explained variances below -1 are drawn at -1."
+        yield numbers_grid(run, shown | {EXPLAINED: "explained variance of returns"}, title="Updates", reading=reading)
 
 
 def own_numbers(run: RunRecords) -> Iterator[Block]:
@@ -139,6 +140,8 @@ def metric_line(metrics: Metrics, metric: str, title: str, colour: str, *, width
         width: width of the stroke in pixels.
     """
     x, y = finite_points(metrics["round"], metrics.get(metric, []))
+    if metric == EXPLAINED:
+        y = [max(value, -1.0) for value in y]
     return Line(name=title, x=x, y=y, colour=colour, width=width, dots=True)
 
 

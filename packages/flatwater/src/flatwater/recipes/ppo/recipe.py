@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from flatwater.metrics.console import WHOLE, Column, TableLayout, format_percent
+from flatwater.metrics.console import WHOLE, Column, TableLayout, format_explained, format_small
 from flatwater.metrics.figures import short_seconds
 from flatwater.recipe import OF_RETURNS, Headline, Recipe, lazy_function
 from flatwater.recipes.ppo.config import PpoRunConfig
@@ -15,14 +15,14 @@ LAYOUT = TableLayout(
         Column("held-out return", "policy", 8, "evaluation/policy"),
         Column("held-out return", "random", 8, "evaluation/random"),
         Column("", "entropy", 8, "train/entropy"),
-        Column("", "kl", 7, "train/kl"),
-        Column("", "expl%", 6, "critic/explained", format_percent),
+        Column("", "kl", 8, "train/kl", format_small),
+        Column("", "expl", 6, "critic/explained", format_explained),
         Column("", "steps/s", 8, "train/sps"),
         Column("seconds", "play", 5, "time/collect", short_seconds),
         Column("seconds", "learn", 6, "time/update", short_seconds),
         WHOLE,
     ),
-    dispensable=frozenset({"kl", "expl%"}),
+    dispensable=frozenset({"kl", "expl"}),
 )
 
 PPO = Recipe(

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from flatwater.metrics.console import WHOLE, Column, TableLayout, format_percent
+from flatwater.metrics.console import WHOLE, Column, TableLayout, format_explained, format_percent
 from flatwater.recipe import OF_RETURNS, Headline, Number, Recipe, lazy_function
 from flatwater.recipes.teach.config import TeachRunConfig
 
@@ -15,7 +15,7 @@ LAYOUT = TableLayout(
         Column("held-out return", "teacher", 8, "evaluation/teacher"),
         Column("", "agree%", 7, "train/agreement", format_percent),
         Column("", "led%", 5, "lead/share", format_percent),
-        Column("", "expl%", 6, "critic/explained", format_percent),
+        Column("", "expl", 6, "critic/explained", format_explained),
         Column("µs a step of an agent", "env", 6, "profile/env_us"),
         Column("µs a step of an agent", "teach", 6, "profile/teacher_us"),
         Column("µs a step of an agent", "stud", 6, "profile/student_us"),
@@ -23,7 +23,7 @@ LAYOUT = TableLayout(
         Column("µs a step of an agent", "learn", 6, "profile/update_us"),
         WHOLE,
     ),
-    dispensable=frozenset({"expl%", "store", "stud"}),
+    dispensable=frozenset({"expl", "store", "stud"}),
 )
 
 TEACH = Recipe(
