@@ -155,7 +155,10 @@ def test_another_environment_of_the_same_spaces_begins_new_episodes_and_is_as_ex
     assert_same(Path("forked"), Path("parted"))
 
 
-def test_a_fork_killed_before_its_first_checkpoint_begins_at_its_parent_s(parent: Path) -> None:
+@pytest.mark.parametrize("warm", [False, True])
+def test_a_fork_killed_before_its_first_checkpoint_begins_at_its_parent_s(parent: Path, warm: bool) -> None:  # noqa: FBT001
+    if warm:
+        parent = fw.train("ppo", config=parent / "config.toml", from_run=parent, run="warm", quiet=True).path
     whole = fw.fork(parent, run="whole", rounds=4, learner={"lr": 1e-4}, quiet=True).path
     killed = Path("killed")
     killed.mkdir()

@@ -72,7 +72,8 @@ def find_parent(folder: RunFolder, was: Any, config: Any, round_: int | None, sa
             f"--rounds {config.rounds}: the run has {done} {recipe.layout.rounds} at this checkpoint. "
             f"Give {done + 1} or more."
         )
-    if config.from_run != was.from_run:
+    # A fork's own settings have none: it may be made again, where it was killed before its first checkpoint.
+    if config.from_run not in (None, was.from_run):
         raise ConfigError("--from-run: a fork goes on from the whole state of a run. Leave it out, or use `train`.")
     before, now = flat_settings(to_mapping(was)), flat_settings(to_mapping(recipe.prepare(config)))
     _require_unedited(folder, before, found.manifest.facts.get("config"), was.open_ended)
