@@ -85,6 +85,7 @@ def test_what_cannot_be_seen_is_refused(env: str, said: str) -> None:
     ("options", "said"),
     [
         (["out.mov"], "--video out.mov: expected a name that ends in .gif or .mp4"),
+        (["out.mov", "--plan"], "--video out.mov: expected a name that ends in .gif or .mp4"),
         (["other.gif"], "is not a GIF, and is not replaced"),
         (["out.gif", "--video-episodes", "0"], "video_episodes = 0"),
     ],

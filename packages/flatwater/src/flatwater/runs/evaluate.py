@@ -68,10 +68,10 @@ def _open_video(composed: Run, folder: RunFolder, file: Path) -> Video:
         ConfigError: nothing of it can be seen.
         MemoryLimitError: it does not fit beside the run.
     """
-    policy = recipe_of_config(composed.config).policy
-    video = open_video(composed, None if policy is None else policy(composed, folder), file)
+    # Before the environment is made: a refused one would stay open.
     refuse(plan_with_video(composed.plan))
-    return video
+    policy = recipe_of_config(composed.config).policy
+    return open_video(composed, None if policy is None else policy(composed, folder), file)
 
 
 def plan_evaluation(
@@ -82,6 +82,8 @@ def plan_evaluation(
     **changes: Any,  # noqa: ANN401  (settings of a recipe)
 ) -> Plan:
     """Return the plan of what `evaluate` would hold: the run is built whole again, and phases take what was planned."""
+    if video is not None:
+        check_video(video)
     with open_run_folder(run, say, shards=False) as folder:
         config = with_changes(read_config(folder, where=run), changes)
         plan = replace(recipe_of_config(config).plan(config), what="evaluation")
