@@ -168,6 +168,13 @@ def test_a_fork_killed_before_its_first_checkpoint_begins_at_its_parent_s(parent
     assert_same(whole, killed)
 
 
+def test_a_new_run_where_a_fork_was_killed_before_it_began_is_no_fork(parent: Path) -> None:
+    fork = fw.fork(parent, run="fork", rounds=4, quiet=True).path
+    Path("new").mkdir()
+    shutil.copy(fork / "origin.json", "new/origin.json")
+    assert not (fw.train("ppo", config=parent / "config.toml", run="new", quiet=True).path / "origin.json").exists()
+
+
 def test_what_is_no_setting_is_refused(parent: Path) -> None:
     with pytest.raises(ConfigError, match=r"learner\.rl: no setting"):
         fw.fork(parent, rounds=4, learner={"rl": 1e-4}, quiet=True)

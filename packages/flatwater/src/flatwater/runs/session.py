@@ -115,6 +115,8 @@ def _begin_folder(composed: Run, folder: RunFolder, voice: RunEvents, parent: Pa
     """Write what a new run's folder has before its first round, and show where it is and what is trained on what."""
     if parent is not None:
         write_origin(folder, parent.origin)
+    else:
+        folder.origin.unlink(missing_ok=True)  # of a fork that was killed before it began
     write_config(composed.config, folder.config)
     voice.listeners.append(RunLog(folder.log))
     # Before training: a run killed in its first round is still this user's.
