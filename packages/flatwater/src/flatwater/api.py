@@ -207,7 +207,8 @@ def train(
     called = {"on_round": on_round, "on_episode": on_episode}
     functions: dict[str, Any] = {name: given for name, given in called.items() if not isinstance(given, str)}
     if seeds is not None:
-        group = create_group(full_config, seeds, None if run is None else Path(run), Callbacks(**functions))
+        with hand_over(env):
+            group = create_group(full_config, seeds, None if run is None else Path(run), Callbacks(**functions))
         return TrainedSeeds(group.path, env).resume(quiet=quiet, **functions)
     with _threads_kept(), _exit_like_python(), hand_over(env):
         outcome = start_run(full_config, None if run is None else Path(run), _make_console(quiet=quiet), **functions)

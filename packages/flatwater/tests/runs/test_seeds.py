@@ -7,7 +7,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
+import gymnasium
 import pytest
 from small_runs import TINY_PPO, assert_same, newest_leaves
 
@@ -40,8 +42,27 @@ def test_lists_have_them_by_group(group: Path) -> None:
 
 def test_more_rounds_are_for_all(group: Path, tmp_path: Path) -> None:
     more = shutil.copytree(group, tmp_path / "more")
-    assert main(["resume", str(more), "--rounds", "3", "--quiet"]) == 0
+    mirror = tmp_path / "mirror"
+    assert main(["resume", str(more), "--rounds", "3", "--mirror", mirror.as_uri(), "--quiet"]) == 0
     assert [line.done for line in list_runs(more)] == [3, 3]
+    assert {str(file.parent.relative_to(mirror)) for file in mirror.rglob("config.toml")} == {
+        "more/seed-3",
+        "more/seed-4",
+    }
+
+
+def test_the_run_that_was_stopped_last_goes_on_with_its_group(group: Path, tmp_path: Path) -> None:
+    stopped = shutil.copytree(group, tmp_path / "runs" / "stopped")
+    (stopped / "seed-3" / "result.json").unlink()
+    shutil.rmtree(stopped / "seed-4")
+    assert main(["resume", "--quiet"]) == 0
+    assert [line.state for line in list_runs(stopped)] == ["finished", "finished"]
+
+
+def test_the_environment_may_be_an_object(group: Path) -> None:
+    settings: dict[str, Any] = {"config": group / "config.toml", "env": lambda: gymnasium.make("CartPole-v1")}
+    runs = fw.train("ppo", run="group", seeds=[4], quiet=True, **settings)
+    assert (runs.finished, [run.path.name for run in runs.runs]) == (True, ["seed-4"])
 
 
 def test_from_python_the_seeds_can_be_named(group: Path) -> None:

@@ -106,8 +106,10 @@ class Resume(WithTrust, WithDisplay):
         changes = {name: getattr(self, name) for name in names}
         further_states = () if self.rounds is None and self.total_steps is None else ("finished",)
         run = newest_run(Path("runs"), "stopped", *further_states) if self.run is None else self.run
-        if self.run is not None and (folder := RunFolder(Path(self.run))).seeds.is_file():
-            return show_group(folder, self, changes)
+        # A run that is found may be one of a group, which goes on as a whole.
+        place = Path(run).parent if self.run is None else Path(run)
+        if RunFolder(place).seeds.is_file():
+            return show_group(RunFolder(place), self, changes)
         return show_outcome(lambda console, **told: resume(run, console, into=self.into, **told, **changes), self)
 
 

@@ -75,11 +75,13 @@ def group_runs(folder: RunFolder, changes: Mapping[str, Any]) -> Generator[tuple
         note_run(held, lambda _: None)
         path = held.with_current_name.path
         for seed in read_seeds(held):
-            run = seed_folder(path, seed)
+            run, own = seed_folder(path, seed), mirrored_below(replace(base, seed=seed), path)
             if not run.config.is_file():
-                yield seed, _begin(mirrored_below(replace(base, seed=seed), path), run)
-            elif run_state(run, recorded_rounds(run), base.rounds) != "finished":
-                yield seed, partial(resume, run.path, **{**changes, "total_steps": None, "rounds": base.rounds})
+                yield seed, _begin(own, run)
+            elif run_state(run, recorded_rounds(run), own.rounds) != "finished":
+                mirror = None if changes.get("mirror") is None else own.mirror
+                own_changes = {**changes, "total_steps": None, "rounds": own.rounds, "mirror": mirror}
+                yield seed, partial(resume, run.path, **own_changes)
             # What a run leaves in this process must not count to the next one.
             release_freed_memory()
 
