@@ -47,6 +47,34 @@ def play(world: Any, steps: int = 40) -> list[Any]:
     return shown
 
 
+class Counts(Boat):
+    """Its infos say how far it came; `strands` of the last step alone, and `parts` within another info."""
+
+    def step(self, action: Any) -> Any:
+        obs, reward, terminated, truncated, _ = super().step(action)
+        last = {"strands": terminated} if terminated or truncated else {}
+        return obs, reward, terminated, truncated, {"steps": self.steps, "parts": {"drift": self.drift}, **last}
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
+def test_a_vector_environment_tells_of_each_environment_what_it_tells_alone(mode: str) -> None:
+    alone: Any = build(Counts)
+    together: Any = build(lambda num_envs: SyncVectorEnv([Counts] * num_envs, autoreset_mode=mode))
+    told: list[Any] = []
+    for world in (alone, together):
+        obs, reward = np.zeros((ENVS, 1, 2), np.float32), np.zeros((ENVS, 1), np.float32)
+        over = np.zeros((2, ENVS, 1), np.bool_)
+        world.begin_(np.ones(ENVS, np.bool_), np.arange(ENVS), obs)
+        told.append([])
+        while not over.any():
+            world.step_(np.zeros((ENVS, 1), np.int64), obs, reward, *over)
+            told[-1].append([dict(info) for info in world.infos])
+    assert told[1] == told[0]
+    ended = over.any(0)[:, 0].tolist()
+    assert [info.keys() == {"steps", "parts", "strands"} for info in told[1][-1]] == ended
+    assert not all(ended)
+
+
 def vectors(mode: str) -> Callable[[int], Any]:
     return lambda num_envs: SyncVectorEnv([Boat] * num_envs, autoreset_mode=mode)
 

@@ -12,7 +12,6 @@ from brought import Boat
 
 from flatwater.envs.foraging.config import ForagingConfig
 from flatwater.envs.makers import hand_over, name_object
-from flatwater.envs.worker_world import WorkerWorld
 from flatwater.envs.worlds import build_teacher, build_world
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.trainers.episodes import Episodes, begin_, build_episodes, save_world_state_, step_
@@ -33,9 +32,7 @@ built: list[Any] = []
 def _closed() -> Iterator[None]:
     yield
     while built:
-        world = built.pop()
-        if not isinstance(world, WorkerWorld) or all(process.is_alive() for process in world._pool.processes):
-            world.close()
+        built.pop().close()
 
 
 def build(name: str, workers: int, wrappers: tuple[str, ...] = ()) -> Any:
@@ -106,6 +103,22 @@ def test_an_error_of_an_environment_is_told_as_in_one_process() -> None:
         play(build(name_object(Breaks), 2))
     assert str(there.value) == str(here.value)
     assert "step() raised ValueError: aground" in str(there.value)
+
+
+class Tells(Boat):
+    """Its infos hold what no process can send."""
+
+    def step(self, action: Any) -> Any:
+        return *super().step(action)[:4], {"hear": lambda: None}
+
+
+def test_an_info_that_cannot_be_sent_is_refused_and_the_process_goes_on() -> None:
+    with hand_over(Tells):
+        world = build(name_object(Tells), 2)
+        play(world)
+        with pytest.raises(RunError, match=r"info: .*cannot be sent.*lambda.*--env-workers 0"):
+            world.infos[ENVS - 1]
+        play(world)
 
 
 def test_a_wrong_name_is_refused_by_the_processes() -> None:

@@ -31,6 +31,10 @@ class Slope(Hill):
     action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
 
 
+def fleet(num_envs: int) -> gymnasium.vector.SyncVectorEnv:
+    return gymnasium.vector.SyncVectorEnv([Hill] * num_envs)
+
+
 def hear_round(round_: Any) -> None:
     round_.log("mine/twice", 2 * round_.metrics["agent_steps"])
 

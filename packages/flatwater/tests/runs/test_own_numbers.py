@@ -57,6 +57,13 @@ def test_a_population_reports_its_episodes_too(tmp_path: Path) -> None:
     assert [set(line) for line in own_numbers(tmp_path / "run")] == [OWN] * 2
 
 
+@pytest.mark.parametrize("form", ["--env-workers 2", "--env heights:fleet", "--env heights:fleet --env-workers 2"])
+def test_they_are_the_same_from_processes_and_vector_environments(form: str, tmp_path: Path) -> None:
+    assert main(["train", *PPO, *WANTED, "--quiet", "--run", "alone"]) == 0
+    assert main(["train", *PPO, *WANTED, "--quiet", "--run", "together", *form.split()]) == 0
+    assert own_numbers(tmp_path / "together") == own_numbers(tmp_path / "alone")
+
+
 def test_they_are_the_same_after_a_stop_within_a_round(tmp_path: Path, same: Same) -> None:
     """Sums of a round are in the state: nothing of it is lost, and no episode counts twice."""
     heard: list[int] = []

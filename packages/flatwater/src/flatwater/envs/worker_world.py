@@ -1,10 +1,12 @@
 """A world whose environments are stepped by processes of Gymnasium's `AsyncVectorEnv`, with the same bits as in one.
 
-Each process has a world of its own, of some of the environments, and answers calls by name. Only arrays of the world's
-own form go between them: whatever an environment gives is read, and checked, where it is stepped.
+Each process has a world of its own, of some of the environments, and answers calls by name. In a step only arrays of
+the world's own form go between them: whatever an environment gives is read, and checked, where it is stepped. The info
+of an episode's last step is sent where it is asked for.
 """
 
 import gc
+import pickle
 import signal
 import warnings
 from collections.abc import Callable, Sequence
@@ -21,10 +23,13 @@ from gymnasium.vector import AsyncVectorEnv
 
 from flatwater.envs.kept_state import ReplayableWorld
 from flatwater.envs.world import Array, Spaces, World
+from flatwater.envs.wrapped.infos import InfosByNumber, find_informing
 from flatwater.envs.wrapped.native import NativeSpaces, find_native, native_spaces
 from flatwater_watch.errors import RunError
 
 Build = Callable[[int], World]
+UNSENT = (pickle.PicklingError, TypeError, AttributeError)
+"""Errors of pickle for what it cannot send to another process, such as a lambda or an open file."""
 
 
 class _Part(gymnasium.Env[Any, Any]):
@@ -35,8 +40,12 @@ class _Part(gymnasium.Env[Any, Any]):
     def __init__(self, build: Build, span: slice) -> None:
         self._build, self._span = build, span
 
-    def open(self) -> tuple[Spaces, bool, Any]:
-        """Build the world; return its spaces, whether it is a `ReplayableWorld`, and its environment's own spaces."""
+    def open(self) -> tuple[Spaces, bool, bool, Any]:
+        """Build the world.
+
+        Returns:
+            its spaces, whether it is a `ReplayableWorld`, whether it has infos, and its environment's own spaces.
+        """
         span = self._span
         self._world: Any = self._build(span.stop - span.start)
         spaces = self._world.spaces
@@ -47,7 +56,8 @@ class _Part(gymnasium.Env[Any, Any]):
         native = find_native(self._world)
         # Without the reader, whose functions cannot be sent.
         given = None if native is None else (native.observation, native.action, native.form)
-        return spaces, isinstance(self._world, ReplayableWorld), given
+        self._source: Any = find_informing(self._world)
+        return spaces, isinstance(self._world, ReplayableWorld), self._source is not None, given
 
     def begin(self, which: Array, seeds: Array) -> Sequence[Array]:
         """Begin episodes; the arguments are those of all environments."""
@@ -59,6 +69,11 @@ class _Part(gymnasium.Env[Any, Any]):
         """Step; the actions are those of all environments."""
         self._world.step_(actions[self._span], self._obs, *self._outcome, *self._legal)
         return self._obs, *self._outcome, *self._legal
+
+    def info(self, env: int) -> Any:  # noqa: ANN401  (of the environment)
+        """Return what an environment said of its last step; None where it is another process's."""
+        span = self._span
+        return self._source.infos[env - span.start] if span.start <= env < span.stop else None
 
     def states(self) -> Any:  # noqa: ANN401  (of the environments)
         """Return what the environments kept when their episodes began, or what the world keeps."""
@@ -90,7 +105,18 @@ def _serve(index: int, make: Any, pipe: Any, parent_pipe: Any, *_: Any) -> None:
     with suppress(EOFError, OSError):  # the run was killed
         while command != "close":
             command, data = pipe.recv()
-            pipe.send((_answer(part, index, *data) if command == "_call" else (True, True), True))
+            answer = _answer(part, index, *data) if command == "_call" else (True, True)
+            try:
+                pipe.send((answer, True))
+            except UNSENT as error:  # it is pickled whole before any byte is sent
+                pipe.send((_unsent_error(data[0], error), True))
+
+
+def _unsent_error(name: str, error: Exception) -> RunError:
+    return RunError(
+        f"{name}: an environment's value cannot be sent from its process ({type(error).__name__}: {error}). Leave it "
+        "out, or give --env-workers 0"
+    )
 
 
 def _answer(part: _Part, index: int, name: str, given: tuple[Any, ...], _named: object) -> Any:  # noqa: ANN401
@@ -119,6 +145,8 @@ class _PartedStarts:
 class WorkerWorld:
     """A `World` or a `MaskedWorld` whose environments are stepped by several processes."""
 
+    infos: InfosByNumber
+    """Infos of the environments, as in an `InformingWorld`; absent where the world has none."""
     beginnings: Any
     """States of the environments where they can be saved, as in a `ReplayableWorld`; absent where they are not."""
     native: NativeSpaces
@@ -146,11 +174,13 @@ class WorkerWorld:
                 worker=_serve,
             )
         parts = self._ask("open")
-        (spaces, is_replayable, given), kept = parts[0], sum(part_spaces.kept for part_spaces, *_ in parts)
+        (spaces, is_replayable, informs, given), kept = parts[0], sum(part_spaces.kept for part_spaces, *_ in parts)
         self._spaces: Spaces = replace(spaces, envs=envs, kept=kept)
         if given is not None:
             observation, action, form = given
             self.native = native_spaces(observation, action, form, title)
+        if informs:
+            self.infos = InfosByNumber(envs, self._read_info)
         if kept and is_replayable:
             self.beginnings = _PartedStarts(self._ask)
 
@@ -184,9 +214,15 @@ class WorkerWorld:
         self._ask("load_part", state)
 
     def close(self) -> None:
-        """Close the environments, and end the processes."""
+        """Close the environments, and end the processes, unless they have ended already."""
+        if self._pool.closed:
+            return
         self._ask("end")
         self._pool.close()
+
+    def _read_info(self, env: int) -> Any:  # noqa: ANN401  (of the environment)
+        """Return the info of an environment from its process."""
+        return next(info for info in self._ask("info", env) if info is not None)
 
     def _ask(self, name: str, *given: Any) -> Sequence[Any]:  # noqa: ANN401  (of the call)
         """Return each process's answer to a call.

@@ -6,7 +6,7 @@ has them again; names are not known before they are logged, so there is room for
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from flatwater.envs.world import Array, World
-from flatwater.envs.wrapped.own_world import OwnWorld
+from flatwater.envs.wrapped.infos import find_informing
 from flatwater.own_numbers import MOST_NAME, as_number, check_name, logged_number
 from flatwater.state.allocation import filled_tensor
 from flatwater.state.tree import state
@@ -74,15 +74,6 @@ def take_numbers_(logged: LoggedNumbers) -> dict[str, float]:
     return numbers
 
 
-@runtime_checkable
-class InformingWorld(Protocol):
-    """A world whose environments say more of a step."""
-
-    @property
-    def infos(self) -> Sequence[Mapping[str, Any]]:
-        """What each environment said of its last step; in a world of several agents by agent, a dict for each."""
-
-
 @dataclass(frozen=True, slots=True)
 class FinishedEpisode:
     """An episode of training that has ended: the argument of `on_episode`."""
@@ -126,8 +117,7 @@ class EpisodeReporter:
         Raises:
             ConfigError: keys are asked for where the world has no infos.
         """
-        source = world.inner if isinstance(world, OwnWorld) else world
-        self._source = source if isinstance(source, InformingWorld) else None
+        self._source = find_informing(world)
         self._logged, self._keys, self._on_episode, self._name = logged, keys, on_episode, name
         if keys and self._source is None:
             raise ConfigError(

@@ -13,13 +13,14 @@ from flatwater.envs.kept_state import buffer_size, keeps_state, load_state_, rea
 from flatwater.envs.world import Array, Spaces, UnseededError
 from flatwater.envs.wrapped.checks import REFUSED, check_flag, check_reward, interface_error, not_finite_error
 from flatwater.envs.wrapped.config import WrappedConfig
+from flatwater.envs.wrapped.infos import InfosByNumber
 from flatwater.envs.wrapped.native import frame_pace, native_spaces
 from flatwater.envs.wrapped.spaces import MASK, make_action_spec, write_mask
 from flatwater.envs.wrapped.step_limit import MOST_STEPS, StepLimit
 from flatwater_watch.errors import ConfigError
 
-FINAL = "final_obs"
-"""Name in an info of the last observation of an episode, where the next one has begun already."""
+FINAL, FINAL_INFO = "final_obs", "final_info"
+"""Names in an info of the last observation and info of an episode, where the next one has begun already."""
 
 
 class VectorWorld:
@@ -74,6 +75,7 @@ class VectorWorld:
         """First observations, and infos, of episodes that the environment has begun by itself."""
         self._begun = np.zeros(envs, np.bool_)
         """Environments whose next episode has begun so."""
+        self._infos, self.infos = infos, InfosByNumber(envs, self._read_info)
 
     @property
     def spaces(self) -> Spaces:
@@ -135,7 +137,7 @@ class VectorWorld:
         except REFUSED as error:
             raise interface_error(self._env.unwrapped, "step", error, self._limit.place(0, "step")) from error
         over = (terminated | truncated)[:, 0]
-        self._next, self._begun[...] = (rows, infos), over & self._same_step
+        self._infos, self._next, self._begun[...] = infos, (rows, infos), over & self._same_step
         for env, row in enumerate(rows):
             last = _row_of(infos, env).get(FINAL) if self._begun[env] else None
             self._write_(obs, env, row if last is None else last, "step")
@@ -171,6 +173,12 @@ class VectorWorld:
         with self._closing:
             self._env.close()
 
+    def _read_info(self, env: int) -> dict[str, Any]:
+        """Return what an environment said of its last step, which of an episode that is over is its last."""
+        info = _info_of(self._infos, env, self._spaces.envs)
+        last = info.get(FINAL_INFO) if self._begun[env] else None
+        return info if last is None else last
+
     def _reset(self, which: Array, seeds: Array) -> tuple[Any, dict[str, Any]]:
         """Reset environments; return the observations and infos of all, of which only those of `which` are new."""
         options = {} if which.all() else {"options": {"reset_mask": which.copy()}}
@@ -205,6 +213,25 @@ def _row_of(infos: Any, env: int) -> dict[str, Any]:  # noqa: ANN401  (whatever 
 def _entry(column: Any, env: int) -> Any:  # noqa: ANN401  (same)
     """Return one environment's part of a column; a Dict of observations has a column for each key."""
     return {key: _entry(below, env) for key, below in column.items()} if isinstance(column, dict) else column[env]
+
+
+def _info_of(infos: dict[str, Any], env: int, envs: int) -> dict[str, Any]:
+    """Return one environment's info from the infos of all, without the keys that others alone have.
+
+    In Gymnasium's form each key has a column, and beside it `_key`, whether an environment has it; infos within infos
+    likewise. What is no column of `envs` entries is of all.
+    """
+    info = {}
+    for key, column in infos.items():
+        is_flag = str(key).startswith("_") and str(key)[1:] in infos
+        if is_flag or (f"_{key}" in infos and not infos[f"_{key}"][env]):
+            continue
+        if isinstance(column, dict):
+            info[key] = _info_of(column, env, envs)
+        else:
+            rows = len(column) if isinstance(column, list | tuple) else next(iter(np.shape(column)), None)
+            info[key] = column[env] if rows == envs else column
+    return info
 
 
 def _environments(env: VectorEnv[Any, Any, Any]) -> Iterable[gymnasium.Env[Any, Any]]:
