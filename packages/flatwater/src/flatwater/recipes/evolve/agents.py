@@ -7,7 +7,6 @@ of Stable-Baselines3, where nothing else is said.
 from dataclasses import field, replace
 from typing import Annotated, ClassVar, Literal
 
-from flatwater.algorithms.config import DDPGConfig, DQNConfig, Noise, SACConfig, TD3Config
 from flatwater.config.code import EnvName
 from flatwater.metrics.console import BUFFER, WHOLE, Column, TableLayout, format_whole
 from flatwater.metrics.figures import short_seconds
@@ -18,6 +17,10 @@ from flatwater.trainers.evolve.config import (
     LayersConfig,
     OneAlgorithmConfig,
     PoliciesConfig,
+    PolicyDDPGConfig,
+    PolicyDQNConfig,
+    PolicySACConfig,
+    PolicyTD3Config,
     SharedReplayConfig,
 )
 from flatwater_watch.options.bounds import Bounds, Count, Number, Rate, Weight
@@ -48,7 +51,7 @@ class LargeReplayConfig(SharedReplayConfig):
 
 
 @config(table="learner")
-class SacConfig(OneAlgorithmConfig, SACConfig):
+class SacConfig(OneAlgorithmConfig, PolicySACConfig):
     """Soft Actor-Critic: a random policy with a reward for its entropy, and two critics."""
 
     algorithm: Literal["sac"] = "sac"
@@ -56,46 +59,34 @@ class SacConfig(OneAlgorithmConfig, SACConfig):
     actor_lr: Rate = 3e-4
     critic_lr: Rate = 3e-4
     temperature_lr: Rate = 3e-4
-    updates: Count = 1
-    """Updates of each agent after every `train_every` steps."""
     batch_size: Count = 256
 
 
 @config(table="learner")
-class DdpgConfig(OneAlgorithmConfig, DDPGConfig):
+class DdpgConfig(OneAlgorithmConfig, PolicyDDPGConfig):
     """DDPG: a deterministic policy and one critic."""
 
     algorithm: Literal["ddpg"] = "ddpg"
     """The algorithm of this recipe."""
-    actor_lr: Rate = 1e-3
-    updates: Count = 1
-    """Updates of each agent after every `train_every` steps."""
     batch_size: Count = 256
-    noise: Noise = 0.1
-    noise_decay: Annotated[float, Bounds(0, 1, above=True)] = 1.0
 
 
 @config(table="learner")
-class Td3Config(OneAlgorithmConfig, TD3Config):
+class Td3Config(OneAlgorithmConfig, PolicyTD3Config):
     """TD3: the smaller of two critics, delayed actor updates, target policy smoothing."""
 
     algorithm: Literal["td3"] = "td3"
     """The algorithm of this recipe."""
-    actor_lr: Rate = 1e-3
-    critic_lr: Rate = 1e-3
-    updates: Count = 1
-    """Updates of each agent after every `train_every` steps."""
     batch_size: Count = 256
-    noise: Noise = 0.1
-    noise_decay: Annotated[float, Bounds(0, 1, above=True)] = 1.0
 
 
 @config(table="learner")
-class DqnConfig(OneAlgorithmConfig, DQNConfig):
+class DqnConfig(OneAlgorithmConfig, PolicyDQNConfig):
     """Deep Q-learning, with the parts of Rainbow as switches."""
 
     algorithm: Literal["dqn"] = "dqn"
     """The algorithm of this recipe."""
+    batch_size: Count = 32
     train_every: Count = 4
     grad_clip: Weight = 10.0
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from flatwater.algorithms.config import AlgorithmConfig, DDPGConfig, DQNConfig, Noise, SACConfig, TD3Config
+from flatwater.algorithms.config import AlgorithmConfig, DDPGConfig, DQNConfig, Noise, SACConfig, Settings, TD3Config
 from flatwater.config.code import Code
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.evolution.config import EvolutionConfig
@@ -62,38 +62,39 @@ class LayersConfig:
     """Hidden layers."""
 
 
+@config(table="learner.own")
+class StepsConfig(Settings):
+    """How often a member learns that steps environments, and from how much."""
+
+    updates: Count = 1
+    """Updates of each member after every `train_every` steps of its environments."""
+    batch_size: Count = 128
+
+
 @config(table="learner.ddpg")
-class PolicyDDPGConfig(DDPGConfig):
+class PolicyDDPGConfig(StepsConfig, DDPGConfig):
     """Deterministic policies and one critic each."""
 
     actor_lr: Rate = 1e-3
-    updates: Count = 1
-    """Updates of each member after each step of its environments."""
-    batch_size: Count = 128
     noise: Noise = 0.1
     noise_decay: Annotated[float, Bounds(0, 1, above=True)] = 1.0
 
 
 @config(table="learner.td3")
-class PolicyTD3Config(TD3Config):
+class PolicyTD3Config(PolicyDDPGConfig, TD3Config):
     """TD3: the smaller of two critics, delayed actor updates, target policy smoothing."""
 
-    actor_lr: Rate = 1e-3
     critic_lr: Rate = 1e-3
-    updates: Count = 1
-    """Updates of each member after each step of its environments."""
-    batch_size: Count = 128
-    noise: Noise = 0.1
-    noise_decay: Annotated[float, Bounds(0, 1, above=True)] = 1.0
 
 
 @config(table="learner.sac")
-class PolicySACConfig(SACConfig):
+class PolicySACConfig(StepsConfig, SACConfig):
     """Random policies with a reward for their entropy, and two critics each."""
 
-    updates: Count = 1
-    """Updates of each member after each step of its environments."""
-    batch_size: Count = 128
+
+@config(table="learner.dqn")
+class PolicyDQNConfig(StepsConfig, DQNConfig):
+    """Deep Q-learning, where an action is a choice from a list."""
 
 
 @dataclass(frozen=True, kw_only=True)  # without slots, as in `AlgorithmConfig`
@@ -138,15 +139,6 @@ class OneAlgorithmConfig(MemberLearnerConfig):
         """Check that the settings fit together."""
         settings: Any = self
         settings.check_together("learner")
-
-
-@config(table="learner.dqn")
-class PolicyDQNConfig(DQNConfig):
-    """Deep Q-learning, where an action is a choice from a list."""
-
-    updates: Count = 1
-    """Updates of each member after each step of its environments."""
-    batch_size: Count = 128
 
 
 @config(table="learner")
