@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Annotated, ClassVar, TypeVar, cast
 
 from flatwater.checkpoints.config import CheckpointConfig
-from flatwater.config.code import Code
+from flatwater.config.arguments import read_arguments
+from flatwater.config.code import Code, EnvArguments
 from flatwater.metrics.config import WandbConfig
 from flatwater.own_numbers import MOST_NAME
 from flatwater.storage.objects import check_url, is_url
@@ -116,7 +117,9 @@ class RunConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodesRunConfig(RunConfig):
-    """Settings of runs that play episodes of an environment: those of all runs, and what is reported of episodes."""
+    """Settings of runs that play episodes of an environment: those of all runs, its arguments, and what is reported."""
+
+    open_ended: ClassVar = RunConfig.open_ended | {"allow_nan", "env_workers"}
 
     total_steps: OptionalNumber = 0
     """Environment steps in all, those of all copies together: as many whole rounds as reach them, whatever `rounds`
@@ -128,6 +131,12 @@ class EpisodesRunConfig(RunConfig):
     info_keys: tuple[str, ...] = ()
     """Keys of the info of an episode's last step whose mean over the finished episodes each round has, as
     `info/is_success`."""
+    env_args: EnvArguments = ()
+    """Arguments of the environment: gravity=0.5 map_name=8x8. Numbers, texts, true, false, none, and lists and dicts as
+    Python writes them."""
+    env_workers: Annotated[int, Bounds(0, 1 << 10)] = 0
+    """Processes that step the environments, and as many for those of evaluations: for steps that take a millisecond or
+    more. Any number gives the same run. 0 steps them in this process."""
 
     def __post_init__(self) -> None:
         """Check what bounds of single fields do not say."""
@@ -170,6 +179,7 @@ class CrewConfig(RunConfig):
 
 
 C = TypeVar("C", bound=RunConfig)
+E = TypeVar("E", bound=EpisodesRunConfig)
 T = TypeVar("T")
 MOST_KEY = MOST_NAME - len("info/")
 """Most bytes of a key of an info."""
@@ -180,6 +190,11 @@ def rounds_alone(config: T, given: Collection[str]) -> T:
     if "rounds" not in given or not isinstance(config, EpisodesRunConfig):
         return config
     return cast("T", replace(config, total_steps=0))
+
+
+def in_one_process(config: E) -> E:
+    """Return the settings without processes for environments: for worlds that only tell their spaces, or are tested."""
+    return replace(config, env_workers=0)
 
 
 def mirrored_below(config: C, folder: Path) -> C:
@@ -205,8 +220,9 @@ def check_crew(config: CrewConfig) -> None:
 
 
 def check_episodes_run(config: EpisodesRunConfig) -> None:
-    """Check the keys of infos, and the settings that all runs share; set the rounds where steps are given."""
+    """Check arguments, keys of infos, and the settings that all runs share; set the rounds where steps are given."""
     check_run(config)
+    read_arguments(config.env_args, "env_args")
     keys = config.info_keys
     are_names = all(key.strip() and escape_controls(key) == key and len(key.encode()) <= MOST_KEY for key in keys)
     expected = f"keys of an info in plain text, of at most {MOST_KEY} bytes, each once"

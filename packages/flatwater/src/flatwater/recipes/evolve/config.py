@@ -1,14 +1,13 @@
 """Settings of a run of `evolve`: those of the population, and those of all runs."""
 
 from dataclasses import field
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from flatwater.config.arguments import read_arguments
-from flatwater.config.code import EnvArguments, EnvName
-from flatwater.runs.config import EpisodesRunConfig, RunConfig, check_episodes_run
+from flatwater.config.code import EnvName
+from flatwater.runs.config import EpisodesRunConfig, check_episodes_run
 from flatwater.trainers.evolve.config import EvolveConfig, PolicyLearnerConfig
 from flatwater_watch.errors import require
-from flatwater_watch.options.bounds import Bounds, Number
+from flatwater_watch.options.bounds import Number
 from flatwater_watch.options.declare import config
 
 
@@ -16,19 +15,12 @@ from flatwater_watch.options.declare import config
 class MembersRunConfig(EpisodesRunConfig, EvolveConfig):
     """Members in an environment, whatever their algorithm."""
 
-    open_ended: ClassVar = RunConfig.open_ended | {"allow_nan", "env_workers"}
     player: ClassVar[str] = "champion"
     """Row of the trained policy in a result."""
     env: EnvName = "Pendulum-v1"
     """An ID of Gymnasium, pettingzoo:MODULE with one agent, or package.module:Name of a class or function that makes an
     environment or a world of yours. Actions are numbers within bounds; for dqn they are a choice from a
     list."""
-    env_args: EnvArguments = ()
-    """Arguments of the environment: gravity=0.5 map_name=8x8. Numbers, texts, true, false, none, and lists and dicts as
-    Python writes them."""
-    env_workers: Annotated[int, Bounds(0, 1 << 10)] = 0
-    """Processes that step the environments, and as many for those of evaluations: for steps that take a millisecond or
-    more. Any number gives the same run. 0 steps them in this process."""
 
     @property
     def steps_of_round(self) -> int:
@@ -38,7 +30,6 @@ class MembersRunConfig(EpisodesRunConfig, EvolveConfig):
     def __post_init__(self) -> None:
         """Check the run's settings, and that the replay has room for each environment."""
         check_episodes_run(self)
-        read_arguments(self.env_args, "env_args")
         envs = self.population.size * self.population.envs
         # The replay has a stream for each environment, and each stream holds one transition at least.
         expected = f"at least {envs}, a transition for each of the population.size x population.envs environments"

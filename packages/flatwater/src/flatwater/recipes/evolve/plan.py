@@ -15,6 +15,7 @@ from flatwater.envs.worlds import build_world
 from flatwater.memory.planner import Plan
 from flatwater.nets.stack import views
 from flatwater.recipes.evolve.config import MembersRunConfig
+from flatwater.runs.config import in_one_process
 from flatwater.runs.planning import META, Alternative, make_plan, with_advice
 from flatwater.state.tree import nbytes
 from flatwater.trainers.evolve.play import bind_learning
@@ -36,11 +37,6 @@ def build_worlds(config: MembersRunConfig) -> EvolveWorlds:
     population = config.population
     training = build_run_world(config, population.size * population.envs)
     return EvolveWorlds(training, build_run_world(config, population.players * config.evaluation.episodes))
-
-
-def in_one_process(config: MembersRunConfig) -> MembersRunConfig:
-    """Return the settings without processes for environments: for worlds that only tell their spaces, or are tested."""
-    return replace(config, env_workers=0)
 
 
 def build_run_world(config: MembersRunConfig, envs: int) -> World:

@@ -12,8 +12,9 @@ from flatwater.memory.ledger import Effort
 from flatwater.memory.planner import Plan, refuse
 from flatwater.metrics.alarms import Alarm, array_alarms, metric_alarms, skipped_steps
 from flatwater.recipes.evolve.config import MembersRunConfig
-from flatwater.recipes.evolve.plan import build_run_world, build_worlds, in_one_process, plan_population
+from flatwater.recipes.evolve.plan import build_run_world, build_worlds, plan_population
 from flatwater.recipes.evolve.score import as_json, score_champion
+from flatwater.runs.config import in_one_process
 from flatwater.runs.machine import find_device
 from flatwater.runs.planning import allocate_planned
 from flatwater.runs.run import part_efforts

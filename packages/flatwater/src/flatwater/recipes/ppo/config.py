@@ -2,11 +2,10 @@
 
 from typing import Annotated, ClassVar, Literal
 
-from flatwater.config.arguments import read_arguments
-from flatwater.config.code import EnvArguments, EnvName
+from flatwater.config.code import EnvName
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.nets.config import StudentConfig
-from flatwater.runs.config import EpisodesRunConfig, RunConfig, check_episodes_run
+from flatwater.runs.config import EpisodesRunConfig, check_episodes_run
 from flatwater.trainers.blocks.config import BlocksConfig
 from flatwater_watch.options.bounds import Bounds, Number, OptionalNumber
 from flatwater_watch.options.declare import config
@@ -16,20 +15,12 @@ from flatwater_watch.options.declare import config
 class BlocksRunConfig(EpisodesRunConfig, BlocksConfig):
     """A policy that learns from blocks of steps, with a teacher or without."""
 
-    open_ended: ClassVar = RunConfig.open_ended | {"allow_nan", "env_workers"}
     place: ClassVar[str]
     """Name of the setting that names the environment."""
-    env_args: EnvArguments = ()
-    """Arguments of the environment: gravity=0.5 map_name=8x8. Numbers, texts, true, false, none, and lists and dicts as
-    Python writes them."""
-    env_workers: Annotated[int, Bounds(0, 1 << 10)] = 0
-    """Processes that step the environments, and as many for those of evaluations: for steps that take a millisecond or
-    more. Any number gives the same run. 0 steps them in this process."""
 
     def __post_init__(self) -> None:
         BlocksConfig.__post_init__(self)
         check_episodes_run(self)
-        read_arguments(self.env_args, "env_args")
 
     @property
     def env_name(self) -> str:

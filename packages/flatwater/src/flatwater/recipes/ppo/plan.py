@@ -5,7 +5,6 @@ The worlds, one to learn in and one for held-out episodes, are built before: the
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import torch
 
@@ -14,14 +13,13 @@ from flatwater.envs.world import World
 from flatwater.envs.worlds import build_world
 from flatwater.memory.planner import Plan
 from flatwater.recipes.ppo.config import BlocksRunConfig
+from flatwater.runs.config import in_one_process
 from flatwater.runs.planning import META, Alternative, make_plan, with_advice
 from flatwater.state.tree import nbytes
 from flatwater.trainers.blocks.round import bind_learning
 from flatwater.trainers.blocks.state import BlocksSetup, BlocksState, build_blocks, build_setup
 from flatwater_watch.errors import ConfigError, require
 from flatwater_watch.meters.torch_ops import peak_bytes
-
-C = TypeVar("C", bound=BlocksRunConfig)
 
 
 @dataclass(frozen=True)
@@ -44,11 +42,6 @@ def build_worlds(config: BlocksRunConfig) -> BlocksWorlds:
     expected = f"a divisor of {sequences}, such as {nearest}: {agents} agents have {per_agent} sequences each"
     require(sequences % parts == 0, "learner.minibatches", parts, expected)
     return BlocksWorlds(training, held_out)
-
-
-def in_one_process(config: C) -> C:
-    """Return the settings without processes for environments: for worlds that only tell their spaces, or are tested."""
-    return replace(config, env_workers=0)
 
 
 def build_run_world(config: BlocksRunConfig, envs: int) -> World:

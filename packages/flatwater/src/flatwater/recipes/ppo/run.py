@@ -14,8 +14,9 @@ from flatwater.memory.ledger import Effort
 from flatwater.memory.planner import Plan, refuse
 from flatwater.metrics.alarms import Alarm, learner_alarms
 from flatwater.recipes.ppo.config import BlocksRunConfig, PpoRunConfig
-from flatwater.recipes.ppo.plan import BlocksWorlds, build_run_world, build_worlds, in_one_process, plan_blocks
+from flatwater.recipes.ppo.plan import BlocksWorlds, build_run_world, build_worlds, plan_blocks
 from flatwater.recipes.ppo.score import as_json, score_policy
+from flatwater.runs.config import in_one_process
 from flatwater.runs.machine import find_device
 from flatwater.runs.planning import allocate_planned
 from flatwater.runs.run import part_efforts
