@@ -275,23 +275,23 @@ def _make_algorithm_class(cls: type[AlgorithmConfig], name: str, settings: type[
 
 @config
 class Ramp:
-    """A number that changes in a straight line over the agents' steps, and stays where it ends."""
+    """A number that changes in a straight line over the steps of a run, and stays where it ends."""
 
     first: Weight
     """Value until `begins`."""
     last: Weight
     """Value from `ends` on."""
     begins: OptionalNumber = 0
-    """Agent steps of the whole run at which the change begins."""
+    """Steps of the whole run after which the change begins."""
     ends: OptionalNumber = 0
-    """Agent steps of the whole run at which the change ends; not before `begins`."""
+    """Steps of the whole run after which the change ends; not before `begins`."""
 
     def __post_init__(self) -> None:
         """Refuse an end before the beginning."""
         require(self.begins <= self.ends, "begins", self.begins, f"0 to {self.ends} (ends)")
 
     def value_at(self, step: int) -> float:
-        """Return the number after so many agent steps."""
+        """Return the number after so many steps."""
         if step >= self.ends:
             return self.last
         if step <= self.begins:
@@ -448,7 +448,7 @@ class TeachingConfig(BlockConfig):
     value_weight: Weight = 0.25
     entropy_weight: Weight = 0.01
     supervision: Ramp = Ramp(first=1.0, last=0.1, begins=300_000, ends=500_000)
-    """Weight of the cross-entropy on the teacher's actions."""
+    """Weight of the cross-entropy on the teacher's actions. It changes with the steps of all agents, as do the next two."""
     reinforcement: Ramp = Ramp(first=0.0, last=1.0, begins=300_000, ends=500_000)
     """Weight of PPO's loss: the hand-over is where this rises and `supervision` falls."""
     lead: Ramp = Ramp(first=0.5, last=0.0, begins=0, ends=300_000)
