@@ -3,7 +3,7 @@
 RECIPES = {
     "evolve": (
         "flatwater.recipes.evolve.recipe:EVOLVE",
-        "evolve policies in any environment with continuous actions: `train evolve --env X`",
+        "evolve policies in any environment: `train evolve --env X`",
     ),
     "grow": ("flatwater.recipes.grow.recipe:GROW", "learn when and where networks in training should grow"),
     **{

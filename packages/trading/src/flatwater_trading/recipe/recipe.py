@@ -47,7 +47,7 @@ ERL = Recipe(
     guide="""Evolve a population of traders on a market panel, in constant memory.
 
     Without options: 16 traders on the panel that comes with Flatwater, a few minutes on 2 cores. --env X evolves
-    DDPG, TD3 or SAC members in another environment, such as Pendulum-v1 or package.module:Class: it has
+    DDPG, TD3, SAC or DQN members in another environment, such as Pendulum-v1 or package.module:Class: it has
     settings of its own, which `--env X --help` shows (also as `flatwater train evolve`).
     """,
     prepare=lazy_function("flatwater_trading.recipe.run:prepare"),

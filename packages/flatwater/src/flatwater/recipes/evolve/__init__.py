@@ -1,1 +1,1 @@
-"""Evolving policies in any environment with continuous actions: settings, plan, run and score."""
+"""Evolving policies, or training one, in any environment: settings, plan, run and score."""

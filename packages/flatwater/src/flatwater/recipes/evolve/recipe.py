@@ -1,4 +1,4 @@
-"""The recipe `evolve`: a population of members in any environment with continuous actions."""
+"""The recipe `evolve`: a population of members in any environment that its algorithm can learn in."""
 
 from flatwater.metrics.console import BUFFER, WHOLE, Column, TableLayout, format_whole
 from flatwater.metrics.figures import short_seconds
@@ -26,7 +26,7 @@ LAYOUT = TableLayout(
 
 EVOLVE = Recipe(
     config=EvolveRunConfig,
-    guide="""Evolve DDPG, TD3 or SAC members in any environment with continuous actions, in constant memory.
+    guide="""Evolve DDPG, TD3, SAC or DQN members in any environment, in constant memory.
 
     Without options: 4 members of TD3 in Pendulum, 10 generations, two minutes on one core. --env takes any
     environment of Gymnasium by its name, and your class as package.module:Class.
