@@ -448,7 +448,7 @@ class TeachingConfig(BlockConfig):
     value_weight: Weight = 0.25
     entropy_weight: Weight = 0.01
     supervision: Ramp = Ramp(first=1.0, last=0.1, begins=300_000, ends=500_000)
-    """Weight of the cross-entropy on the teacher's actions. It changes with the steps of all agents, as do the next two."""
+    """Weight of the cross-entropy on the teacher's actions, by the steps of all agents, as the next two."""
     reinforcement: Ramp = Ramp(first=0.0, last=1.0, begins=300_000, ends=500_000)
     """Weight of PPO's loss: the hand-over is where this rises and `supervision` falls."""
     lead: Ramp = Ramp(first=0.5, last=0.0, begins=0, ends=300_000)

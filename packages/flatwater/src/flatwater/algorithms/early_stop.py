@@ -14,7 +14,9 @@ SLACK = 1.5
 
 def build_early_stop(target_kl: float, device: torch.device) -> dict[str, Float[Tensor, ""]]:
     """Return the state of the early end; empty where there is none."""
-    return {name: filled_tensor(0, device=device) for name in (STOPPED, STOPS) if target_kl}
+    # In the CPU's memory: it is read before each update, and nothing is waited for.
+    host = device if device.type == "meta" else torch.device("cpu")
+    return {name: filled_tensor(0, device=host) for name in (STOPPED, STOPS) if target_kl}
 
 
 def read_early_stop(held: dict[str, Float[Tensor, ""]], updates: int) -> dict[str, float]:
