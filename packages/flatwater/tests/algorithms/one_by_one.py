@@ -29,17 +29,17 @@ class Layers(nn.Module):
     def load(self, row: Tensor, layout: Layout) -> None:
         """Weights from one member's row of a stacked block."""
         with torch.no_grad():
-            for mine, given in zip(self.parameters(), self.named(row, layout), strict=True):
+            for mine, given in zip(self.parameters(), self.split_row(row, layout), strict=True):
                 mine.copy_(given)
 
     def distance(self, row: Tensor, layout: Layout) -> float:
         """Largest difference to one member's row."""
-        named = self.named(row, layout)
+        named = self.split_row(row, layout)
         return max(
             float((mine.detach() - given).abs().max()) for mine, given in zip(self.parameters(), named, strict=True)
         )
 
-    def named(self, row: Tensor, layout: Layout) -> list[Tensor]:
+    def split_row(self, row: Tensor, layout: Layout) -> list[Tensor]:
         """In the order of `parameters`. A critic's first matrix is in two parts, for observation and action."""
         parts = {name: view[0] for name, view in views(row.unsqueeze(0), layout).items()}
         if "0.action" in parts:

@@ -54,7 +54,7 @@ class OneSAC:
         deviation = linear(x, w["deviation.weight"].T, w["deviation.bias"]).clamp(*LOG_DEVIATION).exp()
         return TransformedDistribution(Independent(Normal(mean, deviation), 1), [TanhTransform(cache_size=1)])
 
-    def drawn(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    def draw_action(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         policy = self.policy(obs)
         normal = policy.base_dist.base_dist
         action = torch.tanh(normal.loc + normal.scale * noise)
@@ -68,7 +68,7 @@ class OneSAC:
 
     def update(self, batch: dict[str, Tensor], following: Tensor, noise: Tensor) -> Tensor:
         with torch.no_grad():
-            action, log_prob = self.drawn(batch["next_obs"], following)
+            action, log_prob = self.draw_action(batch["next_obs"], following)
             values = torch.stack([self.value(w, batch["next_obs"], action) for w in self.targets]).amin(0)
             soft = values - self.log_temperature.exp() * log_prob
             target = batch["reward"] + self.own.gamma * batch["discount"] * soft
@@ -76,7 +76,7 @@ class OneSAC:
         sum((batch["weight"] * error**2).mean() for error in errors).backward()
         for n, critic in enumerate(self.critics):
             self.step(f"critic {n}", list(critic.values()))
-        action, log_prob = self.drawn(batch["obs"], noise)
+        action, log_prob = self.draw_action(batch["obs"], noise)
         value = torch.stack([self.value(w, batch["obs"], action) for w in self.critics]).amin(0)
         (self.log_temperature.exp().detach() * log_prob - value).mean().backward()
         (-self.log_temperature * (log_prob.detach() + self.own.entropy * ACTION)).mean().backward()

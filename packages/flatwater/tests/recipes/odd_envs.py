@@ -41,13 +41,13 @@ class Fine(gymnasium.Env[Any, Any]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Given:
         super().reset(seed=seed, options=options)
         self.age = 0
-        return self.seen(), {}
+        return self.make_observation(), {}
 
     def step(self, _action: Any) -> Step:
         self.age += 1
-        return self.seen(), self.paid(), self.age >= 5, False, {}
+        return self.make_observation(), self.paid(), self.age >= 5, False, {}
 
-    def seen(self) -> Any:
+    def make_observation(self) -> Any:
         return np.full(4, self.age, np.float32)
 
     def paid(self) -> Any:
@@ -306,7 +306,7 @@ for _name, (_space, _said) in ACTIONS.items():
 class _Sampled(Fine):
     """Shows any member of its space."""
 
-    def seen(self) -> Any:
+    def make_observation(self) -> Any:
         self.observation_space.seed(self.age)
         return self.observation_space.sample()
 
@@ -345,8 +345,8 @@ class _Then(Fine):
 
     other: Any = None
 
-    def seen(self) -> Any:
-        return type(self).other if self.age >= 3 else super().seen()
+    def make_observation(self) -> Any:
+        return type(self).other if self.age >= 3 else super().make_observation()
 
 
 LATER: dict[str, tuple[Any, str]] = {
@@ -380,19 +380,19 @@ for _name, (_other, _said) in LATER.items():
 class KeyMissing(Fine):
     observation_space = sp.Dict(place=sp.Box(-9, 9, (2,), np.float32), speed=sp.Box(-9, 9, (1,), np.float32))
 
-    def seen(self) -> Any:
+    def make_observation(self) -> Any:
         return {"place": np.zeros(2, np.float32)}
 
 
 @expect("observation['speed'][0] is nan")
 class NanOfAKey(KeyMissing):
-    def seen(self) -> Any:
+    def make_observation(self) -> Any:
         return {"place": np.zeros(2, np.float32), "speed": np.full(1, np.nan if self.age == 4 else 0, np.float32)}
 
 
 @expect("the observation has the shape (1,)")
 class KeysSwapped(KeyMissing):
-    def seen(self) -> Any:
+    def make_observation(self) -> Any:
         return {"place": np.zeros(1, np.float32), "speed": np.zeros(2, np.float32)}
 
 
@@ -400,7 +400,7 @@ class KeysSwapped(KeyMissing):
 class BeyondDiscrete(Fine):
     observation_space = sp.Discrete(5)
 
-    def seen(self) -> Any:
+    def make_observation(self) -> Any:
         return self.age + 1
 
 
@@ -408,13 +408,13 @@ class BeyondDiscrete(Fine):
 class BelowDiscrete(Fine):
     observation_space = sp.Discrete(5)
 
-    def seen(self) -> Any:
+    def make_observation(self) -> Any:
         return -1
 
 
 @expect("NanAtFirst.reset() does not give (observation, info)")
 class NanAtFirst(Fine):
-    def seen(self) -> Any:
+    def make_observation(self) -> Any:
         return np.full(4, np.nan, np.float32)
 
 

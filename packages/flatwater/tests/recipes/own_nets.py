@@ -28,9 +28,9 @@ class Spot(gymnasium.Env[Any, Any]):
         self.column = int(self.np_random.integers(10))
         self.image = np.zeros((12, 10, 3), np.uint8)
         self.image[3:9, self.column] = 255
-        return self.seen()
+        return self.make_observation()
 
-    def seen(self) -> Any:
+    def make_observation(self) -> Any:
         return self.image
 
 
@@ -39,7 +39,7 @@ class Stack(Spot):
 
     observation_space = Box(0, 255, (4, 12, 10), np.uint8)
 
-    def seen(self) -> Any:
+    def make_observation(self) -> Any:
         return np.repeat(self.image[None, ..., 0], 4, 0)
 
 
@@ -52,7 +52,7 @@ class Beside(Spot):
         words=gymnasium.spaces.Text(9),
     )
 
-    def seen(self) -> Any:
+    def make_observation(self) -> Any:
         return {"image": self.image, "body": (np.array([0.5, self.age / 6], np.float32), 2), "words": "look"}
 
 
@@ -61,7 +61,7 @@ class Numbers(Spot):
 
     observation_space = Dict(a=Box(-np.inf, np.inf, (2, 3), np.float32), b=MultiDiscrete([2, 3]))
 
-    def seen(self) -> Any:
+    def make_observation(self) -> Any:
         return {"a": np.full((2, 3), self.column - 4.5, np.float32), "b": np.array([1, 2])}
 
 

@@ -17,13 +17,13 @@ class Corridor(gymnasium.Env[Any, Any]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed, options=options)
         self.at, self.age = int(self.np_random.integers(0, 3)), 0
-        return self.seen(), {}
+        return self.make_observation(), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.at, self.age = min(5, max(0, self.at + (1 if action == 1 else -1))), self.age + 1
-        return self.seen(), float(self.at == 5), self.at == 5, self.age >= 12, {}
+        return self.make_observation(), float(self.at == 5), self.at == 5, self.age >= 12, {}
 
-    def seen(self) -> Any:
+    def make_observation(self) -> Any:
         return np.array([self.at], np.float32)
 
 
@@ -36,9 +36,9 @@ class Aim(Corridor):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         assert self.action_space.contains(action), action
         missed, self.age = float(action[0] - self.shown[0] / 2), self.age + 1
-        return self.seen(), -(missed**2), False, self.age >= 8, {}
+        return self.make_observation(), -(missed**2), False, self.age >= 8, {}
 
-    def seen(self) -> Any:
+    def make_observation(self) -> Any:
         self.shown = self.np_random.uniform(-1, 1, 1).astype(np.float32)
         return self.shown
 
@@ -52,9 +52,9 @@ class Locks(Corridor):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         assert self.action_space.contains(action), action
         paid, self.age = float(np.mean(action - [0, 10] == self.shown)), self.age + 1
-        return self.seen(), paid, False, self.age >= 8, {}
+        return self.make_observation(), paid, False, self.age >= 8, {}
 
-    def seen(self) -> Any:
+    def make_observation(self) -> Any:
         self.shown = self.np_random.integers([2, 3])
         return self.shown.astype(np.float32)
 
@@ -64,7 +64,7 @@ class Tokens(Corridor):
 
     observation_space = gymnasium.spaces.Box(0, 255, (200, 3), np.uint8)
 
-    def seen(self) -> Any:
+    def make_observation(self) -> Any:
         shown = np.full((200, 3), 255, np.uint8)
         shown[0] = 0, 1, self.at
         return shown
@@ -82,7 +82,13 @@ class Doors(Corridor):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         assert self.mask()[action], f"{action} is illegal in cell {self.at}"
         self.at, self.age = min(5, self.at + (-1, 1, 2)[action]), self.age + 1
-        return self.seen(), float(self.at == 5) - 0.1, self.at == 5, self.age >= 12, {"action_mask": self.mask()}
+        return (
+            self.make_observation(),
+            float(self.at == 5) - 0.1,
+            self.at == 5,
+            self.age >= 12,
+            {"action_mask": self.mask()},
+        )
 
     def mask(self) -> Any:
         return np.array([self.at > 0, self.at < 5, self.at < 5 and self.at % 2 == 0], np.int8)

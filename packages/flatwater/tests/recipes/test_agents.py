@@ -50,7 +50,7 @@ def train(recipe: str, run: str, rounds: int, *options: str) -> dict[str, object
     return found
 
 
-def composed(recipe: str, *options: str) -> EvolveRun:
+def compose_agent(recipe: str, *options: str) -> EvolveRun:
     words = ["--env", PLACES.get(recipe, "continuous:ReachWorld"), *TINY, *options]
     return compose(command_class(("train", recipe)).read(f"train {recipe}", words).settings())
 
@@ -69,12 +69,12 @@ def test_resumed_an_agent_ends_as_if_it_had_not_stopped(recipe: str) -> None:
 @pytest.mark.parametrize("recipe", [*NUMBERS, "dqn"])
 @pytest.mark.parametrize("size", ["1", "3"])
 def test_what_is_planned_is_held(recipe: str, size: str) -> None:
-    run = composed(recipe, "--population.size", size)
+    run = compose_agent(recipe, "--population.size", size)
     assert nbytes(run.trainer.run) == run.plan.owners
 
 
 def test_one_agent_has_no_champion_and_no_evolution() -> None:
-    run = composed("sac")
+    run = compose_agent("sac")
     assert [phase.name for phase in run.trainer.phases] == ["train", "evaluate"]
     assert len(run.trainer.run.learner.actor) == 1
     assert run.trainer.setup.trial.envs == 2
@@ -108,7 +108,7 @@ def test_defaults_are_those_of_stable_baselines(recipe: str) -> None:
 
 
 def test_updates_come_after_every_nth_step() -> None:
-    run = composed("td3", "--learner.train-every", "4", "--learner.updates", "3", "--replay.warmup", "10")
+    run = compose_agent("td3", "--learner.train-every", "4", "--learner.updates", "3", "--replay.warmup", "10")
     for step in range(20):
         run.trainer.player.step_(step)
     assert run.trainer.run.learner.tally.updates == 3 * 3, "after 12, 16 and 20 steps"

@@ -26,7 +26,7 @@ class Desk:
     def large(self) -> object:
         return Large()
 
-    def opened(self) -> object:
+    def generator(self) -> object:
         return (number for number in range(3))
 
 
@@ -39,7 +39,7 @@ def answers() -> Iterator[WorkerSession]:
 
 
 @pytest.mark.parametrize(
-    ("question", "kind", "told"), [("large", NO_MEMORY, "MemoryError"), ("opened", FAILED, "pickle")]
+    ("question", "kind", "told"), [("large", NO_MEMORY, "MemoryError"), ("generator", FAILED, "pickle")]
 )
 def test_an_answer_that_cannot_be_packed_is_told(answers: WorkerSession, question: str, kind: str, told: str) -> None:
     made = answers.answer_message(pickle.dumps(("__init__", (f"{__name__}:Desk", None, None))))

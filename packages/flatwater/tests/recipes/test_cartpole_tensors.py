@@ -27,7 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "cartpole_tensors", raising=False)
 
 
-def begun(seeds: np.ndarray[Any, Any]) -> tuple[Any, np.ndarray[Any, Any]]:
+def begin_world(seeds: np.ndarray[Any, Any]) -> tuple[Any, np.ndarray[Any, Any]]:
     world, obs = import_module("cartpole_tensors").CartPole(ENVS), np.zeros((ENVS, 1, 4), np.float32)
     world.begin_(np.ones(ENVS, np.bool_), seeds, obs)
     return world, obs
@@ -38,7 +38,7 @@ def outcome() -> tuple[np.ndarray[Any, Any], ...]:
 
 
 def test_its_physics_are_gymnasiums() -> None:
-    world, obs = begun(np.arange(ENVS))
+    world, obs = begin_world(np.arange(ENVS))
     copies = [CartPoleEnv() for _ in range(ENVS)]
     for copy, row in zip(copies, obs[:, 0], strict=True):
         copy.reset()
@@ -58,10 +58,10 @@ def test_its_physics_are_gymnasiums() -> None:
 
 def test_an_episode_follows_from_its_seed() -> None:
     seeds = np.array([0, 1, 2**31, 2**40 + 3, 2**60, 7])
-    _, first = begun(seeds)
+    _, first = begin_world(seeds)
     assert np.abs(first).max() <= 0.05
     assert len({row.tobytes() for row in first}) == ENVS
-    world, obs = begun(seeds[::-1])
+    world, obs = begin_world(seeds[::-1])
     kept = obs[1:].copy()
     world.begin_(np.arange(ENVS) < 1, seeds, obs)
     assert np.array_equal(obs[0], first[0])
@@ -69,7 +69,7 @@ def test_an_episode_follows_from_its_seed() -> None:
 
 
 def test_it_is_over_after_its_steps() -> None:
-    world, obs = begun(np.arange(ENVS))
+    world, obs = begin_world(np.arange(ENVS))
     reward, terminated, truncated = outcome()
     for step in range(500):
         upright = (obs @ np.array([0.1, 0.5, 1, 1], np.float32) > 0).astype(np.int64)

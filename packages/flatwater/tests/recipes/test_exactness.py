@@ -50,7 +50,7 @@ def compose_kind(recipe: str, kind: str, *more: str) -> WorldRun:
     return compose(command_class(command).read(" ".join(command), [*options, f"stateful:{kind}", *more]).settings())
 
 
-def begun(recipe: str, kind: str) -> WorldRun:
+def begin_run(recipe: str, kind: str) -> WorldRun:
     run = compose_kind(recipe, kind)
     run.begin_()
     return run
@@ -62,7 +62,7 @@ def begun(recipe: str, kind: str) -> WorldRun:
     [pytest.param(*case, marks=() if case in QUICK else pytest.mark.slow) for case in CASES],
 )
 def test_resumed_at_any_step_it_is_as_in_one_go_or_it_was_said(recipe: str, kind: str) -> None:
-    whole = begun(recipe, kind)
+    whole = begin_run(recipe, kind)
     assert nbytes(whole.trainer.run) == whole.plan.owners
     told = stateful.KINDS.get(kind, "after another episode" if kind == "CountsTurns" else "")
     assert bool(whole.doubts) == bool(told)
@@ -70,7 +70,7 @@ def test_resumed_at_any_step_it_is_as_in_one_go_or_it_was_said(recipe: str, kind
     train_(whole.trainer, 4, Silent())
     whole.gather_()
     for stop in STOPS:
-        first, second = begun(recipe, kind), compose_kind(recipe, kind)
+        first, second = begin_run(recipe, kind), compose_kind(recipe, kind)
         assert not train_(first.trainer, 4, Silent(stop))
         first.gather_()
         second.doubts.extend(first.doubts)

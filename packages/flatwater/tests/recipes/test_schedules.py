@@ -33,7 +33,7 @@ def below_zero(progress: float) -> float:
     return progress - 1
 
 
-def begun(**learner: Any) -> Any:
+def begin_run(**learner: Any) -> Any:
     config = resolve_config("ppo", None, SMALL | {"learner": LEARNER | learner})
     run = compose(recipe_of_config(config).prepare(config))
     run.begin_()
@@ -55,7 +55,7 @@ def test_shapes_begin_with_the_whole_value_and_fall() -> None:
 
 def test_a_schedule_changes_nothing_where_it_begins_and_the_weights_after() -> None:
     """In the first round each factor is 1; where the learning rate has come to 0 weights stay as they are."""
-    runs = [begun(), begun(lr_schedule="linear", schedule_rounds=1)]
+    runs = [begin_run(), begin_run(lr_schedule="linear", schedule_rounds=1)]
     for run in runs:
         train_(run.trainer, 1, Silent())
     blocks = [run.trainer.run.learner.block for run in runs]
@@ -69,7 +69,7 @@ def test_a_schedule_changes_nothing_where_it_begins_and_the_weights_after() -> N
 
 @pytest.mark.parametrize("stop", [9, 29, 34, 37, 55])
 def test_a_run_that_is_stopped_anywhere_goes_on_with_them(stop: int) -> None:
-    whole, first, second = (begun(**ALL, target_kl=2e-4) for _ in range(3))
+    whole, first, second = (begin_run(**ALL, target_kl=2e-4) for _ in range(3))
     assert nbytes(whole.trainer.run) == whole.plan.owners
     told, again = Silent(), Silent()
     train_(whole.trainer, 4, told)
@@ -85,7 +85,7 @@ def test_a_run_that_is_stopped_anywhere_goes_on_with_them(stop: int) -> None:
 def test_updates_end_where_the_policy_has_moved_on_far_enough() -> None:
     """Nothing is learned from the minibatch that shows it; a target that is never met changes nothing."""
     told = {target: Silent() for target in (0.0, 1e-9, 1e5)}
-    runs = {target: begun(target_kl=target) for target in told}
+    runs = {target: begin_run(target_kl=target) for target in told}
     for target, run in runs.items():
         train_(run.trainer, 3, told[target])
     assert [numbers["train/updates"] for numbers in told[1e-9].rounds] == [1, 1, 1]

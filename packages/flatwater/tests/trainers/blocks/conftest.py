@@ -29,8 +29,8 @@ TINY: dict[str, Any] = {
 
 
 @pytest.fixture
-def built() -> Callable[..., BlocksTrainer]:
-    """A run that has not begun: `built({"envs": 2}, form="vector", agents=1)`."""
+def build_small() -> Callable[..., BlocksTrainer]:
+    """A run that has not begun: `build_small({"envs": 2}, form="vector", agents=1)`."""
 
     def build(changes: Mapping[str, Any] | None = None, *, agents: int = 2, form: str = "tokens") -> BlocksTrainer:
         config = from_mapping(TeachRunConfig, merge_settings(TINY, changes or {}), "a test")
@@ -54,11 +54,13 @@ def merge_settings(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str
 
 
 @pytest.fixture
-def trained(built: Callable[..., BlocksTrainer]) -> Callable[..., tuple[BlocksTrainer, list[dict[str, float]]]]:
-    """A run after some rounds, with the numbers of each: `trained(3, {"envs": 2})`."""
+def train_small(
+    build_small: Callable[..., BlocksTrainer],
+) -> Callable[..., tuple[BlocksTrainer, list[dict[str, float]]]]:
+    """A run after some rounds, with the numbers of each: `train_small(3, {"envs": 2})`."""
 
     def train(rounds: int, changes: Mapping[str, Any] | None = None, **how: Any) -> Any:
-        trainer, watcher = built(changes, **how), Silent(done=0)
+        trainer, watcher = build_small(changes, **how), Silent(done=0)
         train_(trainer, rounds, watcher)
         return trainer, watcher.rounds
 

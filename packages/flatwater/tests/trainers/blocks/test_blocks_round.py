@@ -41,9 +41,9 @@ class Profiled(Silent):
         self.rounds.append(dict(metrics))
 
 
-def test_the_profile_of_a_block_that_was_begun_by_another_process_is_not_told(built: Built) -> None:
+def test_the_profile_of_a_block_that_was_begun_by_another_process_is_not_told(build_small: Built) -> None:
     """The update of a whole block, divided by the few steps that were left of it, looked like a slow one."""
-    first, other, told = built(), built(), Profiled()
+    first, other, told = build_small(), build_small(), Profiled()
     assert not train_(first, 2, Silent(2 + 2 * first.setup.held_out.steps))
     assert (first.progress.phase, first.progress.step) == (1, 2), "within the first block"
     restore_(other.run, leaf_copies(first.run))
@@ -55,18 +55,18 @@ def test_the_profile_of_a_block_that_was_begun_by_another_process_is_not_told(bu
 
 
 @FORMS
-def test_a_run_that_was_stopped_at_any_step_goes_on_bit_for_bit(form: str, built: Built) -> None:
+def test_a_run_that_was_stopped_at_any_step_goes_on_bit_for_bit(form: str, build_small: Built) -> None:
     """A new build has the leaves alone: its worlds and teachers play their episodes again."""
-    whole = built(form=form)
+    whole = build_small(form=form)
     train_(whole, 4, Silent())
     wanted = leaf_copies(whole.run)
     steps, places = 0, set()
     while True:
-        first = built(form=form)
+        first = build_small(form=form)
         if train_(first, 4, Silent(steps)):
             break
         places.add((first.progress.phase, first.progress.step))
-        other = built(form=form)
+        other = build_small(form=form)
         restore_(other.run, leaf_copies(first.run))
         rebuild_(other)
         train_(other, 4, Silent())
@@ -76,9 +76,9 @@ def test_a_run_that_was_stopped_at_any_step_goes_on_bit_for_bit(form: str, built
 
 
 @pytest.mark.parametrize("steps", [5, 15, 21, 24, 35, 51])
-def test_where_a_world_does_not_come_to_where_it_was_new_episodes_begin(steps: int, built: Built) -> None:
+def test_where_a_world_does_not_come_to_where_it_was_new_episodes_begin(steps: int, build_small: Built) -> None:
     """At any step: the episodes under way are cut there, and what was paid for is kept."""
-    first, other = built(), built()
+    first, other = build_small(), build_small()
     assert not train_(first, 4, Silent(steps))
     restore_(other.run, leaf_copies(first.run))
     now = {"baselines": other.run.held_out.obs, "evaluate": other.run.held_out.obs}
@@ -101,28 +101,28 @@ def test_where_a_world_does_not_come_to_where_it_was_new_episodes_begin(steps: i
     assert other.progress.round == 4
 
 
-def test_rewards_that_are_others_are_seen(built: Built, trained: Trained) -> None:
+def test_rewards_that_are_others_are_seen(build_small: Built, train_small: Trained) -> None:
     """The observations are those of before, as with a reward that depends on what was played earlier."""
-    trainer, _ = trained(1)
-    other = built()
+    trainer, _ = train_small(1)
+    other = build_small()
     restore_(other.run, leaf_copies(trainer.run))
     other.run.episodes.returns.add_(1)
     assert re.search("rewards .* environment 0, ", rebuild_(other))
 
 
-def test_one_seed_gives_one_run_and_another_seed_another(trained: Trained) -> None:
+def test_one_seed_gives_one_run_and_another_seed_another(train_small: Trained) -> None:
     nobodys = torch.get_rng_state()
-    first, numbers = trained(3)
+    first, numbers = train_small(3)
     assert torch.equal(torch.get_rng_state(), nobodys), "the global generator is left alone"
-    second, again = trained(3)
+    second, again = train_small(3)
     assert digest(first.run) == digest(second.run)
     assert repr(numbers) == repr(again)
-    third, _ = trained(1, {"seed": 1})
+    third, _ = train_small(1, {"seed": 1})
     assert not torch.equal(third.run.learner.block, first.run.learner.block)
 
 
-def test_no_tensor_ever_moves(built: Built) -> None:
-    trainer = built()
+def test_no_tensor_ever_moves(build_small: Built) -> None:
+    trainer = build_small()
 
     home, plan = pointers(trainer.run), nbytes(trainer.run)
     train_(trainer, 4, Silent())
@@ -131,8 +131,8 @@ def test_no_tensor_ever_moves(built: Built) -> None:
 
 
 @FORMS
-def test_what_is_planned_is_what_is_held(form: str, built: Built) -> None:
-    held = built(form=form)
+def test_what_is_planned_is_what_is_held(form: str, build_small: Built) -> None:
+    held = build_small(form=form)
     meta = torch.device("meta")
     spaces = held.setup.spaces, held.setup.held_out
     planned = build_blocks(build_setup(held.setup.config, *spaces, meta))
@@ -146,8 +146,8 @@ def collect(trainer: BlocksTrainer) -> Any:
 
 
 @pytest.mark.parametrize("lead", [0.0, 0.5, 1.0])
-def test_the_executed_action_is_stored_with_its_own_probability(lead: float, built: Built) -> None:
-    trainer = built({"learner": {"lead": {"first": lead, "last": lead}}})
+def test_the_executed_action_is_stored_with_its_own_probability(lead: float, build_small: Built) -> None:
+    trainer = build_small({"learner": {"lead": {"first": lead, "last": lead}}})
     rollout, run = collect(trainer), trainer.run
     assert torch.equal(rollout["led"], run.led.expand_as(rollout["led"])), "for a whole block"
     assert (rollout["led"].float().mean() == lead) or lead == 0.5
@@ -161,9 +161,9 @@ def test_the_executed_action_is_stored_with_its_own_probability(lead: float, bui
     torch.testing.assert_close(rollout["value"], seen.value, atol=1e-5, rtol=1e-5)
 
 
-def test_what_followed_a_step_is_valued_before_the_next_episode_begins(built: Built) -> None:
+def test_what_followed_a_step_is_valued_before_the_next_episode_begins(build_small: Built) -> None:
     """Rows of one environment that ended by time: the value of its last observation, not of the next one's first."""
-    trainer = built({"block": 6, "learner": {"minibatches": 1}})
+    trainer = build_small({"block": 6, "learner": {"minibatches": 1}})
     rollout, run, student = collect(trainer), trainer.run, trainer.setup.student
     weights = {name: w[0] for name, w in views(run.learner.block, student.layout).items()}
     episode, world = run.episodes, CueWorld(4)
@@ -195,8 +195,8 @@ def seed_of(env: int, shown: torch.Tensor) -> int:
     return next(seed for seed in range(1, 100) if seed // 7 % 2 == cue and seed % 3)
 
 
-def test_advantages_are_those_of_gae_over_the_students_own_steps(trained: Trained) -> None:
-    trainer, _ = trained(1, {"learner": {"lead": {"first": 0.5, "last": 0.5}}})
+def test_advantages_are_those_of_gae_over_the_students_own_steps(train_small: Trained) -> None:
+    trainer, _ = train_small(1, {"learner": {"lead": {"first": 0.5, "last": 0.5}}})
     rollout, config = trainer.run.rollout, trainer.setup.config.learner
     wanted = gae(
         reward=rollout["reward"],
@@ -223,9 +223,9 @@ def test_a_slot_that_the_teacher_leaves_is_found() -> None:
         ask_teacher_(Lazy(), np.zeros((2, 2, 3)), torch.zeros(2, 2, dtype=torch.int64))
 
 
-def test_the_student_learns_the_cue_and_remembers_it(trained: Trained) -> None:
+def test_the_student_learns_the_cue_and_remembers_it(train_small: Trained) -> None:
     """Random answers pay a third; the teacher always pays; remembering is needed from the second step on."""
-    trainer, numbers = trained(
+    trainer, numbers = train_small(
         20,
         {
             "envs": 16,
@@ -241,7 +241,7 @@ def test_the_student_learns_the_cue_and_remembers_it(trained: Trained) -> None:
 
 
 @pytest.mark.slow
-def test_ppo_takes_over_and_learns_without_a_teacher(trained: Trained) -> None:
+def test_ppo_takes_over_and_learns_without_a_teacher(train_small: Trained) -> None:
     changes = {
         "envs": 16,
         "block": 8,
@@ -255,13 +255,13 @@ def test_ppo_takes_over_and_learns_without_a_teacher(trained: Trained) -> None:
         },
         "evaluation": {"envs": 16, "every": 80},
     }
-    _, numbers = trained(80, changes)
+    _, numbers = train_small(80, changes)
     assert numbers[0]["train/agreement"] < 0.6
     assert numbers[-1]["evaluation/student"] > 1.6 * numbers[-1]["evaluation/random"]
 
 
-def test_held_out_seeds_are_never_trained_on(built: Built) -> None:
-    trainer = built()
+def test_held_out_seeds_are_never_trained_on(build_small: Built) -> None:
+    trainer = build_small()
     for _ in range(20):
         collect(trainer)
     assert int(trainer.run.episodes.seeds.max()) < HELD_OUT
@@ -269,8 +269,8 @@ def test_held_out_seeds_are_never_trained_on(built: Built) -> None:
     assert trainer.run.held_out.episodes.seeds.tolist() == [HELD_OUT, HELD_OUT + 1, HELD_OUT + 2]
 
 
-def test_all_play_the_same_held_out_episodes_whatever_was_trained(trained: Trained) -> None:
-    trainer, numbers = trained(4)
+def test_all_play_the_same_held_out_episodes_whatever_was_trained(train_small: Trained) -> None:
+    trainer, numbers = train_small(4)
     for name in ("evaluation/teacher", "evaluation/random"):
         assert len({row[name] for row in numbers}) == 1
     assert [("evaluation/student" in row) for row in numbers] == [False, True, False, True]
@@ -331,15 +331,15 @@ def test_what_waits_to_be_played_again_does_nothing_illegal() -> None:
         ended = step_(world, episodes, actions, obs, outcome, legal=legal)  # type: ignore[arg-type]
 
 
-def test_in_bf16_it_learns_other_numbers_and_goes_on_bit_for_bit(built: Built, trained: Trained) -> None:
+def test_in_bf16_it_learns_other_numbers_and_goes_on_bit_for_bit(build_small: Built, train_small: Trained) -> None:
     lowered = {"learner": {"autocast": "bf16"}}
-    exact, _ = trained(2)
-    whole, told = trained(2, lowered)
+    exact, _ = train_small(2)
+    whole, told = train_small(2, lowered)
     assert differing(leaf_copies(whole.run), leaf_copies(exact.run)) != []
     assert whole.run.learner.block.dtype == whole.run.rollout["log_prob"].dtype == torch.float32
     assert whole.run.learner.block.isfinite().all()
     assert told[0]["train/skipped"] == 0
-    stopped, other = built(lowered), built(lowered)
+    stopped, other = build_small(lowered), build_small(lowered)
     assert not train_(stopped, 2, Silent(17))
     restore_(other.run, leaf_copies(stopped.run))
     rebuild_(other)
@@ -347,9 +347,9 @@ def test_in_bf16_it_learns_other_numbers_and_goes_on_bit_for_bit(built: Built, t
     assert differing(leaf_copies(other.run), leaf_copies(whole.run)) == []
 
 
-def test_in_bf16_probabilities_are_those_that_were_acted_on(built: Built) -> None:
+def test_in_bf16_probabilities_are_those_that_were_acted_on(build_small: Built) -> None:
     """Before the first update every ratio is 1: acting and learning round alike."""
-    trainer = built({"learner": {"autocast": "bf16", "lead": {"first": 0.0, "last": 0.0}}})
+    trainer = build_small({"learner": {"autocast": "bf16", "lead": {"first": 0.0, "last": 0.0}}})
     rollout, run, student = collect(trainer), trainer.run, trainer.setup.student
     weights = {name: w[0] for name, w in views(run.learner.block, student.layout).items()}
 

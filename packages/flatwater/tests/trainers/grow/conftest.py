@@ -47,8 +47,8 @@ def tiny(changes: Mapping[str, Any]) -> GrowConfig:
 
 
 @pytest.fixture
-def built() -> Callable[..., GrowTrainer]:
-    """Build a small run: `built({"learner.lr": 1e-3})`."""
+def build_small() -> Callable[..., GrowTrainer]:
+    """Build a small run: `build_small({"learner.lr": 1e-3})`."""
 
     def build(changes: Mapping[str, Any] | None = None) -> GrowTrainer:
         setup = build_setup(tiny(changes or {}), TASK.images, CPU)
@@ -58,11 +58,11 @@ def built() -> Callable[..., GrowTrainer]:
 
 
 @pytest.fixture
-def trained(built: Callable[..., GrowTrainer]) -> Callable[..., tuple[GrowTrainer, list[dict[str, float]]]]:
+def train_small(build_small: Callable[..., GrowTrainer]) -> Callable[..., tuple[GrowTrainer, list[dict[str, float]]]]:
     """Build a small run and train it: the trainer, and each round's numbers."""
 
     def train(rounds: int, changes: Mapping[str, Any] | None = None) -> tuple[GrowTrainer, list[dict[str, float]]]:
-        trainer, watcher = built(changes), Silent(done=0)
+        trainer, watcher = build_small(changes), Silent(done=0)
         assert train_(trainer, rounds, watcher)
         return trainer, watcher.rounds
 

@@ -45,35 +45,35 @@ def do_(trainer: GrowTrainer, place: tuple[int, int, int]) -> None:
 
 
 @HOSTS
-def test_from_every_step_a_restored_build_goes_on_bit_for_bit(built: Built, host: dict[str, Any]) -> None:
+def test_from_every_step_a_restored_build_goes_on_bit_for_bit(build_small: Built, host: dict[str, Any]) -> None:
     """Each step of a round is repeated by a new build that got nothing but the leaves before it."""
     changes = {"evaluation.every": 1, "evaluation.episodes": 2} | host
-    trainer = built(changes)
+    trainer = build_small(changes)
     places = numbered_steps(trainer, 1)
     assert {phase for _, phase, _ in places} == {0, 1, 2, 3}
     for place in places:
         before = leaf_copies(trainer.run)
         do_(trainer, place)
-        other = built(changes)
+        other = build_small(changes)
         restore_(other.run, before)
         do_(other, place)
         assert differing(leaf_copies(trainer.run), leaf_copies(other.run)) == [], place
 
 
-def test_one_seed_gives_one_run_and_another_seed_another(trained: Trained) -> None:
+def test_one_seed_gives_one_run_and_another_seed_another(train_small: Trained) -> None:
     nobodys = torch.get_rng_state()
-    first, numbers = trained(2)
+    first, numbers = train_small(2)
     assert torch.equal(torch.get_rng_state(), nobodys), "the global generator is left alone"
-    second, again = trained(2)
+    second, again = train_small(2)
     assert digest(first.run) == digest(second.run)
     assert numbers == again
-    third, _ = trained(1, {"seed": 1})
+    third, _ = train_small(1, {"seed": 1})
     assert not torch.equal(third.run.learner.block, first.run.learner.block)
 
 
 @HOSTS
-def test_no_tensor_ever_moves(built: Built, host: dict[str, Any]) -> None:
-    trainer = built(host)
+def test_no_tensor_ever_moves(build_small: Built, host: dict[str, Any]) -> None:
+    trainer = build_small(host)
 
     home, plan = pointers(trainer.run), nbytes(trainer.run)
     for place in numbered_steps(trainer, 4):
@@ -83,16 +83,16 @@ def test_no_tensor_ever_moves(built: Built, host: dict[str, Any]) -> None:
 
 
 @HOSTS
-def test_what_is_planned_is_what_is_held(built: Built, host: dict[str, Any]) -> None:
+def test_what_is_planned_is_what_is_held(build_small: Built, host: dict[str, Any]) -> None:
     meta = torch.device("meta")
-    trainer = built(host)
+    trainer = build_small(host)
     task = load_task("digits", meta)
     planned = build_grow(build_setup(trainer.setup.config, task.images, meta), task)
     assert nbytes(planned) == nbytes(trainer.run)
 
 
-def test_episodes_are_recorded_as_they_were_played(trained: Trained) -> None:
-    trainer, rounds = trained(1)
+def test_episodes_are_recorded_as_they_were_played(train_small: Trained) -> None:
+    trainer, rounds = train_small(1)
     rollout, actions = trainer.run.rollout, trainer.setup.student.actions
     assert rollout["terminated"][:, 0].tolist() == [False, False, True]
     assert rollout["starts"][:, 0].tolist() == [True, False, False]
@@ -109,9 +109,9 @@ def test_episodes_are_recorded_as_they_were_played(trained: Trained) -> None:
     assert sum(shares) == pytest.approx(1)
 
 
-def test_the_same_actions_on_the_same_seeds_lead_to_the_same_episodes(trained: Trained) -> None:
+def test_the_same_actions_on_the_same_seeds_lead_to_the_same_episodes(train_small: Trained) -> None:
     """The recorded actions, played once more on the recorded seeds, give the recorded lives and numbers."""
-    trainer, rounds = trained(1, {"env.steps": 5})
+    trainer, rounds = train_small(1, {"env.steps": 5})
     run, record = trainer.run, episodes_record(trainer.run)
     rollout = {name: run.rollout[name].clone() for name in ("action", "reward", "stage", "accuracy")}
     rolled_back = 0
@@ -128,10 +128,10 @@ def test_the_same_actions_on_the_same_seeds_lead_to_the_same_episodes(trained: T
     assert rounds[0]["host/rollbacks"] == rolled_back
 
 
-def test_an_episode_starts_with_nothing_remembered(trained: Trained, built: Built) -> None:
+def test_an_episode_starts_with_nothing_remembered(train_small: Trained, build_small: Built) -> None:
     """What is left of the episodes before does not reach the next ones."""
-    trainer, _ = trained(1)
-    other = built()
+    trainer, _ = train_small(1)
+    other = build_small()
     restore_(other.run, leaf_copies(trainer.run))
     other.run.memory.fill_(7)
     for run in (trainer, other):
@@ -141,8 +141,8 @@ def test_an_episode_starts_with_nothing_remembered(trained: Trained, built: Buil
     assert trainer.run.memory.abs().max() > 0
 
 
-def test_baselines_are_played_once_and_the_policy_when_it_is_due(trained: Trained) -> None:
-    trainer, rounds = trained(4)
+def test_baselines_are_played_once_and_the_policy_when_it_is_due(train_small: Trained) -> None:
+    trainer, rounds = train_small(4)
     due = ["evaluation/policy" in numbers for numbers in rounds]
     assert due == [False, True, False, True]
     for name in ("wait", "random", "heuristic"):
@@ -153,13 +153,15 @@ def test_baselines_are_played_once_and_the_policy_when_it_is_due(trained: Traine
     assert len(trainer.run.scores.policy) == 4
 
 
-def test_hosts_left_alone_are_measured_once_and_what_is_paid_follows_from_them(trained: Trained, built: Built) -> None:
+def test_hosts_left_alone_are_measured_once_and_what_is_paid_follows_from_them(
+    train_small: Trained, build_small: Built
+) -> None:
     """They are hosts of training seeds that wait; a pool that knows nothing of them pays more for the same episodes."""
-    trainer, _ = trained(2)
+    trainer, _ = train_small(2)
     run, config = trainer.run, trainer.setup.config
     hosts = run.envs.alone.hosts
     assert hosts.tolist() == [[config.held_out_turns * config.envs / 2] * config.env.steps] * 2
-    pool = built().run.envs
+    pool = build_small().run.envs
     wanted = torch.zeros_like(hosts)
     for turn in range(config.held_out_turns):
         reset_(pool, torch.arange(turn * config.envs, (turn + 1) * config.envs))
@@ -169,10 +171,12 @@ def test_hosts_left_alone_are_measured_once_and_what_is_paid_follows_from_them(t
     assert torch.equal(run.envs.alone.accuracy, wanted)
 
 
-def test_all_play_the_same_held_out_episodes_whatever_was_trained_in_between(trained: Trained, built: Built) -> None:
+def test_all_play_the_same_held_out_episodes_whatever_was_trained_in_between(
+    train_small: Trained, build_small: Built
+) -> None:
     """Evaluated in a run's pool or in a new one, a policy has the same returns."""
-    trainer, _ = trained(2)
-    fresh = built()
+    trainer, _ = train_small(2)
+    fresh = build_small()
     held = leaf_copies(trainer.run)
     for path in held:
         if path.startswith("envs."):
@@ -184,9 +188,9 @@ def test_all_play_the_same_held_out_episodes_whatever_was_trained_in_between(tra
     assert torch.equal(trainer.run.scores.policy, fresh.run.scores.policy)
 
 
-def test_evaluating_draws_nothing(trained: Trained) -> None:
+def test_evaluating_draws_nothing(train_small: Trained) -> None:
     """The policy plays its likeliest action: evaluated twice, it gets the same returns."""
-    trainer, _ = trained(2)
+    trainer, _ = train_small(2)
     drawn = trainer.run.generators["held out"].get_state()
     returns = trainer.run.scores.policy.clone()
     for number in range(6):
@@ -195,9 +199,9 @@ def test_evaluating_draws_nothing(trained: Trained) -> None:
     assert torch.equal(trainer.run.generators["held out"].get_state(), drawn)
 
 
-def test_a_new_policy_does_each_operation_as_often_as_its_prior_says(built: Built) -> None:
+def test_a_new_policy_does_each_operation_as_often_as_its_prior_says(build_small: Built) -> None:
     prior = torch.tensor([4, 1, 2, 0.5, 1, 0.1])
-    trainer = built({"policy.prior": prior.tolist()})
+    trainer = build_small({"policy.prior": prior.tolist()})
     run, student = trainer.run, trainer.setup.student
     obs = torch.randn(1, 2, *student.obs, generator=torch.Generator().manual_seed(0))
     starts = torch.zeros(1, 2, dtype=torch.bool)
@@ -205,12 +209,12 @@ def test_a_new_policy_does_each_operation_as_often_as_its_prior_says(built: Buil
     logits = seen.logits[0, :, : len(prior)]
     torch.testing.assert_close(logits.softmax(1), (prior / prior.sum()).expand(2, -1), rtol=0.02, atol=0)
     with pytest.raises(ConfigError, match=r"policy\.prior = .*: .*6 numbers"):
-        built({"policy.prior": [1, 1]})
+        build_small({"policy.prior": [1, 1]})
 
 
-def test_a_policy_that_is_sure_to_wait_gets_what_waiting_gets(trained: Trained) -> None:
+def test_a_policy_that_is_sure_to_wait_gets_what_waiting_gets(train_small: Trained) -> None:
     """On the same episodes, whatever its floor: the two returns are the same bits."""
-    trainer, _ = trained(1, {"policy.floor": 0.99})
+    trainer, _ = train_small(1, {"policy.floor": 0.99})
     weights = bound_weights(trainer.setup.student, trainer.run.learner)
     weights["action.bias"][0] = 1e4
     for _ in range(2):
@@ -220,14 +224,14 @@ def test_a_policy_that_is_sure_to_wait_gets_what_waiting_gets(trained: Trained) 
     assert len({*trainer.run.scores.policy.tolist()}) > 1
 
 
-def test_training_seeds_are_never_held_out(built: Built) -> None:
-    trainer = built()
+def test_training_seeds_are_never_held_out(build_small: Built) -> None:
+    trainer = build_small()
     rng = trainer.run.generators["env seeds"]
     assert int(torch.randint(HELD_OUT, (100_000,), generator=rng).max()) < HELD_OUT
 
 
-def test_every_round_plays_other_episodes(trained: Trained) -> None:
-    _, rounds = trained(3)
+def test_every_round_plays_other_episodes(train_small: Trained) -> None:
+    _, rounds = train_small(3)
     assert len({numbers["return/mean"] for numbers in rounds}) == 3
 
 
@@ -258,10 +262,10 @@ def ordinary() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_every_setting_does_something(name: str, trained: Trained, ordinary: dict[str, str]) -> None:
+def test_every_setting_does_something(name: str, train_small: Trained, ordinary: dict[str, str]) -> None:
     if not ordinary:
-        ordinary["digest"] = digest(trained(1)[0].run)
-    assert digest(trained(1, {name: CHANGES[name]})[0].run) != ordinary["digest"]
+        ordinary["digest"] = digest(train_small(1)[0].run)
+    assert digest(train_small(1, {name: CHANGES[name]})[0].run) != ordinary["digest"]
 
 
 def test_settings_that_do_not_fit_together_are_named() -> None:
@@ -275,15 +279,17 @@ def test_settings_that_do_not_fit_together_are_named() -> None:
         GrowConfig(envs=0)
 
 
-def test_in_bf16_the_policy_learns_other_numbers_and_goes_on_bit_for_bit(built: Built, trained: Trained) -> None:
+def test_in_bf16_the_policy_learns_other_numbers_and_goes_on_bit_for_bit(
+    build_small: Built, train_small: Trained
+) -> None:
     lowered = {"learner.autocast": "bf16"}
-    exact, _ = trained(1)
-    trainer, told = trained(1, lowered)
+    exact, _ = train_small(1)
+    trainer, told = train_small(1, lowered)
     assert not torch.equal(trainer.run.learner.block, exact.run.learner.block)
     assert trainer.run.learner.block.dtype == torch.float32
     assert trainer.run.learner.block.isfinite().all()
     assert told[0]["train/skipped"] == 0
-    other = built(lowered)
+    other = build_small(lowered)
     restore_(other.run, leaf_copies(trainer.run))
     for place in ((1, 1, 0), (1, 2, 0)):
         do_(trainer, place)
