@@ -68,11 +68,8 @@ def claim_bytes(walk: Walk, address: int, size: int) -> int:
 
 def evenly_spaced_slice(count: int, draw: int) -> slice:
     """A slice of at most `draw` evenly spaced positions of `count`; of all if there are no more."""
-    # The step is `count / draw` rounded up.
-    return _ALL if count <= draw else slice(0, count, -(-count // draw))
-
-
-_ALL = slice(None)
+    # Up to `count` even where all are taken, as another thread may have appended since; the step is rounded up.
+    return slice(count) if count <= draw else slice(0, count, -(-count // draw))
 
 
 def opened_container(  # noqa: PLR0917  (the fields of an opened object)
