@@ -2,9 +2,9 @@
 
 import re
 import textwrap
-from pathlib import PurePath
 
 from flatwater_watch.diagnose.finding import Finding, Verdict
+from flatwater_watch.paths import file_name
 from flatwater_watch.units import clock_words, format_bytes, short_bytes, two_digits
 
 WIDTH = 99
@@ -42,7 +42,7 @@ def finding_lines(finding: Finding) -> list[str]:
 
 def brief_line(finding: Finding) -> str:
     """The owner, the line and the advice, in one line of at most 88 columns."""
-    where = "" if finding.made_at is None else f", {PurePath(finding.made_at.file).name}:{finding.made_at.line}"
+    where = "" if finding.made_at is None else f", {file_name(finding.made_at.file)}:{finding.made_at.line}"
     verb = f" {verb_form(finding, 'grows', 'grow')}"
     grows = f"{_shorten_owner(finding.owner, BRIEF // 2 - len(verb))}{verb}"
     slower = textwrap.shorten(finding.what, BRIEF // 2, placeholder="…")

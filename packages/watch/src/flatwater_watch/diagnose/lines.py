@@ -8,7 +8,9 @@ import ast
 import functools
 import gc
 import linecache
+import os
 import sys
+import sysconfig
 import tracemalloc
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -40,6 +42,8 @@ CONTENTS = 200
 """Maximum number of objects that are opened below one."""
 _TOOL = folder_of(folder_of(__file__))
 """Folder of the watch: objects that a census makes, such as the `__dict__` of an object without one, are its own."""
+_SCRIPTS = os.path.normpath(sysconfig.get_path("scripts"))
+"""Folder of installed commands."""
 _SHARED = (type, ModuleType, FunctionType, CodeType, NoneType)
 """Types to which many objects refer that did not make them; numbers and short texts are such too."""
 
@@ -257,17 +261,9 @@ def _side(file: str, packages: tuple[str, ...]) -> Side:
         return "tool"
     if file == "<string>" and "__file__" in vars(sys.modules["__main__"]):  # not `python -c`: a dataclass's methods
         return "library"
-    if folder_of(file) == _scripts_folder():  # `flatwater` itself, as pip installs it
+    if folder_of(file) == _SCRIPTS:  # `flatwater` itself, as pip installs it
         return "library"
     return "user" if is_user_file(file) else "package" if is_user_file(file, packages) else "library"
-
-
-@functools.cache
-def _scripts_folder() -> str:
-    """The folder of installed commands."""
-    import sysconfig  # noqa: PLC0415  (only a traced program needs it)
-
-    return sysconfig.get_path("scripts")
 
 
 def _is_shared(held: object) -> bool:
