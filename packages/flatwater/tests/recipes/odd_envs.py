@@ -108,7 +108,7 @@ class StepIsMissing(gymnasium.Env[Any, Any]):
     observation_space = Fine.observation_space
     action_space = Fine.action_space
     reset = Fine.reset  # type: ignore[assignment]
-    seen = Fine.seen
+    make_observation = Fine.make_observation
 
 
 @expect("not enough values to unpack (expected 5, got 4)")
