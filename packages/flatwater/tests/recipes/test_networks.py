@@ -191,6 +191,18 @@ def test_it_learns_from_images(kind: str, rounds: int) -> None:
     assert players["policy"]["return"] > 5 > players["random"]["return"]
 
 
+@pytest.mark.parametrize("kind", ["image", "own"])
+def test_a_network_reads_each_observation_of_a_block_once(kind: str) -> None:
+    trainer = compose(read_config(*KINDS[kind], "--wrapped.steps", "100")).trainer
+    encoder, calls = trainer.setup.student.encoder, list[int]()
+    assert encoder is not None
+    encoder.module.register_forward_pre_hook(lambda *_: calls.append(1))
+    collect = next(phase for phase in trainer.phases if phase.name == "collect")
+    for step in range(collect.steps()):
+        collect.step_(step)
+    assert len(calls) == collect.steps() + 1, "for each step, and for the value behind the last"
+
+
 @pytest.mark.slow
 def test_catch_is_solved() -> None:
     more = ("--envs", "8", "--block", "128", "--wrapped.steps", "12", "--evaluation.envs", "64")

@@ -46,9 +46,11 @@ def nature_layers(shape: tuple[int, ...]) -> nn.Sequential:
     layers: list[nn.Module] = []
     channels, *sides = shape
     for out, kernel, stride, padding in convolutions:
-        layers += [nn.Conv2d(channels, out, kernel, stride, padding), nn.ReLU()]
+        layers += [nn.Conv2d(channels, out, kernel, stride, padding), nn.ReLU(inplace=True)]
         channels, sides = out, [(side + 2 * padding - kernel) // stride + 1 for side in sides]
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(channels * prod(sides), NATURE_FEATURES), nn.ReLU())
+    return nn.Sequential(
+        *layers, nn.Flatten(), nn.Linear(channels * prod(sides), NATURE_FEATURES), nn.ReLU(inplace=True)
+    )
 
 
 def impala_layers(shape: tuple[int, ...]) -> nn.Sequential:
@@ -60,7 +62,7 @@ def impala_layers(shape: tuple[int, ...]) -> nn.Sequential:
         layers += [ResidualBlock(out), ResidualBlock(out)]
         channels, sides = out, [(side + 1) // 2 for side in sides]
     top = nn.Linear(channels * prod(sides), IMPALA_FEATURES)
-    return nn.Sequential(*layers, nn.ReLU(), nn.Flatten(), top, nn.ReLU())
+    return nn.Sequential(*layers, nn.ReLU(inplace=True), nn.Flatten(), top, nn.ReLU(inplace=True))
 
 
 class ImageNetwork(nn.Module):

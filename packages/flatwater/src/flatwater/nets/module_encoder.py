@@ -7,7 +7,7 @@ it: so the plan weighs it, the optimiser steps it, a checkpoint has it and an ex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -52,6 +52,9 @@ class ModuleEncoder:
     """The module on the meta device: its computation without its numbers."""
     features: int
     """Numbers that it returns for an observation, F."""
+    channels_last: bool = False
+    """Whether it is given images whose channels lie beside each other, in which convolutions take half of the time. A
+    user's module is not: `view` in it would fail."""
 
     @cached_property
     def layout(self) -> Layout:
@@ -106,7 +109,8 @@ class ModuleEncoder:
             row: rows of bytes [B, bytes]; None where there is no image.
             learning: whether the module is in training mode.
         """
-        given = nest_parts(self.parts, split_parts(self.parts, numbers, row))
+        read = split_parts(self.parts, numbers, row, channels_last=self.channels_last)
+        given = nest_parts(self.parts, read)
         own = {name.removeprefix(PREFIX): tensor for name, tensor in tensors.items() if name.startswith(PREFIX)}
         self.module.train(learning)
         features: Tensor = functional_call(self.module, own, (given,))
@@ -118,7 +122,8 @@ def shipped_encoder(parts: Parts, name: str) -> ModuleEncoder:
     with torch.device("meta"):
         module = ImageNetwork(parts, name)
     features = module(_example(parts, "meta")).shape[1]
-    return ModuleEncoder(lambda: ImageNetwork(parts, name), f"network {name}", parts, module, features)
+    build, what = partial(ImageNetwork, parts, name), f"network {name}"
+    return ModuleEncoder(build, what, parts, module, features, channels_last=True)
 
 
 def make_module(build: Callable[[], nn.Module], what: str, parts: Parts, seed: int) -> nn.Module:

@@ -81,13 +81,16 @@ def numbers_in(row: Any, parts: Sequence[Part], kind: Any) -> Any:  # noqa: ANN4
     return row[..., :held].view(kind) if held else row[..., :0]
 
 
-def split_parts(parts: Sequence[Part], numbers: Tensor, row: Tensor | None) -> list[Tensor]:
+def split_parts(
+    parts: Sequence[Part], numbers: Tensor, row: Tensor | None, *, channels_last: bool = False
+) -> list[Tensor]:
     """Return the parts of B observations, each [B, *read_shape] as float32: pixels in [0, 1], channels first.
 
     Args:
         parts: what lies in a row.
         numbers: the numbers that are in no image [B, N], as the network shall read them.
         row: the rows of bytes [B, bytes]; None where there is no image.
+        channels_last: whether the channels of a pixel lie beside each other in memory, whatever the order of the axes.
     """
     found, number, pixel = [], 0, FLOAT * count_numbers(parts)
     for part in parts:
@@ -98,9 +101,13 @@ def split_parts(parts: Sequence[Part], numbers: Tensor, row: Tensor | None) -> l
         assert row is not None  # noqa: S101  (for the type checker: an image lies in bytes)
         image = row[:, pixel : pixel + part.size].reshape(-1, *part.shape)
         places = [axis for axis in range(len(part.shape)) if axis not in part.channels]
+        axes = (*places, *part.channels) if channels_last else (*part.channels, *places)
+        channels, *sides = part.read_shape
+        shape = (*sides, channels) if channels_last else part.read_shape
         # Turned while it is bytes: floats would be four times as many to move.
-        turned = image.permute(0, *(1 + axis for axis in (*part.channels, *places))).reshape(-1, *part.read_shape)
-        found.append(turned.float() / part.most)
+        turned = image.permute(0, *(1 + axis for axis in axes)).contiguous()
+        shares = turned.view(-1, *shape).float().div_(part.most)
+        found.append(shares.movedim(-1, 1) if channels_last else shares)
         pixel += part.size
     return found
 

@@ -77,6 +77,14 @@ class Student:
         return self.obs[0] if self.encoder is None else count_numbers(self.encoder.parts)
 
     @property
+    def values_later(self) -> bool:
+        """Whether values are computed after a block, of all its steps in one pass.
+
+        They are where nothing is remembered; but a module would read the observations a second time for them.
+        """
+        return self.encoder is None and not self.config.memory
+
+    @property
     def inputs(self) -> int:
         """Numbers that the policy is given of an observation."""
         if self.encoder is not None:
@@ -154,9 +162,7 @@ class Student:
     def choose(
         self, weights: Weights, obs: Tensor, memory: Float[Tensor, "2 B M"], starts: Bool[Tensor, "B"]
     ) -> StudentStep:
-        """Return outputs on one observation of each agent, [B, *obs], without the critic where it can be asked later.
-
-        It can be asked later where nothing is remembered: then the values of many steps are one pass.
+        """Return outputs on one observation of each agent, [B, *obs], without the critic where it is asked later.
 
         Args:
             weights: the weights by name, with the observations' statistics where these are read.
@@ -177,7 +183,7 @@ class Student:
             memory: memory before the step; its type is that of the results.
             starts: mask of rows where an episode begins, with an empty memory.
         """
-        if isinstance(self.policy, FeedForwardPolicy):
+        if self.values_later and isinstance(self.policy, FeedForwardPolicy):
             with bfloat16_autocast(memory.device, wanted=self.lowered):
                 return StudentStep(self.policy.choose(weights, read[0]).to(memory.dtype), None, memory)
         output = self._apply_policy(weights, read, memory, starts.unsqueeze(0))

@@ -12,14 +12,15 @@ from flatwater.envs.wrapped.spaces import make_reader, read_space
 from flatwater.nets.observation import nest_parts, numbers_in, split_parts
 
 
-def read(space: gym.Space[Any], observation: Any, form: str = "auto") -> Any:
+def read(space: gym.Space[Any], observation: Any, form: str = "auto", *, channels_last: bool = False) -> Any:
     """An observation, written into a row and read again as a network reads it."""
     reader = make_reader(space, "one", form)  # type: ignore[arg-type]
     out = np.zeros(reader.shape, np.float32 if reader.form == "vector" else np.uint8)
     reader.write(observation, out)
     row = torch.from_numpy(out).flatten()[None]
     assert reader.form == "image"
-    return nest_parts(reader.parts, split_parts(reader.parts, numbers_in(row, reader.parts, torch.float32), row))
+    numbers = numbers_in(row, reader.parts, torch.float32)
+    return nest_parts(reader.parts, split_parts(reader.parts, numbers, row, channels_last=channels_last))
 
 
 @pytest.mark.parametrize(
@@ -39,7 +40,12 @@ def test_channels_are_first_however_they_came(
 ) -> None:
     image = np.random.default_rng(0).integers(256, size=shape, dtype=np.uint8)
     wanted = torch.from_numpy(image.transpose(order).reshape(1, *read_shape).astype(np.float32)) / 255
-    torch.testing.assert_close(read(gym.Box(0, 255, shape, np.uint8), image), wanted)
+    for channels_last in (False, True):
+        found = read(gym.Box(0, 255, shape, np.uint8), image, channels_last=channels_last)
+        torch.testing.assert_close(found, wanted)
+        # What `view` in a user's module needs, and what makes convolutions fast.
+        layout = torch.channels_last if channels_last else torch.contiguous_format
+        assert found.is_contiguous(memory_format=layout)
 
 
 def test_frames_of_gymnasium_are_stacked_into_channels() -> None:

@@ -158,8 +158,7 @@ class Collector:
     def _end_block_(self) -> None:
         """Write each step's next value: the next step's value, but where an agent was over, which has it already."""
         run, rollout, student = self._run, self._run.rollout, self._setup.student
-        # Without a memory, one pass over the block gives what a pass a step would give.
-        if not student.policy.cells:
+        if student.values_later:
             self._judge_()
         over = rollout["terminated"][:-1] | rollout["truncated"][:-1]
         next_value = rollout["next_value"][:-1]
