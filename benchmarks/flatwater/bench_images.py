@@ -128,7 +128,8 @@ def own_frame(task: Task, folder: str, turn: int) -> float:
     run_process(own_command(task, run, rounds, *passes), folder)
     lines = [json.loads(line)["phases"] for line in Path(folder, run, "ledger.jsonl").read_text().splitlines()]
     phases = ("collect", "update", "settle", "save")
-    return sum(line[phase]["cpu_seconds"] for line in lines for phase in phases if phase in line) / task.frames
+    spent: float = sum(line[phase]["cpu_seconds"] for line in lines for phase in phases if phase in line)
+    return spent / task.frames
 
 
 def library_frame(task: Task, folder: str, python: str) -> float:

@@ -66,6 +66,24 @@ def test_resumed_an_agent_ends_as_if_it_had_not_stopped(recipe: str) -> None:
     assert {*whole["players"]} == {"policy", "random"}  # type: ignore[misc]  # plain values
 
 
+@pytest.mark.parametrize("recipe", ["td3", "dqn"])
+def test_rates_follow_a_schedule_which_a_stopped_run_goes_on_with(recipe: str) -> None:
+    """The schedule ends with the updates of the rounds that the run is begun with; a resumed run keeps its end."""
+    schedule = ("--learner.lr-schedule", "linear", "--learner.train-every", "4", "--learner.updates", "2")
+    train(recipe, "whole", 2, *schedule)
+    first, last = (json.loads(line) for line in Path("whole", "metrics.jsonl").read_text().splitlines())
+    assert f"schedule_updates = {int(last['updates'])}" in Path("whole", "config.toml").read_text()
+    assert [line["train/lr_factor"] for line in (first, last)] == [1 - first["updates"] / last["updates"], 0]
+    end = list_checkpoints(Path("whole", "checkpoints"))[-1].leaves
+    train(recipe, "cut", 1, *schedule, "--learner.schedule-updates", str(int(last["updates"])))
+    assert main(["resume", "cut", "--rounds", "2", "--quiet"]) == 0
+    assert list_checkpoints(Path("cut", "checkpoints"))[-1].leaves == end
+    # Beyond its end rates are 0, and weights stay.
+    assert main(["resume", "whole", "--rounds", "3", "--quiet"]) == 0
+    later = {leaf.path: leaf for leaf in list_checkpoints(Path("whole", "checkpoints"))[-1].leaves}
+    assert all(later[leaf.path].sha256 == leaf.sha256 for leaf in end if leaf.path == "learner.actor")
+
+
 @pytest.mark.parametrize("recipe", [*NUMBERS, "dqn"])
 @pytest.mark.parametrize("size", ["1", "3"])
 def test_what_is_planned_is_held(recipe: str, size: str) -> None:

@@ -110,6 +110,7 @@ def test_a_resumed_run_keeps_the_end_of_its_schedules(tmp_path: Path, monkeypatc
     ("recipe", "settings", "message"),
     [
         ("ppo", {"learner": {"lr_schedule": "liner"}}, 'lr_schedule = .liner.: expected constant, .* mean "linear"'),
+        ("dqn", {"learner": {"lr_schedule": "liner"}}, 'lr_schedule = .liner.: expected constant, .* mean "linear"'),
         (
             "ppo",
             {"learner": {"clip_schedule": f"{__name__}:nobody"}},

@@ -182,6 +182,11 @@ class AlgorithmConfig:
         return getattr(self, self.algorithm)
 
     @property
+    def lr_course(self) -> tuple[str, int]:
+        """Name of the schedule of all learning rates, and the updates that it runs over."""
+        return "constant", 0
+
+    @property
     def settings_field(self) -> str:
         """Name of the field that holds the chosen algorithm's settings."""
         return "own" if own_algorithm(self.algorithm) else self.algorithm

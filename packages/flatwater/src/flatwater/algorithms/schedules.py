@@ -2,7 +2,8 @@
 
     --learner.lr-schedule cosine --learner.clip-schedule mine:shrink
 
-The factor follows from whole rounds, so a run that is killed within one goes on with the same value.
+The factor follows from whole rounds, or from the updates so far where an algorithm replays transitions: a run that is
+killed goes on with the same value.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,7 +11,8 @@ from math import cos, isfinite, pi
 
 import torch
 
-from flatwater.algorithms.config import PPOConfig
+from flatwater.algorithms.adam import Pace as Rate
+from flatwater.algorithms.config import AlgorithmConfig, PPOConfig
 from flatwater.config.convert import did_you_mean
 from flatwater.named_imports import find_function
 from flatwater.own_numbers import as_number
@@ -106,3 +108,28 @@ def scheduled_numbers(config: PPOConfig, round_: int) -> dict[str, float]:
     """Return the values that scheduled settings had in a round, counted from 0, by the names of metrics."""
     progress = config.progress(round_)
     return {f"train/{name}": value(progress) for name, value in scheduled_values(config).items()}
+
+
+def lr_factor(config: AlgorithmConfig) -> Callable[[int], float] | None:
+    """Return the factor of all learning rates after so many updates; None where they stay.
+
+    Raises:
+        ConfigError: there is no such schedule.
+    """
+    name, length = config.lr_course
+    if name == "constant":
+        return None
+    value = find_schedule(name, "learner.lr_schedule")
+    return lambda updates: value(min(1.0, updates / length) if length else 0.0)
+
+
+def scheduled_rate(config: AlgorithmConfig, lr: float, updates: Callable[[], int]) -> Rate:
+    """Return a learning rate, as a function where it has a schedule.
+
+    Args:
+        config: settings of the algorithm.
+        lr: the rate at the beginning.
+        updates: gives the number of updates so far.
+    """
+    factor = lr_factor(config)
+    return lr if factor is None else lambda: lr * factor(updates())

@@ -28,6 +28,7 @@ from flatwater.algorithms.api import (
     normal,
 )
 from flatwater.algorithms.config import AlgorithmConfig
+from flatwater.algorithms.schedules import scheduled_rate
 from flatwater.nets.stack import Layout, views
 from flatwater.replay.batch import Batch
 from flatwater_watch.errors import require
@@ -160,7 +161,8 @@ def _bind_stage(
         rows, adam = members.trained[name]
         homes[name] = {span: views(adam.grad[slice(*span)], part.layout) for span in weights}
         decay, clip = (config.weight_decay, config.grad_clip) if part.norm else (0.0, 0.0)
-        step_ = bind_step(rows[:count], adam, lr=part.lr, weight_decay=decay, clip=clip, groups=[*weights])
+        rate = scheduled_rate(config, part.lr, lambda: members.tally.updates)
+        step_ = bind_step(rows[:count], adam, lr=rate, weight_decay=decay, clip=clip, groups=[*weights])
         steps.append((part.norm, step_))
     learn = bind_compiled(config, stage.learn, config, nets)
     return _BoundStage(members, weights, learn, homes, steps, stage.noise, stage.every)

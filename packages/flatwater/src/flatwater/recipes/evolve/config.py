@@ -27,6 +27,15 @@ class MembersRunConfig(EpisodesRunConfig, EvolveConfig):
         """Environment steps of a generation."""
         return self.steps * self.population.size * self.population.envs
 
+    @property
+    def updates_in_all(self) -> int:
+        """Updates of each member in all rounds: those after the warm-up, every `learner.train_every` steps."""
+        envs, learner = self.population.size * self.population.envs, self.learner
+        # The first step after which enough transitions are there: with it, or at the next due one, updates begin.
+        warm = -(-self.replay.warmup // envs)
+        due = self.rounds * self.steps // learner.train_every - max(0, warm - 1) // learner.train_every
+        return max(0, due) * int(learner.own.updates)
+
     def __post_init__(self) -> None:
         """Check the run's settings, and that the replay has room for each environment."""
         check_episodes_run(self)

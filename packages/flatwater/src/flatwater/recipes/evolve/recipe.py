@@ -1,5 +1,7 @@
 """The recipe `evolve`: a population of members in any environment that its algorithm can learn in."""
 
+from dataclasses import replace
+
 from flatwater.metrics.console import BUFFER, WHOLE, Column, TableLayout, format_whole
 from flatwater.metrics.figures import short_seconds
 from flatwater.recipe import OF_RETURNS, Headline, Recipe, lazy_function
@@ -35,6 +37,7 @@ EVOLVE = Recipe(
     compose=lazy_function("flatwater.recipes.evolve.run:compose"),
     policy=lazy_function("flatwater.recipes.evolve.policy:make_champion"),
     rebuild=lazy_function("flatwater.recipes.evolve.policy:rebuild_champion"),
+    prepare=lambda config: replace(config, learner=config.learner.for_updates(config.updates_in_all)),
     layout=LAYOUT,
     curves={"fitness, mean": "fitness/mean", "champion": "champion/return"},
     journal="lineage",

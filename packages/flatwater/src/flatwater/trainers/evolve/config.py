@@ -1,7 +1,7 @@
 """Settings of evolution in any environment, apart from its machine."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from flatwater.algorithms.config import AlgorithmConfig, DDPGConfig, DQNConfig, Noise, SACConfig, Settings, TD3Config
@@ -105,6 +105,21 @@ class MemberLearnerConfig(AlgorithmConfig):
     grad_clip: Weight = 0.0
     train_every: Count = 1
     """Steps of every environment between updates: after each n-th there are as many as `updates` says."""
+    lr_schedule: Annotated[str, Code()] = "constant"
+    """Course of all learning rates over the run: constant, linear (down to 0), cosine (the same, in half a wave), or
+    package.module:function of yours, which gives a factor for the progress from 0 to 1."""
+    schedule_updates: OptionalNumber = 0
+    """Updates over which the schedule runs; then rates stay. 0: those of the rounds that the run is begun with."""
+
+    @property
+    def lr_course(self) -> tuple[str, int]:
+        """Name of the schedule of all learning rates, and the updates that it runs over."""
+        return self.lr_schedule, self.schedule_updates
+
+    def for_updates(self, updates: int) -> Self:
+        """Return the settings of a run of so many updates, in which the schedule knows its end also when it goes on."""
+        scheduled = self.lr_schedule != "constant" and not self.schedule_updates
+        return replace(self, schedule_updates=updates) if scheduled else self
 
 
 @dataclass(frozen=True, kw_only=True)  # without slots, as in `AlgorithmConfig`

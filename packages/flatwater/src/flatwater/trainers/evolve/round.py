@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flatwater.algorithms.api import read_tally_
+from flatwater.algorithms.schedules import lr_factor
 from flatwater.evolution.generation import crown_best_, evolve_
 from flatwater.trainers.episodes import give_back_, is_begun, replay_episodes_, save_world_state_
 from flatwater.trainers.evolve.play import PopulationCollector
@@ -135,6 +136,8 @@ def read_numbers_(setup: EvolveSetup, run: Population, profile: Profile) -> dict
     if episodes:
         numbers["return/mean"] = total_return / episodes
     numbers |= setup.algorithm.numbers(setup.config.learner, run.learner)
+    if (factor := lr_factor(setup.config.learner)) is not None:
+        numbers["train/lr_factor"] = factor(run.learner.tally.updates)
     numbers |= read_tally_(run.learner.tally)
     steps = setup.config.steps * setup.spaces.envs
     if profile.steps >= steps:  # of a phase that was taken here whole
