@@ -34,7 +34,7 @@ METERS = {
     "agent/reading_schedule.py": {
         "QUICK", "QUICK_READINGS", "USUAL", "SHARE", "CREDIT", "DEEP_SHARE", "COUNTING_SHARE", "PROVEN_SHARE", "SLICE",
         "SLICE_SHARE", "TRACED", "INVESTIGATING", "LONGEST", "RECENT", "REGULAR", "NEAR",
-        "FAR", "BETWEEN",
+        "FAR", "BETWEEN", "FIRST_CREDIT", "CREDIT_AGE", "SHORT_SLICE",
     },
     "agent/inject/sitecustomize.py": {"_OLDEST"},
     "agent/filling_arrays.py": {"MOST"},

@@ -192,7 +192,7 @@ class ProcessWatch:
         if schedule.overspent_seconds(self._pace, now, share) <= 0:
             cpu = thread_seconds()
             if under_way:
-                self._monitor.censuses.run_slice(schedule.SLICE)
+                self._monitor.censuses.run_slice(schedule.census_slice_seconds(self._pace, now))
             else:
                 self._check_resets(now)
             took = thread_seconds() - cpu

@@ -27,6 +27,10 @@ COUNTING_SHARE, PROVEN_SHARE = 1 / 50, 1 / 20
 """The share while a census is under way, so that it comes to its end, and while growth is proven and has no owner."""
 SLICE, SLICE_SHARE = 0.05, 1 / 5
 """CPU seconds of one slice of a census; where boundaries are rare, this share of the time between two of them."""
+FIRST_CREDIT, CREDIT_AGE, SHORT_SLICE = 0.03, 30.0, 0.002
+"""While no growth is proven, slices are this short once readings and investigations have taken more than the first
+number and the square of the age over the second: 0.06 CPU seconds after one second, 0.9 after five, `CREDIT` after 13.
+So a program of a second pays for no whole census of a large heap, and one of ten seconds gets it nearly as early."""
 TRACED = 0.5
 """Part of the time with tracing on that counts as spent: a traced program is about half as fast."""
 INVESTIGATING = 0.06
@@ -64,6 +68,8 @@ class ReadingSchedule:
     """CPU seconds of the latest plain readings."""
     investigated: int = 0
     """Readings since the first of two censuses, without those at which the second one was under way."""
+    is_proven: bool = False
+    """Whether growth was proven at the last reading, and a census waits for a second one."""
     eager: int = POINTS
     """Number of coming readings that the clock alone paces: until the series are full, and after memory rose."""
     gap: float = 0.0
@@ -100,6 +106,7 @@ def schedule_next_(
     pace.eager = max(0, pace.eager - 1)
     pace.readings += 1
     pace.spent += took
+    pace.is_proven = investigating
     pace.investigated = pace.investigated + (not (tracing or counting)) if investigating else 0
     if not (counting or tracing):
         pace.recent = [*pace.recent[1 - RECENT :], took]
@@ -115,15 +122,18 @@ def schedule_next_(
     pace.late = pace.due if pace.anchor is None else pace.due + 2 * period
 
 
-def census_slice_seconds(pace: ReadingSchedule, now: float, boundaries: int) -> float:
+def census_slice_seconds(pace: ReadingSchedule, now: float, boundaries: float = inf) -> float:
     """CPU seconds that a census may hold the program up at one boundary.
 
     Args:
         pace: schedule of the watch.
         now: monotonic time.
-        boundaries: boundaries passed so far.
+        boundaries: boundaries passed so far; `inf` at a tick beside them.
     """
-    return max(SLICE, SLICE_SHARE * (now - pace.began) / max(1, boundaries))
+    age = now - pace.began
+    seconds = max(SLICE, SLICE_SHARE * age / max(1, boundaries))
+    earned = FIRST_CREDIT + age**2 / CREDIT_AGE
+    return seconds if pace.is_proven or earned >= CREDIT else min(seconds, max(SHORT_SLICE, earned - pace.spent))
 
 
 def overspent_seconds(pace: ReadingSchedule, now: float, share: float) -> float:
