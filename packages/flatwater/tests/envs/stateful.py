@@ -59,6 +59,17 @@ class Counts(Line):
         return seen, paid * self.episodes, *rest  # type: ignore[return-value]
 
 
+class Late(Line):
+    """Pays more once it has taken more steps than the test at the beginning of a run takes."""
+
+    taken = 0
+
+    def step(self, action: Any) -> Step:
+        self.taken += 1
+        seen, paid, *rest = super().step(action)
+        return seen, paid * (1 if self.taken < 80 else 5), *rest  # type: ignore[return-value]
+
+
 class Shared(Line):
     """Counts in its class, so that new environments go on counting."""
 
@@ -212,6 +223,13 @@ NormalDraws = wrap_class("NormalDraws", wrappers.NormalizeReward, Draws)
 
 class CountsTurns(Counts, Turns):
     """Two actions, and a counter."""
+
+    def step(self, action: Any) -> Step:
+        return super().step(action)
+
+
+class LateTurns(Late, Turns):
+    """Two actions, and a reward that changes late."""
 
     def step(self, action: Any) -> Step:
         return super().step(action)

@@ -135,6 +135,37 @@ def test_what_turns_out_not_to_be_exact_goes_on_with_new_episodes(
     assert "not exact" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("recipe", ["ppo", "evolve", "teach"])
+def test_what_shows_only_after_the_test_at_the_beginning_is_told_of_episodes_that_are_played_again(recipe: str) -> None:
+    run = begin_run(recipe, "LateTurns" if recipe == "teach" else "Late")
+    run.listen_(None)
+    assert run.doubts == []
+    for rounds in range(3, 31, 3):  # a checkpoint after each three rounds
+        train_(run.trainer, rounds, Silent())
+        run.gather_()
+    (doubt,) = run.doubts
+    assert "returns of an episode differ when it is played again in a new environment: at step " in doubt
+
+
+@pytest.mark.parametrize(
+    ("recipe", "kind"),
+    [
+        pytest.param(recipe, kind, marks=() if (recipe, kind) in QUICK else pytest.mark.slow)
+        for recipe, kind in CASES
+        if kind in {*stateful.EXACT, *stateful.SAVED, "NormalTurns"}
+    ],
+)
+def test_episodes_that_are_played_again_change_no_number_and_raise_no_doubt(recipe: str, kind: str) -> None:
+    alone, beside = begin_run(recipe, kind), begin_run(recipe, kind)
+    beside.listen_(None)
+    for rounds in (2, 4):
+        for run in (alone, beside):
+            train_(run.trainer, rounds, Silent())
+            run.gather_()
+    assert beside.doubts == []
+    assert differing(leaf_copies(beside.trainer.run), leaf_copies(alone.trainer.run)) == []
+
+
 def test_a_state_that_outgrows_its_room_is_told_and_the_run_goes_on(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

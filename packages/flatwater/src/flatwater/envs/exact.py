@@ -4,6 +4,8 @@ Two short episodes are played in both orders, in two new players: A, B, A in one
 must not matter differs each time: episodes before, episodes beside, the global generators, the clock. If something
 is kept over episodes and can be saved, the second player begins B with the state that the first one had then, as a
 resume does.
+
+Sixteen steps do not show everything, so a run plays whole episodes of its training again as well, now and then.
 """
 
 import random
@@ -130,11 +132,11 @@ def _try(make: Make, seconds: float, steps: int) -> ExactnessVerdict:
 
     It plays A, B, A in one player and B, A in another, with as many steps as fit; not tested where not even one does.
     """
-    watch = _CountedTime()
+    watch = CountedTime()
     player = make(0)
     building = watch.elapsed_seconds()
     try:
-        watch = _CountedTime()
+        watch = CountedTime()
         # One step, which is not compared: its time says how many fit.
         _record(player, A, 1, circumstance=1)
         step_seconds = watch.elapsed_seconds()
@@ -160,7 +162,50 @@ def _try(make: Make, seconds: float, steps: int) -> ExactnessVerdict:
     return ExactnessVerdict(tested=True, why=f"{quantity} of the same episode differ {cause}: {values}")
 
 
-class _CountedTime:
+def try_whole_episode(
+    make: Make, seed: int, actions: Sequence[Any], end: Shown, *, state: object = None, seconds: float = SECONDS
+) -> ExactnessVerdict:
+    """Play an episode of a run again in a new player, and compare its end.
+
+    Args:
+        make: returns a new player, as in `try_exactness`.
+        seed: seed of the episode.
+        actions: all of its actions.
+        end: its last observations, and its `returns`, the sum of the rewards.
+        state: state over episodes that it began with; None where nothing is kept.
+        seconds: CPU time that may be used; not tested where it takes more.
+    """
+    watch = CountedTime()
+    try:
+        with generators_set(_all(5)):
+            player = make(4)
+            try:
+                if state is not None:
+                    player.load(state)
+                shown, over, returns = player.begin(seed), False, np.zeros_like(end["returns"])
+                step = 0
+                for action in actions:
+                    shown, over = player.step(action)
+                    returns += shown["rewards"]
+                    step += 1
+                    if over or watch.elapsed_seconds() > seconds:
+                        break
+            finally:
+                player.close()
+    except (Exception, SystemExit):  # noqa: BLE001  (as in `try_exactness`)
+        return ExactnessVerdict(tested=False)
+    whole = step == len(actions)
+    if not (whole or over):
+        return ExactnessVerdict(tested=False)
+    differs = _first_difference(end, {**shown, "returns": returns}, step)
+    if whole != over:
+        differs = f"ends: at step {step}, {whole} and {over}"
+    quantity, _, values = differs.partition(": ")
+    why = f"{quantity} of an episode differ when it is played again in a new environment: {values}"
+    return ExactnessVerdict(tested=True, why=why if differs else "")
+
+
+class CountedTime:
     """Time that counts: the processor's, or a quarter of the clock's, for a simulator that waits on another process."""
 
     def __init__(self) -> None:
@@ -260,7 +305,7 @@ def _find_cause(make: Make, episode: _RecordedEpisode, seconds: float) -> str:
         episode: record of the episode that differed; its seed is played again for as many steps.
         seconds: time after which no further cause is tried, counted from here on.
     """
-    watch = _CountedTime()
+    watch = CountedTime()
     with suppress(Exception):  # of the user's class: then it is not found
         player, seeds = make(2), _all(7)
         try:

@@ -1,17 +1,28 @@
 """A run in a world: its exactness on resume is tested when it begins, and told wherever it is lost."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from math import inf
 from typing import Protocol
 
-from flatwater.envs.exact import SECONDS, WorldPlayer, try_exactness
+import numpy as np
+
+from flatwater.envs.exact import (
+    SECONDS,
+    CountedTime,
+    WorldPlayer,
+    generators_set,
+    try_exactness,
+    try_whole_episode,
+)
 from flatwater.envs.kept_state import ReplayableWorld
 from flatwater.envs.makers import fewest_copies, is_object
 from flatwater.envs.world import Array, World
 from flatwater.recipe import recipe_of_config
 from flatwater.runs.run import Run
-from flatwater.trainers.episodes import Episodes
+from flatwater.trainers.episodes import Episodes, ReportEnded, replay_episodes_, save_world_state_
 from flatwater.trainers.logged import OWN, EpisodeReporter, OnEpisode, take_numbers_
 
 NEW_EPISODES = "A resumed run begins new episodes, so its numbers differ from the numbers of an uninterrupted run"
@@ -25,7 +36,72 @@ class ReportingCollector(Protocol):
     """What takes the steps of training, and can tell of the episodes that end."""
 
     world: World
-    report_: Callable[[Array, Episodes], None] | None
+    reports: list[ReportEnded]
+
+
+SHARE = 0.01
+"""Maximum share of the time for episodes that are played again, besides `SECONDS`."""
+
+
+class EpisodeReplays:
+    """Plays episodes of training again in new worlds: one after each doubling of the steps, and after each checkpoint.
+
+    What an environment keeps may show later than the test at the beginning lasts.
+    """
+
+    def __init__(self) -> None:
+        """Begin the time of which a share may be used."""
+        self._due = 0.0  # steps after which the next finished episode is played again
+        self._steps, self._time, self._spent, self._latest = 0, CountedTime(), 0.0, 0.0
+
+    def await_next(self) -> None:
+        """Play the next episode again that ends, unless none can be compared."""
+        self._due = min(self._due, self._steps) if self._due < inf else inf
+
+    def report_(self, run: "WorldRun", ended: Array, episodes: Episodes, seen: Array) -> None:
+        """Play one of the episodes that have ended again, if that is due; a difference becomes a doubt of the run."""
+        self._steps += int(episodes.steps.numpy()[ended].sum())
+        seconds = SECONDS + SHARE * self._time.elapsed_seconds() - self._spent
+        if self._steps < self._due or self._latest > seconds or run.doubts:
+            return
+        self._due = 2 * self._steps
+        time = CountedTime()
+        why = self._difference(run, int(np.flatnonzero(ended)[0]), episodes, seen, seconds)
+        if why and _replay_all(run, episodes, seen):
+            run.doubts.append(f"{run.world_name}: {why}. {NEW_EPISODES}")
+        elif why:
+            self._due = inf  # worlds of another number of environments compute other last bits
+        self._latest = time.elapsed_seconds()
+        self._spent += self._latest
+
+    @staticmethod
+    def _difference(run: "WorldRun", env: int, episodes: Episodes, seen: Array, seconds: float) -> str:
+        """Return how an environment's episode differs in a world of two; empty where it does not, or is not tested."""
+        world, state = run.collector.world, None
+        if episodes.kept:
+            if not isinstance(world, ReplayableWorld):  # its observations follow from an earlier state
+                return ""
+            state = world.beginnings.states()[env]
+        actions = episodes.actions.numpy()[: int(episodes.steps[env]), env]
+        return try_whole_episode(
+            lambda beside: run.build_player(beside)[1],
+            int(episodes.seeds[env]),
+            actions if actions.dtype.kind == "f" else actions.astype(np.int64),
+            {"observations": seen[env], "returns": episodes.returns.numpy()[env]},
+            state=state,
+            seconds=seconds,
+        ).why
+
+
+def _replay_all(run: "WorldRun", episodes: Episodes, seen: Array) -> str:
+    """Return why all running episodes differ in a new world of as many environments, as a resume would play them."""
+    save_world_state_(run.collector.world, episodes)
+    with generators_set({}):
+        world = run.build_world(len(seen))
+        try:
+            return replay_episodes_(world, None, episodes, seen)
+        finally:
+            world.close()
 
 
 @dataclass(frozen=True)
@@ -34,6 +110,7 @@ class WorldRun(Run):
 
     untested: list[str] = field(default_factory=list, kw_only=True)
     """Reasons why the test at the beginning was left out."""
+    replays: EpisodeReplays = field(default_factory=EpisodeReplays, kw_only=True)
 
     @property
     @abstractmethod
@@ -70,7 +147,7 @@ class WorldRun(Run):
         """
 
     def listen_(self, on_episode: OnEpisode | None) -> None:
-        """Report finished episodes where the settings ask for it.
+        """Report finished episodes where the settings ask for it, and play some of them again.
 
         Raises:
             ConfigError: a function is given, and the run has no room for its numbers; or keys, and the world no infos.
@@ -79,7 +156,8 @@ class WorldRun(Run):
         if OWN in self.trainer.run.logged:
             logged, keys = self.trainer.run.logged[OWN], self.config.info_keys
             reporter = EpisodeReporter(self.collector.world, logged, keys, on_episode, name=self.world_name)
-            self.collector.report_ = reporter.report_
+            self.collector.reports.append(reporter.report_)
+        self.collector.reports.append(partial(self.replays.report_, self))
 
     def take_logged_(self) -> Mapping[str, float]:
         """Return the means of what was reported of episodes since the last call, and begin anew."""
@@ -119,6 +197,7 @@ class WorldRun(Run):
         """Copy what the worlds keep over episodes into the state."""
         super().gather_()
         self._doubt_(self.keep_worlds_(), NEW_EPISODES)
+        self.replays.await_next()
 
     def rebuild_(self) -> None:
         """Bring the worlds to where they were: their episodes are played again, or begin anew."""

@@ -9,6 +9,7 @@ well, as it was when the episodes began. Where a world does not come to where it
 and says so.
 """
 
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any, cast
@@ -44,6 +45,8 @@ class Episodes:
 
 KEPT = "world"
 """The one key of `Episodes.kept`."""
+ReportEnded = Callable[[Array, Episodes, Array], None]
+"""Called before new episodes begin, with where episodes have ended, bool [E], all episodes, and their observations."""
 
 
 def build_episodes(spaces: Spaces, device: torch.device) -> Episodes:

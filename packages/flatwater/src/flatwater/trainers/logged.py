@@ -125,7 +125,7 @@ class EpisodeReporter:
                 "does by a property `infos`, a dict for each environment"
             )
 
-    def report_(self, ended: Array, episodes: Episodes) -> None:
+    def report_(self, ended: Array, episodes: Episodes, _seen: Array) -> None:
         """Report the episodes of the environments in `ended`, bool [E], before new ones begin there."""
         infos = None if self._source is None else self._source.infos
         for env in np.flatnonzero(ended).tolist():

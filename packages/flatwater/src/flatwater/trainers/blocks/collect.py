@@ -1,7 +1,5 @@
 """The collecting phase: T steps of every environment, written where they are learned from."""
 
-from collections.abc import Callable
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -12,7 +10,7 @@ from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.envs.world import Array, Teacher, World, check_actions
 from flatwater.rollouts.block import write_step_
 from flatwater.trainers.blocks.state import COMING, CPU, BlocksSetup, BlocksState
-from flatwater.trainers.episodes import Episodes, begin_, show_teacher_, step_
+from flatwater.trainers.episodes import ReportEnded, begin_, show_teacher_, step_
 from flatwater.trainers.profile import Profile
 from flatwater_watch.errors import RunError
 
@@ -39,8 +37,8 @@ class Collector:
         """
         self._setup, self._run, self._profile = setup, run, profile
         self.world, self.teacher = world, teacher
-        self.report_: Callable[[Array, Episodes], None] | None = None
-        """Hears of the episodes that have ended, where the user wants to."""
+        self.reports: list[ReportEnded] = []
+        """Each is called with the episodes that have ended."""
         self._weights = bound_weights(setup.student, run.learner)
         config, learner_parts = setup.config.learner, (setup.config.learner, setup.student, run.learner)
         self._act = make_act(*learner_parts, masked=setup.spaces.masked, taught=setup.taught)
@@ -97,8 +95,8 @@ class Collector:
             self._end_block_()
         # Last: a new episode's first observation is written over the one that ended the old.
         if np.count_nonzero(ended):
-            if self.report_ is not None:
-                self.report_(ended, run.episodes)
+            for report_ in self.reports:
+                report_(ended, run.episodes, coming[0])
             self._end_(ended, t + 1)
         profile.end_part_("store")
 

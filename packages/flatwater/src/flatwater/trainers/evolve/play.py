@@ -13,7 +13,7 @@ from flatwater.envs.world import Array, Spaces, World
 from flatwater.nets.stack import views
 from flatwater.replay.batch import Batch
 from flatwater.replay.ring import Drawn, append_, draw, gather, set_priorities_, start_
-from flatwater.trainers.episodes import Episodes, begin_, build_outcome, step_
+from flatwater.trainers.episodes import ReportEnded, begin_, build_outcome, step_
 from flatwater.trainers.evolve.state import EvolveSetup, Population
 from flatwater.trainers.profile import Profile
 
@@ -55,8 +55,8 @@ class PopulationCollector:
         """
         self._setup, self._run, self._profile = setup, run, profile
         self.world = world
-        self.report_: Callable[[Array, Episodes], None] | None = None
-        """Hears of the episodes that have ended, where the user wants to."""
+        self.reports: list[ReportEnded] = []
+        """Each is called with the episodes that have ended."""
         # A view with an axis of one agent: the world writes its observations into the state tree.
         self.seen: Array = run.coming.numpy()[:, None]
         self._outcome = build_outcome(setup.spaces.envs, 1)
@@ -81,8 +81,8 @@ class PopulationCollector:
         append_(run.ring, action=action, reward=reward, terminated=terminated, truncated=truncated, next_obs=run.coming)
         run.transitions += len(action)
         if ended.any():
-            if self.report_ is not None:
-                self.report_(ended, run.episodes)
+            for report_ in self.reports:
+                report_(ended, run.episodes, self.seen)
             which = torch.from_numpy(ended)
             run.ended[0].add_(int(ended.sum()))
             run.ended[1].add_(run.episodes.returns[which].double().sum())
