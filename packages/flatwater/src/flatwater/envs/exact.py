@@ -163,7 +163,7 @@ def _try(make: Make, seconds: float, steps: int) -> ExactnessVerdict:
 
 
 def try_whole_episode(
-    make: Make, seed: int, actions: Sequence[Any], end: Shown, *, state: object = None, seconds: float = SECONDS
+    make: Make, seed: int, actions: Array, end: Shown, *, state: object = None, seconds: float = SECONDS
 ) -> ExactnessVerdict:
     """Play an episode of a run again in a new player, and compare its end.
 
