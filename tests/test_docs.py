@@ -35,7 +35,7 @@ from flatwater.runs.signals import STOP_CODES
 from flatwater_watch.errors import FlatwaterError
 from flatwater_watch.faces.command import WatchCommand
 from flatwater_watch.options.declare import field_docs
-from flatwater_watch.streams import NO_READER
+from flatwater_watch.streams import BROKEN_PIPE_STATUS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("packages/*/README.md"), *(ROOT / "docs").rglob("*.md")]
@@ -323,5 +323,5 @@ def test_benchmarks_in_the_pages_exist() -> None:
 def test_every_exit_code_is_explained() -> None:
     table = (ROOT / "docs" / "flatwater" / "resume.md").read_text().split("## Exit codes")[1]
     codes = re.findall(r"\d+", " ".join(re.findall(r"^\| ([\d, ]+) \|", table, re.MULTILINE)))
-    known = (0, INTERRUPTED, NO_READER, *STOP_CODES, BUDGET_EXIT, FlatwaterError.exit_code)
+    known = (0, INTERRUPTED, BROKEN_PIPE_STATUS, *STOP_CODES, BUDGET_EXIT, FlatwaterError.exit_code)
     assert {str(code) for code in known} <= set(codes)

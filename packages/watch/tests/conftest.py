@@ -19,7 +19,7 @@ from flatwater_watch.heap import roots
 Load = Callable[..., ModuleType]
 PACKAGES, SOURCE = f"{Path(__file__).parents[2]}{os.sep}", f"{os.sep}src{os.sep}"
 RUNNERS = tuple(f"{Path(runner.__file__).parent}{os.sep}" for runner in (_pytest, pluggy, execnet, xdist))
-OF_LIBRARIES = roots._of_libraries
+OF_LIBRARIES = roots._is_library_file
 
 
 _seen, _ours = set[str](), set[str]()
@@ -42,7 +42,7 @@ def _alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     for name in _modules_of_tests():
         if sys.modules[name] is not request.module:
             monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setattr(roots, "_of_libraries", lambda file: not file.startswith(RUNNERS) and OF_LIBRARIES(file))
+    monkeypatch.setattr(roots, "_is_library_file", lambda file: not file.startswith(RUNNERS) and OF_LIBRARIES(file))
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from rich.progress import Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from flatwater_watch.sanitize import MOST, escape_controls, short_repr
+from flatwater_watch.sanitize import MAXIMUM_LETTERS, escape_controls, short_repr
 from flatwater_watch.terminal import PrintableStream, Terminal
 
 ORDERS = {*map(chr, range(32)), *map(chr, range(0x7F, 0xA0))} - {"\n", "\t"}
@@ -63,7 +63,7 @@ def test_a_library_may_colour_what_it_prints_and_nothing_else() -> None:
 
 def test_a_long_or_endless_value_is_shown_in_short() -> None:
     assert short_repr("x") == "'x'"
-    assert len(short_repr("x" * 100_000)) < 2 * MOST
+    assert len(short_repr("x" * 100_000)) < 2 * MAXIMUM_LETTERS
     assert "thousands of digits" in short_repr(10**5000)
     deep: list[object] = []
     for _ in range(100_000):

@@ -54,7 +54,7 @@ from flatwater.runs.signals import SIGNALLED, end_on_signals
 from flatwater.runs.trust import load_settings
 from flatwater.trainers.logged import OnEpisode
 from flatwater_watch.errors import ConfigError, Terminated
-from flatwater_watch.files.output import PAGE, check_output, replace_output
+from flatwater_watch.files.output import PAGE_OUTPUT, check_output, replace_output
 from flatwater_watch.pages.blocks import Paragraph, Piece
 from flatwater_watch.pages.document import fragment
 from flatwater_watch.terminal import lasting_terminal, silent_terminal
@@ -112,8 +112,8 @@ class TrainedRun:
         target = self.path / "report.html" if out is None else Path(out)
         default = self.path / "report.html"
         # Before the page is made: a place that cannot be written is refused at once.
-        check_output("out =", target, PAGE, beside=default)
-        replace_output(target, run_page(read_run(self.path)).encode(errors="replace"), PAGE, beside=default)
+        check_output("out =", target, PAGE_OUTPUT, run_default=default)
+        replace_output(target, run_page(read_run(self.path)).encode(errors="replace"), PAGE_OUTPUT, run_default=default)
         return target
 
     def _repr_html_(self) -> str:
@@ -354,12 +354,12 @@ def compare(*runs: TrainedRun | TrainedSeeds | Path | str, page: Path | str | No
         FlatwaterError: the runs are too few or too many, one cannot be read, or the page cannot be written.
     """
     if page is not None:
-        check_output("page =", Path(page), PAGE)
+        check_output("page =", Path(page), PAGE_OUTPUT)
     places = [run.path if isinstance(run, TrainedRun | TrainedSeeds) else run for run in runs]
     compared = read_named([*map(str, places)], lambda _: None)
     if page is not None:
         replace_output(
-            Path(page), comparison_page(compared, datetime.now().astimezone()).encode(errors="replace"), PAGE
+            Path(page), comparison_page(compared, datetime.now().astimezone()).encode(errors="replace"), PAGE_OUTPUT
         )
     return as_json(compared)
 

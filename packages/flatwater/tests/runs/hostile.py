@@ -17,7 +17,7 @@ from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.checkpoints.writer import save_checkpoint
 from flatwater.storage.claims import is_lock
 from flatwater.storage.faults import StoreError
-from flatwater.storage.objects import ObjectEntry, Piece, StoredObjects
+from flatwater.storage.objects import FilePiece, ObjectEntry, StoredObjects
 
 PIECE = 256
 """Bytes of one piece of an answer."""
@@ -59,7 +59,7 @@ class HostileObjects(StoredObjects):
     def reconnect(self) -> "HostileObjects":
         return self
 
-    def _put(self, name: str, content: Piece, mode: str) -> str:
+    def _put(self, name: str, content: FilePiece, mode: str) -> str:
         from obstore.exceptions import AlreadyExistsError
 
         if mode == "create" and name in self.hostile.contents:

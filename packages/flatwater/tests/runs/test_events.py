@@ -160,7 +160,7 @@ def test_a_command_gets_one_object_on_stdin(tiny: list[str]) -> None:
     told = [json.loads(line) for line in Path("told").read_text().splitlines()]
     assert told[-1]["event"] == "end"
     assert told[-1]["finished"] is True
-    assert {line["event"] for line in told} <= event_command.HEARD
+    assert {line["event"] for line in told} <= event_command.COMMAND_KINDS
     assert "on_event = " in Path("run/config.toml").read_text()
     assert main(["resume", "run", "--rounds", "2", "--quiet", "--on-event", ""]) == 0
     assert len(Path("told").read_text().splitlines()) == len(told), "it was taken away"

@@ -73,17 +73,17 @@ class BudgetError(RunError):
     exit_code = 4
 
 
-def require(holds: bool, field: str, given: object, wanted: str) -> None:
+def require(holds: bool, field: str, value: object, expected: str) -> None:
     """Check a field's value.
 
     Args:
         holds: whether the value is as it must be.
         field: name of the field, as the user writes it.
-        given: its value, which the message shows shortened.
-        wanted: what it must be, to follow "must be".
+        value: its value, which the message shows shortened.
+        expected: what it must be, to follow "must be".
 
     Raises:
         ConfigError: `holds` is false; the message names the field, its value and the expected one.
     """
     if not holds:
-        raise ConfigError(f"{field} = {short_repr(given)}: must be {wanted}")
+        raise ConfigError(f"{field} = {short_repr(value)}: must be {expected}")

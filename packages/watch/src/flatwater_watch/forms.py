@@ -10,9 +10,9 @@ from string import Formatter
 
 from flatwater_watch.sanitize import escape_controls, short_repr
 
-MOST = 300
+MAXIMUM_FORM_LETTERS = 300
 """Maximum characters of a form."""
-MOST_VALUE = 200
+MAXIMUM_VALUE_LETTERS = 200
 """Maximum characters of a text that is filled in."""
 _NOUN = re.compile(r"[a-z]{2,30}")
 """A noun, as in `{episodes} {split} {episodes:episode}`: `8 held-out episodes`, or `1 held-out episode`."""
@@ -29,8 +29,8 @@ def check_form(form: str, *, names: bool) -> None:
     Raises:
         ValueError: the form is too long, or its braces hold something else than a name and a number's format.
     """
-    if len(form) > MOST:
-        raise ValueError(f"{short_repr(form)}: expected at most {MOST} characters, got {len(form)}")
+    if len(form) > MAXIMUM_FORM_LETTERS:
+        raise ValueError(f"{short_repr(form)}: expected at most {MAXIMUM_FORM_LETTERS} characters, got {len(form)}")
     for _, name, specification, conversion in Formatter().parse(form):  # raises ValueError for a brace alone
         if name is None:
             continue
@@ -68,10 +68,10 @@ def count_phrase(count: int, noun: str) -> str:
     return f"{count:,} {noun_form(count, noun)}"
 
 
-def list_phrase(names: Sequence[str], most: int = 20) -> str:
+def list_phrase(names: Sequence[str], maximum: int = 20) -> str:
     """The first names of a list, and how many more there are: `AAPL, GOOG and 3 more`."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    more = f" and {len(names) - maximum} more" if len(names) > maximum else ""
+    return ", ".join(names[:maximum]) + more
 
 
 def fill_form(form: str, values: Mapping[str, object]) -> str:
@@ -87,7 +87,11 @@ def fill_form(form: str, values: Mapping[str, object]) -> str:
         if name is not None:
             value = values.get(name)
             shown_value = (
-                value if isinstance(value, int | float) else value[:MOST_VALUE] if isinstance(value, str) else "?"
+                value
+                if isinstance(value, int | float)
+                else value[:MAXIMUM_VALUE_LETTERS]
+                if isinstance(value, str)
+                else "?"
             )
             is_noun = specification and _NOUN.fullmatch(specification)
             parts.append(

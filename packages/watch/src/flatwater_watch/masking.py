@@ -13,15 +13,19 @@ MASK = "***"
 
 # A name's words: `awsSecretAccessKey`, `DB-PASSWORD`, `model.api_key`.
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-_ANYWHERE = re.compile(r"passw(?:or)?d|passphrase|secret|credential|(?:api|access|private)key|(?:auth|access)token")
+_SECRET_ANYWHERE = re.compile(
+    r"passw(?:or)?d|passphrase|secret|credential|(?:api|access|private)key|(?:auth|access)token"
+)
 """Parts of a name that leave no doubt."""
-_AS_WORD = frozenset({"pass", "pwd", "pat", "auth", "authorization", "bearer", "cookie", "sig", "signature", "sas"})
+_SECRET_WORDS = frozenset(
+    {"pass", "pwd", "pat", "auth", "authorization", "bearer", "cookie", "sig", "signature", "sas"}
+)
 """Words of a name that mean a secret anywhere in it."""
-_AS_LAST = ("key", "token")
+_SECRET_LAST_WORDS = ("key", "token")
 """Words that mean a secret as a name's last word: `--api-key`, `--token`, but not `--key-dim`, `--token-count`."""
-_PLACE = frozenset({"file", "path", "dir", "folder", "env", "name"})
+_PLACE_WORDS = frozenset({"file", "path", "dir", "folder", "env", "name"})
 """Last words of a name that mean the place of a secret, not the secret: `--password-file`."""
-_HARMLESS = frozenset({("sort", "key"), ("primary", "key"), ("foreign", "key")})
+_HARMLESS_PAIRS = frozenset({("sort", "key"), ("primary", "key"), ("foreign", "key")})
 
 # Quantifiers are possessive or bounded: a text of megabytes is read in one pass.
 _SHOWN_AS_SECRET = re.compile(
@@ -49,7 +53,7 @@ _USERINFO = re.compile(
     re.VERBOSE,
 )
 """User and password before the host of a URL; a secret key of S3 may hold slashes, which a port does not."""
-_KNOWN = re.compile(
+_KNOWN_TOKENS = re.compile(
     r"\b(?:(?:AKIA|ASIA)[A-Z0-9]{16}|gh[pousr]_\w{20,}|github_pat_\w{20,}|glpat-[\w\-]{16,}|hf_\w{20,}|sk-[\w\-]{20,}"
     r"|xox[abeoprs]-[\w\-]{10,}|eyJ[\w\-]{8,}\.[\w\-]{8,}\.[\w\-]*|AIza[\w\-]{30,})"
 )
@@ -59,19 +63,19 @@ _KNOWN = re.compile(
 def names_secret(name: str) -> bool:
     """Whether an option, a variable, a field of a URL or a header with this name holds a secret."""
     words = [word.lower() for word in _WORDS.findall(name)]
-    if not words or words[0] in {"no", "without"} or words[-1] in _PLACE or tuple(words[-2:]) in _HARMLESS:
+    if not words or words[0] in {"no", "without"} or words[-1] in _PLACE_WORDS or tuple(words[-2:]) in _HARMLESS_PAIRS:
         return False
-    if _ANYWHERE.search("".join(words)) or not _AS_WORD.isdisjoint(words):
+    if _SECRET_ANYWHERE.search("".join(words)) or not _SECRET_WORDS.isdisjoint(words):
         return True
-    return words[-1].endswith("token") or words[-1] in _AS_LAST or words[-2:] == ["key", "id"]
+    return words[-1].endswith("token") or words[-1] in _SECRET_LAST_WORDS or words[-2:] == ["key", "id"]
 
 
 def mask_secrets(text: str) -> str:
     """The text with `***` for each secret in it; masking a second time changes nothing."""
     text = _USERINFO.sub(rf"\g<1>{MASK}@", text)
-    text = "".join(_without_values(text))
+    text = "".join(_mask_values(text))
     text = _BEARER.sub(rf"\1\2{MASK}", text)
-    return _KNOWN.sub(MASK, text)
+    return _KNOWN_TOKENS.sub(MASK, text)
 
 
 def mask_words(words: Sequence[str]) -> list[str]:
@@ -91,12 +95,12 @@ def mask_words(words: Sequence[str]) -> list[str]:
     return masked
 
 
-def _without_values(text: str) -> Iterator[str]:
+def _mask_values(text: str) -> Iterator[str]:
     """The text in pieces, with the values of secrets replaced."""
     # After a value the search goes on behind it; other text is searched for names in its turn.
     end = 0
     for name_match in _SHOWN_AS_SECRET.finditer(text):
-        if name_match.start() < end or not _tells(name_match):
+        if name_match.start() < end or not _precedes_secret(name_match):
             continue
         value = _VALUE.match(text, name_match.end())
         if value is None:
@@ -107,13 +111,13 @@ def _without_values(text: str) -> Iterator[str]:
     yield text[end:]
 
 
-def _tells(found: re.Match[str]) -> bool:
+def _precedes_secret(match: re.Match[str]) -> bool:
     """Whether a secret follows a name, by the name and by the characters that join its value."""
-    name, dashed = found["name"], found["name"].startswith("-")
-    if name == "key" and not found["before"]:  # an argument of Python's: `sorted(rows, key=len)`
+    name, dashed = match["name"], match["name"].startswith("-")
+    if name == "key" and not match["before"]:  # an argument of Python's: `sorted(rows, key=len)`
         return False
-    if (found["option"] or found["listed"]) and not dashed:
+    if (match["option"] or match["listed"]) and not dashed:
         return False
-    if found["header"] and not _HEADER.fullmatch(name):
+    if match["header"] and not _HEADER.fullmatch(name):
         return False
     return names_secret(name)

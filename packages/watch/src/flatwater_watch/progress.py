@@ -54,27 +54,27 @@ class ProgressTrack:
         return ", ".join(words if seconds_left is None else [*words, f"{format_duration(seconds_left)} left"])
 
 
-_watched: ContextVar[ProgressTrack | None] = ContextVar("watched", default=None)
+_current_track: ContextVar[ProgressTrack | None] = ContextVar("watched", default=None)
 
 
 @contextmanager
 def track_progress() -> Iterator[ProgressTrack]:
     """A track on which all code called from within, in this thread, counts its progress."""
     course = ProgressTrack()
-    before = _watched.set(course)
+    before = _current_track.set(course)
     try:
         yield course
     finally:
-        _watched.reset(before)
+        _current_track.reset(before)
 
 
-def count_steps(what: str, items: Sequence[T]) -> Iterator[T]:
-    """Yield the items, and count each as a step of `what` when the next one is requested."""
-    course = _watched.get()
+def count_steps(noun: str, items: Sequence[T]) -> Iterator[T]:
+    """Yield the items, and count each as a step of `noun` when the next one is requested."""
+    course = _current_track.get()
     if course is None:
         yield from items
         return
-    part, around = ProgressPart(what, len(items)), course.parts
+    part, around = ProgressPart(noun, len(items)), course.parts
     course.parts = (*around, part)
     try:
         for item in items:
@@ -84,16 +84,16 @@ def count_steps(what: str, items: Sequence[T]) -> Iterator[T]:
         course.parts = around
 
 
-def is_due(now: float, began: float, told: float) -> bool:
+def is_due(now: float, began: float, last_report: float) -> bool:
     """Whether a line is due again for work that began, and was last reported, at these times."""
-    return now - told >= max(TOLD_SECONDS, TOLD_SHARE * (now - began))
+    return now - last_report >= max(TOLD_SECONDS, TOLD_SHARE * (now - began))
 
 
 class Ticker:
     """Calls a function in a thread of its own, every second, until it is stopped."""
 
     def __init__(self, tell: Callable[[], object]) -> None:
-        self._tell, self._over = tell, Event()
+        self._on_tick, self._stopped = tell, Event()
         self._thread = Thread(target=self._tick, name="progress", daemon=True)
 
     def start(self) -> None:
@@ -102,14 +102,14 @@ class Ticker:
 
     def stop(self) -> None:
         """End the calls; a call under way is waited for."""
-        self._over.set()
+        self._stopped.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def _tick(self) -> None:
         """Call the function every second until it is stopped or its stream fails; runs in the ticker's own thread."""
-        while not self._over.wait(MOVED_SECONDS):
+        while not self._stopped.wait(MOVED_SECONDS):
             try:
-                self._tell()
+                self._on_tick()
             except (OSError, ValueError):  # nobody reads any more, or the stream was closed
                 return

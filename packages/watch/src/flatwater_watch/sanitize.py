@@ -6,23 +6,23 @@ characters in them as orders: to move the cursor, to set its title, to answer as
 
 import re
 
-MOST = 200
+MAXIMUM_LETTERS = 200
 """Maximum characters of a value in a message."""
 
 # C0 without line break and tab, DEL, C1, line ends and what turns the direction of text around, and surrogates, which
 # stand for bytes of a file name that are no UTF-8 and which no stream takes.
-_ORDERS = re.compile(
+_CONTROL_CHARACTERS = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
 
 def escape_controls(text: str) -> str:
     r"""The text with the code of each character that a terminal would obey: `\x1b`."""
-    return _ORDERS.sub(_code, text)
+    return _CONTROL_CHARACTERS.sub(_escape_code, text)
 
 
-def _code(found: re.Match[str]) -> str:
-    code = ord(found[0])
+def _escape_code(match: re.Match[str]) -> str:
+    code = ord(match[0])
     return f"\\x{code:02x}" if code <= 0xFF else f"\\u{code:04x}"  # noqa: PLR2004
 
 
@@ -37,4 +37,8 @@ def short_repr(value: object) -> str:
     except RecursionError:
         return "values nested too deeply to be shown"
     text = mask_secrets(text)
-    return text if len(text) <= MOST else f"{text[: MOST // 2]} … {text[-MOST // 4 :]} ({len(text):,} characters)"
+    return (
+        text
+        if len(text) <= MAXIMUM_LETTERS
+        else f"{text[: MAXIMUM_LETTERS // 2]} … {text[-MAXIMUM_LETTERS // 4 :]} ({len(text):,} characters)"
+    )

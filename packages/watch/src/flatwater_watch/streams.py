@@ -13,7 +13,7 @@ from typing import TextIO, cast
 
 from flatwater_watch.errors import FlatwaterError
 
-NO_READER = 141
+BROKEN_PIPE_STATUS = 141
 """Exit code where nobody reads stdout any more: 128 + SIGPIPE, as a shell has it."""
 
 
@@ -130,7 +130,7 @@ def run_printing(command: Callable[[], int], report: Callable[[str], None]) -> i
     if fault is None or code:
         return code
     if isinstance(fault, BrokenPipeError):  # `... | head`: the reader has seen enough
-        return NO_READER
+        return BROKEN_PIPE_STATUS
     report(f"stdout: {fault.strerror}. The output was lost. Send it somewhere else.")
     return FlatwaterError.exit_code
 

@@ -72,51 +72,53 @@ class Working(Status):
             first: seconds until it is printed first if the output is no terminal; None takes the usual 10.
             settings: further arguments of `rich.status.Status`.
         """
-        self._first = first
-        super().__init__(_text(status), console=console, **settings)
-        self._what, self._within = status, ExitStack()
-        self._began = self._told = time.monotonic()
+        self._first_line_seconds = first
+        super().__init__(_plain_status(status), console=console, **settings)
+        self._status_text, self._exit_stack = status, ExitStack()
+        self._began_at = self._last_line_at = time.monotonic()
 
     def update(self, status: RenderableType | None = None, **settings: Any) -> None:  # noqa: ANN401  (same)
         """Change the text, as other work begins."""
         if status is not None:
-            self._what = status
-        super().update(None if status is None else _text(status), **settings)
+            self._status_text = status
+        super().update(None if status is None else _plain_status(status), **settings)
 
     def start(self) -> None:
         """Show the line, and have code that this thread calls from here on count its progress."""
         super().start()
-        self._began = self._told = time.monotonic()
-        self._course = self._within.enter_context(track_progress())
+        self._began_at = self._last_line_at = time.monotonic()
+        self._progress_track = self._exit_stack.enter_context(track_progress())
         if not self.console.quiet:
-            ticker = Ticker(self._tell)
+            ticker = Ticker(self._show_progress)
             ticker.start()
-            self._within.callback(ticker.stop)
+            self._exit_stack.callback(ticker.stop)
 
     def stop(self) -> None:
         """Remove the line."""
-        self._within.close()  # first: the thread of the ticker must not print behind the line's end
+        self._exit_stack.close()  # first: the thread of the ticker must not print behind the line's end
         super().stop()
 
-    def _tell(self) -> None:
+    def _show_progress(self) -> None:
         """Show how long the work takes and how far it is; in the thread of the ticker.
 
         On a terminal the line is replaced; elsewhere a line is printed whenever one is due.
         """
-        if not isinstance(self._what, str) or not self._what:
+        if not isinstance(self._status_text, str) or not self._status_text:
             return
         now = time.monotonic()
-        parts = (format_duration(now - self._began), self._course.line())
-        line = f"{self._what} {', '.join(filter(None, parts))}"
+        parts = (format_duration(now - self._began_at), self._progress_track.line())
+        line = f"{self._status_text} {', '.join(filter(None, parts))}"
         if self.console.is_terminal:
             super().update(Text(line))
-        elif is_due(now, self._began, self._told) or (self._first is not None and now - self._began >= self._first):
-            self._first = None
-            self._told = now
+        elif is_due(now, self._began_at, self._last_line_at) or (
+            self._first_line_seconds is not None and now - self._began_at >= self._first_line_seconds
+        ):
+            self._first_line_seconds = None
+            self._last_line_at = now
             self.console.print(Text(line), soft_wrap=True)
 
 
-def _text(status: RenderableType) -> RenderableType:
+def _plain_status(status: RenderableType) -> RenderableType:
     """The status as text, without markup."""
     # Rich's status reads markup in a `str`, whatever the console was told.
     return Text(status) if isinstance(status, str) else status
@@ -127,21 +129,21 @@ def terminal(*, errors: bool = False) -> Terminal:
 
     A command fails if stdout does not take its results. Lines on stderr beside them are dropped in that case.
     """
-    return lasting_terminal(errors=True) if errors else _of_width(Terminal())
+    return lasting_terminal(errors=True) if errors else _fix_width(Terminal())
 
 
 def lasting_terminal(*, errors: bool = False) -> Terminal:
     """A console for work that must go on when nobody reads it any more, such as training."""
     fill_closed()
-    return _of_width(Terminal(file=surviving_stream(sys.stderr if errors else sys.stdout)))
+    return _fix_width(Terminal(file=surviving_stream(sys.stderr if errors else sys.stdout)))
 
 
 def silent_terminal() -> Terminal:
     """A console that shows nothing."""
-    return _of_width(Terminal(quiet=True))
+    return _fix_width(Terminal(quiet=True))
 
 
-def _of_width(console: Terminal) -> Terminal:
+def _fix_width(console: Terminal) -> Terminal:
     console.width = min(console.width, WIDTH) if console.is_terminal else WIDTH
     return console
 

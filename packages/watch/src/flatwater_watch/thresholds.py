@@ -17,124 +17,124 @@ class Drift(NamedTuple):
     """Minimum bytes of a material rise: allocators round up, and free lists come and go. Unmeasured."""
     least_share: float = 0.002
     """Minimum rise as a share of the resident bytes, if that is more: large programs are noisier. Unmeasured."""
-    sure: float = 0.99
+    confidence: float = 0.99
     """Confidence if no object explains the growth: such a finding cannot be looked up in a container."""
-    judged: int = 30
+    judged_points: int = 30
     """Number of points of a window that are judged, evenly chosen. Their 435 pairs take 0.2 ms."""
-    fewest: int = 5
+    minimum_points: int = 5
     """Number of points of the shortest window that is judged: four rises in a row."""
-    unheld: int = 8
+    minimum_points_without_object: int = 8
     """Minimum points of a drift without an object, as its rise may also be a slow warm-up. Unmeasured."""
-    late: int = 12
+    late_window_points: int = 12
     """Number of points of the short window, which sees a drift that began late in a long series."""
     blocks: int = 5
     """Number of parts of a window whose medians must go the same way."""
     blocks_rising: int = 3
     """Minimum number of the four differences between blocks that take part in a rise: two steps are no drift."""
-    takes_part: float = 0.25
+    participating_share: float = 0.25
     """Minimum difference, as a share of the mean one, for taking part. Unmeasured."""
-    stands_out: float = 6.0
+    minimum_rise_deviations: float = 6.0
     """Minimum rise, in median deviations from its line. Pure noise reaches 1.5."""
-    noise: float = 3.0
+    minimum_rise_noise: float = 3.0
     """Minimum suspicious rise, in usual differences of neighbours. A line over five points has 4."""
-    stair: float = 0.5
+    stair_share: float = 0.5
     """Minimum change of a stair, as a share of a material rise. Unmeasured."""
-    steady: float = 0.8
+    minimum_late_slope_share: float = 0.8
     """Minimum slope of a window's second half, as a share of its first half's. For log t it is 0.71 to 0.76."""
-    again: int = 3
+    judgements_in_row: int = 3
     """Judgements in a row that must find a drift without an object: each series is judged many times."""
 
 
 class Filling(NamedTuple):
     """Numbers that decide when a buffer of a known size is being filled, by its touched bytes (`series/slope.py`)."""
 
-    rises: int = 3
+    minimum_rises: int = 3
     """Minimum rises in each half of the stretch: full buffers and warm-ups have fewer."""
-    points: int = 8
+    minimum_readings: int = 8
     """Minimum readings of the stretch: full buffers and warm-ups have fewer."""
-    landing: float = 2.0
+    maximum_pause_ratio: float = 2.0
     """A buffer counts as full after it has been flat for this many times its longest previous pause. Unmeasured."""
-    fading: float = 0.5
+    minimum_late_rise_share: float = 0.5
     """Minimum rise of the second half, as a share of the first half's; below it the buffer is ending. Unmeasured."""
-    large: int = 8 * MIB
+    large_array_bytes: int = 8 * MIB
     """Minimum bytes of an array whose pages are counted: each query to the kernel costs time. Unmeasured."""
-    touched: float = 0.98
+    fully_touched_share: float = 0.98
     """Touched share from which on an array counts as touched: its ends share pages with others."""
 
 
 class Slower(NamedTuple):
     """Numbers that decide when the steps of a phase take ever more time (`series/slowdown.py`)."""
 
-    fewest: int = 10
+    minimum_readings: int = 10
     """Number of readings of the shortest window. A machine's own speed changes by a fifth from second to second."""
-    beginning: int = 10
+    warm_up_divisor: int = 10
     """Number of equal parts of the readings, of which the first is left out, as caches are cold."""
-    rise: float = 0.8
+    minimum_rise: float = 0.8
     """Minimum relative rise of the cost, which is a rate that falls by 44 %. Less may be another program: on a shared
     machine the cost changed by half."""
-    still: float = 0.3
+    minimum_late_rise_share: float = 0.3
     """Minimum rise after the middle, as a share of the rise before it: 0.5 for log t, 0 for a warm-up that has
     ended."""
-    as_good: float = 1.1
+    maximum_line_misfit: float = 1.1
     """Maximum deviations from a line, in deviations from one jump: the start of another program is a jump."""
-    mostly: float = 0.5
+    minimum_main_share: float = 0.5
     """Minimum share of the time gained for a part of the program to be named: more than all others together."""
-    ends: int = 3
+    comparison_divisor: int = 3
     """Number of equal stretches, of which the first and the last are compared to name the part. Unmeasured."""
 
 
 class Investigating(NamedTuple):
     """Numbers that decide when an investigation goes on or ends (`diagnose/investigator.py`, `investigation.py`)."""
 
-    headroom: float = 0.1
+    minimum_headroom_share: float = 0.1
     """Minimum free share of the limit for tracing and forks, which take memory themselves: 12 MB in a small run."""
-    patience: int = 8
+    maximum_unproven_readings: int = 8
     """Maximum readings after a suspicion for a drift to be proven: growth may come in stairs."""
-    looks: int = 3
+    maximum_looks: int = 3
     """Maximum censuses after the first one, while they do not explain the growth: it may come in bursts."""
-    more_looks: int = 6
+    maximum_looks_unproven_native: int = 6
     """Maximum censuses after the first one, while growth without an object is not certain either."""
-    traced: int = 3
+    maximum_fruitless_traces: int = 3
     """Number of traced looks at which an owner has grown without a line, before it is reported without one."""
-    longest_trace: int = 16
+    maximum_looks_with_trace: int = 16
     """Number of looks after which an owner is reported without a line. They find bursts every second to sixth step."""
-    longest_traced: float = 0.2
+    maximum_traced_census_seconds: float = 0.2
     """Maximum seconds of a census under a trace, which makes a program about half as fast."""
-    slowest_traced: float = 1.0
+    maximum_traced_census_cpu_seconds: float = 1.0
     """CPU seconds of a census after which tracing ends: Python that only allocates is traced at a seventy-fifth of its
     speed, a census too. One of 0.09 s took 4, and the program 25 s for what it does in 11; one of 0.01 s takes 0.25."""
-    still: int = 6
+    maximum_idle_traced_readings: int = 6
     """Maximum traced readings in a row without a line: growth in stairs rests between them."""
-    built: int = 36
+    maximum_building_readings: int = 36
     """Further traced readings that are allowed while the traced bytes still rise: a page that BeautifulSoup parses in
     15 ms takes 1 to 3 s while it is traced, and 9 s beside seven busy processes on two cores."""
-    asked: float = 1.5
+    maximum_line_search_cpu_seconds: float = 1.5
     """CPU seconds of these readings, after which an owner is reported without a line. A look at 64 pages of a document
     took 0.03 to 0.3 s beside three busy processes, and 42 of them half of the time of the program. With 3 s it was
     traced for 20 s in three of 20 runs, four at a time; with 1.5 s for 8 s at most in 16."""
-    built_share: float = 0.01
+    minimum_building_share: float = 0.01
     """Minimum rise of the traced bytes, as a share of the usual growth."""
-    page: int = 4096
+    minimum_bytes_per_step: int = 4096
     """Minimum bytes per step of an owner that is reported on demand. An owner that gains less than this in total since
     it was found has stopped. One page of the system."""
-    quiet: int = 2
+    first_rest_readings: int = 2
     """Number of readings without suspicion after an investigation, doubled each time. Unmeasured."""
-    quiet_found: int = 5
+    explained_rest_factor: int = 5
     """Factor of that number if the investigation explained the growth."""
-    longest_quiet: int = 64
+    maximum_rest_readings: int = 64
     """Maximum number of such readings. Unmeasured."""
-    loaded: int = 5
+    maximum_modules_loaded: int = 5
     """Maximum modules loaded between two looks for growth in a library's registry to be reported: more of them mean a
     program that still starts. pytest's `atexit` callbacks and handlers of logging were reported in one of 3 runs."""
-    dropped: int = 2
+    minimum_garbage_readings: int = 2
     """Number of traced readings after which new objects may be garbage: one more, as the program holds the last."""
-    garbage: float = 0.5
+    minimum_garbage_share: float = 0.5
     """Minimum share of the growth for cyclic garbage: some garbage always waits."""
-    last_search: float = 2.0
+    last_search_seconds: float = 2.0
     """Seconds at the end for the census under way, and CPU seconds for a search for garbage, which takes 3 for a
     million objects: at most three times as long by the clock, if the machine is busy.
     """
-    too_large: float = 3.0
+    maximum_container_growth_ratio: float = 3.0
     """Maximum growth of all containers together, in growths of the process: they fill memory that others freed. Pages
     that are kept by their titles (`page_strings` of the cases) came to 30 times and more.
     """
@@ -143,32 +143,32 @@ class Investigating(NamedTuple):
 class Owning(NamedTuple):
     """Numbers that decide when a container is an owner, and how it is described (`diagnose/owners.py`)."""
 
-    explained: float = 0.8
+    explained_share: float = 0.8
     """Explained share of the growth, of a holder or of the process, from which on the rest counts as noise. Rates of
     two censuses err by up to a fifth."""
     least_bytes: int = 4096
     """Minimum growth of an owner in bytes: one page of the system."""
     least_share: float = 0.01
     """Minimum share of all growth for an owner. Unmeasured."""
-    told_share: float = 0.05
+    minimum_reported_share: float = 0.05
     """Minimum share of the process's growth for a finding to be reported, and to count as a cause."""
-    passing_share: float = 0.5
+    minimum_library_call_share: float = 0.5
     """Minimum share of the process's growth for an owner that only a running call of a library reaches: most of that is
     freed when the call returns. The tree of a page that BeautifulSoup parses, seen at two stages, had 8 % of the growth
     of a flat program."""
-    told: int = 5
+    maximum_printed_findings: int = 5
     """Maximum number of findings printed at one time."""
-    dated: float = 10.0
+    maximum_dated_rate_ratio: float = 10.0
     """Maximum ratio of a rate's high bound to its low one for a date to be given. Unmeasured."""
-    overlap: float = 0.8
+    minimum_overlap_share: float = 0.8
     """Minimum share of neighbouring arrays that have most rows in common: a new episode begins a new window."""
-    emptied: float = 0.5
+    emptied_share: float = 0.5
     """Share of its greatest length below which a container was emptied. A leak never comes back to half of it; for a
     container that each episode fills, half of the checks see less."""
-    emptied_looks: int = 16
+    maximum_checks_between_resets: int = 16
     """If a container that was emptied once is not seen empty again within this many checks, it counts as leaking. A
     container that each episode fills stays above half of its length for that long in one of 60,000 stretches."""
-    base: float = 2.0
+    minimum_base_ratio: float = 2.0
     """Minimum bytes that a view keeps alive, in its own bytes, to be reported as one of a larger base. Unmeasured."""
 
 
@@ -177,55 +177,55 @@ class Handles(NamedTuple):
 
     least_bytes: int = 1024
     """Minimum bytes behind a handle: its Python objects take about as much. Unmeasured."""
-    items: int = 8
+    maximum_items: int = 8
     """Maximum number of new items that are opened."""
-    own: float = 0.75
+    minimum_share_with_handle: float = 0.75
     """Minimum share of the new items that have a handle of their own. Unmeasured."""
-    below: int = 60
+    maximum_objects_below_item: int = 60
     """Maximum number of objects opened below one item. Unmeasured."""
 
 
 class Rising(NamedTuple):
     """Numbers that decide when a line is named that runs while memory rises without an object (`meters/rises.py`)."""
 
-    seconds: float = 0.5
+    maximum_cpu_seconds: float = 0.5
     """Maximum CPU seconds of recording: about 15 us a line."""
-    quick: float = 5e-4
+    maximum_query_seconds: float = 5e-4
     """Maximum seconds of a query to the allocator at each line, which takes longer the more holes a heap has."""
-    enough: int = 24
+    sufficient_rises: int = 24
     """Number of lasting rises that end the recording. Unmeasured."""
-    fewest: int = 3
+    minimum_rises: int = 3
     """Minimum rises of a line: one may be a library that is loaded, two chance."""
-    mostly: float = 0.5
+    minimum_main_share: float = 0.5
     """Minimum share of the rises' bytes for a line: more than all other lines together."""
-    readings: int = 40
+    maximum_readings: int = 40
     """Maximum readings of one recording: about as many as tracing may take."""
-    tries: int = 3
+    maximum_tries: int = 3
     """Maximum number of recordings: growth in bursts may pause during one. Unmeasured."""
 
 
 class Collecting(NamedTuple):
     """Numbers that decide when full collections are reported, and explain growth (`diagnose/gc_sawtooth.py`)."""
 
-    fewest: int = 1
+    minimum_collections: int = 1
     """Minimum full collections. The freed bytes are compared with those that came before each, or since the start."""
-    mostly: float = 0.8
+    minimum_freed_share: float = 0.8
     """Minimum share of the bytes between two collections that one frees. The rest grows for good, and is no garbage;
     rates err by a fifth. Unmeasured."""
-    late: float = 2.0
+    maximum_wait_ratio: float = 2.0
     """Maximum bytes since the last full collection, in units of the usual amount between two: more is growth of another
     kind, which began later. Python waits a quarter longer for each full collection than for the one before.
     Unmeasured."""
     least_share: float = 0.1
     """Minimum share of the bytes in use that a collection frees to be a cause: all programs have smaller ones.
     Unmeasured."""
-    felt: float = 64 * MIB
+    reported_young_bytes: float = 64 * MIB
     """Bytes of young garbage from which on it is reported. A Flask server that is sent 2 MB a request comes to 45 MiB,
     graphs with an array of 3 MB each to 140 MiB."""
-    little: float = 8 * MIB
+    harmless_bytes: float = 8 * MIB
     """Bytes of garbage, old or young, that may wait for the collector: it looks at old objects when a quarter as many
     have come. Three trees of a page a round come to 2.6 MiB, and stay at that for good."""
-    wave: float = 4.0
+    maximum_wave_ratio: float = 4.0
     """Young garbage is assumed to reach at most this many times its size before it is collected, or the swing of the
     process if that is less. Unmeasured."""
 
@@ -233,30 +233,30 @@ class Collecting(NamedTuple):
 class Ending(NamedTuple):
     """Numbers that decide on growth that goes on, and on programs that end (`agent/growth.py`, `agent/summary.py`)."""
 
-    warm_up: int = 5
+    warm_up_divisor: int = 5
     """Number of equal parts of the readings, of which the first is warm-up. Unmeasured."""
-    few: int = 12
+    few_readings: int = 12
     """Maximum readings of a program that is judged, at its end, by its growth since the beginning."""
-    last_census: float = 0.5
+    last_census_seconds: float = 0.5
     """Maximum seconds of the last census: the program waits for it."""
-    native: int = 7
+    minimum_native_readings: int = 7
     """Minimum readings in a rising line for native growth in a program that ends."""
-    mostly: float = 0.5
+    minimum_owned_share: float = 0.5
     """Minimum share of the growth with an owner in such a program: more than all others together."""
-    let_go: float = 0.3
+    teardown_share: float = 0.3
     """Minimum share of the growth that is freed at the last reading if it was taken during teardown. A program whose
     event loop was being taken down had freed 49 % of it then, and the finding seemed to be over."""
-    still: float = 0.3
+    minimum_remaining_rate_share: float = 0.3
     """Minimum share of the rate found at first for a finding to go on: a table that is loaded grows like a leak, until
     it is complete."""
-    wait: int = 4
+    minimum_readings_since_finding: int = 4
     """Number of readings after a finding before it is judged whether it goes on."""
-    lately: int = 12
+    recent_readings: int = 12
     """Minimum number of readings over which it is judged, or all there are: growth in bursts pauses between them."""
     open_bytes: int = 32 * MIB
     """Bytes without a cause that are reported as an open question. The flat programs of the zoo gain 1 MiB at most
     after warm-up."""
-    rising: float = 0.25
+    minimum_late_share: float = 0.25
     """Minimum share of the growth in the last half of the readings, or it has settled: 0.5 for a straight line, 0.3 for
     log t, 0 for a table that was loaded."""
 
@@ -266,13 +266,13 @@ class Weighing(NamedTuple):
 
     least_bytes: int = 1 << 16
     """Minimum bytes of a holding that is remembered. Unmeasured."""
-    fewest: int = 4
+    minimum_censuses: int = 4
     """Minimum censuses over which a rate is measured: growth in stairs rests at some of them."""
-    told: float = 0.5
+    minimum_owner_share: float = 0.5
     """Minimum share of the growth between two censuses for an owner's share to be taken from them."""
-    workers: float = 0.02
+    minimum_worker_rise_share: float = 0.02
     """Minimum rise of the child processes' bytes, as a share of them: interpreters that start touch many pages."""
-    workers_owned: float = 0.5
+    minimum_workers_explained_share: float = 0.5
     """Minimum share of the workers' growth that findings inside the workers must explain; below it, the workers' total
     is reported as a finding of its own. Unmeasured."""
 
@@ -280,11 +280,11 @@ class Weighing(NamedTuple):
 class Flat(NamedTuple):
     """Numbers that decide when a repeated test is flat (`faces/flatness.py`)."""
 
-    fewest: int = 8
+    minimum_rounds: int = 8
     """Minimum rounds after the warm-up: fewer do not tell growth from a table that doubles once."""
-    traced: int = 3
+    traced_rounds: int = 3
     """Number of rounds at the end that are traced, if memory has grown until then."""
-    still: float = 0.25
+    minimum_late_share: float = 0.25
     """Minimum share of the growth in the last half of the rounds; less is a warm-up that was too short."""
 
 

@@ -6,20 +6,20 @@ import time
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.sanitize import short_repr
 
-_STEPS = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
-_SIZES = dict(_STEPS) | {"TB": 10**12, "GB": 10**9, "MB": 10**6, "KB": 10**3, "B": 1, "": 1}
-_UNITS = {unit.lower(): size for unit, size in _SIZES.items()}
-_MOST = 1 << 60
-_WHOLE = 1000
+_BINARY_UNITS = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
+_UNIT_BYTES = dict(_BINARY_UNITS) | {"TB": 10**12, "GB": 10**9, "MB": 10**6, "KB": 10**3, "B": 1, "": 1}
+_UNIT_BYTES_LOWER = {unit.lower(): size for unit, size in _UNIT_BYTES.items()}
+_MAXIMUM_BYTES = 1 << 60
+_DECIMAL_LIMIT = 1000
 """Number from which on all digits before the point are shown."""
 _HOUR, _DAY = 3600.0, 86400.0
-_SECONDS = {"s": 1.0, "min": 60.0, "m": 60.0, "h": _HOUR, "d": _DAY}
+_UNIT_SECONDS = {"s": 1.0, "min": 60.0, "m": 60.0, "h": _HOUR, "d": _DAY}
 _AMOUNT = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z]*)\s*")
 
 
 def format_bytes(count: float) -> str:
     """Bytes in a unit with two decimals: `1536` as `1.50 KiB`; below 1 KiB whole, as `12 B`."""
-    for unit, size in _STEPS:
+    for unit, size in _BINARY_UNITS:
         if abs(count) >= size:
             return f"{count / size:.2f} {unit}"
     return f"{count:.0f} B"
@@ -28,7 +28,7 @@ def format_bytes(count: float) -> str:
 def short_bytes(count: float) -> str:
     """Bytes in a unit with three digits, for places beside the exact number: `1536` as `1.5 KiB`."""
     number, unit = format_bytes(count).split()
-    return f"{float(number):.3g} {unit}" if abs(float(number)) < _WHOLE else f"{float(number):.0f} {unit}"
+    return f"{float(number):.3g} {unit}" if abs(float(number)) < _DECIMAL_LIMIT else f"{float(number):.0f} {unit}"
 
 
 def parse_bytes(text: str) -> int:
@@ -38,10 +38,10 @@ def parse_bytes(text: str) -> int:
         ConfigError: the text is not a number followed by a known unit.
     """
     match = _AMOUNT.fullmatch(text)
-    if match is None or match[2].lower() not in _UNITS:
+    if match is None or match[2].lower() not in _UNIT_BYTES_LOWER:
         raise ConfigError(f"{short_repr(text)} is not an amount of memory. Write it like 8GiB, 500MB or 1024.")
-    amount = float(match[1]) * _UNITS[match[2].lower()]
-    if amount > _MOST:
+    amount = float(match[1]) * _UNIT_BYTES_LOWER[match[2].lower()]
+    if amount > _MAXIMUM_BYTES:
         raise ConfigError(f"{short_repr(text)} is more memory than any machine has. Write it like 8GiB, 500MB or 1024.")
     return round(amount)
 
@@ -69,9 +69,9 @@ def parse_duration(text: str, named: str) -> float:
         ConfigError: the text is not a number above 0 followed by a known unit.
     """
     match = _AMOUNT.fullmatch(text)
-    if match is None or match[2] not in _SECONDS or float(match[1]) <= 0:
+    if match is None or match[2] not in _UNIT_SECONDS or float(match[1]) <= 0:
         raise ConfigError(f"{named} {short_repr(text)}: is not a length of time. Write it like 90s, 10m or 1h.")
-    return float(match[1]) * _SECONDS[match[2]]
+    return float(match[1]) * _UNIT_SECONDS[match[2]]
 
 
 def two_digits(count: float) -> str:

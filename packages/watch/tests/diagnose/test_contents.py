@@ -142,8 +142,8 @@ def test_containers_that_other_threads_change_are_read_all_the_same(churning: di
         for name, (container, kind) in churning.items():
             walk = Walk(24, lambda _: True, 3000)
             open_object(container, walk)
-            if walk.unread:
-                unread[name] = dict(walk.unread)
+            if walk.unread_by_class:
+                unread[name] = dict(walk.unread_by_class)
             newest_items(container, kind, 6)  # raises nothing
             container_lengths([container])
     assert unread == {}

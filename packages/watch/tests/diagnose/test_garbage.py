@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flatwater_watch.diagnose.garbage import Garbage, GarbageSearch, Where, unreachable_objects
+from flatwater_watch.diagnose.garbage import FindLine, Garbage, GarbageSearch, unreachable_objects
 from flatwater_watch.diagnose.lines import Tracer
 from flatwater_watch.heap.roots import Roots
 
@@ -39,7 +39,7 @@ def _no_collection() -> Iterator[None]:
     gc.collect()
 
 
-def find_garbage(where: Where | None = None) -> Garbage | None:
+def find_garbage(where: FindLine | None = None) -> Garbage | None:
     search = GarbageSearch(Roots(), where)
     assert search.is_done(60)
     return search.garbage()

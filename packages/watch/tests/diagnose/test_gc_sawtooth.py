@@ -7,19 +7,19 @@ from math import inf
 import pytest
 
 from flatwater_watch.diagnose.gc_sawtooth import (
-    UNNAMED,
+    NAMELESS_GARBAGE,
     add_gc_amounts,
     gc_explains_growth,
     is_negligible,
     judge_gc_sawtooth,
 )
-from flatwater_watch.diagnose.judge import CYCLIC, OFF, RARELY
+from flatwater_watch.diagnose.judge import COLLECTOR_OFF_ADVICE, GARBAGE_OWNER, RARE_COLLECTION_ADVICE
 from flatwater_watch.meters.collector import GcSawtooth
 from flatwater_watch.series.readings import Growth
 from flatwater_watch.series.slope import Slope
 
 MIB = 1 << 20
-TEETH = GcSawtooth(freed=132.4 * MIB, rise=133.0 * MIB, held=400.0 * MIB, since=60.0 * MIB, seconds=20.0)
+TEETH = GcSawtooth(freed=132.4 * MIB, rise=133.0 * MIB, bytes_before=400.0 * MIB, bytes_since=60.0 * MIB, seconds=20.0)
 GROWTH = Growth(100, 400 * MIB, 800 * MIB, Slope(0.1 * MIB, 0.1 * MIB, 0.1 * MIB), "boundary")
 FOUND = judge_gc_sawtooth(Slope(3.0 * MIB, 2.0 * MIB, 4.0 * MIB), GROWTH, collecting=True)
 
@@ -31,9 +31,9 @@ FOUND = judge_gc_sawtooth(Slope(3.0 * MIB, 2.0 * MIB, 4.0 * MIB), GROWTH, collec
         (None, False),
         (TEETH._replace(rise=170.0 * MIB), False),  # a fifth and more of what comes is still there after a collection
         (TEETH._replace(rise=160.0 * MIB), True),
-        (TEETH._replace(held=2000.0 * MIB), False),  # small against what is in use
-        (TEETH._replace(since=260.0 * MIB), True),
-        (TEETH._replace(since=270.0 * MIB), False),  # something else has grown since the last collection
+        (TEETH._replace(bytes_before=2000.0 * MIB), False),  # small against what is in use
+        (TEETH._replace(bytes_since=260.0 * MIB), True),
+        (TEETH._replace(bytes_since=270.0 * MIB), False),  # something else has grown since the last collection
         (TEETH._replace(rise=inf), False),  # no two collections in a row were read
         (GcSawtooth(0.5 * MIB, 0.5 * MIB, 1.0 * MIB, 0.0, 1.0), False),  # not material
         (GcSawtooth(-1.0 * MIB, 0.0, 100.0 * MIB, 0.0, 1.0), False),
@@ -61,11 +61,11 @@ def test_what_full_collections_free_before_it_is_felt_waits(
 
 
 def test_the_finding_says_what_to_do_and_what_is_not_known() -> None:
-    assert (FOUND.verdict, FOUND.owner, FOUND.holders, FOUND.limit_step) == ("leak", CYCLIC, (), None)
-    assert FOUND.what == UNNAMED
-    assert FOUND.advice.startswith(RARELY)
+    assert (FOUND.verdict, FOUND.owner, FOUND.holders, FOUND.limit_step) == ("leak", GARBAGE_OWNER, (), None)
+    assert FOUND.what == NAMELESS_GARBAGE
+    assert FOUND.advice.startswith(RARE_COLLECTION_ADVICE)
     off = judge_gc_sawtooth(Slope(3.0 * MIB, 2.0 * MIB, 4.0 * MIB), GROWTH, collecting=False)
-    assert off.advice.startswith(OFF)
+    assert off.advice.startswith(COLLECTOR_OFF_ADVICE)
     assert FOUND.share == 1.0
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from flatwater_watch.diagnose.finding import AllocationSite, Finding
 from flatwater_watch.diagnose.finding_text import growth_end
 from flatwater_watch.diagnose.judge import (
-    TOO_LARGE,
+    TOO_LARGE_ADVICE,
     judge_leaf,
     judge_owner,
     judge_phase,
@@ -42,21 +42,21 @@ LIST = Owner(
     bytes_grown=20 * MIB,
     bytes=30 * MIB,
     count=30,
-    what="30 × float32[512, 512]",
+    content_words="30 × float32[512, 512]",
     item_bytes=MIB,
-    graph=False,
-    base=False,
+    holds_graph=False,
+    holds_base=False,
     redundancy=None,
-    newest=(),
+    newest_items=(),
     container=None,
     holding=Holding("train.HISTORY", None, "list", 30, None, 30 * MIB),
-    way=("train.HISTORY",),
+    hops=("train.HISTORY",),
 )
 MADE = AllocationSite("/home/ada/train.py", 31, "learn", "aten::mm")
 DRIFT = Slope(10.0 * MIB, 9.0 * MIB, 12.0 * MIB)
 
 
-TABLES = replace(LIST, what="49 × Table, and about 1.93 MiB outside of Python with each", outside=True)
+TABLES = replace(LIST, content_words="49 × Table, and about 1.93 MiB outside of Python with each", outside_python=True)
 RISES = AllocationSite("/home/ada/train.py", 30, "load", "native")
 
 
@@ -98,13 +98,21 @@ def test_a_full_container_whose_items_grow_leaks() -> None:
 def test_a_queue_is_a_backlog_and_a_cache_a_cache() -> None:
     assert judge_one(replace(LIST, kind="queue")).verdict == "backlog"
     unbounded, bounded = (judge_one(replace(LIST, kind="cache", capacity=bound)) for bound in (None, 40))
-    assert (unbounded.verdict, unbounded.what, unbounded.plateau_bytes) == ("cache", f"{LIST.what}, unbounded", None)
-    assert (bounded.verdict, bounded.what, bounded.plateau_bytes) == ("cache", f"{LIST.what}, maxsize 40", 40 * MIB)
+    assert (unbounded.verdict, unbounded.what, unbounded.plateau_bytes) == (
+        "cache",
+        f"{LIST.content_words}, unbounded",
+        None,
+    )
+    assert (bounded.verdict, bounded.what, bounded.plateau_bytes) == (
+        "cache",
+        f"{LIST.content_words}, maxsize 40",
+        40 * MIB,
+    )
 
 
 def test_the_advice_speaks_of_the_content_first() -> None:
-    assert ".detach()" in judge_one(replace(LIST, graph=True)).advice
-    assert ".clone()" in judge_one(replace(LIST, base=True)).advice
+    assert ".detach()" in judge_one(replace(LIST, holds_graph=True)).advice
+    assert ".clone()" in judge_one(replace(LIST, holds_base=True)).advice
     assert "remove()" in judge_one(replace(LIST, kind="hooks")).advice
     assert "plt.close" in judge_one(replace(LIST, kind="figures")).advice
 
@@ -190,12 +198,12 @@ def test_a_buffer_that_does_not_fit_says_so_first() -> None:
     filling = judge_leaf("replay.frames", 100 * MIB, 5000 * MIB, drift=DRIFT, growth=growth())
     (told,) = select_and_rank([filling], growth())
     assert told.dies_first
-    assert told.advice == TOO_LARGE
+    assert told.advice == TOO_LARGE_ADVICE
     assert re.match(r".*limit .*; full with ", growth_end(told))
     fitting = judge_leaf("replay.frames", 100 * MIB, 200 * MIB, drift=DRIFT, growth=growth())
     (fits,) = select_and_rank([fitting], growth())
     assert (fits.verdict, fits.dies_first) == ("filling", False)
-    assert fits.advice == fitting.advice != TOO_LARGE
+    assert fits.advice == fitting.advice != TOO_LARGE_ADVICE
 
 
 def test_arrays_of_one_buffer_are_one_finding_with_one_end() -> None:
@@ -212,7 +220,7 @@ def test_arrays_of_one_buffer_are_one_finding_with_one_end() -> None:
 def handlers(path: str, **changes: Any) -> Finding:
     """A list somewhere in `train.EVENTS` that leaks functions made at one line."""
     holders = ("train.py, global EVENTS", f"entry {path!r} of dict of 3", "list of 30", "closure of _handler")
-    owner = replace(LIST, path=f"train.EVENTS{path}", holders=holders, what="30 × closure of _handler")
+    owner = replace(LIST, path=f"train.EVENTS{path}", holders=holders, content_words="30 × closure of _handler")
     return replace(judge_owner(owner, MADE, steps=2, growth=growth(), drift=DRIFT), share=0.25, **changes)
 
 
@@ -309,9 +317,9 @@ def test_bytes_behind_objects_have_the_line_that_they_come_from_and_that_of_the_
     found = judge_one(TABLES)
     told = with_line(found, RISES)
     assert told.made_at == RISES
-    assert re.fullmatch(rf"{re.escape(TABLES.what)}; .* train\.py:31", told.what)
+    assert re.fullmatch(rf"{re.escape(TABLES.content_words)}; .* train\.py:31", told.what)
     assert [wants_line(each) for each in (found, told, judge_one(LIST))] == [True, False, False]
     assert with_line(told, MADE) == told
     assert with_line(found, replace(RISES, line=MADE.line)) == found, "the same line, and no native one"
-    assert with_line(replace(found, made_at=None), RISES).what == TABLES.what
+    assert with_line(replace(found, made_at=None), RISES).what == TABLES.content_words
     assert with_line(judge_one(LIST), RISES) == judge_one(LIST), "what objects hold has their line"

@@ -128,7 +128,7 @@ def test_what_roots_gained_and_what_lies_behind_handles_is_asked_of_one_census()
 
 def search_of(monitor: Monitor) -> GarbageSearch | None:
     """The look for cyclic garbage that goes on."""
-    return monitor._case.search
+    return monitor._case.garbage_search
 
 
 def grown_reading(step: int, size: float, **changes: Any) -> Reading:
@@ -183,10 +183,10 @@ def test_what_is_emptied_and_filled_again_is_not_told(user: Any, monitor: Monito
     assert [found.owner for found in monitor.findings()] == ["train.HISTORY"]
     kept = [*user.HISTORY]
     user.HISTORY.clear()
-    monitor.levels.check_lengths(Roots())
+    monitor.reset_tracker.check_lengths(Roots())
     assert [found.owner for found in monitor.findings()] == ["train.HISTORY"]
     user.HISTORY.extend(kept)
-    monitor.levels.check_lengths(Roots())
+    monitor.reset_tracker.check_lengths(Roots())
     assert monitor.findings() == []
 
 
@@ -275,7 +275,11 @@ def test_an_item_that_is_being_filled_has_the_line_that_fills_it(
 
 @pytest.mark.parametrize(
     ("each", "readings"),
-    [(0, CASE.still), (MIB // 200, CASE.still), (MIB // 50, CASE.still + CASE.built)],
+    [
+        (0, CASE.maximum_idle_traced_readings),
+        (MIB // 200, CASE.maximum_idle_traced_readings),
+        (MIB // 50, CASE.maximum_idle_traced_readings + CASE.maximum_building_readings),
+    ],
     ids=["nothing is made", "too little", "more and more"],
 )
 def test_a_traced_program_is_waited_for_while_it_makes_its_next_item(
@@ -284,9 +288,9 @@ def test_a_traced_program_is_waited_for_while_it_makes_its_next_item(
     """A container that has rested for some readings is left, but not one whose next item is under way: for a while."""
     monkeypatch.setattr("flatwater_watch.diagnose.investigation.thread_seconds", lambda: 0.0)
     told = watch(monitor, leaking(user), 10)
-    case = Investigation({}, found=[finding for found in told.values() for finding in found])
-    assert [finding.owner for finding in case.found] == ["train.HISTORY"]
-    case.sought = {"train.HISTORY": (("train.HISTORY",), take_census(Roots()).holdings["train.HISTORY"])}
+    case = Investigation({}, last_findings=[finding for found in told.values() for finding in found])
+    assert [finding.owner for finding in case.last_findings] == ["train.HISTORY"]
+    case.sought_containers = {"train.HISTORY": (("train.HISTORY",), take_census(Roots()).holdings["train.HISTORY"])}
     made = count(0, each)
     monkeypatch.setattr(Tracer, "live_bytes", property(lambda _: next(made)))
     waited = 0
@@ -305,12 +309,12 @@ def test_native_growth_that_the_record_shows_at_its_end_is_told(
     )  # other tests leave some
     for number in range(1, 60):
         monitor.observe(grown_reading(number, 2 * number + (30 if falls and number == 3 else 0)))
-        if monitor._record.drifted["native"]:
+        if monitor._history.drift_counts["native"]:
             break
-    assert monitor._record.drifted["native"] < DRIFT.again
+    assert monitor._history.drift_counts["native"] < DRIFT.judgements_in_row
     monitor.close()  # a census may be under way
-    assert monitor._last is not None
-    assert monitor._judge_unexplained(monitor._last) == []
+    assert monitor._latest_reading is not None
+    assert monitor._judge_unexplained(monitor._latest_reading) == []
     found = [each.verdict for each in monitor.judge_garbage_at_end(number * MIB, number)]
     assert found == ([] if falls else ["native"]), "what was freed at once may have been garbage"
 
@@ -320,9 +324,9 @@ def test_a_line_whose_search_takes_much_is_waited_for_no_longer(
 ) -> None:
     """While allocations are traced, a look at a large item may take as long as the program."""
     told = watch(monitor, leaking(user), 10)
-    case = Investigation({}, found=[finding for found in told.values() for finding in found])
-    case.sought = {"train.HISTORY": (("train.HISTORY",), take_census(Roots()).holdings["train.HISTORY"])}
-    clock = count(0.0, 0.4 * CASE.asked)
+    case = Investigation({}, last_findings=[finding for found in told.values() for finding in found])
+    case.sought_containers = {"train.HISTORY": (("train.HISTORY",), take_census(Roots()).holdings["train.HISTORY"])}
+    clock = count(0.0, 0.4 * CASE.maximum_line_search_cpu_seconds)
     monkeypatch.setattr("flatwater_watch.diagnose.investigation.thread_seconds", lambda: next(clock))
     assert [update_trace_wait_(case, Tracer(), Roots()) for _ in range(4)] == [True, True, True, False]
 
@@ -336,8 +340,8 @@ def test_an_item_is_whole_when_the_next_container_on_its_path_has_one(
     user.OTHERS += [[], [], []]
     held = take_census(Roots()).holdings["train.OTHERS[*]"]
     (found,) = [finding for found in told.values() for finding in found]
-    case = Investigation({}, found=[replace(found, owner=held.path)])
-    case.sought = {held.path: (("train.OTHERS", "[*]"), held)}
+    case = Investigation({}, last_findings=[replace(found, owner=held.path)])
+    case.sought_containers = {held.path: (("train.OTHERS", "[*]"), held)}
     record_lengths_(case, Roots())
     assert update_trace_wait_(case, tracer, Roots())
     user.page(0)
@@ -345,14 +349,14 @@ def test_an_item_is_whole_when_the_next_container_on_its_path_has_one(
     assert case.lines[held.path].function == "page"
     user.page(1)
     assert not update_trace_wait_(case, tracer, Roots())
-    assert case.retold is not None
+    assert case.findings_with_line is not None
 
 
 def test_what_came_before_the_trace_began_is_not_asked_for_its_line(user: Any, monitor: Monitor) -> None:
     """A census in slices is older than the trace: it asked for the same objects at each reading, in vain."""
     told = watch(monitor, leaking(user), 10)
-    case = Investigation({}, found=[finding for found in told.values() for finding in found])
-    case.sought = {"train.HISTORY": (("train.HISTORY",), take_census(Roots()).holdings["train.HISTORY"])}
+    case = Investigation({}, last_findings=[finding for found in told.values() for finding in found])
+    case.sought_containers = {"train.HISTORY": (("train.HISTORY",), take_census(Roots()).holdings["train.HISTORY"])}
     user.keep(1)
     asked: list[Any] = []
     tracer = cast("Tracer", SimpleNamespace(live_bytes=0, find_line=asked.append))
@@ -377,7 +381,7 @@ def test_of_several_containers_in_one_place_the_line_of_the_one_that_grows_is_fo
         return grown_reading(number, sum(tensor.nbytes for tensor in user.BELOW["values"][1]) / MIB)
 
     counted: list[bool] = []
-    monitor._listener = lambda _step, _census: counted.append(monitor.is_tracing)
+    monitor._census_callback = lambda _step, _census: counted.append(monitor.is_tracing)
     told = watch(monitor, step, 30)
     (at,) = told
     (found,) = told[at]
@@ -410,7 +414,7 @@ def test_a_container_that_stops_growing_is_not_traced_for_ever(user: Any, monito
         monitor.observe(grown_reading(number, 2 * min(number, 8)))
         assert monitor._tracer is not None
         traced += monitor._tracer.running
-    assert traced <= 1 + SHIPPED.investigating.still
+    assert traced <= 1 + SHIPPED.investigating.maximum_idle_traced_readings
 
 
 def test_a_census_goes_on_between_two_steps(user: Any) -> None:
@@ -420,7 +424,7 @@ def test_a_census_goes_on_between_two_steps(user: Any) -> None:
     for number in range(100):
         user.keep(1)
         user.HISTORY.append([[number]] * 1000)
-    censuses.seconds = 1e-9
+    censuses.slice_seconds = 1e-9
     assert censuses.advance(1) is None
     slices = 0
     while censuses.is_under_way:
@@ -428,7 +432,7 @@ def test_a_census_goes_on_between_two_steps(user: Any) -> None:
         slices += 1
     assert slices > 1
     assert told == []
-    censuses.seconds = 1e-9
+    censuses.slice_seconds = 1e-9
     taken = censuses.advance(2)
     assert taken is not None
     assert taken == told[0]
@@ -447,14 +451,14 @@ def test_a_leaking_run_is_not_slowed_for_ever(user: Any, monitor: Monitor) -> No
     assert len(monitor.findings()) == 1
 
 
-@pytest.mark.parametrize("spent", [0.0, 2 * CASE.slowest_traced])
+@pytest.mark.parametrize("spent", [0.0, 2 * CASE.maximum_traced_census_cpu_seconds])
 def test_a_census_that_takes_long_while_a_program_is_traced_ends_the_trace(monitor: Monitor, spent: float) -> None:
     """Python that only allocates is traced at a hundredth of its speed, and a census is of that kind."""
     monitor.observe(grown_reading(1, 1))
     monitor.state, monitor._case.proven = CaseState.LOOKING, True
     assert monitor._tracer is not None
     monitor._tracer.start(tensors=False)
-    monitor.censuses.spent = spent
+    monitor.censuses.current_cpu_seconds = spent
     monitor.observe(grown_reading(2, 2), seconds=1e-9)
     assert monitor.censuses.is_under_way
     assert monitor._tracer.running == (spent == 0)
@@ -704,7 +708,9 @@ def test_at_the_end_the_look_under_way_is_waited_for(
     user: Any, monitor: Monitor, monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
     """Growth that no census has looked at is not said to be native, also where there is no time for it."""
-    monkeypatch.setattr("flatwater_watch.diagnose.monitor.CASE", SHIPPED.investigating._replace(last_search=seconds))
+    monkeypatch.setattr(
+        "flatwater_watch.diagnose.monitor.CASE", SHIPPED.investigating._replace(last_search_seconds=seconds)
+    )
     user.TRIALS.extend([[[number] for _ in range(6)] for _ in range(24)] for number in range(24))  # 120 slices
     step = leaking(user)
     for number in range(1, 40):

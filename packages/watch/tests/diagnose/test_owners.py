@@ -52,8 +52,13 @@ def test_losses_kept_with_their_graph(load: Load) -> None:
     assert owner.holders == ("train.py, global LOSSES", "list of 15", "Tensor with its autograd graph")
     each = 2 * 64 * 500 * 4 + 6 * NODE_BYTES + 4 * SAVED_BYTES
     assert owner.bytes_grown == pytest.approx(10 * each, rel=0.01)
-    assert (owner.graph, owner.base, owner.count, owner.what) == (True, False, 15, "15 × float32[]")
-    assert {type(leaf).__name__ for leaf in owner.newest} == {"Tensor"}
+    assert (owner.holds_graph, owner.holds_base, owner.count, owner.content_words) == (
+        True,
+        False,
+        15,
+        "15 × float32[]",
+    )
+    assert {type(leaf).__name__ for leaf in owner.newest_items} == {"Tensor"}
 
 
 TREES = """
@@ -89,7 +94,10 @@ def test_nodes_that_reach_each_other_count_with_what_came(load: Load) -> None:
 
 @pytest.mark.parametrize(
     ("path", "least"),
-    [("parse() in json: self", OWNING.passing_share), ("parse() in train.py: self", OWNING.told_share)],
+    [
+        ("parse() in json: self", OWNING.minimum_library_call_share),
+        ("parse() in train.py: self", OWNING.minimum_reported_share),
+    ],
 )
 def test_what_a_call_of_a_library_reaches_must_have_more_of_the_growth(path: str, least: float) -> None:
     """It is filled and dropped with each call, and two censuses may see two calls."""
@@ -125,7 +133,7 @@ def test_a_registry_of_environments(load: Load) -> None:
     assert (owner.path, owner.kind, owner.length) == ("train.Env.registry", "dict", 15)
     assert owner.holders == ("train.py, class Env", "attribute registry of Env", "dict of 15", "Env")
     assert owner.bytes_grown == pytest.approx(10 * 30_000, rel=0.05)
-    assert owner.what == "15 × uint8[100, 100, 3]"
+    assert owner.content_words == "15 × uint8[100, 100, 3]"
 
 
 def test_an_unbounded_history_of_dicts(load: Load) -> None:
@@ -139,7 +147,7 @@ def test_an_unbounded_history_of_dicts(load: Load) -> None:
     added = sum(sys.getsizeof(d) + 3 * 32 for d in program.HISTORY[250:])  # 24 and 28 bytes take 32
     assert (owner.path, owner.length_before, owner.length) == ("train.HISTORY", 250, 750)
     assert owner.bytes_grown == pytest.approx(added, rel=0.1)
-    assert owner.what == "750 × dict of 3 keys"
+    assert owner.content_words == "750 × dict of 3 keys"
 
 
 def test_clones_in_a_hall_of_fame_with_their_moments(load: Load) -> None:
@@ -163,7 +171,7 @@ def test_clones_in_a_hall_of_fame_with_their_moments(load: Load) -> None:
     assert owner.holders[:3] == ("train.py, global trainer", "attribute hall of Trainer", "list of 15")
     assert owner.bytes_grown == pytest.approx(10 * 3 * (200 * 200 + 200) * 4, rel=0.1)
     assert owner.count == 15 * 3
-    assert owner.what == "45 × float32[200, 200]"
+    assert owner.content_words == "45 × float32[200, 200]"
 
 
 def test_figures_that_are_never_closed(load: Load) -> None:
@@ -180,7 +188,7 @@ def test_figures_that_are_never_closed(load: Load) -> None:
         program.pyplot.close("all")
     assert (owner.path, owner.kind, owner.length_before, owner.length) == ("pyplot's figures", "figures", 2, 6)
     assert owner.holders == ("pyplot's figures", "6 open figures", "Figure")
-    assert owner.what == "6 × Figure"
+    assert owner.content_words == "6 × Figure"
     assert 100_000 * 4 < owner.bytes_grown < 2_000_000 * 4
 
 
@@ -204,7 +212,7 @@ def test_entries_of_a_dict_are_told_by_what_is_large_in_them(load: Load, key: st
         """)
     )
     assert owner.path == "train.SEEN"
-    assert owner.what == f"30000 × {item}"
+    assert owner.content_words == f"30000 × {item}"
 
 
 def test_a_replay_that_is_still_filling(load: Load) -> None:
@@ -228,7 +236,7 @@ def test_a_replay_that_is_still_filling(load: Load) -> None:
     assert owner.bytes_grown == pytest.approx(100 * 20 * 64 * 4, rel=0.1)
     assert owner.item_bytes * 1000 == pytest.approx(1000 * 20 * 64 * 4, rel=0.1)
     assert " rows but one: " in (owner.redundancy or "")
-    assert owner.what == "150 × float32[20, 64]"
+    assert owner.content_words == "150 × float32[20, 64]"
 
 
 def test_states_kept_by_closures_in_a_callback_list(load: Load) -> None:
@@ -290,7 +298,7 @@ def test_a_queue_whose_consumer_is_slow_is_a_backlog(load: Load, made: str, put:
     assert (owner.path, owner.kind, owner.capacity) == ("train.TASKS", "queue", capacity)
     assert (owner.length_before, owner.length) == (5, 15)
     assert owner.bytes_grown == pytest.approx(10 * 4000, rel=0.1)
-    assert len(owner.newest) == 10
+    assert len(owner.newest_items) == 10
 
 
 @pytest.mark.parametrize(("decorator", "capacity"), [("cache", None), ("lru_cache(maxsize=200)", 200)])
@@ -315,7 +323,7 @@ def test_a_cache_on_a_method(load: Load, decorator: str, capacity: int | None) -
     assert owner.bytes_grown == pytest.approx(100 * 20_000, rel=0.1)
     bound = ", unbounded" if capacity is None else ", at most 200"
     assert owner.holders[-2:] == (f"cache of observe() with 150 results{bound}", "ndarray")
-    assert [leaf[0] for leaf in owner.newest] == list(range(1126, 1150))
+    assert [leaf[0] for leaf in owner.newest_items] == list(range(1126, 1150))
 
 
 def test_hooks_that_are_registered_and_never_removed(load: Load) -> None:
@@ -344,10 +352,10 @@ def test_views_that_keep_a_large_base(load: Load, made: str) -> None:
                 ROWS.append({made}[:5])
         """)
     )
-    assert (owner.path, owner.base, owner.graph) == ("train.ROWS", True, False)
+    assert (owner.path, owner.holds_base, owner.holds_graph) == ("train.ROWS", True, False)
     assert owner.holders[-1].endswith("a view of a larger base")
     assert owner.bytes_grown == pytest.approx(10 * 200_000, rel=0.01)
-    assert (owner.count, owner.what) == (15, "15 × float32[5]")
+    assert (owner.count, owner.content_words) == (15, "15 × float32[5]")
 
 
 def test_of_several_containers_on_one_path_the_longest_is_described(load: Load) -> None:
@@ -364,8 +372,8 @@ def test_of_several_containers_on_one_path_the_longest_is_described(load: Load) 
         """)
     )
     assert owner.path == "train.NODES[*].listeners"
-    assert (owner.holders[-1], owner.what) == ("ndarray", "15 × float32[50000]")
-    assert owner.newest
+    assert (owner.holders[-1], owner.content_words) == ("ndarray", "15 × float32[50000]")
+    assert owner.newest_items
 
 
 def test_a_small_view_beside_a_large_array_is_not_told(load: Load) -> None:
@@ -377,7 +385,7 @@ def test_a_small_view_beside_a_large_array_is_not_told(load: Load) -> None:
                 ROWS.append((np.zeros(50_000, np.float32), np.zeros(1)[:0]))
         """)
     )
-    assert (owner.path, owner.base, owner.what) == ("train.ROWS", False, "15 × float32[50000]")
+    assert (owner.path, owner.holds_base, owner.content_words) == ("train.ROWS", False, "15 × float32[50000]")
 
 
 @pytest.mark.parametrize(
@@ -413,8 +421,8 @@ def test_a_tensor_whose_graph_goes_back_to_the_first_round(load: Load) -> None:
     assert owner.holders == ("train.py, global state", "autograd graph of 31 nodes", "Tensor with its autograd graph")
     each = 4000 + STORAGE_BYTES + 2 * NODE_BYTES + 3 * SAVED_BYTES
     assert owner.bytes_grown == pytest.approx(10 * each, rel=0.01)
-    assert owner.newest == (program.state,)
-    assert owner.graph
+    assert owner.newest_items == (program.state,)
+    assert owner.holds_graph
 
 
 def test_each_agent_s_history_is_one_owner(load: Load) -> None:
@@ -432,7 +440,7 @@ def test_each_agent_s_history_is_one_owner(load: Load) -> None:
     )
     assert (owner.path, owner.length_before, owner.length) == ("train.AGENTS[*].history", 5, 15)
     assert owner.bytes_grown == pytest.approx(40 * 10 * 1033, rel=0.05)
-    assert (owner.count, owner.what) == (600, "600 × bytes")
+    assert (owner.count, owner.content_words) == (600, "600 × bytes")
 
 
 def test_longer_items_do_not_take_the_blame_from_the_list_they_are_in(load: Load) -> None:
@@ -710,8 +718,8 @@ def test_a_table_that_is_replaced_by_a_larger_one_is_told_by_the_name_of_the_tab
     rows = pandas.DataFrame({"price": numpy.ones(100_000)})
     holder["history"] = pandas.concat([holder["history"], rows], ignore_index=True)
     (owner,) = [found for found in find_owners(before, take_census(roots)) if found.path.endswith("holder['history']")]
-    assert "float64[1, 101000]" in owner.what
-    assert resolve_way(roots, owner.way) is owner.container
+    assert "float64[1, 101000]" in owner.content_words
+    assert resolve_way(roots, owner.hops) is owner.container
 
 
 def test_a_cache_of_numbers_is_told_by_the_arguments_that_it_keeps() -> None:
@@ -730,5 +738,5 @@ def test_a_cache_of_numbers_is_told_by_the_arguments_that_it_keeps() -> None:
     for _ in range(20):
         Client().files()
     owners = [found for found in find_owners(before, take_census(roots)) if found.kind == "cache"]
-    assert [owner.what for owner in owners] == ["21 × bytes of 10033 bytes"]
-    assert {type(leaf) for leaf in owners[0].newest} == {bytes}
+    assert [owner.content_words for owner in owners] == ["21 × bytes of 10033 bytes"]
+    assert {type(leaf) for leaf in owners[0].newest_items} == {bytes}

@@ -13,7 +13,7 @@ from flatwater_watch.thresholds import SHIPPED
 
 Load = Callable[[str], ModuleType]
 FOUND_AT = 100 << 20
-LOOKS = SHIPPED.owning.emptied_looks
+LOOKS = SHIPPED.owning.maximum_checks_between_resets
 SOURCE = """
     TRACE, TABLES = [], [{}]
     def fill(length):
@@ -86,5 +86,5 @@ def test_what_is_emptied_is_no_cause_where_it_is_small_beside_what_came(
 
 
 def test_items_of_a_list_are_many_containers_and_are_not_followed(levels: ResetTracker) -> None:
-    assert list(levels._levels) == ["train.TRACE"]
+    assert list(levels._containers) == ["train.TRACE"]
     assert levels.has_recent

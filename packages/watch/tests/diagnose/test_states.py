@@ -12,72 +12,72 @@ from flatwater_watch.diagnose.states import TRANSITIONS, CaseAction, CaseEvent, 
 from flatwater_watch.heap.roots import Roots
 
 BEGIN = [
-    (CaseEvent.READING, CaseState.BEGINNING, CaseAction.COUNT),
-    (CaseEvent.COUNTED, CaseState.WATCHING, CaseAction.KEEP),
+    (CaseEvent.READING, CaseState.BEGINNING, CaseAction.TAKE_FIRST_CENSUS),
+    (CaseEvent.CENSUS_COMPLETE, CaseState.WATCHING, CaseAction.WAIT),
 ]
 SUSPECT = [
-    (CaseEvent.READING, CaseState.WATCHING, CaseAction.NOTICE),
-    (CaseEvent.SUSPICION, CaseState.COUNTING, CaseAction.COUNT),
-    (CaseEvent.READING, CaseState.COUNTING, CaseAction.COUNT),
-    (CaseEvent.COUNTED, CaseState.PROVING, CaseAction.KEEP),
-    (CaseEvent.READING, CaseState.PROVING, CaseAction.PROVE),
-    (CaseEvent.DUE, CaseState.LOOKING, CaseAction.LOOK),
-    (CaseEvent.READING, CaseState.LOOKING, CaseAction.LOOK),
+    (CaseEvent.READING, CaseState.WATCHING, CaseAction.CHECK_READINGS),
+    (CaseEvent.SUSPICION, CaseState.COUNTING, CaseAction.TAKE_FIRST_CENSUS),
+    (CaseEvent.READING, CaseState.COUNTING, CaseAction.TAKE_FIRST_CENSUS),
+    (CaseEvent.CENSUS_COMPLETE, CaseState.PROVING, CaseAction.WAIT),
+    (CaseEvent.READING, CaseState.PROVING, CaseAction.AWAIT_DRIFT),
+    (CaseEvent.TIME_TO_COMPARE, CaseState.LOOKING, CaseAction.COMPARE_CENSUSES),
+    (CaseEvent.READING, CaseState.LOOKING, CaseAction.COMPARE_CENSUSES),
 ]
-LOOKED = (CaseEvent.LOOKED, CaseState.LOOKING, CaseAction.JUDGE)
-TRACE = (CaseEvent.NO_LINE, CaseState.TRACING, CaseAction.TRACE)
+LOOKED = (CaseEvent.COMPARED, CaseState.LOOKING, CaseAction.CHOOSE_NEXT_STEP)
+TRACE = (CaseEvent.NO_LINE, CaseState.TRACING, CaseAction.START_TRACE)
 SEARCH = [
-    (CaseEvent.UNEXPLAINED, CaseState.SEARCHING, CaseAction.SEARCH),
-    (CaseEvent.READING, CaseState.SEARCHING, CaseAction.ASK),
+    (CaseEvent.UNEXPLAINED, CaseState.SEARCHING, CaseAction.START_GARBAGE_SEARCH),
+    (CaseEvent.READING, CaseState.SEARCHING, CaseAction.CHECK_GARBAGE_SEARCH),
 ]
 WALKS = {
-    "nothing was proven": [LOOKED, (CaseEvent.UNPROVEN, CaseState.WATCHING, CaseAction.LEAVE)],
+    "nothing was proven": [LOOKED, (CaseEvent.UNPROVEN, CaseState.WATCHING, CaseAction.CLOSE_UNPROVEN)],
     "native growth that becomes sure later": [
         LOOKED,
-        (CaseEvent.DONE, CaseState.WATCHING, CaseAction.TELL),
-        (CaseEvent.READING, CaseState.WATCHING, CaseAction.NOTICE),
-        (CaseEvent.UNTOLD, CaseState.WATCHING, CaseAction.TELL_REST),
+        (CaseEvent.COMPLETE, CaseState.WATCHING, CaseAction.PUBLISH),
+        (CaseEvent.READING, CaseState.WATCHING, CaseAction.CHECK_READINGS),
+        (CaseEvent.NATIVE_CERTAIN, CaseState.WATCHING, CaseAction.PUBLISH_NATIVE_REST),
     ],
     "an owner with its line": [
         LOOKED,
         TRACE,
         (CaseEvent.READING, CaseState.TRACING, CaseAction.AWAIT_LINE),
-        (CaseEvent.DUE, CaseState.LOOKING, CaseAction.LOOK),
+        (CaseEvent.TIME_TO_COMPARE, CaseState.LOOKING, CaseAction.COMPARE_CENSUSES),
         LOOKED,
-        (CaseEvent.DONE, CaseState.WATCHING, CaseAction.TELL),
+        (CaseEvent.COMPLETE, CaseState.WATCHING, CaseAction.PUBLISH),
     ],
-    "an owner that may not be traced": [LOOKED, TRACE, (CaseEvent.REFUSED, CaseState.WATCHING, CaseAction.TELL)],
+    "an owner that may not be traced": [LOOKED, TRACE, (CaseEvent.REFUSED, CaseState.WATCHING, CaseAction.PUBLISH)],
     "native growth, with its line": [
         LOOKED,
-        (CaseEvent.DONE, CaseState.WATCHING, CaseAction.TELL),
-        (CaseEvent.LINELESS, CaseState.FOLLOWING, CaseAction.FOLLOW),
-        (CaseEvent.READING, CaseState.FOLLOWING, CaseAction.AWAIT_RISE),
-        (CaseEvent.DUE, CaseState.WATCHING, CaseAction.TELL_LINE),
+        (CaseEvent.COMPLETE, CaseState.WATCHING, CaseAction.PUBLISH),
+        (CaseEvent.NATIVE_WITHOUT_LINE, CaseState.RECORDING_RISES, CaseAction.START_RECORDING),
+        (CaseEvent.READING, CaseState.RECORDING_RISES, CaseAction.AWAIT_RISES),
+        (CaseEvent.TIME_TO_COMPARE, CaseState.WATCHING, CaseAction.PUBLISH_NATIVE_LINE),
     ],
     "native growth in a program that is traced": [
         LOOKED,
-        (CaseEvent.DONE, CaseState.WATCHING, CaseAction.TELL),
-        (CaseEvent.LINELESS, CaseState.FOLLOWING, CaseAction.FOLLOW),
-        (CaseEvent.REFUSED, CaseState.WATCHING, CaseAction.KEEP),
+        (CaseEvent.COMPLETE, CaseState.WATCHING, CaseAction.PUBLISH),
+        (CaseEvent.NATIVE_WITHOUT_LINE, CaseState.RECORDING_RISES, CaseAction.START_RECORDING),
+        (CaseEvent.REFUSED, CaseState.WATCHING, CaseAction.WAIT),
     ],
     "growth in bursts": [
         LOOKED,
-        (CaseEvent.AGAIN, CaseState.LOOKING, CaseAction.KEEP),
-        (CaseEvent.READING, CaseState.LOOKING, CaseAction.LOOK),
+        (CaseEvent.LOOK_AGAIN, CaseState.LOOKING, CaseAction.WAIT),
+        (CaseEvent.READING, CaseState.LOOKING, CaseAction.COMPARE_CENSUSES),
         LOOKED,
     ],
     "what a library holds": [
-        (CaseEvent.UNEXPLAINED, CaseState.SEARCHING, CaseAction.WIDEN),
-        (CaseEvent.LONGER, CaseState.COUNTING, CaseAction.KEEP),
+        (CaseEvent.UNEXPLAINED, CaseState.SEARCHING, CaseAction.ADD_LIBRARY_ROOTS),
+        (CaseEvent.LIBRARIES_GREW, CaseState.COUNTING, CaseAction.WAIT),
         *SUSPECT[2:],
         LOOKED,
     ],
     "cyclic garbage": [
-        (CaseEvent.UNEXPLAINED, CaseState.SEARCHING, CaseAction.WIDEN),
+        (CaseEvent.UNEXPLAINED, CaseState.SEARCHING, CaseAction.ADD_LIBRARY_ROOTS),
         *SEARCH,
-        (CaseEvent.DUE, CaseState.SEARCHING, CaseAction.LOOK),
+        (CaseEvent.TIME_TO_COMPARE, CaseState.SEARCHING, CaseAction.COMPARE_CENSUSES),
         *SEARCH,
-        (CaseEvent.LOOKED, CaseState.LOOKING, CaseAction.JUDGE),
+        (CaseEvent.COMPARED, CaseState.LOOKING, CaseAction.CHOOSE_NEXT_STEP),
     ],
 }
 

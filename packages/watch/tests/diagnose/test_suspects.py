@@ -9,8 +9,9 @@ import pytest
 
 from flatwater_watch.diagnose.finding import AllocationSite, Finding
 from flatwater_watch.diagnose.garbage import Garbage, GarbageSearch
-from flatwater_watch.diagnose.investigation import Investigation, judge_search_, update_garbage_wait_, wants_garbage
-from flatwater_watch.diagnose.judge import CYCLIC
+from flatwater_watch.diagnose.garbage_investigation import judge_search_, update_garbage_wait_, wants_garbage
+from flatwater_watch.diagnose.investigation import Investigation
+from flatwater_watch.diagnose.judge import GARBAGE_OWNER
 from flatwater_watch.diagnose.lines import Tracer
 from flatwater_watch.diagnose.monitor import Monitor
 from flatwater_watch.diagnose.states import CaseState
@@ -22,8 +23,10 @@ from flatwater_watch.thresholds import SHIPPED
 
 MIB = 1 << 20
 LINE = AllocationSite("train.py", 3, "act", "numpy")
-OLD = Garbage(20 * MIB, 100, "10 × Env", None, collecting=False, fresh=20 * MIB, each=2 * MIB)
-YOUNG = OLD._replace(collecting=True, young=20 * MIB, comes=100 * MIB)
+OLD = Garbage(
+    20 * MIB, 100, "10 × Env", None, collecting=False, bytes_since_collection=20 * MIB, bytes_per_object=2 * MIB
+)
+YOUNG = OLD._replace(collecting=True, young=20 * MIB, forecast_young_bytes=100 * MIB)
 RATE = Slope(2.0 * MIB, 1.5 * MIB, 2.5 * MIB, 10.0)
 
 
@@ -44,7 +47,7 @@ def heard(
         def garbage(self) -> Garbage | None:
             return garbage
 
-    case.search, case.searched = cast("GarbageSearch", Found()), step
+    case.garbage_search, case.search_step = cast("GarbageSearch", Found()), step
     record = record or record_of(100, 120)
     return judge_search_(case, record, RATE, Growth(step + took, 200 * MIB, None, RATE, "step"), MIB)
 
@@ -54,18 +57,18 @@ def test_the_line_of_garbage_is_kept_before_it_is_proven_to_grow() -> None:
     assert heard(case, 10, OLD) == []
     assert wants_garbage(case)
     assert heard(case, 11, OLD._replace(made_at=LINE)) == []
-    assert case.lines == {CYCLIC: LINE}
+    assert case.lines == {GARBAGE_OWNER: LINE}
     assert not wants_garbage(case), "one line is enough"
-    (found,) = heard(case, 20, OLD._replace(bytes=40 * MIB, fresh=40 * MIB))
+    (found,) = heard(case, 20, OLD._replace(bytes=40 * MIB, bytes_since_collection=40 * MIB))
     assert found.made_at == LINE, "of the earlier search"
 
 
 def test_a_search_that_took_longer_than_the_growth_that_is_judged_says_nothing() -> None:
     """A machine was busy; any garbage at all, as a few kilobytes of imports, was enough for growth of no time."""
-    case, little = Investigation({}), OLD._replace(bytes=4000, fresh=4000)
+    case, little = Investigation({}), OLD._replace(bytes=4000, bytes_since_collection=4000)
     assert heard(case, 10, little, took=10) == []
     assert not wants_garbage(case)
-    assert not case.clean
+    assert not case.too_little_garbage
     assert heard(case, 20, OLD, took=2) == []
     assert wants_garbage(case)
 
@@ -81,44 +84,44 @@ def test_garbage_grows_from_the_least_that_was_seen() -> None:
 def test_garbage_that_a_collection_has_left_is_no_suspect() -> None:
     """It was there before: its line can be asked for when it was seen to grow."""
     case = Investigation({})
-    assert heard(case, 10, OLD._replace(fresh=9 * MIB)) == []
+    assert heard(case, 10, OLD._replace(bytes_since_collection=9 * MIB)) == []
     assert not wants_garbage(case)
-    assert heard(case, 20, OLD._replace(bytes=40 * MIB, fresh=0)) != []
+    assert heard(case, 20, OLD._replace(bytes=40 * MIB, bytes_since_collection=0)) != []
 
 
 def test_garbage_that_lies_there_is_suspected_no_more() -> None:
-    case = Investigation({}, since=1)
+    case = Investigation({}, first_step=1)
     rises = record_of(100, 105, 110, 115)
     assert heard(case, 10, OLD, rises) == []
     assert wants_garbage(case)
     assert heard(case, 20, OLD, rises) == []
-    assert case.suspect is None
+    assert case.suspected_garbage is None
 
 
 def test_a_search_after_a_collection_is_no_proof_that_there_is_no_garbage() -> None:
     falls, rises = record_of(100, 120, 90, 95), record_of(100, 105, 110, 115)
     for record, clean in ((falls, False), (rises, True)):
-        case = Investigation({}, since=1)
+        case = Investigation({}, first_step=1)
         assert heard(case, 4, None, record) == []
-        assert case.clean is clean
-    case = Investigation({}, since=3)
+        assert case.too_little_garbage is clean
+    case = Investigation({}, first_step=3)
     heard(case, 4, None, falls)
-    assert case.clean, "it fell before the investigation"
-    case = Investigation({}, since=1)
+    assert case.too_little_garbage, "it fell before the investigation"
+    case = Investigation({}, first_step=1)
     heard(case, 4, OLD, rises)
     heard(case, 4, None, rises)
-    assert not case.clean, "there was some"
+    assert not case.too_little_garbage, "there was some"
 
 
 def test_young_garbage_waits_unless_it_will_come_to_much() -> None:
     assert not YOUNG.is_ordinary_gc_backlog(0.0)
-    assert YOUNG._replace(comes=40 * MIB).is_ordinary_gc_backlog(0.0)
+    assert YOUNG._replace(forecast_young_bytes=40 * MIB).is_ordinary_gc_backlog(0.0)
     assert YOUNG.is_ordinary_gc_backlog(0.0, YOUNG.young), (
         "a collection has freed as much, and the memory swings by less than is felt"
     )
     assert not YOUNG.is_ordinary_gc_backlog(0.0, YOUNG.young / 3), "what was freed before is another kind of memory"
     assert not YOUNG.is_ordinary_gc_backlog(140 * MIB, 140 * MIB)
-    assert YOUNG._replace(bytes=5 * MIB, young=5 * MIB, comes=500 * MIB).is_ordinary_gc_backlog(0.0), (
+    assert YOUNG._replace(bytes=5 * MIB, young=5 * MIB, forecast_young_bytes=500 * MIB).is_ordinary_gc_backlog(0.0), (
         "so little does not tell"
     )
 
@@ -138,9 +141,9 @@ def test_little_young_garbage_is_not_traced() -> None:
     little = YOUNG._replace(bytes=10 * MIB, young=10 * MIB)
     assert not little.may_be_felt
     assert little._replace(young=0).may_be_felt, "the collector is off"
-    case = Investigation({}, suspect=little)
+    case = Investigation({}, suspected_garbage=little)
     assert not wants_garbage(case)
-    assert wants_garbage(replace(case, suspect=YOUNG))
+    assert wants_garbage(replace(case, suspected_garbage=YOUNG))
 
 
 class Traced:
@@ -151,7 +154,7 @@ class Traced:
 
 def count_waits(case: Investigation, each_reading: int) -> int:
     """Readings for which tracing goes on where so many bytes come with each."""
-    tracer, case.held = Traced(), 0
+    tracer, case.garbage_line_readings = Traced(), 0
     for reading in range(1, 1000):
         tracer.live_bytes += each_reading
         if not update_garbage_wait_(case, cast("Tracer", tracer)):
@@ -160,12 +163,12 @@ def count_waits(case: Investigation, each_reading: int) -> int:
 
 
 def test_tracing_goes_on_until_a_piece_is_garbage_and_not_for_ever() -> None:
-    case = Investigation({}, suspect=OLD, each=OLD.each, traced=1)
-    assert count_waits(case, 50 * MIB) == SHIPPED.investigating.dropped
+    case = Investigation({}, suspected_garbage=OLD, bytes_per_garbage_object=OLD.bytes_per_object, trace_tries=1)
+    assert count_waits(case, 50 * MIB) == SHIPPED.investigating.minimum_garbage_readings
     assert count_waits(case, MIB) == 4, "two pieces of 2 MiB: the program holds the last one"
-    assert count_waits(replace(case, traced=2), MIB) == SHIPPED.investigating.still
-    assert count_waits(case, 0) == SHIPPED.investigating.still
-    assert count_waits(replace(case, suspect=None), 0) == 1
+    assert count_waits(replace(case, trace_tries=2), MIB) == SHIPPED.investigating.maximum_idle_traced_readings
+    assert count_waits(case, 0) == SHIPPED.investigating.maximum_idle_traced_readings
+    assert count_waits(replace(case, suspected_garbage=None), 0) == 1
 
 
 def test_what_was_made_since_the_trace_began_is_counted() -> None:
@@ -196,7 +199,7 @@ def states(monitor: Monitor, rounds: int) -> Iterator[tuple[CaseState, list[Find
     for step in range(1, rounds + 1):
         news = monitor.observe(reading_of(step))
         yield monitor.state, news
-        if (search := monitor._case.search) is not None:
+        if (search := monitor._case.garbage_search) is not None:
             assert search.is_done(60)
 
 
@@ -208,11 +211,11 @@ def test_allocations_are_traced_as_soon_as_garbage_is_suspected() -> None:
     for state, news in states(monitor, 30):
         walked.append((state, bool(news)))
         if news:
-            assert news[0].owner == CYCLIC
-            assert news[0].made_at == lines[CYCLIC]
+            assert news[0].owner == GARBAGE_OWNER
+            assert news[0].made_at == lines[GARBAGE_OWNER]
             break
-        if CYCLIC in lines:
-            assert lines[CYCLIC].function == "Cycle.__init__"
+        if GARBAGE_OWNER in lines:
+            assert lines[GARBAGE_OWNER].function == "Cycle.__init__"
     monitor.close()
     told = [news for _, news in walked]
     traced = [state for state, _ in walked].index(CaseState.TRACING)
@@ -254,11 +257,11 @@ def test_garbage_at_the_end_waits_where_full_collections_free_as_much(
     monitor = Monitor(Roots(), trace=False)
     for step in range(1, 12):
         monitor.observe(reading_of(step))
-    teeth = None if freed is None else GcSawtooth(freed, freed, 100 * MIB, since=9 * MIB, seconds=20.0)
+    teeth = None if freed is None else GcSawtooth(freed, freed, 100 * MIB, bytes_since=9 * MIB, seconds=20.0)
     found = monitor.judge_garbage_at_end(8 * MIB, 10, teeth)
     monitor.close()
-    assert [each.owner for each in found] == ([CYCLIC] if told else [])
-    assert (monitor.waiting is None) is told
+    assert [each.owner for each in found] == ([GARBAGE_OWNER] if told else [])
+    assert (monitor.ordinary_garbage is None) is told
 
 
 @pytest.mark.usefixtures("_no_collection")
@@ -266,7 +269,7 @@ def test_garbage_is_proven_without_a_line_where_nothing_may_be_traced() -> None:
     monitor = Monitor(Roots(), trace=False)
     told = [found for _, news in states(monitor, 30) for found in news]
     monitor.close()
-    assert [(found.owner, found.made_at) for found in told] == [(CYCLIC, None)]
+    assert [(found.owner, found.made_at) for found in told] == [(GARBAGE_OWNER, None)]
 
 
 def test_memory_that_was_freed_at_once_fell() -> None:

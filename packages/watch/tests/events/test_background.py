@@ -50,7 +50,7 @@ def test_the_tracker_gets_every_round_in_order_and_is_closed() -> None:
     sink.close()
     assert tracker.rounds == [(n, {"a": n / 2}) for n in range(1, 101)]
     assert tracker.closed
-    assert (said, sink.dropped, sink.held_bytes) == ([], 0, 0)
+    assert (said, sink.dropped, sink.queued_bytes) == ([], 0, 0)
 
 
 def test_what_is_not_finite_is_left_out() -> None:
@@ -73,7 +73,7 @@ def test_a_tracker_that_raises_is_told_once_and_its_rounds_are_counted() -> None
     first, last = said
     assert first.startswith("fake: failed (ValueError: no such project). ")
     assert last.startswith("fake: failed (ValueError: no such project); 6 rounds ")
-    assert sink.held_bytes == 0
+    assert sink.queued_bytes == 0
 
 
 def test_a_tracker_that_cannot_be_opened_does_not_raise() -> None:
@@ -107,14 +107,14 @@ def test_a_tracker_that_blocks_for_ever_holds_a_bounded_queue_and_is_left_alone(
     sink = behind(Tracker(gate), said, queue_bytes=1000, grace=0.05)
     for n in range(1, 1001):
         sink.write(n, {"a": n})
-    assert 900 < sink.held_bytes <= 1000
+    assert 900 < sink.queued_bytes <= 1000
     waiting = 1000 - sink.dropped
     assert 20 < waiting < 60
     assert len(said) == 1, "one line, however many rounds"
     sink.close()
     (end,) = said[1:]
     assert re.match(r"fake: did not end .*; 1000 rounds ", end)
-    assert sink.held_bytes == 0
+    assert sink.queued_bytes == 0
 
 
 def test_what_opens_late_still_gets_what_waited(gate: Event) -> None:

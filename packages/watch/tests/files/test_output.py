@@ -10,15 +10,15 @@ import pytest
 from flatwater_watch.errors import ConfigError, RunError
 from flatwater_watch.faces.main import main
 from flatwater_watch.files.output import (
-    PAGE,
-    POLICIES,
-    TOLD,
-    WATCHED,
+    PAGE_OUTPUT,
+    POLICY_OUTPUTS,
+    WATCH_LOG,
+    WATCH_RESULT,
     OutputKind,
     append_output,
     check_output,
+    flatwater_folder_kind,
     keep_result,
-    own_folder,
     replace_output,
     table_kind,
     write_output,
@@ -26,13 +26,13 @@ from flatwater_watch.files.output import (
 
 POSITIONS = table_kind("a table of positions", ("instrument", "shares"))
 OWN = {
-    "page.html": (PAGE, b"<!doctype html>\n<title>x \xc2\xb7 Flatwater</title>"),
-    "told.json": (WATCHED, b'{\n "program": "x",\n "unit": "step"}'),
-    "told.log": (TOLD, b"2026-11-26 10:00\nlines\n"),
+    "page.html": (PAGE_OUTPUT, b"<!doctype html>\n<title>x \xc2\xb7 Flatwater</title>"),
+    "told.json": (WATCH_RESULT, b'{\n "program": "x",\n "unit": "step"}'),
+    "told.log": (WATCH_LOG, b"2026-11-26 10:00\nlines\n"),
     "held.csv": (POSITIONS, b"\xef\xbb\xbfinstrument,note,shares\r\n"),
-    "policy.pt2": (POLICIES[".pt2"], b"PK\x03\x04x"),
-    "policy.onnx": (POLICIES[".onnx"], b"\x08\x0a\x12\x07pytorch"),
-    "policy.safetensors": (POLICIES[".safetensors"], b'\x60\0\0\0\0\0\0\0{"__metadata__":{"flatwater":"{}"}}'),
+    "policy.pt2": (POLICY_OUTPUTS[".pt2"], b"PK\x03\x04x"),
+    "policy.onnx": (POLICY_OUTPUTS[".onnx"], b"\x08\x0a\x12\x07pytorch"),
+    "policy.safetensors": (POLICY_OUTPUTS[".safetensors"], b'\x60\0\0\0\0\0\0\0{"__metadata__":{"flatwater":"{}"}}'),
 }
 OTHERS = (
     b"seed = 3\n",
@@ -52,7 +52,7 @@ def _empty_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
 
 
-def refusal(path: str, kind: OutputKind = PAGE) -> str:
+def refusal(path: str, kind: OutputKind = PAGE_OUTPUT) -> str:
     with pytest.raises(ConfigError) as wrong:
         check_output("--out", Path(path), kind)
     return str(wrong.value)
@@ -108,7 +108,7 @@ def test_no_link_is_followed(target: str) -> None:
     Path("config.toml").write_text("seed = 3\n")
     Path("link.html").symlink_to(target)
     assert "a link, to " in refusal("link.html")
-    written = write_output(Path("link.html"), b"after", PAGE)
+    written = write_output(Path("link.html"), b"after", PAGE_OUTPUT)
     assert written.path == Path(".flatwater/link.html")
     assert Path("link.html").is_symlink()
     assert Path("config.toml").read_text() == "seed = 3\n"
@@ -145,30 +145,30 @@ def test_no_name_that_flatwater_uses_in_a_folder_of_its_own_is_taken(make: Calla
     folder = way.format("own", "own", absolute=own.absolute())
     for name in ("result.json", ".lock.json", "checkpoints/x.json", "logs/x.json", "tensorboard/x.json"):
         (own / name).parent.mkdir(exist_ok=True)
-        assert f"folder of {own_folder(own)}" in refusal(f"{folder}/{name}", WATCHED)
+        assert f"folder of {flatwater_folder_kind(own)}" in refusal(f"{folder}/{name}", WATCH_RESULT)
     assert "folder of" in refusal(f"{folder}/report.html")
-    assert "folder of" in refusal(f"{folder}/run.log", TOLD)
-    check_output("--out", Path(folder, "report.html"), PAGE, beside=own / "report.html")
-    check_output("--out", Path(folder, "mine.html"), PAGE)
-    check_output("--out", Path(folder, "policy.onnx"), POLICIES[".onnx"])
+    assert "folder of" in refusal(f"{folder}/run.log", WATCH_LOG)
+    check_output("--out", Path(folder, "report.html"), PAGE_OUTPUT, run_default=own / "report.html")
+    check_output("--out", Path(folder, "mine.html"), PAGE_OUTPUT)
+    check_output("--out", Path(folder, "policy.onnx"), POLICY_OUTPUTS[".onnx"])
 
 
 def test_a_folder_of_the_users_with_such_names_is_none() -> None:
     Path("config.toml").write_text("[project]\nlr = 3\n")
     Path("checkpoints").mkdir()
-    assert own_folder(Path()) == ""
-    check_output("--json", Path("told.json"), WATCHED)
-    check_output("--json", Path("checkpoints/told.json"), WATCHED)
+    assert flatwater_folder_kind(Path()) == ""
+    check_output("--json", Path("told.json"), WATCH_RESULT)
+    check_output("--json", Path("checkpoints/told.json"), WATCH_RESULT)
 
 
 def test_a_result_whose_place_is_lost_is_kept_elsewhere() -> None:
     Path("place").touch()  # what was a folder when it was looked at
-    written = write_output(Path("place/told.json"), b"result", WATCHED)
+    written = write_output(Path("place/told.json"), b"result", WATCH_RESULT)
     assert written.path == Path(".flatwater/told.json")
     assert written.path.read_bytes() == b"result"
     assert str(written).startswith(".flatwater/told.json (place/told.json ")
 
-    again = write_output(Path("place/told.json"), b"another", WATCHED)
+    again = write_output(Path("place/told.json"), b"another", WATCH_RESULT)
     assert again.path.parent == Path(".flatwater")
     assert (written.path.read_bytes(), again.path.read_bytes()) == (b"result", b"another")
 
@@ -176,7 +176,7 @@ def test_a_result_whose_place_is_lost_is_kept_elsewhere() -> None:
         path.unlink()
     Path(".flatwater").rmdir()
     Path(".flatwater").touch()
-    written = write_output(Path("place/told.json"), b"result", WATCHED)
+    written = write_output(Path("place/told.json"), b"result", WATCH_RESULT)
     assert written.path.parent.parent == Path("temporary").absolute()
     assert written.path.parent.stat().st_mode & 0o77 == 0
     assert written.path.read_bytes() == b"result"
@@ -184,7 +184,7 @@ def test_a_result_whose_place_is_lost_is_kept_elsewhere() -> None:
     shutil.rmtree("temporary")
     Path("temporary").touch()
     with pytest.raises(RunError, match="No other place"):
-        write_output(Path("place/told.json"), b"result", WATCHED)
+        write_output(Path("place/told.json"), b"result", WATCH_RESULT)
 
 
 def test_what_is_kept_goes_through_no_link_of_somebody_elses() -> None:

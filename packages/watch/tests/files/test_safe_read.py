@@ -31,9 +31,9 @@ def test_what_never_ends_or_never_begins_is_refused(tmp_path: Path, kind: str, m
 def test_a_file_is_read_whole_or_refused(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"0123456789")
-    assert read_regular(path, most=10) == b"0123456789"
+    assert read_regular(path, maximum=10) == b"0123456789"
     with pytest.raises(OSError, match="more than 9 B"):
-        read_regular(path, most=9)
+        read_regular(path, maximum=9)
     with pytest.raises(OSError, match="NUL"):
         read_regular(Path("a\0b"))
 

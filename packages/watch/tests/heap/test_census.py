@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from flatwater_watch.heap import census, walk
 from flatwater_watch.heap.census import (
-    DRAW,
-    FEW,
+    FEWER_SAMPLED_ITEMS,
+    SAMPLED_ITEMS,
     Census,
     CensusInProgress,
     begin_census,
@@ -33,7 +33,7 @@ from flatwater_watch.heap.instances import attribute_reader
 from flatwater_watch.heap.raw import made_in_c
 from flatwater_watch.heap.roots import Roots
 from flatwater_watch.heap.view import Walk
-from flatwater_watch.heap.walk import estimate
+from flatwater_watch.heap.walk import estimate_bytes
 
 ROOTS = Roots()
 Load = Callable[[str], ModuleType]
@@ -85,9 +85,9 @@ def test_parameters_are_the_model_s_even_where_a_graph_is_nearer(load: Load) -> 
 )
 def test_the_estimate_counts_a_shared_base_once(sizes: list[int], shared: int) -> None:
     """Items that differ by a tenth are estimated to a tenth, whatever the first one has besides."""
-    step = -(-len(sizes) // DRAW)
+    step = -(-len(sizes) // SAMPLED_ITEMS)
     drawn = [sizes[i] + (shared if i == 0 else 0) for i in range(0, len(sizes), step)]
-    whole = estimate(sum(drawn), max(drawn), len(drawn), len(sizes))
+    whole = estimate_bytes(sum(drawn), max(drawn), len(drawn), len(sizes))
     items = 1000 * len(sizes)
     assert abs(whole - shared - items) <= 0.1 * items + 200
 
@@ -205,7 +205,7 @@ def test_a_walk_that_is_too_long_says_so(load: Load) -> None:
         tree = grow(3)
     """)
     whole = take_census(ROOTS)
-    short = take_census(ROOTS, most=500)
+    short = take_census(ROOTS, maximum=500)
     assert not whole.truncated
     assert whole.visited > 8000
     assert short.truncated
@@ -531,7 +531,7 @@ def test_an_entry_of_a_big_dict_is_sized_with_its_key(load: Load) -> None:
     """)
     true = sys.getsizeof(program.held) + sum(32 + sys.getsizeof(data) for data in program.held.values())
     counting = begin_census(ROOTS)
-    counting.walking.walk.draw = FEW
+    counting.heap_walk.walk.sampled_items = FEWER_SAMPLED_ITEMS
     census = None
     while census is None:
         census = continue_census_(counting, 1.0)
@@ -656,7 +656,7 @@ def test_what_a_signal_handler_raises_while_an_object_is_read_is_the_program_s(m
         open_object(bytearray(1), walk)
     finally:
         signal.signal(signal.SIGALRM, before)
-    assert walk.unread == {"bytearray (LookupError)": 1}
+    assert walk.unread_by_class == {"bytearray (LookupError)": 1}
 
 
 def test_a_function_has_the_bytes_of_its_cells_and_of_what_it_is_annotated_with(load: Load) -> None:
@@ -695,7 +695,7 @@ def test_a_census_that_is_left_in_the_middle_leaves_the_collector_as_it_was(load
             told.append((before, gc.isenabled()))
         return False
 
-    counting.walking.walk.is_user_class = pause_collector
+    counting.heap_walk.walk.is_user_class = pause_collector
     assert continue_census_(counting, 60) is not None
     assert told == [(False, True)]
     assert gc.isenabled()
@@ -712,7 +712,7 @@ def test_the_clock_is_asked_once_for_many_links_of_a_chain(load: Load, monkeypat
     monkeypatch.setattr(walk, "thread_seconds", lambda: clock() + 0 * next(asked))
     holdings = take_census(ROOTS)
     assert holdings.visited > 3200
-    assert next(asked) <= 2 * holdings.visited / walk.BETWEEN_CLOCKS
+    assert next(asked) <= 2 * holdings.visited / walk.OBJECTS_BETWEEN_CLOCKS
 
 
 def test_a_chain_is_counted_to_its_last_link_in_slices(load: Load) -> None:
@@ -726,4 +726,4 @@ def test_a_chain_is_counted_to_its_last_link_in_slices(load: Load) -> None:
     while (counted := continue_census_(counting, 0.0)) is None:
         slices += 1
     assert counted.holdings["train.chain"]._replace(step=0) == whole
-    assert slices > 400 / walk.BETWEEN_CLOCKS
+    assert slices > 400 / walk.OBJECTS_BETWEEN_CLOCKS

@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from flatwater_watch.heap.libraries import OPENED, global_lengths, grown_globals
+from flatwater_watch.heap.libraries import MAXIMUM_OPENED, global_lengths, grown_globals
 from flatwater_watch.heap.roots import Roots
 
 LIBRARY = """
@@ -90,7 +90,7 @@ def test_what_lies_deep_in_a_registry_counts_for_its_global(
 
 def test_a_large_table_counts_by_itself(library: ModuleType) -> None:
     """Its items are alike: to look into all of them takes as long as a census."""
-    library.SEEN.update({n: [n] for n in range(OPENED + 1)})
+    library.SEEN.update({n: [n] for n in range(MAXIMUM_OPENED + 1)})
     before = global_lengths(Roots())
     library.SEEN[0].append(1)
     assert "somelib.SEEN" not in grown_globals(Roots(), before)

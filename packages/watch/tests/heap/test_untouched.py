@@ -308,7 +308,7 @@ def dig(before: Census, tracer: Tracer, targets: list[Any]) -> Census:
     owners = find_owners(before, after)
     assert any(owner.path.startswith("train.") for owner in owners)
     for owner in owners:
-        tracer.find_line(owner.newest)
+        tracer.find_line(owner.newest_items)
         current_contents(after, owner.path)
         added_leaves(owner.container, *container_lengths([owner.container]), before.holdings[owner.path])
     for path, container in after.live.items():
@@ -369,7 +369,7 @@ def test_an_object_that_fails_is_counted_and_the_walk_goes_on(load: Load) -> Non
     assert open_object([1.5], walk).kind == "opaque"
     assert open_object([2.5], walk).kind == "opaque"
     assert open_object({"a": 1}, walk).kind == "dict"
-    assert walk.unread == {"list (KeyError)": 2}
+    assert walk.unread_by_class == {"list (KeyError)": 2}
 
 
 def failing(_obj: object, _walk: Walk) -> Any:

@@ -16,10 +16,10 @@ import pytest
 from flatwater_watch.meters import allocator, allocator_clone, allocator_meter
 from flatwater_watch.meters.allocator import allocator_totals, note_seconds
 from flatwater_watch.meters.allocator_clone import ProcessCopy
-from flatwater_watch.meters.allocator_meter import SLOW, AllocatorMeter
+from flatwater_watch.meters.allocator_meter import SLOW_QUERY_SECONDS, AllocatorMeter
 from flatwater_watch.meters.fork import DetachedFork, run_in_fork
 from flatwater_watch.meters.mappings import descendant_memory
-from flatwater_watch.meters.proc import ANY_KIND, descendant_pids, is_stopped, is_waiting
+from flatwater_watch.meters.proc import WAIT_ALL_CHILDREN, descendant_pids, is_stopped, is_waiting
 
 LEAST_FREE = 8 << 20
 
@@ -36,7 +36,7 @@ Begin = Callable[[], ProcessCopy]
 
 def hanging(monkeypatch: pytest.MonkeyPatch) -> ProcessCopy:
     """One that waits for ever, as it does for a lock which another thread held when it was made."""
-    monkeypatch.setattr(allocator_clone, "_asks", lambda libc: libc.pause)
+    monkeypatch.setattr(allocator_clone, "_query_function", lambda libc: libc.pause)
     clone = a_clone()
     wait_until(lambda: is_waiting(clone._pid))
     return clone
@@ -151,11 +151,11 @@ def test_the_programs_own_waits_see_nothing_of_it(monkeypatch: pytest.MonkeyPatc
             descendant_memory().count,
         ]
         hung.stop()
-        monkeypatch.setattr(allocator_clone, "_asks", asks)
+        monkeypatch.setattr(allocator_clone, "_query_function", asks)
         waited_for(ProcessCopy()).result()
-        return [*told, heard, has_no_child(lambda: os.waitpid(-1, ANY_KIND))]
+        return [*told, heard, has_no_child(lambda: os.waitpid(-1, WAIT_ALL_CHILDREN))]
 
-    asks = allocator_clone._asks
+    asks = allocator_clone._query_function
     assert run_in_fork(observe) == [True, True, [], 0, [], True]
 
 
@@ -190,8 +190,8 @@ def test_it_is_gone_when_it_is_stopped(begin: Begin) -> None:
 @pytest.fixture
 def asking(monkeypatch: pytest.MonkeyPatch) -> AllocatorMeter:
     """Asks for what takes long, in a copy."""
-    monkeypatch.setattr(allocator, "_took", 2 * SLOW)
-    monkeypatch.setattr(allocator_meter, "CLONING", 0.0)
+    monkeypatch.setattr(allocator, "_last_query_seconds", 2 * SLOW_QUERY_SECONDS)
+    monkeypatch.setattr(allocator_meter, "CLONE_SECONDS_PER_BYTE", 0.0)
     return AllocatorMeter()
 
 
@@ -206,14 +206,14 @@ def test_one_that_hangs_is_killed_and_the_next_answer_is_a_direct_one(
     else:
         monkeypatch.setattr(allocator_meter, "ProcessCopy", lambda: hanging(monkeypatch))
     assert asking.newest_totals_() is None
-    clone = asking._apart
+    clone = asking._query_process
     assert isinstance(clone, ProcessCopy)
     pid = clone._pid
     assert exists(pid)
     assert asking.newest_totals_() is None
     assert not exists(pid)
     assert asking.newest_totals_() is not None
-    assert asking._apart is None
+    assert asking._query_process is None
 
 
 def test_an_answer_that_is_waited_for_no_more_leaves_nothing(
@@ -221,7 +221,7 @@ def test_an_answer_that_is_waited_for_no_more_leaves_nothing(
 ) -> None:
     monkeypatch.setattr(allocator_meter, "ProcessCopy", begin)
     assert asking.pending
-    clone = asking._apart
+    clone = asking._query_process
     assert isinstance(clone, ProcessCopy)
     pid = clone._pid
     asking.close()
@@ -231,7 +231,7 @@ def test_an_answer_that_is_waited_for_no_more_leaves_nothing(
 def test_one_that_ends_by_itself_otherwise_has_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """As under another code than 0."""
     begun = allocator_clone._start_copy
-    monkeypatch.setattr(allocator_clone, "_asks", lambda libc: libc.toupper)
+    monkeypatch.setattr(allocator_clone, "_query_function", lambda libc: libc.toupper)
     monkeypatch.setattr(allocator_clone, "_start_copy", lambda libc, shared: begun(libc, shared + 7))
     clone = a_clone()
     with pytest.raises(RuntimeError, match="without an answer"):
@@ -241,7 +241,7 @@ def test_one_that_ends_by_itself_otherwise_has_no_answer(monkeypatch: pytest.Mon
 def test_somebody_else_may_have_waited_for_it(begin: Begin) -> None:
     hung = begin()
     os.kill(hung._pid, signal.SIGKILL)
-    os.waitpid(hung._pid, ANY_KIND)
+    os.waitpid(hung._pid, WAIT_ALL_CHILDREN)
     assert hung.is_done()
     with pytest.raises(RuntimeError, match="without an answer"):
         hung.result()
@@ -311,16 +311,16 @@ def test_where_none_can_be_made_a_fork_is_asked(monkeypatch: pytest.MonkeyPatch,
         monkeypatch.setattr(allocator_clone, "_libc", lambda: None)
     elif cause == "forbidden":
         a_clone().stop()
-        monkeypatch.setattr(allocator_clone, "FLAGS", 0x00000800)  # CLONE_SIGHAND alone: EINVAL
+        monkeypatch.setattr(allocator_clone, "CLONE_FLAGS", 0x00000800)  # CLONE_SIGHAND alone: EINVAL
     else:
         monkeypatch.setattr(allocator_clone, "copy_unsafe_driver", lambda: "CUDA")
-    monkeypatch.setattr(allocator_meter, "CLONING", 0.0)
-    monkeypatch.setattr(allocator_meter, "FORKING", 0.0)
-    monkeypatch.setattr(allocator, "_took", None)
-    note_seconds(2 * SLOW)
+    monkeypatch.setattr(allocator_meter, "CLONE_SECONDS_PER_BYTE", 0.0)
+    monkeypatch.setattr(allocator_meter, "FORK_SECONDS_PER_BYTE", 0.0)
+    monkeypatch.setattr(allocator, "_last_query_seconds", None)
+    note_seconds(2 * SLOW_QUERY_SECONDS)
     with pytest.raises(OSError):  # noqa: PT011  (of any number)
         ProcessCopy()
     asking = AllocatorMeter()
     assert asking.pending
-    assert isinstance(asking._apart, DetachedFork)
+    assert isinstance(asking._query_process, DetachedFork)
     asking.close()

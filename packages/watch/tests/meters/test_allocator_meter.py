@@ -9,7 +9,7 @@ import pytest
 
 from flatwater_watch.meters import allocator, allocator_meter
 from flatwater_watch.meters.allocator import AllocatorTotals, allocator_totals, expected_seconds, note_seconds
-from flatwater_watch.meters.allocator_meter import SHARE, SLOW, AllocatorMeter
+from flatwater_watch.meters.allocator_meter import SLOW_QUERY_SECONDS, SLOW_QUERY_SHARE, AllocatorMeter
 
 GIB = 1 << 30
 
@@ -17,7 +17,7 @@ GIB = 1 << 30
 @pytest.fixture(autouse=True)
 def _as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """What an answer took is kept for the process."""
-    monkeypatch.setattr(allocator, "_took", allocator._took)
+    monkeypatch.setattr(allocator, "_last_query_seconds", allocator._last_query_seconds)
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def places_asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             return self.looks > 1
 
         def result(self) -> list[float]:
-            return [self.number, 0, 5 * SLOW]
+            return [self.number, 0, 5 * SLOW_QUERY_SECONDS]
 
     monkeypatch.setattr(allocator_meter, "allocator_totals", here)
     monkeypatch.setattr(allocator_meter, "ProcessCopy", Apart)
@@ -61,18 +61,18 @@ def in_use(asking: AllocatorMeter) -> int | None:
 
 
 def test_a_quick_answer_is_asked_for_each_time(places_asked: list[str]) -> None:
-    note_seconds(SLOW / 2)
+    note_seconds(SLOW_QUERY_SECONDS / 2)
     asking = AllocatorMeter()
     assert [in_use(asking) for _ in range(3)] == [1, 2, 3]
     assert places_asked == ["here"] * 3
 
 
 def test_a_slow_answer_is_given_apart_and_stands_for_a_while(places_asked: list[str], now: list[float]) -> None:
-    note_seconds(5 * SLOW)
+    note_seconds(5 * SLOW_QUERY_SECONDS)
     asking = AllocatorMeter()
     assert [asking.pending for _ in range(3)] == [True, True, False], "the first answer is not there yet"
     assert [in_use(asking) for _ in range(3)] == [1, 1, 1]
-    now[0] += 5 * SLOW / SHARE + 1
+    now[0] += 5 * SLOW_QUERY_SECONDS / SLOW_QUERY_SHARE + 1
     assert [in_use(asking) for _ in range(3)] == [1, 1, 2], "the last one stands until the next is there"
     assert places_asked == ["apart", "apart"]
 
@@ -80,14 +80,14 @@ def test_a_slow_answer_is_given_apart_and_stands_for_a_while(places_asked: list[
 def test_between_two_readings_an_answer_is_heard_and_none_is_asked_for(
     places_asked: list[str], now: list[float]
 ) -> None:
-    note_seconds(5 * SLOW)
+    note_seconds(5 * SLOW_QUERY_SECONDS)
     asking = AllocatorMeter()
     assert asking.pending
     for _ in range(3):
         asking.take_answer_()
-        now[0] += 5 * SLOW / SHARE + 1
+        now[0] += 5 * SLOW_QUERY_SECONDS / SLOW_QUERY_SHARE + 1
     assert places_asked == ["apart"]
-    assert asking._apart is None
+    assert asking._query_process is None
     assert in_use(asking) == 1, "asked for anew, the last one stands"
 
 
@@ -97,7 +97,7 @@ def refuse(*_work: Callable[[], Any]) -> Any:
 
 def test_where_no_copy_can_be_made_a_fork_is_asked(places_asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(allocator_meter, "ProcessCopy", refuse)
-    note_seconds(5 * SLOW)
+    note_seconds(5 * SLOW_QUERY_SECONDS)
     asking = AllocatorMeter()
     assert [asking.pending for _ in range(3)] == [True, True, False]
     assert places_asked == ["forked"]
@@ -115,11 +115,11 @@ def test_where_that_would_take_longer_or_fails_it_is_asked_here(
         monkeypatch.setattr(allocator_meter, "footprint", lambda: SimpleNamespace(anonymous=2 * GIB))
     if cause == "neither":
         monkeypatch.setattr(allocator_meter, "DetachedFork", refuse)
-    note_seconds(5 * SLOW)
+    note_seconds(5 * SLOW_QUERY_SECONDS)
     asking = AllocatorMeter()
     assert not asking.pending
     assert [in_use(asking) for _ in range(2)] == [1, 1]
-    now[0] += 5 * SLOW / SHARE + 1
+    now[0] += 5 * SLOW_QUERY_SECONDS / SLOW_QUERY_SHARE + 1
     assert in_use(asking) == 2
     assert places_asked == ["here", "here"]
 
@@ -131,7 +131,7 @@ def test_one_that_was_killed_is_asked_for_no_second_time(
         raise RuntimeError("a fork of this process ended without an answer")
 
     monkeypatch.setattr(allocator_meter.ProcessCopy, "result", fail_answer)
-    note_seconds(5 * SLOW)
+    note_seconds(5 * SLOW_QUERY_SECONDS)
     asking = AllocatorMeter()
     assert asking.pending
     assert [in_use(asking) for _ in range(3)] == [None, None, 2]
@@ -142,11 +142,11 @@ def test_one_that_was_killed_is_asked_for_no_second_time(
 def test_a_real_one_says_what_this_process_would(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     if allocator_totals() is None:
         pytest.skip("this C library does not tell")
-    monkeypatch.setattr(allocator_meter, "CLONING", 0.0)
-    monkeypatch.setattr(allocator_meter, "FORKING", 0.0)
+    monkeypatch.setattr(allocator_meter, "CLONE_SECONDS_PER_BYTE", 0.0)
+    monkeypatch.setattr(allocator_meter, "FORK_SECONDS_PER_BYTE", 0.0)
     if way == "a fork":
         monkeypatch.setattr(allocator_meter, "ProcessCopy", refuse)
-    note_seconds(2 * SLOW)
+    note_seconds(2 * SLOW_QUERY_SECONDS)
     asking = AllocatorMeter()
     until = time.monotonic() + 240
     while asking.pending:
@@ -156,13 +156,13 @@ def test_a_real_one_says_what_this_process_would(monkeypatch: pytest.MonkeyPatch
     assert found is not None
     assert here is not None
     assert found.in_use == pytest.approx(here.in_use, rel=0.1, abs=4 << 20)
-    assert expected_seconds() < SLOW, "as long as it took there"
+    assert expected_seconds() < SLOW_QUERY_SECONDS, "as long as it took there"
 
 
 def test_before_the_first_answer_a_large_heap_may_be_full_of_holes(monkeypatch: pytest.MonkeyPatch) -> None:
     if allocator_totals() is None:
         pytest.skip("this C library does not tell")
-    monkeypatch.setattr(allocator, "_took", None)
+    monkeypatch.setattr(allocator, "_last_query_seconds", None)
     first = allocator._beginning_of_heap()
     monkeypatch.setattr(allocator, "_libc", lambda: SimpleNamespace(sbrk=lambda _: first + GIB))
     assert expected_seconds() == pytest.approx(0.25)

@@ -16,7 +16,7 @@ import pytest
 import flatwater_watch
 from flatwater_watch.agent.guard import Guard
 from flatwater_watch.meters.allocator import used_bytes
-from flatwater_watch.meters.collector import DEAR, CollectionListener, _waiting
+from flatwater_watch.meters.collector import COSTLY_CPU_SECONDS, CollectionListener, _exceptions_waiting
 
 SOURCE = str(Path(flatwater_watch.__file__).parent)
 MIB = 1 << 20
@@ -100,7 +100,7 @@ def test_what_a_collection_frees_is_measured(listen: Listen) -> None:
     assert teeth is not None
     assert 38 * MIB <= teeth.freed <= 44 * MIB
     assert 38 * MIB <= teeth.rise <= 44 * MIB
-    assert teeth.held >= 40 * MIB
+    assert teeth.bytes_before >= 40 * MIB
     assert collector.measure_sawtooth(4) is None
 
 
@@ -156,7 +156,7 @@ def test_a_program_that_collects_all_the_time_is_read_now_and_then(listen: Liste
     teeth = collector.measure_sawtooth(2)
     assert teeth is not None
     assert (teeth.freed, teeth.rise) == (80 * MIB, float("inf"))
-    heard = list(collector._heard)
+    heard = list(collector._collections)
     assert [each.number for each in heard] == [1, 10]
     assert teeth.seconds == (heard[1].seconds - heard[0].seconds) / 9
 
@@ -219,7 +219,7 @@ def test_a_collection_under_way_when_listening_begins_is_no_collection(listen: L
     gc.collect()
     gc.callbacks.remove(late)
     collect_rested(opened[0])
-    assert all(each.before == 100 * MIB and each.after == 20 * MIB for each in opened[0]._heard)
+    assert all(each.before == 100 * MIB and each.after == 20 * MIB for each in opened[0]._collections)
 
 
 def test_collections_of_another_thread_are_heard(listen: Listen) -> None:
@@ -228,7 +228,7 @@ def test_collections_of_another_thread_are_heard(listen: Listen) -> None:
     for worker in workers:
         worker.start()
         worker.join()
-    assert [each.number for each in collector._heard] == [1, 2, 3, 4]
+    assert [each.number for each in collector._collections] == [1, 2, 3, 4]
 
 
 @pytest.fixture
@@ -379,7 +379,7 @@ def test_nothing_that_a_handler_raises_is_lost(listen: Listen) -> None:
         signal.signal(signal.SIGALRM, before)
     assert raised > 1
     assert [number for number in range(1, raised + 1) if caught.count(number) != 1] == []
-    assert len(_waiting) == 0, "nothing is asked again"
+    assert len(_exceptions_waiting) == 0, "nothing is asked again"
 
 
 def test_no_tracer_sees_a_frame(listen: Listen) -> None:
@@ -396,13 +396,13 @@ def test_no_tracer_sees_a_frame(listen: Listen) -> None:
         gc.collect()
     finally:
         sys.settrace(before)
-    assert len(collector._heard) == 1
+    assert len(collector._collections) == 1
     assert not [name for name in seen if name.startswith(SOURCE)]
 
 
 def test_where_a_reading_takes_long_none_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a heap that is full of holes: the program would stand still before and after each full collection."""
-    monkeypatch.setattr("flatwater_watch.meters.collector.last_seconds", lambda: 2 * DEAR)
+    monkeypatch.setattr("flatwater_watch.meters.collector.last_seconds", lambda: 2 * COSTLY_CPU_SECONDS)
     reads: list[int] = []
     hearing = CollectionListener(lambda act: act(), lambda: reads.append(1) or 1)
     hearing.start_listening()

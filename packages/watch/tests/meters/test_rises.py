@@ -226,4 +226,4 @@ def test_an_answer_that_is_not_asked_for_costs_no_notes(monkeypatch: pytest.Monk
     rises = RiseRecorder(lambda file: file == __file__, seconds=0.5, quick=QUICK)
     assert rises.begin()
     rises.end()
-    assert rises._most > 10 * (0.5 / 0.01)
+    assert rises._maximum_events > 10 * (0.5 / 0.01)

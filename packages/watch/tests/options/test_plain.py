@@ -12,7 +12,7 @@ from flatwater_watch.errors import ConfigError
 from flatwater_watch.faces.command import WatchCommand
 from flatwater_watch.options.bounds import Bounds
 from flatwater_watch.options.parsing import read_options
-from flatwater_watch.options.plain import HIDDEN, read_plain
+from flatwater_watch.options.plain import HIDDEN_FIELD, read_plain
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ class Command:
     """One of two."""
     to_do: bool = False
     """Whether."""
-    rest: tuple[str, ...] = field(default=(), metadata=HIDDEN)
+    rest: tuple[str, ...] = field(default=(), metadata=HIDDEN_FIELD)
 
 
 PLAIN = [

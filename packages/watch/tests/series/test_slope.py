@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from flatwater_watch.series.slope import (
-    POINTS,
+    MAXIMUM_POINTS,
     Series,
     drift_slope,
     filling_slope,
@@ -31,7 +31,7 @@ def first_drift(values: list[float], least: float = MIB, fewest: int = 5) -> int
     series = Series()
     for step, value in enumerate(values):
         series.add(step, value)
-        if drift_slope(series.steps, series.values, least=least, fewest=fewest) is not None:
+        if drift_slope(series.steps, series.values, minimum=least, fewest=fewest) is not None:
             return step + 1
     return None
 
@@ -76,7 +76,7 @@ def test_a_quarter_of_wild_values_does_not_move_the_slope() -> None:
 
 def test_a_thousand_points_are_thinned_evenly_and_keep_their_ends() -> None:
     kept = thin_evenly(range(1000))
-    assert (len(kept), kept[0], kept[-1]) == (POINTS, 0, 999)
+    assert (len(kept), kept[0], kept[-1]) == (MAXIMUM_POINTS, 0, 999)
     assert {b - a for a, b in itertools.pairwise(kept)} == {5, 6}
     assert robust_slope(range(1000), [3.0 * step for step in range(1000)]).per_step == pytest.approx(3.0)
 
@@ -86,7 +86,7 @@ def test_a_series_is_bounded_and_keeps_its_ends_in_order(readings: int) -> None:
     series = Series()
     for step in range(readings):
         series.add(step, 7 * step)
-    assert len(series.steps) <= POINTS
+    assert len(series.steps) <= MAXIMUM_POINTS
     assert (series.steps[0], series.steps[-1]) == (0, readings - 1)
     assert series.steps == sorted(series.steps)
     assert series.values == [7 * step for step in series.steps]
@@ -154,15 +154,15 @@ def test_suspicion_needs_half_of_a_material_rise() -> None:
 def test_growth_in_stairs_is_a_line_of_its_stairs(width: int) -> None:
     """What is kept once an epoch, read at every update."""
     values = [float(n // width) for n in range(10 * width)]
-    kept_steps, kept = stair_points(list(range(len(values))), values, least=1.0)
+    kept_steps, kept = stair_points(list(range(len(values))), values, minimum=1.0)
     assert kept == [float(n) for n in range(10)]
     assert kept_steps == [n * width for n in range(10)]
-    assert drift_slope(kept_steps, kept, least=1.0) is not None
+    assert drift_slope(kept_steps, kept, minimum=1.0) is not None
 
 
 def test_a_stair_and_a_long_landing_do_not_drift() -> None:
     values = [min(n, 6) * 1.0 for n in range(60)]
-    assert drift_slope(*stair_points(list(range(60)), values, least=1.0), least=1.0) is None
+    assert drift_slope(*stair_points(list(range(60)), values, minimum=1.0), minimum=1.0) is None
 
 
 REPLAY = [
@@ -176,7 +176,7 @@ REPLAY = [
 def fills(points: list[tuple[int, float]], now: int | None = None) -> float | None:
     """MiB a step, judged at the last reading or later."""
     steps, values = [step for step, _ in points], [size * MIB for _, size in points]
-    slope = filling_slope(steps, values, now=steps[-1] if now is None else now, least=MIB)
+    slope = filling_slope(steps, values, now=steps[-1] if now is None else now, minimum=MIB)
     return None if slope is None else slope.per_step / MIB
 
 
@@ -187,7 +187,7 @@ def test_a_buffer_that_fills_in_stairs_is_told_from_a_third_of_the_run_on() -> N
 
 def test_the_rate_of_a_filling_is_its_rise_to_within_a_stair() -> None:
     steps, values = [step for step, _ in REPLAY], [size * MIB for _, size in REPLAY]
-    slope = filling_slope(steps, values, now=1745, least=MIB)
+    slope = filling_slope(steps, values, now=1745, minimum=MIB)
     assert slope is not None
     assert (slope.per_step, slope.span) == (40 * MIB / 1744, 1744)
     assert (slope.low, slope.high) == (34 * MIB / 1744, 46 * MIB / 1744), "the largest stair has 6 MiB"

@@ -47,7 +47,7 @@ def can_enter() -> bool:
     gdb = shutil.which("gdb")
     try:
         if gdb is not None:
-            attach_inside._try(gdb)
+            attach_inside._try_gdb(gdb)
     except attach_inside.CannotEnterError:
         return False
     return gdb is not None

@@ -8,12 +8,17 @@ from itertools import cycle, islice
 import pytest
 
 from flatwater_watch.agent import boundaries, boundary_sampling
-from flatwater_watch.agent.boundaries import RESTING, TICK, Boundaries, ticks_until
-from flatwater_watch.agent.boundary_sampling import EVERY, MOST, REVIEW, ROUNDS
+from flatwater_watch.agent.boundaries import MAXIMUM_TICKS, TICK, Boundaries, ticks_until
+from flatwater_watch.agent.boundary_sampling import (
+    MAXIMUM_UNREPORTED,
+    REVIEW_SECONDS,
+    ROUNDS_PER_SAMPLE,
+    SAMPLE_INTERVAL_SECONDS,
+)
 from flatwater_watch.agent.call_counters import CallCounter, make_call_counter, set_listener
 
 KINDS = ("step", "episode", "update")
-LOOKS = (1 + ROUNDS) / EVERY
+LOOKS = (1 + ROUNDS_PER_SAMPLE) / SAMPLE_INTERVAL_SECONDS
 """Looks in a second at one kind that comes often: when a grant is used up, and at the sample."""
 
 
@@ -71,13 +76,13 @@ def program(clock: list[float]) -> Program:
 def test_boundaries_that_come_often_are_counted_and_seldom_looked_at(program: Program) -> None:
     program.run(("step", 10e-6), boundaries=100_000)
     assert program.found.counts == {"step": 100_000}
-    assert len(program.since(100 + 2 * REVIEW)) == pytest.approx(0.8 * LOOKS, rel=0.3)
+    assert len(program.since(100 + 2 * REVIEW_SECONDS)) == pytest.approx(0.8 * LOOKS, rel=0.3)
     assert program.found.boundary_count("step", ticks=False) == 100_000
 
 
 def test_the_grant_is_bounded(program: Program) -> None:
     program.run(("step", 1e-7), boundaries=3_000_000)
-    assert len(program.since(100 + 2 * REVIEW)) >= 990_000 / (MOST + 1)
+    assert len(program.since(100 + 2 * REVIEW_SECONDS)) >= 990_000 / (MAXIMUM_UNREPORTED + 1)
 
 
 def test_each_kind_that_comes_often_is_granted_some(program: Program, clock: list[float]) -> None:
@@ -85,9 +90,11 @@ def test_each_kind_that_comes_often_is_granted_some(program: Program, clock: lis
     episode = [("step", 10e-6)] * 20 + [("episode", 30e-6)]
     program.run(*episode, boundaries=21 * 20_000)
     assert program.found.counts == {"step": 400_000, "episode": 20_000}
-    assert len(program.since(100 + 2 * REVIEW)) <= 1.5 * (clock[-1] - 100) * LOOKS
+    assert len(program.since(100 + 2 * REVIEW_SECONDS)) <= 1.5 * (clock[-1] - 100) * LOOKS
     seconds = program.found.seconds
-    assert sum(seconds.values()) == pytest.approx(clock[-1] - 100, abs=REVIEW + EVERY), "told, but for the newest"
+    assert sum(seconds.values()) == pytest.approx(clock[-1] - 100, abs=REVIEW_SECONDS + SAMPLE_INTERVAL_SECONDS), (
+        "told, but for the newest"
+    )
     assert seconds["step", "episode"] == pytest.approx(20_000 * 30e-6, rel=0.3)
     assert seconds["episode", "step"] == pytest.approx(20_000 * 10e-6, rel=0.3)
 
@@ -163,14 +170,14 @@ def test_ticks_that_were_not_needed_are_counted(program: Program) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "ticks"),
-    [(-3.0, 1), (0.0, 1), (0.04, 1), (0.06, 2), (0.5, 10), (60.0, RESTING), (float("inf"), RESTING)],
+    [(-3.0, 1), (0.0, 1), (0.04, 1), (0.06, 2), (0.5, 10), (60.0, MAXIMUM_TICKS), (float("inf"), MAXIMUM_TICKS)],
 )
 def test_a_tick_is_needed_when_a_reading_is_due(clock: list[float], seconds: float, ticks: int) -> None:
     assert ticks_until(clock[-1] + seconds) == ticks
 
 
 def test_no_boundary_is_lost_or_counted_twice_where_threads_pass_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(boundary_sampling, "REVIEW", 0.001)
+    monkeypatch.setattr(boundary_sampling, "REVIEW_SECONDS", 0.001)
     found, each = Boundaries(lambda _kind, _now: False), 100_000
     counters = {kind: make_call_counter(kind) for kind in KINDS}
     set_listener(found.step)

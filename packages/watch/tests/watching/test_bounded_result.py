@@ -32,7 +32,7 @@ def of_readings(count: int) -> dict[str, Any]:
         unwatched_summary("train.py", "why"),
         of_readings(0),
         of_readings(1),
-        of_readings(bounded_result.POINTS),
+        of_readings(bounded_result.MAXIMUM_POINTS),
         unwatched_summary("", "")
         | {"findings": [LEAK.to_json()], "held": {"train.KEPT": [1, 2]}, "more": {"a": [None, True]}},
         {"findings": "text", "series": {"seconds": "1,2"}},
@@ -50,20 +50,26 @@ def test_what_is_small_is_read_as_json_reads_it(tmp_path: Path, found: object) -
 
 
 @pytest.mark.parametrize(
-    "count", [bounded_result.POINTS + 1, 3 * bounded_result.POINTS - 1, 3 * bounded_result.POINTS, 100_003]
+    "count",
+    [
+        bounded_result.MAXIMUM_POINTS + 1,
+        3 * bounded_result.MAXIMUM_POINTS - 1,
+        3 * bounded_result.MAXIMUM_POINTS,
+        100_003,
+    ],
 )
 @pytest.mark.parametrize("piece", [7, 1 << 20])
 def test_columns_are_thinned_alike_and_keep_their_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, piece: int
 ) -> None:
-    monkeypatch.setattr(bounded_result, "PIECE", piece)
+    monkeypatch.setattr(bounded_result, "PIECE_BYTES", piece)
     whole = of_readings(count)
     read = read_record(write_record(tmp_path, whole))
-    stride = -(-count // bounded_result.POINTS)
+    stride = -(-count // bounded_result.MAXIMUM_POINTS)
     kept = [*range(0, count, stride)]
     kept += [] if kept[-1] == count - 1 else [count - 1]
     assert read["series"] == {name: [column[at] for at in kept] for name, column in whole["series"].items()}
-    assert len(kept) <= bounded_result.POINTS + 1
+    assert len(kept) <= bounded_result.MAXIMUM_POINTS + 1
     (said,) = read["unseen"]
     assert f"one in {stride} " in said
     assert read["readings"] == count
@@ -71,10 +77,10 @@ def test_columns_are_thinned_alike_and_keep_their_ends(
 
 
 def test_of_many_findings_the_first_are_read_and_that_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded_result, "PIECE", 1000)
-    many = [LEAK.to_json() | {"owner": f"train.KEPT[{at}]"} for at in range(bounded_result.FINDINGS + 7)]
+    monkeypatch.setattr(bounded_result, "PIECE_BYTES", 1000)
+    many = [LEAK.to_json() | {"owner": f"train.KEPT[{at}]"} for at in range(bounded_result.MAXIMUM_FINDINGS + 7)]
     read = read_record(write_record(tmp_path, unwatched_summary("train.py", "") | {"findings": many, "unseen": []}))
-    assert read["findings"] == many[: bounded_result.FINDINGS]
+    assert read["findings"] == many[: bounded_result.MAXIMUM_FINDINGS]
     (said,) = read["unseen"]
     assert said.startswith("7 findings of 507")
 
@@ -100,7 +106,7 @@ def test_a_record_that_has_too_much_elsewhere_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     monkeypatch.setattr(bounded_result, "OTHER_BYTES", 10_000)
-    monkeypatch.setattr(bounded_result, "PIECE", 1000)
+    monkeypatch.setattr(bounded_result, "PIECE_BYTES", 1000)
     value: Any = {"held": {"a": "x" * 20_000}, "findings": [{"what": "x" * 20_000}], "unseen": ["x" * 20_000]}[where]
     with pytest.raises(ValueError, match=r"has|have"):
         read_record(write_record(tmp_path, unwatched_summary("", "") | {where: value}))

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from watched import LEAK, MIB, rows
 
-from flatwater_watch.agent.census_history import MOST, CensusHistory, record_census_, with_census_rate
+from flatwater_watch.agent.census_history import MAXIMUM_CENSUSES, CensusHistory, record_census_, with_census_rate
 from flatwater_watch.agent.summary import active_findings
 from flatwater_watch.agent.workers import Workers
 from flatwater_watch.heap.census import Census, Holding
@@ -107,5 +107,5 @@ def test_without_two_censuses_nothing_changes() -> None:
 @given(st.integers(1, 300))
 def test_marks_are_bounded_and_keep_their_ends(count: int) -> None:
     marks = history_of(range(1, count + 1), stairs)
-    assert len(marks.censuses) == len(marks.clocks) <= MOST
+    assert len(marks.censuses) == len(marks.clocks) <= MAXIMUM_CENSUSES
     assert (marks.clocks[0], marks.clocks[-1]) == (1, count)

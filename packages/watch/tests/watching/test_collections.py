@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from flatwater_watch.diagnose.gc_sawtooth import UNNAMED
-from flatwater_watch.diagnose.judge import OFF
+from flatwater_watch.diagnose.gc_sawtooth import NAMELESS_GARBAGE
+from flatwater_watch.diagnose.judge import COLLECTOR_OFF_ADVICE
 
 PROGRAM = """
 import gc, json, sys, threading, time
@@ -53,12 +53,12 @@ def test_garbage_is_found_where_no_fork_is_possible() -> None:
     summary = summary_of("gc.disable(); run(60, 6 << 20, every(18), library='grpc')")
     (found,) = summary["findings"]
     assert (found["verdict"], found["owner"], found["holders"]) == ("leak", "cyclic garbage", [])
-    assert UNNAMED in found["what"]
+    assert NAMELESS_GARBAGE in found["what"]
     told = re.search(r"\b(\d+) MiB; .*\b(\d+) rounds\b", found["what"])
     assert told is not None
     assert 90 <= int(told[1]) <= 120
     assert 6 <= int(told[2]) <= 54  # 18 by the clock of a machine that does not stand still; exact in test_gc_sawtooth
-    assert OFF in found["advice"]
+    assert COLLECTOR_OFF_ADVICE in found["advice"]
 
 
 @pytest.mark.parametrize(

@@ -123,8 +123,8 @@ def test_a_flat_program(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("unit", ["request", "tick"])
 def test_a_unit_may_have_the_name_of_a_boundary_that_the_watch_counts(unit: str) -> None:
     watched = play(keep, unit=unit, report=False)
-    assert watched._process is not None
-    assert len(watched._process._rows) > 3
+    assert watched._process_watch is not None
+    assert len(watched._process_watch._rows) > 3
     summary = watched.summary()
     assert (summary["unit"], summary["steps"]) == (unit, 100)
 
@@ -144,7 +144,7 @@ def test_without_report_nothing_is_printed_and_nothing_is_kept(
     assert capsys.readouterr() == ("", "")
     assert watched.summary()["steps"] == 3
     expect_freed(watched)
-    expect_freed(watched._process)
+    expect_freed(watched._process_watch)
 
 
 def test_what_the_program_raises_comes_out_and_the_watch_is_closed() -> None:

@@ -178,7 +178,7 @@ def test_native_code_holds_it() -> None:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(env))
         del env
     assert "held by native code" in describe_survivors(expected)[0]
-    ctypes.pythonapi.Py_DecRef(ctypes.py_object(expected[0].alive()))
+    ctypes.pythonapi.Py_DecRef(ctypes.py_object(expected[0].reference()))
     assert describe_survivors(expected) == []
 
 
@@ -189,8 +189,8 @@ def test_what_is_gone_is_not_told_and_cycles_are_collected() -> None:
         expect_freed(env)
         expect_freed(other)
         del env, other
-    assert expected[0].alive() is not None
-    assert expected[1].alive() is None
+    assert expected[0].reference() is not None
+    assert expected[1].reference() is None
     assert describe_survivors(expected) == []
 
 

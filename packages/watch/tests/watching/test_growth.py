@@ -24,7 +24,7 @@ from flatwater_watch.agent.growth import (
 )
 from flatwater_watch.agent.summary import build_summary
 from flatwater_watch.diagnose.finding import AllocationSite, Finding
-from flatwater_watch.diagnose.judge import CYCLIC
+from flatwater_watch.diagnose.judge import GARBAGE_OWNER
 
 
 def test_the_slowest_regular_boundary_is_the_unit() -> None:
@@ -34,7 +34,7 @@ def test_the_slowest_regular_boundary_is_the_unit() -> None:
 
 def test_garbage_goes_on_though_a_collection_frees_it() -> None:
     teeth = rows([(i % 12) * 10 * MIB for i in range(24)] + [10 * MIB, 20 * MIB])
-    garbage = replace(LEAK, owner=CYCLIC)
+    garbage = replace(LEAK, owner=GARBAGE_OWNER)
     assert finding_still_grows(garbage, 0, teeth)
     assert not finding_still_grows(LEAK, 0, teeth)
     assert not finding_still_grows(garbage, 0, rows([i * 10 * MIB for i in range(10)] + [0] * 14)), "it has ended"
@@ -170,7 +170,9 @@ def test_what_is_a_finding_is_not_said_to_be_unsure_as_well() -> None:
     assert drop_unsure([behind], much) == []
 
     def known_sentences(told: list[Finding]) -> str:
-        summary = build_summary(much, told, unit=None, counts={"episode": 20}, unread={}, seconds=20.0, found=[behind])
+        summary = build_summary(
+            much, told, unit=None, counts={"episode": 20}, unread={}, seconds=20.0, monitor_findings=[behind]
+        )
         return " ".join(summary["outcome"]["known"])
 
     assert behind.owner in known_sentences([])

@@ -14,7 +14,7 @@ from flatwater_watch.agent import process
 from flatwater_watch.agent.guard import Guard
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.faces import context
-from flatwater_watch.faces.callbacks import _hooks
+from flatwater_watch.faces.callbacks import _watch_methods
 
 
 class InsideError(Exception):
@@ -32,7 +32,7 @@ def faults_of(watched: context.Watch) -> list[str]:
 @pytest.fixture(autouse=True)
 def none_open() -> Iterator[None]:
     yield
-    assert context._open == []
+    assert context._open_watches == []
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def none_open() -> Iterator[None]:
 )
 def test_a_fault_never_reaches_the_program(monkeypatch: pytest.MonkeyPatch, where: object, name: str) -> None:
     monkeypatch.setattr(where, name, fails)
-    monkeypatch.setattr(context, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(context, "PRINT_GAP_SECONDS", 0.0)
     with flatwater_watch.watch() as watched:
         for _ in range(20):
             watched.step()
@@ -115,7 +115,7 @@ def test_a_trainer_inside_of_another_leaves_the_outer_one_its_steps() -> None:
     class Callback:
         watch: context.Watch | None = None
 
-    begin, step, end = _hooks("batch", None, report=False)
+    begin, step, end = _watch_methods("batch", None, report=False)
     outer, inner = Callback(), Callback()
     step(outer)
     begin(outer)
@@ -135,7 +135,7 @@ def test_what_ends_a_program_passes(fault: type[BaseException]) -> None:
     guard = Guard()
     with pytest.raises(fault):
         guard.run(stop)
-    assert not guard.over
+    assert not guard.has_ended
 
 
 def test_what_a_signal_handler_of_the_program_raises_passes() -> None:
@@ -156,7 +156,7 @@ def test_a_fault_that_cannot_be_written_down_is_none_of_the_programs() -> None:
 
     guard, work = Guard(full), list[Callable[[], object]]([fails])
     guard.run(work[0])
-    assert guard.over
+    assert guard.has_ended
     assert len(guard.faults) == 1
 
 
@@ -182,7 +182,7 @@ def test_an_exception_that_another_thread_has_put_into_this_one_passes() -> None
     with pytest.raises(LateError):
         guard.run(space["work"], began)
     other.join()
-    assert not guard.over
+    assert not guard.has_ended
     assert guard.faults == []
 
 
@@ -199,4 +199,4 @@ def test_a_function_that_the_program_has_put_in_place_of_a_builtin_one_ends_the_
             patch.setitem(vars(builtins), name, raise_kind)
         outcome = guard.run_or_default("other", lambda: str(len("")))
     assert outcome == "other"
-    assert guard.over
+    assert guard.has_ended

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flatwater_watch.agent.boundaries import RESTING, TICK_SECONDS
+from flatwater_watch.agent.boundaries import MAXIMUM_TICKS, TICK_SECONDS
 from flatwater_watch.agent.growth import Sample
 from flatwater_watch.agent.process import ProcessWatch
 from flatwater_watch.agent.reading_schedule import (
     CREDIT,
-    INVESTIGATING,
-    LONGEST,
-    QUICK,
-    REGULAR,
-    SHARE,
+    FIRST_GAP_SECONDS,
+    FIRST_INVESTIGATION_GAP,
+    MAXIMUM_GAP_SECONDS,
+    PLAIN_SHARE,
+    REGULAR_COUNT,
     SLICE,
     ReadingSchedule,
     census_slice_seconds,
@@ -33,7 +33,7 @@ from flatwater_watch.diagnose.reset_tracker import ResetTracker
 from flatwater_watch.heap.roots import Roots
 from flatwater_watch.meters.mappings import Footprint, footprint
 from flatwater_watch.series.readings import Reading
-from flatwater_watch.series.slope import POINTS
+from flatwater_watch.series.slope import MAXIMUM_POINTS
 
 MIB = 1 << 20
 
@@ -42,7 +42,7 @@ MIB = 1 << 20
 def _loaded() -> None:
     """What a watch needs is loaded: the first one of a process takes time and memory for that."""
     first = ProcessWatch()
-    for _ in range(REGULAR):
+    for _ in range(REGULAR_COUNT):
         first.step("episode")
     first.close(conclude=False)
 
@@ -69,21 +69,21 @@ def test_ticks_rest_while_a_program_has_boundaries_of_its_own_as_often() -> None
             watch.step("update")
         needed.append(watch.tick(needed[-1]))
     watch.close(conclude=False)
-    assert needed[0] <= 1 + QUICK / TICK_SECONDS
-    assert needed[1:] == [2, 1, 2, 4, 8, 16, 32, RESTING, RESTING, 1, 1]
+    assert needed[0] <= 1 + FIRST_GAP_SECONDS / TICK_SECONDS
+    assert needed[1:] == [2, 1, 2, 4, 8, 16, 32, MAXIMUM_TICKS, MAXIMUM_TICKS, 1, 1]
 
 
 def test_a_program_that_comes_to_a_loop_of_its_own_is_read_there_at_once() -> None:
     watch = ProcessWatch()
     watch.tick(1)  # read in time, so that the next reading is not due yet
-    for _ in range(REGULAR):
+    for _ in range(REGULAR_COUNT):
         watch.step("update")
     for _ in range(6):
         time.sleep(0.06)
         watch.step("update")
     series = watch.summary()["series"]
     watch.close(conclude=False)
-    assert series["steps"][0] == REGULAR
+    assert series["steps"][0] == REGULAR_COUNT
 
 
 def test_a_boundary_that_comes_once_is_no_clock() -> None:
@@ -121,10 +121,10 @@ class Looks:
 def test_what_was_found_is_looked_at_between_two_boundaries() -> None:
     """At a boundary the list of the last episode is always full."""
     watch = ProcessWatch()
-    for _ in range(REGULAR):
+    for _ in range(REGULAR_COUNT):
         watch.step("episode")
     looks = Looks()
-    watch._monitor.levels = cast("ResetTracker", looks)
+    watch._monitor.reset_tracker = cast("ResetTracker", looks)
     for _ in range(200):
         time.sleep(0.06)
         watch.step("episode")
@@ -139,7 +139,7 @@ def test_what_was_found_is_looked_at_between_two_boundaries() -> None:
 
 def test_looks_that_take_long_come_seldom() -> None:
     watch, looks, times = ProcessWatch(), Looks(), list[int]()
-    watch._monitor.levels = cast("ResetTracker", looks)
+    watch._monitor.reset_tracker = cast("ResetTracker", looks)
     for now in (100.0, 101.0, 200.0):
         watch._check_resets(now)
         times.append(looks.times)
@@ -177,9 +177,12 @@ def test_an_investigation_is_paid_back(costs: list[float], *, investigating: boo
     for cost in costs:
         now += cost
         schedule_next_(pace, now, cost, {"update": 1}, investigating=investigating, counting=counting)
-        assert pace.due - now >= min(QUICK, LONGEST) - 1e-9
-        over = pace.spent > CREDIT + spending_share(investigating=investigating, counting=counting) * pace.due + 1e-6
-        assert not over or pace.due - now >= LONGEST - 1e-6
+        assert pace.due - now >= min(FIRST_GAP_SECONDS, MAXIMUM_GAP_SECONDS) - 1e-9
+        over = (
+            pace.spent_seconds
+            > CREDIT + spending_share(investigating=investigating, counting=counting) * pace.due + 1e-6
+        )
+        assert not over or pace.due - now >= MAXIMUM_GAP_SECONDS - 1e-6
         now = pace.due
 
 
@@ -187,12 +190,14 @@ def test_an_investigation_is_paid_back(costs: list[float], *, investigating: boo
 def test_readings_of_a_flat_program_follow_its_own_cpu_time(cost: float, busy: float) -> None:
     """At the beginning as the clock says; then within their share of what the program takes, or as seldom as may be."""
     pace, by_clock = ReadingSchedule(began=0.0), ReadingSchedule(began=0.0)
-    for number in range(3 * POINTS):
+    for number in range(3 * MAXIMUM_POINTS):
         now = pace.due
         schedule_next_(pace, now, cost, {"tick": 1}, investigating=False, idle_cpu=busy * now)
         schedule_next_(by_clock, now, cost, {"tick": 1}, investigating=False)
         least = by_clock.due - now
-        allowed = least if number < POINTS - 1 else max(least, min(LONGEST, cost / SHARE / busy))
+        allowed = (
+            least if number < MAXIMUM_POINTS - 1 else max(least, min(MAXIMUM_GAP_SECONDS, cost / PLAIN_SHARE / busy))
+        )
         assert isclose(pace.due - now, allowed, rel_tol=1e-6)
     pace.pace_by_clock()
     schedule_next_(pace, now, cost, {"tick": 1}, investigating=False, idle_cpu=busy * now)
@@ -203,7 +208,7 @@ def test_readings_of_a_flat_program_follow_its_own_cpu_time(cost: float, busy: f
 def test_between_two_looks_a_traced_program_has_twice_their_time(cost: float) -> None:
     pace = ReadingSchedule(began=0.0)
     schedule_next_(pace, 1.0, cost, {"tick": 1}, investigating=True, tracing=True)
-    assert isclose(pace.due - 1.0, max(INVESTIGATING, 2 * cost))
+    assert isclose(pace.due - 1.0, max(FIRST_INVESTIGATION_GAP, 2 * cost))
 
 
 def test_memory_that_rises_in_a_program_that_rests_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,11 +217,11 @@ def test_memory_that_rises_in_a_program_that_rests_is_read_at_once(monkeypatch: 
     monkeypatch.setattr(f"{ProcessWatch.__module__}.footprint", lambda: Footprint(said[-1], 0))
     watch, readings = ProcessWatch(), list[int]()
     watch.tick(1)
-    assert watch._pace is not None
-    watch._due = watch._late = watch._due + 9000
+    assert watch._schedule is not None
+    watch._due = watch._latest_due = watch._due + 9000
     for more in (-1, +1):
-        said.append(int(watch._highest) + more)
-        watch._glance_due = 0.0
+        said.append(int(watch._rss_alarm_bytes) + more)
+        watch._rss_check_due = 0.0
         watch.tick(1)
         readings.append(watch.summary()["readings"])
     watch.close(conclude=False)
@@ -238,9 +243,9 @@ def test_what_answers_for_the_allocator_is_let_go_before_the_next_reading() -> N
 
     watch, apart = ProcessWatch(), Apart()
     watch.tick(1)
-    watch._due = watch._late = watch._due + 9000
-    watch._allocator._apart = apart  # type: ignore[assignment]
-    watch._glance_due = 0.0
+    watch._due = watch._latest_due = watch._due + 9000
+    watch._allocator._query_process = apart  # type: ignore[assignment]
+    watch._rss_check_due = 0.0
     watch.tick(1)
     watch.close(conclude=False)
     assert apart.looks == 1
@@ -304,7 +309,7 @@ def test_the_anchor_is_the_slowest_boundary_that_comes_by_often_enough() -> None
     schedule_next_(pace, 10.0, 0.001, {"step": 5000, "episode": 100, "epoch": 5}, investigating=False)
     assert pace.anchor == "episode"
     schedule_next_(pace, 10.0, 0.001, {"epoch": 5}, investigating=False)
-    assert (pace.anchor, pace.late) == (None, pace.due)
+    assert (pace.anchor, pace.latest) == (None, pace.due)
 
 
 FILLING = """

@@ -20,7 +20,7 @@ from flatwater.checkpoints.schema import HeaderEntry
 from flatwater.checkpoints.shards import DTYPES, LENGTH_BYTES, parse_header
 from flatwater_watch.errors import CheckpointError
 from flatwater_watch.files.content import MOST_BYTES
-from flatwater_watch.files.directory import PIECE, Piece, open_at_once
+from flatwater_watch.files.directory import PIECE_BYTES, FilePiece, open_at_once
 
 # Handed to instances made here alone, so that the type stands for a check that was made.
 _PROOF = object()
@@ -146,7 +146,10 @@ def short_shard_name(shard: ShardRecord) -> str:
 
 def read_shard(path: Path, shard: ShardRecord, leaves: tuple[LeafRecord, ...]) -> ShardReading | str:
     """Read a shard's file through. A problem with it comes back as a sentence."""
-    check, room = ShardCheck(shard, leaves), memoryview(bytearray(PIECE))  # one piece in RAM, whatever the file's size
+    check, room = (
+        ShardCheck(shard, leaves),
+        memoryview(bytearray(PIECE_BYTES)),
+    )  # one piece in RAM, whatever the file's size
     try:
         with open_at_once(path) as file:
             # Asked of the open file, not of its name: the name may lead to another file by now.
@@ -178,7 +181,7 @@ class ShardCheck:
         self._at, self._done = 0, 0
         self._problem = ""
 
-    def feed_bytes_(self, piece: Piece) -> None:
+    def feed_bytes_(self, piece: FilePiece) -> None:
         """Take the next bytes of the shard, in pieces of any size, the header included.
 
         Raises:

@@ -15,7 +15,7 @@ from flatwater.checkpoints.manifest import SCALARS, LeafRecord, shard_path
 from flatwater.checkpoints.payload import Payload, Read, fill_leaf_, make_payload
 from flatwater.state.tree import Leaf, Scalar, is_immutable, leaves, set_scalar_
 from flatwater_watch.errors import CheckpointError
-from flatwater_watch.files.directory import PIECE, open_at_once
+from flatwater_watch.files.directory import PIECE_BYTES, open_at_once
 
 __all__ = ["find_damage", "list_checkpoints", "newest_intact", "restore_state_"]
 
@@ -196,7 +196,7 @@ def _read_into(file: FileIO, room: memoryview) -> None:
     """
     filled = 0
     while filled < len(room):
-        count = file.readinto(room[filled : filled + PIECE])  # a read may return less than was asked for
+        count = file.readinto(room[filled : filled + PIECE_BYTES])  # a read may return less than was asked for
         if not count:
             raise CheckpointError(f"{file.name} became shorter during the restore. Restore the checkpoint again.")
         filled += count

@@ -26,7 +26,7 @@ from flatwater.checkpoints.payload import Payload, make_payload, payload_bytes, 
 from flatwater.checkpoints.shards import group_into_shards, shard_header
 from flatwater.state.tree import Leaf, Scalar, leaves
 from flatwater_watch.errors import RunError
-from flatwater_watch.files.directory import PIECE, Piece, explain_os_errors, write_object
+from flatwater_watch.files.directory import PIECE_BYTES, FilePiece, explain_os_errors, write_object
 from flatwater_watch.files.safe_read import open_regular
 
 
@@ -123,8 +123,8 @@ def _write_shard(folder: Path, group: Sequence[Payload]) -> tuple[ShardRecord, d
     shard_digest, leaf_digests = hashlib.sha256(start), [hashlib.sha256() for _ in blobs]
     for blob, leaf_digest in zip(blobs, leaf_digests, strict=True):
         # Piece by piece, so that both hashes go over the memory together.
-        for begin in range(0, len(blob), PIECE):
-            piece = blob[begin : begin + PIECE]
+        for begin in range(0, len(blob), PIECE_BYTES):
+            piece = blob[begin : begin + PIECE_BYTES]
             shard_digest.update(piece)
             leaf_digest.update(piece)
     shard = ShardRecord(sha256=shard_digest.hexdigest(), bytes=len(start) + sum(len(blob) for blob in blobs))
@@ -145,16 +145,16 @@ def _write_shard(folder: Path, group: Sequence[Payload]) -> tuple[ShardRecord, d
     }
 
 
-def _is_there(path: Path, content: Iterable[Piece]) -> bool:
+def _is_there(path: Path, content: Iterable[FilePiece]) -> bool:
     """Whether the file holds `content`, by comparison: a shard that rotted on the disk must be written again."""
     if not path.is_file():
         return False
-    room = memoryview(bytearray(PIECE))
+    room = memoryview(bytearray(PIECE_BYTES))
     with explain_os_errors(path), open_regular(path, follow=False) as file:
         for blob in content:
             view = memoryview(blob)
-            for begin in range(0, len(view), PIECE):
-                piece = view[begin : begin + PIECE]
+            for begin in range(0, len(view), PIECE_BYTES):
+                piece = view[begin : begin + PIECE_BYTES]
                 if file.readinto(room[: len(piece)]) != len(piece) or room[: len(piece)] != piece:
                     return False
         return file.read(1) == b""  # nothing may follow

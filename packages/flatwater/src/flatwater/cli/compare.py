@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from flatwater_watch.files.output import PAGE, WrittenResult, check_output, write_output
+from flatwater_watch.files.output import PAGE_OUTPUT, WrittenResult, check_output, write_output
 
 if TYPE_CHECKING:
     from flatwater.comparisons.side_by_side import ComparedRun, Rows
@@ -43,7 +43,7 @@ class Compare:
         # Before runs are read, which may take minutes at a URL.
         check_named(self.runs)
         if self.page is not None:
-            check_output("--page", self.page, PAGE)
+            check_output("--page", self.page, PAGE_OUTPUT)
         errors = terminal(errors=True)
         runs = read_named(self.runs, errors.print)
         # The page first: where it cannot be written, no table suggests that all went well.
@@ -63,7 +63,7 @@ def write_page(runs: "Sequence[ComparedRun]", page: Path) -> WrittenResult:
 
     from flatwater.comparisons.page import comparison_page
 
-    return write_output(page, comparison_page(runs, datetime.now().astimezone()).encode(errors="replace"), PAGE)
+    return write_output(page, comparison_page(runs, datetime.now().astimezone()).encode(errors="replace"), PAGE_OUTPUT)
 
 
 def show(runs: "Sequence[ComparedRun]", console: Any) -> None:  # noqa: ANN401  (rich's console)

@@ -95,13 +95,13 @@ class Export(WithTrust, WithBudget):
         from flatwater.cli.plan import print_plan
         from flatwater.runs.portable import FORMS, plan_export
         from flatwater_watch.errors import ConfigError
-        from flatwater_watch.files.output import POLICIES, check_output
+        from flatwater_watch.files.output import POLICY_OUTPUTS, check_output
         from flatwater_watch.terminal import say, terminal
 
         if self.to.suffix not in FORMS:
             raise ConfigError(f"--to {self.to}: expected a name that ends in {' or '.join(FORMS)}.")
         # Before the run is read: a file that cannot be written is refused at once.
-        check_output("--to", self.to, POLICIES[self.to.suffix])
+        check_output("--to", self.to, POLICY_OUTPUTS[self.to.suffix])
         with terminal(errors=True).status("reading the run and exporting its trained policy …"):
             if self.plan:
                 plan = plan_export(load(self.run).portable(), self.to.suffix, self.budget)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from flatwater_watch.files.output import PAGE, WrittenResult, check_output, write_output
+from flatwater_watch.files.output import PAGE_OUTPUT, WrittenResult, check_output, write_output
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +103,6 @@ class Report:
         """Write the page to the place that --out names, or to `beside`."""
         file = self.out if self.out is not None else beside
         # Checked before the page is made, which may take a while.
-        check_output("--out" if self.out is not None else "without --out,", file, PAGE, beside=beside)
+        check_output("--out" if self.out is not None else "without --out,", file, PAGE_OUTPUT, run_default=beside)
         content = page().encode(errors="replace")
-        return write_output(file, content, PAGE, beside=beside), len(content)
+        return write_output(file, content, PAGE_OUTPUT, run_default=beside), len(content)

@@ -51,12 +51,12 @@ class Runs:
         from flatwater.rundir.listing import filter_by_tag, list_runs, rank_runs
         from flatwater.storage.objects import is_url
         from flatwater_watch.errors import ConfigError
-        from flatwater_watch.files.output import PAGE, check_output, write_output
+        from flatwater_watch.files.output import PAGE_OUTPUT, check_output, write_output
         from flatwater_watch.terminal import terminal
 
         remote = is_url(self.folder)
         if self.page is not None:
-            check_output("--page", self.page, PAGE)
+            check_output("--page", self.page, PAGE_OUTPUT)
             if remote:
                 raise ConfigError(
                     f"--page {self.page}: expected a folder of runs, got a URL, where there are no reports to link to."
@@ -72,7 +72,7 @@ class Runs:
             from flatwater.reports.index_page import index_page
 
             content = index_page(runs, Path(self.folder), self.page.resolve().parent, self.sort)
-            page_file = write_output(self.page, content.encode(errors="replace"), PAGE)
+            page_file = write_output(self.page, content.encode(errors="replace"), PAGE_OUTPUT)
             terminal(errors=True).print(f"page  {page_file}", soft_wrap=True)
         return 0
 

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.text import Text
 
 from flatwater_watch.errors import FlatwaterError
-from flatwater_watch.events.event import Event, Kind, Listener
+from flatwater_watch.events.event import Event, EventKind, Listener
 from flatwater_watch.files.safe_read import append_regular
 from flatwater_watch.sanitize import escape_controls
 from flatwater_watch.streams import surviving_stream
@@ -34,13 +34,13 @@ class RunEvents:
     console: Console
     listeners: list[Listener] = field(default_factory=list)
 
-    def notify_listeners(self, kind: Kind, line: str, **values: Any) -> None:  # noqa: ANN401  (plain values)
+    def notify_listeners(self, kind: EventKind, line: str, **values: Any) -> None:  # noqa: ANN401  (plain values)
         """Tell the listeners; the console has shown the event already, or shows it in its own way."""
         event = Event(kind, line, values)
         for listener in self.listeners:
             listener.on_event(event)
 
-    def show_line(self, line: str, kind: Kind = "note", style: str = "yellow", **values: Any) -> None:  # noqa: ANN401
+    def show_line(self, line: str, kind: EventKind = "note", style: str = "yellow", **values: Any) -> None:  # noqa: ANN401
         """Show a line without breaking it, so that paths in it can be copied, and tell the listeners.
 
         Args:

@@ -214,7 +214,7 @@ def hold_lock(folder: RunFolder) -> Iterator[RunFolder]:
         folder_handle = os.open(folder.path, os.O_RDONLY | os.O_DIRECTORY)
         handles.callback(os.close, folder_handle)
         with explain_os_errors(folder.lock):
-            handle = handles.enter_context(append_regular(Path(folder.lock.name), within=folder_handle))
+            handle = handles.enter_context(append_regular(Path(folder.lock.name), folder_descriptor=folder_handle))
         open_handles = handles.pop_all()
     with open_handles:
         try:

@@ -29,7 +29,7 @@ from flatwater.runs.planning import META, phase_bytes, planned_use
 from flatwater.runs.trust import named_code, remember_trust, request_permit
 from flatwater_watch.errors import ConfigError, DataError, FlatwaterError, RunError, TrustError
 from flatwater_watch.files.content import convert_to, parse_json
-from flatwater_watch.files.output import POLICIES, check_output, replace_output
+from flatwater_watch.files.output import POLICY_OUTPUTS, check_output, replace_output
 from flatwater_watch.meters.torch_ops import peak_bytes
 from flatwater_watch.sanitize import short_repr
 
@@ -153,7 +153,7 @@ def export(policy: ExportablePolicy, file: Path, budget: str | None = None) -> f
     """
     if file.suffix not in FORMS:
         raise ConfigError(f"{file}: expected a name that ends in {' or '.join(FORMS)}.")
-    check_output("to =", file, POLICIES[file.suffix])
+    check_output("to =", file, POLICY_OUTPUTS[file.suffix])
     portable = policy.portable()
     # Refused here, before the exporter's libraries are loaded: they are a part of what is planned.
     refuse(plan_export(portable, file.suffix, budget))
@@ -166,7 +166,7 @@ def export(policy: ExportablePolicy, file: Path, budget: str | None = None) -> f
             f"{file}: the exported policy differs from the trained policy by {difference:.1g}, more than "
             f"{LARGEST_DIFFERENCE:g}, so it was not written. Export to .safetensors, which has the exact weights."
         )
-    replace_output(file, content, POLICIES[file.suffix])
+    replace_output(file, content, POLICY_OUTPUTS[file.suffix])
     settings = _settings_of(portable.recipe, portable.header)
     if file.suffix == WEIGHTS and (codes := named_code(settings, file)):
         remember_trust(settings, file, codes, _log.warning, beside=portable.header)

@@ -13,7 +13,7 @@ from flatwater.plugins import group_faults, group_rows
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.config import RunConfig
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.events.background import BackgroundSink, Say, Sink
+from flatwater_watch.events.background import BackgroundSink, ShowLine, Sink
 from flatwater_watch.sanitize import short_repr
 
 
@@ -82,7 +82,7 @@ def check_trackers(config: RunConfig) -> None:
             ) from error
 
 
-def open_trackers(config: RunConfig, folder: RunFolder, say: Say, *, resume_at: int) -> list[BackgroundSink]:
+def open_trackers(config: RunConfig, folder: RunFolder, say: ShowLine, *, resume_at: int) -> list[BackgroundSink]:
     """Start a thread for each tracker; its faults are told through `say`, once, and never raised.
 
     Args:
@@ -93,11 +93,11 @@ def open_trackers(config: RunConfig, folder: RunFolder, say: Say, *, resume_at: 
     """
     settings: dict[str, Any] = to_mapping(config)
 
-    def opener(name: str) -> Callable[[Say], Sink]:
+    def opener(name: str) -> Callable[[ShowLine], Sink]:
         """Return what opens the tracker of a name, later and in the tracker's thread."""
 
         # Called in the tracker's thread: importing its library may take seconds, and its log-in a network.
-        def open_sink(note: Say) -> Sink:
+        def open_sink(note: ShowLine) -> Sink:
             place, run = folder.tracker(name), folder.path.absolute().name
             return find_tracker(name).open(config, TrackedRun(run, place, settings, resume_at, note))
 
@@ -108,7 +108,7 @@ def open_trackers(config: RunConfig, folder: RunFolder, say: Say, *, resume_at: 
 
 def held_bytes(trackers: list[BackgroundSink]) -> dict[str, int]:
     """Return the bytes that wait to be sent, by owner."""
-    return {f"trackers.{tracker.name}": tracker.held_bytes for tracker in trackers}
+    return {f"trackers.{tracker.name}": tracker.queued_bytes for tracker in trackers}
 
 
 def _load_tensorboard(_: RunConfig) -> None:

@@ -20,7 +20,7 @@ from flatwater.runs.run import Run
 from flatwater.runs.trained_policy import TrainedPolicy
 from flatwater.runs.world_run import WorldRun
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.files.output import VIDEOS, check_output, replace_output
+from flatwater_watch.files.output import VIDEO_OUTPUTS, check_output, replace_output
 from flatwater_watch.files.safe_read import open_regular
 from flatwater_watch.progress import count_steps
 
@@ -44,9 +44,9 @@ def check_video(file: Path) -> None:
     Raises:
         ConfigError: its name has another ending, it is no file of this kind, or the package for it is missing.
     """
-    if file.suffix not in VIDEOS:
-        raise ConfigError(f"--video {file}: expected a name that ends in {' or '.join(VIDEOS)}.")
-    check_output("--video", file, VIDEOS[file.suffix])
+    if file.suffix not in VIDEO_OUTPUTS:
+        raise ConfigError(f"--video {file}: expected a name that ends in {' or '.join(VIDEO_OUTPUTS)}.")
+    check_output("--video", file, VIDEO_OUTPUTS[file.suffix])
     if file.suffix == ".mp4":
         _load_ffmpeg()
 
@@ -77,7 +77,7 @@ class Video:
         encode = _ENCODERS[self.file.suffix]
         pieces = encode(_checked(self._play(seeds)), self.world.frames_per_second, self.file.parent)
         try:
-            replace_output(self.file, pieces, VIDEOS[self.file.suffix])
+            replace_output(self.file, pieces, VIDEO_OUTPUTS[self.file.suffix])
         finally:
             self.world.close()
 

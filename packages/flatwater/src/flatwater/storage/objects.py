@@ -22,7 +22,7 @@ from flatwater.storage.credentials import WANTED, client_settings
 from flatwater.storage.faults import OversizeError, StoreError, telling_store
 from flatwater.storage.folders import files_below, folder_names, is_unfinished, open_below
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.files.directory import Piece, explain_os_errors, sync_file
+from flatwater_watch.files.directory import FilePiece, explain_os_errors, sync_file
 from flatwater_watch.masking import mask_secrets
 from flatwater_watch.sanitize import short_repr
 from flatwater_watch.units import format_duration
@@ -91,11 +91,11 @@ class StoredObjects:
         """Return the same objects by connections of their own: a wrong answer may be of the connection."""
         return self if self.folder else replace(self, store=open_objects(self.url, self.retries).store)
 
-    def put(self, name: str, content: Piece) -> str:
+    def put(self, name: str, content: FilePiece) -> str:
         """Write an object, over one of that name. Returns its tag: the store's own mark of its content."""
         return self._put(name, content, "overwrite")
 
-    def create(self, name: str, content: Piece) -> bool:
+    def create(self, name: str, content: FilePiece) -> bool:
         """Write an object unless there is one of that name. Returns False where there is."""
         from obstore.exceptions import AlreadyExistsError  # noqa: PLC0415
 
@@ -106,7 +106,7 @@ class StoredObjects:
             return self.read(name) == bytes(content)
         return True
 
-    def _put(self, name: str, content: Piece, mode: Literal["create", "overwrite"]) -> str:
+    def _put(self, name: str, content: FilePiece, mode: Literal["create", "overwrite"]) -> str:
         """Write an object by one request; return its tag, empty where the store gives none."""
         import obstore  # noqa: PLC0415
 

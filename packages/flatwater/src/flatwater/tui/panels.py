@@ -22,7 +22,7 @@ from flatwater.rundir.statements import (
     steps_per_second,
 )
 from flatwater.tui.follow import FollowedRun, seconds_left
-from flatwater_watch.diagnose.finding import GRAVE
+from flatwater_watch.diagnose.finding import GRAVE_VERDICTS
 from flatwater_watch.diagnose.finding_text import growth_end, headline
 from flatwater_watch.forms import count_phrase
 from flatwater_watch.units import format_bytes, short_bytes
@@ -284,11 +284,11 @@ def findings_panel(followed: FollowedRun, short: int = 0) -> Group | Text:
         short: columns of a screen with few rows: alarms stand first, and each line is one row, without details.
     """
     findings = sorted(
-        followed.findings.values(), key=lambda item: (item[1].verdict not in GRAVE, -item[1].bytes_per_step)
+        followed.findings.values(), key=lambda item: (item[1].verdict not in GRAVE_VERDICTS, -item[1].bytes_per_step)
     )
     lines = list[Text | Padding]()
     for _, finding in findings:
-        is_grave = finding.verdict in GRAVE
+        is_grave = finding.verdict in GRAVE_VERDICTS
         lines.append(Text.assemble((f"{finding.verdict}  ", f"bold {BAD if is_grave else WARNING}"), headline(finding)))
         origin = "" if finding.made_at is None else f"made at {finding.made_at}"
         details = [text for text in (origin, growth_end(finding)) if text]

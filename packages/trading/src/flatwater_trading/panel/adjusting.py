@@ -63,7 +63,7 @@ def say_adjusted(source: Path, column: str, count: int = 1) -> None:
 def say_unused(source: Path, columns: list[str]) -> None:
     """Note which columns of a file are left out."""
     if columns:
-        note_about_file(source, f"not used: {list_phrase(columns, most=8)}.")
+        note_about_file(source, f"not used: {list_phrase(columns, maximum=8)}.")
 
 
 def find_jumps(instruments: tuple[str, ...], dates: np.ndarray, close: np.ndarray) -> list[str]:

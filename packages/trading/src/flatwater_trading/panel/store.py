@@ -19,7 +19,7 @@ import numpy as np
 from flatwater_trading.panel.panel import FEATURES, Panel
 from flatwater_watch.errors import DataError, RunError
 from flatwater_watch.files.directory import remove_strays, replace_whole
-from flatwater_watch.files.output import own_name
+from flatwater_watch.files.output import reserved_name_reason
 from flatwater_watch.files.safe_read import describe_irregular, open_regular
 
 _FORMAT = "flatwater-panel-1"
@@ -46,7 +46,7 @@ def save_panel(panel: Panel, path: Path) -> None:
         file = path.resolve()
         with suppress(RunError):  # another user's, say, only costs room
             # Temporary files of writers that were killed; those that are at work hold theirs.
-            remove_strays(file.parent, of=file.name)
+            remove_strays(file.parent, file_name=file.name)
         replace_whole(file, itertools.chain((struct.pack("<Q", len(header)) + header,), _blocks(arrays)))
     except OSError as error:
         raise DataError(f"{path}: the panel cannot be written: {error.strerror}. Choose another place.") from error
@@ -70,7 +70,7 @@ def check_place(path: Path, *, source: Path | None = None, force: bool = False) 
     except (OSError, RuntimeError, ValueError) as error:
         raise DataError(f"{path}: no panel can be written there: {error}. Choose another place.") from error
     # Names that Flatwater gives to files of its own are no place for a panel.
-    if not path.is_symlink() and (own_kind := own_name(file)):
+    if not path.is_symlink() and (own_kind := reserved_name_reason(file)):
         raise DataError(f"{path}: the panel cannot be written: {own_kind}. Choose another place.")
     if status is None:
         if not file.parent.is_dir() or not os.access(file.parent, os.W_OK | os.X_OK):

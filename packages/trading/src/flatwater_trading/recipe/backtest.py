@@ -19,7 +19,7 @@ from flatwater_trading.recipe.score import ChampionEvaluation, score_champion
 from flatwater_trading.recipe.tables import write_frame
 from flatwater_trading.training.setup import build_setup
 from flatwater_watch.errors import ConfigError, DataError
-from flatwater_watch.files.output import own_folder
+from flatwater_watch.files.output import flatwater_folder_kind
 from flatwater_watch.sanitize import short_repr
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def check_free(folder: Path, *, force: bool) -> None:
     """
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder}: is no folder. Name another one.")
-    if kind := own_folder(folder):
+    if kind := flatwater_folder_kind(folder):
         raise ConfigError(f"{folder}: is the folder of {kind}, which has files of the same names. Name another one.")
     existing = [name for name in FILES if (folder / name).exists()]
     if existing and not force:

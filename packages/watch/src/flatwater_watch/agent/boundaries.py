@@ -22,11 +22,11 @@ TICK_SECONDS = 0.05
 REQUEST = "request"
 """A request that a server answers. Requests are only counted, in any thread: servers are read at ticks.
 A unit that the user chose may have this name, and is read like any other."""
-RESTING = 40
+MAXIMUM_TICKS = 40
 """Maximum ticks between two calls of the timer: 2 seconds."""
-ALONE = 5.0
+EXCLUSION_SECONDS = 5.0
 """Seconds that the end of a watch waits for a reading in another thread: longer than a reading takes."""
-NEVER = "the beginning"
+NO_BOUNDARY = "the beginning"
 """The kind that stands for the time before the first boundary."""
 
 
@@ -46,27 +46,27 @@ class Boundaries:
             guard: edge of the watch; after a fault, boundaries are only counted.
             unit: the only kind at which readings are taken; None for all.
         """
-        self._counted_alone = None if unit == REQUEST else REQUEST
+        self._kind_without_readings = None if unit == REQUEST else REQUEST
         self._guard = guard or Guard()
         self.seconds: dict[Part, float] = defaultdict(float)
         """Seconds by pair: the kind of a boundary, and the kind of the next one."""
-        self._on_look = on_look
-        self._looking = threading.Lock()
-        self._looker: int | None = None
+        self._on_clock_read = on_look
+        self._reading_lock = threading.Lock()
+        self._lock_holder: int | None = None
         """The thread that holds the lock above, so that the thread itself does not wait for it."""
         self._counts: dict[str, int] = defaultdict(int)
         self.requests = 0
-        self._others = 0
+        self._others_at_last_tick = 0
         """Boundaries other than ticks, at the last tick."""
-        self._before, self._passed = NEVER, monotonic()
-        self._samples: BoundarySampler | None = None
+        self._last_kind, self._last_time = NO_BOUNDARY, monotonic()
+        self._sampler: BoundarySampler | None = None
 
     def use_counters_(self, counters: Mapping[str, CallCounter]) -> None:
         """Let call counters, by kind, count the frequent boundaries without a look at the clock.
 
         This needs a caller of `tick`: only a tick notices that a frequent kind has stopped coming.
         """
-        self._samples = BoundarySampler(counters, self._counts, self.seconds, self._passed)
+        self._sampler = BoundarySampler(counters, self._counts, self.seconds, self._last_time)
 
     @property
     def all_counts(self) -> dict[str, int]:
@@ -76,8 +76,8 @@ class Boundaries:
     @property
     def counts(self) -> dict[str, int]:
         """Boundaries by kind, for the kinds at which readings can be taken."""
-        if self._samples is not None:
-            self._samples.count_skipped_()
+        if self._sampler is not None:
+            self._sampler.count_skipped_()
         return self._counts
 
     def boundary_count(self, unit: str | None, *, ticks: bool) -> int:
@@ -91,51 +91,51 @@ class Boundaries:
         """Pass some ticks, of which only the last one reads the clock; return whether as many other boundaries came."""
         self.step(TICK, ticks)
         other_boundaries = self.boundary_count(None, ticks=False)
-        since, self._others = other_boundaries - self._others, other_boundaries
+        since, self._others_at_last_tick = other_boundaries - self._others_at_last_tick, other_boundaries
         return since >= ticks
 
     @contextmanager
     def exclude_other_threads(self) -> Iterator[None]:
         """Keep all other threads from reading at a boundary; a reading under way in another thread is waited for."""
         # The thread that holds the lock may end the watch itself, as in a signal handler: it must not wait for itself.
-        acquired = self._looker != threading.get_ident() and self._looking.acquire(timeout=ALONE)
+        acquired = self._lock_holder != threading.get_ident() and self._reading_lock.acquire(timeout=EXCLUSION_SECONDS)
         if acquired:
-            self._looker = threading.get_ident()
+            self._lock_holder = threading.get_ident()
         try:
             yield
         finally:
             if acquired:
-                self._looker = None
-                self._looking.release()
+                self._lock_holder = None
+                self._reading_lock.release()
 
     def step(self, kind: str, passed: int = 1) -> None:
         """Pass boundaries that no call counter has skipped. While another thread reads, they are only counted."""
         # Runs in any thread of the program, within its own calls: it never waits for a lock.
-        if kind == self._counted_alone:
+        if kind == self._kind_without_readings:
             self.requests += passed
             return
         self._counts[kind] += passed
-        if self._looking.acquire(blocking=False):
+        if self._reading_lock.acquire(blocking=False):
             try:
-                self._looker = threading.get_ident()
+                self._lock_holder = threading.get_ident()
                 self._guard.run(self._read_clock, kind)
             finally:
-                self._looker = None
-                self._looking.release()
+                self._lock_holder = None
+                self._reading_lock.release()
 
     def _read_clock(self, kind: str) -> None:
         """Add the seconds since the last boundary to the stretch between both kinds; take a reading if one is due."""
         now = monotonic()
-        spent = now - self._passed
-        if self._samples is None:
-            self.seconds[self._before, kind] += spent
+        spent = now - self._last_time
+        if self._sampler is None:
+            self.seconds[self._last_kind, kind] += spent
         else:
-            self._samples.record_time_(self._before, kind, now, spent)
-        self._before = kind
+            self._sampler.record_time_(self._last_kind, kind, now, spent)
+        self._last_kind = kind
         # After a reading the clock is read anew: the watch's own time belongs to no part of the program.
-        self._passed = monotonic() if self._on_look(kind, now) else now
+        self._last_time = monotonic() if self._on_clock_read(kind, now) else now
 
 
 def ticks_until(due: float) -> int:
-    """Ticks until a monotonic time, between 1 and `RESTING`."""
-    return max(1, min(RESTING, ceil((due - monotonic()) / TICK_SECONDS))) if due < inf else RESTING
+    """Ticks until a monotonic time, between 1 and `MAXIMUM_TICKS`."""
+    return max(1, min(MAXIMUM_TICKS, ceil((due - monotonic()) / TICK_SECONDS))) if due < inf else MAXIMUM_TICKS

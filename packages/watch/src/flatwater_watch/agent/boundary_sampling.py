@@ -9,17 +9,17 @@ from collections.abc import Mapping
 
 from flatwater_watch.agent.call_counters import CallCounter
 
-OFTEN = 500.0
+FREQUENT_PER_SECOND = 500.0
 """Boundaries of a kind per second, from which on the kind is sampled."""
-EVERY = 0.02
+SAMPLE_INTERVAL_SECONDS = 0.02
 """Mean seconds between two samples."""
-MOST = 4096
+MAXIMUM_UNREPORTED = 4096
 """Maximum boundaries of one kind between two samples."""
-ROUNDS = 4
+ROUNDS_PER_SAMPLE = 4
 """Rounds in a sample, each from a boundary to the next one of its kind."""
-REVIEW = 0.1
+REVIEW_SECONDS = 0.1
 """Seconds between two decisions on which kinds are frequent."""
-GOLDEN = (5**0.5 - 1) / 2
+GOLDEN_FRACTION = (5**0.5 - 1) / 2
 """The golden ratio's fraction: the fractional parts of its multiples are spread evenly over 0 to 1 (Weyl)."""
 
 Part = tuple[str, str]
@@ -41,33 +41,33 @@ class BoundarySampler:
             now: monotonic time.
         """
         self._counters, self._counts, self._seconds = counters, counts, seconds
-        self._often: list[str] = []
+        self._frequent_kinds: list[str] = []
         """The frequent kinds, the most frequent one first."""
-        self._mean = self._varied = 0.0
+        self._mean_unreported = self._varied_fraction = 0.0
         """Mean boundaries that each of these kinds may skip, and the point between 0 and 1 that varies the number."""
-        self._skipped = 0
+        self._unreported_count = 0
         """Boundaries that passed unreported since the last report."""
-        self._apart = 0.0
+        self._usual_interval = 0.0
         """Seconds between two unreported boundaries, by the last measurement."""
-        self._kind, self._rounds = "", 0
+        self._sample_kind, self._rounds_left = "", 0
         """The kind with which the sample began, and how often it must still come before the sample ends."""
-        self._hidden, self._sampled = 0.0, defaultdict[Part, float](float)
+        self._unsampled_seconds, self._sampled_seconds = 0.0, defaultdict[Part, float](float)
         """Seconds between samples, and sampled seconds by stretch, since the last review."""
-        self._reviewed, self._before = now, dict(counts)
+        self._reviewed_at, self._counts_at_review = now, dict(counts)
         """Time of the last review, and the counts at that time."""
 
     def count_skipped_(self) -> None:
         """Add the boundaries that have passed unreported to the counts."""
-        for kind in self._often:
-            self._add(kind, self._counters[kind].take_skipped_())
+        for kind in self._frequent_kinds:
+            self._add_unreported(kind, self._counters[kind].take_skipped_())
 
-    def _grant_to_all(self, boundaries: int) -> None:
-        for kind in self._often:
-            self._add(kind, self._counters[kind].skip_next_(boundaries))
+    def _let_pass_unreported_(self, boundaries: int) -> None:
+        for kind in self._frequent_kinds:
+            self._add_unreported(kind, self._counters[kind].skip_next_(boundaries))
 
-    def _add(self, kind: str, passed: int) -> None:
+    def _add_unreported(self, kind: str, passed: int) -> None:
         self._counts[kind] += passed
-        self._skipped += passed
+        self._unreported_count += passed
 
     def record_time_(self, before: str, kind: str, now: float, spent: float) -> None:
         """Add the seconds since the last report to their stretch, and set how many boundaries may pass unreported.
@@ -78,60 +78,63 @@ class BoundarySampler:
             now: monotonic time.
             spent: seconds since the last report.
         """
-        if self._often:
-            self._attribute_seconds(before, kind, spent)
+        if self._frequent_kinds:
+            self._attribute_seconds_(before, kind, spent)
         else:
             self._seconds[before, kind] += spent
-        if now >= self._reviewed + REVIEW:
-            self._review(now)
+        if now >= self._reviewed_at + REVIEW_SECONDS:
+            self._choose_frequent_kinds_(now)
 
-    def _attribute_seconds(self, before: str, kind: str, spent: float) -> None:
+    def _attribute_seconds_(self, before: str, kind: str, spent: float) -> None:
         """Add the seconds since the last report to a stretch; grant frequent kinds their next unreported boundaries.
 
         A sample is reported whole: for some rounds no boundary passes unreported. Seconds outside of samples are
         hidden: the next review divides them in the proportion of the sampled ones.
         """
         self.count_skipped_()
-        skipped, self._skipped = self._skipped, 0
-        is_frequent, boundaries = kind in self._often, 0
+        skipped, self._unreported_count = self._unreported_count, 0
+        is_frequent, boundaries = kind in self._frequent_kinds, 0
         if skipped and is_frequent:
-            self._hidden += spent
-            self._apart, self._kind, self._rounds = spent / (skipped + 1), kind, ROUNDS
+            self._unsampled_seconds += spent
+            self._usual_interval, self._sample_kind, self._rounds_left = spent / (skipped + 1), kind, ROUNDS_PER_SAMPLE
         elif skipped:
             # A rare kind came amid unreported ones: what their usual distance does not explain led up to the rare one.
-            usual_seconds = min(spent, skipped * self._apart)
-            self._hidden += usual_seconds
-            self._seconds[self._often[0], kind] += spent - usual_seconds
-        elif is_frequent and before in self._often:
-            self._sampled[before, kind] += spent
-            self._rounds -= kind == self._kind
-            boundaries = 0 if self._rounds > 0 else self._next_grant()
+            usual_seconds = min(spent, skipped * self._usual_interval)
+            self._unsampled_seconds += usual_seconds
+            self._seconds[self._frequent_kinds[0], kind] += spent - usual_seconds
+        elif is_frequent and before in self._frequent_kinds:
+            self._sampled_seconds[before, kind] += spent
+            self._rounds_left -= kind == self._sample_kind
+            boundaries = 0 if self._rounds_left > 0 else self._next_grant()
         else:  # a kind that comes seldom ends the sample
             self._seconds[before, kind] += spent
             boundaries = self._next_grant() if is_frequent else 0
-        self._grant_to_all(boundaries)
+        self._let_pass_unreported_(boundaries)
 
     def _next_grant(self) -> int:
         """Boundaries that may pass unreported next."""
         # Never twice the same number: against a program's own period, a fixed one would sample one phase for ever.
-        self._varied = (self._varied + GOLDEN) % 1
-        return min(MOST, 1 + int(self._mean * 2 * self._varied))
+        self._varied_fraction = (self._varied_fraction + GOLDEN_FRACTION) % 1
+        return min(MAXIMUM_UNREPORTED, 1 + int(self._mean_unreported * 2 * self._varied_fraction))
 
-    def _review(self, now: float) -> None:
+    def _choose_frequent_kinds_(self, now: float) -> None:
         """Decide which kinds are frequent, and divide the seconds between samples since the last review."""
-        if sampled_seconds := sum(self._sampled.values()):
-            for part, seconds in self._sampled.items():
-                self._seconds[part] += seconds + self._hidden * seconds / sampled_seconds
-        elif self._often:
-            self._seconds[self._often[0], self._often[0]] += self._hidden
-        self._hidden, self._rounds = 0.0, 0
-        self._sampled.clear()
+        if sampled_seconds := sum(self._sampled_seconds.values()):
+            for part, seconds in self._sampled_seconds.items():
+                self._seconds[part] += seconds + self._unsampled_seconds * seconds / sampled_seconds
+        elif self._frequent_kinds:
+            self._seconds[self._frequent_kinds[0], self._frequent_kinds[0]] += self._unsampled_seconds
+        self._unsampled_seconds, self._rounds_left = 0.0, 0
+        self._sampled_seconds.clear()
         # Taken back before the counts are compared, so that no boundary is still on its way in a counter.
-        self._grant_to_all(0)
-        new_counts = {kind: self._counts.get(kind, 0) - self._before.get(kind, 0) for kind in self._counters}
-        period = now - self._reviewed
-        self._often = sorted(
-            (kind for kind in new_counts if new_counts[kind] >= OFTEN * period), key=lambda kind: -new_counts[kind]
+        self._let_pass_unreported_(0)
+        new_counts = {kind: self._counts.get(kind, 0) - self._counts_at_review.get(kind, 0) for kind in self._counters}
+        period = now - self._reviewed_at
+        self._frequent_kinds = sorted(
+            (kind for kind in new_counts if new_counts[kind] >= FREQUENT_PER_SECOND * period),
+            key=lambda kind: -new_counts[kind],
         )
-        self._mean = new_counts[self._often[0]] / period * EVERY if self._often else 0.0
-        self._reviewed, self._before = now, dict(self._counts)
+        self._mean_unreported = (
+            new_counts[self._frequent_kinds[0]] / period * SAMPLE_INTERVAL_SECONDS if self._frequent_kinds else 0.0
+        )
+        self._reviewed_at, self._counts_at_review = now, dict(self._counts)

@@ -11,11 +11,11 @@ from flatwater_watch.thresholds import SHIPPED
 
 WEIGHING = SHIPPED.weighing
 
-LATER = 1.4
+CENSUS_INTERVAL_FACTOR = 1.4
 """Factor between the clocks at which owners are weighed, so that their number grows with the logarithm of the run."""
-OWNERS = 60
+MAXIMUM_OWNERS = 60
 """Maximum number of owners whose bytes a result keeps."""
-MOST = 40
+MAXIMUM_CENSUSES = 40
 """Maximum number of censuses that are remembered; the older half is thinned when there are more."""
 
 
@@ -27,66 +27,70 @@ class CensusHistory:
     """The larger holdings of each census by path: the clock at which the census read it, and its bytes."""
     clocks: list[int] = field(default_factory=list)
     """Clock at which each census began."""
-    due: float = 0.0
+    next_clock: float = 0.0
     """Clock from which on owners are weighed again."""
 
 
-def record_census_(marks: CensusHistory, clock: int, census: Census) -> None:
+def record_census_(history: CensusHistory, clock: int, census: Census) -> None:
     """Add the larger holdings of a census to the history."""
     sizes = {
         path: (holding.step or clock, holding.bytes)
         for path, holding in census.holdings.items()
         if holding.bytes >= WEIGHING.least_bytes
     }
-    marks.clocks.append(clock)
-    marks.censuses.append(sizes)
-    if len(marks.censuses) > MOST:
+    history.clocks.append(clock)
+    history.censuses.append(sizes)
+    if len(history.censuses) > MAXIMUM_CENSUSES:
         # Every second one of the older half goes, and the first stays: it is the reference for all growth.
-        del marks.clocks[1 : MOST // 2 : 2], marks.censuses[1 : MOST // 2 : 2]
-    marks.due = LATER * clock
+        del history.clocks[1 : MAXIMUM_CENSUSES // 2 : 2], history.censuses[1 : MAXIMUM_CENSUSES // 2 : 2]
+    history.next_clock = CENSUS_INTERVAL_FACTOR * clock
 
 
-def newest_owner_sizes(marks: CensusHistory) -> dict[str, int]:
+def newest_owner_sizes(history: CensusHistory) -> dict[str, int]:
     """Bytes by owner at the newest census, the largest first."""
-    newest = marks.censuses[-1] if marks.censuses else {}
+    newest = history.censuses[-1] if history.censuses else {}
     sizes = sorted(((size, owner) for owner, (_, size) in newest.items()), reverse=True)
-    return {owner: size for size, owner in sizes[:OWNERS]}
+    return {owner: size for size, owner in sizes[:MAXIMUM_OWNERS]}
 
 
-def with_census_rate(found: Finding, marks: CensusHistory, owners: Iterable[str], rows: Sequence[Sample]) -> Finding:
+def with_census_rate(
+    finding: Finding, history: CensusHistory, owners: Iterable[str], rows: Sequence[Sample]
+) -> Finding:
     """The finding with its rate over the recent half of the censuses, if its owner was in two of them.
 
     Its share is that of the growth between the first and the last census after warm-up. Where growth comes in steps, a
     share by rates over other stretches would be off by a step.
 
     Args:
-        found: finding, per boundary.
-        marks: censuses so far.
+        finding: finding, per boundary.
+        history: censuses so far.
         owners: owners of all findings; bytes below another finding's owner count for that owner only.
         rows: all readings.
     """
-    if not found.holders or found.outside:
-        return found
-    below = [inner for inner in owners if inner.startswith((f"{found.owner}.", f"{found.owner}["))]
-    clocks, sizes = _owner_sizes(marks, found.owner, below)
-    if len(clocks) <= 1 or found.bytes_per_step <= 0:
-        return found
-    recent = max(0, min(bisect_left(clocks, (clocks[0] + clocks[-1]) / 2), len(clocks) - WEIGHING.fewest))
+    if not finding.holders or finding.outside:
+        return finding
+    below = [inner for inner in owners if inner.startswith((f"{finding.owner}.", f"{finding.owner}["))]
+    clocks, sizes = _owner_sizes(history, finding.owner, below)
+    if len(clocks) <= 1 or finding.bytes_per_step <= 0:
+        return finding
+    recent = max(0, min(bisect_left(clocks, (clocks[0] + clocks[-1]) / 2), len(clocks) - WEIGHING.minimum_censuses))
     rates = (_slope(clocks[first:], sizes[first:]) for first in range(recent, -1, -1))
     rate = next((rate for rate in rates if rate > 0), 0.0)  # the later half may lie on one stair
     whole = growth_rate(rows)
     if rate == 0:
-        return found
-    if 0 < SHIPPED.investigating.too_large * whole < rate:  # sizes are estimates, and may make a rate too large
-        rate = min(rate, found.bytes_per_step)
-    (low, high), scale = found.interval, rate / found.bytes_per_step
-    share = min(1.0, rate / whole) if whole > 0 else found.share
+        return finding
+    if (
+        0 < SHIPPED.investigating.maximum_container_growth_ratio * whole < rate
+    ):  # sizes are estimates, and may make a rate too large
+        rate = min(rate, finding.bytes_per_step)
+    (low, high), scale = finding.interval, rate / finding.bytes_per_step
+    share = min(1.0, rate / whole) if whole > 0 else finding.share
     first_after_warm_up = bisect_left(clocks, after_warm_up(rows)[0].reading.step)
     if first_after_warm_up < len(clocks) - 1:
         grown = _resident_at(rows, clocks[-1]) - _resident_at(rows, clocks[first_after_warm_up])
-        if grown >= WEIGHING.told * growth_bytes(rows) > 0:
+        if grown >= WEIGHING.minimum_owner_share * growth_bytes(rows) > 0:
             share = min(1.0, max(0.0, (sizes[-1] - sizes[first_after_warm_up]) / grown))
-    return replace(found, bytes_per_step=rate, interval=(low * scale, high * scale), share=share)
+    return replace(finding, bytes_per_step=rate, interval=(low * scale, high * scale), share=share)
 
 
 def _slope(clocks: Sequence[float], sizes: Sequence[float]) -> float:
@@ -110,12 +114,12 @@ def _resident_at(rows: Sequence[Sample], clock: float) -> int:
     return rows[min(index, len(rows) - 1)].resident
 
 
-def _owner_sizes(marks: CensusHistory, owner: str, below: list[str]) -> tuple[list[float], list[float]]:
+def _owner_sizes(history: CensusHistory, owner: str, below: list[str]) -> tuple[list[float], list[float]]:
     """Clocks and bytes of an owner. It has none until it is seen first; a census that misses it later says nothing."""
     clocks: list[float] = []
     sizes: list[float] = []
     was_held = False
-    for begun, holdings in zip(marks.clocks, marks.censuses, strict=True):
+    for begun, holdings in zip(history.clocks, history.censuses, strict=True):
         clock, size = holdings.get(owner, (begun, 0))
         if (was_held and owner not in holdings) or (clocks and clock <= clocks[-1]):
             continue

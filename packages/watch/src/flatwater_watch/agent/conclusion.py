@@ -1,14 +1,27 @@
 """The outcome of a watch, decided from its readings, its findings, and the share of the growth that they explain."""
 
+import gc
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from math import inf
 from typing import TYPE_CHECKING
 
-from flatwater_watch.agent.growth import Sample, after_warm_up, grew_in_last_half, growth_bytes
+from flatwater_watch.agent.growth import (
+    Sample,
+    after_warm_up,
+    boundaries_per_second,
+    grew_in_last_half,
+    growth_bytes,
+    process_growth,
+    swing_bytes,
+)
 from flatwater_watch.agent.outcome import Outcome, State
 from flatwater_watch.diagnose.finding import Finding
-from flatwater_watch.diagnose.judge import UNEXPLAINED, has_proof
+from flatwater_watch.diagnose.gc_sawtooth import gc_explains_growth, judge_gc_sawtooth
+from flatwater_watch.diagnose.judge import GARBAGE_OWNER, UNOWNED_KINDS, has_proof
+from flatwater_watch.meters.collector import GcSawtooth
 from flatwater_watch.meters.fork import fork_unsafe_library
+from flatwater_watch.series.slope import Slope
 from flatwater_watch.thresholds import SHIPPED
 from flatwater_watch.units import format_bytes
 
@@ -17,16 +30,16 @@ if TYPE_CHECKING:
 
 ENDING, OWNING = SHIPPED.ending, SHIPPED.owning
 
-LIBRARY = (
+LIBRARY_ADVICE = (
     "give what a library works with a name of your own (`model = Model(...)`, then `model.learn()`): a census begins "
     "at globals, local variables and threads of your program"
 )
-NATIVE = "`memray run --native` names the C function that allocates, if it is native code"
+NATIVE_ADVICE = "`memray run --native` names the C function that allocates, if it is native code"
 
 
 def decide_outcome(
     rows: Sequence[Sample],
-    told: Sequence[Finding],
+    findings: Sequence[Finding],
     explained: float,
     *,
     censuses: int = 0,
@@ -39,7 +52,7 @@ def decide_outcome(
 
     Args:
         rows: all readings.
-        told: findings.
+        findings: findings.
         explained: share of the growth that has a cause, 0 to 1.
         censuses: number of censuses taken.
         leads: roots that hold more than at the beginning, and by how many bytes: no proof that they go on growing.
@@ -50,22 +63,24 @@ def decide_outcome(
     if not rows:
         return Outcome("unread")
     # Freed memory and files are no finding: without a finding, all growth is an open question.
-    open_bytes = round((1 - explained) * growth_bytes(rows)) if told or waiting else growth_bytes(rows)
+    open_bytes = round((1 - explained) * growth_bytes(rows)) if findings or waiting else growth_bytes(rows)
     notes = (*(() if waiting is None else (_garbage_sentence(waiting),)), *_unsure_sentences(unsure))
     # Garbage that the next collection frees is no open question, however much of it there is.
     open_bytes -= 0 if waiting is None else min(open_bytes, waiting.bytes)
     if open_bytes >= ENDING.open_bytes and grew_in_last_half(rows):
-        open_leads = [lead for lead in leads if not any(_lies_in(finding, lead[0]) for finding in told)]
-        large = [(path, size) for path, size in open_leads if size >= OWNING.told_share * open_bytes][: OWNING.told]
+        open_leads = [lead for lead in leads if not any(_lies_below_root(finding, lead[0]) for finding in findings)]
+        large = [(path, size) for path, size in open_leads if size >= OWNING.minimum_reported_share * open_bytes][
+            : OWNING.maximum_printed_findings
+        ]
         named_leads = [
             f"look at {path}: it holds {format_bytes(size)} more than at the beginning" for path, size in large
         ]
         longer_run = f"run it longer: {len(rows)} readings in {rows[-1].seconds:.0f} s were taken"
-        state: State = "grows" if told else "unexplained"
-        gain_sentences = _gain_sentences(rows, censuses, named=bool(named_leads), told=bool(told))
+        state: State = "grows" if findings else "unexplained"
+        gain_sentences = _gain_sentences(rows, censuses, has_leads=bool(named_leads), has_findings=bool(findings))
         sentences = (*notes, *map(_refilled_sentence, refilled), *gain_sentences)
-        return Outcome(state, open_bytes, sentences, (*named_leads, longer_run, LIBRARY, NATIVE))
-    if told:
+        return Outcome(state, open_bytes, sentences, (*named_leads, longer_run, LIBRARY_ADVICE, NATIVE_ADVICE))
+    if findings:
         return Outcome("grows")
     kept_bytes = rows[-1].resident - rows[0].resident - (0 if waiting is None else waiting.bytes)
     return Outcome("settled", kept_bytes, notes) if kept_bytes >= ENDING.open_bytes else Outcome("flat", 0, notes)
@@ -78,19 +93,20 @@ def _garbage_sentence(waiting: "Garbage") -> str:
     return f"{waits}: its next {collection} frees them"
 
 
-def _unsure_sentences(found: Sequence[Finding]) -> Iterator[str]:
+def _unsure_sentences(findings: Sequence[Finding]) -> Iterator[str]:
     """A sentence on records that a library keeps until its call returns, and one on growth without a proof."""
     threshold = format_bytes(ENDING.open_bytes)
-    proven = [finding.owner for finding in found if has_proof(finding)]
-    unproven = [finding.owner for finding in found if not has_proof(finding)]
+    proven = [finding.owner for finding in findings if has_proof(finding)]
+    unproven = [finding.owner for finding in findings if not has_proof(finding)]
     if proven:
-        owners = _first_of(proven)
+        owners = _first_names(proven)
         yield f"{owners} grows until this call of a library returns: no finding below {threshold} of growth"
     if unproven:
-        yield f"{_first_of(unproven)} grows; no line is known that makes it, and less than {threshold} of it are sure"
+        names = _first_names(unproven)
+        yield f"{names} grows; no line is known that makes it, and less than {threshold} of it are sure"
 
 
-def _first_of(owners: Sequence[str]) -> str:
+def _first_names(owners: Sequence[str]) -> str:
     return f"{owners[0]} (and {len(owners) - 1} more)" if len(owners) > 1 else owners[0]
 
 
@@ -99,19 +115,19 @@ def _refilled_sentence(path: str) -> str:
     return f"{path} is emptied and filled again, which is no leak: it may hold more each time"
 
 
-def drop_rooted_native(known: Sequence[Finding], gained: Iterable[tuple[str, int]], grown: int) -> list[Finding]:
+def drop_rooted_native(findings: Sequence[Finding], gained: Iterable[tuple[str, int]], grown: int) -> list[Finding]:
     """The findings, without native growth if roots of the program hold the bytes that have come.
 
     A table that is loaded between two censuses looks like native growth until a census has seen it.
 
     Args:
-        known: findings.
+        findings: findings.
         gained: roots, and the bytes that each holds more than at the beginning.
         grown: resident bytes gained.
     """
-    if sum(size for _, size in gained) < OWNING.explained * grown:
-        return [*known]
-    return [finding for finding in known if finding.owner != UNEXPLAINED["native"][0]]
+    if sum(size for _, size in gained) < OWNING.explained_share * grown:
+        return [*findings]
+    return [finding for finding in findings if finding.owner != UNOWNED_KINDS["native"][0]]
 
 
 def with_root_gains(
@@ -128,32 +144,72 @@ def with_root_gains(
     """
     resident_gain, findings = (rows[-1].resident - rows[0].resident if rows else 0), [*known]
     for root, size in gained:
-        rate_share = sum(finding.share for finding in findings if _lies_in(finding, root))
+        rate_share = sum(finding.share for finding in findings if _lies_below_root(finding, root))
         # Only what other findings leave over may be added: the shares of all findings sum to 1 at most.
         free = 1 - sum(finding.share for finding in findings) + rate_share
         share = min(size / resident_gain, free) if resident_gain > 0 else 0.0
         if 0 < rate_share < share:
             factor = share / rate_share
             findings = [
-                replace(finding, share=factor * finding.share) if _lies_in(finding, root) else finding
+                replace(finding, share=factor * finding.share) if _lies_below_root(finding, root) else finding
                 for finding in findings
             ]
     return findings
 
 
-def _lies_in(found: Finding, root: str) -> bool:
+def split_native_garbage(
+    findings: Sequence[Finding], rows: Sequence[Sample], sawtooth: GcSawtooth | None
+) -> tuple[list[Finding], list[Finding]]:
+    """The findings without native growth that collections free, and the finding of that garbage, per boundary.
+
+    The second list is empty if collections do not explain native growth, or if the garbage is among the findings. Its
+    finding need not rise now to be reported: garbage comes and goes.
+    """
+    native = next((finding for finding in findings if finding.verdict == "native"), None)
+    if native is None or not gc_explains_growth(sawtooth):
+        return list(findings), []
+    others = [finding for finding in findings if finding is not native]
+    if any(finding.owner == GARBAGE_OWNER for finding in others):
+        return others, []
+    rate = Slope(native.bytes_per_step, *native.interval)
+    return others, [judge_gc_sawtooth(rate, process_growth(rows), collecting=gc.isenabled())]
+
+
+def judge_collections(
+    rows: Sequence[Sample], findings: Sequence[Finding], sawtooth: GcSawtooth | None, *, growing: bool
+) -> list[Finding]:
+    """The finding of garbage that collections free, per boundary; empty if there is none.
+
+    Args:
+        rows: all readings.
+        findings: findings so far.
+        sawtooth: what full collections free; None before enough of them were seen.
+        growing: whether memory grows without a cause. If it does not, the garbage is reported only where no fork can
+            search for it, and only if memory swings by as much as an open question needs.
+    """
+    pace = boundaries_per_second(rows)
+    is_known = any(finding.owner == GARBAGE_OWNER for finding in findings)
+    if sawtooth is None or is_known or not 0 < pace < inf or not gc_explains_growth(sawtooth):
+        return []
+    if not growing and (fork_unsafe_library() is None or swing_bytes(rows) < ENDING.open_bytes):
+        return []
+    rate = sawtooth.rise / sawtooth.seconds / pace
+    return [judge_gc_sawtooth(Slope(rate, rate, rate), process_growth(rows), collecting=gc.isenabled())]
+
+
+def _lies_below_root(finding: Finding, root: str) -> bool:
     """Whether the owner of a finding is a root, or a part of it."""
-    return found.owner == root or found.owner.startswith((f"{root}.", f"{root}["))
+    return finding.owner == root or finding.owner.startswith((f"{root}.", f"{root}["))
 
 
-def _gain_sentences(rows: Sequence[Sample], censuses: int, *, named: bool, told: bool) -> tuple[str, ...]:
+def _gain_sentences(rows: Sequence[Sample], censuses: int, *, has_leads: bool, has_findings: bool) -> tuple[str, ...]:
     """Sentences on what each kind of memory gained, and on where no object was found.
 
     Args:
         rows: all readings, one or more.
         censuses: number of censuses taken.
-        named: whether the outcome names roots that hold more than at the beginning.
-        told: whether there are findings.
+        has_leads: whether the outcome names roots that hold more than at the beginning.
+        has_findings: whether there are findings.
     """
     first, last = after_warm_up(rows)[0].reading, rows[-1].reading
     files = f"{format_bytes(max(0, last.file_mapped - first.file_mapped))} of it are pages of mapped files"
@@ -161,12 +217,12 @@ def _gain_sentences(rows: Sequence[Sample], censuses: int, *, named: bool, told:
         freed = "freed memory that the allocator keeps is not ruled out: this C library does not tell"
     else:
         freed = f"{format_bytes(max(0, last.free - first.free))} of it were freed, and the allocator keeps them"
-    times, other_word = f"{censuses} census{'' if censuses == 1 else 'es'}", "other " if told else ""
+    times, other_word = f"{censuses} census{'' if censuses == 1 else 'es'}", "other " if has_findings else ""
     census_sentence = (
         f"what your globals, local variables and threads reach: {times} found no {other_word}container that explains it"
     )
-    if named:
-        nothing = "nothing else" if told else "nothing"
+    if has_leads:
+        nothing = "nothing else" if has_findings else "nothing"
         census_sentence = (
             f"{times} saw {nothing} grow from one to the next; what has come since the beginning is named below"
         )

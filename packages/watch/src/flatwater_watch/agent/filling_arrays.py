@@ -18,7 +18,7 @@ from flatwater_watch.thresholds import SHIPPED
 
 FILLING = SHIPPED.filling
 
-MOST = 32
+MAXIMUM_ARRAYS = 32
 """Maximum number of arrays whose pages are counted at each reading."""
 
 
@@ -33,7 +33,7 @@ class LargeArray:
     """Address of its first byte."""
     size: int
     """Bytes of the whole array."""
-    touched: int
+    touched_bytes: int
     """Bytes of its pages in RAM, at the last count."""
 
 
@@ -44,71 +44,69 @@ class FillingArrays:
     blocks: dict[int, LargeArray] = field(default_factory=dict)
 
 
-def add_untouched_(pages: FillingArrays, census: Census) -> int:
+def add_untouched_(arrays: FillingArrays, census: Census) -> int:
     """Add the large arrays of a census that are not fully touched yet; return how many are new.
 
     Args:
-        pages: arrays of earlier censuses, which stay.
+        arrays: arrays of earlier censuses, which stay.
         census: census whose objects still live.
     """
-    before = len(pages.blocks)
+    before = len(arrays.blocks)
     for path, obj in census.live.items():
         for array, address, size in _memory_spans(obj):
-            if size < FILLING.large or address in pages.blocks or len(pages.blocks) >= MOST:
+            if size < FILLING.large_array_bytes or address in arrays.blocks or len(arrays.blocks) >= MAXIMUM_ARRAYS:
                 continue
             touched = touched_bytes(address, size)
-            if touched < FILLING.touched * size:
-                pages.blocks[address] = LargeArray(path, weakref.ref(array), address, size, touched)
-    return len(pages.blocks) - before
+            if touched < FILLING.fully_touched_share * size:
+                arrays.blocks[address] = LargeArray(path, weakref.ref(array), address, size, touched)
+    return len(arrays.blocks) - before
 
 
-def touched_by_path_(pages: FillingArrays) -> dict[str, int]:
-    """Touched bytes by path, of the arrays that still exist; they are counted anew, and dead ones leave `pages`."""
+def touched_by_path_(arrays: FillingArrays) -> dict[str, int]:
+    """Touched bytes by path, of the arrays that still exist; they are counted anew, and dead ones leave `arrays`."""
     # A copy of the items: dead arrays are removed on the way, and their addresses may be used again.
-    for address, block in list(pages.blocks.items()):
+    for address, block in list(arrays.blocks.items()):
         if block.array() is None:
-            del pages.blocks[address]
-        elif block.touched < FILLING.touched * block.size:  # a full array stays full, and is not asked about again
-            block.touched = touched_bytes(address, block.size)
-    return _by_path(pages, lambda block: block.touched)
+            del arrays.blocks[address]
+        elif (
+            block.touched_bytes < FILLING.fully_touched_share * block.size
+        ):  # a full array stays full, and is not asked about again
+            block.touched_bytes = touched_bytes(address, block.size)
+    return _sum_by_path(arrays, lambda block: block.touched_bytes)
 
 
-def planned_by_path(pages: FillingArrays) -> dict[str, int]:
-    """Bytes by path that the arrays in `pages` have when they are full."""
-    return _by_path(pages, lambda block: block.size)
+def planned_by_path(arrays: FillingArrays) -> dict[str, int]:
+    """Bytes by path that the arrays in `arrays` have when they are full."""
+    return _sum_by_path(arrays, lambda block: block.size)
 
 
-def _by_path(pages: FillingArrays, size: Any) -> dict[str, int]:  # noqa: ANN401
+def _sum_by_path(arrays: FillingArrays, size: Any) -> dict[str, int]:  # noqa: ANN401
     """Sums over the arrays, by path.
 
     Args:
-        pages: arrays that are being filled.
+        arrays: arrays that are being filled.
         size: gives the bytes of one `LargeArray` to be summed.
     """
     sizes: dict[str, int] = {}
-    for block in pages.blocks.values():
+    for block in arrays.blocks.values():
         sizes[block.path] = sizes.get(block.path, 0) + size(block)
     return sizes
 
 
-def _memory_spans(held: Any) -> Iterator[tuple[Any, int, int]]:  # noqa: ANN401
+def _memory_spans(obj: Any) -> Iterator[tuple[Any, int, int]]:  # noqa: ANN401
     """The object that keeps a block of memory alive, its address and its bytes; nothing for other objects."""
     # Looked up, never imported: a program without these libraries must not load them for the watch. The class's own
     # descriptors are asked, as a subclass of the program's may have replaced its attributes.
     numpy: Any = sys.modules.get("numpy")
     torch: Any = sys.modules.get("torch")
-    if numpy is not None and is_a(held, numpy.ndarray):
-        held, array_class = last_base(held), numpy.ndarray
-        if array_class.base.__get__(held) is None and array_class.nbytes.__get__(held) >= FILLING.large:
-            yield held, array_class.__array_interface__.__get__(held)["data"][0], array_class.nbytes.__get__(held)
-    elif (
-        torch is not None
-        and (type(held) is torch.Tensor or type(held) is torch.nn.Parameter)
-        and _is_dense(held, torch)
-    ):
-        storage = held.untyped_storage()
-        if storage.nbytes() >= FILLING.large:
-            yield held, storage.data_ptr(), storage.nbytes()
+    if numpy is not None and is_a(obj, numpy.ndarray):
+        obj, array_class = last_base(obj), numpy.ndarray
+        if array_class.base.__get__(obj) is None and array_class.nbytes.__get__(obj) >= FILLING.large_array_bytes:
+            yield obj, array_class.__array_interface__.__get__(obj)["data"][0], array_class.nbytes.__get__(obj)
+    elif torch is not None and (type(obj) is torch.Tensor or type(obj) is torch.nn.Parameter) and _is_dense(obj, torch):
+        storage = obj.untyped_storage()
+        if storage.nbytes() >= FILLING.large_array_bytes:
+            yield obj, storage.data_ptr(), storage.nbytes()
 
 
 def _is_dense(tensor: Any, torch: Any) -> bool:  # noqa: ANN401

@@ -17,14 +17,14 @@ R = TypeVar("R")
 class Guard:
     """Runs one part of the watch, until its first fault."""
 
-    def __init__(self, told: Callable[[str], object] | None = None, program: Collection[CodeType] = ()) -> None:
+    def __init__(self, report_fault: Callable[[str], object] | None = None, program: Collection[CodeType] = ()) -> None:
         """Begin without a fault.
 
         Args:
-            told: callback that gets the sentence about a fault at once: the process may end before the summary.
+            report_fault: callback that gets the sentence about a fault at once: the process may end before the summary.
             program: code of the program that the watch calls; its exceptions are the program's own.
         """
-        self.over = False
+        self.has_ended = False
         """Set at the end, and after a fault."""
         self.thread: int | None = None
         """The thread in which the watch is at work; a fork made by another thread is the program's."""
@@ -32,53 +32,53 @@ class Guard:
         """Sentences about faults: one, or two if the end of the watch failed as well."""
         self.undo: Callable[[], object] | None = None
         """Callback after a fault that takes the watch's tracer and callbacks out of the program."""
-        self._tell = told
-        self._program = frozenset(program)
+        self._report_fault = report_fault
+        self._program_code = frozenset(program)
 
     def run(self, work: Callable[..., object], *given: object) -> None:
         """Call `work`, unless the guard is over."""
-        if not self.over:
+        if not self.has_ended:
             self.run_or_default(None, work, *given)
 
-    def run_or_default(self, otherwise: R, work: Callable[..., R], *given: object) -> R:
-        """Call `work`, also after the end, and return its result; `otherwise` if it raises."""
+    def run_or_default(self, default: R, work: Callable[..., R], *given: object) -> R:
+        """Call `work`, also after the end, and return its result; `default` if it raises."""
         outer, self.thread = self.thread, get_ident()
         try:
             return work(*given)
         except BaseException as fault:  # of any kind: the edge between the watch and somebody else's program
             if self._belongs_to_program(fault):
                 raise
-            self._end(fault)
-            return otherwise
+            self._end_after_fault(fault)
+            return default
         finally:
             self.thread = outer
 
     def _belongs_to_program(self, fault: BaseException) -> bool:
         try:
-            return is_program_fault(fault, self._program)
+            return is_program_fault(fault, self._program_code)
         except Exception:  # noqa: BLE001  (the same edge: the program may have replaced what is asked here)
             return False
 
-    def _end(self, fault: BaseException) -> None:
+    def _end_after_fault(self, fault: BaseException) -> None:
         """End this part of the watch after its fault: report the fault, then take the part out of the program."""
         # First of all: the report below may fail as well, and `run` must do nothing from here on.
-        self.over = True
+        self.has_ended = True
         try:
-            self._note(fault)
+            self._report_once(fault)
         except Exception:  # noqa: BLE001  (the same edge: then it is not told)
-            self._tell = None
+            self._report_fault = None
         undo, self.undo = self.undo, None  # taken out before it runs: a fault in it must not call it again
         if undo is not None:
             self.run_or_default(None, undo)
 
-    def _note(self, fault: BaseException) -> None:
+    def _report_once(self, fault: BaseException) -> None:
         """Report the sentence on a fault, unless the same one was reported before."""
         sentence = f"the watch failed: {type(fault).__name__}: {fault} ({_innermost_line(fault.__traceback__)})"
         if sentence in self.faults:
             return
         self.faults.append(sentence)
-        if self._tell is not None:
-            self._tell(sentence)
+        if self._report_fault is not None:
+            self._report_fault(sentence)
 
 
 def _innermost_line(trace: TracebackType | None) -> str:

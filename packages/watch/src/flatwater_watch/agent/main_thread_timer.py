@@ -18,7 +18,7 @@ from flatwater_watch.meters.system_calls import monotonic, process_id, sleep
 
 IMPORTING = frozenset({"<frozen importlib._bootstrap>", "<frozen site>", "<frozen zipimport>"})
 """Files of the interpreter's own code: it loads modules, is not ready yet, or looks for the script to run."""
-RESTED = 0.5
+IDLE_SECONDS = 0.5
 """Seconds of unbroken sleep after which the main thread counts as waiting for another thread."""
 _request = ctypes.pythonapi.Py_AddPendingCall
 
@@ -40,7 +40,7 @@ def start_ticking(
 
     def call() -> None:  # in the main thread, and in a fork's if the program forks between request and call
         try:
-            if not guard.over and process_id() == owner:  # if over, the interpreter may be half taken down
+            if not guard.has_ended and process_id() == owner:  # if over, the interpreter may be half taken down
                 guard.run(pass_)
         finally:
             if waiting.locked():
@@ -61,8 +61,8 @@ def start_ticking(
     def run() -> None:  # in the watch's own thread, which requests calls, and works itself while the main thread sleeps
         nonlocal passed
         sleep(wait)
-        sleeper = _Sleeper(owner)
-        while not guard.over:
+        sleeper = _IdleMainThread(owner)
+        while not guard.has_ended:
             if not waiting.acquire(blocking=False):
                 if sleeper.is_idle():
                     guard.run(pass_)
@@ -82,19 +82,19 @@ def _begin(run: Callable[[], None]) -> None:
     _thread.start_new_thread(Guard().run, (warning_free_work(run),))
 
 
-class _Sleeper:
+class _IdleMainThread:
     """The main thread of a process, as the system's count of its context switches shows it."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
-        self._since, self._switches = monotonic(), -1
+        self._sleeping_since, self._switches = monotonic(), -1
 
     def is_idle(self) -> bool:
-        """Whether the thread has slept for `RESTED` seconds, and never woke up between two calls of this function."""
+        """Whether the thread has slept for `IDLE_SECONDS`, and never woke up between two calls of this function."""
         switches = context_switches(self._pid)
         if switches is None or switches != self._switches:
-            self._since, self._switches = monotonic(), -1 if switches is None else switches
-        return monotonic() - self._since >= RESTED
+            self._sleeping_since, self._switches = monotonic(), -1 if switches is None else switches
+        return monotonic() - self._sleeping_since >= IDLE_SECONDS
 
 
 def _forbids_reading(frame: FrameType | None) -> bool:

@@ -18,16 +18,16 @@ ENDING, OWNING = SHIPPED.ending, SHIPPED.owning
 
 
 State = Literal["unread", "flat", "settled", "grows", "unexplained"]
-HARMLESS = frozenset({"filling", "mapped"})
+HARMLESS_VERDICTS = frozenset({"filling", "mapped"})
 """Verdicts on growth that ends by itself, or that the system takes back: they fail no build."""
-SAID: dict[State, str] = {
+STATE_PHRASES: dict[State, str] = {
     "unread": "nothing was read",
     "flat": "nothing grows",
     "settled": "nothing grows any more",
     "unexplained": "memory grew, and the cause was not found",
 }
 """First words of a report by state; in the state `grows` they are the number of findings."""
-OWNER = "worker processes"
+WORKERS_OWNER = "worker processes"
 """The owner of growth in the processes that a program has started."""
 
 
@@ -47,7 +47,7 @@ class Outcome:
         """The first words of the first line of a report."""
         if self.state == "grows":
             return f"{findings} finding{'' if findings == 1 else 's'}"
-        return SAID[self.state]
+        return STATE_PHRASES[self.state]
 
     def sentence(self) -> str:
         """The sentence on growth without a cause; empty if all growth has one."""
@@ -87,10 +87,14 @@ def split_by_size(findings: "Sequence[Finding]") -> "tuple[list[Finding], list[F
     A compiler that runs fills registries of its own, each with 1 % of the growth. A finding may become that small after
     it was found: the rate over all censuses may be smaller than that of the first two.
     """
-    small = [finding for finding in findings if finding.verdict != "slowdown" and finding.share < OWNING.told_share]
+    small = [
+        finding
+        for finding in findings
+        if finding.verdict != "slowdown" and finding.share < OWNING.minimum_reported_share
+    ]
     large = [finding for finding in findings if finding not in small]
     beside = any(
-        finding.verdict not in {"slowdown", *HARMLESS} for finding in large
+        finding.verdict not in {"slowdown", *HARMLESS_VERDICTS} for finding in large
     )  # a leak beside a buffer stands alone
     return (large, small) if beside else (list(findings), [])
 
@@ -104,7 +108,7 @@ def explained_shares(explained: float, findings: "Sequence[Finding]") -> tuple[f
     """
     owned_share = min(
         explained,
-        sum(finding.share for finding in findings if finding.verdict != "slowdown" and finding.owner != OWNER),
+        sum(finding.share for finding in findings if finding.verdict != "slowdown" and finding.owner != WORKERS_OWNER),
     )
     return owned_share, explained - owned_share
 
@@ -112,7 +116,7 @@ def explained_shares(explained: float, findings: "Sequence[Finding]") -> tuple[f
 def fails_build(outcome: Outcome, findings: "Sequence[Finding]") -> bool:
     """Whether a build that asked for flat memory fails: memory grows without end, or grew without a cause."""
     return outcome.state == "unexplained" or any(
-        finding.verdict not in HARMLESS or finding.dies_first for finding in findings
+        finding.verdict not in HARMLESS_VERDICTS or finding.dies_first for finding in findings
     )
 
 
@@ -144,7 +148,9 @@ class GrowthAllowance(NamedTuple):
         """
         # Growth is that since warm-up, a fifth of the readings; steps and seconds are those of the same stretch.
         columns = summary["series"]
-        steps, seconds = (columns[name][len(columns[name]) // ENDING.warm_up :] for name in ("steps", "seconds"))
+        steps, seconds = (
+            columns[name][len(columns[name]) // ENDING.warm_up_divisor :] for name in ("steps", "seconds")
+        )
         if summary.get("workers"):  # the columns do not have the workers
             steps, seconds = [0, summary["steps"]], [0, summary["seconds"]]
         stretch = _PER[self.per](steps, seconds) if self.per and steps else 1.0

@@ -5,7 +5,6 @@ only counted. A reading is taken when `ReadingSchedule` says so; then the monito
 in the thread that passed the boundary.
 """
 
-import gc
 import threading
 from collections.abc import Mapping
 from math import inf
@@ -13,43 +12,47 @@ from typing import Any
 
 from flatwater_watch.agent import growth
 from flatwater_watch.agent import reading_schedule as schedule
-from flatwater_watch.agent.boundaries import RESTING, TICK, Boundaries, ticks_until
+from flatwater_watch.agent.boundaries import MAXIMUM_TICKS, TICK, Boundaries, ticks_until
 from flatwater_watch.agent.census_history import CensusHistory, newest_owner_sizes, record_census_
-from flatwater_watch.agent.conclusion import decide_outcome, drop_rooted_native, with_root_gains
+from flatwater_watch.agent.conclusion import (
+    decide_outcome,
+    drop_rooted_native,
+    judge_collections,
+    split_native_garbage,
+    with_root_gains,
+)
 from flatwater_watch.agent.filling_arrays import FillingArrays, add_untouched_
 from flatwater_watch.agent.guard import Guard
-from flatwater_watch.agent.reading import Rates, main_has_returned, take_reading
+from flatwater_watch.agent.reading import RateMeter, main_has_returned, take_reading
 from flatwater_watch.agent.spool import write_spool
 from flatwater_watch.agent.summary import active_findings, build_summary, stopped_owners
 from flatwater_watch.agent.workers import Workers, measure_workers_
 from flatwater_watch.diagnose.finding import AllocationSite, Finding
-from flatwater_watch.diagnose.gc_sawtooth import add_gc_amounts, gc_explains_growth, judge_gc_sawtooth
-from flatwater_watch.diagnose.judge import CYCLIC, UNEXPLAINED
+from flatwater_watch.diagnose.gc_sawtooth import add_gc_amounts
+from flatwater_watch.diagnose.judge import GARBAGE_OWNER, UNOWNED_KINDS
 from flatwater_watch.diagnose.monitor import CaseState, Monitor
 from flatwater_watch.heap.census import Census, restore_collector
 from flatwater_watch.heap.roots import Roots
 from flatwater_watch.meters.allocator_meter import AllocatorMeter
 from flatwater_watch.meters.collector import CollectionListener, GcSawtooth
-from flatwater_watch.meters.fork import fork_unsafe_library
 from flatwater_watch.meters.limit import memory_limits
 from flatwater_watch.meters.mappings import footprint
 from flatwater_watch.meters.suspended_tracing import run_untraced
 from flatwater_watch.meters.system_calls import monotonic, process_seconds, thread_seconds, wall_time
 from flatwater_watch.series.readings import Reading
-from flatwater_watch.series.slope import Slope
 from flatwater_watch.thresholds import SHIPPED
 
 COLLECTING, DRIFT, ENDING, FILLING = SHIPPED.collecting, SHIPPED.drift, SHIPPED.ending, SHIPPED.filling
 
-GLANCE = 1.0
+RSS_CHECK_SECONDS = 1.0
 """Minimum seconds between two looks at resident memory alone, while the next reading is further away."""
-HURRIED = 4
+RESET_CHECK_TICKS = 4
 """Maximum ticks to the next call while containers that were found are checked for emptying between two readings."""
-LEVELS = 0.005
+RESET_CHECK_SHARE = 0.005
 """Share of the time for such checks: a check takes 1 ms, and 200 ms if many containers lie deep within a library."""
-GIVES_WAY = 0.2
+STALE_TRACE_SECONDS = 0.2
 """Seconds after the last reading, from which on a trace is ended at a place where no reading may be taken."""
-LONG = 0.005
+ALLOCATING_CPU_SECONDS = 0.005
 """CPU seconds from which on a reading did more than read: a census, a trace or a judgement allocated memory."""
 
 
@@ -83,36 +86,36 @@ class ProcessWatch:
         """Number of censuses that were taken to their end."""
         self._lines = {} if lines is None else lines
         self._unit, self._roots, self._spool, self._limit = unit, roots or Roots(), spool, limit
-        self._pace: schedule.ReadingSchedule | None = None
+        self._schedule: schedule.ReadingSchedule | None = None
         self._closed = False
-        self._hearing = Guard()
+        self._collector_guard = Guard()
         """Guards the callbacks of the garbage collector, in any thread: a fault there loses this evidence alone."""
         self._collector: CollectionListener | None = None
         """None before the first boundary."""
-        self._due = self._late = self._levels_due = self._glance_due = 0.0
-        self._highest = 0.0
+        self._due = self._latest_due = self._reset_check_due = self._rss_check_due = 0.0
+        self._rss_alarm_bytes = 0.0
         """Resident bytes at which a flat program is read at once."""
-        self._anchor: str | None = unit
-        self._aside: str | None = None
+        self._anchor_kind: str | None = unit
+        self._census_kind: str | None = None
         """Kind of boundary at which a census that is under way goes on as well."""
-        self._began_cpu = process_seconds()
-        self._spool_due = self._read_at = self._cost_seconds = 0.0
-        self._begin()
+        self._cpu_at_start = process_seconds()
+        self._spool_due = self._last_read_time = self._cost_seconds = 0.0
+        self._start_anew_()
         self._guard.undo = self.detach
 
-    def _begin(self) -> None:
+    def _start_anew_(self) -> None:
         """Start again without readings and findings; the counts of boundaries stay."""
         self._monitor = Monitor(self._roots, on_census=self._on_census, lines=self._lines)
         self._rows: list[growth.Sample] = []
-        self._since: dict[str, int] = {}
-        self._pages, self._workers, self._marks = FillingArrays(), Workers(), CensusHistory()
+        self._found_steps: dict[str, int] = {}
+        self._filling_arrays, self._workers, self._census_history = FillingArrays(), Workers(), CensusHistory()
         self._allocator = AllocatorMeter()
-        self._unread: Mapping[str, int] = {}
-        self._searched = self._own = self._thread = 0
-        self._late_rows = 0
+        self._unread_by_class: Mapping[str, int] = {}
+        self._growth_at_census = self._watch_bytes = self._reading_thread = 0
+        self._rows_after_main = 0
         """Readings since the program's main code returned."""
-        self._rates, self._ticking = Rates(), False
-        self._leads: list[tuple[str, int]] = []
+        self._rates, self._reads_at_ticks = RateMeter(), False
+        self._leading_roots: list[tuple[str, int]] = []
 
     def tick(self, ticks: int) -> int:
         """Pass some ticks; return the number of ticks to the next call.
@@ -121,108 +124,116 @@ class ProcessWatch:
         needs every tick, unless boundaries come as often: it goes on at those.
         """
         boundaries_come_fast = self.boundaries.tick(ticks)
-        if self.boundaries.boundary_count(self._unit, ticks=False) < schedule.REGULAR:
-            return ticks_until(min(self._due, self._glance_due))
-        return min(2 * ticks, HURRIED if self._monitor.levels.has_recent else RESTING) if boundaries_come_fast else 1
+        if self.boundaries.boundary_count(self._unit, ticks=False) < schedule.REGULAR_COUNT:
+            return ticks_until(min(self._due, self._rss_check_due))
+        return (
+            min(2 * ticks, RESET_CHECK_TICKS if self._monitor.reset_tracker.has_recent else MAXIMUM_TICKS)
+            if boundaries_come_fast
+            else 1
+        )
 
     def end_stale_trace(self) -> int:
         """End the trace at a place where no reading may be taken; return the ticks to the next call.
 
         Such a place is an import, which tracing slows down fifty times.
         """
-        if self._monitor.is_tracing and monotonic() >= self._read_at + GIVES_WAY and self._may_read(TICK):
+        if (
+            self._monitor.is_tracing
+            and monotonic() >= self._last_read_time + STALE_TRACE_SECONDS
+            and self._may_read(TICK)
+        ):
             self._guard.run(run_untraced, self._monitor.stop_trace)
         return 1
 
     def _on_boundary(self, kind: str, now: float) -> bool:
         """Read memory if that is due, or if a program that was read at ticks has come to its own loop."""
         if (
-            self._ticking
+            self._reads_at_ticks
             and kind != TICK
-            and self.boundaries.boundary_count(self._unit, ticks=False) >= schedule.REGULAR
+            and self.boundaries.boundary_count(self._unit, ticks=False) >= schedule.REGULAR_COUNT
         ):
-            self._due = self._late = 0.0
-        if self._glance_due <= now < self._due and self._pace is not None:
+            self._due = self._latest_due = 0.0
+        if self._rss_check_due <= now < self._due and self._schedule is not None:
             self._guard.run(run_untraced, self._check_rss, now)
-        if due := now >= self._due and (kind in (self._anchor, self._aside) or now >= self._late):
+        if due := now >= self._due and (kind in (self._anchor_kind, self._census_kind) or now >= self._latest_due):
             self._guard.run(run_untraced, self._read_if_allowed, kind, now)
         return due
 
     def _check_rss(self, now: float) -> None:
         """Look between two readings that are far apart, as the program uses little CPU time, whether memory rises."""
-        assert self._pace is not None  # noqa: S101  (asked for by the caller)
-        self._glance_due = now + max(GLANCE, self._pace.gap)
+        assert self._schedule is not None  # noqa: S101  (asked for by the caller)
+        self._rss_check_due = now + max(RSS_CHECK_SECONDS, self._schedule.gap)
         self._allocator.take_answer_()  # so that the process that gave the answer is not left as a zombie
-        if footprint().resident >= self._highest:
-            self._pace.pace_by_clock()
-            self._due, self._late = now, now + (self._late - self._due)
+        if footprint().resident >= self._rss_alarm_bytes:
+            self._schedule.pace_by_clock()
+            self._due, self._latest_due = now, now + (self._latest_due - self._due)
 
     def _read_if_allowed(self, kind: str, now: float) -> None:
         """Read at a boundary of the chosen kind, or at a tick if there are no others; begin anew when that changes."""
         if self._closed or (self._unit is not None and kind != self._unit):
             return
-        has_own_boundaries = self.boundaries.boundary_count(self._unit, ticks=False) >= schedule.REGULAR
+        has_own_boundaries = self.boundaries.boundary_count(self._unit, ticks=False) >= schedule.REGULAR_COUNT
         if kind == TICK and has_own_boundaries:
-            if self._aside == TICK and self._may_read(kind):
+            if self._census_kind == TICK and self._may_read(kind):
                 self._continue_census(now)
             return
-        ticks_again = kind == TICK and self._unit is None and bool(self._rows) and not self._ticking
+        ticks_again = kind == TICK and self._unit is None and bool(self._rows) and not self._reads_at_ticks
         # The program has boundaries of its own after all; or it passed one, such as an epoch, and then none.
-        if (self._ticking and has_own_boundaries) or ticks_again:
+        if (self._reads_at_ticks and has_own_boundaries) or ticks_again:
             self._monitor.close()
-            self._begin()
+            self._start_anew_()
         if not self._rows:
             self._start_clocks(kind, now)
         if self._may_read(kind):
-            self._monitor.aside = self._thread != threading.get_ident()
-            self._read(now)
+            self._monitor.in_watch_thread = self._reading_thread != threading.get_ident()
+            self._read_and_judge_(now)
 
     def _may_read(self, kind: str) -> bool:
         """Whether this thread may read: the one of the first reading; at a tick any, unless another has a tracer."""
-        return self._thread == threading.get_ident() or (kind == TICK and not self._monitor.is_bound_to_thread)
+        return self._reading_thread == threading.get_ident() or (kind == TICK and not self._monitor.is_bound_to_thread)
 
     def _continue_census(self, now: float) -> None:
         """Go on with the census at a tick, as many programs pass one boundary a second; or check containers for resets.
 
         At a boundary a program is always at the same place, where a container that it fills and empties may be full.
         """
-        assert self._pace is not None  # noqa: S101  (there is a reading)
+        assert self._schedule is not None  # noqa: S101  (there is a reading)
         under_way = self._monitor.censuses.is_under_way
         share = schedule.spending_share(investigating=self._monitor.is_investigating, counting=under_way)
-        if schedule.overspent_seconds(self._pace, now, share) <= 0:
+        if schedule.overspent_seconds(self._schedule, now, share) <= 0:
             cpu = thread_seconds()
             if under_way:
                 self._monitor.censuses.run_slice(schedule.census_slice_seconds(self._pace, now))
             else:
                 self._check_resets(now)
             took = thread_seconds() - cpu
-            self._pace.spent += took
+            self._schedule.spent_seconds += took
             self._cost_seconds += took
             self._rates.exclude_cpu_(took)
-        self._aside = TICK if self._monitor.censuses.is_under_way else None
+        self._census_kind = TICK if self._monitor.censuses.is_under_way else None
 
     def _check_resets(self, now: float) -> None:
         """Check the lengths of containers that were found, within their share of the time: paths may be long."""
-        if now >= self._levels_due:
+        if now >= self._reset_check_due:
             cpu = thread_seconds()
-            self._monitor.levels.check_lengths(self._monitor.censuses.roots)
-            self._levels_due = now + (thread_seconds() - cpu) / LEVELS
+            self._monitor.reset_tracker.check_lengths(self._monitor.censuses.roots)
+            self._reset_check_due = now + (thread_seconds() - cpu) / RESET_CHECK_SHARE
 
     def _start_clocks(self, kind: str, now: float) -> None:
         """Set what begins with the first reading: thread, schedule, listener for collections, and memory limit."""
-        self._thread = threading.main_thread().ident or 0 if kind == TICK else threading.get_ident()
-        self._ticking = kind == TICK
-        self._pace = schedule.ReadingSchedule(began=now)
-        self._anchor = self._unit
+        self._reading_thread = threading.main_thread().ident or 0 if kind == TICK else threading.get_ident()
+        self._reads_at_ticks = kind == TICK
+        self._schedule = schedule.ReadingSchedule(began=now)
+        self._anchor_kind = self._unit
         if self._collector is None:
-            self._collector = CollectionListener(self._hearing.run)
+            self._collector = CollectionListener(self._collector_guard.run)
             self._collector.start_listening()
         if self._limit is None:
             self._limit = min(memory_limits().values())
 
-    def _read(self, now: float) -> None:
+    def _read_and_judge_(self, now: float) -> None:
         """Take a reading, let the monitor judge it, and schedule the next one by what both have cost."""
-        assert self._pace is not None  # noqa: S101  (set by _start_clocks)
+        assert self._schedule is not None  # noqa: S101  (set by _start_clocks)
         cpu = thread_seconds()
         if self._allocator.pending:  # readings without the allocator's totals would be compared with later ones
             return
@@ -233,36 +244,38 @@ class ProcessWatch:
             return
         tracing, counting = self._monitor.is_tracing, self._monitor.censuses.is_under_way
         if tracing:
-            self._pace.spent += schedule.TRACED * (now - self._read_at)
+            self._schedule.spent_seconds += schedule.TRACED_COST_SHARE * (now - self._last_read_time)
         share = schedule.spending_share(investigating=self._monitor.is_investigating, counting=counting)
-        affordable = schedule.overspent_seconds(self._pace, now, share) <= 0
-        seconds = schedule.census_slice_seconds(self._pace, now, reading.step)
+        affordable = schedule.overspent_seconds(self._schedule, now, share) <= 0
+        seconds = schedule.census_slice_seconds(self._schedule, now, reading.step)
         news = self._monitor.observe(reading, seconds=seconds, trace=affordable)
-        if self._ticking and affordable:  # at a tick a program may be anywhere between filling and emptying
+        if self._reads_at_ticks and affordable:  # at a tick a program may be anywhere between filling and emptying
             self._check_resets(now)
         if not tracing:
-            self._append_sample(reading, now - self._pace.began)
+            self._append_sample(reading, now - self._schedule.began)
             self._request_census(reading)
         measure_workers_(self._workers, reading.step)
         for finding in news:
-            self._since[finding.owner] = reading.step
-        if thread_seconds() - cpu > LONG:  # memory that the watch made here is not the program's growth
-            self._own += max(0, footprint().resident - reading.resident)
-        read_end = self._read_at = monotonic()
+            self._found_steps[finding.owner] = reading.step
+        # Memory that the watch made here is not the program's growth.
+        if thread_seconds() - cpu > ALLOCATING_CPU_SECONDS:
+            self._watch_bytes += max(0, footprint().resident - reading.resident)
+        read_end = self._last_read_time = monotonic()
         took = thread_seconds() - cpu
         counting = counting or self._monitor.censuses.is_under_way
         state = {"counting": counting, "tracing": self._monitor.is_tracing}
         state["investigating"] = self._monitor.is_investigating
-        quiet = self._monitor.state is CaseState.WATCHING and not self._since and not counting
-        idle_cpu = process_seconds() - self._began_cpu - self._cost_seconds if quiet else None
-        schedule.schedule_next_(self._pace, read_end, took, self.boundaries.counts, **state, idle_cpu=idle_cpu)
-        self._due, self._glance_due = self._pace.due, read_end + max(GLANCE, self._pace.gap)
-        stair = DRIFT.stair * reading.material_bytes
-        self._highest = max((row.reading.resident for row in growth.recent_half(self._rows)), default=0) + stair
-        self._late = self._pace.late if self._unit is None else self._due
-        self._anchor = self._unit or self._pace.anchor
-        self._aside = TICK if self._monitor.censuses.is_under_way or self._monitor.levels.has_containers else None
-        self._save(read_end, at_once=bool(news))
+        quiet = self._monitor.state is CaseState.WATCHING and not self._found_steps and not counting
+        idle_cpu = process_seconds() - self._cpu_at_start - self._cost_seconds if quiet else None
+        schedule.schedule_next_(self._schedule, read_end, took, self.boundaries.counts, **state, idle_cpu=idle_cpu)
+        self._due, self._rss_check_due = self._schedule.due, read_end + max(RSS_CHECK_SECONDS, self._schedule.gap)
+        stair = DRIFT.stair_share * reading.material_bytes
+        self._rss_alarm_bytes = max((row.reading.resident for row in growth.recent_half(self._rows)), default=0) + stair
+        self._latest_due = self._schedule.latest if self._unit is None else self._due
+        self._anchor_kind = self._unit or self._schedule.anchor
+        needs_ticks = self._monitor.censuses.is_under_way or self._monitor.reset_tracker.has_containers
+        self._census_kind = TICK if needs_ticks else None
+        self._write_spool_if_due(read_end, at_once=bool(news))
         cost = thread_seconds() - cpu
         self._cost_seconds += cost
         if tracing or reading.rates:
@@ -271,42 +284,42 @@ class ProcessWatch:
             self._rates.exclude_cpu_(cost)
 
     def _take_reading(self) -> Reading:
-        clock = self.boundaries.boundary_count(self._unit, ticks=self._ticking)
-        rates = {} if self._ticking else self._rates.rates_until(clock)
-        return take_reading(clock, self._allocator, self._pages, limit=self._limit, rates=rates)
+        clock = self.boundaries.boundary_count(self._unit, ticks=self._reads_at_ticks)
+        rates = {} if self._reads_at_ticks else self._rates.rates_until(clock)
+        return take_reading(clock, self._allocator, self._filling_arrays, limit=self._limit, rates=rates)
 
     def _request_census(self, reading: Reading) -> None:
         """Ask for a census when growth has doubled, for large arrays, and now and then, for the sizes of owners."""
         grown = reading.resident - self._rows[0].reading.resident - reading.owned_bytes
-        arrays = grown >= max(FILLING.large, 2 * self._searched)
-        owners = reading.step >= self._marks.due and bool(self._found_owners())
+        arrays = grown >= max(FILLING.large_array_bytes, 2 * self._growth_at_census)
+        owners = reading.step >= self._census_history.next_clock and bool(self._found_owners())
         if arrays or owners:
             self._monitor.take_census()
 
     def _on_census(self, clock: int, census: Census) -> None:
         """Record the sizes of owners and the large arrays of a census that is complete."""
         self.censuses += 1
-        self._unread = census.unread
-        record_census_(self._marks, clock, census)
-        add_untouched_(self._pages, census)
+        self._unread_by_class = census.unread
+        record_census_(self._census_history, clock, census)
+        add_untouched_(self._filling_arrays, census)
         if self._rows:
             last = self._rows[-1].reading
             grown = last.resident - self._rows[0].reading.resident - last.owned_bytes
-            self._searched = max(grown, FILLING.large // 2)
+            self._growth_at_census = max(grown, FILLING.large_array_bytes // 2)
 
     def _take_last_census(self) -> None:
         """Take a last reading, and a census for the sizes of the owners that were found."""
-        assert self._pace is not None  # noqa: S101  (there are rows)
+        assert self._schedule is not None  # noqa: S101  (there are rows)
         reading = self._take_reading()
         if reading.step > self._rows[-1].reading.step and not self._monitor.is_tracing:
             self._monitor.observe(reading, trace=False)
-            self._append_sample(reading, monotonic() - self._pace.began)
-            self._monitor.take_census(seconds=ENDING.last_census)
+            self._append_sample(reading, monotonic() - self._schedule.began)
+            self._monitor.take_census(seconds=ENDING.last_census_seconds)
 
     def _append_sample(self, reading: Reading, seconds: float) -> None:
-        self._late_rows += main_has_returned()
+        self._rows_after_main += main_has_returned()
         counts, spent = self.boundaries.all_counts, dict(self.boundaries.seconds)
-        growth.append_sample_(self._rows, growth.Sample(seconds, counts, reading, self._own, spent))
+        growth.append_sample_(self._rows, growth.Sample(seconds, counts, reading, self._watch_bytes, spent))
 
     def _found_owners(self) -> list[str]:
         """Owners of findings, other than kinds of memory."""
@@ -316,34 +329,21 @@ class ProcessWatch:
         """Findings that still hold, most bytes first, per unit of the user's."""
         if not self._rows:
             return []
-        findings = self._monitor.findings()
-        native = next((finding for finding in findings if finding.verdict == "native"), None)
-        garbage = list[Finding]()
-        # Garbage comes and goes: no reading need see it rise now.
-        if native is not None and gc_explains_growth(self._gc_sawtooth()):
-            findings.remove(native)
-            if CYCLIC not in (finding.owner for finding in findings):
-                rate = Slope(native.bytes_per_step, *native.interval)
-                garbage = [judge_gc_sawtooth(rate, growth.process_growth(self._rows), collecting=gc.isenabled())]
-        active = active_findings(findings, self._rows, self._since, self._marks, self._workers)
+        findings, garbage = split_native_garbage(self._monitor.findings(), self._rows, self._gc_sawtooth())
+        active = active_findings(findings, self._rows, self._found_steps, self._census_history, self._workers)
         return [self._in_user_units(finding) for finding in (*active, *garbage)]
 
-    def _in_user_units(self, found: Finding) -> Finding:
+    def _in_user_units(self, finding: Finding) -> Finding:
         """The finding per unit of the user's instead of per boundary, with the bytes that collections free."""
         scale = growth.choose_scale(self._rows, self._unit)
-        final = growth.with_limit_time(growth.with_unit(found, scale), found.limit_step, self._rows, wall_time())
-        teeth = self._gc_sawtooth() if final.owner == CYCLIC else None
-        return final if teeth is None else add_gc_amounts(final, teeth, self._boundaries_per_second() / scale.per_unit)
-
-    def _boundaries_per_second(self) -> float:
-        """Boundaries per second since warm-up; infinite before the second reading."""
-        first, last = growth.after_warm_up(self._rows)[0], self._rows[-1]
-        seconds = last.seconds - first.seconds
-        return (last.reading.step - first.reading.step) / seconds if seconds > 0 else inf
+        final = growth.with_limit_time(growth.with_unit(finding, scale), finding.limit_step, self._rows, wall_time())
+        teeth = self._gc_sawtooth() if final.owner == GARBAGE_OWNER else None
+        units_per_second = growth.boundaries_per_second(self._rows) / scale.per_unit
+        return final if teeth is None else add_gc_amounts(final, teeth, units_per_second)
 
     def _gc_sawtooth(self) -> GcSawtooth | None:
         """Medians of what full collections free; None until enough collections were seen."""
-        return None if self._collector is None else self._collector.measure_sawtooth(COLLECTING.fewest)
+        return None if self._collector is None else self._collector.measure_sawtooth(COLLECTING.minimum_collections)
 
     def find_final_findings_(self, *, alive: bool = True) -> list[Finding]:
         """End what is pending, and return the last findings; once, before `close(conclude=False)`; may take a census.
@@ -352,113 +352,114 @@ class ProcessWatch:
             alive: whether the program is still in its loop, so that a last census sees its containers full.
         """
         with self.boundaries.exclude_other_threads():
-            return self._find_at_end(alive=alive)
+            return self._find_at_end_(alive=alive)
 
-    def _find_at_end(self, *, alive: bool) -> list[Finding]:
+    def _find_at_end_(self, *, alive: bool) -> list[Finding]:
         """Findings at the end of the watch; `alive`: the program goes on, so that no teardown has freed memory."""
-        if 0 < 2 * self._late_rows < len(self._rows):  # at its end a program frees memory, and waits for threads
-            del self._rows[-self._late_rows :]
+        if 0 < 2 * self._rows_after_main < len(self._rows):  # at its end a program frees memory, and waits for threads
+            del self._rows[-self._rows_after_main :]
         elif not alive and self._found_owners() and growth.is_teardown_sample(self._rows):
             # A nursery frees its tasks like that before `main` returns.
             del self._rows[-1]
         if not alive:
-            self._read_last()
-        if alive and self._rows and self._found_owners() and self._monitor.censuses.took <= ENDING.last_census:
+            self._append_last_reading_()
+        if (
+            alive
+            and self._rows
+            and self._found_owners()
+            and self._monitor.censuses.last_cpu_seconds <= ENDING.last_census_seconds
+        ):
             self._take_last_census()
         self._monitor.finish_pending(
-            stopped_owners(self._monitor.findings(), self._rows, self._since, self._marks) if self._rows else ()
+            stopped_owners(self._monitor.findings(), self._rows, self._found_steps, self._census_history)
+            if self._rows
+            else ()
         )
         known = self.findings()
         # Data that is loaded at the beginning looks like a leak: only a program's own boundaries show that it repeats.
-        unsure = not self._monitor.is_investigating if self._ticking else len(self._rows) > ENDING.few
-        unsure = unsure or self._monitor.levels.periodically_emptied > self._monitor.negligible_resets
-        if not known and not unsure and len(self._rows) >= schedule.REGULAR and growth.process_still_grows(self._rows):
+        unsure = not self._monitor.is_investigating if self._reads_at_ticks else len(self._rows) > ENDING.few_readings
+        unsure = unsure or self._monitor.reset_tracker.periodically_emptied > self._monitor.negligible_resets
+        if (
+            not known
+            and not unsure
+            and len(self._rows) >= schedule.REGULAR_COUNT
+            and growth.process_still_grows(self._rows)
+        ):
             owned = growth.owned_or_native(self._monitor.conclude(), self._rows)
             known = [self._in_user_units(finding) for finding in owned]
         known = self._drop_rooted_native(known)
         causes = self._find_open_causes(known)
-        return [*with_root_gains(known, self._leads, self._rows), *causes]
+        return [*with_root_gains(known, self._leading_roots, self._rows), *causes]
 
-    def _read_last(self) -> None:
+    def _append_last_reading_(self) -> None:
         """Take a reading at the end, and keep it if more memory is held than at the last one, which may be long ago."""
         reading = self._take_reading()
         last = self._rows[-1].reading if self._rows else None
-        if last is None or self._pace is None or self._monitor.is_tracing:
+        if last is None or self._schedule is None or self._monitor.is_tracing:
             return
         gain = min(reading.resident - last.resident, reading.unaccounted - last.unaccounted)
         if reading.step > last.step and gain > last.material_bytes:  # memory that was freed at the end is no growth
-            self._append_sample(reading, monotonic() - self._pace.began)
+            self._append_sample(reading, monotonic() - self._schedule.began)
 
-    def _drop_rooted_native(self, known: list[Finding]) -> list[Finding]:
+    def _drop_rooted_native(self, findings: list[Finding]) -> list[Finding]:
         """The findings, without native growth if roots of the program hold the bytes."""
-        is_native = any(finding.owner == UNEXPLAINED["native"][0] for finding in known)
-        if not is_native or self._monitor.censuses.took > ENDING.last_census:
-            return known
-        return drop_rooted_native(known, self._monitor.root_gains(), growth.growth_bytes(self._rows))
+        is_native = any(finding.owner == UNOWNED_KINDS["native"][0] for finding in findings)
+        if not is_native or self._monitor.censuses.last_cpu_seconds > ENDING.last_census_seconds:
+            return findings
+        return drop_rooted_native(findings, self._monitor.root_gains(), growth.growth_bytes(self._rows))
 
-    def _find_open_causes(self, known: list[Finding]) -> list[Finding]:
+    def _find_open_causes(self, findings: list[Finding]) -> list[Finding]:
         """Findings for growth without a cause: garbage that waits for the collector, and items with native memory.
 
         Other roots that hold more than at the beginning become leads, which are no proof.
         """
-        outcome = decide_outcome(self._rows, known, growth.explained_share(self._rows, known)) if self._rows else None
+        outcome = (
+            decide_outcome(self._rows, findings, growth.explained_share(self._rows, findings)) if self._rows else None
+        )
         if outcome is None:
             return []
         steps = self._rows[-1].reading.step - growth.after_warm_up(self._rows)[0].reading.step
         causes = self._monitor.judge_garbage_at_end(outcome.bytes, steps, self._gc_sawtooth()) if outcome.next else []
-        garbage_bytes = 0 if self._monitor.waiting is None else self._monitor.waiting.bytes
+        garbage_bytes = 0 if self._monitor.ordinary_garbage is None else self._monitor.ordinary_garbage.bytes
         is_open = bool(outcome.next) and outcome.bytes - garbage_bytes >= ENDING.open_bytes
-        causes = causes or self._judge_collections(known, growing=is_open)
+        causes = causes or judge_collections(self._rows, findings, self._gc_sawtooth(), growing=is_open)
         causes = causes or (self._monitor.confirm_unproven(outcome.bytes) if outcome.next else [])
-        if not causes and outcome.next and self._monitor.censuses.took <= ENDING.last_census:
+        if not causes and outcome.next and self._monitor.censuses.last_cpu_seconds <= ENDING.last_census_seconds:
             latest = self._monitor.take_whole_census()  # one for both questions: the program does not run meanwhile
             causes = self._monitor.find_behind_handles(outcome.bytes, latest)
-            self._leads = [] if causes else self._monitor.root_gains(latest)
+            self._leading_roots = [] if causes else self._monitor.root_gains(latest)
         return [self._in_user_units(finding) for finding in causes]
 
-    def _judge_collections(self, known: list[Finding], *, growing: bool) -> list[Finding]:
-        """The finding of garbage that collections free, if growth has no cause, or if no fork can look at the swing."""
-        teeth, pace = self._gc_sawtooth(), self._boundaries_per_second()
-        is_known = any(finding.owner == CYCLIC for finding in known)
-        if teeth is None or is_known or not 0 < pace < inf or not gc_explains_growth(teeth):
-            return []
-        if not growing and (fork_unsafe_library() is None or growth.swing_bytes(self._rows) < ENDING.open_bytes):
-            return []
-        rate = teeth.rise / teeth.seconds / pace
-        return [
-            judge_gc_sawtooth(Slope(rate, rate, rate), growth.process_growth(self._rows), collecting=gc.isenabled())
-        ]
-
-    def summary(self, found: list[Finding] | None = None) -> dict[str, Any]:
+    def summary(self, findings: list[Finding] | None = None) -> dict[str, Any]:
         """The state as the JSON of `flatwater watch`.
 
         Args:
-            found: findings to report instead of those that hold now; None takes those.
+            findings: findings to report instead of those that hold now; None takes those.
         """
-        cpu = process_seconds() - self._began_cpu
+        cpu = process_seconds() - self._cpu_at_start
         cpu_share = round(self._cost_seconds / cpu, 5) if cpu > 0 else 0.0
         summary = build_summary(
             self._rows,
-            self.findings() if found is None else found,
+            self.findings() if findings is None else findings,
             unit=self._unit,
             counts=self.boundaries.all_counts,
-            unread=self._unread,
+            unread=self._unread_by_class,
             censuses=self.censuses,
-            leads=self._leads,
-            waiting=self._monitor.waiting,
-            refilled=sorted(self._monitor.levels.periodically_emptied),
-            found=self._monitor.findings(),
-            seconds=0.0 if self._pace is None else monotonic() - self._pace.began,
+            leads=self._leading_roots,
+            waiting=self._monitor.ordinary_garbage,
+            refilled=sorted(self._monitor.reset_tracker.periodically_emptied),
+            monitor_findings=self._monitor.findings(),
+            seconds=0.0 if self._schedule is None else monotonic() - self._schedule.began,
         )
         cost = {"cpu_share": cpu_share, "cpu_seconds": round(cpu, 3), "bytes": self.cost_bytes}
-        unseen = [*summary["unseen"], *self._hearing.faults]
-        owner_sizes = newest_owner_sizes(self._marks)
+        unseen = [*summary["unseen"], *self._collector_guard.faults]
+        owner_sizes = newest_owner_sizes(self._census_history)
         return summary | {"held": owner_sizes, "cost": cost, "processes": 1 + self._workers.count, "unseen": unseen}
 
     cost_bytes = 0
     """Bytes that the watch itself takes; set by the caller, who measured them around the import."""
 
-    def _save(self, now: float, *, at_once: bool) -> None:
+    def _write_spool_if_due(self, now: float, *, at_once: bool) -> None:
         if self._spool is not None and (at_once or now >= self._spool_due):
             self._spool_due = now + write_spool(self._spool, self.summary)
 
@@ -471,12 +472,12 @@ class ProcessWatch:
         if self._closed:
             return
         with self.boundaries.exclude_other_threads():
-            self._close(conclude=conclude)
+            self._close_(conclude=conclude)
 
-    def _close(self, *, conclude: bool) -> None:
+    def _close_(self, *, conclude: bool) -> None:
         """End the watch, with a last reading and its conclusions if asked for, and write the last spool."""
         self._closed = True
-        self._due = self._late = self._glance_due = inf
+        self._due = self._latest_due = self._rss_check_due = inf
         try:
             findings = self.find_final_findings_(alive=False) if conclude and self._rows else self.findings()
         finally:
@@ -487,7 +488,7 @@ class ProcessWatch:
     def detach(self) -> None:
         """Stop at once, and leave nothing in the program: no tracer, no callback of the collector."""
         self._closed = True
-        self._due = self._late = self._glance_due = inf
+        self._due = self._latest_due = self._rss_check_due = inf
         self._monitor.close()
         self._allocator.close()
         if self._collector is not None:

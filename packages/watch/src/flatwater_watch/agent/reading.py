@@ -7,46 +7,46 @@ from types import FrameType
 
 from flatwater_watch.agent.filling_arrays import FillingArrays, planned_by_path, touched_by_path_
 from flatwater_watch.agent.growth import Sample, after_warm_up
-from flatwater_watch.agent.reading_schedule import REGULAR
+from flatwater_watch.agent.reading_schedule import REGULAR_COUNT
 from flatwater_watch.meters.allocator_meter import AllocatorMeter
 from flatwater_watch.meters.fork import fork_unsafe_library
 from flatwater_watch.meters.mappings import footprint
 from flatwater_watch.meters.system_calls import process_seconds
 from flatwater_watch.series.readings import Reading
 
-FEWEST = 5
+MINIMUM_BOUNDARIES = 5
 """Minimum readings after warm-up for growth to be distinguished from noise."""
-SHUTDOWN = threading._shutdown.__code__  # type: ignore[attr-defined]  # noqa: SLF001  (Python's own last wait)
-RATE_CPU = 0.1
+SHUTDOWN_CODE = threading._shutdown.__code__  # type: ignore[attr-defined]  # noqa: SLF001  (Python's own last wait)
+MINIMUM_RATE_CPU_SECONDS = 0.1
 """Minimum CPU seconds over which the cost of a boundary is measured."""
 
 
-TOLD = 3
+MAXIMUM_CLASSES = 3
 """Maximum classes of unread objects that are named."""
 
 
-class Rates:
+class RateMeter:
     """Boundaries that the program passes per CPU second, without the watch's own CPU time."""
 
     def __init__(self) -> None:
-        self._since: tuple[float, int] | None = None  # no rate at first: a program begins with imports
+        self._start: tuple[float, int] | None = None  # no rate at first: a program begins with imports
 
     def restart_(self, clock: int) -> None:
         """Measure from here on."""
-        self._since = process_seconds(), clock
+        self._start = process_seconds(), clock
 
     def exclude_cpu_(self, seconds: float) -> None:
         """Take CPU seconds that were not the program's out of the measurement."""
-        if self._since is not None:
-            self._since = self._since[0] + seconds, self._since[1]
+        if self._start is not None:
+            self._start = self._start[0] + seconds, self._start[1]
 
     def rates_until(self, clock: int) -> dict[str, float]:
         """The rate up to a clock, if enough CPU time has passed; else nothing."""
-        if self._since is None:
+        if self._start is None:
             self.restart_(clock)
             return {}
-        spent, passed = process_seconds() - self._since[0], clock - self._since[1]
-        return {"the program": passed / spent} if spent >= RATE_CPU and passed >= REGULAR else {}
+        spent, passed = process_seconds() - self._start[0], clock - self._start[1]
+        return {"the program": passed / spent} if spent >= MINIMUM_RATE_CPU_SECONDS and passed >= REGULAR_COUNT else {}
 
 
 def take_reading(
@@ -81,7 +81,7 @@ def main_has_returned() -> bool:
     frame: FrameType | None = sys._current_frames().get(main)  # noqa: SLF001  (the documented way to another thread's)
     while frame is not None and frame.f_back is not None:
         frame = frame.f_back
-    return frame is not None and frame.f_code is SHUTDOWN
+    return frame is not None and frame.f_code is SHUTDOWN_CODE
 
 
 def unseen_sentences(rows: Sequence[Sample], unread: Mapping[str, int]) -> list[str]:
@@ -94,14 +94,14 @@ def unseen_sentences(rows: Sequence[Sample], unread: Mapping[str, int]) -> list[
     unseen = []
     if not rows:
         unseen.append("the program ended before its first step: nothing was read")
-    elif len(after_warm_up(rows)) < FEWEST:
+    elif len(after_warm_up(rows)) < MINIMUM_BOUNDARIES:
         unseen.append(f"{len(rows)} readings are too few to tell growth from warm-up")
     if rows and rows[-1].reading.free is None:
         unseen.append("this C library does not tell what it has freed and kept")
     if (library := fork_unsafe_library()) is not None:
         unseen.append(f"cyclic garbage: it is looked for in a fork of the program, which can hang beside {library}")
     if unread:
-        frequent = sorted(unread, key=lambda kind: -unread[kind])[:TOLD]
+        frequent = sorted(unread, key=lambda kind: -unread[kind])[:MAXIMUM_CLASSES]
         kinds = ", ".join(f"{unread[kind]} × {kind}" for kind in frequent)
         other_count = len(unread) - len(frequent)
         ending = f" and objects of {other_count} more classes" if other_count else ""

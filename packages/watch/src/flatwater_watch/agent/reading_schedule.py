@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from math import inf
 
 from flatwater_watch.medians import median
-from flatwater_watch.series.slope import POINTS
+from flatwater_watch.series.slope import MAXIMUM_POINTS
 
-QUICK = 0.05
+FIRST_GAP_SECONDS = 0.05
 """Seconds between the first readings, so that a program of a few seconds is seen through."""
-QUICK_READINGS = 24
+FIRST_READINGS = 24
 """Number of readings at that distance, and of those that the clock alone paces after memory rose."""
-USUAL = 0.2
+MINIMUM_GAP_SECONDS = 0.2
 """Minimum seconds between later readings."""
-SHARE = 1 / 300
+PLAIN_SHARE = 1 / 300
 """Maximum share of the program's time for plain readings; while nothing is suspicious, of its CPU time too, because a
 program that sleeps for 95 % of its time has little. With the state on disk and ticks the cost is about three times
 that."""
@@ -31,18 +31,18 @@ FIRST_CREDIT, CREDIT_AGE, SHORT_SLICE = 0.03, 30.0, 0.002
 """While no growth is proven, slices are this short once readings and investigations have taken more than the first
 number and the square of the age over the second: 0.06 CPU seconds after one second, 0.9 after five, `CREDIT` after 13.
 So a program of a second pays for no whole census of a large heap, and one of ten seconds gets it nearly as early."""
-TRACED = 0.5
+TRACED_COST_SHARE = 0.5
 """Part of the time with tracing on that counts as spent: a traced program is about half as fast."""
-INVESTIGATING = 0.06
+FIRST_INVESTIGATION_GAP = 0.06
 """Seconds to the first reading after a census, doubled for each one that follows, as growth may come in bursts."""
-BETWEEN = 2.0
+TRACED_GAP_RATIO = 2.0
 """Minimum gap between readings under a trace, in durations of the last reading: the program must allocate meanwhile,
 and the search for its line is slow under a trace as well."""
-LONGEST = 10.0
+MAXIMUM_GAP_SECONDS = 10.0
 """Maximum seconds between two readings, if boundaries come."""
-RECENT = 9
+RECENT_READINGS = 9
 """Number of readings whose median cost is the usual one; a median, as censuses are among them."""
-REGULAR = 3
+REGULAR_COUNT = 3
 """Minimum count of a boundary before it can be the anchor."""
 NEAR, FAR = 3, 10
 """The gap between readings of an investigation doubles for the first 3 readings, stays, and doubles again after the
@@ -57,33 +57,33 @@ class ReadingSchedule:
     """Monotonic time of the first boundary."""
     due: float = 0.0
     """Monotonic time from which on the anchor is read."""
-    late: float = 0.0
+    latest: float = 0.0
     """Monotonic time from which on any boundary is read."""
     anchor: str | None = None
     """The kind of boundary at which readings are taken; None while no kind comes often enough."""
     readings: int = 0
-    spent: float = 0.0
+    spent_seconds: float = 0.0
     """CPU seconds of all readings, investigations included."""
-    recent: list[float] = field(default_factory=list)
+    recent_costs: list[float] = field(default_factory=list)
     """CPU seconds of the latest plain readings."""
-    investigated: int = 0
+    investigation_readings: int = 0
     """Readings since the first of two censuses, without those at which the second one was under way."""
     is_proven: bool = False
     """Whether growth was proven at the last reading, and a census waits for a second one."""
-    eager: int = POINTS
+    quick_readings_left: int = MAXIMUM_POINTS
     """Number of coming readings that the clock alone paces: until the series are full, and after memory rose."""
     gap: float = 0.0
     """Seconds from the last reading to the next one, if the clock alone decides."""
 
     def pace_by_clock(self) -> None:
         """Let the clock alone pace the next readings: memory rose."""
-        self.eager = max(self.eager, QUICK_READINGS)
+        self.quick_readings_left = max(self.quick_readings_left, FIRST_READINGS)
 
 
 def schedule_next_(
     pace: ReadingSchedule,
     now: float,
-    took: float,
+    reading_cost: float,
     counts: Mapping[str, int],
     *,
     investigating: bool,
@@ -96,30 +96,30 @@ def schedule_next_(
     Args:
         pace: schedule of the watch.
         now: monotonic time at which the reading ended.
-        took: CPU seconds that it took.
+        reading_cost: CPU seconds that it took.
         counts: boundaries so far, by kind.
         investigating: whether a census waits for a second one.
         counting: whether a census waits for its next slice.
         tracing: whether allocations are traced: the program is slow until the next reading, so nothing delays it.
         idle_cpu: the program's own CPU seconds so far, if nothing is suspicious; else None.
     """
-    pace.eager = max(0, pace.eager - 1)
+    pace.quick_readings_left = max(0, pace.quick_readings_left - 1)
     pace.readings += 1
-    pace.spent += took
+    pace.spent_seconds += reading_cost
     pace.is_proven = investigating
-    pace.investigated = pace.investigated + (not (tracing or counting)) if investigating else 0
+    pace.investigation_readings = pace.investigation_readings + (not (tracing or counting)) if investigating else 0
     if not (counting or tracing):
-        pace.recent = [*pace.recent[1 - RECENT :], took]
+        pace.recent_costs = [*pace.recent_costs[1 - RECENT_READINGS :], reading_cost]
     gap = (
-        max(INVESTIGATING, BETWEEN * took)
+        max(FIRST_INVESTIGATION_GAP, TRACED_GAP_RATIO * reading_cost)
         if tracing
         else _gap(pace, now, investigating=investigating, counting=counting)
     )
     pace.gap = gap
     pace.due = now + (gap if idle_cpu is None else _idle_gap(pace, now, idle_cpu))
-    pace.anchor, period = _slowest_boundary(counts, now - pace.began, max(2 * gap, USUAL))
+    pace.anchor, period = _slowest_boundary(counts, now - pace.began, max(2 * gap, MINIMUM_GAP_SECONDS))
     # Two periods of grace: an anchor that has stopped coming must not end the readings.
-    pace.late = pace.due if pace.anchor is None else pace.due + 2 * period
+    pace.latest = pace.due if pace.anchor is None else pace.due + 2 * period
 
 
 def census_slice_seconds(pace: ReadingSchedule, now: float, boundaries: float = inf) -> float:
@@ -133,12 +133,12 @@ def census_slice_seconds(pace: ReadingSchedule, now: float, boundaries: float = 
     age = now - pace.began
     seconds = max(SLICE, SLICE_SHARE * age / max(1, boundaries))
     earned = FIRST_CREDIT + age**2 / CREDIT_AGE
-    return seconds if pace.is_proven or earned >= CREDIT else min(seconds, max(SHORT_SLICE, earned - pace.spent))
+    return seconds if pace.is_proven or earned >= CREDIT else min(seconds, max(SHORT_SLICE, earned - pace.spent_seconds))
 
 
 def overspent_seconds(pace: ReadingSchedule, now: float, share: float) -> float:
     """Seconds until the time spent is within a share again; negative if some of the share is left."""
-    return (pace.spent - CREDIT) / share - (now - pace.began)
+    return (pace.spent_seconds - CREDIT) / share - (now - pace.began)
 
 
 def spending_share(*, investigating: bool, counting: bool) -> float:
@@ -147,10 +147,10 @@ def spending_share(*, investigating: bool, counting: bool) -> float:
 
 
 def _gap(pace: ReadingSchedule, now: float, *, investigating: bool, counting: bool) -> float:
-    """Seconds from this reading to the next one, if the clock alone decides; at most `LONGEST`.
+    """Seconds from this reading to the next one, if the clock alone decides; at most `MAXIMUM_GAP_SECONDS`.
 
-    The largest of the minimum gap, the gap that keeps plain readings within `SHARE` of the time, and the time until
-    readings and investigations are within their share again.
+    The largest of three: the minimum gap, the gap that keeps plain readings within `PLAIN_SHARE` of the time, and the
+    time until readings and investigations are within their share again.
 
     Args:
         pace: schedule of the watch, as it is after this reading.
@@ -158,16 +158,20 @@ def _gap(pace: ReadingSchedule, now: float, *, investigating: bool, counting: bo
         investigating: whether a census waits for a second one.
         counting: whether a census waits for its next slice.
     """
-    minimum_gap = QUICK if pace.readings < QUICK_READINGS else USUAL
-    share_gap = median(pace.recent) / SHARE if pace.readings >= QUICK_READINGS and pace.recent else 0.0
-    if pace.investigated:
+    minimum_gap = FIRST_GAP_SECONDS if pace.readings < FIRST_READINGS else MINIMUM_GAP_SECONDS
+    share_gap = (
+        median(pace.recent_costs) / PLAIN_SHARE if pace.readings >= FIRST_READINGS and pace.recent_costs else 0.0
+    )
+    if pace.investigation_readings:
         # Doubles with each reading up to the 3rd (NEAR), stays, and doubles again after the 10th (FAR).
-        minimum_gap = INVESTIGATING * 2.0 ** (min(pace.investigated, NEAR) - 1 + max(0, pace.investigated - FAR))
+        minimum_gap = FIRST_INVESTIGATION_GAP * 2.0 ** (
+            min(pace.investigation_readings, NEAR) - 1 + max(0, pace.investigation_readings - FAR)
+        )
     # Neither the cost of plain readings nor a long pause may hold up an investigation or a census.
-    if pace.investigated or counting:
-        minimum_gap, share_gap = min(minimum_gap, LONGEST), 0.0
+    if pace.investigation_readings or counting:
+        minimum_gap, share_gap = min(minimum_gap, MAXIMUM_GAP_SECONDS), 0.0
     return min(
-        LONGEST,
+        MAXIMUM_GAP_SECONDS,
         max(
             minimum_gap,
             share_gap,
@@ -178,15 +182,15 @@ def _gap(pace: ReadingSchedule, now: float, *, investigating: bool, counting: bo
 
 def _idle_gap(pace: ReadingSchedule, now: float, cpu: float) -> float:
     """Seconds to the next reading of a flat program: as the clock says, and as its own CPU time allows."""
-    if pace.eager:
+    if pace.quick_readings_left:
         return pace.gap
-    affordable_gap = median(pace.recent) / SHARE * (now - pace.began) / cpu if cpu > 0 else inf
-    return max(pace.gap, min(LONGEST, affordable_gap))
+    affordable_gap = median(pace.recent_costs) / PLAIN_SHARE * (now - pace.began) / cpu if cpu > 0 else inf
+    return max(pace.gap, min(MAXIMUM_GAP_SECONDS, affordable_gap))
 
 
 def _slowest_boundary(counts: Mapping[str, int], elapsed: float, longest: float) -> tuple[str | None, float]:
     """The slowest kind of boundary that comes by at least once in `longest` seconds, and its period."""
-    periods = {kind: elapsed / count for kind, count in counts.items() if count >= REGULAR}
+    periods = {kind: elapsed / count for kind, count in counts.items() if count >= REGULAR_COUNT}
     eligible = {kind: period for kind, period in periods.items() if period <= longest}
     if not eligible:
         return None, 0.0

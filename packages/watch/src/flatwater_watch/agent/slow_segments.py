@@ -14,27 +14,28 @@ from flatwater_watch.thresholds import SHIPPED
 SLOWER = SHIPPED.slower
 
 
-def with_slow_segment(found: Finding, rows: Sequence[Sample]) -> Finding:
+def with_slow_segment(finding: Finding, rows: Sequence[Sample]) -> Finding:
     """The finding of a slowdown, with the part of the program that has most of it; other findings as they are."""
     after = after_warm_up(rows)
-    if found.verdict != "slowdown" or len(after) <= 2 * SLOWER.ends:
-        return found
-    third = len(after) // SLOWER.ends
+    if finding.verdict != "slowdown" or len(after) <= 2 * SLOWER.comparison_divisor:
+        return finding
+    third = len(after) // SLOWER.comparison_divisor
     early, late = _segment_seconds(after[0], after[third]), _segment_seconds(after[-1 - third], after[-1])
     gained_seconds = {part: seconds - early.get(part, 0.0) for part, seconds in late.items()}
     if not gained_seconds:
-        return found
+        return finding
     slowest = max(gained_seconds, key=lambda part: gained_seconds[part])
     # Only parts that became slower are summed: one that became faster must not make another look like all of it.
     if (
-        gained_seconds[slowest] < SLOWER.mostly * sum(added for added in gained_seconds.values() if added > 0)
+        gained_seconds[slowest]
+        < SLOWER.minimum_main_share * sum(added for added in gained_seconds.values() if added > 0)
         or gained_seconds[slowest] <= 0
     ):
-        return found
+        return finding
     owner = f"from {slowest[0]} to {slowest[1]}" if slowest[0] != slowest[1] else f"from one {slowest[0]} to the next"
     now_ms, before_ms = (1e3 * seconds.get(slowest, 0.0) for seconds in (late, early))
-    what = f"{found.what}; {owner}: {now_ms:.3g} ms a boundary, {before_ms:.3g} ms before"
-    return replace(found, owner=owner, what=what)
+    what = f"{finding.what}; {owner}: {now_ms:.3g} ms a boundary, {before_ms:.3g} ms before"
+    return replace(finding, owner=owner, what=what)
 
 
 def _segment_seconds(first: Sample, last: Sample) -> Mapping[tuple[str, str], float]:

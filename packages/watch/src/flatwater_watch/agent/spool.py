@@ -7,9 +7,9 @@ from typing import Any
 
 from flatwater_watch.meters.system_calls import thread_seconds, write_whole
 
-EVERY = 0.5
+MINIMUM_GAP_SECONDS = 0.5
 """Minimum seconds between two writes, unless a finding is new: a program that a signal ends leaves the last write."""
-SHARE = 1 / 400
+MAXIMUM_TIME_SHARE = 1 / 400
 """Share of the time that writes may take: the summary of a long run takes 5 ms."""
 PROGRAM, WORKER = ".json", ".worker.json"
 """Endings of the files of a command's first process, and of the workers that it starts."""
@@ -24,28 +24,28 @@ class PeriodicReports:
 
     every: float
     """Seconds from one report to the next."""
-    tell: Callable[[dict[str, Any]], None]
+    report: Callable[[dict[str, Any]], None]
     """Callback that gets the summary as it is now."""
-    before: float = 0.0
+    last_report_time: float = 0.0
     """Time of the last report, in seconds since the beginning."""
 
-    def report_if_due(self, at: float, known: Callable[[], list[dict[str, Any]]]) -> None:
+    def report_if_due(self, seconds: float, make_summaries: Callable[[], list[dict[str, Any]]]) -> None:
         """Report the summary of the first process as it is now, if `every` seconds have passed since the last report.
 
         Without the marks of its end, `ended` and `ended_at`: more reports may follow.
 
         Args:
-            at: seconds since the beginning; becomes `before` if it reports.
-            known: reads the summaries of all processes, the one that was watched longest first; called only if a report
-                is due, and may give none.
+            seconds: seconds since the beginning; becomes `before` if it reports.
+            make_summaries: reads the summaries of all processes, the one that was watched longest first; called only if
+                a report is due, and may give none.
         """
-        if at >= self.before + self.every:
-            self.before = at
-            for summary in known()[:1]:
-                self.tell({name: value for name, value in summary.items() if name not in {"ended", "ended_at"}})
+        if seconds >= self.last_report_time + self.every:
+            self.last_report_time = seconds
+            for summary in make_summaries()[:1]:
+                self.report({name: value for name, value in summary.items() if name not in {"ended", "ended_at"}})
 
 
-def write_spool(path: str, known: Callable[[], dict[str, Any]]) -> float:
+def write_spool(path: str, make_summary: Callable[[], dict[str, Any]]) -> float:
     """Replace the file by a new summary, in one step.
 
     Returns:
@@ -53,16 +53,16 @@ def write_spool(path: str, known: Callable[[], dict[str, Any]]) -> float:
     """
     # Never synced to disk: the file must survive the process, not the machine.
     cpu = thread_seconds()
-    write_whole(path, _as_json(known()))
-    return max(EVERY, (thread_seconds() - cpu) / SHARE)
+    write_whole(path, _as_json(make_summary()))
+    return max(MINIMUM_GAP_SECONDS, (thread_seconds() - cpu) / MAXIMUM_TIME_SHARE)
 
 
-def unwatched_summary(program: str, why: str) -> dict[str, Any]:
+def unwatched_summary(program: str, reason: str) -> dict[str, Any]:
     """The summary of a program that could not be read.
 
     Args:
         program: command of the program.
-        why: sentence on the reason, reported as `unseen`.
+        reason: sentence on the reason, reported as `unseen`.
     """
     return {
         "program": program,
@@ -78,6 +78,6 @@ def unwatched_summary(program: str, why: str) -> dict[str, Any]:
         "processes": 0,
         "findings": [],
         "held": {},
-        "unseen": [why],
+        "unseen": [reason],
         "series": {"seconds": [], "steps": [], "resident_bytes": [], "file_bytes": [], "freed_bytes": []},
     }

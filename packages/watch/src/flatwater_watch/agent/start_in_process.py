@@ -21,13 +21,13 @@ from flatwater_watch.agent.main_thread_timer import start_ticking
 from flatwater_watch.agent.runner_protocol import (
     CLAIM,
     FOLDER,
-    IN_TIME,
     LIMIT,
     PAGE,
     PAGE_BYTES,
     PYTHONPATH,
-    RUNNER,
+    RUNNER_VARIABLE,
     STAY,
+    TIME_UNIT,
     UNIT,
     worker_environment,
 )
@@ -54,54 +54,54 @@ WORKER_SECONDS = 1.0
 """Age at which a worker is watched: most processes that are forked end, or become another program, at once."""
 MOST_WORKERS = 64
 """Maximum workers of one command that are watched."""
-LOOKED_AT = 10
+MAXIMUM_CODE_CHECKED = 10
 """Maximum ticks after which a watch that entered a running process checks whether it may stay."""
-NAMED = 3
+MAXIMUM_NAMES = 3
 """Maximum names of code without a file that are listed."""
 
 
-def start_watch(told: dict[str, str]) -> None:
+def start_watch(variables: dict[str, str]) -> None:
     """Watch this process: the first of the command that launches no others, and workers that it starts.
 
     Args:
-        told: variables of the runner.
+        variables: variables of the runner.
     """
     # Runs within `sitecustomize`, before any line of the program.
     if _launches():
-        os.environ.update(worker_environment(told, told.get(PYTHONPATH)))
+        os.environ.update(worker_environment(variables, variables.get(PYTHONPATH)))
         return
     if os.environ.get("LOCAL_RANK", "0") != "0":
-        ProcessAgent(told).begin_later()
-        _watch_workers(told)
+        ProcessAgent(variables).begin_later()
+        _watch_workers(variables)
         return
-    claim = os.path.join(told[FOLDER], CLAIM)  # noqa: PTH118  (texts: programs replace what a Path is made of)
+    claim = os.path.join(variables[FOLDER], CLAIM)  # noqa: PTH118  (texts: programs replace what a Path is made of)
     try:
         # O_EXCL decides between processes that start at the same time: exactly one of them creates the file.
         os.close(os.open(claim, os.O_CREAT | os.O_EXCL))
     except FileExistsError:
         if _is_worker():
-            ProcessAgent(told).begin_later()
+            ProcessAgent(variables).begin_later()
         elif not _starts_workers():
             return
     else:
-        ProcessAgent(told, claim).begin()
-    _watch_workers(told)
+        ProcessAgent(variables, claim).begin()
+    _watch_workers(variables)
 
 
-def enter(told: dict[str, str]) -> None:
+def enter(variables: dict[str, str]) -> None:
     """Watch this process, which has run for a while, at ticks, as long as the runner's file `STAY` exists.
 
     Args:
-        told: variables of the runner.
+        variables: variables of the runner.
 
     Raises:
         RuntimeError: the process is watched already.
     """
     if _seats:
         raise RuntimeError("the process is watched already")
-    claim = os.path.join(told[FOLDER], CLAIM)  # noqa: PTH118
+    claim = os.path.join(variables[FOLDER], CLAIM)  # noqa: PTH118
     os.close(os.open(claim, os.O_CREAT | os.O_EXCL))
-    ProcessAgent(told, claim, guest=True).begin()
+    ProcessAgent(variables, claim, guest=True).begin()
 
 
 def _launches() -> bool:
@@ -171,18 +171,18 @@ _lines: dict[str, "AllocationSite"] = {}
 class ProcessAgent:
     """The watch of one process; it begins at once, or when a worker has lived for a while."""
 
-    def __init__(self, told: dict[str, str], claim: str | None = None, *, guest: bool = False) -> None:
+    def __init__(self, variables: dict[str, str], claim: str | None = None, *, guest: bool = False) -> None:
         """Prepare the watch without beginning it.
 
         Args:
-            told: variables of the runner.
+            variables: variables of the runner.
             claim: path of the file that says that a process of the command is watched; None in a worker.
             guest: whether the watch ends before the process does, and leaves it as it was.
         """
-        self._told, self._claim, self._owner, self._guest = told, claim, process_id(), guest
-        self._own = os.path.join(told[FOLDER], str(process_id()))  # noqa: PTH118
-        self._main = _thread.get_ident()
-        self._guard = Guard(lambda sentence: write_whole(f"{self._own}.fault", sentence))
+        self._told, self._claim, self._owner, self._guest = variables, claim, process_id(), guest
+        self._is_claimed = os.path.join(variables[FOLDER], str(process_id()))  # noqa: PTH118
+        self._main_module = _thread.get_ident()
+        self._guard = Guard(lambda sentence: write_whole(f"{self._is_claimed}.fault", sentence))
         self._watch: ProcessWatch | None = None
         self._ended = frameless_callable(self._end)
         _seats.append(self)
@@ -203,7 +203,7 @@ class ProcessAgent:
             set_listener(None)
             if programs:  # a fork of the watch still needs the lines that it traced
                 self._guard.run_or_default(None, self._watch.abandon)
-        self._guard.over = True
+        self._guard.has_ended = True
         return programs
 
     def _give_way(self) -> int:
@@ -217,11 +217,11 @@ class ProcessAgent:
         """
         if self._watch is None:
             if (
-                _thread.get_ident() != self._main
+                _thread.get_ident() != self._main_module
             ):  # the main thread waits for work: its own imports would count as the watch's cost
                 return 1
             if _worker_files(self._told[FOLDER]) >= MOST_WORKERS:
-                self._guard.over = True
+                self._guard.has_ended = True
                 return ticks
             self._begin()
         assert self._watch is not None  # noqa: S101  (it has begun)
@@ -235,14 +235,14 @@ class ProcessAgent:
 
         unit = self._told.get(UNIT)
         worker = self._claim is None
-        if worker and unit != IN_TIME:
+        if worker and unit != TIME_UNIT:
             unit = None  # workers may repeat other boundaries than the program
         limit = int(self._told[LIMIT]) if LIMIT in self._told else None
-        kind, spool = None if unit == IN_TIME else unit, self._own + (WORKER if worker else PROGRAM)
+        kind, spool = None if unit == TIME_UNIT else unit, self._is_claimed + (WORKER if worker else PROGRAM)
         self._watch = watch = ProcessWatch(kind, None, limit, spool, self._guard, lines=_lines)
         watch.cost_bytes = max(0, footprint().anonymous - before)
-        counters = {} if unit == IN_TIME else hook_steps(watch.step)
-        if unit is None or unit == IN_TIME:
+        counters = {} if unit == TIME_UNIT else hook_steps(watch.step)
+        if unit is None or unit == TIME_UNIT:
             watch.boundaries.use_counters_(counters)
             if not worker:
                 start_ticking(
@@ -255,13 +255,13 @@ class ProcessAgent:
     def _tick_as_guest(self, ticks: int) -> int:
         """Watch as long as the runner asks for it, then leave the process as it was."""
         assert self._watch is not None  # noqa: S101  (it has begun)
-        folder = self._told[RUNNER]
+        folder = self._told[RUNNER_VARIABLE]
         try:
             notes = names_in(folder)
         except OSError:  # the runner was killed, and its folder removed
             notes = []
         if STAY in notes:
-            return min(self._watch.tick(ticks), LOOKED_AT)
+            return min(self._watch.tick(ticks), MAXIMUM_CODE_CHECKED)
         if PAGE in notes:
             _unmap(read_text(os.path.join(folder, PAGE)))  # noqa: PTH118
         self._end()
@@ -275,8 +275,8 @@ class ProcessAgent:
         if process_id() == self._owner and self._watch is not None:
             set_listener(None)
             self._guard.run(self._watch.close)
-            self._guard.run(_note_nameless, f"{self._own}.unseen")
-            self._guard.over = True
+            self._guard.run(_note_nameless, f"{self._is_claimed}.unseen")
+            self._guard.has_ended = True
             if self._claim is not None:
                 self._guard.run_or_default(None, _unlink, self._claim)
                 if not self._guest:
@@ -333,4 +333,6 @@ def _note_nameless(note: str) -> None:
 
 
 def _short_list(names: Sequence[str]) -> str:
-    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+    return ", ".join(names[:MAXIMUM_NAMES]) + (
+        f" and {len(names) - MAXIMUM_NAMES} more" if len(names) > MAXIMUM_NAMES else ""
+    )

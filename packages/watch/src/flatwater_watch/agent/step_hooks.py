@@ -17,7 +17,7 @@ from flatwater_watch.agent.boundaries import REQUEST
 from flatwater_watch.agent.call_counters import CallCounter, Count, make_call_counter, set_listener
 from flatwater_watch.agent.guard import Guard
 
-_known = set[str]()
+_hooked_modules = set[str]()
 """Modules that are prepared, or will be on import; a fork inherits them prepared, so they are wrapped once."""
 _COUNTERS = {kind: make_call_counter(kind) for kind in ("update", "epoch", "step", "episode", REQUEST)}
 
@@ -29,8 +29,8 @@ def hook_steps(count: Count) -> Mapping[str, CallCounter]:
         The call counters by kind, which can let a number of boundaries pass without a call of `count`.
     """
     set_listener(count)
-    prepare_on_import({name: prepare for name, prepare in _PREPARED.items() if name not in _known})
-    _known.update(_PREPARED)
+    prepare_on_import({name: prepare for name, prepare in _PREPARED.items() if name not in _hooked_modules})
+    _hooked_modules.update(_PREPARED)
     return {kind: counter for kind, counter in _COUNTERS.items() if kind != REQUEST}
 
 
@@ -43,7 +43,7 @@ def prepare_on_import(prepared: Mapping[str, Callable[[ModuleType], None]]) -> N
             not_loaded[name] = prepare
         else:
             Guard().run(prepare, module)
-    sys.meta_path.insert(0, _AfterImport(not_loaded))
+    sys.meta_path.insert(0, _ImportPreparer(not_loaded))
 
 
 def unhook_steps() -> None:
@@ -51,7 +51,7 @@ def unhook_steps() -> None:
     set_listener(None)
 
 
-class _AfterImport:
+class _ImportPreparer:
     """A finder that lets the others find a module, and has the module prepared when its code has run."""
 
     def __init__(self, waiting: dict[str, Callable[[ModuleType], None]]) -> None:
@@ -73,11 +73,11 @@ class _AfterImport:
         return None
 
 
-def _run_after(found: object, prepare: Callable[[ModuleType], None]) -> None:
+def _run_after(spec: object, prepare: Callable[[ModuleType], None]) -> None:
     """Have a file's loader prepare, once, the module that it has executed."""
-    if not isinstance(found, importlib.machinery.SourceFileLoader):
+    if not isinstance(spec, importlib.machinery.SourceFileLoader):
         return
-    loader: Any = found
+    loader: Any = spec
 
     def exec_module(module: ModuleType) -> None:
         del loader.exec_module  # the class's own method is visible again
@@ -134,7 +134,7 @@ def _wrap_subclasses(parent: Any, counts: Callable[[type], bool]) -> None:  # no
 
     def wrap(cls: type) -> None:
         if counts(cls):
-            _wrap(cls)
+            _count_own_methods(cls)
 
     for cls in _all_subclasses(parent):
         wrap(cls)
@@ -159,7 +159,7 @@ def _all_subclasses(parent: Any) -> list[Any]:  # noqa: ANN401
     return subclasses
 
 
-def _wrap(cls: type) -> None:
+def _count_own_methods(cls: type) -> None:
     """Count the boundaries of a class's own `step` and `reset`; a hidden method of a parent counts if outermost."""
     for name, kind in (("step", "step"), ("reset", "episode")):
         method = vars(cls).get(name)
@@ -178,49 +178,49 @@ def _is_counted(method: Any) -> bool:  # noqa: ANN401
     return type(method) is FunctionType and vars(method).get("__flatwater__") is method.__code__
 
 
-class _Outermost(dict[type, bool]):
+class _OutermostByClass(dict[type, bool]):
     """Whether a class's method is the outermost one for objects of another class; computed once per class."""
 
     def __init__(self, cls: type, name: str) -> None:
         super().__init__()
         self._cls, self._name = cls, name
 
-    def __missing__(self, own: type) -> bool:
-        self[own] = next(c for c in own.__mro__ if self._name in vars(c)) is self._cls
-        return self[own]
+    def __missing__(self, cls: type) -> bool:
+        self[cls] = next(c for c in cls.__mro__ if self._name in vars(c)) is self._cls
+        return self[cls]
 
 
 def _counted_method(method: Any, cls: type, name: str, kind: str) -> Callable[..., Any]:  # noqa: ANN401
     """The method of a class, with a boundary passed before each call."""
-    if not _takes_one(method):
+    if not _takes_one_argument(method):
         return _counted_if_outermost(method, cls, name, kind)
     counted: Any = _COUNTERS[kind].wrap(method)
     # Its argument keeps its name, so that calls by keyword work as before.
     counted.__code__ = counted.__code__.replace(co_varnames=method.__code__.co_varnames[:2])
-    return _like(counted, method)
+    return _copy_signature_(counted, method)
 
 
 def _counted_if_outermost(method: Any, cls: type, name: str, kind: str) -> Callable[..., Any]:  # noqa: ANN401
     """The counted method, without counting a call by `super()`: the subclass's own method has counted it."""
     # Takes twice the time of the fast path, so only methods with a counted override, or odd signatures, come here.
-    outermost, pass_ = _Outermost(cls, name), _COUNTERS[kind].count_call
+    outermost, pass_ = _OutermostByClass(cls, name), _COUNTERS[kind].count_call
 
     def count_outermost_call(self: Any, *given: Any, **named: Any) -> Any:  # noqa: ANN401
         if outermost[type(self)]:
             pass_()
         return method(self, *given, **named)
 
-    return _like(count_outermost_call, method)
+    return _copy_signature_(count_outermost_call, method)
 
 
-def _like(told: Any, method: Any) -> Callable[..., Any]:  # noqa: ANN401
+def _copy_signature_(wrapper: Any, method: Any) -> Callable[..., Any]:  # noqa: ANN401
     """Give a wrapper the name and signature of its method, and the mark by which `_is_counted` knows it."""
-    functools.update_wrapper(told, method)
-    vars(told)["__flatwater__"] = told.__code__
-    return told  # type: ignore[no-any-return]
+    functools.update_wrapper(wrapper, method)
+    vars(wrapper)["__flatwater__"] = wrapper.__code__
+    return wrapper  # type: ignore[no-any-return]
 
 
-def _takes_one(method: Any) -> bool:  # noqa: ANN401
+def _takes_one_argument(method: Any) -> bool:  # noqa: ANN401
     """Whether a method takes one argument beside `self`, by position or name, as most `step(action)` do."""
     code: CodeType = method.__code__
     other_parameters = (

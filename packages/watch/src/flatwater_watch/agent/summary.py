@@ -17,7 +17,7 @@ from flatwater_watch.agent.growth import (
     growth_bytes,
     process_growth,
 )
-from flatwater_watch.agent.outcome import OWNER
+from flatwater_watch.agent.outcome import WORKERS_OWNER
 from flatwater_watch.agent.reading import unseen_sentences
 from flatwater_watch.agent.slow_segments import with_slow_segment
 from flatwater_watch.agent.workers import Workers, judge_workers
@@ -33,21 +33,25 @@ OWNING = SHIPPED.owning
 
 
 def active_findings(
-    found: Sequence[Finding], rows: Sequence[Sample], since: Mapping[str, int], marks: CensusHistory, workers: Workers
+    findings: Sequence[Finding],
+    rows: Sequence[Sample],
+    found_steps: Mapping[str, int],
+    history: CensusHistory,
+    workers: Workers,
 ) -> list[Finding]:
     """The findings whose owners still grow, most bytes first, with their rates over all censuses.
 
     Args:
-        found: findings of the monitor, per boundary.
+        findings: findings of the monitor, per boundary.
         rows: all readings.
-        since: clock at which each owner was found, by owner; 0 for one that is missing.
-        marks: censuses so far.
+        found_steps: clock at which each owner was found, by owner; 0 for one that is missing.
+        history: censuses so far.
         workers: sums of the child processes.
     """
-    not_growing = stopped_owners(found, rows, since, marks)
+    not_growing = stopped_owners(findings, rows, found_steps, history)
     active = [
         with_slow_segment(finding, rows)
-        for finding in _with_census_rates(found, marks, rows)
+        for finding in _with_census_rates(findings, history, rows)
         if finding.owner not in not_growing
     ]
     active = rank_findings(drop_unsure(drop_immaterial(cap_native_rate(active, rows), rows), rows))
@@ -59,31 +63,31 @@ def active_findings(
 
 
 def stopped_owners(
-    found: Sequence[Finding], rows: Sequence[Sample], since: Mapping[str, int], marks: CensusHistory
+    findings: Sequence[Finding], rows: Sequence[Sample], found_steps: Mapping[str, int], history: CensusHistory
 ) -> set[str]:
     """Owners that have stopped growing.
 
     Args:
-        found: findings of the monitor, per boundary.
+        findings: findings of the monitor, per boundary.
         rows: all readings.
-        since: clock at which each owner was found, by owner; 0 for one that is missing.
-        marks: censuses so far.
+        found_steps: clock at which each owner was found, by owner; 0 for one that is missing.
+        history: censuses so far.
     """
     return {
         finding.owner
-        for finding in _with_census_rates(found, marks, rows)
-        if not finding_still_grows(finding, since.get(finding.owner, 0), rows)
+        for finding in _with_census_rates(findings, history, rows)
+        if not finding_still_grows(finding, found_steps.get(finding.owner, 0), rows)
     }
 
 
-def _with_census_rates(found: Sequence[Finding], marks: CensusHistory, rows: Sequence[Sample]) -> list[Finding]:
-    owners = [finding.owner for finding in found]
-    return [with_census_rate(finding, marks, owners, rows) for finding in found]
+def _with_census_rates(findings: Sequence[Finding], history: CensusHistory, rows: Sequence[Sample]) -> list[Finding]:
+    owners = [finding.owner for finding in findings]
+    return [with_census_rate(finding, history, owners, rows) for finding in findings]
 
 
 def build_summary(
     rows: Sequence[Sample],
-    told: Sequence[Finding],
+    findings: Sequence[Finding],
     *,
     unit: str | None,
     counts: Mapping[str, int],
@@ -93,13 +97,13 @@ def build_summary(
     leads: Sequence[tuple[str, int]] = (),
     waiting: "Garbage | None" = None,
     refilled: Iterable[str] = (),
-    found: Sequence[Finding] = (),
+    monitor_findings: Sequence[Finding] = (),
 ) -> dict[str, Any]:
     """The JSON of `flatwater watch`, without the program's command and the cost of the watch.
 
     Args:
         rows: all readings.
-        told: findings, per unit.
+        findings: findings, per unit.
         unit: kind of boundary that the user asked for; None takes the slowest regular one.
         counts: boundaries so far, by kind.
         unread: number of objects that the last census could not read, by class.
@@ -108,12 +112,13 @@ def build_summary(
         leads: roots that hold more than at the beginning, and by how many bytes.
         waiting: cyclic garbage that is freed soon; None without any.
         refilled: paths of containers that are emptied again and again.
-        found: findings of the monitor; those that are not sure yet, and not in `told`, get sentences only.
+        monitor_findings: findings of the monitor; those that are not sure yet, and not in `findings`, get sentences
+            only.
     """
     scale = choose_scale(rows, unit) if rows else Scale("second", 1.0, 0, 0)
-    share = explained_share(rows, [finding for finding in told if finding.owner != OWNER])
-    sure, told_owners = drop_unsure(found, rows), {finding.owner for finding in told}
-    unsure = [finding for finding in found if finding not in sure and finding.owner not in told_owners]
+    share = explained_share(rows, [finding for finding in findings if finding.owner != WORKERS_OWNER])
+    sure, told_owners = drop_unsure(monitor_findings, rows), {finding.owner for finding in findings}
+    unsure = [finding for finding in monitor_findings if finding not in sure and finding.owner not in told_owners]
     return {
         "unit": scale.unit,
         "steps": round(seconds) if scale.unit == "second" else counts[scale.unit],
@@ -123,9 +128,9 @@ def build_summary(
         "resident_growth_bytes": growth_bytes(rows),
         "explained_share": round(share, 4),
         "outcome": decide_outcome(
-            rows, told, share, censuses=censuses, leads=leads, waiting=waiting, refilled=refilled, unsure=unsure
+            rows, findings, share, censuses=censuses, leads=leads, waiting=waiting, refilled=refilled, unsure=unsure
         ).to_json(),
-        "findings": [finding.to_json() for finding in told],
+        "findings": [finding.to_json() for finding in findings],
         "unseen": unseen_sentences(rows, unread),
         "series": _series(rows, scale.unit),
     }

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from flatwater_watch.agent.outcome import OWNER
+from flatwater_watch.agent.outcome import WORKERS_OWNER
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.diagnose.judge import Evidence, judge
 from flatwater_watch.meters.mappings import FamilyMemory, descendant_memory
@@ -13,12 +13,12 @@ from flatwater_watch.thresholds import SHIPPED
 
 DRIFT, ENDING, WEIGHING = SHIPPED.drift, SHIPPED.ending, SHIPPED.weighing
 
-SHARE = 1 / 500
+MAXIMUM_TIME_SHARE = 1 / 500
 """Maximum CPU seconds of the sums for each second of the program."""
-CREDIT = 1.0
+INITIAL_CREDIT_SECONDS = 1.0
 """CPU seconds that the sums may take beyond that share: they are frequent at first, so that copy-on-write is seen in a
 short program too."""
-EVERY = 0.25
+MINIMUM_GAP_SECONDS = 0.25
 """Minimum seconds between two sums."""
 ADVICE = (
     "Workers that are forked share their parent's pages until one writes to them, and counting references is writing: "
@@ -36,9 +36,9 @@ class Workers:
     """Monotonic time of the first sums."""
     due: float = 0.0
     """Monotonic time from which on the next sums may be taken."""
-    spent: float = 0.0
+    spent_seconds: float = 0.0
     """CPU seconds of all sums; wall time would make sums on a busy machine look costly, and so make them rare."""
-    private: Series = field(default_factory=Series)
+    private_series: Series = field(default_factory=Series)
     """Their private bytes since the number of processes last changed."""
     count: int = 0
     """Number of child processes in the newest sums."""
@@ -57,26 +57,28 @@ def measure_workers_(workers: Workers, clock: int) -> None:
     cpu = thread_seconds()
     workers.family = family = descendant_memory()
     workers.began = workers.began or now
-    workers.spent += thread_seconds() - cpu
+    workers.spent_seconds += thread_seconds() - cpu
     # Seconds until the sums are within their share of the time again; negative if they are.
-    overdrawn = (workers.spent - CREDIT) / SHARE - (now - workers.began)
-    workers.due = now + max(EVERY, overdrawn)
+    overdrawn = (workers.spent_seconds - INITIAL_CREDIT_SECONDS) / MAXIMUM_TIME_SHARE - (now - workers.began)
+    workers.due = now + max(MINIMUM_GAP_SECONDS, overdrawn)
     if family.count != workers.count:  # processes that began or ended are no growth
-        workers.count, workers.private = family.count, Series()
-    if family.count and (not workers.private.steps or clock > workers.private.steps[-1]):
-        workers.private.add(clock, family.private)
+        workers.count, workers.private_series = family.count, Series()
+    if family.count and (not workers.private_series.steps or clock > workers.private_series.steps[-1]):
+        workers.private_series.add(clock, family.private)
 
 
 def judge_workers(workers: Workers, growth: Growth) -> Finding | None:
     """The finding that the child processes' own memory grows; None if it does not."""
-    series = workers.private
+    series = workers.private_series
     if not series.values:
         return None
-    least_growth = max(2 * DRIFT.least_bytes, WEIGHING.workers * series.values[-1])
-    slope = drift_slope(series.steps, series.values, least=least_growth, fewest=DRIFT.unheld)
+    least_growth = max(2 * DRIFT.least_bytes, WEIGHING.minimum_worker_rise_share * series.values[-1])
+    slope = drift_slope(series.steps, series.values, minimum=least_growth, fewest=DRIFT.minimum_points_without_object)
     # Even the low bound must come to much, as no object and no line confirms the finding.
     if slope is None or slope.low * (series.steps[-1] - series.steps[0]) < ENDING.open_bytes:
         return None
     noun = "worker process" if workers.count == 1 else "worker processes"
     what = f"private bytes of {workers.count} {noun}: pages of their parent copied on write, or objects of their own"
-    return judge(Evidence(verdict="native", owner=OWNER, drift=slope, what=what, share=1.0, advice=ADVICE), growth)
+    return judge(
+        Evidence(verdict="native", owner=WORKERS_OWNER, drift=slope, what=what, share=1.0, advice=ADVICE), growth
+    )

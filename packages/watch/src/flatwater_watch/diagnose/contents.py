@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from flatwater_watch.heap.arrays import Graph, array_figures
 from flatwater_watch.heap.census import Holding
-from flatwater_watch.heap.children import ATOMS, LONG_TEXT, inner_container, open_object
+from flatwater_watch.heap.children import ATOM_TYPE_IDS, LONG_TEXT_BYTES, inner_container, open_object
 from flatwater_watch.heap.functions import cache_name, newest_results
 from flatwater_watch.heap.raw import callable_name, class_name, is_a, own_size, read_stable
 from flatwater_watch.heap.view import OPAQUE, Walk
@@ -24,10 +24,10 @@ SAMPLED, FAR = 4096, 1_000_000
 """Maximum items of a set that are checked for an allocation trace, as a set has no order; they are spread over the
 first million items, which takes 10 to 30 ms."""
 
-LEAVES = 24
+MAXIMUM_LEAVES = 24
 """Maximum number of leaves of a container."""
 
-MOST = 3000
+MAXIMUM_OPENED = 3000
 """Maximum number of objects that are opened below the items of a container."""
 
 
@@ -58,7 +58,7 @@ class _Leaf(NamedTuple):
     bytes: int
     label: str
     graph: bool
-    kept: int
+    base_bytes: int
     """Bytes of a larger base that it keeps alive as a view; 0 if there is none."""
 
 
@@ -67,12 +67,12 @@ def newest_items(container: Any, kind: str, count: int) -> list[Any]:  # noqa: A
     if kind in {"array", "graph", "text", "bytes"}:
         return [container]
     if kind == "cache":
-        return [_heavier(*entry) for entry in newest_results(container, count)]
+        return [_heavier_part(*entry) for entry in newest_results(container, count)]
     inner = inner_container(container)
     builtin = next((cls for cls in _CONTAINERS if issubclass(type(inner), cls)), None)
     if builtin is not None:
-        newest = read_stable(_last_of, builtin, inner, count)
-        return [_entry(*entry) for entry in newest] if builtin is dict else newest
+        newest = read_stable(_newest_entries, builtin, inner, count)
+        return [_entry_value(*entry) for entry in newest] if builtin is dict else newest
     opened = open_object(container, _fresh_walk(sys.maxsize))
     items = [part for name, part in opened.parts if name == "[*]"] or [part for _, part in opened.parts]
     return items[-count:]
@@ -81,7 +81,7 @@ def newest_items(container: Any, kind: str, count: int) -> list[Any]:  # noqa: A
 _CONTAINERS: tuple[Any, ...] = (list, tuple, deque, dict, set, frozenset)
 
 
-def _last_of(builtin: Any, container: Any, count: int) -> list[Any]:  # noqa: ANN401
+def _newest_entries(builtin: Any, container: Any, count: int) -> list[Any]:  # noqa: ANN401
     """The newest items of a builtin container, or (key, value) pairs of a dict, oldest first; called by `read_stable`.
 
     A set has no order: while allocations are traced, its items with a trace are taken, which are newer than the trace.
@@ -99,20 +99,20 @@ def _last_of(builtin: Any, container: Any, count: int) -> list[Any]:  # noqa: AN
     return ([item for item in sample if allocation_frames(item)] or sample)[-count:]
 
 
-def _entry(key: Any, value: Any) -> Any:  # noqa: ANN401
+def _entry_value(key: Any, value: Any) -> Any:  # noqa: ANN401
     """The value of an entry; its key if the value is an atom smaller than the key: a table of remembered texts."""
-    return value if id(type(value)) not in ATOMS or own_size(key) <= own_size(value) else key
+    return value if id(type(value)) not in ATOM_TYPE_IDS or own_size(key) <= own_size(value) else key
 
 
-def _heavier(key: Any, result: Any) -> Any:  # noqa: ANN401
+def _heavier_part(key: Any, result: Any) -> Any:  # noqa: ANN401
     """The result of a cached call, or the argument if the result is a smaller atom: `self`, for a method."""
     is_single_argument = issubclass(type(key), list) and list.__len__(key) == 1
-    return _entry(list.__getitem__(key, 0) if is_single_argument else key, result)
+    return _entry_value(list.__getitem__(key, 0) if is_single_argument else key, result)
 
 
 def _fresh_walk(draw: int) -> Walk:
     """A walk that has seen no object yet."""
-    return Walk(draw, lambda _: False, MOST)
+    return Walk(draw, lambda _: False, MAXIMUM_OPENED)
 
 
 def describe_contents(holding: Holding, newest: Sequence[Any]) -> Contents:
@@ -125,31 +125,37 @@ def describe_contents(holding: Holding, newest: Sequence[Any]) -> Contents:
         holding: the container in a census.
         newest: its newest items, oldest first; empty if it has none.
     """
-    walk = _fresh_walk(LEAVES)
-    leaves_by_item = [_leaves(item, walk) for item in newest]
+    walk = _fresh_walk(MAXIMUM_LEAVES)
+    leaves_by_item = [_find_leaves(item, walk) for item in newest]
     leaves = [leaf for item_leaves in leaves_by_item for leaf in item_leaves]
     is_single = holding.kind in {"array", "graph", "text", "bytes"}
     items = 1 if is_single else holding.length
     leaf_bytes = sum(leaf.bytes for leaf in leaves)
-    kept_bytes = sum(leaf.kept for leaf in leaves)
+    kept_bytes = sum(leaf.base_bytes for leaf in leaves)
     graph, base = any(leaf.graph for leaf in leaves), 0 < kept_bytes >= leaf_bytes / 2
-    words = _item(newest[-1], graph=graph, base=base) if newest else "nothing yet"
+    words = _describe_item(newest[-1], graph=graph, base=base) if newest else "nothing yet"
     # One for each item, in their order, so that neighbours can be compared for redundancy.
     largest = [max(item_leaves, key=lambda leaf: leaf.bytes) for item_leaves in leaves_by_item if item_leaves]
     sampled_bytes = holding.bytes / max(items * holding.instances, 1) * len(newest)
     if leaves and (graph or base or leaf_bytes >= sampled_bytes / 2):
-        label, leaves_per_item = _main(leaves, len(newest))
+        label, leaves_per_item = _main_label(leaves, len(newest))
         count = round(leaves_per_item * items) * holding.instances
         return Contents(
-            count, f"{count} × {label}", words, graph, base, _objects(leaves_by_item), tuple(x.obj for x in largest)
+            count,
+            f"{count} × {label}",
+            words,
+            graph,
+            base,
+            _largest_objects(leaves_by_item),
+            tuple(x.obj for x in largest),
         )
     count = items * holding.instances
     words = "Figure" if holding.kind == "figures" else words  # pyplot keeps managers, which users do not know
     what = f"{count} × {words}" + (f" of {holding.bytes // max(1, count)} bytes" if holding.kind == "bytes" else "")
-    return Contents(count, what, words, graph, base, tuple(newest[-LEAVES:]), ())
+    return Contents(count, what, words, graph, base, tuple(newest[-MAXIMUM_LEAVES:]), ())
 
 
-def _main(leaves: Sequence[_Leaf], items: int) -> tuple[str, float]:
+def _main_label(leaves: Sequence[_Leaf], items: int) -> tuple[str, float]:
     """The label with the most bytes, and the number of leaves with that label per item."""
     sums: dict[str, tuple[int, int]] = {}
     for leaf in leaves:
@@ -159,50 +165,50 @@ def _main(leaves: Sequence[_Leaf], items: int) -> tuple[str, float]:
     return label, sums[label][1] / items
 
 
-def _objects(leaves: Sequence[Sequence[_Leaf]]) -> tuple[Any, ...]:
-    """The objects of the largest leaves of each item, at most `LEAVES` in all, those of the newest items last."""
-    per_item = max(LEAVES // max(len(leaves), 1), 1)
+def _largest_objects(leaves: Sequence[Sequence[_Leaf]]) -> tuple[Any, ...]:
+    """Objects of the largest leaves of each item, at most `MAXIMUM_LEAVES` in all; the newest items come last."""
+    per_item = max(MAXIMUM_LEAVES // max(len(leaves), 1), 1)
     largest = [leaf for item_leaves in leaves for leaf in sorted(item_leaves, key=lambda leaf: -leaf.bytes)[:per_item]]
-    return tuple(leaf.obj for leaf in largest[-LEAVES:])
+    return tuple(leaf.obj for leaf in largest[-MAXIMUM_LEAVES:])
 
 
-def _leaves(item: Any, walk: Walk) -> list[_Leaf]:  # noqa: ANN401
+def _find_leaves(item: Any, walk: Walk) -> list[_Leaf]:  # noqa: ANN401
     """Arrays, tensors and long texts below an item, each once; no more than `MOST / LEAVES` objects are opened."""
     leaves: list[_Leaf] = []
     queue = deque([item])
-    limit = walk.visited + MOST // LEAVES
-    while queue and walk.visited < limit:
+    limit = walk.opened_count + MAXIMUM_OPENED // MAXIMUM_LEAVES
+    while queue and walk.opened_count < limit:
         obj = queue.popleft()
-        if id(obj) in walk.seen or type(obj) is Graph:
+        if id(obj) in walk.seen_ids or type(obj) is Graph:
             continue
-        if id(type(obj)) in ATOMS and obj.__sizeof__() < LONG_TEXT:
+        if id(type(obj)) in ATOM_TYPE_IDS and obj.__sizeof__() < LONG_TEXT_BYTES:
             continue
-        walk.seen.add(id(obj))
-        walk.kept.append(obj)  # alive, so that no other object gets its id
-        walk.visited += 1
+        walk.seen_ids.add(id(obj))
+        walk.kept_alive.append(obj)  # alive, so that no other object gets its id
+        walk.opened_count += 1
         opened = open_object(obj, walk)
         if opened.kind in {"array", "text"}:
-            leaves.append(_leaf(obj, opened.size))
-            if opened.kind == "array" and not opened.drawn:
+            leaves.append(_make_leaf(obj, opened.size))
+            if opened.kind == "array" and not opened.sampled:
                 continue
         if opened is not OPAQUE:
-            queue.extend(_below(opened.parts))
-            queue.extend(_below(opened.drawn))
+            queue.extend(_children_of(opened.parts))
+            queue.extend(_children_of(opened.sampled))
     return leaves
 
 
-def _below(named: Iterable[tuple[str, Any]]) -> list[Any]:
+def _children_of(children: Iterable[tuple[str, Any]]) -> list[Any]:
     """The children of an object without their names, and without its class."""
-    return [child for name, child in named if name != ".<class>"]
+    return [child for name, child in children if name != ".<class>"]
 
 
-def _leaf(obj: Any, size: int) -> _Leaf:  # noqa: ANN401
+def _make_leaf(obj: Any, size: int) -> _Leaf:  # noqa: ANN401
     """An array, tensor or text of `size` bytes as a leaf; a base counts as kept if it is much larger than its view."""
     figures = array_figures(obj)
     if figures is None:
-        return _Leaf(obj, size, f"{class_name(type(obj))} of {size} bytes", graph=False, kept=0)
+        return _Leaf(obj, size, f"{class_name(type(obj))} of {size} bytes", graph=False, base_bytes=0)
     own_bytes = figures.bytes if figures.graphed is None else figures.bytes or size
-    kept_bytes = figures.kept if figures.kept > OWNING.base * own_bytes else 0
+    kept_bytes = figures.base_bytes if figures.base_bytes > OWNING.minimum_base_ratio * own_bytes else 0
     return _Leaf(
         obj,
         own_bytes if figures.graphed is None else max(own_bytes, size),
@@ -212,14 +218,14 @@ def _leaf(obj: Any, size: int) -> _Leaf:  # noqa: ANN401
     )
 
 
-def _item(obj: Any, *, graph: bool, base: bool) -> str:  # noqa: ANN401
+def _describe_item(obj: Any, *, graph: bool, base: bool) -> str:  # noqa: ANN401
     """An item in a few words: "dict of 3 keys with its autograd graph", "closure of on_step (optimizer)"."""
     # Never its `repr`, which runs the program's code and prints whole tensors.
     if type(obj) is FunctionType:
         return f"closure of {callable_name(obj)} ({', '.join(obj.__code__.co_freevars)})"
     words = class_name(type(obj))
     if any(issubclass(type(obj), kind) for kind in (dict, list, tuple, set, frozenset, deque)):
-        opened = open_object(obj, _fresh_walk(LEAVES))
+        opened = open_object(obj, _fresh_walk(MAXIMUM_LEAVES))
         words = f"{words} of {opened.length} {'keys' if opened.kind == 'dict' else 'items'}"
     if graph:
         return f"{words} with its autograd graph"
@@ -261,7 +267,7 @@ def describe_redundancy(arrays: Sequence[Any]) -> str | None:
     if pairs and len(pairs) == len(readable) - 1 and readable[0].size > 1:
         if all(numpy.array_equal(a, b) for a, b in pairs):
             return "all arrays are equal: store one"
-        overlap = _overlap(pairs)
+        overlap = _describe_overlap(pairs)
         if overlap is not None:
             return overlap
     if readable and all(a.dtype == numpy.float64 and _fits_float32(numpy, a) for a in readable):
@@ -284,7 +290,7 @@ def _as_array(obj: Any) -> Any:  # noqa: ANN401
         return obj.detach().numpy() if is_readable else None
 
 
-def _overlap(pairs: Sequence[tuple[Any, Any]]) -> str | None:
+def _describe_overlap(pairs: Sequence[tuple[Any, Any]]) -> str | None:
     """A sentence if each array is the one before, moved on by a few rows along one axis; else None.
 
     Args:
@@ -297,7 +303,7 @@ def _overlap(pairs: Sequence[tuple[Any, Any]]) -> str | None:
             a_rows, b_rows = [slice(None)] * len(shape), [slice(None)] * len(shape)
             a_rows[axis], b_rows[axis] = slice(shift, None), slice(None, rows - shift)
             matches = sum(numpy.array_equal(a[tuple(a_rows)], b[tuple(b_rows)]) for a, b in pairs)
-            if matches >= OWNING.overlap * len(pairs):  # a new episode begins a new window
+            if matches >= OWNING.minimum_overlap_share * len(pairs):  # a new episode begins a new window
                 words = "one" if shift == 1 else str(shift)
                 return f"consecutive arrays share all rows but {words}: store row numbers"
     return None

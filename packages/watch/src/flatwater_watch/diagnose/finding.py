@@ -22,12 +22,12 @@ OWNING = SHIPPED.owning
 
 Verdict = Literal["leak", "filling", "retention", "backlog", "cache", "mapped", "native", "slowdown"]
 
-GRAVE: frozenset[Verdict] = frozenset({"leak", "backlog", "native", "slowdown"})
+GRAVE_VERDICTS: frozenset[Verdict] = frozenset({"leak", "backlog", "native", "slowdown"})
 """Verdicts that end badly if nobody acts; the others are reported so that nobody takes them for a leak."""
 
-NUMBERS = ("bytes_per_step", "share", "count")
-OPTIONAL_NUMBERS = ("plateau_bytes", "plateau_step", "limit_bytes", "limit_step", "limit_time")
-TEXTS = ("owner", "what", "advice", "unit")
+NUMBER_FIELDS = ("bytes_per_step", "share", "count")
+OPTIONAL_NUMBER_FIELDS = ("plateau_bytes", "plateau_step", "limit_bytes", "limit_step", "limit_time")
+TEXT_FIELDS = ("owner", "what", "advice", "unit")
 """Fields of a finding by the type that they must have."""
 
 
@@ -130,7 +130,7 @@ class Finding:
     def has_date(self) -> bool:
         """Whether the process reaches its limit at a time that is known: the bounds of the rate are near enough."""
         low, high = self.interval
-        return self.limit_step is not None and low > 0 and high <= OWNING.dated * low
+        return self.limit_step is not None and low > 0 and high <= OWNING.maximum_dated_rate_ratio * low
 
     @property
     def dies_first(self) -> bool:
@@ -146,7 +146,7 @@ def _check_types(finding: Finding) -> None:
     if finding.verdict not in get_args(Verdict):
         raise ValueError(f"verdict = {finding.verdict!r}: expected one of {', '.join(get_args(Verdict))}")
     site = finding.made_at
-    texts = [*(values[name] for name in TEXTS), *finding.holders, *finding.parts, finding.redundancy or ""]
+    texts = [*(values[name] for name in TEXT_FIELDS), *finding.holders, *finding.parts, finding.redundancy or ""]
     if site is not None:
         texts += [site.file, site.function, site.operation]
     for text in texts:
@@ -156,8 +156,8 @@ def _check_types(finding: Finding) -> None:
         raise ValueError("unit: expected a word, got nothing")
     if not isinstance(finding.outside, bool):
         raise TypeError(f"outside = {finding.outside!r}: expected true or false")
-    optional_numbers = (values[name] for name in OPTIONAL_NUMBERS if values[name] is not None)
-    for number in (*(values[name] for name in NUMBERS), *finding.interval, *optional_numbers):
+    optional_numbers = (values[name] for name in OPTIONAL_NUMBER_FIELDS if values[name] is not None)
+    for number in (*(values[name] for name in NUMBER_FIELDS), *finding.interval, *optional_numbers):
         if isinstance(number, bool) or not isinstance(number, int | float):  # a bool is an int to Python
             raise TypeError(f"{number!r}: expected a number")
         if not isfinite(number):

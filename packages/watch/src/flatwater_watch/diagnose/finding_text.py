@@ -9,9 +9,9 @@ from flatwater_watch.units import clock_words, format_bytes, short_bytes, two_di
 
 WIDTH = 99
 """Maximum columns of a line of `finding_lines`."""
-BRIEF = 88
+BRIEF_WIDTH = 88
 """Maximum columns of `brief_line`."""
-LABEL = 10
+LABEL_WIDTH = 10
 """Columns of the label at the beginning of a line of `finding_lines`."""
 
 _PLURAL_OWNERS = re.compile(
@@ -36,7 +36,7 @@ def finding_lines(finding: Finding) -> list[str]:
     """A few lines for a person, none over 99 columns."""
     lines = _wrap_text(f"{finding.verdict}: ", f"{_rate_sentence(finding)}.", "  ")
     for label, text in _labelled_texts(finding):
-        lines += _wrap_text(f"  {label}".ljust(LABEL), text, " " * LABEL)
+        lines += _wrap_text(f"  {label}".ljust(LABEL_WIDTH), text, " " * LABEL_WIDTH)
     return lines
 
 
@@ -44,13 +44,15 @@ def brief_line(finding: Finding) -> str:
     """The owner, the line and the advice, in one line of at most 88 columns."""
     where = "" if finding.made_at is None else f", {file_name(finding.made_at.file)}:{finding.made_at.line}"
     verb = f" {verb_form(finding, 'grows', 'grow')}"
-    grows = f"{_shorten_owner(finding.owner, BRIEF // 2 - len(verb))}{verb}"
-    slower = textwrap.shorten(finding.what, BRIEF // 2, placeholder="…")
+    grows = f"{_shorten_owner(finding.owner, BRIEF_WIDTH // 2 - len(verb))}{verb}"
+    slower = textwrap.shorten(finding.what, BRIEF_WIDTH // 2, placeholder="…")
     opening = f"{slower if finding.verdict == 'slowdown' else grows}{where}"
     outside = "look at C extensions and buffers outside of Python"
     instruction = outside if finding.verdict == "native" else finding.advice
-    instruction = _fitting_instruction(f"{instruction[:1].lower()}{instruction[1:]}", BRIEF - len(opening) - len(": "))
-    return textwrap.shorten(f"{opening}: {instruction}", BRIEF, placeholder=" …")
+    instruction = _fitting_instruction(
+        f"{instruction[:1].lower()}{instruction[1:]}", BRIEF_WIDTH - len(opening) - len(": ")
+    )
+    return textwrap.shorten(f"{opening}: {instruction}", BRIEF_WIDTH, placeholder=" …")
 
 
 def _rate_sentence(finding: Finding) -> str:
@@ -66,9 +68,9 @@ def subject_and_verb(finding: Finding) -> str:
     return f"{finding.owner} {verb_form(finding, 'grows', 'grow')}"
 
 
-def verb_form(finding: Finding, one: str, several: str) -> str:
-    """The verb form for the owner: `several` if the owner is a plural, such as `atexit's callbacks`."""
-    return several if _PLURAL_OWNERS.fullmatch(finding.owner) else one
+def verb_form(finding: Finding, singular: str, plural: str) -> str:
+    """The verb form for the owner: `plural` if the owner is a plural, such as `atexit's callbacks`."""
+    return plural if _PLURAL_OWNERS.fullmatch(finding.owner) else singular
 
 
 def _unit_with_article(finding: Finding) -> str:
@@ -137,14 +139,14 @@ def headline(finding: Finding) -> str:
     )
 
 
-def _shorten_owner(owner: str, most: int) -> str:
-    """A path in at most `most` letters: without the function before a variable, then without its first hops."""
-    if len(owner) <= most:
+def _shorten_owner(owner: str, maximum: int) -> str:
+    """A path in at most `maximum` letters: without the function before a variable, then without its first hops."""
+    if len(owner) <= maximum:
         return owner
     name = owner.rpartition(": ")[2]
-    if len(name) <= most:
+    if len(name) <= maximum:
         return name
-    tail = name[1 - most :]
+    tail = name[1 - maximum :]
     hop_match = re.search(r"[.\[](?=[\w\['])", tail)
     return f"…{tail if hop_match is None else tail[hop_match.start() + (hop_match[0] == '.') :]}"
 
@@ -173,10 +175,10 @@ def _fitting_instruction(advice: str, width: int) -> str:
     if len(text) <= width:
         return text
     parts = [text[: end.end()] for end in _CLAUSE_END.finditer(text) if end.end() <= width]
-    return next((part for part in reversed(parts) if _is_whole(part) and _is_instruction(part)), text)
+    return next((part for part in reversed(parts) if _has_balanced_quotes(part) and _is_instruction(part)), text)
 
 
-def _is_whole(part: str) -> bool:
+def _has_balanced_quotes(part: str) -> bool:
     """Whether no backtick and no bracket is open at the end of a part."""
     return part.count("`") % 2 == 0 and part.count("(") == part.count(")")
 

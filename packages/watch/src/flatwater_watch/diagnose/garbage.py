@@ -18,16 +18,16 @@ from itertools import accumulate, chain, islice, repeat
 from typing import Any, NamedTuple
 
 from flatwater_watch.diagnose.finding import AllocationSite
-from flatwater_watch.heap.children import ATOMS, open_object
+from flatwater_watch.heap.children import ATOM_TYPE_IDS, open_object
 from flatwater_watch.heap.raw import class_name, count_values, full_name, is_a, module_namespace
 from flatwater_watch.heap.roots import Roots, user_modules
 from flatwater_watch.heap.view import Walk
 from flatwater_watch.meters.fork import DetachedFork, run_in_fork
 from flatwater_watch.thresholds import SHIPPED
 
-WAITING = SHIPPED.collecting
+COLLECTING = SHIPPED.collecting
 
-Where = Callable[[list[Any]], AllocationSite | None]
+FindLine = Callable[[list[Any]], AllocationSite | None]
 """A function that finds the line that made most of the given objects."""
 
 MOSTLY, MOST = 0.8, 1000
@@ -49,11 +49,11 @@ class Garbage(NamedTuple):
     """One of the cycles: class and attribute of each object of the program on it."""
     young: int = 0
     """Bytes that the next collection of young objects frees; 0 if the collector is off."""
-    comes: int = 0
+    forecast_young_bytes: int = 0
     """Forecast of `young` at that collection, if garbage goes on to come as it has since the last one."""
-    fresh: int = 0
+    bytes_since_collection: int = 0
     """Bytes that no collection has seen yet, whether the collector is on or not."""
-    each: int = 0
+    bytes_per_object: int = 0
     """Bytes of all garbage per object of the most frequent class."""
 
     def is_ordinary_gc_backlog(self, swing: float, fall: float = 0.0) -> bool:
@@ -65,26 +65,26 @@ class Garbage(NamedTuple):
             fall: most bytes that were freed at once. If a collection has freed as much before, the swing is the better
                 forecast: the collector's count falls with each object that is freed, so that it forecasts too much.
         """
-        forecast = max(swing, 0 if 2 * fall >= self.young else self.comes)
-        forecast = max(self.young, min(forecast, WAITING.wave * self.young))
-        is_freed_soon = 2 * self.young > self.bytes and forecast < WAITING.felt
-        return is_freed_soon or (self.collecting and self.bytes < WAITING.little)
+        forecast = max(swing, 0 if 2 * fall >= self.young else self.forecast_young_bytes)
+        forecast = max(self.young, min(forecast, COLLECTING.maximum_wave_ratio * self.young))
+        is_freed_soon = 2 * self.young > self.bytes and forecast < COLLECTING.reported_young_bytes
+        return is_freed_soon or (self.collecting and self.bytes < COLLECTING.harmless_bytes)
 
     @property
     def is_suspect(self) -> bool:
         """Whether most of it came since the last collection, so that it can be the growth rather than a remainder."""
-        return 2 * self.fresh > self.bytes
+        return 2 * self.bytes_since_collection > self.bytes
 
     @property
     def may_be_felt(self) -> bool:
         """Whether it is large enough to be reported if it comes again and again."""
-        return not self.young or WAITING.wave * self.bytes >= WAITING.felt
+        return not self.young or COLLECTING.maximum_wave_ratio * self.bytes >= COLLECTING.reported_young_bytes
 
 
 class GarbageSearch:
     """A search for cyclic garbage in a fork, while the program goes on."""
 
-    def __init__(self, roots: Roots, where: Where | None = None) -> None:
+    def __init__(self, roots: Roots, find_line: FindLine | None = None) -> None:
         """Begin; the program pauses for the fork only, 20 to 65 ms with a million objects.
 
         The search takes 3 CPU seconds per million objects. Pages that either side writes to meanwhile are copied, and
@@ -92,12 +92,12 @@ class GarbageSearch:
 
         Args:
             roots: choice of roots, which decides whose classes are the user's.
-            where: finds the line of objects, if allocations are traced; the fork keeps the traces.
+            find_line: finds the line of objects, if allocations are traced; the fork keeps the traces.
 
         Raises:
             OSError: there is no memory for a fork.
         """
-        self._fork = DetachedFork(lambda: _search_garbage(roots) if where is None else _with_line(roots, where))
+        self._fork = DetachedFork(lambda: _search_garbage(roots) if find_line is None else _with_line(roots, find_line))
 
     def is_done(self, seconds: float = 0.0) -> bool:
         """Whether the search has ended, after a wait until it has had so many CPU seconds."""
@@ -126,7 +126,7 @@ class GarbageSearch:
         self._fork.stop()
 
 
-def _with_line(roots: Roots, where: Where) -> dict[str, Any] | None:
+def _with_line(roots: Roots, find_line: FindLine) -> dict[str, Any] | None:
     """Search in a second fork that does not trace, and look up the lines in this one, which keeps the traces.
 
     Runs in a fork. With tracing on, a search of a million references took half a minute: each id is an allocation.
@@ -136,7 +136,7 @@ def _with_line(roots: Roots, where: Where) -> dict[str, Any] | None:
         return None
     addresses = fields.pop("largest")
     # Addresses are the same in the second fork, so they name objects of this one.
-    site = where([ctypes.cast(address, ctypes.py_object).value for address in addresses])
+    site = find_line([ctypes.cast(address, ctypes.py_object).value for address in addresses])
     return fields | {"made_at": None if site is None else asdict(site)}
 
 
@@ -154,12 +154,12 @@ def _search_garbage(roots: Roots) -> dict[str, Any] | None:
         return None
     user_namespaces = user_modules(roots)
     # Before the sizes: opening an instance makes a dict, which would be a group of its own.
-    per_class = _kinds(garbage, user_namespaces)
+    per_class = _count_classes(garbage, user_namespaces)
     walk = Walk(len(garbage), lambda _: False, len(garbage))
-    walk.seen.update(map(id, garbage))  # each is sized by itself below, and none as a child of another
+    walk.seen_ids.update(map(id, garbage))  # each is sized by itself below, and none as a child of another
     old_garbage = _old_garbage(garbage)
-    old_ids = {id(obj) for obj in (*old_garbage, *_exclusive_objects(old_garbage, walk.seen))}
-    sized = [(open_object(obj, walk).size, obj) for obj in (*garbage, *_exclusive_objects(garbage, walk.seen))]
+    old_ids = {id(obj) for obj in (*old_garbage, *_exclusive_objects(old_garbage, walk.seen_ids))}
+    sized = [(open_object(obj, walk).size, obj) for obj in (*garbage, *_exclusive_objects(garbage, walk.seen_ids))]
     size = sum(object_bytes for object_bytes, _ in sized)
     fresh_bytes = sum(object_bytes for object_bytes, obj in sized if id(obj) not in old_ids)
     young_bytes = fresh_bytes if collecting else 0
@@ -168,7 +168,8 @@ def _search_garbage(roots: Roots) -> dict[str, Any] | None:
     )
     main_class = next(iter(per_class))
     cycle = next(
-        (path for path in map(_cycle, _newest_of_class(garbage, main_class), repeat(user_namespaces)) if path), ()
+        (path for path in map(_describe_cycle, _newest_of_class(garbage, main_class), repeat(user_namespaces)) if path),
+        (),
     )
     # `count` objects of `threshold` have come since the last collection: the rest is taken to bring as much for each.
     forecast_bytes = young_bytes * max(1, threshold) // max(1, min(threshold, count))
@@ -212,7 +213,7 @@ _PLAIN = frozenset(
 """Names of classes that any cycle may have, and that say nothing of its cause."""
 
 
-def _kinds(garbage: list[Any], users: Mapping[str, Any]) -> Counter[str]:
+def _count_classes(garbage: list[Any], users: Mapping[str, Any]) -> Counter[str]:
     """Number of objects by class: of the program's classes, else of the most telling class, else of all."""
     user_counts = count_values(class_name(type(obj)) for obj in garbage if full_name(type(obj))[0] in users)
     all_counts = Counter[str]() if user_counts else count_values(class_name(type(obj)) for obj in garbage)
@@ -254,7 +255,7 @@ def _newest_of_class(garbage: list[Any], name: str) -> list[Any]:
     return list(islice((obj for obj in reversed(garbage) if class_name(type(obj)) == name), TRIED))
 
 
-def _cycle(first: Any, users: Mapping[str, Any]) -> tuple[str, ...]:  # noqa: ANN401
+def _describe_cycle(first: Any, users: Mapping[str, Any]) -> tuple[str, ...]:  # noqa: ANN401
     """The shortest way from an object back to itself, in words; empty if there is none."""
     walk = Walk(LONGEST, lambda _: False, LONGEST)
     holder_hops: dict[int, tuple[Any, str] | None] = {id(first): None}
@@ -262,16 +263,16 @@ def _cycle(first: Any, users: Mapping[str, Any]) -> tuple[str, ...]:  # noqa: AN
     while queue and len(holder_hops) <= LONGEST:
         obj = queue.popleft()
         opened = open_object(obj, walk)
-        for name, child in (*opened.parts, *opened.drawn):
+        for name, child in (*opened.parts, *opened.sampled):
             if child is first:
-                return _words(obj, name, holder_hops, users)
+                return _cycle_words(obj, name, holder_hops, users)
             if id(child) not in holder_hops and gc.is_tracked(child) and not issubclass(type(child), type):
                 holder_hops[id(child)] = obj, name
                 queue.append(child)
     return ()
 
 
-def _words(
+def _cycle_words(
     last: object, name: str, came: Mapping[int, tuple[Any, str] | None], users: Mapping[str, Any]
 ) -> tuple[str, ...]:
     """The cycle in words, such as `Trainer.model`, `Model.trainer`; objects of a library become part of the hop before.
@@ -326,7 +327,7 @@ def unreachable_objects() -> list[Any]:
     for index in targets:
         internal_counts[index] += 1
     # More references than this list and the tracked objects have: something else holds the object.
-    held_outside = [n for n, count in enumerate(counts) if count - _OF_THE_LIST > internal_counts[n]]
+    held_outside = [n for n, count in enumerate(counts) if count - _LIST_REFERENCES > internal_counts[n]]
     reached = _mark_reachable(held_outside, first_references, targets)
     # Objects that were counted first may be gone: in a program that never collects, all objects are young.
     first_middle, first_old = min(young_count, len(objects)), min(young_count + middle_count, len(objects))
@@ -334,21 +335,21 @@ def unreachable_objects() -> list[Any]:
     return [objects[n] for begin, end in ages for n in range(begin, end) if not reached[n]]
 
 
-def _mark_reachable(outside: list[int], first: list[int], target: list[int]) -> bytearray:
+def _mark_reachable(outside: list[int], first_referents: list[int], target: list[int]) -> bytearray:
     """A byte for each object, 1 if an object that is held from outside reaches it.
 
     Args:
         outside: numbers of objects that are held from outside themselves.
-        first: index in `target` at which the references of each object begin, and one more for the end.
+        first_referents: index in `target` at which the references of each object begin, and one more for the end.
         target: numbers of the objects that are referred to; one number beyond them for all untracked objects.
     """
-    reached = bytearray(len(first))
+    reached = bytearray(len(first_referents))
     unfollowed = outside
-    for index in (*outside, len(first) - 1):  # untracked objects are not followed
+    for index in (*outside, len(first_referents) - 1):  # untracked objects are not followed
         reached[index] = 1
     while unfollowed:
         index = unfollowed.pop()
-        for referent in target[first[index] : first[index + 1]]:
+        for referent in target[first_referents[index] : first_referents[index + 1]]:
             if not reached[referent]:
                 reached[referent] = 1
                 unfollowed.append(referent)
@@ -361,13 +362,13 @@ def _measure_refcount() -> int:
     return count
 
 
-_OF_THE_LIST = _measure_refcount()
+_LIST_REFERENCES = _measure_refcount()
 """References that `getrefcount` counts for an object only because a list is mapped over."""
 
 
-def _exclusive_objects(garbage: list[Any], known: set[int]) -> list[Any]:
-    """Untracked objects, such as arrays and dicts of arrays, that only the garbage holds; `known` ids are left out."""
-    exclusive, level, seen_ids = list[Any](), garbage, set(known)
+def _exclusive_objects(garbage: list[Any], known_ids: set[int]) -> list[Any]:
+    """Untracked objects, such as arrays and dicts of arrays, that only the garbage holds, without `known_ids`."""
+    exclusive, level, seen_ids = list[Any](), garbage, set(known_ids)
     while level:
         level = _referenced_objects(level, seen_ids)
         seen_ids.update(map(id, level))
@@ -375,12 +376,12 @@ def _exclusive_objects(garbage: list[Any], known: set[int]) -> list[Any]:
     return exclusive
 
 
-def _referenced_objects(holders: list[Any], seen: set[int]) -> list[Any]:
+def _referenced_objects(holders: list[Any], seen_ids: set[int]) -> list[Any]:
     """Untracked objects, without atoms, to which only the holders refer: their counts have no other reference."""
     candidates, references = list[Any](), Counter[int]()
     for obj in holders:
-        for referent in (*gc.get_referents(obj), *_bases(obj)):
-            if id(referent) not in seen and not gc.is_tracked(referent) and id(type(referent)) not in ATOMS:
+        for referent in (*gc.get_referents(obj), *_array_base(obj)):
+            if id(referent) not in seen_ids and not gc.is_tracked(referent) and id(type(referent)) not in ATOM_TYPE_IDS:
                 if id(referent) not in references:
                     candidates.append(referent)
                 references[id(referent)] += 1
@@ -389,11 +390,11 @@ def _referenced_objects(holders: list[Any], seen: set[int]) -> list[Any]:
     return [
         candidate
         for candidate, count in zip(candidates, counts, strict=True)
-        if count - _OF_THE_LIST <= references[id(candidate)]
+        if count - _LIST_REFERENCES <= references[id(candidate)]
     ]
 
 
-def _bases(obj: object) -> list[Any]:
+def _array_base(obj: object) -> list[Any]:
     """The base that a view of a numpy array keeps alive."""
     # By hand, as NumPy does not report it to the collector.
     numpy = module_namespace("numpy")

@@ -6,7 +6,7 @@ No fork is needed, so it is known beside libraries that do not bear one. The cla
 from dataclasses import replace
 
 from flatwater_watch.diagnose.finding import Finding
-from flatwater_watch.diagnose.judge import CYCLIC, OFF, RARELY, Evidence, judge
+from flatwater_watch.diagnose.judge import COLLECTOR_OFF_ADVICE, GARBAGE_OWNER, RARE_COLLECTION_ADVICE, Evidence, judge
 from flatwater_watch.meters.collector import GcSawtooth
 from flatwater_watch.series.readings import Growth
 from flatwater_watch.series.slope import Slope
@@ -15,35 +15,37 @@ from flatwater_watch.units import short_bytes
 
 COLLECTING, DRIFT = SHIPPED.collecting, SHIPPED.drift
 
-UNNAMED = "objects in cycles that nobody reaches, of which the class is not known"
-BREAK = (
+NAMELESS_GARBAGE = "objects in cycles that nobody reaches, of which the class is not known"
+BREAK_ADVICE = (
     "better, break the cycle: `gc.set_debug(gc.DEBUG_SAVEALL)` in a short run keeps what is collected in `gc.garbage`, "
     "to look at; then hold the way back by a weakref."
 )
 
 
-def gc_explains_growth(teeth: GcSawtooth | None) -> bool:
+def gc_explains_growth(sawtooth: GcSawtooth | None) -> bool:
     """Whether collections free most of the bytes that come between them, and much of the bytes in use.
 
     Args:
-        teeth: sawtooth of the process; None if no full collection was seen.
+        sawtooth: sawtooth of the process; None if no full collection was seen.
     """
-    if teeth is None or teeth.since > COLLECTING.late * teeth.rise:
+    if sawtooth is None or sawtooth.bytes_since > COLLECTING.maximum_wait_ratio * sawtooth.rise:
         return False
-    minimum_bytes = max(DRIFT.least_bytes, COLLECTING.least_share * teeth.held)
-    return teeth.freed >= max(minimum_bytes, COLLECTING.mostly * teeth.rise)
+    minimum_bytes = max(DRIFT.least_bytes, COLLECTING.least_share * sawtooth.bytes_before)
+    return sawtooth.freed >= max(minimum_bytes, COLLECTING.minimum_freed_share * sawtooth.rise)
 
 
-def is_negligible(teeth: GcSawtooth | None, waiting: int) -> bool:
+def is_negligible(sawtooth: GcSawtooth | None, waiting: int) -> bool:
     """Whether collections free most garbage while it is still small, as they do in any program.
 
     Args:
-        teeth: sawtooth of the process; None if no full collection was seen.
+        sawtooth: sawtooth of the process; None if no full collection was seen.
         waiting: bytes of garbage, which may have come in more than one turn, as each turn is longer than the last.
     """
-    if teeth is None or teeth.freed < COLLECTING.mostly * teeth.rise:
+    if sawtooth is None or sawtooth.freed < COLLECTING.minimum_freed_share * sawtooth.rise:
         return False
-    return teeth.freed < COLLECTING.felt and waiting <= COLLECTING.late * teeth.freed
+    return (
+        sawtooth.freed < COLLECTING.reported_young_bytes and waiting <= COLLECTING.maximum_wait_ratio * sawtooth.freed
+    )
 
 
 def judge_gc_sawtooth(rate: Slope, growth: Growth, *, collecting: bool) -> Finding:
@@ -54,28 +56,30 @@ def judge_gc_sawtooth(rate: Slope, growth: Growth, *, collecting: bool) -> Findi
         growth: growth of the process.
         collecting: whether the collector is on.
     """
-    advice = (RARELY if collecting else OFF) + BREAK
-    evidence = Evidence(verdict="leak", owner=CYCLIC, drift=rate, what=UNNAMED, share=1.0, advice=advice)
+    advice = (RARE_COLLECTION_ADVICE if collecting else COLLECTOR_OFF_ADVICE) + BREAK_ADVICE
+    evidence = Evidence(
+        verdict="leak", owner=GARBAGE_OWNER, drift=rate, what=NAMELESS_GARBAGE, share=1.0, advice=advice
+    )
     return replace(judge(evidence, growth), limit_step=None)
 
 
-def add_gc_amounts(found: Finding, teeth: GcSawtooth, per_second: float) -> Finding:
+def add_gc_amounts(finding: Finding, sawtooth: GcSawtooth, per_second: float) -> Finding:
     """The finding with the bytes that collections free, if they are material.
 
     Args:
-        found: finding of cyclic garbage, with rates per unit of the user.
-        teeth: sawtooth of the process.
+        finding: finding of cyclic garbage, with rates per unit of the user.
+        sawtooth: sawtooth of the process.
         per_second: units of the user per second.
     """
-    if teeth.freed < DRIFT.least_bytes:
-        return found
-    return replace(found, what=f"{found.what}; {_sentence(teeth, per_second, found.unit)}")
+    if sawtooth.freed < DRIFT.least_bytes:
+        return finding
+    return replace(finding, what=f"{finding.what}; {_sentence(sawtooth, per_second, finding.unit)}")
 
 
-def _sentence(teeth: GcSawtooth, per_second: float, unit: str) -> str:
+def _sentence(sawtooth: GcSawtooth, per_second: float, unit: str) -> str:
     """A clause such as `each full collection frees about 130 MiB; the next comes about 40 steps later`."""
-    opening = f"each full collection frees about {_two_digits(teeth.freed)}"
-    units_apart = float(f"{teeth.seconds * per_second:.2g}")
+    opening = f"each full collection frees about {_two_digits(sawtooth.freed)}"
+    units_apart = float(f"{sawtooth.seconds * per_second:.2g}")
     plural = {"batch": "batches"}.get(unit, f"{unit}s")
     if units_apart < 1:
         return f"{opening}; several come in one {unit}"

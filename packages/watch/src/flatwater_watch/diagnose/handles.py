@@ -12,10 +12,10 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from flatwater_watch.diagnose.contents import newest_items
-from flatwater_watch.diagnose.owners import ITEMISED, Owner, describe_owner
+from flatwater_watch.diagnose.owners import ITEM_KINDS, Owner, describe_owner
 from flatwater_watch.heap.arrays import Graph
 from flatwater_watch.heap.census import Census
-from flatwater_watch.heap.children import ATOMS, open_object
+from flatwater_watch.heap.children import ATOM_TYPE_IDS, open_object
 from flatwater_watch.heap.raw import class_name, full_name, made_in_c, mro
 from flatwater_watch.heap.roots import Callback
 from flatwater_watch.heap.view import OPAQUE, Walk
@@ -37,11 +37,11 @@ class _Candidate(NamedTuple):
     """A container whose new items have handles."""
 
     path: str
-    came: int
+    new_items: int
     """Number of items since the earlier census."""
     handles: tuple[Any, ...]
     """One handle for each of the newest items that has one."""
-    each: float
+    handles_per_item: float
     """Handles per item."""
 
 
@@ -57,8 +57,8 @@ def find_handles(before: Census, after: Census, missing: float) -> list[Owner]:
     if not candidates:
         return []
     # Parents come first, so `max` takes the outermost of several containers that hold the same handles.
-    best = max(candidates, key=lambda each: min(each.each, 1.0) * each.came)
-    handle_bytes = missing / best.came
+    best = max(candidates, key=lambda each: min(each.handles_per_item, 1.0) * each.new_items)
+    handle_bytes = missing / best.new_items
     if handle_bytes < HANDLES.least_bytes:
         return []
     holding, owner = after.holdings[best.path], describe_owner(before.holdings[best.path], after, best.path, missing)
@@ -70,13 +70,15 @@ def find_handles(before: Census, after: Census, missing: float) -> list[Owner]:
     where = "" if kind is Callback else "outside of Python "
     outside = f"{what}, and about {format_bytes(handle_bytes)} {where}with each"
     size = round(handle_bytes) + owner.item_bytes
-    newest = made_handles(best.handles) or owner.newest
-    return [replace(owner, what=outside, count=number, item_bytes=size, outside=True, newest=newest)]
+    newest = made_handles(best.handles) or owner.newest_items
+    return [
+        replace(owner, content_words=outside, count=number, item_bytes=size, outside_python=True, newest_items=newest)
+    ]
 
 
 def handles_below(items: Sequence[Any]) -> tuple[Any, ...]:
     """The handles below the items of a container, one for each item, without those that no line made."""
-    return made_handles(_handles(items))
+    return made_handles(_first_handles(items))
 
 
 def made_handles(handles: Sequence[Any]) -> tuple[Any, ...]:
@@ -87,29 +89,29 @@ def made_handles(handles: Sequence[Any]) -> tuple[Any, ...]:
 def _candidate(before: Census, after: Census, path: str) -> _Candidate | None:
     """A container that became longer, if most of its new items have a handle; None for any other path."""
     earlier, later = before.holdings.get(path), after.holdings[path]
-    if earlier is None or later.kind not in ITEMISED:
+    if earlier is None or later.kind not in ITEM_KINDS:
         return None
     item_gain = later.length * later.instances - earlier.length * earlier.instances
     if item_gain < 1 or later.length <= earlier.length:
         return None
-    newest = newest_items(after.live[path], later.kind, min(later.length - earlier.length, HANDLES.items))
-    handles = _handles(newest)
-    if not handles or len(handles) < HANDLES.own * len(newest):
+    newest = newest_items(after.live[path], later.kind, min(later.length - earlier.length, HANDLES.maximum_items))
+    handles = _first_handles(newest)
+    if not handles or len(handles) < HANDLES.minimum_share_with_handle * len(newest):
         return None
     return _Candidate(path, item_gain, tuple(handles), len(handles) / len(newest))
 
 
-def _handles(items: Sequence[Any]) -> list[Any]:
+def _first_handles(items: Sequence[Any]) -> list[Any]:
     """The first handle below each item, each once: a handle that all items share did not come with them."""
     handles: list[Any] = []
     seen_ids = set[int]()
     for item in items:
-        walk = Walk(HANDLES.items, lambda _: False, HANDLES.below)
+        walk = Walk(HANDLES.maximum_items, lambda _: False, HANDLES.maximum_objects_below_item)
         queue = deque([item])
         opened_count = 0
-        while queue and opened_count < HANDLES.below:
+        while queue and opened_count < HANDLES.maximum_objects_below_item:
             obj = queue.popleft()
-            if id(obj) in seen_ids or id(type(obj)) in ATOMS or type(obj) is Graph:
+            if id(obj) in seen_ids or id(type(obj)) in ATOM_TYPE_IDS or type(obj) is Graph:
                 continue
             seen_ids.add(id(obj))
             opened_count += 1
@@ -118,7 +120,7 @@ def _handles(items: Sequence[Any]) -> list[Any]:
                 break  # one for each item: the growth is divided over items
             opened = open_object(obj, walk)
             if opened is not OPAQUE and opened.kind not in {"array", "graph"}:
-                queue.extend(child for name, child in (*opened.parts, *opened.drawn) if name != ".<class>")
+                queue.extend(child for name, child in (*opened.parts, *opened.sampled) if name != ".<class>")
     return handles
 
 
@@ -127,10 +129,10 @@ def _is_handle(kind: type) -> bool:
     if kind is Callback:
         return True
     c_classes = [owner for owner in mro(kind) if made_in_c(owner)]
-    return any(not _is_whole(owner) for owner in c_classes) and not any(map(_is_sized, mro(kind)))
+    return any(not _is_fully_counted(owner) for owner in c_classes) and not any(map(_has_known_size, mro(kind)))
 
 
-def _is_whole(kind: type) -> bool:
+def _is_fully_counted(kind: type) -> bool:
     """Whether a class is Python's own, without hidden memory."""
     # By name as well: C types that name no module have `builtins` as theirs.
     module, name = full_name(kind)
@@ -139,6 +141,6 @@ def _is_whole(kind: type) -> bool:
     return name in vars(builtins) or id(kind) in _UNNAMED or name.endswith(("iterator", "_keys", "_values", "_items"))
 
 
-def _is_sized(kind: type) -> bool:
+def _has_known_size(kind: type) -> bool:
     """Whether a census knows the size of a class's objects: arrays and tensors."""
     return full_name(kind) in {("torch._C", "TensorBase"), ("numpy", "ndarray")}

@@ -8,30 +8,34 @@ from collections.abc import Callable, Collection, Sequence
 
 from flatwater_watch.diagnose.finding import AllocationSite, Finding
 from flatwater_watch.diagnose.garbage import Garbage
-from flatwater_watch.diagnose.investigation import (
-    Investigation,
-    UnprovenGrowth,
-    find_drift,
-    find_grown_owners,
-    is_suspicious,
-    judge_native_growth,
-    judge_owners_,
+from flatwater_watch.diagnose.garbage_investigation import (
     judge_search_,
-    look_limit,
-    note_first_owner_,
-    record_lengths_,
     start_search_,
     stop_search_,
-    take_grown_libraries_,
     update_garbage_wait_,
-    update_trace_wait_,
     wants_garbage,
+)
+from flatwater_watch.diagnose.investigation import (
+    Investigation,
+    find_grown_owners,
+    judge_owners_,
+    note_first_owner_,
+    record_lengths_,
+    take_grown_libraries_,
+    update_trace_wait_,
     with_current_content,
 )
-from flatwater_watch.diagnose.judge import CYCLIC, select_and_rank, wants_line
+from flatwater_watch.diagnose.judge import GARBAGE_OWNER, select_and_rank, wants_line
 from flatwater_watch.diagnose.lines import NativeLineSearch, Tracer
 from flatwater_watch.diagnose.reset_tracker import ResetTracker
 from flatwater_watch.diagnose.states import TRANSITIONS, CaseAction, CaseEvent, CaseState
+from flatwater_watch.diagnose.unexplained_growth import (
+    UnprovenGrowth,
+    find_drift,
+    is_suspicious,
+    judge_native_growth,
+    look_limit,
+)
 from flatwater_watch.heap.census import Census, CensusListener, CensusTaker
 from flatwater_watch.heap.libraries import global_lengths
 from flatwater_watch.heap.roots import Roots, lies_in_registry
@@ -45,7 +49,7 @@ CASE, DRIFT, OWNING = SHIPPED.investigating, SHIPPED.drift, SHIPPED.owning
 class Investigator:
     """The state of an investigation, its next action at a reading, and its findings."""
 
-    aside = False
+    in_watch_thread = False
     """Whether the caller is a thread of the watch's own: torch operations and lines belong to the program's."""
 
     def __init__(
@@ -70,66 +74,66 @@ class Investigator:
         self.cost_seconds = 0.0
         """CPU seconds spent here, without the slowdown of traced steps."""
         self._roots = roots
-        self._unit, self._listener = unit, on_census
+        self._unit, self._census_callback = unit, on_census
         self._tracer = Tracer(roots.packages) if trace else None
-        self._following = NativeLineSearch(roots.packages, allowed=trace)
-        self.waiting: Garbage | None = None
+        self._native_search = NativeLineSearch(roots.packages, allowed=trace)
+        self.ordinary_garbage: Garbage | None = None
         """Garbage that a collection frees while it is still small, if it was searched for: no finding."""
-        self._record = ReadingHistory()
-        self._last: Reading | None = None
+        self._history = ReadingHistory()
+        self._latest_reading: Reading | None = None
         self.censuses = CensusTaker(roots, self._on_census)
         """Censuses, one at a time, which may go on between two steps."""
         self._lines = {} if lines is None else lines
-        self.levels = ResetTracker()
+        self.reset_tracker = ResetTracker()
         """Tracker of found containers: those that are emptied again and again are not reported."""
-        self._first = Investigation(self._lines)
-        self._case = self._first
-        self._may_trace = True
-        self._found: dict[str, Finding] = {}
-        self._news: list[Finding] = []
+        self._first_case = Investigation(self._lines)
+        self._case = self._first_case
+        self._trace_allowed = True
+        self._findings_by_owner: dict[str, Finding] = {}
+        self._new_findings: list[Finding] = []
         """Findings of this reading."""
-        self._suspect = False
+        self._garbage_suspected = False
         """Whether garbage was enough for the growth of the last investigation, and was not reported."""
-        self._open = False
+        self._is_unexplained = False
         """Whether the last investigation explained too little, so that the readings are judged again each time."""
         self._unproven: UnprovenGrowth | None = None
-        self._quiet = 0  # readings still to rest; below 0 a suspicion counts again
-        self._patience = CASE.quiet  # readings of the next rest, doubled at each
-        self._slope = recent_slope(self._record.unaccounted)
+        self._rest_left = 0  # readings still to rest; below 0 a suspicion counts again
+        self._next_rest = CASE.first_rest_readings  # readings of the next rest, doubled at each
+        self._growth_slope = recent_slope(self._history.unaccounted)
         """Slope of all growth in the series that shows the drift."""
         self._actions = self._action_table()
 
     def _action_table(self) -> dict[CaseAction, Callable[[Reading], CaseEvent | None]]:
         """The method of each action; it gets the reading and returns the event that follows, None to wait."""
         return {
-            CaseAction.KEEP: self._keep,
-            CaseAction.COUNT: self._count,
-            CaseAction.NOTICE: self._notice,
-            CaseAction.PROVE: self._prove,
-            CaseAction.LOOK: self._look,
-            CaseAction.WIDEN: self._widen,
-            CaseAction.SEARCH: self._search,
-            CaseAction.ASK: self._ask,
+            CaseAction.WAIT: self._wait,
+            CaseAction.TAKE_FIRST_CENSUS: self._take_first_census,
+            CaseAction.CHECK_READINGS: self._check_readings,
+            CaseAction.AWAIT_DRIFT: self._await_drift,
+            CaseAction.COMPARE_CENSUSES: self._compare_censuses,
+            CaseAction.ADD_LIBRARY_ROOTS: self._add_library_roots,
+            CaseAction.START_GARBAGE_SEARCH: self._start_garbage_search,
+            CaseAction.CHECK_GARBAGE_SEARCH: self._check_garbage_search,
             CaseAction.AWAIT_LINE: self._await_line,
-            CaseAction.JUDGE: self._judge,
-            CaseAction.TRACE: self._trace,
-            CaseAction.TELL: self._tell,
-            CaseAction.TELL_REST: self._tell_rest,
-            CaseAction.LEAVE: self._leave,
-            CaseAction.FOLLOW: self._follow,
-            CaseAction.AWAIT_RISE: self._await_rise,
-            CaseAction.TELL_LINE: self._tell_line,
+            CaseAction.CHOOSE_NEXT_STEP: self._choose_next_step,
+            CaseAction.START_TRACE: self._start_trace,
+            CaseAction.PUBLISH: self._publish,
+            CaseAction.PUBLISH_NATIVE_REST: self._publish_native_rest,
+            CaseAction.CLOSE_UNPROVEN: self._close_unproven,
+            CaseAction.START_RECORDING: self._start_recording,
+            CaseAction.AWAIT_RISES: self._await_rises,
+            CaseAction.PUBLISH_NATIVE_LINE: self._publish_native_line,
         }
 
     @property
     def is_tracing(self) -> bool:
         """Whether allocations are traced, for a reading or two, which makes the program slower and larger."""
-        return self._tracer is not None and (self._tracer.running or self.state is CaseState.FOLLOWING)
+        return self._tracer is not None and (self._tracer.running or self.state is CaseState.RECORDING_RISES)
 
     @property
     def is_bound_to_thread(self) -> bool:
         """Whether a tracer is set in one thread: only that thread can end it."""
-        return self._following.rises.running or (self._tracer is not None and self._tracer.traces_torch)
+        return self._native_search.recorder.running or (self._tracer is not None and self._tracer.traces_torch)
 
     @property
     def is_investigating(self) -> bool:
@@ -144,7 +148,7 @@ class Investigator:
     def _follow_table(self, reading: Reading) -> None:
         """Follow the table from this reading until an action answers with no event."""
         if self.state not in {CaseState.BEGINNING, CaseState.WATCHING, CaseState.COUNTING}:
-            drifts, self._slope = find_drift(self._record, self._explaining_findings, reading)
+            drifts, self._growth_slope = find_drift(self._history, self._explaining_findings, reading)
             self._case.proven = self._case.proven or drifts  # a tracer's own memory may hide the drift at the next look
         event: CaseEvent | None = CaseEvent.READING
         while event is not None:
@@ -153,42 +157,42 @@ class Investigator:
 
     def findings(self) -> list[Finding]:
         """All findings so far, with the forecast as of now, without containers that are emptied again and again."""
-        if self._last is None:
+        if self._latest_reading is None:
             return []
-        refilled = self.levels.periodically_emptied
-        reported = [finding for owner, finding in self._found.items() if owner not in refilled]
-        return select_and_rank(reported, self._process_growth(self._last))
+        refilled = self.reset_tracker.periodically_emptied
+        reported = [finding for owner, finding in self._findings_by_owner.items() if owner not in refilled]
+        return select_and_rank(reported, self._process_growth(self._latest_reading))
 
     # --- actions: each does one thing, and answers with the event that follows ---
 
-    def _keep(self, _reading: Reading) -> None:
+    def _wait(self, _reading: Reading) -> None:
         """Keep the state until the next reading."""
 
-    def _notice(self, reading: Reading) -> CaseEvent | None:
+    def _check_readings(self, reading: Reading) -> CaseEvent | None:
         """Ask for native growth that is certain by now; else begin a case if memory rises lately, after some rest."""
-        if (self._open or self.negligible_resets) and self._judge_unexplained(reading):
-            return CaseEvent.UNTOLD
-        self._quiet -= 1
-        if self._quiet < 0 and is_suspicious(self._record, self._explaining_findings, reading):
-            self._case = Investigation(self._lines, libraries=global_lengths(self._roots))
+        if (self._is_unexplained or self.negligible_resets) and self._judge_unexplained(reading):
+            return CaseEvent.NATIVE_CERTAIN
+        self._rest_left -= 1
+        if self._rest_left < 0 and is_suspicious(self._history, self._explaining_findings, reading):
+            self._case = Investigation(self._lines, library_lengths=global_lengths(self._roots))
             return CaseEvent.SUSPICION
         return None
 
-    def _count(self, reading: Reading) -> CaseEvent | None:
+    def _take_first_census(self, reading: Reading) -> CaseEvent | None:
         """Go on with the first census, and keep it without its objects when it is complete."""
         step_and_census = self.censuses.advance(reading.step)
         if step_and_census is None:
             return None
         # Without objects: nothing of the program may live longer until the second census.
-        self._case.since, self._case.before = step_and_census[0], step_and_census[1].without_objects()
-        self._case.modules = len(sys.modules)
-        return CaseEvent.COUNTED
+        self._case.first_step, self._case.first_census = step_and_census[0], step_and_census[1].without_objects()
+        self._case.module_count = len(sys.modules)
+        return CaseEvent.CENSUS_COMPLETE
 
-    def _prove(self, _reading: Reading) -> CaseEvent | None:
+    def _await_drift(self, _reading: Reading) -> CaseEvent | None:
         """Wait for a proven drift, but for few readings: growth in stairs is looked at all the same."""
-        if self._case.proven or self._case.waited >= CASE.patience:
-            return CaseEvent.DUE
-        self._case.waited += 1
+        if self._case.proven or self._case.unproven_readings >= CASE.maximum_unproven_readings:
+            return CaseEvent.TIME_TO_COMPARE
+        self._case.unproven_readings += 1
         return None
 
     def _await_line(self, reading: Reading) -> CaseEvent | None:
@@ -200,47 +204,52 @@ class Investigator:
             and (update_garbage_wait_(case, self._tracer) or update_trace_wait_(case, self._tracer, roots))
         ):
             return None
-        return CaseEvent.DUE
+        return CaseEvent.TIME_TO_COMPARE
 
-    def _ask(self, reading: Reading) -> CaseEvent | None:
+    def _check_garbage_search(self, reading: Reading) -> CaseEvent | None:
         """Ask the fork for its garbage; while it searches, compare censuses again if looks are left."""
         case = self._case
-        if case.search is not None and case.search.is_done():
-            case.seen = case.seen + judge_search_(
-                case, self._record, self._slope, self._process_growth(reading), reading.material_bytes
+        if case.garbage_search is not None and case.garbage_search.is_done():
+            case.look_findings = case.look_findings + judge_search_(
+                case, self._history, self._growth_slope, self._process_growth(reading), reading.material_bytes
             )
-            return CaseEvent.LOOKED
-        return CaseEvent.DUE if case.looks < look_limit(self._record) and not wants_garbage(case) else None
+            return CaseEvent.COMPARED
+        return CaseEvent.TIME_TO_COMPARE if case.looks < look_limit(self._history) and not wants_garbage(case) else None
 
-    def _look(self, reading: Reading) -> CaseEvent | None:
+    def _compare_censuses(self, reading: Reading) -> CaseEvent | None:
         """Compare a census with the case's first one, and keep the findings in `seen`; traced findings need no census.
 
         It waits while the census is under way. Then a fork looks for garbage if the findings explain too little.
         """
         case, growth = self._case, self._process_growth(reading)
-        retold, case.retold = case.retold, None
+        retold, case.findings_with_line = case.findings_with_line, None
         seeks_garbage_line = self.is_tracing and wants_garbage(case)
-        container_findings = [finding for finding in case.found if finding.owner != CYCLIC]
+        container_findings = [finding for finding in case.last_findings if finding.owner != GARBAGE_OWNER]
         findings = (
-            container_findings if seeks_garbage_line else retold or self._compare_owners(case, growth, self._slope)
+            container_findings
+            if seeks_garbage_line
+            else retold or self._compare_owners(case, growth, self._growth_slope)
         )
         if findings is None:
-            if self.censuses.took > CASE.longest_traced or self.censuses.spent > CASE.slowest_traced:
+            if (
+                self.censuses.last_cpu_seconds > CASE.maximum_traced_census_seconds
+                or self.censuses.current_cpu_seconds > CASE.maximum_traced_census_cpu_seconds
+            ):
                 self._stop_tracing()  # a long census must not keep the program slow
             return None
         case.looks += not seeks_garbage_line
-        case.seen = findings
+        case.look_findings = findings
         if not case.proven or not reading.has_headroom or (not seeks_garbage_line and self._explains(findings)):
             return self._finish_look()
         return CaseEvent.UNEXPLAINED
 
-    def _widen(self, _reading: Reading) -> CaseEvent:
+    def _add_library_roots(self, _reading: Reading) -> CaseEvent:
         """Add, once, globals of libraries that may hold the rest; the next census is the first of two to compare."""
         library_globals = take_grown_libraries_(self._case, self._roots)
-        self.censuses.libraries |= library_globals
-        return CaseEvent.LONGER if library_globals else CaseEvent.UNEXPLAINED
+        self.censuses.library_roots |= library_globals
+        return CaseEvent.LIBRARIES_GREW if library_globals else CaseEvent.UNEXPLAINED
 
-    def _search(self, reading: Reading) -> CaseEvent | None:
+    def _start_garbage_search(self, reading: Reading) -> CaseEvent | None:
         """Begin the fork with the traces so far, then stop tracing; the look ends if there is no fork to wait for."""
         if not start_search_(self._case, self._roots, self._tracer, reading.step):
             return self._finish_look()
@@ -251,98 +260,113 @@ class Investigator:
         """End the fork and the trace of this look, whose findings are in `seen`."""
         stop_search_(self._case)
         self._stop_tracing()
-        return CaseEvent.LOOKED
+        return CaseEvent.COMPARED
 
-    def _judge(self, reading: Reading) -> CaseEvent:
+    def _choose_next_step(self, reading: Reading) -> CaseEvent:
         """Choose the event after a comparison: trace for the owner's line, compare again (growth in bursts), or end.
 
         Tracing slows the program down, so it waits for a proven owner. Only garbage is traced before: it may be gone.
         """
-        case, findings = self._case, self._case.seen
+        case, findings = self._case, self._case.look_findings
         if not case.proven:
             return CaseEvent.UNPROVEN
         # Once, as the garbage may not grow.
-        seeks_garbage_line = not case.traced and wants_garbage(case) and self._can_trace(reading)
-        lacks_line = findings[0].made_at is None and not case.hidden if findings else seeks_garbage_line
-        if lacks_line and case.traced < CASE.traced and case.looks < CASE.longest_trace:
+        seeks_garbage_line = not case.trace_tries and wants_garbage(case) and self._can_trace(reading)
+        lacks_line = findings[0].made_at is None and not case.contents_hidden if findings else seeks_garbage_line
+        if (
+            lacks_line
+            and case.trace_tries < CASE.maximum_fruitless_traces
+            and case.looks < CASE.maximum_looks_with_trace
+        ):
             return CaseEvent.NO_LINE
-        if self._explains(findings) or (case.handles and case.looks >= look_limit(self._record)):
-            return CaseEvent.DONE
-        case.handles = case.looks + 1 >= look_limit(self._record)  # the last look
-        case.found = findings or case.found
-        return CaseEvent.AGAIN
+        if self._explains(findings) or (case.search_handles and case.looks >= look_limit(self._history)):
+            return CaseEvent.COMPLETE
+        case.search_handles = case.looks + 1 >= look_limit(self._history)  # the last look
+        case.last_findings = findings or case.last_findings
+        return CaseEvent.LOOK_AGAIN
 
-    def _trace(self, reading: Reading) -> CaseEvent | None:
+    def _start_trace(self, reading: Reading) -> CaseEvent | None:
         """Begin to trace allocations for the line of the owner or garbage; refused if censuses would take too long."""
-        case, again = self._case, self._case.traced > 0
-        case.traced += case.grew  # a try without new items is no try
-        case.found, case.held, case.made, case.built = case.seen, 0, None, 0
+        case, again = self._case, self._case.trace_tries > 0
+        case.trace_tries += case.first_owner_grew  # a try without new items is no try
+        case.last_findings, case.garbage_line_readings, case.most_traced_bytes, case.building_readings = (
+            case.look_findings,
+            0,
+            None,
+            0,
+        )
         record_lengths_(case, self.censuses.roots)
-        needs_no_census = wants_garbage(case) or bool(case.sought)
-        is_quick = needs_no_census or self.censuses.took <= CASE.longest_traced
+        needs_no_census = wants_garbage(case) or bool(case.sought_containers)
+        is_quick = needs_no_census or self.censuses.last_cpu_seconds <= CASE.maximum_traced_census_seconds
         if not is_quick or self._tracer is None or not self._can_trace(reading):
             return CaseEvent.REFUSED
         # Tensors may lie deep in objects, and objects may be made of tensors: the second time both are traced.
-        tensors, objects = case.tensors or again, not case.tensors or again
-        self._tracer.start(tensors=tensors and not self.aside, objects=objects or self.aside)
+        tensors, objects = case.contains_tensors or again, not case.contains_tensors or again
+        self._tracer.start(tensors=tensors and not self.in_watch_thread, objects=objects or self.in_watch_thread)
         return None
 
-    def _tell(self, reading: Reading) -> CaseEvent | None:
+    def _publish(self, reading: Reading) -> CaseEvent | None:
         """Publish the findings of this look, with native growth if they explain too little, and end the case."""
-        findings = self._case.seen
-        self._suspect = self._case.suspect is not None and all(finding.owner != CYCLIC for finding in findings)
-        if not self._suspect and not self._explains(findings):
+        findings = self._case.look_findings
+        self._garbage_suspected = self._case.suspected_garbage is not None and all(
+            finding.owner != GARBAGE_OWNER for finding in findings
+        )
+        if not self._garbage_suspected and not self._explains(findings):
             explained = sum(finding.bytes_per_step for finding in findings)
-            findings = findings + judge_native_growth(self._record, reading, self._process_growth(reading), explained)
-        self._news += findings
-        self._open = not self._suspect and not self._explains(findings)
-        self._pause_after_case(explained=not self._suspect and not self._open)
+            findings = findings + judge_native_growth(self._history, reading, self._process_growth(reading), explained)
+        self._new_findings += findings
+        self._is_unexplained = not self._garbage_suspected and not self._explains(findings)
+        self._pause_after_case(explained=not self._garbage_suspected and not self._is_unexplained)
         return self._wants_native_line()
 
-    def _tell_rest(self, reading: Reading) -> CaseEvent | None:
+    def _publish_native_rest(self, reading: Reading) -> CaseEvent | None:
         """Publish native growth that the last investigation left open, now that the readings prove it."""
-        self._news += self._judge_unexplained(reading)
-        self._open = False
+        self._new_findings += self._judge_unexplained(reading)
+        self._is_unexplained = False
         return self._wants_native_line()
 
     def _wants_native_line(self) -> CaseEvent | None:
         """The event that begins the search for a line of native growth, if a finding wants one."""
-        findings = [*self._news, *self._found.values()]
-        may_trace = self._may_trace and not self.aside
-        return CaseEvent.LINELESS if may_trace and self._following.is_wanted(findings) else None
+        findings = [*self._new_findings, *self._findings_by_owner.values()]
+        may_trace = self._trace_allowed and not self.in_watch_thread
+        return CaseEvent.NATIVE_WITHOUT_LINE if may_trace and self._native_search.is_wanted(findings) else None
 
-    def _follow(self, _reading: Reading) -> CaseEvent | None:
+    def _start_recording(self, _reading: Reading) -> CaseEvent | None:
         """Begin to record which line runs while memory rises; refused if the program is traced already."""
-        return None if self._following.begin() else CaseEvent.REFUSED
+        return None if self._native_search.begin() else CaseEvent.REFUSED
 
-    def _await_rise(self, reading: Reading) -> CaseEvent | None:
+    def _await_rises(self, reading: Reading) -> CaseEvent | None:
         """Wait until enough rises are recorded, or the limit is near."""
-        return CaseEvent.DUE if self._following.is_finished() or not reading.has_headroom else None
+        return CaseEvent.TIME_TO_COMPARE if self._native_search.is_finished() or not reading.has_headroom else None
 
-    def _tell_line(self, _reading: Reading) -> None:
+    def _publish_native_line(self, _reading: Reading) -> None:
         """End the recording, and publish the findings that want a line once more: `_publish_news` adds it."""
-        self._following.end()
-        self._news += [finding for finding in self._found.values() if wants_line(finding)]
+        self._native_search.end()
+        self._new_findings += [finding for finding in self._findings_by_owner.values() if wants_line(finding)]
 
-    def _leave(self, reading: Reading) -> None:
+    def _close_unproven(self, reading: Reading) -> None:
         """End the case without a report; its unproven findings may be confirmed at the end (`confirm_unproven`)."""
-        self._unproven = UnprovenGrowth(self._case.seen, reading) if self._case.seen else self._unproven
+        self._unproven = (
+            UnprovenGrowth(self._case.look_findings, reading) if self._case.look_findings else self._unproven
+        )
         self._pause_after_case(explained=False)
 
     def _pause_after_case(self, *, explained: bool) -> None:
         """Begin a new case, keep libraries' globals that own findings, and rest; each rest is twice as long."""
         self._case = Investigation(self._lines)
-        owners = [*self._found, *(finding.owner for finding in self._news)]
-        roots = {root: obj for root, obj in self.censuses.libraries.items() if any(o.startswith(root) for o in owners)}
-        self.censuses.libraries = roots
-        self._quiet = self._patience * (CASE.quiet_found if explained else 1)
-        self._patience = min(2 * self._patience, CASE.longest_quiet)
+        owners = [*self._findings_by_owner, *(finding.owner for finding in self._new_findings)]
+        roots = {
+            root: obj for root, obj in self.censuses.library_roots.items() if any(o.startswith(root) for o in owners)
+        }
+        self.censuses.library_roots = roots
+        self._rest_left = self._next_rest * (CASE.explained_rest_factor if explained else 1)
+        self._next_rest = min(2 * self._next_rest, CASE.maximum_rest_readings)
 
     # --- evidence ---
 
     def _process_growth(self, reading: Reading) -> Growth:
         """Growth of the whole process as of a reading, in units of this monitor."""
-        return self._record.growth(reading, self._unit)
+        return self._history.growth(reading, self._unit)
 
     def _judge_unexplained(
         self, reading: Reading, without: Collection[str] = (), *, ended: bool = False
@@ -357,17 +381,19 @@ class Investigator:
         findings = (finding for owner, finding in self._explaining_findings.items() if owner not in without)
         explaining = (finding for finding in findings if finding.holders or finding.verdict in {"native", "leak"})
         rate = sum(finding.bytes_per_step for finding in explaining)
-        return judge_native_growth(self._record, reading, self._process_growth(reading), rate, ended=ended)
+        return judge_native_growth(self._history, reading, self._process_growth(reading), rate, ended=ended)
 
-    def _explains(self, found: Sequence[Finding]) -> bool:
+    def _explains(self, findings: Sequence[Finding]) -> bool:
         """Whether findings explain most of the growth of the process, by bytes per step."""
         cleared = self.negligible_resets
-        explained = sum(finding.bytes_per_step for finding in found if finding.owner not in cleared)
-        return explained >= OWNING.explained * self._slope.low  # by the low bound: the growth is no surer than that
+        explained = sum(finding.bytes_per_step for finding in findings if finding.owner not in cleared)
+        return (
+            explained >= OWNING.explained_share * self._growth_slope.low
+        )  # by the low bound: the growth is no surer than that
 
     def _can_trace(self, reading: Reading) -> bool:
         """Whether a trace may begin: allowed by the options and the caller, and the limit is not near."""
-        return self._tracer is not None and self._may_trace and reading.has_headroom
+        return self._tracer is not None and self._trace_allowed and reading.has_headroom
 
     def _stop_tracing(self) -> None:
         """Stop the tracer if there is one; must run in the thread that began it, as torch modes belong to a thread."""
@@ -377,16 +403,18 @@ class Investigator:
     def _compare_owners(self, case: Investigation, growth: Growth, slope: Slope) -> list[Finding] | None:
         """Findings of the containers that grew since the case's first census; None while the second is under way."""
         step_and_census = self.censuses.advance(growth.step)
-        if step_and_census is None or case.before is None or step_and_census[0] <= case.since:
+        if step_and_census is None or case.first_census is None or step_and_census[0] <= case.first_step:
             return None
-        steps = step_and_census[0] - case.since
-        owners = find_grown_owners(case.before, step_and_census[1], slope.per_step, steps, handles=case.handles)
+        steps = step_and_census[0] - case.first_step
+        owners = find_grown_owners(
+            case.first_census, step_and_census[1], slope.per_step, steps, handles=case.search_handles
+        )
         # A program that still imports fills registries, once.
-        if len(sys.modules) > case.modules + CASE.loaded:
+        if len(sys.modules) > case.module_count + CASE.maximum_modules_loaded:
             owners = [owner for owner in owners if not lies_in_registry(owner.path)]
-        if owners and case is not self._first:
+        if owners and case is not self._first_case:
             note_first_owner_(case, owners)
-            self.levels.track_owners(owners, growth.resident)
+            self.reset_tracker.track_owners(owners, growth.resident)
         return judge_owners_(case, self._tracer, owners, growth=growth, drift=slope)
 
     # --- what is known ---
@@ -394,25 +422,31 @@ class Investigator:
     @property
     def negligible_resets(self) -> set[str]:
         """Paths of containers that are emptied again and again, and explain nothing of the growth."""
-        return set() if self._last is None else self.levels.negligible_paths(self._last.resident)
+        return (
+            set()
+            if self._latest_reading is None
+            else self.reset_tracker.negligible_paths(self._latest_reading.resident)
+        )
 
     @property
     def _explaining_findings(self) -> dict[str, Finding]:
         """Findings that explain growth, by owner."""
         cleared = self.negligible_resets
-        return {owner: finding for owner, finding in self._found.items() if owner not in cleared}
+        return {owner: finding for owner, finding in self._findings_by_owner.items() if owner not in cleared}
 
     def _on_census(self, step: int, census: Census) -> None:
         """Update the findings' contents from a complete census, and pass it on to the callback."""
-        self._found = {owner: with_current_content(finding, census) for owner, finding in self._found.items()}
-        if self._listener is not None:
-            self._listener(step, census)
+        self._findings_by_owner = {
+            owner: with_current_content(finding, census) for owner, finding in self._findings_by_owner.items()
+        }
+        if self._census_callback is not None:
+            self._census_callback(step, census)
 
     def _publish_news(self) -> list[Finding]:
         """Record the findings of this reading; return those whose owner had no such verdict before."""
-        earlier_verdicts = {owner: finding.verdict for owner, finding in self._found.items()}
-        findings, self._news = self._news, []
+        earlier_verdicts = {owner: finding.verdict for owner, finding in self._findings_by_owner.items()}
+        findings, self._new_findings = self._new_findings, []
         for finding in findings:
-            self._found[finding.owner] = self._following.with_found_line(finding)
+            self._findings_by_owner[finding.owner] = self._native_search.with_found_line(finding)
         fresh = {finding.owner for finding in findings if earlier_verdicts.get(finding.owner) != finding.verdict}
         return [finding for finding in self.findings() if finding.owner in fresh] if fresh else []

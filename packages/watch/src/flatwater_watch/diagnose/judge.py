@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 OWNING = SHIPPED.owning
 
-_BY_VERDICT: dict[Verdict, str] = {
+_ADVICE_BY_VERDICT: dict[Verdict, str] = {
     "leak": "Drop what is not needed any more, or bound it: collections.deque(maxlen=...) keeps the newest.",
     "filling": "Nothing is lost: it stops growing when it is full. Lower its capacity if that does not fit.",
     "retention": "Blocks were freed, and the allocator keeps them between others: allocate buffers once and write into "
@@ -40,8 +40,10 @@ _BY_VERDICT: dict[Verdict, str] = {
     "whole.",
 }
 
-TOO_LARGE = "It does not fit: the limit is reached before it is full. Lower its capacity, or store each thing once."
-_BY_KIND = {
+TOO_LARGE_ADVICE = (
+    "It does not fit: the limit is reached before it is full. Lower its capacity, or store each thing once."
+)
+_ADVICE_BY_KIND = {
     "dict": "Remove entries that are not needed any more (`del`, `pop`), or bound it: keep the newest so many.",
     "set": "Remove what is not needed any more (`discard`), or bound it; instances of a class can be held weakly: "
     "weakref.WeakSet.",
@@ -53,12 +55,14 @@ _BY_KIND = {
     "hooks": "Register the hook once, or keep the handle that registering returns and call its remove().",
 }
 
-GRAPH = "Keep the number, not the tensor: loss.item(), or loss.detach() without its autograd graph."
-BASE = "Keep a copy of the part: .clone() of a tensor or .copy() of an array lets go of the whole."
+GRAPH_ADVICE = "Keep the number, not the tensor: loss.item(), or loss.detach() without its autograd graph."
+BASE_ADVICE = "Keep a copy of the part: .clone() of a tensor or .copy() of an array lets go of the whole."
 
-OFF = "Leave the collector on, or call gc.collect() once in a while; "
-RARELY = "The collector seldom looks at objects that have lived long: call gc.collect() once in a while; "
-BREAK = "better, break the cycle: hold the way back by a weakref."
+COLLECTOR_OFF_ADVICE = "Leave the collector on, or call gc.collect() once in a while; "
+RARE_COLLECTION_ADVICE = (
+    "The collector seldom looks at objects that have lived long: call gc.collect() once in a while; "
+)
+BREAK_CYCLE_ADVICE = "better, break the cycle: hold the way back by a weakref."
 
 
 def advice(verdict: Verdict, kind: str = "", *, graph: bool = False, base: bool = False) -> str:
@@ -71,19 +75,19 @@ def advice(verdict: Verdict, kind: str = "", *, graph: bool = False, base: bool 
         base: whether the content are views that keep larger bases alive.
     """
     if graph:
-        return GRAPH
+        return GRAPH_ADVICE
     if base:
-        return BASE
-    return _BY_KIND.get(kind, _BY_VERDICT[verdict]) if verdict == "leak" else _BY_VERDICT[verdict]
+        return BASE_ADVICE
+    return _ADVICE_BY_KIND.get(kind, _ADVICE_BY_VERDICT[verdict]) if verdict == "leak" else _ADVICE_BY_VERDICT[verdict]
 
 
-UNEXPLAINED: dict[Verdict, tuple[str, str]] = {
+UNOWNED_KINDS: dict[Verdict, tuple[str, str]] = {
     "retention": ("the C allocator", "bytes that are freed and kept"),
     "mapped": ("mapped files", "pages of files and shared memory"),
     "native": ("memory outside of Python", "bytes that no object of your program explains"),
 }
 """Owner and content of growth that no Python object holds."""
-CYCLIC = "cyclic garbage"
+GARBAGE_OWNER = "cyclic garbage"
 """Owner of objects that wait for a collection."""
 
 
@@ -109,26 +113,26 @@ class Evidence:
     outside: bool = False
 
 
-def judge(known: Evidence, growth: Growth) -> Finding:
+def judge(evidence: Evidence, growth: Growth) -> Finding:
     """Make the finding; all findings of runs, watched programs, other processes and tests are made here."""
     return Finding(
-        verdict=known.verdict,
-        owner=known.owner,
-        holders=known.holders,
-        made_at=known.made_at,
-        bytes_per_step=known.drift.per_step,
-        interval=(known.drift.low, known.drift.high),
-        share=_share(known.drift.per_step, growth) if known.share is None else known.share,
-        count=known.count,
-        what=known.what,
-        plateau_bytes=known.plateau_bytes,
-        plateau_step=known.plateau_step,
+        verdict=evidence.verdict,
+        owner=evidence.owner,
+        holders=evidence.holders,
+        made_at=evidence.made_at,
+        bytes_per_step=evidence.drift.per_step,
+        interval=(evidence.drift.low, evidence.drift.high),
+        share=_growth_share(evidence.drift.per_step, growth) if evidence.share is None else evidence.share,
+        count=evidence.count,
+        what=evidence.what,
+        plateau_bytes=evidence.plateau_bytes,
+        plateau_step=evidence.plateau_step,
         limit_bytes=growth.limit,
         limit_step=None,
-        advice=advice(known.verdict) if known.advice is None else known.advice,
+        advice=advice(evidence.verdict) if evidence.advice is None else evidence.advice,
         unit=growth.unit,
-        redundancy=known.redundancy,
-        outside=known.outside,
+        redundancy=evidence.redundancy,
+        outside=evidence.outside,
     )
 
 
@@ -159,23 +163,23 @@ def judge_owner(owner: "Owner", made_at: AllocationSite | None, *, steps: int, g
         verdict=verdict,
         owner=owner.path,
         drift=_interval_around(rate, drift),
-        what=owner.what + bound_text,
+        what=owner.content_words + bound_text,
         holders=owner.holders,
         made_at=made_at,
         count=owner.count,
         plateau_bytes=plateau_bytes,
         plateau_step=plateau_step,
-        advice=_advice_of(verdict, owner),
+        advice=_owner_advice(verdict, owner),
         redundancy=owner.redundancy,
-        outside=owner.outside,
+        outside=owner.outside_python,
     )
     return judge(evidence, growth)
 
 
-def _advice_of(verdict: Verdict, owner: "Owner") -> str:
+def _owner_advice(verdict: Verdict, owner: "Owner") -> str:
     """The advice for a container: its library's rule, unless a graph or a base explains its size, or it is filling."""
-    if owner.rule is None or verdict == "filling" or owner.graph or owner.base:
-        return advice(verdict, owner.kind, graph=owner.graph, base=owner.base)
+    if owner.rule is None or verdict == "filling" or owner.holds_graph or owner.holds_base:
+        return advice(verdict, owner.kind, graph=owner.holds_graph, base=owner.holds_base)
     return owner.rule.advice
 
 
@@ -189,21 +193,21 @@ def _container_verdict(owner: "Owner") -> Verdict:
     return "filling" if owner.capacity is not None and owner.length_before < owner.capacity else "leak"
 
 
-def judge_leaf(path: str, held: int, planned: int | None, *, drift: Slope, growth: Growth) -> Finding:
+def judge_leaf(path: str, held_bytes: int, planned: int | None, *, drift: Slope, growth: Growth) -> Finding:
     """The finding of state that the program declares: it is filled for the first time, or it outgrows its plan.
 
     Args:
         path: name of the leaf.
-        held: resident bytes now.
+        held_bytes: resident bytes now.
         planned: bytes of the full leaf; None if no plan names it.
         drift: slope of its resident bytes.
         growth: growth of the process.
     """
     if planned is None:
-        what = f"{format_bytes(held)}, of which no plan knows"
+        what = f"{format_bytes(held_bytes)}, of which no plan knows"
         return judge(Evidence(verdict="leak", owner=path, drift=drift, what=what), growth)
-    what = f"{format_bytes(held)} of {format_bytes(planned)} planned"
-    if held >= planned:
+    what = f"{format_bytes(held_bytes)} of {format_bytes(planned)} planned"
+    if held_bytes >= planned:
         return judge(Evidence(verdict="leak", owner=path, drift=drift, what=what), growth)
     filling = Evidence(
         verdict="filling",
@@ -211,49 +215,49 @@ def judge_leaf(path: str, held: int, planned: int | None, *, drift: Slope, growt
         drift=drift,
         what=f"{what}, touched for the first time",
         plateau_bytes=planned,
-        plateau_step=growth.step + ceil((planned - held) / drift.per_step),
+        plateau_step=growth.step + ceil((planned - held_bytes) / drift.per_step),
     )
     return judge(filling, growth)
 
 
 def judge_unowned(verdict: Verdict, drift: Slope, growth: Growth) -> Finding:
     """The finding of growth that no Python object holds: `retention`, `mapped` or `native`."""
-    owner, what = UNEXPLAINED[verdict]
+    owner, what = UNOWNED_KINDS[verdict]
     return judge(Evidence(verdict=verdict, owner=owner, drift=drift, what=what), growth)
 
 
-NATIVE_LINE = (
+NATIVE_LINE_SENTENCE = (
     "C code that this line calls keeps what it allocates: close, free or release what it returns, or bound the cache "
     "that it has. `memray run --native` names the C function."
 )
 
 
-def has_proof(found: Finding) -> bool:
+def has_proof(finding: Finding) -> bool:
     """Whether an object, a line, or a count of this very kind of memory proves the growth, and it is no mere rest."""
-    return found.made_at is not None or not (found.outside or found.verdict == "native")
+    return finding.made_at is not None or not (finding.outside or finding.verdict == "native")
 
 
-def wants_line(found: Finding) -> bool:
+def wants_line(finding: Finding) -> bool:
     """Whether the line that runs while memory rises is wanted, as no Python object has the bytes."""
-    return found.verdict == "native" or (
-        found.outside and (found.made_at is None or found.made_at.operation != "native")
+    return finding.verdict == "native" or (
+        finding.outside and (finding.made_at is None or finding.made_at.operation != "native")
     )
 
 
-def with_line(found: Finding, line: AllocationSite | None) -> Finding:
+def with_line(finding: Finding, line: AllocationSite | None) -> Finding:
     """The finding with the line that ran while memory rose, if it wants one; other findings as they are."""
-    if line is None or not wants_line(found):
-        return found
-    if found.verdict != "native":
-        item_site = found.made_at
+    if line is None or not wants_line(finding):
+        return finding
+    if finding.verdict != "native":
+        item_site = finding.made_at
         if item_site is None:
-            return replace(found, made_at=line)
+            return replace(finding, made_at=line)
         if (item_site.file, item_site.line) == (line.file, line.line):
-            return found
-        full_text = f"{found.what}; the objects are made at {file_name(item_site.file)}:{item_site.line}"
-        return replace(found, made_at=line, what=full_text)
-    what = f"{UNEXPLAINED['native'][1]}; memory rises while this line runs"
-    return replace(found, made_at=line, what=what, advice=NATIVE_LINE)
+            return finding
+        full_text = f"{finding.what}; the objects are made at {file_name(item_site.file)}:{item_site.line}"
+        return replace(finding, made_at=line, what=full_text)
+    what = f"{UNOWNED_KINDS['native'][1]}; memory rises while this line runs"
+    return replace(finding, made_at=line, what=what, advice=NATIVE_LINE_SENTENCE)
 
 
 def judge_garbage(garbage: "Garbage", rate: float, drift: Slope, growth: Growth) -> Finding:
@@ -267,13 +271,13 @@ def judge_garbage(garbage: "Garbage", rate: float, drift: Slope, growth: Growth)
     """
     evidence = Evidence(
         verdict="leak",
-        owner=CYCLIC,
+        owner=GARBAGE_OWNER,
         drift=_interval_around(rate, drift),
         what=f"{garbage.what}, in cycles that nobody reaches: a collection would free {format_bytes(garbage.bytes)}",
         holders=garbage.cycle,
         made_at=garbage.made_at,
         count=garbage.objects,
-        advice=(RARELY if garbage.collecting else OFF) + BREAK,
+        advice=(RARE_COLLECTION_ADVICE if garbage.collecting else COLLECTOR_OFF_ADVICE) + BREAK_CYCLE_ADVICE,
     )
     return judge(evidence, growth)
 
@@ -287,12 +291,12 @@ def judge_phase(phase: str, slower: "Slowdown", growth: Growth) -> Finding:
         growth: growth of the process.
     """
     no_growth = Slope(0.0, 0.0, 0.0)
-    comparison = f"{1 - slower.before / slower.now:.0%} fewer than before ({_pace(1 / slower.before)})"
-    sentence = f"{phase} does {_pace(1 / slower.now)} steps per CPU second, {comparison}"
+    comparison = f"{1 - slower.before / slower.now:.0%} fewer than before ({_steps_per_second_text(1 / slower.before)})"
+    sentence = f"{phase} does {_steps_per_second_text(1 / slower.now)} steps per CPU second, {comparison}"
     return judge(Evidence(verdict="slowdown", owner=phase, drift=no_growth, what=sentence, share=0.0), growth)
 
 
-def _pace(steps: float) -> str:
+def _steps_per_second_text(steps: float) -> str:
     """Steps per CPU second in words: `1,234`, `12.3`."""
     return f"{steps:,.0f}" if steps >= 100 else f"{steps:.3g}"  # noqa: PLR2004
 
@@ -301,7 +305,7 @@ def select_and_rank(findings: Sequence[Finding], growth: Growth) -> list[Finding
     """The findings that explain enough, most bytes first, each with the step at which the process reaches its limit."""
     full_step = limit_step(findings, growth)
     largest_rate = max((finding.bytes_per_step for finding in findings if finding.holders), default=0.0)
-    reported = [finding for finding in findings if _worth_telling(finding, largest_rate)]
+    reported = [finding for finding in findings if _is_worth_reporting(finding, largest_rate)]
     return [with_limit_step(finding, full_step) for finding in rank_findings(reported)]
 
 
@@ -321,26 +325,26 @@ def rank_findings(findings: Sequence[Finding]) -> list[Finding]:
     return ranked
 
 
-def with_limit_step(found: Finding, at: int | None) -> Finding:
+def with_limit_step(found: Finding, step: int | None) -> Finding:
     """The finding with the step at which the process reaches its limit, if the finding contributes to that.
 
     Args:
         found: the finding.
-        at: the step of the limit; None if the process does not reach one.
+        step: the step of the limit; None if the process does not reach one.
     """
     if found.verdict in {"slowdown", "mapped"}:
         return replace(found, limit_step=None)
-    finding = replace(found, limit_step=at)
+    finding = replace(found, limit_step=step)
     fits = found.verdict != "filling" or not finding.dies_first
-    return finding if fits else replace(finding, advice=TOO_LARGE)
+    return finding if fits else replace(finding, advice=TOO_LARGE_ADVICE)
 
 
-def _worth_telling(found: Finding, held: float) -> bool:
-    """Whether a finding explains enough to be reported; `held` is the largest rate of an owner, in bytes per step."""
+def _is_worth_reporting(finding: Finding, largest_rate: float) -> bool:
+    """Whether a finding explains enough to be reported; `largest_rate`: the largest of all owners, bytes per step."""
     # Memory that is freed between blocks of a larger owner is that owner's doing.
-    if found.verdict == "retention" and found.bytes_per_step < held:
+    if finding.verdict == "retention" and finding.bytes_per_step < largest_rate:
         return False
-    return found.share >= OWNING.told_share or found.verdict == "slowdown"
+    return finding.share >= OWNING.minimum_reported_share or finding.verdict == "slowdown"
 
 
 def limit_step(findings: Sequence[Finding], growth: Growth) -> int | None:
@@ -358,7 +362,7 @@ def limit_step(findings: Sequence[Finding], growth: Growth) -> int | None:
     plateaus = sorted(
         (finding.plateau_step, finding.bytes_per_step) for finding in growing if finding.plateau_step is not None
     )
-    step, resident, rate = float(growth.step), float(growth.resident), _rate(findings, growing, growth)
+    step, resident, rate = float(growth.step), float(growth.resident), _process_rate(findings, growing, growth)
     for end, end_rate in plateaus:
         if rate > 0 and resident + rate * (end - step) >= growth.limit:
             break
@@ -369,26 +373,26 @@ def limit_step(findings: Sequence[Finding], growth: Growth) -> int | None:
     )
 
 
-def merge_same_cause(found: Sequence[Finding]) -> list[Finding]:
+def merge_same_cause(findings: Sequence[Finding]) -> list[Finding]:
     """The findings in their order, with those of the same cause merged.
 
     Arrays of a buffer that are being filled have the same cause: the buffer is full when the last of them is. So have
     containers of one holder that leak objects of one kind, made at one line: one change mends them all.
     """
     by_cause: dict[Hashable, list[Finding]] = {}
-    for finding in found:
-        by_cause.setdefault(_cause(finding), []).append(finding)
+    for finding in findings:
+        by_cause.setdefault(_cause_key(finding), []).append(finding)
     return [finding for parts in by_cause.values() for finding in _merge_parts(parts)]
 
 
-def _cause(found: Finding) -> Hashable:
+def _cause_key(finding: Finding) -> Hashable:
     """The key that findings of the same cause share."""
-    if found.verdict == "filling" and found.plateau_bytes is not None:
-        return found.verdict, _buffer(found.owner) or found.owner
+    if finding.verdict == "filling" and finding.plateau_bytes is not None:
+        return finding.verdict, _buffer_path(finding.owner) or finding.owner
     # Memory outside of Python has the line that ran while it rose, which says nothing of its holder.
-    if found.verdict == "leak" and found.made_at is not None and found.holders and not found.outside:
-        return found.verdict, found.made_at, found.holders[0], found.holders[-1], found.advice
-    return found.verdict, found.owner
+    if finding.verdict == "leak" and finding.made_at is not None and finding.holders and not finding.outside:
+        return finding.verdict, finding.made_at, finding.holders[0], finding.holders[-1], finding.advice
+    return finding.verdict, finding.owner
 
 
 def _merge_parts(parts: Sequence[Finding]) -> list[Finding]:
@@ -397,12 +401,12 @@ def _merge_parts(parts: Sequence[Finding]) -> list[Finding]:
     if len(parts) == 1:
         return [first]
     if first.verdict == "filling":
-        return [_merge_filling(_buffer(first.owner), parts)]
+        return [_merge_filling(_buffer_path(first.owner), parts)]
     nested = any(owner.startswith((f"{other}.", f"{other}[")) for owner in owners for other in owners)
     return list(parts) if nested else [_merge_leaking(_common_holder(owners), parts)]
 
 
-def _buffer(path: str) -> str:
+def _buffer_path(path: str) -> str:
     """The path of an array's holder, `train.BUFFER` for `train.BUFFER.rows`; empty for a variable of the program."""
     where, separator, name = path.rpartition(": ")
     buffer = name[: max(name.rfind("."), name.rfind("["))] if {".", "["} & set(name) else ""
@@ -415,7 +419,7 @@ _HOP = re.compile(r"^[^.\[]+|\.<[^>]*>|\['.*?'\]|[.\[][^.\[]*")
 
 def _common_holder(paths: Sequence[str]) -> str:
     """The hops with which all paths begin: `train.AGENT` for `train.AGENT.rows` and `train.AGENT.texts`."""
-    return "".join(hops[0] for hops in takewhile(_alike, zip(*map(_HOP.findall, paths), strict=False)))
+    return "".join(hops[0] for hops in takewhile(_are_equal, zip(*map(_HOP.findall, paths), strict=False)))
 
 
 def _merge_filling(buffer: str, parts: Sequence[Finding]) -> Finding:
@@ -449,14 +453,14 @@ def _sum_parts(owner: str, parts: Sequence[Finding]) -> Finding:
         parts[0],
         owner=owner,
         parts=tuple(part.owner for part in parts),
-        holders=tuple(hops[0] for hops in takewhile(_alike, zip(*(part.holders for part in parts), strict=False))),
+        holders=tuple(hops[0] for hops in takewhile(_are_equal, zip(*(part.holders for part in parts), strict=False))),
         bytes_per_step=sum(part.bytes_per_step for part in parts),
         interval=(sum(part.interval[0] for part in parts), sum(part.interval[1] for part in parts)),
         share=min(1.0, sum(part.share for part in parts)),
     )
 
 
-def _alike(hops: Sequence[str]) -> bool:
+def _are_equal(hops: Sequence[str]) -> bool:
     """Whether all hops at one place of several paths are the same."""
     return len(set(hops)) == 1
 
@@ -466,16 +470,16 @@ def round_to_two_digits(steps: float) -> int:
     return ceil(float(f"{steps:.2g}"))
 
 
-def _rate(findings: Sequence[Finding], growing: Sequence[Finding], growth: Growth) -> float:
+def _process_rate(findings: Sequence[Finding], growing: Sequence[Finding], growth: Growth) -> float:
     """Bytes per step of the whole process, without mapped pages: the findings' sum if it explains the measured rate."""
     explained_rate = sum(finding.bytes_per_step for finding in growing)
     measured_rate = growth.whole.per_step - sum(
         finding.bytes_per_step for finding in findings if finding.verdict == "mapped"
     )
-    return explained_rate if explained_rate >= OWNING.explained * measured_rate else measured_rate
+    return explained_rate if explained_rate >= OWNING.explained_share * measured_rate else measured_rate
 
 
-def _share(rate: float, growth: Growth) -> float:
+def _growth_share(rate: float, growth: Growth) -> float:
     """Share of a rate, in bytes per step, in the growth of the process: 0 to 1, and 1 if the process does not grow."""
     # Owners are estimates, which may come to a little more than all.
     return min(1.0, rate / growth.whole.per_step) if growth.whole.per_step > 0 else 1.0

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from flatwater_watch.diagnose.finding import AllocationSite, Finding
 from flatwater_watch.diagnose.judge import wants_line, with_line
 from flatwater_watch.heap.arrays import array_figures, last_base, saved_tensors
-from flatwater_watch.heap.children import LONG_TEXT
+from flatwater_watch.heap.children import LONG_TEXT_BYTES
 from flatwater_watch.heap.raw import is_a, own_size
 from flatwater_watch.heap.roots import is_user_file
 from flatwater_watch.meters.allocations import allocation_frames
@@ -38,18 +38,18 @@ FRAMES, DEEP_FRAMES = 16, 128
 library's. boto3 and Django call each other 30 to 60 deep. Python that only allocates is 75 times as slow with 16 frames
 of 60, and 270 times with all of them (`tracemalloc.start(16)` around a list of texts)."""
 
-CONTENTS = 200
+MAXIMUM_CONTENTS = 200
 """Maximum number of objects that are opened below one."""
 _TOOL = folder_of(folder_of(__file__))
 """Folder of the watch: objects that a census makes, such as the `__dict__` of an object without one, are its own."""
 _SCRIPTS = os.path.normpath(sysconfig.get_path("scripts"))
 """Folder of installed commands."""
-_SHARED = (type, ModuleType, FunctionType, CodeType, NoneType)
+_SHARED_TYPES = (type, ModuleType, FunctionType, CodeType, NoneType)
 """Types to which many objects refer that did not make them; numbers and short texts are such too."""
 
-_REUSED = (tuple, list, dict)
+_REUSED_TYPES = (tuple, list, dict)
 """Types that Python makes out of freed objects: a new one may have no line."""
-Side = Literal["user", "package", "library", "tool"]
+CodeOwner = Literal["user", "package", "library", "tool"]
 Line = tuple[str, int, str | None]
 """File, line, and qualified name of the function; None if the name must be read from the file."""
 
@@ -63,25 +63,25 @@ class Tracer:
         Args:
             packages: library packages whose lines count as the user's, if no line of the user is nearer.
         """
-        self._packages = packages
+        self._user_packages = packages
         self._began_tracemalloc = False
         self._frames = FRAMES
-        self._cut = False
+        self._frames_were_cut = False
         """Whether a stack was longer than its kept frames, with no line of the user's in them."""
-        self._before = 0
+        self._bytes_at_start = 0
         """Bytes that tracemalloc knew when this trace began, if the program traces itself."""
-        self._mode: NewStorages[AllocationSite | None] | None = None
-        self._sides: dict[str, Side] = {}
+        self._storage_mode: NewStorages[AllocationSite | None] | None = None
+        self._owner_by_file: dict[str, CodeOwner] = {}
 
     @property
     def running(self) -> bool:
         """Whether this tracer traces anything, which makes the program slower and larger."""
-        return self._mode is not None or self._began_tracemalloc
+        return self._storage_mode is not None or self._began_tracemalloc
 
     @property
     def traces_torch(self) -> bool:
         """Whether it traces torch operations, which it does in the thread that called `start` only."""
-        return self._mode is not None
+        return self._storage_mode is not None
 
     def start(self, *, tensors: bool = True, objects: bool = True) -> None:
         """Begin to trace; traces that run already go on.
@@ -91,30 +91,30 @@ class Tracer:
             objects: whether to trace all allocations of Python and NumPy. Both together cost several times as much as
                 each alone, because the torch mode is Python code.
         """
-        if tensors and self._mode is None and "torch" in sys.modules:
+        if tensors and self._storage_mode is None and "torch" in sys.modules:
             from flatwater_watch.meters.torch_ops import NewStorages, enter_  # noqa: PLC0415  (torch may be absent)
 
-            mode = NewStorages(self._made_here, _ignore_free)
-            self._mode = mode if enter_(mode) else None
+            mode = NewStorages(self._current_line, _ignore_free)
+            self._storage_mode = mode if enter_(mode) else None
         # If the program has a torch mode of its own, tracemalloc still gives the line of a tensor's Python object.
-        if (objects or self._mode is None) and not tracemalloc.is_tracing():
+        if (objects or self._storage_mode is None) and not tracemalloc.is_tracing():
             tracemalloc.start(self._frames)
             self._began_tracemalloc = True
-        self._before = tracemalloc.get_traced_memory()[0]
+        self._bytes_at_start = tracemalloc.get_traced_memory()[0]
 
     @property
     def live_bytes(self) -> int:
         """Bytes of Python and NumPy that were allocated since `start` and are in use."""
-        return tracemalloc.get_traced_memory()[0] - self._before
+        return tracemalloc.get_traced_memory()[0] - self._bytes_at_start
 
     def stop(self) -> None:
         """End, forget all lines, and leave tracemalloc as it was."""
         # In the thread that called `start`: torch's modes are a stack of each thread.
-        if self._mode is not None:
+        if self._storage_mode is not None:
             from flatwater_watch.meters.torch_ops import leave_  # noqa: PLC0415
 
-            leave_(self._mode)
-            self._mode = None
+            leave_(self._storage_mode)
+            self._storage_mode = None
         if self._began_tracemalloc:
             tracemalloc.stop()
             self._began_tracemalloc = False
@@ -127,30 +127,30 @@ class Tracer:
         trace begins anew with more frames, for objects that are made from now on.
         """
         votes: Counter[AllocationSite] = Counter()
-        self._cut = False
+        self._frames_were_cut = False
         for item in objects:
             for size, site in self._origins(item):
                 if site is not None:
                     votes[site] += max(1, size)
-        if not votes and self._cut and self._began_tracemalloc and self._frames < DEEP_FRAMES:
+        if not votes and self._frames_were_cut and self._began_tracemalloc and self._frames < DEEP_FRAMES:
             self._frames = DEEP_FRAMES  # a trace that runs cannot get more frames: it begins anew
             tracemalloc.stop()
             tracemalloc.start(self._frames)
-            self._before = 0
+            self._bytes_at_start = 0
         return votes.most_common(1)[0][0] if votes else None
 
     def _origins(self, item: Any) -> Iterator[tuple[int, AllocationSite | None]]:  # noqa: ANN401
-        """Bytes and line of an object and of its contents, of at most `CONTENTS` objects."""
+        """Bytes and line of an object and of its contents, of at most `MAXIMUM_CONTENTS` objects."""
         # Contents are followed, as an object from a free list has no line of its own. Not below an older object, such
         # as the event loop of a timer: it holds objects that others made.
         queue, seen_ids = deque([item]), set[int]()
-        while queue and len(seen_ids) < CONTENTS:
+        while queue and len(seen_ids) < MAXIMUM_CONTENTS:
             obj = queue.popleft()
             if id(obj) not in seen_ids and (obj is item or not _is_shared(obj)):
                 seen_ids.add(id(obj))
                 yield from self._own_origins(obj)
                 if obj is item or not _is_older(obj):
-                    queue += gc.get_referents(obj)[:CONTENTS]
+                    queue += gc.get_referents(obj)[:MAXIMUM_CONTENTS]
 
     def _own_origins(self, item: Any) -> Iterator[tuple[int, AllocationSite | None]]:  # noqa: ANN401
         """Bytes and line of one object: an array's base, or a tensor and the tensors that its autograd graph saves."""
@@ -158,30 +158,30 @@ class Tracer:
         if figures is None:
             yield own_size(item), self._allocation_site(item, "python")
         elif figures.graphed is None:
-            yield figures.kept, self._allocation_site(last_base(item), "numpy")
+            yield figures.base_bytes, self._allocation_site(last_base(item), "numpy")
         else:
             for tensor in (item, *saved_tensors(item)):
-                site = None if self._mode is None else self._mode.record_of(tensor)
+                site = None if self._storage_mode is None else self._storage_mode.record_of(tensor)
                 tensor_figures = array_figures(tensor)
                 yield (
-                    0 if tensor_figures is None else tensor_figures.kept,
+                    0 if tensor_figures is None else tensor_figures.base_bytes,
                     site or self._allocation_site(tensor, "python"),
                 )
 
-    def _made_here(self, operation: str, _size: int) -> AllocationSite | None:
+    def _current_line(self, operation: str, _size: int) -> AllocationSite | None:
         """The line that makes a storage now; runs in the program's thread, within its torch operation."""
-        lines = _live(sys._getframe())  # noqa: SLF001  (the only way up the stack)
-        line = self._nearest(dropwhile(lambda line: self._side_of(line[0]) == "tool", lines))
-        return None if line is None else AllocationSite(line[0], line[1], _short(line[2] or ""), operation)
+        lines = _running_lines(sys._getframe())  # noqa: SLF001  (the only way up the stack)
+        line = self._responsible_line(dropwhile(lambda line: self._owner_of_file(line[0]) == "tool", lines))
+        return None if line is None else AllocationSite(line[0], line[1], _short_name(line[2] or ""), operation)
 
     def _allocation_site(self, item: object, operation: str) -> AllocationSite | None:
         """The line at which tracemalloc saw an object made; None for an older one, or if no frame is the user's."""
         frames = allocation_frames(item)
-        line = self._nearest((file, number, None) for file, number in frames)
-        self._cut = self._cut or (line is None and len(frames) == self._frames)
+        line = self._responsible_line((file, number, None) for file, number in frames)
+        self._frames_were_cut = self._frames_were_cut or (line is None and len(frames) == self._frames)
         return None if line is None else AllocationSite(line[0], line[1], _function_at(line[0], line[1]), operation)
 
-    def _nearest(self, lines: Iterable[Line]) -> Line | None:
+    def _responsible_line(self, lines: Iterable[Line]) -> Line | None:
         """The user's line that is responsible for an allocation; `lines` go from the innermost outwards.
 
         If packages count too, they run the program, and code that is not theirs is a hook that they call: the hook is
@@ -190,7 +190,7 @@ class Tracer:
         user: Line | None = None
         package: Line | None = None
         for line in lines:
-            side = self._side_of(line[0])
+            side = self._owner_of_file(line[0])
             if side == "tool" and user is None and package is None:
                 return None
             if side == "user":
@@ -201,9 +201,11 @@ class Tracer:
                 package = package or line
         return package or user
 
-    def _side_of(self, file: str) -> Side:
+    def _owner_of_file(self, file: str) -> CodeOwner:
         """The owner of a file's code, remembered by file: a trace asks for every frame."""
-        return self._sides.get(file) or self._sides.setdefault(file, _side(file, self._packages))
+        return self._owner_by_file.get(file) or self._owner_by_file.setdefault(
+            file, _code_owner(file, self._user_packages)
+        )
 
 
 class NativeLineSearch:
@@ -216,46 +218,58 @@ class NativeLineSearch:
             packages: library packages whose lines count as the user's.
             allowed: whether any try is allowed.
         """
-        self._tries = RISING.tries if allowed else 0
-        self.rises = RiseRecorder(lambda file: is_user_file(file, packages), seconds=RISING.seconds, quick=RISING.quick)
+        self._tries = RISING.maximum_tries if allowed else 0
+        self.recorder = RiseRecorder(
+            lambda file: is_user_file(file, packages),
+            seconds=RISING.maximum_cpu_seconds,
+            quick=RISING.maximum_query_seconds,
+        )
         self.line: AllocationSite | None = None
-        self._item: AllocationSite | None = None
+        self._item_line: AllocationSite | None = None
         """The line that made the objects in front of the bytes, if it is known. Only a line that runs before it is
         better: bytes that an object takes later belong to the line that made it."""
-        self._times = self._readings = 0
+        self._tries_made = self._readings_in_try = 0
         """Tries so far, and readings of the try under way."""
 
-    def is_wanted(self, told: Iterable[Finding]) -> bool:
+    def is_wanted(self, findings: Iterable[Finding]) -> bool:
         """Whether one of the findings wants a line, none is known, and tries are left; notes the line to improve on."""
-        item_lines = [finding.made_at for finding in told if wants_line(finding) and finding.share >= OWNING.told_share]
-        if not item_lines or self.line is not None or self._times >= self._tries:
+        item_lines = [
+            finding.made_at
+            for finding in findings
+            if wants_line(finding) and finding.share >= OWNING.minimum_reported_share
+        ]
+        if not item_lines or self.line is not None or self._tries_made >= self._tries:
             return False
-        self._item = None if None in item_lines else item_lines[0]
+        self._item_line = None if None in item_lines else item_lines[0]
         return True
 
     def begin(self) -> bool:
         """Begin a try; return False if the program is traced already."""
-        self._times, self._readings = self._times + 1, 0
-        return self.rises.begin(None if self._item is None else (self._item.file, self._item.line))
+        self._tries_made, self._readings_in_try = self._tries_made + 1, 0
+        return self.recorder.begin(None if self._item_line is None else (self._item_line.file, self._item_line.line))
 
     def is_finished(self) -> bool:
         """Whether the try has recorded enough, or taken long enough; to be called once a reading."""
-        self._readings += 1
-        return self.rises.is_over_budget or self.rises.kept_count >= RISING.enough or self._readings >= RISING.readings
+        self._readings_in_try += 1
+        return (
+            self.recorder.is_over_budget
+            or self.recorder.kept_count >= RISING.sufficient_rises
+            or self._readings_in_try >= RISING.maximum_readings
+        )
 
     def end(self) -> None:
         """End the try, and keep its line if there is one."""
-        self.rises.end()
-        line = self.rises.main_line(mostly=RISING.mostly, fewest=RISING.fewest)
+        self.recorder.end()
+        line = self.recorder.main_line(mostly=RISING.minimum_main_share, fewest=RISING.minimum_rises)
         if line is not None:
-            self.line = AllocationSite(line[0], line[1], _short(line[2]), "native")
+            self.line = AllocationSite(line[0], line[1], _short_name(line[2]), "native")
 
-    def with_found_line(self, found: Finding) -> Finding:
+    def with_found_line(self, finding: Finding) -> Finding:
         """The finding with the line, if it is one that wanted a line."""
-        return with_line(found, self.line) if found.made_at in {None, self._item} else found
+        return with_line(finding, self.line) if finding.made_at in {None, self._item_line} else finding
 
 
-def _side(file: str, packages: tuple[str, ...]) -> Side:
+def _code_owner(file: str, packages: tuple[str, ...]) -> CodeOwner:
     """The owner of a file's code: the user, a package that counts too, another library, or this tool."""
     if file.startswith(f"{_TOOL}/"):
         return "tool"
@@ -266,26 +280,31 @@ def _side(file: str, packages: tuple[str, ...]) -> Side:
     return "user" if is_user_file(file) else "package" if is_user_file(file, packages) else "library"
 
 
-def _is_shared(held: object) -> bool:
+def _is_shared(obj: object) -> bool:
     """Whether many objects may refer to an object; a long text belongs to its holder."""
-    kind = type(held)
-    return is_a(held, *_SHARED) or kind is int or kind is bool or (kind is str and str.__sizeof__(held) < LONG_TEXT)
+    kind = type(obj)
+    return (
+        is_a(obj, *_SHARED_TYPES)
+        or kind is int
+        or kind is bool
+        or (kind is str and str.__sizeof__(obj) < LONG_TEXT_BYTES)
+    )
 
 
-def _is_older(held: object) -> bool:
+def _is_older(obj: object) -> bool:
     """Whether an object is known to be older than the trace: False also if nothing can be said of it."""
-    is_traceable = tracemalloc.is_tracing() and not is_a(held, *_REUSED) and array_figures(held) is None
-    return is_traceable and not allocation_frames(held)
+    is_traceable = tracemalloc.is_tracing() and not is_a(obj, *_REUSED_TYPES) and array_figures(obj) is None
+    return is_traceable and not allocation_frames(obj)
 
 
-def _live(frame: FrameType | None) -> Iterator[Line]:
+def _running_lines(frame: FrameType | None) -> Iterator[Line]:
     """The running lines of a stack, from its innermost frame outwards."""
     while frame is not None:
         yield frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname
         frame = frame.f_back
 
 
-def _short(qualified: str) -> str:
+def _short_name(qualified: str) -> str:
     """A qualified name without inner scopes: `Trainer.learn.<locals>.<listcomp>` as `Trainer.learn`."""
     return ".".join(part for part in qualified.split(".") if not part.startswith("<")) or "<module>"
 
@@ -297,16 +316,16 @@ def _function_at(file: str, line: int) -> str:
         parsed = ast.parse("".join(linecache.getlines(file)))
     except SyntaxError:  # not Python, such as a template that was compiled to it
         return "<module>"
-    return ".".join(_around(parsed, line)) or "<module>"
+    return ".".join(_enclosing_names(parsed, line)) or "<module>"
 
 
-def _around(node: ast.AST, line: int) -> list[str]:
+def _enclosing_names(node: ast.AST, line: int) -> list[str]:
     """Names of the classes and functions below a node that a line lies in, outermost first."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.stmt | ast.ExceptHandler) and child.lineno <= line <= (child.end_lineno or line):
             if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                return [child.name, *_around(child, line)]
-            return _around(child, line)
+                return [child.name, *_enclosing_names(child, line)]
+            return _enclosing_names(child, line)
     return []
 
 

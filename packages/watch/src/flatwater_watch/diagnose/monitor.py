@@ -10,20 +10,18 @@ from math import inf
 
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.diagnose.garbage import Garbage
-from flatwater_watch.diagnose.gc_sawtooth import is_negligible
-from flatwater_watch.diagnose.handles import find_handles
-from flatwater_watch.diagnose.investigation import (
-    Investigation,
-    gained_by_roots,
+from flatwater_watch.diagnose.garbage_investigation import (
     judge_garbage_at_end,
-    judge_owners_,
     search_garbage_now,
     stop_search_,
     wants_garbage,
 )
+from flatwater_watch.diagnose.gc_sawtooth import is_negligible
+from flatwater_watch.diagnose.handles import find_handles
+from flatwater_watch.diagnose.investigation import Investigation, judge_owners_, root_gains
 from flatwater_watch.diagnose.investigator import Investigator
-from flatwater_watch.diagnose.judge import CYCLIC
-from flatwater_watch.diagnose.series_findings import judge_series, retention_at_the_end, slower_at_the_end
+from flatwater_watch.diagnose.judge import GARBAGE_OWNER
+from flatwater_watch.diagnose.series_findings import judge_retention_at_end, judge_series, judge_slowdown_at_end
 from flatwater_watch.diagnose.states import CaseState
 from flatwater_watch.heap.census import Census
 from flatwater_watch.meters.collector import GcSawtooth
@@ -40,7 +38,7 @@ CASE, DRIFT = SHIPPED.investigating, SHIPPED.drift
 class Monitor(Investigator):
     """Watches one process: call `observe` once a step, in the thread that trains, and `close` at the end."""
 
-    _over: Collection[str] = ()
+    _has_ended: Collection[str] = ()
     """Owners that have stopped growing, at the end."""
 
     def observe(self, reading: Reading, *, seconds: float = inf, trace: bool = True) -> list[Finding]:
@@ -55,21 +53,21 @@ class Monitor(Investigator):
             trace: whether tracing may begin now.
         """
         start_seconds = process_seconds()
-        if self._last is not None and reading.step <= self._last.step:
+        if self._latest_reading is not None and reading.step <= self._latest_reading.step:
             return []
-        self._last, self._may_trace = reading, trace
-        self.censuses.seconds = seconds if reading.has_headroom else inf
+        self._latest_reading, self._trace_allowed = reading, trace
+        self.censuses.slice_seconds = seconds if reading.has_headroom else inf
         if not self.is_tracing:
             # A trace takes memory and time itself, so that a reading under it says nothing of the program.
-            self._record.add(reading)
-            self._news += judge_series(self._record, reading, self._unit)
+            self._history.add(reading)
+            self._new_findings += judge_series(self._history, reading, self._unit)
         was_watching = self.state is CaseState.WATCHING
         self._follow_table(reading)
         # A census that the agent asked for belongs to no investigation, and goes on here.
         if was_watching and self.state is CaseState.WATCHING and self.censuses.is_under_way:
             self.censuses.advance(reading.step)
         news = self._publish_news()
-        self._following.rises.skip_current_gain()  # last of all: memory of the work above is not the program's
+        self._native_search.recorder.skip_current_gain()  # last of all: memory of the work above is not the program's
         self.cost_seconds += process_seconds() - start_seconds
         return news
 
@@ -80,44 +78,51 @@ class Monitor(Investigator):
             seconds: maximum CPU seconds at this step; None for what the last reading has left.
         """
         if seconds is not None:
-            self.censuses.seconds = seconds
-        if self._last is not None:
-            self.censuses.advance(self._last.step)
+            self.censuses.slice_seconds = seconds
+        if self._latest_reading is not None:
+            self.censuses.advance(self._latest_reading.step)
 
-    def finish_pending(self, over: Collection[str] = ()) -> None:
+    def finish_pending(self, stopped_owners: Collection[str] = ()) -> None:
         """Finish the investigation without further readings: accept proven findings, and wait for a search under way.
 
         Args:
-            over: owners of findings that have stopped growing.
+            stopped_owners: owners of findings that have stopped growing.
         """
-        if self._last is None:
+        if self._latest_reading is None:
             return
-        self._over = over
-        self._news += slower_at_the_end(self._record, self._last, self._unit)
-        self._news += retention_at_the_end(self._record, self._last, self._unit)
-        self._may_trace = False  # no reading will come at which a trace could end
+        self._has_ended = stopped_owners
+        self._new_findings += judge_slowdown_at_end(self._history, self._latest_reading, self._unit)
+        self._new_findings += judge_retention_at_end(self._history, self._latest_reading, self._unit)
+        self._trace_allowed = False  # no reading will come at which a trace could end
         if self.state is CaseState.TRACING and wants_garbage(self._case):
-            self._case.held = CASE.still  # as if the wait for new garbage were over: the fork looks at what there is
-            self._follow_table(self._last)
+            self._case.garbage_line_readings = (
+                CASE.maximum_idle_traced_readings
+            )  # as if the wait for new garbage were over: the fork looks at what there is
+            self._follow_table(self._latest_reading)
         if self._awaits_first_look:
-            self.censuses.seconds = CASE.last_search
-            self._follow_table(self._last)
-        search = self._case.search
-        if search is not None and search.is_done(CASE.last_search):
-            self._follow_table(self._last)
-        if self.state is CaseState.FOLLOWING:
+            self.censuses.slice_seconds = CASE.last_search_seconds
+            self._follow_table(self._latest_reading)
+        search = self._case.garbage_search
+        if search is not None and search.is_done(CASE.last_search_seconds):
+            self._follow_table(self._latest_reading)
+        if self.state is CaseState.RECORDING_RISES:
             self.state = CaseState.WATCHING
-            self._tell_line(self._last)
+            self._publish_native_line(self._latest_reading)
         if self.state is not CaseState.WATCHING:
-            self._news += self._case.found  # found by a look, and waiting for a line or for the rest
+            self._new_findings += self._case.last_findings  # found by a look, and waiting for a line or for the rest
         self._publish_news()
         # Suspected garbage is searched for once more if no cause is known (`judge_garbage_at_end`).
-        self._suspect = (self._case.suspect is not None or self._suspect) and CYCLIC not in self._found
+        self._garbage_suspected = (
+            self._case.suspected_garbage is not None or self._garbage_suspected
+        ) and GARBAGE_OWNER not in self._findings_by_owner
         asks_native = (
-            self._open or (self.is_investigating and not self._awaits_first_look) or self.negligible_resets or over
+            self._is_unexplained
+            or (self.is_investigating and not self._awaits_first_look)
+            or self.negligible_resets
+            or stopped_owners
         )
-        if not self._suspect and asks_native:
-            self._news += self._judge_unexplained(self._last, self._over)
+        if not self._garbage_suspected and asks_native:
+            self._new_findings += self._judge_unexplained(self._latest_reading, self._has_ended)
             self._publish_news()
 
     def conclude(self) -> list[Finding]:
@@ -127,13 +132,13 @@ class Monitor(Investigator):
         a finding, or of a run at its budget.
         """
         self.finish_pending()
-        series = self._record.unaccounted
-        if self._suspect and len(series.steps) > 1:
+        series = self._history.unaccounted
+        if self._garbage_suspected and len(series.steps) > 1:
             steps = round(series.steps[-1] - series.steps[0])
             # Publishes what it finds; the result is part of findings() below.
             self.judge_garbage_at_end(series.values[-1] - series.values[0], steps)
         if not self.findings():
-            self._news += self.find_since_beginning()
+            self._new_findings += self.find_since_beginning()
             self._publish_news()
         return self.findings()
 
@@ -143,16 +148,16 @@ class Monitor(Investigator):
         Args:
             latest: census from `take_whole_census`; None takes one.
         """
-        latest, first = latest or self.take_whole_census(), self._first.before
-        return [] if latest is None or first is None else gained_by_roots(first, latest[1])
+        latest, first = latest or self.take_whole_census(), self._first_case.first_census
+        return [] if latest is None or first is None else root_gains(first, latest[1])
 
     def take_whole_census(self) -> tuple[int, Census] | None:
         """Take a whole census at once, and give the step at which it began with it; None before the first reading."""
         self.censuses.discard()
-        self.censuses.seconds = inf
-        return None if self._last is None else self.censuses.advance(self._last.step)
+        self.censuses.slice_seconds = inf
+        return None if self._latest_reading is None else self.censuses.advance(self._latest_reading.step)
 
-    def judge_garbage_at_end(self, open_bytes: float, steps: int, teeth: GcSawtooth | None = None) -> list[Finding]:
+    def judge_garbage_at_end(self, open_bytes: float, steps: int, sawtooth: GcSawtooth | None = None) -> list[Finding]:
         """The finding of cyclic garbage, if it is most of the bytes without a cause; else of native growth, if certain.
 
         Garbage may come and go too fast to show a slope.
@@ -160,40 +165,43 @@ class Monitor(Investigator):
         Args:
             open_bytes: bytes without a cause. 0 or less: nothing is searched.
             steps: steps in which they came.
-            teeth: sawtooth of full collections; None if none was seen.
+            sawtooth: sawtooth of full collections; None if none was seen.
         """
-        if self._last is None or steps <= 0 or open_bytes <= 0:
+        if self._latest_reading is None or steps <= 0 or open_bytes <= 0:
             return []
         garbage, growth = (
-            search_garbage_now(self._lines, self._roots, self._tracer, self._last.step),
-            self._process_growth(self._last),
+            search_garbage_now(self._lines, self._roots, self._tracer, self._latest_reading.step),
+            self._process_growth(self._latest_reading),
         )
-        explains_most, findings = garbage is not None and garbage.bytes >= CASE.garbage * open_bytes, list[Finding]()
-        if garbage is not None and self._is_ordinary_backlog(garbage, teeth):
-            self.waiting = garbage if garbage.bytes >= DRIFT.least_bytes else None
+        explains_most, findings = (
+            garbage is not None and garbage.bytes >= CASE.minimum_garbage_share * open_bytes,
+            list[Finding](),
+        )
+        if garbage is not None and self._is_ordinary_backlog(garbage, sawtooth):
+            self.ordinary_garbage = garbage if garbage.bytes >= DRIFT.least_bytes else None
         elif garbage is not None and explains_most:
-            findings = judge_garbage_at_end(garbage, self._record, growth, open_bytes, steps)
+            findings = judge_garbage_at_end(garbage, self._history, growth, open_bytes, steps)
         asks_native = not (findings or explains_most or self._awaits_first_look)
         return self._record_findings(
-            self._judge_unexplained(self._last, self._over, ended=True) if asks_native else findings
+            self._judge_unexplained(self._latest_reading, self._has_ended, ended=True) if asks_native else findings
         )
 
-    def _is_ordinary_backlog(self, garbage: Garbage, teeth: GcSawtooth | None) -> bool:
+    def _is_ordinary_backlog(self, garbage: Garbage, sawtooth: GcSawtooth | None) -> bool:
         """Whether the garbage is an ordinary backlog: small so far, or freed while it is small.
 
         At the end of a program no forecast of further garbage counts.
         """
-        return garbage.is_ordinary_gc_backlog(self._record.swing_bytes, inf) or is_negligible(teeth, garbage.bytes)
+        return garbage.is_ordinary_gc_backlog(self._history.swing_bytes, inf) or is_negligible(sawtooth, garbage.bytes)
 
-    def _record_findings(self, found: list[Finding]) -> list[Finding]:
+    def _record_findings(self, findings: list[Finding]) -> list[Finding]:
         """Publish findings, and return them as recorded: with a line, if one was found for them."""
-        self._news += found
+        self._new_findings += findings
         self._publish_news()
-        return [self._found[finding.owner] for finding in found]
+        return [self._findings_by_owner[finding.owner] for finding in findings]
 
     def confirm_unproven(self, open_bytes: int) -> list[Finding]:
         """Publish unproven findings if memory went on at their rate, and they are most of the bytes without a cause."""
-        growth, last = self._unproven, self._last
+        growth, last = self._unproven, self._latest_reading
         return (
             [] if growth is None or last is None else self._record_findings(growth.confirmed_findings(last, open_bytes))
         )
@@ -205,27 +213,36 @@ class Monitor(Investigator):
             open_bytes: bytes without a cause, which are divided over these items.
             latest: census from `take_whole_census`.
         """
-        baseline = self._first
-        if self._last is None or latest is None or baseline.before is None or latest[0] <= baseline.since:
+        baseline = self._first_case
+        if (
+            self._latest_reading is None
+            or latest is None
+            or baseline.first_census is None
+            or latest[0] <= baseline.first_step
+        ):
             return []
-        owners = find_handles(baseline.before, latest[1], open_bytes)
-        rate = open_bytes / (latest[0] - baseline.since)
+        owners = find_handles(baseline.first_census, latest[1], open_bytes)
+        rate = open_bytes / (latest[0] - baseline.first_step)
         drift = Slope(rate, rate, rate)
         return self._record_findings(
-            judge_owners_(self._case, None, owners, growth=self._process_growth(self._last), drift=drift)
+            judge_owners_(self._case, None, owners, growth=self._process_growth(self._latest_reading), drift=drift)
         )
 
     def find_since_beginning(self) -> list[Finding]:
         """Findings of containers that gained since the first census: no proof, as nothing was read in between."""
-        if self._last is None or self._first.before is None or self._last.step <= self._first.since:
+        if (
+            self._latest_reading is None
+            or self._first_case.first_census is None
+            or self._latest_reading.step <= self._first_case.first_step
+        ):
             return []
         self.censuses.discard()
-        self.censuses.seconds = inf
-        slope = recent_slope(self._record.unaccounted)
-        findings = self._compare_owners(self._first, self._process_growth(self._last), slope) or []
-        step = self._last.step  # a container that is full by now has ended
+        self.censuses.slice_seconds = inf
+        slope = recent_slope(self._history.unaccounted)
+        findings = self._compare_owners(self._first_case, self._process_growth(self._latest_reading), slope) or []
+        step = self._latest_reading.step  # a container that is full by now has ended
         growing = (finding for finding in findings if finding.plateau_step is None or finding.plateau_step > step)
-        return [finding for finding in growing if finding.bytes_per_step >= CASE.page]
+        return [finding for finding in growing if finding.bytes_per_step >= CASE.minimum_bytes_per_step]
 
     def stop_trace(self) -> None:
         """End the trace of this look, which goes on without a line; in the thread that began the trace."""
@@ -237,4 +254,4 @@ class Monitor(Investigator):
         self._case, self.state = Investigation(self._lines), CaseState.WATCHING
         self.censuses.discard()
         self._stop_tracing()
-        self._following.rises.end()
+        self._native_search.recorder.end()

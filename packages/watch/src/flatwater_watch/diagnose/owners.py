@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Any
 
 from flatwater_watch.diagnose.contents import (
-    LEAVES,
+    MAXIMUM_LEAVES,
     Contents,
     describe_container,
     describe_contents,
@@ -45,27 +45,27 @@ class Owner:
     bytes: int
     count: int
     """Number of objects of the main content, such as tensors."""
-    what: str
+    content_words: str
     """The main content: "120 × float32[64, 504]"."""
     item_bytes: int
     """Mean bytes of one item; times `capacity` it is the size at which a bounded container ends."""
-    graph: bool
+    holds_graph: bool
     """Whether the content carries autograd graphs; `bytes` includes the tensors that they save."""
-    base: bool
+    holds_base: bool
     """Whether the content are views that keep larger bases alive; `bytes` includes the bases."""
     redundancy: str | None
     """A sentence on data that is stored more than once."""
-    newest: tuple[Any, ...]
+    newest_items: tuple[Any, ...]
     """Up to 24 leaves of the newest items, for finding the line that made them. Strong references."""
     container: Any
     """The container itself, or the longest of several. A strong reference."""
     holding: Holding
     """Holding of the container that grew, which may lie below `path`."""
-    way: tuple[str, ...]
+    hops: tuple[str, ...]
     """The root, and the hop of each holder from there."""
     rule: Rule | None = None
     """The rule for containers of this kind in a library."""
-    outside: bool = False
+    outside_python: bool = False
     """Whether the bytes lie outside of Python, behind handles in its items."""
 
 
@@ -78,12 +78,12 @@ def find_owners(before: Census, after: Census) -> list[Owner]:
         before: earlier census, with or without its containers.
         after: later census, with its containers.
     """
-    growth = {path: h.bytes - _bytes(before, path) for path, h in after.holdings.items()}
+    growth = {path: h.bytes - _bytes_below(before, path) for path, h in after.holdings.items()}
     below: dict[str, list[str]] = {}
     for path, holding in after.holdings.items():
         if holding.parent is not None:
             below.setdefault(holding.parent, []).append(path)
-    gained = _gains(before, after, growth, below)
+    gained = _unexplained_gains(before, after, growth, below)
     minimum_bytes = OWNING.least_share * sum(gained.values())
     paths = sorted((path for path in gained if gained[path] >= minimum_bytes), key=lambda path: -gained[path])
     owners: dict[str, Owner] = {}
@@ -98,13 +98,13 @@ def find_owners(before: Census, after: Census) -> list[Owner]:
     return list(owners.values())
 
 
-def _bytes(census: Census, path: str) -> int:
+def _bytes_below(census: Census, path: str) -> int:
     """Bytes below a path; 0 if the census has nothing there."""
     holding = census.holdings.get(path)
     return 0 if holding is None else holding.bytes
 
 
-def _gains(
+def _unexplained_gains(
     before: Census, after: Census, growth: Mapping[str, int], below: Mapping[str, list[str]]
 ) -> dict[str, float]:
     """Bytes that each owner explains, by path.
@@ -123,16 +123,18 @@ def _gains(
     same_sample = before.draw == after.draw
     for path in reversed(list(after.holdings)):
         explained_below = sum(explained.get(child, 0) for child in below.get(path, ()))
-        own_bytes = _own_growth(before.holdings.get(path), after.holdings[path], growth[path], alike=same_sample)
+        own_bytes = _container_growth(
+            before.holdings.get(path), after.holdings[path], growth[path], same_sample=same_sample
+        )
         open_bytes = own_bytes - explained_below
-        if open_bytes >= OWNING.least_bytes and open_bytes > (1 - OWNING.explained) * own_bytes:
+        if open_bytes >= OWNING.least_bytes and open_bytes > (1 - OWNING.explained_share) * own_bytes:
             gained[path] = open_bytes
             explained_below += open_bytes
         explained[path] = explained_below
     return gained
 
 
-def _own_growth(before: Holding | None, after: Holding, growth: int, *, alike: bool) -> float:
+def _container_growth(before: Holding | None, after: Holding, growth: int, *, same_sample: bool) -> float:
     """Bytes of the growth below a path that come from its containers becoming longer.
 
     A container that was not there before did not grow: its holder did. Several containers on one path may become longer
@@ -143,18 +145,18 @@ def _own_growth(before: Holding | None, after: Holding, growth: int, *, alike: b
         before: holding in the earlier census; None if it had none.
         after: holding in the later census.
         growth: bytes gained below the path.
-        alike: whether both censuses sampled as many items, so that their estimates of all items can be compared.
+        same_sample: whether both censuses sampled as many items, so that their estimates of all items can be compared.
     """
     if before is None or growth <= 0:
         return 0
     if after.instances <= before.instances:
-        longer_items = alike and after.items > before.items
+        longer_items = same_sample and after.items > before.items
         return growth if after.length > before.length or longer_items else 0
     if after.length <= before.length:
         return 0
     # Bytes of as many containers as there were before, and of them the share of items that they did not have.
     longer_bytes = after.bytes * (before.instances / after.instances) * (1 - before.length / after.length)
-    return longer_bytes if longer_bytes >= OWNING.explained * growth else 0
+    return longer_bytes if longer_bytes >= OWNING.explained_share * growth else 0
 
 
 def describe_owner(before: Holding, after: Census, path: str, gained: float) -> Owner:
@@ -170,12 +172,14 @@ def describe_owner(before: Holding, after: Census, path: str, gained: float) -> 
     display_path = _display_path(after, holding)
     container = after.live[holding.parent if holding.kind == "graph" and holding.parent is not None else path]
     item_gain = max(holding.length - before.length, 1)
-    newest = newest_items(container, holding.kind, min(item_gain, LEAVES))
+    newest = newest_items(container, holding.kind, min(item_gain, MAXIMUM_LEAVES))
     contents = describe_contents(holding, newest)
     return Owner(
         path=display_path,
         kind=holding.kind,
-        holders=_holders(after, after.holdings[display_path] if holding.kind in _WHOLE else holding, contents),
+        holders=_describe_holders(
+            after, after.holdings[display_path] if holding.kind in _BLOCK_KINDS else holding, contents
+        ),
         steps=holding.step - before.step,
         length_before=before.length,
         length=holding.length,
@@ -183,20 +187,20 @@ def describe_owner(before: Holding, after: Census, path: str, gained: float) -> 
         bytes_grown=round(gained),
         bytes=holding.bytes,
         count=contents.count,
-        what=contents.what,
+        content_words=contents.what,
         item_bytes=round(holding.bytes / max(holding.length * holding.instances, 1)),
-        graph=contents.graph,
-        base=contents.base,
+        holds_graph=contents.graph,
+        holds_base=contents.base,
         redundancy=describe_redundancy(contents.arrays),
-        newest=contents.leaves,
+        newest_items=contents.leaves,
         container=container,
         holding=holding,
-        way=_way(after, path),
-        rule=_rule(after, path, newest),
+        hops=_split_path(after, path),
+        rule=_find_rule(after, path, newest),
     )
 
 
-_WHOLE = frozenset({"array", "text", "bytes"})
+_BLOCK_KINDS = frozenset({"array", "text", "bytes"})
 """Kinds of holdings that grow by being replaced by a larger one."""
 
 
@@ -209,7 +213,7 @@ def _display_path(census: Census, holding: Holding) -> str:
     if holding.kind == "graph" and holding.parent is not None:
         return holding.parent
     shown = holding
-    while holding.kind in _WHOLE and shown.parent is not None:
+    while holding.kind in _BLOCK_KINDS and shown.parent is not None:
         above = census.holdings[shown.parent]
         name = shown.path.removeprefix(above.path)
         # A hop without a name, or a private attribute of a library's object, says nothing to the user.
@@ -225,7 +229,7 @@ def _is_users(kind: type) -> bool:
     return full_name(kind)[0] in user_modules(Roots())
 
 
-def _way(census: Census, path: str) -> tuple[str, ...]:
+def _split_path(census: Census, path: str) -> tuple[str, ...]:
     """The root of a path, and each hop from there: ("train.AGENTS", "[*]", ".history")."""
     names: list[str] = []
     current = census.holdings[path]
@@ -235,7 +239,7 @@ def _way(census: Census, path: str) -> tuple[str, ...]:
     return (current.path, *reversed(names))
 
 
-def _rule(census: Census, path: str, newest: Sequence[Any]) -> Rule | None:
+def _find_rule(census: Census, path: str, newest: Sequence[Any]) -> Rule | None:
     """The rule of a library for the container on a path, by its holders and newest items; None if there is none."""
     hops: list[tuple[Any, str]] = []
     current = census.holdings[path]
@@ -254,30 +258,30 @@ def resolve_way(roots: Roots, way: tuple[str, ...]) -> Any:  # noqa: ANN401
     return next(iter(resolve_all_ways(roots, way, 1)), None)
 
 
-def resolve_all_ways(roots: Roots, way: tuple[str, ...], most: int) -> list[Any]:
-    """The containers at the end of a way now, at most `most`, by the newest items: any of them may grow.
+def resolve_all_ways(roots: Roots, way: tuple[str, ...], maximum: int) -> list[Any]:
+    """The containers at the end of a way now, at most `maximum`, by the newest items: any of them may grow.
 
     Args:
         roots: choice of roots.
-        way: root and hops, as in `Owner.way`.
-        most: maximum number of containers; of several at one hop the newest are followed.
+        way: root and hops, as in `Owner.hops`.
+        maximum: maximum number of containers; of several at one hop the newest are followed.
     """
     modules = user_modules(roots)
     # Not all roots: tasks and coroutines are looked for in the whole heap.
     root_objects = (value for tier in root_tiers(roots, modules) for path, value in tier if path == way[0])
     objects = list(islice(root_objects, 1))
-    walk = Walk(LEAVES, lambda cls: full_name(cls)[0] in modules, LEAVES)
+    walk = Walk(MAXIMUM_LEAVES, lambda cls: full_name(cls)[0] in modules, MAXIMUM_LEAVES)
     for name in way[1:]:
         children: list[Any] = []
         for obj in objects:
             opened = open_object(obj, walk)
             if name == ITEM:
-                children += newest_items(obj, opened.kind, most)
+                children += newest_items(obj, opened.kind, maximum)
             elif name == KEY:
-                children += _newest_keys(obj, opened.parts, most)
+                children += _newest_keys(obj, opened.parts, maximum)
             else:
-                children += [child for called, child in opened.parts if called == name][:most]
-        objects = children[-most:]
+                children += [child for called, child in opened.parts if called == name][:maximum]
+        objects = children[-maximum:]
     return objects
 
 
@@ -286,16 +290,16 @@ def leads_to_several(way: tuple[str, ...]) -> bool:
     return ITEM in way or KEY in way
 
 
-def _last_keys(place: dict[Any, Any], most: int) -> list[Any]:
+def _newest_dict_keys(place: dict[Any, Any], maximum: int) -> list[Any]:
     """The keys of a dict that were added last, oldest first; called by `read_stable`."""
-    return list(islice(reversed(dict.keys(place)), most))[::-1]
+    return list(islice(reversed(dict.keys(place)), maximum))[::-1]
 
 
-def _newest_keys(place: Any, parts: Sequence[Named], most: int) -> list[Any]:  # noqa: ANN401
-    """The keys of a container that were added last, at most `most`, oldest first; any keys if it is no dict."""
+def _newest_keys(place: Any, parts: Sequence[Named], maximum: int) -> list[Any]:  # noqa: ANN401
+    """The keys of a container that were added last, at most `maximum`, oldest first; any keys if it is no dict."""
     if issubclass(type(place), dict):
-        return read_stable(_last_keys, place, most)
-    return [child for called, child in parts if called == KEY][-most:]
+        return read_stable(_newest_dict_keys, place, maximum)
+    return [child for called, child in parts if called == KEY][-maximum:]
 
 
 def current_contents(census: Census, path: str) -> tuple[tuple[str, ...], Contents] | None:
@@ -308,17 +312,17 @@ def current_contents(census: Census, path: str) -> tuple[tuple[str, ...], Conten
     holding = census.holdings.get(path)
     if holding is None or f"{path}.<graph>" in census.holdings:
         return None
-    contents = describe_contents(holding, newest_items(census.live[path], holding.kind, LEAVES))
-    return _holders(census, holding, contents), contents
+    contents = describe_contents(holding, newest_items(census.live[path], holding.kind, MAXIMUM_LEAVES))
+    return _describe_holders(census, holding, contents), contents
 
 
-ITEMISED = frozenset({"list", "deque", "dict", "set", "queue", "cache", "figures", "hooks"})
+ITEM_KINDS = frozenset({"list", "deque", "dict", "set", "queue", "cache", "figures", "hooks"})
 """Kinds of containers that grow by single items."""
-ASKED = 64
+MAXIMUM_WAY_CONTAINERS = 64
 """Maximum containers at the end of a way that are checked for new items, the newest ones: 30 us each."""
-LATEST = 6
+NEWEST_ITEMS = 6
 """Maximum items that are opened while allocations are traced, as that takes several times as long."""
-FOLLOWED = ITEMISED | _WHOLE | {"object"}
+TRACEABLE_KINDS = ITEM_KINDS | _BLOCK_KINDS | {"object"}
 """Kinds of containers whose new items are seen without a census."""
 
 
@@ -337,32 +341,34 @@ def added_leaves(container: Any, length: int, holding: Holding) -> tuple[Any, ..
         length: length now.
         holding: earlier holding.
     """
-    if holding.kind in _WHOLE:  # it was replaced by a larger one, or has not grown
+    if holding.kind in _BLOCK_KINDS:  # it was replaced by a larger one, or has not grown
         return describe_contents(holding, [container]).leaves
     if length <= holding.length:
         return ()
     later = holding._replace(length=length)
-    return describe_contents(later, newest_items(container, holding.kind, min(length - holding.length, LATEST))).leaves
+    return describe_contents(
+        later, newest_items(container, holding.kind, min(length - holding.length, NEWEST_ITEMS))
+    ).leaves
 
 
-def _holders(census: Census, holding: Holding, found: Contents) -> tuple[str, ...]:
+def _describe_holders(census: Census, holding: Holding, contents: Contents) -> tuple[str, ...]:
     """The chain from the root to the content, a few words for each hop: `Owner.holders`."""
     hops: list[str] = []
     current = holding
     while current.parent is not None:
         parent = census.holdings[current.parent]
-        hops.append(_hop(current.path.removeprefix(parent.path), census.live[parent.path], parent))
+        hops.append(_describe_hop(current.path.removeprefix(parent.path), census.live[parent.path], parent))
         current = parent
     container_words = describe_container(census.live[holding.path], holding)
     return (
-        _root(current.path),
+        _describe_root(current.path),
         *[hop for hop in reversed(hops) if hop],
         container_words,
-        *([] if found.item == container_words else [found.item]),  # a text that is added to is its own item
+        *([] if contents.item == container_words else [contents.item]),  # a text that is added to is its own item
     )
 
 
-def _hop(name: str, holder: Any, above: Holding) -> str:  # noqa: ANN401
+def _describe_hop(name: str, holder: Any, above: Holding) -> str:  # noqa: ANN401
     """A hop in words: an attribute, an item, a variable of a closure; empty for a hop to an autograd graph.
 
     Args:
@@ -385,7 +391,7 @@ def _hop(name: str, holder: Any, above: Holding) -> str:  # noqa: ANN401
     return f"attribute {name[1:]} of {class_name(owner_class)}"
 
 
-def _root(path: str) -> str:
+def _describe_root(path: str) -> str:
     """A root in words: "train.py, global HALL", "train.py, local agent of main()"; a registry has its own name."""
     where, separator, name = path.partition(": ")
     if separator:

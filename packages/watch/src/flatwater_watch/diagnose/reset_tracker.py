@@ -8,7 +8,7 @@ program is somewhere within an episode.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from flatwater_watch.diagnose.owners import ITEMISED, Owner, resolve_way
+from flatwater_watch.diagnose.owners import ITEM_KINDS, Owner, resolve_way
 from flatwater_watch.heap.children import open_object
 from flatwater_watch.heap.roots import Roots
 from flatwater_watch.heap.view import Walk
@@ -21,20 +21,20 @@ OWNING = SHIPPED.owning
 class _TrackedContainer:
     """A container that was found to grow, and its lengths since."""
 
-    way: tuple[str, ...]
+    hops: tuple[str, ...]
     kind: str
-    most: int
+    greatest_length: int
     """The greatest length that was seen."""
     item_bytes: float
-    resident: int
+    resident_when_full: int
     """Resident bytes of the process when the container was found."""
-    low: bool = False
+    is_emptied: bool = False
     """Whether it was seen emptied, and not refilled since."""
     refilled: bool = False
     """Whether it was seen emptied, and refilled later."""
-    looks: int = 0
+    checks_since_reset: int = 0
     """Number of checks since it was seen emptied."""
-    all_looks: int = 0
+    all_checks: int = 0
     """Number of checks since it was found."""
 
 
@@ -42,7 +42,7 @@ class ResetTracker:
     """Containers that were found to grow, with the lengths that were seen."""
 
     def __init__(self) -> None:
-        self._levels: dict[str, _TrackedContainer] = {}
+        self._containers: dict[str, _TrackedContainer] = {}
 
     def track_owners(self, owners: Iterable[Owner], resident: int) -> None:
         """Track owners from now on, as far as each is one container that grows by single items.
@@ -52,17 +52,21 @@ class ResetTracker:
             resident: resident bytes of the process.
         """
         for owner in owners:
-            if owner.kind in ITEMISED and "[*]" not in owner.way and owner.holding.instances == 1:
+            if owner.kind in ITEM_KINDS and "[*]" not in owner.hops and owner.holding.instances == 1:
                 item_bytes = owner.holding.bytes / max(1, owner.length)
-                level = self._levels.setdefault(
-                    owner.path, _TrackedContainer(owner.way, owner.kind, owner.length, item_bytes, resident)
+                level = self._containers.setdefault(
+                    owner.path, _TrackedContainer(owner.hops, owner.kind, owner.length, item_bytes, resident)
                 )
-                level.most = max(level.most, owner.length)
+                level.greatest_length = max(level.greatest_length, owner.length)
 
     @property
     def periodically_emptied(self) -> set[str]:
         """Paths of containers that were emptied and filled again, the last time not long ago."""
-        return {path for path, level in self._levels.items() if level.refilled and level.looks <= OWNING.emptied_looks}
+        return {
+            path
+            for path, level in self._containers.items()
+            if level.refilled and level.checks_since_reset <= OWNING.maximum_checks_between_resets
+        }
 
     def negligible_paths(self, resident: int) -> set[str]:
         """Paths of periodically emptied containers that were, when full, a small part of the growth since.
@@ -70,36 +74,36 @@ class ResetTracker:
         Args:
             resident: resident bytes of the process now.
         """
-        open_share = 1 - OWNING.explained
-        emptied = {path: self._levels[path] for path in self.periodically_emptied}
+        open_share = 1 - OWNING.explained_share
+        emptied = {path: self._containers[path] for path in self.periodically_emptied}
         return {
             path
             for path, container in emptied.items()
-            if container.most * container.item_bytes < open_share * (resident - container.resident)
+            if container.greatest_length * container.item_bytes < open_share * (resident - container.resident_when_full)
         }
 
     @property
     def has_containers(self) -> bool:
         """Whether any container is tracked."""
-        return bool(self._levels)
+        return bool(self._containers)
 
     @property
     def has_recent(self) -> bool:
         """Whether one of the tracked containers was found lately, so that its length must be checked often."""
-        return any(level.all_looks < 2 * OWNING.emptied_looks for level in self._levels.values())
+        return any(level.all_checks < 2 * OWNING.maximum_checks_between_resets for level in self._containers.values())
 
     def check_lengths(self, roots: Roots) -> None:
         """Read the lengths of all tracked containers now, and record which were emptied or refilled."""
-        for level in self._levels.values():
-            level.all_looks += 1
+        for level in self._containers.values():
+            level.all_checks += 1
             # By the way, not by a reference: the program may have put another container in its place.
-            container = resolve_way(roots, level.way)
+            container = resolve_way(roots, level.hops)
             opened = None if container is None else open_object(container, Walk(1, lambda _: False, 1))
             if opened is None or opened.kind != level.kind:
                 continue
-            level.looks += 1
-            if opened.length <= OWNING.emptied * level.most:
-                level.low, level.looks = True, 0
-            elif level.low:
-                level.low, level.refilled = False, True
-            level.most = max(level.most, opened.length)
+            level.checks_since_reset += 1
+            if opened.length <= OWNING.emptied_share * level.greatest_length:
+                level.is_emptied, level.checks_since_reset = True, 0
+            elif level.is_emptied:
+                level.is_emptied, level.refilled = False, True
+            level.greatest_length = max(level.greatest_length, opened.length)

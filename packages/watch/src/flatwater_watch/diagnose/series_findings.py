@@ -13,7 +13,7 @@ from flatwater_watch.thresholds import SHIPPED
 DRIFT, ENDING, OWNING = SHIPPED.drift, SHIPPED.ending, SHIPPED.owning
 
 
-COSTS_SOON = 60
+POINTS_JUDGED_ALWAYS = 60
 """Number of readings at which the costs of steps are all judged: a program of seconds ends after a few dozen."""
 
 T = TypeVar("T")
@@ -32,78 +32,80 @@ def judge_series(record: ReadingHistory, reading: Reading, unit: str) -> list[Fi
     for turn, (verdict, series) in enumerate(unheld):
         if (
             record.is_due(turn)
-            and (slope := _sure_drift(record, verdict, series, least=reading.material_bytes)) is not None
+            and (slope := _repeated_drift(record, verdict, series, minimum=reading.material_bytes)) is not None
         ):
             findings.append(judge_unowned(verdict, slope, record.growth(reading, unit)))
     if record.is_due(len(unheld)):
-        _sure_drift(record, "native", record.unaccounted, least=reading.material_bytes)
+        _repeated_drift(record, "native", record.unaccounted, minimum=reading.material_bytes)
     if record.is_due(len(unheld) + 1):
-        findings += _grown_leaves(record, reading, unit)
-    return findings + _slower_phases(record, reading, unit)
+        findings += _judge_state_leaves(record, reading, unit)
+    return findings + _judge_slow_phases(record, reading, unit)
 
 
-def _sure_drift(record: ReadingHistory, name: str, series: Series, *, least: float) -> Slope | None:
+def _repeated_drift(record: ReadingHistory, name: str, series: Series, *, minimum: float) -> Slope | None:
     """The slope of a drift that the last few judgements of a series all found; else None.
 
     Args:
         record: readings, whose count of these judgements is updated.
         name: name of the series in that count.
         series: steps and bytes.
-        least: minimum rise in bytes.
+        minimum: minimum rise in bytes.
     """
-    return _count_repeats_(record, name, _unheld_drift(series.steps, series.values, least))
+    return _count_repeats_(record, name, _strict_drift(series.steps, series.values, minimum))
 
 
-def _unheld_drift(steps: Sequence[float], values: Sequence[float], least: float) -> Slope | None:
-    """The slope of a drift of at least `least` bytes, by the stricter numbers for growth that no object holds."""
-    return drift_slope(steps, values, least=least, fewest=DRIFT.unheld, confidence=DRIFT.sure)
+def _strict_drift(steps: Sequence[float], values: Sequence[float], minimum: float) -> Slope | None:
+    """The slope of a drift of at least `minimum` bytes, by the stricter numbers for growth that no object holds."""
+    return drift_slope(
+        steps, values, minimum=minimum, fewest=DRIFT.minimum_points_without_object, confidence=DRIFT.confidence
+    )
 
 
-def _count_repeats_(record: ReadingHistory, name: str, found: T | None) -> T | None:
+def _count_repeats_(record: ReadingHistory, name: str, result: T | None) -> T | None:
     """Count how many judgements in a row found something; return the last one's result once they are enough, else None.
 
     Args:
         record: readings, which count the judgements in a row that found something.
         name: name of the series that was judged.
-        found: its result; None if nothing was found, which begins the count anew.
+        result: its result; None if nothing was found, which begins the count anew.
     """
-    record.drifted[name] = 0 if found is None else record.drifted[name] + 1
-    return found if record.drifted[name] >= DRIFT.again else None
+    record.drift_counts[name] = 0 if result is None else record.drift_counts[name] + 1
+    return result if record.drift_counts[name] >= DRIFT.judgements_in_row else None
 
 
-def _grown_leaves(record: ReadingHistory, reading: Reading, unit: str) -> list[Finding]:
+def _judge_state_leaves(record: ReadingHistory, reading: Reading, unit: str) -> list[Finding]:
     """Findings of declared state that is being filled, or that drifts if all declared state together does."""
     all_state, material_bytes = record.declared, reading.material_bytes
-    drifts = drift_slope(all_state.steps, all_state.values, least=material_bytes) is not None
+    drifts = drift_slope(all_state.steps, all_state.values, minimum=material_bytes) is not None
     findings = []
     for path, size in reading.owned.items():
         series, planned, slope = record.owned[path], reading.planned.get(path), None
         if drifts:
-            slope = drift_slope(series.steps, series.values, least=material_bytes / len(reading.owned))
+            slope = drift_slope(series.steps, series.values, minimum=material_bytes / len(reading.owned))
         if slope is None and planned is not None and size < planned:
-            slope = filling_slope(series.steps, series.values, now=reading.step, least=material_bytes)
+            slope = filling_slope(series.steps, series.values, now=reading.step, minimum=material_bytes)
         if slope is not None:
             findings.append(judge_leaf(path, size, planned, drift=slope, growth=record.growth(reading, unit)))
     return findings
 
 
-def _slower_phases(record: ReadingHistory, reading: Reading, unit: str) -> list[Finding]:
+def _judge_slow_phases(record: ReadingHistory, reading: Reading, unit: str) -> list[Finding]:
     """Findings of phases whose steps took ever more time in the last few judgements.
 
-    A series of more than `COSTS_SOON` readings is judged at some readings alone, as one changes little.
+    A series of more than `POINTS_JUDGED_ALWAYS` readings is judged at some readings alone, as one changes little.
     """
     findings = []
     for turn, phase in enumerate(reading.rates):
-        series = record.costs.get(phase)
+        series = record.phase_costs.get(phase)
         # None: the phase has taken no step yet.
-        if series is not None and (len(series.steps) <= COSTS_SOON or record.is_due(turn)):
+        if series is not None and (len(series.steps) <= POINTS_JUDGED_ALWAYS or record.is_due(turn)):
             slower = _count_repeats_(record, f"phase {phase}", find_slowdown(series))
             if slower is not None:
                 findings.append(judge_phase(phase, slower, record.growth(reading, unit)))
     return findings
 
 
-def retention_at_the_end(record: ReadingHistory, reading: Reading, unit: str) -> list[Finding]:
+def judge_retention_at_end(record: ReadingHistory, reading: Reading, unit: str) -> list[Finding]:
     """The finding of freed memory that is kept, at the end: two judgements in a row are enough, if it is the growth.
 
     A heap whose holes are filled again grows in stairs, as each round needs a little more than the one before.
@@ -114,16 +116,16 @@ def retention_at_the_end(record: ReadingHistory, reading: Reading, unit: str) ->
         unit: name of a step.
     """
     free, resident = record.free, record.resident
-    first = len(free.steps) // ENDING.warm_up
+    first = len(free.steps) // ENDING.warm_up_divisor
     kept_growth, growth = (series.values[-1] - series.values[first] for series in (free, resident))
-    if growth < reading.material_bytes or kept_growth < OWNING.explained * growth:
+    if growth < reading.material_bytes or kept_growth < OWNING.explained_share * growth:
         return []
     floor, rows = reading.material_bytes, ((free.steps, free.values), (free.steps[:-1], free.values[:-1]))
-    slope, earlier = (_unheld_drift(*row, floor) or _unheld_drift(*stair_points(*row, floor), floor) for row in rows)
+    slope, earlier = (_strict_drift(*row, floor) or _strict_drift(*stair_points(*row, floor), floor) for row in rows)
     return [] if slope is None or earlier is None else [judge_unowned("retention", slope, record.growth(reading, unit))]
 
 
-def slower_at_the_end(record: ReadingHistory, reading: Reading, unit: str) -> list[Finding]:
+def judge_slowdown_at_end(record: ReadingHistory, reading: Reading, unit: str) -> list[Finding]:
     """Findings of phases whose steps take ever more time, at the end: two judgements in a row are enough.
 
     Args:
@@ -132,7 +134,7 @@ def slower_at_the_end(record: ReadingHistory, reading: Reading, unit: str) -> li
         unit: name of a step.
     """
     findings = []
-    for phase, series in record.costs.items():
+    for phase, series in record.phase_costs.items():
         slower = find_slowdown(series)
         if slower is not None and find_slowdown(Series(series.steps[:-1], series.values[:-1])) is not None:
             findings.append(judge_phase(phase, slower, record.growth(reading, unit)))

@@ -24,7 +24,7 @@ QUEUE_BYTES = 256 << 10
 GRACE_SECONDS = 15.0
 """Maximum seconds that the end of a run waits for the queue."""
 
-Say = Callable[[str], None]
+ShowLine = Callable[[str], None]
 """A function that shows a line, or keeps it until it can be shown."""
 
 
@@ -34,8 +34,8 @@ class BackgroundSink:
     def __init__(
         self,
         name: str,
-        open_sink: Callable[[Say], Sink],
-        say: Say,
+        open_sink: Callable[[ShowLine], Sink],
+        say: ShowLine,
         *,
         queue_bytes: int = QUEUE_BYTES,
         grace: float = GRACE_SECONDS,
@@ -53,67 +53,68 @@ class BackgroundSink:
             unit: name of a line's subject.
         """
         self.name, self.dropped = name, 0
-        self._say, self._most, self._grace, self._unit = say, queue_bytes, grace, unit
+        self._show_line, self._queue_bytes, self._grace_seconds, self._unit = say, queue_bytes, grace, unit
         self._lines: deque[bytes] = deque()
-        self._changed = Condition()
-        self._held, self._ended = 0, False
-        self._fault, self._told, self._notes = "", False, deque[str]()
+        self._condition = Condition()
+        self._queued_bytes, self._is_closed = 0, False
+        self._fault, self._fault_reported, self._notes = "", False, deque[str]()
         # A daemon: the end of the process does not wait for a tracker that hangs.
         self._thread = Thread(target=self._serve, args=(open_sink,), name=f"tracker {name}", daemon=True)
         self._thread.start()
 
     @property
-    def held_bytes(self) -> int:
+    def queued_bytes(self) -> int:
         """Bytes that wait in the queue now."""
-        return self._held
+        return self._queued_bytes
 
     def write(self, round: int, metrics: Mapping[str, object]) -> None:
         """Put the round into the queue, or count it as dropped."""
         line = json.dumps(plain_json_value({"round": round, **metrics})).encode()
-        with self._changed:
-            accepted = self._thread.is_alive() and not self._fault and self._held + len(line) <= self._most
+        with self._condition:
+            accepted = (
+                self._thread.is_alive() and not self._fault and self._queued_bytes + len(line) <= self._queue_bytes
+            )
             if accepted:
                 self._lines.append(line)
-                self._held += len(line)
-                self._changed.notify()
-        self._tell_notes()
+                self._queued_bytes += len(line)
+                self._condition.notify()
+        self._show_notes()
         if not accepted:
             self.dropped += 1
-            self._tell_fault()
+            self._show_fault_once()
 
     def close(self) -> None:
         """Give the tracker the waiting lines, for the grace at most; later ones are dropped."""
-        with self._changed:
-            self._ended = True
-            self._changed.notify()
-        self._thread.join(self._grace)
-        with self._changed:
+        with self._condition:
+            self._is_closed = True
+            self._condition.notify()
+        self._thread.join(self._grace_seconds)
+        with self._condition:
             self.dropped += len(self._lines)
             self._lines.clear()
-            self._held = 0
-        self._tell_notes()
+            self._queued_bytes = 0
+        self._show_notes()
         if self._thread.is_alive():
-            self._say(
-                f"{self.name}: did not end within {self._grace:.0f} s and is left alone; {self._dropped_phrase()}"
-            )
+            limit = f"{self._grace_seconds:.0f} s"
+            self._show_line(f"{self.name}: did not end within {limit} and is left alone; {self._dropped_phrase()}")
         elif self.dropped or self._fault:
-            self._say(f"{self.name}: {self._fault or 'too slow'}; {self._dropped_phrase()}")
+            self._show_line(f"{self.name}: {self._fault or 'too slow'}; {self._dropped_phrase()}")
 
-    def _tell_notes(self) -> None:
+    def _show_notes(self) -> None:
         while self._notes:
-            self._say(f"{self.name}: {self._notes.popleft()}")
+            self._show_line(f"{self.name}: {self._notes.popleft()}")
 
-    def _tell_fault(self) -> None:
+    def _show_fault_once(self) -> None:
         """Report once why lines are dropped: the sink failed, or is too slow."""
-        if not self._told:
-            self._told = True
-            why = self._fault or f"is behind by {self._held:,} bytes, which is all that may wait"
-            self._say(f"{self.name}: {why}. The run goes on; {self._unit}s that it does not take are counted.")
+        if not self._fault_reported:
+            self._fault_reported = True
+            why = self._fault or f"is behind by {self._queued_bytes:,} bytes, which is all that may wait"
+            self._show_line(f"{self.name}: {why}. The run goes on; {self._unit}s that it does not take are counted.")
 
     def _dropped_phrase(self) -> str:
         return f"{self.dropped} {self._unit}{'s' if self.dropped != 1 else ''} not sent"
 
-    def _serve(self, open_sink: Callable[[Say], Sink]) -> None:
+    def _serve(self, open_sink: Callable[[ShowLine], Sink]) -> None:
         """Open the sink, send it the waiting lines until `close` ends them, and close it: the body of its own thread.
 
         It shows no line itself, and keeps notes for the thread that does. Whatever the sink raises becomes `_fault`,
@@ -124,27 +125,27 @@ class BackgroundSink:
         """
         try:
             sink = open_sink(self._notes.append)
-            while (line := self._next()) is not None:
+            while (line := self._oldest_line()) is not None:
                 _write(sink, line)
                 self._remove_line_(line)
             sink.close()
         except BaseException as fault:  # noqa: BLE001  (the edge of the thread; a library may even call sys.exit)
             first_line = (str(fault).strip() or repr(fault)).splitlines()[0]
-            with self._changed:
+            with self._condition:
                 self._fault = f"failed ({type(fault).__name__}: {first_line})"
 
-    def _next(self) -> bytes | None:
+    def _oldest_line(self) -> bytes | None:
         """The oldest line, which stays in the queue until the tracker has it; None at the end."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._lines or self._ended)
+        with self._condition:
+            self._condition.wait_for(lambda: self._lines or self._is_closed)
             return self._lines[0] if self._lines else None
 
     def _remove_line_(self, line: bytes) -> None:
         """Take the line that the sink has written out of the queue; runs in the sink's thread."""
-        with self._changed:
+        with self._condition:
             if self._lines:  # `close` may have given up in the meantime
                 self._lines.popleft()
-                self._held -= len(line)
+                self._queued_bytes -= len(line)
 
 
 def _write(sink: Sink, line: bytes) -> None:

@@ -20,16 +20,16 @@ from flatwater_watch.events.background import BackgroundSink
 from flatwater_watch.events.event import Event
 from flatwater_watch.sanitize import short_repr
 
-HEARD = frozenset({"end", "failure", "alarm", "finding", "budget"})
+COMMAND_KINDS = frozenset({"end", "failure", "alarm", "finding", "budget"})
 """Kinds of events for which the command runs."""
 LIMIT_SECONDS = 10.0
 """Maximum seconds of the command for one event."""
 GRACE_SECONDS = 2 * LIMIT_SECONDS
 """Maximum seconds that the end of a run waits for the command."""
-MOST_SAID = 300
+MAXIMUM_STDERR = 300
 """Number of last bytes of the command's stderr that are read."""
 
-Say = Callable[[str], None]
+ShowLine = Callable[[str], None]
 
 
 def check_command(command: str | None, named: str = "on_event") -> None:
@@ -64,7 +64,7 @@ def check_command(command: str | None, named: str = "on_event") -> None:
 class EventCommand:
     """A listener that runs the user's command for events."""
 
-    def __init__(self, command: str, say: Say, named: str = "--on-event") -> None:
+    def __init__(self, command: str, say: ShowLine, named: str = "--on-event") -> None:
         """Start the thread.
 
         Args:
@@ -72,46 +72,46 @@ class EventCommand:
             say: shows a line; called by the thread that reports events.
             named: option with the command, for messages.
         """
-        self._call = _Call(shlex.split(command))
+        self._call = _CommandSink(shlex.split(command))
         self._queue = BackgroundSink(named, self._open_call, say, unit="event", grace=GRACE_SECONDS)
-        self._told = 0
+        self._is_closed = 0
 
     def on_event(self, event: Event) -> None:
         """Put the event into the queue, if the command runs for its kind."""
-        if event.kind in HEARD:
-            self._told += 1
-            self._queue.write(self._told, {"payload": json.dumps(event.to_json())})
+        if event.kind in COMMAND_KINDS:
+            self._is_closed += 1
+            self._queue.write(self._is_closed, {"payload": json.dumps(event.to_json())})
 
     def close(self) -> None:
         """Wait for the command, at most for the grace."""
         self._queue.close()
         self._call.kill()  # a command that still runs would outlive the run
 
-    def _open_call(self, note: Say) -> "_Call":
-        self._call.note = note
+    def _open_call(self, note: ShowLine) -> "_CommandSink":
+        self._call.show_line = note
         return self._call
 
 
-class _Call:
+class _CommandSink:
     """A sink that runs the command for one event after the other, in the queue's thread."""
 
     def __init__(self, words: list[str]) -> None:
-        self.note: Say = lambda _: None
+        self.show_line: ShowLine = lambda _: None
         self._words = words
         self._running: subprocess.Popen[bytes] | None = None
         self._failed = 0
 
     def write(self, round: int, metrics: Any) -> None:  # noqa: ANN401, ARG002  (the event, as text)
         """Run the command; the first failure is reported, the others are counted."""
-        fault = self._fault(metrics["payload"].encode() + b"\n")
+        fault = self._run_to_end(metrics["payload"].encode() + b"\n")
         if fault and not self._failed:
-            self.note(f"{fault}; further failures are counted")
+            self.show_line(f"{fault}; further failures are counted")
         self._failed += bool(fault)
 
     def close(self) -> None:
         """Report the number of failures, if there was more than one."""
         if self._failed > 1:
-            self.note(f"failed {self._failed} times in all")
+            self.show_line(f"failed {self._failed} times in all")
 
     def kill(self) -> None:
         """End the command and all processes that it has started."""
@@ -119,7 +119,7 @@ class _Call:
             with suppress(ProcessLookupError):
                 os.killpg(self._running.pid, signal.SIGKILL)
 
-    def _fault(self, payload: bytes) -> str:
+    def _run_to_end(self, payload: bytes) -> str:
         """Run the command to its end, and return its failure in words; empty if there was none."""
         try:
             with tempfile.TemporaryFile() as error_output:
@@ -143,10 +143,10 @@ class _Call:
             return f"the command cannot be run ({fault.strerror})"
 
 
-def _last_line(said: Any) -> str:  # noqa: ANN401  (a temporary file)
+def _last_line(error_output: Any) -> str:  # noqa: ANN401  (a temporary file)
     """The last line that a command wrote to stderr, in brackets behind a blank; empty if it wrote none."""
-    size = said.seek(0, os.SEEK_END)
-    said.seek(max(0, size - MOST_SAID))
-    lines = said.read().decode(errors="replace").split("\n")
+    size = error_output.seek(0, os.SEEK_END)
+    error_output.seek(max(0, size - MAXIMUM_STDERR))
+    lines = error_output.read().decode(errors="replace").split("\n")
     last_line = next((line.strip() for line in reversed(lines) if line.strip()), "")
     return f" ({last_line})" if last_line else ""

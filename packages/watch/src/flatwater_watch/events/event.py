@@ -6,14 +6,14 @@ from typing import Any, Literal, Protocol
 
 from flatwater_watch.files.content import plain_json_value
 
-Kind = Literal["start", "round", "alarm", "finding", "saved", "signal", "budget", "note", "end", "failure"]
+EventKind = Literal["start", "round", "alarm", "finding", "saved", "signal", "budget", "note", "end", "failure"]
 
 
 @dataclass(frozen=True)
 class Event:
     """An event of a run or a watch."""
 
-    kind: Kind
+    kind: EventKind
     line: str
     """Text for people."""
     values: dict[str, Any]

@@ -20,12 +20,12 @@ from flatwater_watch.errors import FlatwaterError, until_interrupted
 from flatwater_watch.faces.folder import masked_summary, read_notes, read_sentences, read_spools, watch_folder
 from flatwater_watch.meters.proc import process_command, process_owner, read_kib_counters
 
-STOPPED_SECONDS = 30.0
+STOPPED_LIMIT_SECONDS = 30.0
 """Maximum seconds of gdb for looking up symbols and making two calls."""
 ANSWER_SECONDS = 5.0
 """Seconds of waiting for the main thread to begin, and to end: it may be in a call of C."""
 LOOK_SECONDS = 0.25
-LEFT = (
+UNSEEN_PAST = (
     "what had grown before the watch began: the rates are measured while it looks",
     "what was loaded into the process to look stays loaded: about 5 MiB of modules, once",
 )
@@ -59,8 +59,8 @@ def watch_inside(
         CannotEnterError: gdb is missing or may not enter, or the program's main thread runs no Python.
     """
     words = process_command(pid)
-    with _folders(pid) as (ours, theirs):
-        (ours / runner_protocol.PAGE).write_text(str(_enter(pid, ours, theirs, limit)))
+    with _exchange_folders(pid) as (ours, theirs):
+        (ours / runner_protocol.PAGE).write_text(str(_enter_process(pid, ours, theirs, limit)))
 
         def read_summaries() -> list[dict[str, Any]]:
             return [masked_summary(summary, words) for summary in read_spools(theirs)]
@@ -70,14 +70,14 @@ def watch_inside(
             if reports is not None:
                 reports.report_if_due(at, read_summaries)
 
-        summary = _wait(pid, ours, theirs, seconds, look)
+        summary = _watch_until_end(pid, ours, theirs, seconds, look)
     summary.pop("ended", None)
     summary.pop("ended_at", None)
-    return masked_summary({**summary, "unseen": [*summary["unseen"], *LEFT]}, words)
+    return masked_summary({**summary, "unseen": [*summary["unseen"], *UNSEEN_PAST]}, words)
 
 
 @contextmanager
-def _folders(pid: int) -> Iterator[tuple[Path, Path]]:
+def _exchange_folders(pid: int) -> Iterator[tuple[Path, Path]]:
     """Two folders: one that the runner writes and the process reads, and below it one for the process's notes.
 
     The process may be another user's: the runner writes nothing into that user's folder, and reads it by
@@ -106,13 +106,13 @@ def _folders(pid: int) -> Iterator[tuple[Path, Path]]:
         yield ours, theirs
 
 
-def _enter(pid: int, ours: Path, theirs: Path, limit: int | None) -> int:
+def _enter_process(pid: int, runner_folder: Path, process_folder: Path, limit: int | None) -> int:
     """Map a page with a line of Python into the process, have it called, and return the page's address.
 
     Args:
         pid: number of the process.
-        ours: folder that the runner writes and the process reads; `enter.py` and `line` are written there.
-        theirs: folder below it for the notes of the process.
+        runner_folder: folder that the runner writes and the process reads; `enter.py` and `line` are written there.
+        process_folder: folder below it for the notes of the process.
         limit: resident bytes at which the process would have to stop; None leaves it to the watch in the process.
 
     Raises:
@@ -123,66 +123,68 @@ def _enter(pid: int, ours: Path, theirs: Path, limit: int | None) -> int:
         raise CannotEnterError("gdb is not installed, by which a process is entered: apt-get install gdb")
     package = Path(__file__).parents[1]
     variables = {
-        runner_protocol.FOLDER: str(theirs),
-        runner_protocol.RUNNER: str(ours),
-        runner_protocol.UNIT: runner_protocol.IN_TIME,
+        runner_protocol.FOLDER: str(process_folder),
+        runner_protocol.RUNNER_VARIABLE: str(runner_folder),
+        runner_protocol.UNIT: runner_protocol.TIME_UNIT,
     }
     if limit is not None:
         variables[runner_protocol.LIMIT] = str(limit)
-    _try(gdb)
-    script, line = ours / "enter.py", ours / "line"
-    script.write_text(_SCRIPT.format(told=variables, package=str(package), fault=str(theirs / "enter.fault")))
-    line.write_bytes(_LINE.format(script=str(script)).encode() + b"\0")
+    _try_gdb(gdb)
+    script, line = runner_folder / "enter.py", runner_folder / "line"
+    script.write_text(_SCRIPT.format(told=variables, package=str(package), fault=str(process_folder / "enter.fault")))
+    line.write_bytes(_PYTHON_LINE.format(script=str(script)).encode() + b"\0")
     script.chmod(0o644)
     # mmap's 3: read and write; 0x22: private, of no file.
     commands = [
-        f"set $page = {_MMAP}(0, {runner_protocol.PAGE_BYTES}, 3, 0x22, -1, 0)",
+        f"set $page = {_MMAP_EXPRESSION}(0, {runner_protocol.PAGE_BYTES}, 3, 0x22, -1, 0)",
         f"restore {line} binary $page",
         "print/d $page",
         "print ((int(*)(void*, void*))Py_AddPendingCall)((void*)PyRun_SimpleString, $page)",
     ]
-    page, messages = _answers(gdb, pid, commands)
+    page, messages = _run_gdb(gdb, pid, commands)
     if page[1:] != [0]:  # the result of Py_AddPendingCall: 0 if the call is in the queue
-        raise CannotEnterError(_refusal(messages))
+        raise CannotEnterError(_gdb_refusal(messages))
     return page[0]
 
 
-def _try(gdb: str) -> None:
+def _try_gdb(gdb: str) -> None:
     """Check in a process of our own that gdb can call a function there and leave it alive.
 
     gdb 13 cannot on processors whose registers it does not know, and a process that it has tried fails at its next
     call.
     """
-    line = [sys.executable, "-c", f"import time; time.sleep({2 * STOPPED_SECONDS})"]
+    line = [sys.executable, "-c", f"import time; time.sleep({2 * STOPPED_LIMIT_SECONDS})"]
     with subprocess.Popen(line, stderr=subprocess.DEVNULL) as probe:  # noqa: S603  (our own)
         try:
-            answers, messages = _answers(gdb, probe.pid, ["print ((int(*)(void))getpid)()"])
+            answers, messages = _run_gdb(gdb, probe.pid, ["print ((int(*)(void))getpid)()"])
             if answers != [probe.pid] or probe.poll() is not None:
-                raise CannotEnterError(_refusal(messages))
+                raise CannotEnterError(_gdb_refusal(messages))
         finally:
             probe.kill()
 
 
-def _answers(gdb: str, pid: int, asked: Sequence[str]) -> tuple[list[int], str]:
+def _run_gdb(gdb: str, pid: int, commands_asked: Sequence[str]) -> tuple[list[int], str]:
     """Run commands of gdb in a process; return the numbers that it prints, and its messages on stderr."""
-    before = [word for each in _SETTINGS for word in ("-iex", each)]
-    commands = [word for each in (*_LIBRARIES, *asked) for word in ("-ex", each)]
+    before = [word for each in _GDB_SETTINGS for word in ("-iex", each)]
+    commands = [word for each in (*_LIBRARIES, *commands_asked) for word in ("-ex", each)]
     try:
         ran = subprocess.run(  # noqa: S603  (gdb, and nothing of the user's)
             [gdb, "-p", str(pid), "-batch", "-nx", *before, *commands],
-            capture_output=True, text=True, check=False, timeout=STOPPED_SECONDS, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, check=False, timeout=STOPPED_LIMIT_SECONDS, stdin=subprocess.DEVNULL,
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
-        raise CannotEnterError(f"gdb took more than {STOPPED_SECONDS:.0f} s. Try again, or run under watch") from error
+        raise CannotEnterError(
+            f"gdb took more than {STOPPED_LIMIT_SECONDS:.0f} s. Try again, or run under watch"
+        ) from error
     return [int(found) for found in re.findall(r"^\$\d+ = (-?\d+)$", ran.stdout, re.MULTILINE)], ran.stderr
 
 
-_SETTINGS = ("set auto-load off", "set debuginfod enabled off", "set auto-solib-add off")
-_MMAP = "((void*(*)(void*, long, int, int, int, long))mmap)"
+_GDB_SETTINGS = ("set auto-load off", "set debuginfod enabled off", "set auto-solib-add off")
+_MMAP_EXPRESSION = "((void*(*)(void*, long, int, int, int, long))mmap)"
 _LIBRARIES = ("sharedlibrary libc.so", "sharedlibrary ld-musl", "sharedlibrary libpython")
 """Commands that load symbols of the libraries needed. With the symbols of all libraries gdb stops a program with torch
 for 4.7 s, with these alone for 0.2 s."""
-_LINE = 'try: exec(__import__("pathlib").Path({script!r}).read_text(), {{}})\nexcept OSError: pass\n'
+_PYTHON_LINE = 'try: exec(__import__("pathlib").Path({script!r}).read_text(), {{}})\nexcept OSError: pass\n'
 """The line that runs in `__main__`, so it must bind no name there. If it runs too late, the file is gone."""
 _SCRIPT = """\
 import sys
@@ -205,28 +207,30 @@ except Exception as fault:
 """The script that runs in the process, where only the standard library is sure to be installed."""
 
 
-def _refusal(said: str) -> str:
+def _gdb_refusal(messages: str) -> str:
     """The reason why gdb failed, with a remedy, from its messages."""
-    if "not permitted" in said or "ptrace" in said:
+    if "not permitted" in messages or "ptrace" in messages:
         return (
             "gdb may not enter the process: run as its user or as root; where the system forbids it, sudo sysctl "
             "kernel.yama.ptrace_scope=0; in a container, --cap-add=SYS_PTRACE"
         )
-    if "extended state" in said:
+    if "extended state" in messages:
         return "gdb is too old for this processor, and a process that it tries to enter would fail: install a newer gdb"
-    if "No symbol" in said:
+    if "No symbol" in messages:
         return "the process runs no Python that shows its symbols: a static or stripped interpreter cannot be entered"
-    last_line = next((line for line in reversed(said.splitlines()) if line.strip()), "no reason")
+    last_line = next((line for line in reversed(messages.splitlines()) if line.strip()), "no reason")
     return f"gdb could not enter the process ({last_line.strip()[:200]})"
 
 
-def _wait(pid: int, ours: Path, theirs: Path, seconds: float, look: Callable[[float], None]) -> dict[str, Any]:
+def _watch_until_end(
+    pid: int, runner_folder: Path, process_folder: Path, seconds: float, look: Callable[[float], None]
+) -> dict[str, Any]:
     """Look at a process for some seconds, then have the watch in it end, and return the summary that it leaves.
 
     Args:
         pid: number of the process.
-        ours: folder of the runner; the watch in the process ends when `STAY` is gone from it.
-        theirs: folder of the notes of the process, its summaries among them.
+        runner_folder: folder of the runner; the watch in the process ends when `STAY` is gone from it.
+        process_folder: folder of the notes of the process, its summaries among them.
         seconds: duration of the look; Ctrl-C or the end of the process ends it earlier.
         look: callback every `LOOK_SECONDS` at most, with the seconds since the beginning.
 
@@ -238,25 +242,31 @@ def _wait(pid: int, ours: Path, theirs: Path, seconds: float, look: Callable[[fl
         while (elapsed := time.monotonic() - began) < seconds and _is_alive(pid):
             look(elapsed)
             time.sleep(min(LOOK_SECONDS, seconds))
-            _check(theirs, elapsed)
-    (ours / runner_protocol.STAY).unlink(missing_ok=True)  # at its next tick the watch in the process ends
+            _check_began(process_folder, elapsed)
+    (runner_folder / runner_protocol.STAY).unlink(missing_ok=True)  # at its next tick the watch in the process ends
     ends = time.monotonic() + ANSWER_SECONDS
     while (
-        time.monotonic() < ends and _is_alive(pid) and not any(summary.get("ended") for summary in read_spools(theirs))
+        time.monotonic() < ends
+        and _is_alive(pid)
+        and not any(summary.get("ended") for summary in read_spools(process_folder))
     ):
         time.sleep(LOOK_SECONDS / 5)
-    _check(theirs, ANSWER_SECONDS)
-    summaries = read_spools(theirs)
+    _check_began(process_folder, ANSWER_SECONDS)
+    summaries = read_spools(process_folder)
     if not summaries:
         raise CannotEnterError("the process ended before it was read")
     return summaries[0]
 
 
-def _check(theirs: Path, waited: float) -> None:
+def _check_began(process_folder: Path, waited: float) -> None:
     """Raise an error if the watch failed, or has not begun in time."""
-    for sentence in read_sentences(theirs, "fault"):
+    for sentence in read_sentences(process_folder, "fault"):
         raise CannotEnterError(sentence)
-    if waited >= ANSWER_SECONDS and not read_notes(theirs, runner_protocol.CLAIM) and not read_spools(theirs):
+    if (
+        waited >= ANSWER_SECONDS
+        and not read_notes(process_folder, runner_protocol.CLAIM)
+        and not read_spools(process_folder)
+    ):
         raise CannotEnterError(
             f"the program's main thread ran no Python for {ANSWER_SECONDS:.0f} s: it waits in a call of C. Try again "
             "when it works"

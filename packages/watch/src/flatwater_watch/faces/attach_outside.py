@@ -23,22 +23,22 @@ from flatwater_watch.thresholds import SHIPPED
 
 DRIFT, ENDING = SHIPPED.drift, SHIPPED.ending
 
-LOOKS = 40
+MAXIMUM_LOOKS = 40
 """Number of readings, spread over the time."""
-KINDS: dict[str, tuple[Verdict, str, str]] = {
+COUNTER_KINDS: dict[str, tuple[Verdict, str, str]] = {
     "RssAnon": ("native", "anonymous memory", "heap, stacks and arrays; who holds it is not seen from outside"),
     "RssFile": ("mapped", "mapped files", "pages of files"),
     "RssShmem": ("mapped", "shared memory", "pages that several processes share"),
     "workers": ("native", "worker processes", "private bytes of the processes below it"),
 }
 """Verdict, owner and content by counter of /proc/PID/status."""
-_OWN = tuple(name for name in KINDS if name != "workers")
-UNSEEN = (
+_ANONYMOUS_COUNTERS = tuple(name for name in COUNTER_KINDS if name != "workers")
+UNSEEN_OUTSIDE = (
     "objects, owners and lines: from outside only totals are visible. Run it with `flatwater watch -- COMMAND` instead",
     "what the allocator has freed and kept: a growth told as native may be retention",
 )
 
-INSIDE = "Start it again under `flatwater watch -- COMMAND`, which says who holds it and which line made it."
+INSIDE_ADVICE = "Start it again under `flatwater watch -- COMMAND`, which says who holds it and which line made it."
 
 
 @dataclass
@@ -65,26 +65,26 @@ def watch_outside(
         ConfigError: there is no such process, it belongs to somebody else, or the platform has no /proc.
     """
     program = check_process(pid, seconds)
-    looks = _CounterHistory({name: Series() for name in KINDS}, Series())
+    looks = _CounterHistory({name: Series() for name in COUNTER_KINDS}, Series())
     began = time.monotonic()
     with until_interrupted():  # with the findings so far
-        for look in range(LOOKS):
+        for look in range(MAXIMUM_LOOKS):
             elapsed = time.monotonic() - began
             if not _read_once_(looks, pid, elapsed):
                 break
             on_look(elapsed / seconds)
             # To the next point of the whole duration, so that delays of readings do not add up.
-            time.sleep(max(0.0, (look + 1) * seconds / LOOKS - (time.monotonic() - began)))
+            time.sleep(max(0.0, (look + 1) * seconds / MAXIMUM_LOOKS - (time.monotonic() - began)))
     if not looks.resident.steps:
         raise ConfigError(f"--attach {pid}: the process ended before it was read")
-    return masked_summary(_summary(looks, limit), program)
+    return masked_summary(_summarize(looks, limit), program)
 
 
-def _read_once_(looks: _CounterHistory, pid: int, at: float) -> bool:
+def _read_once_(history: _CounterHistory, pid: int, at: float) -> bool:
     """Take a reading; return False if the process has ended."""
-    counters = _counters(pid)
+    counters = _read_counters(pid)
     if counters is not None:
-        for name, series in (looks.series | {"VmRSS": looks.resident}).items():
+        for name, series in (history.series | {"VmRSS": history.resident}).items():
             series.add(at, counters[name])
     return counters is not None
 
@@ -99,34 +99,36 @@ def check_process(pid: int, seconds: float) -> list[str]:
         raise ConfigError(f"--seconds = {seconds}: must be positive")
     if not Path("/proc/self/status").exists():
         raise ConfigError(f"--attach {pid}: needs /proc, which this system has not. Use `flatwater watch -- COMMAND`.")
-    if _counters(pid) is None:
+    if _read_counters(pid) is None:
         raise ConfigError(f"--attach {pid}: there is no such process, or it belongs to another user")
     return process_command(pid)
 
 
-def _counters(pid: int) -> dict[str, int] | None:
+def _read_counters(pid: int) -> dict[str, int] | None:
     """Bytes by name of the counter; None if the process has ended."""
     try:
         counters = read_kib_counters(f"/proc/{pid}/status")
-        return {name: counters[name] for name in ("VmRSS", *_OWN)} | {"workers": descendant_memory(pid).private}
+        return {name: counters[name] for name in ("VmRSS", *_ANONYMOUS_COUNTERS)} | {
+            "workers": descendant_memory(pid).private
+        }
     except (OSError, KeyError):  # a zombie has no counters
         return None
 
 
-def _summary(looks: _CounterHistory, limit: int | None) -> dict[str, Any]:
+def _summarize(history: _CounterHistory, limit: int | None) -> dict[str, Any]:
     """The JSON of `flatwater watch` from counters alone, with a finding for each counter that grows for good."""
-    steps, resident = looks.resident.steps, looks.resident.values
+    steps, resident = history.resident.steps, history.resident.values
     resident_now = int(resident[-1])
     limit_bytes = resident_now + available_bytes() if limit is None else limit
     grown = int(resident[-1] - resident[0])
     slope = Slope(grown / (steps[-1] or 1.0), 0.0, 0.0)
     growth = Growth(round(steps[-1]), resident_now, limit_bytes, slope, "second")
     found, explained_bytes = list[Finding](), 0.0
-    for name, series in looks.series.items():
-        verdict, owner, what = KINDS[name]
-        drift = drift_slope(series.steps, series.values, least=DRIFT.least_bytes)
+    for name, series in history.series.items():
+        verdict, owner, what = COUNTER_KINDS[name]
+        drift = drift_slope(series.steps, series.values, minimum=DRIFT.least_bytes)
         if drift is not None:
-            advice = INSIDE if verdict == "native" else None
+            advice = INSIDE_ADVICE if verdict == "native" else None
             evidence = Evidence(verdict=verdict, owner=owner, drift=drift, what=what, advice=advice)
             found.append(judge(evidence, growth))
             explained_bytes += 0 if name == "workers" else max(0.0, series.values[-1] - series.values[0])
@@ -134,7 +136,9 @@ def _summary(looks: _CounterHistory, limit: int | None) -> dict[str, Any]:
     unexplained_bytes = round((1 - share) * grown)
     open_ = unexplained_bytes >= ENDING.open_bytes
     state: State = "grows" if found else "unexplained" if open_ else "flat"
-    outcome = Outcome(state, unexplained_bytes if open_ else 0, UNSEEN if open_ else (), (INSIDE,) if open_ else ())
+    outcome = Outcome(
+        state, unexplained_bytes if open_ else 0, UNSEEN_OUTSIDE if open_ else (), (INSIDE_ADVICE,) if open_ else ()
+    )
     now_at = time.time()
     dated = [
         replace(each, limit_time=None if each.limit_step is None else now_at + each.limit_step - steps[-1])
@@ -152,12 +156,12 @@ def _summary(looks: _CounterHistory, limit: int | None) -> dict[str, Any]:
         "cost": {"cpu_share": 0.0, "bytes": 0},
         "processes": 1,
         "findings": [each.to_json() for each in dated],
-        "unseen": list(UNSEEN),
+        "unseen": list(UNSEEN_OUTSIDE),
         "series": {
             "seconds": [round(at, 3) for at in steps],
             "steps": [round(at) for at in steps],
             "resident_bytes": [int(value) for value in resident],
-            "file_bytes": [int(value) for value in looks.series["RssFile"].values],
+            "file_bytes": [int(value) for value in history.series["RssFile"].values],
             "freed_bytes": [None] * len(steps),
         },
     }

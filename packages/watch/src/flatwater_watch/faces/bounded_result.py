@@ -14,16 +14,16 @@ from flatwater_watch.faces.folder import mask_values
 from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
 from flatwater_watch.units import format_bytes
 
-POINTS = 4096
+MAXIMUM_POINTS = 4096
 """Maximum readings of a record that are read, spread evenly: no chart shows more."""
-FINDINGS = 500
+MAXIMUM_FINDINGS = 500
 """Maximum findings that are read."""
 OTHER_BYTES = 32 << 20
 """Maximum bytes of all other values together."""
-PIECE = 1 << 20
+PIECE_BYTES = 1 << 20
 """Bytes of a column that are split at a time."""
-_TABLE = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_ROW = msgspec.json.Decoder(list[msgspec.Raw])
+_OBJECT_DECODER = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_LIST_DECODER = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def read_record(path: Path) -> Any:  # noqa: ANN401  (what JSON can hold: whoever reads it checks what it is)
@@ -36,7 +36,7 @@ def read_record(path: Path) -> Any:  # noqa: ANN401  (what JSON can hold: whoeve
     """
     content = read_regular(path, RESULT_BYTES)
     try:
-        parts = _TABLE.decode(content)
+        parts = _OBJECT_DECODER.decode(content)
     except msgspec.DecodeError as fault:  # no JSON object, or of another dialect, such as one with NaN
         if len(content) > OTHER_BYTES:
             raise ValueError(f"no JSON that can be read in parts ({fault})") from fault
@@ -44,7 +44,7 @@ def read_record(path: Path) -> Any:  # noqa: ANN401  (what JSON can hold: whoeve
     notes, order = list[str](), [*parts]
     record: dict[str, Any] = {}
     if "findings" in parts:
-        record["findings"] = _first(parts.pop("findings"), notes)
+        record["findings"] = _first_findings(parts.pop("findings"), notes)
     if "series" in parts:
         record["series"] = _thin_columns(parts.pop("series"), notes)
     other_bytes = sum(map(len, parts.values()))
@@ -56,33 +56,34 @@ def read_record(path: Path) -> Any:  # noqa: ANN401  (what JSON can hold: whoeve
     return mask_values({name: record[name] for name in order})  # earlier versions kept secrets
 
 
-def _first(value: msgspec.Raw, more: list[str]) -> Any:  # noqa: ANN401  (the same)
-    """The findings, or the first ones of many; `more` then gets a sentence on those that are left out."""
-    if len(value) <= PIECE:
+def _first_findings(value: msgspec.Raw, notes: list[str]) -> Any:  # noqa: ANN401  (the same)
+    """The findings, or the first ones of many; `notes` then gets a sentence on those that are left out."""
+    if len(value) <= PIECE_BYTES:
         return json.loads(bytes(value))
-    records = _split(value)
-    if len(records) > FINDINGS:
-        more.append(
-            f"{len(records) - FINDINGS:,} findings of {len(records):,}: the largest alone are read of such a record"
+    records = _split_list(value)
+    if len(records) > MAXIMUM_FINDINGS:
+        notes.append(
+            f"{len(records) - MAXIMUM_FINDINGS:,} findings of {len(records):,}: the largest alone are read of "
+            "such a record"
         )
-    size = sum(map(len, records[:FINDINGS]))
+    size = sum(map(len, records[:MAXIMUM_FINDINGS]))
     if size > OTHER_BYTES:
-        raise ValueError(f"its first {FINDINGS} findings have {format_bytes(size)}")
-    return [json.loads(bytes(found)) for found in records[:FINDINGS]]
+        raise ValueError(f"its first {MAXIMUM_FINDINGS} findings have {format_bytes(size)}")
+    return [json.loads(bytes(found)) for found in records[:MAXIMUM_FINDINGS]]
 
 
-def _thin_columns(value: msgspec.Raw, more: list[str]) -> Any:  # noqa: ANN401  (the same)
-    """The series by name, long ones thinned to every n-th reading; `more` then gets a sentence on those between."""
+def _thin_columns(value: msgspec.Raw, notes: list[str]) -> Any:  # noqa: ANN401  (the same)
+    """The series by name, long ones thinned to every n-th reading; `notes` then gets a sentence on those between."""
     try:
-        columns = _TABLE.decode(value)
+        columns = _OBJECT_DECODER.decode(value)
     except msgspec.DecodeError as fault:
         raise ValueError(f"its series are no columns ({fault})") from fault
     thinned = {}
     for name, column in columns.items():
         thinned[name], stride = _thin_column(bytes(column))
         note = f"readings between: of this record one in {stride} is read"
-        if stride > 1 and note not in more:
-            more.append(note)
+        if stride > 1 and note not in notes:
+            notes.append(note)
     return thinned
 
 
@@ -90,13 +91,13 @@ def _thin_column(text: bytes) -> tuple[Any, int]:
     """Read a column of JSON, a long one thinned to every n-th of its values, the last included; return it and n."""
     count = text.count(b",") + 1
     # Commas separate numbers only where the column has no text and no nested list.
-    if count <= POINTS or b'"' in text or text.count(b"[") != 1:
+    if count <= MAXIMUM_POINTS or b'"' in text or text.count(b"[") != 1:
         return json.loads(text), 1
-    stride = -(-count // POINTS)
+    stride = -(-count // MAXIMUM_POINTS)
     # Within the brackets.
     values_kept, offset, begin, end = list[bytes](), 0, 1, len(text) - 1
     while begin < end:
-        stop = text.find(b",", begin + PIECE, end)
+        stop = text.find(b",", begin + PIECE_BYTES, end)
         values = text[begin : end if stop < 0 else stop].split(b",")
         # From the first value of this piece whose place in the whole column is a multiple of the stride.
         values_kept += values[-offset % stride :: stride]
@@ -107,9 +108,9 @@ def _thin_column(text: bytes) -> tuple[Any, int]:
     return json.loads(b"[" + b",".join(values_kept) + b"]"), stride
 
 
-def _split(value: msgspec.Raw) -> list[msgspec.Raw]:
+def _split_list(value: msgspec.Raw) -> list[msgspec.Raw]:
     """The items of a JSON list, not yet read."""
     try:
-        return _ROW.decode(value)
+        return _LIST_DECODER.decode(value)
     except msgspec.DecodeError as fault:
         raise ValueError(f"its findings are no list ({fault})") from fault

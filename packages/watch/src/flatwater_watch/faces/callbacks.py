@@ -26,9 +26,9 @@ def sb3(*, budget: str | int | None = None, report: bool = True) -> Any:  # noqa
     Raises:
         ConfigError: Stable-Baselines3 is not installed, or the budget is no amount of memory.
     """
-    base = _class(("stable_baselines3.common.callbacks",), "BaseCallback", "stable-baselines3")
-    begin, step, end = _hooks("rollout", budget, report=report)
-    return _instance(
+    base = _find_callback_class(("stable_baselines3.common.callbacks",), "BaseCallback", "stable-baselines3")
+    begin, step, end = _watch_methods("rollout", budget, report=report)
+    return _make_instance(
         base,
         _on_training_start=begin,
         _on_rollout_end=step,
@@ -47,9 +47,9 @@ def lightning(*, budget: str | int | None = None, report: bool = True) -> Any:  
     Raises:
         ConfigError: neither `lightning` nor `pytorch_lightning` is installed, or the budget is no amount of memory.
     """
-    base = _class(("lightning.pytorch.callbacks", "pytorch_lightning.callbacks"), "Callback", "lightning")
-    begin, step, end = _hooks("batch", budget, report=report)
-    return _instance(base, on_train_start=begin, on_train_batch_end=step, on_train_end=end, on_exception=end)
+    base = _find_callback_class(("lightning.pytorch.callbacks", "pytorch_lightning.callbacks"), "Callback", "lightning")
+    begin, step, end = _watch_methods("batch", budget, report=report)
+    return _make_instance(base, on_train_start=begin, on_train_batch_end=step, on_train_end=end, on_exception=end)
 
 
 def transformers(*, budget: str | int | None = None, report: bool = True) -> Any:  # noqa: ANN401
@@ -62,12 +62,12 @@ def transformers(*, budget: str | int | None = None, report: bool = True) -> Any
     Raises:
         ConfigError: Transformers is not installed, or the budget is no amount of memory.
     """
-    base = _class(("transformers.trainer_callback",), "TrainerCallback", "transformers")
-    begin, step, end = _hooks("update", budget, report=report)
-    return _instance(base, on_train_begin=begin, on_step_end=step, on_train_end=end)
+    base = _find_callback_class(("transformers.trainer_callback",), "TrainerCallback", "transformers")
+    begin, step, end = _watch_methods("update", budget, report=report)
+    return _make_instance(base, on_train_begin=begin, on_step_end=step, on_train_end=end)
 
 
-def _class(modules: tuple[str, ...], name: str, package: str) -> type:
+def _find_callback_class(modules: tuple[str, ...], name: str, package: str) -> type:
     """The library's callback class; of two installed libraries, the one that the program has imported."""
     present = [module for module in modules if find_spec(module.partition(".")[0]) is not None]
     if not present:
@@ -77,7 +77,7 @@ def _class(modules: tuple[str, ...], name: str, package: str) -> type:
     return callback_class
 
 
-def _hooks(unit: str, budget: str | int | None, *, report: bool) -> tuple[_Hook, _Hook, _Hook]:
+def _watch_methods(unit: str, budget: str | int | None, *, report: bool) -> tuple[_Hook, _Hook, _Hook]:
     """Methods that open, step and close a watch, with any arguments of the library."""
 
     def open_watch() -> Watch:
@@ -102,6 +102,6 @@ def _hooks(unit: str, budget: str | int | None, *, report: bool) -> tuple[_Hook,
     return begin, step, end
 
 
-def _instance(base: type, **hooks: _Hook) -> Any:  # noqa: ANN401
+def _make_instance(base: type, **hooks: _Hook) -> Any:  # noqa: ANN401
     space = {"__doc__": "Watches what memory grows.", "__module__": __name__, "watch": None}
     return type(f"Flatwater{base.__name__}", (base,), {**space, **hooks})()

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from flatwater_watch.diagnose.finding_text import brief_line
 from flatwater_watch.files.output import (
-    KEPT,
-    PAGE,
-    TOLD,
-    WATCHED,
+    KEPT_FOLDER,
+    PAGE_OUTPUT,
+    WATCH_LOG,
+    WATCH_RESULT,
     OutputKind,
     append_output,
     check_output,
@@ -23,18 +23,18 @@ from flatwater_watch.files.output import (
 )
 from flatwater_watch.masking import mask_secrets
 from flatwater_watch.options.bounds import Bounds
-from flatwater_watch.options.plain import HIDDEN, read_plain
+from flatwater_watch.options.plain import HIDDEN_FIELD, read_plain
 from flatwater_watch.sanitize import escape_controls
 
 if TYPE_CHECKING:
     from flatwater_watch.agent.outcome import GrowthAllowance
     from flatwater_watch.agent.spool import PeriodicReports
 
-LAST = KEPT / "watch" / "last.json"
+LAST_RESULT = KEPT_FOLDER / "watch" / "last.json"
 """Path of the newest result, below the working folder."""
 FINDING_SECONDS = 2.0
 """Maximum seconds until --on-finding gets a new finding."""
-FLAGS = ("-h", "--help", "--fail", "--no-fail", "--outside", "--no-outside")
+FLAG_WORDS = ("-h", "--help", "--fail", "--no-fail", "--outside", "--no-outside")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +82,7 @@ class WatchCommand:
     fail_if_grows: str | None = None
     """End with 1 as well where memory grew by more than this since warm-up: 64MiB in all, 1MiB/step, 1MiB/second or
     1MiB/hour."""
-    command: tuple[str, ...] = field(default=(), metadata=HIDDEN)
+    command: tuple[str, ...] = field(default=(), metadata=HIDDEN_FIELD)
     """The program's command."""
 
     @staticmethod
@@ -113,11 +113,11 @@ class WatchCommand:
         # Before the program starts: it may run for hours, and then nothing could be written.
         check_places(None if self.json in {None, "-"} else self.json, self.html, self.out)
         with self._finding_command() as tell:
-            code, summary = self._run_watched(limit, self._reports(tell))
+            code, summary = self._run_watched(limit, self._make_reports(tell))
             if tell is not None:
                 tell(summary)
             try:
-                self._tell(summary, before, keep=not self._reads_kept_result)
+                self._print_and_save(summary, before, keep=not self._reads_kept_result)
             except OSError:  # stdout is full, or nobody reads it
                 if not code:  # the exit code of a program that failed goes before
                     raise
@@ -176,7 +176,7 @@ class WatchCommand:
         finally:
             command.close()
 
-    def _reports(self, tell: Callable[[dict[str, Any]], None] | None) -> "PeriodicReports | None":
+    def _make_reports(self, tell: Callable[[dict[str, Any]], None] | None) -> "PeriodicReports | None":
         """The reports for --every and --on-finding; None without either.
 
         Args:
@@ -194,7 +194,7 @@ class WatchCommand:
                 raise ConfigError("--out takes what --every tells. Give --every as well, such as --every 10m.")
             return None if tell is None else PeriodicReports(FINDING_SECONDS, tell)
         told_findings, every = set[tuple[str, str]](), max(1.0, parse_duration(self.every, "--every"))
-        report = PeriodicReports(every, lambda summary: self._report(summary, told_findings))
+        report = PeriodicReports(every, lambda summary: self._print_report(summary, told_findings))
         if tell is None:
             return report
 
@@ -205,25 +205,28 @@ class WatchCommand:
         began = monotonic()
         return PeriodicReports(min(every, FINDING_SECONDS), both)
 
-    def _report(self, summary: dict[str, Any], told: set[tuple[str, str]]) -> None:
+    def _print_report(self, summary: dict[str, Any], reported: set[tuple[str, str]]) -> None:
         """Report the findings so far; findings of earlier reports by their names alone."""
         from datetime import datetime
 
         from flatwater_watch.errors import RunError
         from flatwater_watch.faces.terminal import terminal_lines
 
-        lines = [f"{datetime.now().astimezone():%Y-%m-%d %H:%M}", *terminal_lines(summary, before=frozenset(told))]
-        told |= {(found["verdict"], found["owner"]) for found in summary["findings"]}
+        lines = [
+            f"{datetime.now().astimezone():%Y-%m-%d %H:%M}",
+            *terminal_lines(summary, printed_before=frozenset(reported)),
+        ]
+        reported |= {(found["verdict"], found["owner"]) for found in summary["findings"]}
         if self.out is None:
             say("\n".join(lines))
         else:
             with suppress(OSError):  # a full disk
-                append_output(self.out, "\n".join([*lines, ""]), TOLD)
+                append_output(self.out, "\n".join([*lines, ""]), WATCH_LOG)
         if self.json not in {None, "-"}:
             with suppress(RunError):
-                replace_output(Path(str(self.json)), json_text(summary).encode(errors="replace"), WATCHED)
+                replace_output(Path(str(self.json)), json_text(summary).encode(errors="replace"), WATCH_RESULT)
 
-    def _tell(self, summary: dict[str, Any], before: dict[str, Any] | None, *, keep: bool) -> None:
+    def _print_and_save(self, summary: dict[str, Any], before: dict[str, Any] | None, *, keep: bool) -> None:
         """Print the result, and save it for --json, --html and `--against last`; a file that fails is reported.
 
         Args:
@@ -238,12 +241,12 @@ class WatchCommand:
         from flatwater_watch.faces.terminal import terminal_lines
 
         text = json_text(summary)
-        written_files = [str(LAST)] if keep and _save_last_result(text) else []
+        written_files = [str(LAST_RESULT)] if keep and _save_last_result(text) else []
         for line in terminal_lines(summary, before):
             say(line)
         outputs: list[tuple[str | Path | None, Callable[[], str], OutputKind]] = [
-            (self.json, lambda: text, WATCHED),
-            (self.html, lambda: _page(summary), PAGE),
+            (self.json, lambda: text, WATCH_RESULT),
+            (self.html, lambda: _page_html(summary), PAGE_OUTPUT),
         ]
         for path, content, kind in outputs:
             if path is None or path == "-":
@@ -276,7 +279,7 @@ def fail_option_applies(summary: dict[str, Any]) -> bool:
     )
 
 
-def _page(summary: dict[str, Any]) -> str:
+def _page_html(summary: dict[str, Any]) -> str:
     """The HTML page of `--html`."""
     from datetime import datetime
 
@@ -329,7 +332,7 @@ def split_options(options: Sequence[str]) -> tuple[list[str], list[str]]:
     while words and words[0].startswith("-") and words[0] not in {"--", "-m"}:
         word = words.pop(0)
         own_words.append(word)
-        if "=" in word or word in FLAGS:  # these take no word after them
+        if "=" in word or word in FLAG_WORDS:  # these take no word after them
             continue
         if word == "--json" and not (words and words[0].endswith(".json")):
             own_words.append("-")
@@ -364,7 +367,7 @@ def read_earlier_result(named: str) -> dict[str, Any]:
     from flatwater_watch.errors import ConfigError
     from flatwater_watch.faces.bounded_result import read_record
 
-    path = LAST if named == "last" else Path(named)
+    path = LAST_RESULT if named == "last" else Path(named)
     try:
         record = read_record(path)
     except OSError as fault:
@@ -383,11 +386,11 @@ def json_text(summary: dict[str, Any]) -> str:
     import json
 
     # A line break is structure here: inside of texts JSON escapes it.
-    return re.sub(r'\[\n[^\[\]{}"]*\]', _on_one_line, json.dumps(summary, indent=1)) + "\n"
+    return re.sub(r'\[\n[^\[\]{}"]*\]', _numbers_on_one_line, json.dumps(summary, indent=1)) + "\n"
 
 
-def _on_one_line(found: re.Match[str]) -> str:
-    return f"[{' '.join(found[0][1:-1].split())}]"
+def _numbers_on_one_line(match: re.Match[str]) -> str:
+    return f"[{' '.join(match[0][1:-1].split())}]"
 
 
 def check_places(json: str | None, html: Path | None, out: Path | None = None) -> None:
@@ -405,11 +408,11 @@ def check_places(json: str | None, html: Path | None, out: Path | None = None) -
             "--html needs plotly, which is not installed. Install it with: pip install 'flatwater-watch[page]'"
         )
     if json is not None:
-        check_output("--json", Path(json), WATCHED)
+        check_output("--json", Path(json), WATCH_RESULT)
     if out is not None:
-        check_output("--out", out, TOLD)
+        check_output("--out", out, WATCH_LOG)
     if html is not None:
-        check_output("--html", html, PAGE)
+        check_output("--html", html, PAGE_OUTPUT)
 
 
 def _save_last_result(text: str) -> bool:
@@ -418,7 +421,7 @@ def _save_last_result(text: str) -> bool:
     from flatwater_watch.files.directory import write_object
 
     try:
-        write_object(LAST, text.encode())
+        write_object(LAST_RESULT, text.encode())
     except RunError:
         return False
     return True

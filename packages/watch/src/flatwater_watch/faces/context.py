@@ -32,13 +32,13 @@ from flatwater_watch.units import parse_bytes
 
 OWNING = SHIPPED.owning
 
-COLUMNS = 100
-LOOK_EVERY = 0.5
+PRINT_COLUMNS = 100
+PRINT_GAP_SECONDS = 0.5
 """Minimum seconds between two looks for new findings."""
-LOOK_SHARE = 1 / 300
+PRINT_SHARE = 1 / 300
 """Share of the time that these looks may take."""
 
-_open: list["Watch"] = []
+_open_watches: list["Watch"] = []
 """The watch that is open in this process; at most one, because only one can trace allocations."""
 
 
@@ -74,15 +74,15 @@ class Watch:
         limit = parse_bytes(budget) if isinstance(budget, str) else budget
         if limit is not None and limit <= 0:
             raise ConfigError(f"watch: budget = {budget!r}: must be positive, such as '8GiB'; None takes the machine's")
-        self._unit, self._limit, self._report, self._yields = unit, limit, report, yields
-        self._reading, self._telling, self._ticking = Guard(), Guard(), Guard()
-        self._began = False
-        self._process: ProcessWatch | None = None
+        self._unit, self._limit, self._report, self._gives_way = unit, limit, report, yields
+        self._reading_guard, self._print_guard, self._tick_guard = Guard(), Guard(), Guard()
+        self._began_at = False
+        self._process_watch: ProcessWatch | None = None
         """The watch of the process; None before it is open, or if it could not begin."""
-        self._end: tuple[list[Finding], dict[str, Any]] | None = None
+        self._final_findings: tuple[list[Finding], dict[str, Any]] | None = None
         """Findings and summary at the end; None before."""
-        self._told: set[tuple[str, str]] = set()
-        self._look_due = 0.0
+        self._printed: set[tuple[str, str]] = set()
+        self._print_due = 0.0
 
     def __enter__(self) -> Self:
         self.open()
@@ -99,38 +99,38 @@ class Watch:
         Raises:
             ConfigError: this watch was used before, or another is open.
         """
-        if self._began:
+        if self._began_at:
             raise ConfigError(
                 "this watch has been used: each `with` needs one of its own, `with flatwater_watch.watch() as w:`."
             )
-        if _open and not _open[0]._yields:  # noqa: SLF001  (of the same class)
+        if _open_watches and not _open_watches[0]._gives_way:  # noqa: SLF001  (of the same class)
             raise ConfigError(
                 "a watch is open in this process: it sees everything, so there can be one only. Leave out this one, or "
                 "begin it after the `with` block of the other."
             )
-        if _open:  # before this one begins, as only one can trace allocations
-            _open[0].close()
-        self._began = True
-        self._process = self._reading.run_or_default(None, run_untraced, self._start_process_watch)
-        _open.append(self)
+        if _open_watches:  # before this one begins, as only one can trace allocations
+            _open_watches[0].close()
+        self._began_at = True
+        self._process_watch = self._reading_guard.run_or_default(None, run_untraced, self._start_process_watch)
+        _open_watches.append(self)
 
     def _start_process_watch(self) -> ProcessWatch:
         """Make the watch of this process; without a unit of the user's it passes the steps that it finds, and ticks."""
-        watch = ProcessWatch(unit=self._unit, roots=Roots(), limit=self._limit, guard=self._reading)
+        watch = ProcessWatch(unit=self._unit, roots=Roots(), limit=self._limit, guard=self._reading_guard)
         if self._unit is None:
             watch.boundaries.use_counters_(hook_steps(watch.step))
-            start_ticking(self._ticking, watch.tick, give_way=watch.end_stale_trace)
+            start_ticking(self._tick_guard, watch.tick, give_way=watch.end_stale_trace)
         return watch
 
     def __repr__(self) -> str:
-        if self._end is None:
-            return f"<watch: {'open' if self._began else 'not begun'}>"
-        return "\n".join(terminal_lines(self._end[1]))
+        if self._final_findings is None:
+            return f"<watch: {'open' if self._began_at else 'not begun'}>"
+        return "\n".join(terminal_lines(self._final_findings[1]))
 
     @property
     def is_open(self) -> bool:
         """Whether `step` may be called."""
-        return self._began and self._end is None
+        return self._began_at and self._final_findings is None
 
     def step(self) -> None:
         """Pass a boundary: a round is done.
@@ -140,11 +140,11 @@ class Watch:
         """
         if not self.is_open:
             raise ConfigError("step: the watch is not open. Call it inside of `with flatwater_watch.watch() as w:`.")
-        if self._process is None or self._unit is None:
+        if self._process_watch is None or self._unit is None:
             return
-        self._process.step(self._unit)
-        if self._report and monotonic() >= self._look_due:
-            self._telling.run(self._print_news, self._process)
+        self._process_watch.step(self._unit)
+        if self._report and monotonic() >= self._print_due:
+            self._print_guard.run(self._print_news, self._process_watch)
 
     def findings(self) -> list[Finding]:
         """The findings, most bytes first; after the end, those of the end.
@@ -152,15 +152,15 @@ class Watch:
         Raises:
             ConfigError: the watch was never opened.
         """
-        self._demand_begun()
-        if self._end is not None:
-            return self._end[0]
-        return [] if self._process is None else self._ask_findings(self._process.findings)
+        self._require_begun()
+        if self._final_findings is not None:
+            return self._final_findings[0]
+        return [] if self._process_watch is None else self._named_findings(self._process_watch.findings)
 
-    def _ask_findings(self, asked: Callable[[], list[Finding]]) -> list[Finding]:
+    def _named_findings(self, find: Callable[[], list[Finding]]) -> list[Finding]:
         """Findings with the names of notebook cells; none if the watch fails on the way."""
-        return self._reading.run_or_default(
-            list[Finding](), run_untraced, lambda: [with_cell_names(found) for found in asked()]
+        return self._reading_guard.run_or_default(
+            list[Finding](), run_untraced, lambda: [with_cell_names(found) for found in find()]
         )
 
     def summary(self) -> dict[str, Any]:
@@ -169,38 +169,42 @@ class Watch:
         Raises:
             ConfigError: the watch was never opened.
         """
-        self._demand_begun()
-        return self._final_summary(None) if self._end is None else self._end[1]
+        self._require_begun()
+        return self._final_summary(None) if self._final_findings is None else self._final_findings[1]
 
     def close(self) -> None:
         """End, and print the findings; `with` does it. A second call does nothing."""
         if not self.is_open:
             return
-        process, findings = self._process, list[Finding]()
+        process, findings = self._process_watch, list[Finding]()
         if process is not None:
             if self._unit is None:  # first: no boundary and no tick may begin a reading while the watch concludes
                 set_listener(None)
-                self._ticking.over = True
-            findings = self._ask_findings(process.find_final_findings_)
-        self._end = findings, self._final_summary(findings)
+                self._tick_guard.has_ended = True
+            findings = self._named_findings(process.find_final_findings_)
+        self._final_findings = findings, self._final_summary(findings)
         if process is not None:
-            self._reading.run_or_default(None, run_untraced, lambda: process.close(conclude=False))
-            self._reading.over = True
-        _open.remove(self)
+            self._reading_guard.run_or_default(None, run_untraced, lambda: process.close(conclude=False))
+            self._reading_guard.has_ended = True
+        _open_watches.remove(self)
         if self._report:
-            self._telling.run(run_untraced, self._tell_end)
-        self._end = findings, self._end[1] | {"unseen": list(dict.fromkeys([*self._end[1]["unseen"], *self._faults()]))}
+            self._print_guard.run(run_untraced, self._print_end)
+        self._final_findings = (
+            findings,
+            self._final_findings[1]
+            | {"unseen": list(dict.fromkeys([*self._final_findings[1]["unseen"], *self._faults()]))},
+        )
 
-    def _tell_end(self) -> None:
-        _print(terminal_lines(self.summary(), before=self._told if in_notebook() else ()))
+    def _print_end(self) -> None:
+        _print(terminal_lines(self.summary(), printed_before=self._printed if in_notebook() else ()))
 
-    def _final_summary(self, found: list[Finding] | None) -> dict[str, Any]:
+    def _final_summary(self, findings: list[Finding] | None) -> dict[str, Any]:
         """The summary, with the faults of the watch; if it cannot be made, the faults alone."""
-        process = self._process
+        process = self._process_watch
         summary: dict[str, Any] | None = (
             None
             if process is None
-            else self._reading.run_or_default(None, run_untraced, process.summary, found or self.findings())
+            else self._reading_guard.run_or_default(None, run_untraced, process.summary, findings or self.findings())
         )
         if process is None or summary is None:
             return masked_summary(spool.unwatched_summary("", "") | {"unseen": self._faults()}, sys.argv)
@@ -209,10 +213,10 @@ class Watch:
         return masked_summary(summary | {"steps": steps, "unseen": [*summary["unseen"], *self._faults()]}, sys.argv)
 
     def _faults(self) -> list[str]:
-        return list(dict.fromkeys([*self._reading.faults, *self._telling.faults]))
+        return list(dict.fromkeys([*self._reading_guard.faults, *self._print_guard.faults]))
 
-    def _demand_begun(self) -> None:
-        if not self._began:
+    def _require_begun(self) -> None:
+        if not self._began_at:
             raise ConfigError("the watch has not begun. Use it as `with flatwater_watch.watch() as w:`.")
 
     def _print_news(self, process: ProcessWatch) -> None:
@@ -221,24 +225,24 @@ class Watch:
         named_findings = [
             (found, {(found.verdict, owner) for owner in (found.owner, *found.parts)}) for found in self.findings()
         ]
-        news = [found for found, names in named_findings if not names & self._told]
-        self._told |= {name for _, names in named_findings for name in names}
+        news = [found for found, names in named_findings if not names & self._printed]
+        self._printed |= {name for _, names in named_findings for name in names}
         end = monotonic()
-        self._look_due = end + max(LOOK_EVERY, (end - began) / LOOK_SHARE)
+        self._print_due = end + max(PRINT_GAP_SECONDS, (end - began) / PRINT_SHARE)
         if news:
             _print(
                 [f"flatwater, {self._unit} {process.boundaries.counts.get(str(self._unit), 0)}:", *_finding_lines(news)]
             )
 
 
-def _finding_lines(found: Sequence[Finding]) -> list[str]:
-    return [line for finding in found[: OWNING.told] for line in finding_lines(finding)]
+def _finding_lines(findings: Sequence[Finding]) -> list[str]:
+    return [line for finding in findings[: OWNING.maximum_printed_findings] for line in finding_lines(finding)]
 
 
 def _print(lines: Iterable[str]) -> None:
     """Print lines to stderr, with the verdicts in bold."""
     # To stderr as it is now: a notebook, or a test, may have replaced it.
-    console = Terminal(file=sys.stderr, width=COLUMNS, force_jupyter=False)
+    console = Terminal(file=sys.stderr, width=PRINT_COLUMNS, force_jupyter=False)
     for line in lines:
         verdict, colon, rest = line.partition(": ")
         strong = colon and not line.startswith(" ")

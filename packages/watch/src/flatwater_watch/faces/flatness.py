@@ -34,7 +34,7 @@ class FlatPlan:
 
     rounds: int
     """Number of times that the code runs, the warm-up included."""
-    growth: int
+    allowed_bytes: int
     """Bytes by which memory may grow between the end of the warm-up and the last round."""
     warmup: int
     """Number of rounds of the warm-up."""
@@ -60,7 +60,7 @@ def flat_plan(rounds: int = 50, growth: str | int = "1 MiB", warmup: int | None 
     require(growth_bytes > 0, "growth", growth, "positive, such as '1 MiB': allocators round up")
     before = rounds // 3 if warmup is None else warmup
     require(before >= 1, "warmup", before, "1 round or more: the first one fills caches")
-    least_rounds = before + FLAT.fewest
+    least_rounds = before + FLAT.minimum_rounds
     require(
         rounds >= least_rounds,
         "rounds",
@@ -90,7 +90,7 @@ class _MemoryPoint:
 
     round_: int
     """Rounds that were run."""
-    held: int
+    held_bytes: int
 
 
 @dataclass(frozen=True)
@@ -99,43 +99,48 @@ class _Baseline:
 
     census: Census
     """The census, without references to the program's objects."""
-    pages: FillingArrays
-    touched: dict[str, int]
+    filling_arrays: FillingArrays
+    touched_bytes: dict[str, int]
     """Touched bytes of large arrays, by path."""
 
 
-def describe_growth(run: Callable[[], object], plan: FlatPlan, named: Sequence[tuple[str, object]] = ()) -> str | None:
+def describe_growth(
+    run: Callable[[], object], plan: FlatPlan, extra_roots: Sequence[tuple[str, object]] = ()
+) -> str | None:
     """Run the code as planned; return None if memory is flat, else a text of several lines on the growth.
 
     Args:
         run: the code; its exceptions are not caught.
         plan: plan from `flat_plan`.
-        named: objects with a name that outlive the rounds and are no variables of the program: they may be owners.
+        extra_roots: objects with a name that outlive the rounds and are no variables of the program: they may be
+            owners.
     """
-    roots, tracer, series = Roots(named=tuple(named)), Tracer(), Series()
-    untraced_rounds = plan.rounds - FLAT.traced
-    _run(run, _MemoryPoint(0, 0), plan.warmup, Series())
+    roots, tracer, series = Roots(named=tuple(extra_roots)), Tracer(), Series()
+    untraced_rounds = plan.rounds - FLAT.traced_rounds
+    _run_rounds(run, _MemoryPoint(0, 0), plan.warmup, Series())
     before = _take_baseline(roots)
     start = _measure_memory(plan.warmup)  # after the look, which keeps memory of its own
-    middle = _run(run, start, (plan.warmup + untraced_rounds) // 2, series)
-    end = _run(run, middle, untraced_rounds, series)
+    middle = _run_rounds(run, start, (plan.warmup + untraced_rounds) // 2, series)
+    end = _run_rounds(run, middle, untraced_rounds, series)
     suspicious = _grows(start, middle, end, plan)
     if suspicious:  # only then, as tracing slows the code down
         tracer.start()
     try:
         if suspicious:
-            _repeat(run, FLAT.traced)
+            _run_times(run, FLAT.traced_rounds)
         else:
-            end = _run(run, end, plan.rounds, series)
+            end = _run_rounds(run, end, plan.rounds, series)
             if not _grows(start, middle, end, plan):
                 return None
-        rate = (end.held - start.held) / (end.round_ - start.round_)
-        return _failure_text(rate, plan, _findings(before, tracer, roots, plan=plan, rate=rate, series=series))
+        rate = (end.held_bytes - start.held_bytes) / (end.round_ - start.round_)
+        return _failure_text(rate, plan, _find_growth(before, tracer, roots, plan=plan, rate=rate, series=series))
     finally:
         tracer.stop()
 
 
-def describe_excess(run: Callable[[], object], allowed: int, named: Sequence[tuple[str, object]] = ()) -> str | None:
+def describe_excess(
+    run: Callable[[], object], allowed: int, extra_roots: Sequence[tuple[str, object]] = ()
+) -> str | None:
     """Run the code once; return None if it leaves no more than is allowed, else a text of several lines.
 
     Bytes that are left once may be a cache, or a module that was loaded: so code that leaves more runs a second time,
@@ -144,42 +149,42 @@ def describe_excess(run: Callable[[], object], allowed: int, named: Sequence[tup
     Args:
         run: the code; its exceptions are not caught.
         allowed: bytes that the code may leave.
-        named: objects with a name that outlive the run and are no variables of the program: they may be owners.
+        extra_roots: objects with a name that outlive the run and are no variables of the program: they may be owners.
     """
-    roots, tracer, series = Roots(named=tuple(named)), Tracer(), Series()
+    roots, tracer, series = Roots(named=tuple(extra_roots)), Tracer(), Series()
     gc.collect()
     start = _MemoryPoint(0, used_bytes())
-    once = _run(run, start, 1, series)
-    if once.held - start.held <= allowed:
+    once = _run_rounds(run, start, 1, series)
+    if once.held_bytes - start.held_bytes <= allowed:
         return None
-    rate = _run(run, once, 2, series).held - once.held
+    rate = _run_rounds(run, once, 2, series).held_bytes - once.held_bytes
     if rate <= allowed:
         return None
     before = _take_baseline(roots)
     tracer.start()
     try:
         run()
-        plan = FlatPlan(rounds=3, growth=allowed, warmup=2)
-        findings = _findings(before, tracer, roots, plan=plan, rate=rate, series=series)
+        plan = FlatPlan(rounds=3, allowed_bytes=allowed, warmup=2)
+        findings = _find_growth(before, tracer, roots, plan=plan, rate=rate, series=series)
     finally:
         tracer.stop()
     first_line = f"leaves {format_bytes(rate)} in memory each time that it runs; {format_bytes(allowed)} may be."
     return "\n".join([first_line, *(line for finding in findings for line in finding_lines(finding))])
 
 
-def _run(run: Callable[[], object], since: _MemoryPoint, until: int, series: Series) -> _MemoryPoint:
+def _run_rounds(run: Callable[[], object], start: _MemoryPoint, until: int, series: Series) -> _MemoryPoint:
     """Run the code up to a round, and add a point to the series after each.
 
     Args:
         run: the code.
-        since: memory after the last round that has run.
+        start: memory after the last round that has run.
         until: number of the last round to run.
         series: rounds and used bytes after each, garbage included; updated.
 
     Returns:
         The memory after the last round, without garbage.
     """
-    for number in range(since.round_ + 1, until + 1):
+    for number in range(start.round_ + 1, until + 1):
         run()
         series.add(number, used_bytes())
     return _measure_memory(until)
@@ -191,7 +196,7 @@ def _measure_memory(round_: int) -> _MemoryPoint:
     return _MemoryPoint(round_, used_bytes())
 
 
-def _repeat(run: Callable[[], object], times: int) -> None:
+def _run_times(run: Callable[[], object], times: int) -> None:
     for _ in range(times):
         run()
 
@@ -205,9 +210,9 @@ def _grows(start: _MemoryPoint, middle: _MemoryPoint, end: _MemoryPoint, plan: F
         end: memory after the last round so far.
         plan: plan of the test; its growth is allowed in proportion to the rounds from `start` to `end`.
     """
-    gain = end.held - start.held
-    allowed_gain = plan.growth * (end.round_ - start.round_) / plan.measured_rounds
-    return gain > allowed_gain and end.held - middle.held >= FLAT.still * gain
+    gain = end.held_bytes - start.held_bytes
+    allowed_gain = plan.allowed_bytes * (end.round_ - start.round_) / plan.measured_rounds
+    return gain > allowed_gain and end.held_bytes - middle.held_bytes >= FLAT.minimum_late_share * gain
 
 
 def _take_baseline(roots: Roots) -> _Baseline:
@@ -217,7 +222,7 @@ def _take_baseline(roots: Roots) -> _Baseline:
     return _Baseline(census.without_objects(), pages, touched_by_path_(pages))
 
 
-def _findings(
+def _find_growth(
     before: _Baseline, tracer: Tracer, roots: Roots, *, plan: FlatPlan, rate: float, series: Series
 ) -> list[Finding]:
     """Findings of the growth: containers, arrays that are touched for the first time, and the native rest.
@@ -235,17 +240,17 @@ def _findings(
     growth = Growth(plan.rounds, footprint().resident, min(memory_limits().values()), whole, "round")
     findings = []
     for owner in find_owners(before.census, take_census(roots)):
-        line = tracer.find_line(owner.newest)
+        line = tracer.find_line(owner.newest_items)
         findings.append(judge_owner(owner, line, steps=plan.measured_rounds, growth=growth, drift=whole))
-    ends = planned_by_path(before.pages)
-    for path, size in touched_by_path_(before.pages).items():
-        touched_rate = (size - before.touched.get(path, size)) / plan.measured_rounds
+    ends = planned_by_path(before.filling_arrays)
+    for path, size in touched_by_path_(before.filling_arrays).items():
+        touched_rate = (size - before.touched_bytes.get(path, size)) / plan.measured_rounds
         if touched_rate > 0:
             findings.append(
                 judge_leaf(path, size, ends[path], drift=Slope(touched_rate, touched_rate, touched_rate), growth=growth)
             )
     explained_rate = sum(each.bytes_per_step for each in findings)
-    if explained_rate < OWNING.explained * rate:
+    if explained_rate < OWNING.explained_share * rate:
         native_slope = Slope(rate - explained_rate, max(0.0, whole.low - explained_rate), whole.high - explained_rate)
         findings.append(judge_unowned("native", native_slope, growth))
     return select_and_rank(findings, growth)
@@ -255,6 +260,6 @@ def _failure_text(rate: float, plan: FlatPlan, findings: Sequence[Finding]) -> s
     """Failure text of a test: the growth against what is allowed, then the findings."""
     first_line = (
         f"grew by {format_bytes(rate * plan.measured_rounds)} in the {plan.measured_rounds} rounds after a warm-up of "
-        f"{plan.warmup}; {format_bytes(plan.growth)} may be."
+        f"{plan.warmup}; {format_bytes(plan.allowed_bytes)} may be."
     )
     return "\n".join([first_line, *(line for finding in findings for line in finding_lines(finding))])

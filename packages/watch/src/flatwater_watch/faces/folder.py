@@ -28,8 +28,8 @@ STALE_SECONDS = 5.0
 NOTE_BYTES, MOST_NOTES = 16 << 20, 1000
 """Maximum bytes that are read of a note, and maximum notes of a folder; a summary has 100 kB."""
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_NOTE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NOTE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @contextmanager
@@ -37,7 +37,7 @@ def watch_folder() -> Iterator[Path]:
     """A new folder, removed at the end of the block; folders of runners that were killed are removed before."""
     _remove_stale()
     with tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True) as name:
-        descriptor = os.open(name, _FOLDER)
+        descriptor = os.open(name, _FOLDER_FLAGS)
         try:
             # Held until the descriptor is closed, at the latest by the kernel at our death.
             with suppress(OSError):  # a file system without locks: then nothing is ever stale
@@ -61,7 +61,7 @@ def _is_stale(entry: os.DirEntry[str]) -> bool:
         status = entry.stat(follow_symlinks=False)
         if status.st_uid != os.geteuid() or time.time() - status.st_mtime < STALE_SECONDS:
             return False
-        descriptor = os.open(entry.path, _FOLDER)
+        descriptor = os.open(entry.path, _FOLDER_FLAGS)
     except OSError:  # the folder is gone
         return False
     try:
@@ -77,22 +77,22 @@ def read_notes(folder: Path, kind: str) -> list[tuple[str, float]]:
     """The notes whose names have this ending, in the order of names: text, and time of writing."""
     notes = []
     with suppress(OSError):
-        descriptor = os.open(folder, _FOLDER)
+        descriptor = os.open(folder, _FOLDER_FLAGS)
         try:
             with os.scandir(descriptor) as entries:
                 names = sorted(entry.name for entry in islice(entries, MOST_NOTES) if entry.name.endswith(kind))
             for name in names:
                 with suppress(OSError):  # it was replaced meanwhile, or is no note
-                    notes.append(_note(descriptor, name))
+                    notes.append(_read_note(descriptor, name))
         finally:
             os.close(descriptor)
     return notes
 
 
-def _note(folder: int, name: str) -> tuple[str, float]:
+def _read_note(folder: int, name: str) -> tuple[str, float]:
     """The text of a note, and its time."""
     # Another user may have put anything there: no link is followed, and no pipe waited for.
-    descriptor = os.open(name, _NOTE, dir_fd=folder)
+    descriptor = os.open(name, _NOTE_FLAGS, dir_fd=folder)
     with os.fdopen(descriptor, "rb") as note:
         status = os.fstat(descriptor)
         content = note.read(NOTE_BYTES) if stat.S_ISREG(status.st_mode) else b""
@@ -130,20 +130,20 @@ def read_spools(folder: Path, ending: str = PROGRAM) -> list[dict[str, Any]]:
     return sorted(summaries, key=lambda summary: -float(summary["seconds"]))
 
 
-_KEYS = unwatched_summary("", "")
+_SUMMARY_KEYS = unwatched_summary("", "")
 
 
 def _is_summary(found: Any) -> bool:  # noqa: ANN401
     """Whether a value has all keys of a summary, with values of their types."""
     if type(found) is not dict or not all(
         isinstance(found.get(name), int | float if type(value) is float else type(value))
-        for name, value in _KEYS.items()
+        for name, value in _SUMMARY_KEYS.items()
         if name != "program"  # the runner adds it
     ):
         return False
     columns = found["series"]
     return all(type(sentence) is str for sentence in found["unseen"]) and all(
-        type(columns.get(name)) is list for name in _KEYS["series"]
+        type(columns.get(name)) is list for name in _SUMMARY_KEYS["series"]
     )
 
 
@@ -158,12 +158,12 @@ def masked_summary(summary: dict[str, Any], words: list[str]) -> dict[str, Any]:
     return {"program": " ".join(mask_words(words)), **{name: masked[name] for name in masked if name != "program"}}
 
 
-def mask_values(found: Any) -> Any:  # noqa: ANN401  (whatever JSON can hold)
+def mask_values(value: Any) -> Any:  # noqa: ANN401  (whatever JSON can hold)
     """The value with the secrets in its texts masked, keys included: those of a cache may be URLs."""
-    if type(found) is str:
-        return mask_secrets(found)
-    if type(found) is dict:
-        return {mask_secrets(name): mask_values(each) for name, each in found.items()}
-    if type(found) is list:  # columns of numbers are long
-        return [each if type(each) in {int, float} else mask_values(each) for each in found]
-    return found
+    if type(value) is str:
+        return mask_secrets(value)
+    if type(value) is dict:
+        return {mask_secrets(name): mask_values(each) for name, each in value.items()}
+    if type(value) is list:  # columns of numbers are long
+        return [each if type(each) in {int, float} else mask_values(each) for each in value]
+    return value

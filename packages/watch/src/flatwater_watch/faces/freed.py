@@ -20,14 +20,14 @@ from flatwater_watch.errors import ConfigError
 class ExpectedObject:
     """An object that must be gone when the test ends."""
 
-    alive: weakref.ref[Any] = field(compare=False)
-    what: str
+    reference: weakref.ref[Any] = field(compare=False)
+    class_words: str
     """Name of its class."""
-    asked_at: str
+    caller: str
     """File and line of the call."""
 
 
-_tests: list[list[ExpectedObject]] = []
+_expectations: list[list[ExpectedObject]] = []
 """Expected objects of each running test, the innermost last, as a test may run pytest itself."""
 
 
@@ -42,7 +42,7 @@ def expect_freed(obj: object) -> None:
     """
     __tracebackhide__ = True  # pytest shows the line of the test
     kind = type(obj).__qualname__
-    if not _tests:
+    if not _expectations:
         raise ConfigError(
             f"expect_freed({kind}): no test is running. Call it in a test that pytest runs, with flatwater installed "
             "there, or load the plugin by `pytest -p flatwater_watch.faces.pytest_plugin`."
@@ -56,41 +56,44 @@ def expect_freed(obj: object) -> None:
         ) from fault
     caller = sys._getframe(1)  # noqa: SLF001  (the only way up the stack)
     where = f"{PurePath(caller.f_code.co_filename).name}:{caller.f_lineno}"
-    _tests[-1].append(ExpectedObject(reference, kind, where))
+    _expectations[-1].append(ExpectedObject(reference, kind, where))
 
 
 @contextmanager
 def gather_expectations() -> Iterator[list[ExpectedObject]]:
     """Gather the objects that the code inside expects to be freed."""
     expected: list[ExpectedObject] = []
-    _tests.append(expected)
+    _expectations.append(expected)
     try:
         yield expected
     finally:
-        _tests.remove(expected)
+        _expectations.remove(expected)
 
 
-def describe_survivors(expected: Sequence[ExpectedObject], named: Sequence[tuple[str, object]] = ()) -> list[str]:
+def describe_survivors(expected: Sequence[ExpectedObject], extra_roots: Sequence[tuple[str, object]] = ()) -> list[str]:
     """A text for each object that is still alive, with its class and its holders.
 
     Args:
         expected: list of `gather_expectations`; the code inside must have ended, so that its local variables are gone.
-        named: objects with a name that may be holders and are no variables of the program: the fixtures of a test.
+        extra_roots: objects with a name that may be holders and are no variables of the program: the fixtures of a
+            test.
     """
-    if any(each.alive() is not None for each in expected):
+    if any(each.reference() is not None for each in expected):
         gc.collect()
-    return [text for each in expected if (text := _complaint(each, named)) is not None]
+    return [text for each in expected if (text := _survivor_text(each, extra_roots)) is not None]
 
 
-def _complaint(one: ExpectedObject, named: Sequence[tuple[str, object]]) -> str | None:
+def _survivor_text(expected: ExpectedObject, extra_roots: Sequence[tuple[str, object]]) -> str | None:
     """Failure text for an object that is still alive, with the chain that holds it; None if it was freed."""
-    survivor = one.alive()
+    survivor = expected.reference()
     if survivor is None:
         return None
     from flatwater_watch.faces.holders import find_holder_chain  # noqa: PLC0415  (see the module's docstring)
 
-    chain = find_holder_chain(survivor, named)
-    lines = [f"{one.what} is still alive after a garbage collection; {one.asked_at} expects it to be freed."]
+    chain = find_holder_chain(survivor, extra_roots)
+    lines = [
+        f"{expected.class_words} is still alive after a garbage collection; {expected.caller} expects it to be freed."
+    ]
     lines += [f"  {'held by' if not hop else '':8}{'  ' * hop}{text}" for hop, text in enumerate(chain)]
     lines.append("  do      Remove the last of these references that should not be there, or make it weak (weakref).")
     return "\n".join(lines)

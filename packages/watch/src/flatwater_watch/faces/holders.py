@@ -15,7 +15,7 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from flatwater_watch.heap.arrays import Graph, saved_tensors
-from flatwater_watch.heap.children import ATOMS, open_object
+from flatwater_watch.heap.children import ATOM_TYPE_IDS, open_object
 from flatwater_watch.heap.raw import (
     class_name,
     full_name,
@@ -28,11 +28,11 @@ from flatwater_watch.heap.raw import (
 from flatwater_watch.heap.roots import Roots, named_roots, user_modules
 from flatwater_watch.heap.view import Walk
 
-MOST = 2_000_000
+MAXIMUM_OBJECTS = 2_000_000
 """Maximum number of objects that are opened."""
-BACKWARDS = 4
+MAXIMUM_REFERRERS = 4
 """Maximum hops of a chain if no name leads to the object."""
-UNSEEN = "native code, as no Python object does: a C extension, or a tensor's C++ part"
+NO_PYTHON_HOLDER = "native code, as no Python object does: a C extension, or a tensor's C++ part"
 
 
 @dataclass(slots=True)
@@ -40,11 +40,11 @@ class _ReachedObject:
     obj: Any
     name: str
     """Its part of the path from the object above."""
-    above: "_ReachedObject | None"
+    holder: "_ReachedObject | None"
     """The object that holds it; None for a root."""
 
 
-def find_holder_chain(target: object, named: Sequence[tuple[str, object]] = ()) -> tuple[str, ...]:
+def find_holder_chain(target: object, extra_roots: Sequence[tuple[str, object]] = ()) -> tuple[str, ...]:
     """The chain from a root to the object: root first, then each reference on the way, in a few words.
 
     The user's own names are tried first: globals, local variables of running functions, known registries. Then
@@ -52,105 +52,108 @@ def find_holder_chain(target: object, named: Sequence[tuple[str, object]] = ()) 
 
     Args:
         target: the object. Variables of running functions that hold it are found too.
-        named: further roots.
+        extra_roots: further roots.
     """
     roots = Roots()
     modules = user_modules(roots)
-    reached = _search([*named, *named_roots(roots)], target, lambda cls: full_name(cls)[0] in modules)
+    reached = _search_chain([*extra_roots, *named_roots(roots)], target, lambda cls: full_name(cls)[0] in modules)
     if reached is None:
-        reached = _search(_everything(), target, lambda _: True)
-    return _backwards(target) if reached is None else tuple(_words(reached))
+        reached = _search_chain(_module_globals(), target, lambda _: True)
+    return _referrer_chain(target) if reached is None else tuple(_chain_words(reached))
 
 
-def _everything() -> Iterator[tuple[str, Any]]:
+def _module_globals() -> Iterator[tuple[str, Any]]:
     """The globals of all loaded modules, of libraries too."""
     for name, module in list(sys.modules.items()):
         if issubclass(type(module), ModuleType):
             yield from ((f"{name}.{key}", value) for key, value in named_entries(namespace(module)))
 
 
-def _search(roots: Iterable[tuple[str, Any]], target: object, enters: Callable[[type], bool]) -> _ReachedObject | None:
+def _search_chain(
+    roots: Iterable[tuple[str, Any]], target: object, enters: Callable[[type], bool]
+) -> _ReachedObject | None:
     """The target with its chain to a root; None if no root reaches it."""
     # In breadth, so that the chain is the shortest.
-    walk = Walk(sys.maxsize, enters, MOST)
+    walk = Walk(sys.maxsize, enters, MAXIMUM_OBJECTS)
     queue: deque[_ReachedObject] = deque()
     opened: list[_ReachedObject] = []  # opened objects stay alive, so that no id is used again
     for name, obj in roots:
         reached = _ReachedObject(obj, name, None)
         if obj is target:
             return reached
-        _offer(walk, queue, reached)
-    while queue and len(opened) < MOST:
+        _enqueue_new_(walk, queue, reached)
+    while queue and len(opened) < MAXIMUM_OBJECTS:
         above = queue.popleft()
         opened.append(above)
         if type(above.obj) is Graph and _graph_saves(above, target):
             return _ReachedObject(target, ".<saved>", above)
         inside = open_object(above.obj, walk)
-        for name, obj in (*inside.parts, *inside.drawn):
+        for name, obj in (*inside.parts, *inside.sampled):
             reached = _ReachedObject(obj, name, above)
             if obj is target:
                 return reached
-            _offer(walk, queue, reached)
+            _enqueue_new_(walk, queue, reached)
     return None
 
 
 def _graph_saves(place: _ReachedObject, target: object) -> bool:
     """Whether the graph of the tensor above saves the target for backward, which no Python reference shows."""
-    return place.above is not None and any(saved is target for saved in saved_tensors(place.above.obj))
+    return place.holder is not None and any(saved is target for saved in saved_tensors(place.holder.obj))
 
 
-def _offer(walk: Walk, queue: deque[_ReachedObject], place: _ReachedObject) -> None:
+def _enqueue_new_(walk: Walk, queue: deque[_ReachedObject], place: _ReachedObject) -> None:
     """Put an object that was not seen yet into the queue of those to open."""
-    if id(type(place.obj)) not in ATOMS and id(place.obj) not in walk.seen:
-        walk.seen.add(id(place.obj))
+    if id(type(place.obj)) not in ATOM_TYPE_IDS and id(place.obj) not in walk.seen_ids:
+        walk.seen_ids.add(id(place.obj))
         queue.append(place)
 
 
-def _words(place: _ReachedObject) -> list[str]:
+def _chain_words(place: _ReachedObject) -> list[str]:
     """A line for each reference, root first."""
     hops: list[str] = []
     node = place
-    while node.above is not None:
-        hops.append(f"{_reference(node.name, node.above.obj, node.obj)}: {_describe_object(node.obj)}")
-        node = node.above
-    return [f"{_root(node.name)}: {_describe_object(node.obj)}", *reversed(hops)]
+    while node.holder is not None:
+        hops.append(f"{_hop_words(node.name, node.holder.obj, node.obj)}: {_describe_object(node.obj)}")
+        node = node.holder
+    return [f"{_root_words(node.name)}: {_describe_object(node.obj)}", *reversed(hops)]
 
 
-def _root(name: str) -> str:
+def _root_words(name: str) -> str:
     """A root in words: `test_env.CACHE` as `test_env.py, global CACHE`; other roots have names in words already."""
     module, _, variable = name.rpartition(".")
     file = (module_namespace(module) or {}).get("__file__")
     return name if type(file) is not str or " " in name else f"{Path(file).name}, global {variable}"
 
 
-def _reference(name: str, holder: Any, held: object) -> str:  # noqa: ANN401
+def _hop_words(name: str, holder: Any, obj: object) -> str:  # noqa: ANN401
     """A hop in words: `[*]` with the number or key, `.<closure of step>.env` as `env, in the closure of step`."""
     if name == "[*]":
-        return f"[{_key(holder, held)}]"
+        return f"[{_item_key(holder, obj)}]"
     if name.startswith(".<") and ">." in name:
         scope, _, variable = name[2:].partition(">.")
         return f"{variable}, in the {scope}"
     return name[2:-1] if name.startswith(".<") else name
 
 
-def _key(holder: Any, held: object) -> str:  # noqa: ANN401
+def _item_key(holder: Any, obj: object) -> str:  # noqa: ANN401
     """The number or the key under which a container holds an object; `*` if it is not found."""
     if issubclass(type(holder), dict):
         pairs: list[tuple[Any, Any]] = read_stable(list, dict.items(holder))
-        return next((_short(key) for key, value in pairs if value is held), "*")
+        return next((_key_words(key) for key, value in pairs if value is obj), "*")
     for kind in (list, tuple, deque):
         if issubclass(type(holder), kind):
             return next(
-                (str(index) for index, value in enumerate(read_stable(_items, kind, holder)) if value is held), "*"
+                (str(index) for index, value in enumerate(read_stable(_container_pairs, kind, holder)) if value is obj),
+                "*",
             )
     return "*"
 
 
-def _items(kind: Any, holder: Any) -> list[Any]:  # noqa: ANN401
+def _container_pairs(kind: Any, holder: Any) -> list[Any]:  # noqa: ANN401
     return list(kind.__iter__(holder))
 
 
-def _short(key: object) -> str:
+def _key_words(key: object) -> str:
     """A key in words: a number or a text as it is, other keys by their class."""
     # The `repr` of other keys is the program's code.
     return (
@@ -171,17 +174,17 @@ def _describe_object(obj: object) -> str:
     return class_words
 
 
-def _backwards(target: object) -> tuple[str, ...]:
+def _referrer_chain(target: object) -> tuple[str, ...]:
     """The nearest holders that the collector knows, outermost first."""
     chain: list[Any] = [target]
-    for _ in range(BACKWARDS):
+    for _ in range(MAXIMUM_REFERRERS):
         above = [holder for holder in gc.get_referrers(chain[-1]) if _belongs_to_program(holder, chain)]
         if not above:
             break
         chain.append(above[0])
         del above  # the list would be a referrer itself at the next hop
     words = [f"{_describe_object(holder)}, to which no name leads" for holder in chain[:0:-1]]
-    return tuple(words) if words else (UNSEEN,)
+    return tuple(words) if words else (NO_PYTHON_HOLDER,)
 
 
 def _belongs_to_program(holder: object, chain: list[Any]) -> bool:

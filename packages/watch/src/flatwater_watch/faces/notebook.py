@@ -11,7 +11,7 @@ from flatwater_watch.faces.context import Watch
 from flatwater_watch.faces.terminal import summary_head
 from flatwater_watch.pages.blocks import Block, Listing, Paragraph, finding_cards
 
-STYLE = """
+CARD_STYLE = """
 .flatwater .finding { margin: 8px 0; padding: 10px 16px; border: 1px solid #8884; border-left: 5px solid #64748b;
   border-radius: 10px; }
 .flatwater .grave { border-left-color: #dc2626; }
@@ -33,7 +33,7 @@ def load_ipython_extension(shell: Any) -> None:  # noqa: ANN401  (IPython's)
     def watch(line: str, cell: str) -> None:
         """Run the cell watched, and say what grows in it: `%%watch`, or `%%watch --budget 8GiB`."""
         try:
-            cell_watch = Watch(unit=None, budget=_budget(line), report=False)
+            cell_watch = Watch(unit=None, budget=_parse_budget(line), report=False)
             cell_watch.open()
         except ConfigError as fault:  # one line in place of a traceback
             raise import_module("IPython.core.error").UsageError(str(fault)) from fault
@@ -48,7 +48,7 @@ def load_ipython_extension(shell: Any) -> None:  # noqa: ANN401  (IPython's)
         shell.display_formatter.formatters["text/html"].for_type(Watch, notebook_cards)
 
 
-def _budget(line: str) -> str | None:
+def _parse_budget(line: str) -> str | None:
     """The amount of `--budget` in the words behind `%%watch`; None if there are no words."""
     match line.split():
         case []:
@@ -74,4 +74,4 @@ def notebook_cards(watched: Watch) -> str:
         finding_cards([(Finding.from_json(record), "") for record in summary["findings"]]),
         Listing([*sentences, *(f"not seen: {sentence}" for sentence in summary["unseen"])]),
     )
-    return f'<style>{STYLE}</style><div class="flatwater">{"".join(fragment(block) for block in blocks)}</div>'
+    return f'<style>{CARD_STYLE}</style><div class="flatwater">{"".join(fragment(block) for block in blocks)}</div>'

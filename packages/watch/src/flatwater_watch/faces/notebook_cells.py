@@ -13,21 +13,21 @@ MAIN, PROGRAM, NOTEBOOK = "__main__.", "the main program", "the notebook"
 
 def in_notebook() -> bool:
     """Whether IPython runs this program, in a notebook or in a terminal."""
-    return _shell() is not None
+    return _running_shell() is not None
 
 
-def _shell() -> Any:  # noqa: ANN401  (IPython's; None where there is none)
+def _running_shell() -> Any:  # noqa: ANN401  (IPython's; None where there is none)
     """The running shell of IPython, without importing it; None where there is none."""
     module = sys.modules.get("IPython.core.interactiveshell")
     kind = None if module is None else vars(module)["InteractiveShell"]
     return kind.instance() if kind is not None and kind.initialized() else None
 
 
-def with_cell_names(found: Finding) -> Finding:
+def with_cell_names(finding: Finding) -> Finding:
     """The finding with `In[2]` for the file name that IPython made up for a cell; outside of IPython as it is."""
-    shell = _shell()
+    shell = _running_shell()
     if shell is None:
-        return found
+        return finding
     numbers: Mapping[str, int] = vars(shell.compile).get("_filename_map", {})  # of IPython 7.33 and later
     last_cell = len(shell.user_ns["In"]) - 1  # code that a cell's magic runs has the number of the cell after it
     cells = {file: f"In[{min(number, last_cell)}]" for file, number in numbers.items()}
@@ -37,14 +37,14 @@ def with_cell_names(found: Finding) -> Finding:
             text = text.replace(PurePath(file).name, cell)
         return text
 
-    line = found.made_at
+    line = finding.made_at
     if line is not None and line.file in cells:
         line = replace(line, file=cells[line.file])
-    holders = (name_cells(holder).replace(PROGRAM, NOTEBOOK) for holder in found.holders)
+    holders = (name_cells(holder).replace(PROGRAM, NOTEBOOK) for holder in finding.holders)
     return replace(
-        found,
-        owner=name_cells(found.owner).removeprefix(MAIN),
+        finding,
+        owner=name_cells(finding.owner).removeprefix(MAIN),
         holders=tuple(holders),
         made_at=line,
-        what=name_cells(found.what),
+        what=name_cells(finding.what),
     )

@@ -10,28 +10,28 @@ from datetime import datetime
 from flatwater_watch.agent.outcome import explained_shares
 from flatwater_watch.diagnose.finding_text import brief_line
 from flatwater_watch.faces.records import ReadingColumns, WatchRecords
-from flatwater_watch.faces.runner import KILLED
-from flatwater_watch.faces.terminal import TOLD_SHARE
+from flatwater_watch.faces.runner import SIGNAL_EXIT_BASE
+from flatwater_watch.faces.terminal import SMALL_COST_SHARE
 from flatwater_watch.pages.blocks import Block, Listing, Paragraph, Piece, Section, Tile, finding_cards, is_grave
 from flatwater_watch.pages.chart import Axis, Chart, Line, byte_unit
 from flatwater_watch.pages.document import document
 from flatwater_watch.thresholds import SHIPPED
 from flatwater_watch.units import format_bytes, format_duration, short_bytes
 
-MOST_LETTERS = 60
+MAXIMUM_NAME_LETTERS = 60
 """Maximum letters of a command line in the heading; a longer one is printed whole below it."""
-WELL_EXPLAINED = 0.9
+WELL_EXPLAINED_SHARE = 0.9
 """Explained share from which on its tile is green."""
-AHEAD = 2.0
+FORECAST_RATIO = 2.0
 """Maximum time of the limit, in durations of the watch, for drawing it; a later one is given in words only."""
-GLIMPSE = 0.25
+FORECAST_SHARE = 0.25
 """Length of the forecast's line, in durations of the watch, if the limit is not drawn."""
-LEAST_SPAN = 0.05
+MINIMUM_SPAN_SHARE = 0.05
 """Minimum span of the axis, as a share of the highest value: noise of a flat program must look flat."""
-LEAST_CHANGE = 1 << 20
+MINIMUM_SPAN_BYTES = 1 << 20
 """Minimum bytes that the axis of changes covers, up and down."""
-CLOCKS = (("h", 3600.0), ("min", 60.0))
-LONG = 3.0
+CLOCK_UNITS = (("h", 3600.0), ("min", 60.0))
+LONG_DURATION_UNITS = 3.0
 """Minimum duration of the watch, in a clock's unit, for an axis in that unit; else it is in seconds."""
 
 
@@ -43,22 +43,22 @@ def watch_page(watch: WatchRecords, written: datetime) -> str:
         written: time for the footer.
     """
     sections = [
-        Section(title="Findings", blocks=list(_findings(watch))),
-        Section(title="Memory", blocks=list(_memory(watch))),
-        Section(title="Not seen", blocks=list(_unseen(watch))),
+        Section(title="Findings", blocks=list(_finding_blocks(watch))),
+        Section(title="Memory", blocks=list(_memory_blocks(watch))),
+        Section(title="Not seen", blocks=list(_unseen_blocks(watch))),
     ]
-    name = watch.program if len(watch.program) <= MOST_LETTERS else f"{watch.program[:MOST_LETTERS]}…"
+    name = watch.program if len(watch.program) <= MAXIMUM_NAME_LETTERS else f"{watch.program[:MAXIMUM_NAME_LETTERS]}…"
     return document(
         name,
-        heading=[name, *_state(watch)],
+        heading=[name, *_state_piece(watch)],
         subtitle=list(_subtitle(watch, name)),
-        tiles=_tiles(watch),
+        tiles=_figure_tiles(watch),
         sections=sections,
         footer=f"Written by flatwater watch, {written:%Y-%m-%d %H:%M %Z}.",
     )
 
 
-def _state(watch: WatchRecords) -> list[str | Piece]:
+def _state_piece(watch: WatchRecords) -> list[str | Piece]:
     """The end of the program, as a word on a coloured ground: green only if nothing was found."""
     code, calm = watch.exit_code, not watch.findings and watch.outcome.state != "unexplained"
     if code is None:
@@ -67,10 +67,10 @@ def _state(watch: WatchRecords) -> list[str | Piece]:
         kind, word = (
             ("finished", "ended") if calm else ("stopped", f"ended, {watch.outcome.first_words(len(watch.findings))}")
         )
-    elif code == KILLED + signal.SIGINT:
+    elif code == SIGNAL_EXIT_BASE + signal.SIGINT:
         kind, word = "stopped", "stopped by Ctrl-C"
     else:
-        names = {KILLED + number: f"killed by {number.name}" for number in signal.Signals}
+        names = {SIGNAL_EXIT_BASE + number: f"killed by {number.name}" for number in signal.Signals}
         kind, word = "failed", names.get(code, f"exit code {code}")
     return [" ", Piece(word, f"state {kind}")]
 
@@ -84,7 +84,7 @@ def _subtitle(watch: WatchRecords, name: str) -> Iterator[str | Piece]:
         yield " · "
     if watch.exit_code is None:
         yield "looked at from outside · "
-    elif watch.exit_code == KILLED + signal.SIGKILL:
+    elif watch.exit_code == SIGNAL_EXIT_BASE + signal.SIGKILL:
         yield "SIGKILL is what the system sends where memory has run out · "
     readings = "1 reading" if watch.readings == 1 else f"{watch.readings} readings"
     below = watch.processes - 1
@@ -92,22 +92,24 @@ def _subtitle(watch: WatchRecords, name: str) -> Iterator[str | Piece]:
     yield f"{readings} of memory{workers}"
 
 
-def _tiles(watch: WatchRecords) -> Iterator[Tile]:
+def _figure_tiles(watch: WatchRecords) -> Iterator[Tile]:
     """The figures at the top of the page; without a reading only the program's duration."""
     if watch.unit == "second":  # nothing but the clock counts here: a number of seconds in seconds says nothing
         yield Tile("duration", format_duration(watch.seconds), f"{watch.readings} readings")
     else:
-        yield Tile(_units(watch.unit), f"{watch.steps:,}", f"in {format_duration(watch.seconds)}{_pace(watch)}")
+        yield Tile(
+            _units_phrase(watch.unit), f"{watch.steps:,}", f"in {format_duration(watch.seconds)}{_pace_words(watch)}"
+        )
     if not watch.readings:
         return
     # Not the last value: at its very end a program has often freed everything.
     highest = max(watch.series.resident, default=watch.resident)
     yield Tile("resident", short_bytes(highest), "at its highest")
     yield Tile("grown", short_bytes(watch.grown), "since warm-up")
-    kind = "good" if watch.explained >= WELL_EXPLAINED else ""
+    kind = "good" if watch.explained >= WELL_EXPLAINED_SHARE else ""
     found, kept_share = explained_shares(watch.explained, watch.findings)
     apart = f"{found:.0%} found, {kept_share:.0%} freed memory and files"
-    below = apart if watch.findings and kept_share >= TOLD_SHARE else "of the growth has a cause"
+    below = apart if watch.findings and kept_share >= SMALL_COST_SHARE else "of the growth has a cause"
     yield Tile("explained", f"{watch.explained:.0%}", below, kind)
     grave = sum(is_grave(found) for found in watch.findings)
     act_words = f"{grave} to act on" if watch.findings else watch.outcome.first_words(0)
@@ -116,7 +118,7 @@ def _tiles(watch: WatchRecords) -> Iterator[Tile]:
     yield Tile("the watch took", watch.cost_time, f"and {short_bytes(watch.cost_bytes)}")
 
 
-def _pace(watch: WatchRecords) -> str:
+def _pace_words(watch: WatchRecords) -> str:
     """Seconds per unit, or units per second, as the end of a sentence; empty without a step."""
     if not watch.steps or not watch.seconds:
         return ""
@@ -124,16 +126,16 @@ def _pace(watch: WatchRecords) -> str:
     return f", {format_duration(unit_seconds)} each" if unit_seconds >= 1 else f", {1 / unit_seconds:.3g} a second"
 
 
-def _units(unit: str) -> str:
+def _units_phrase(unit: str) -> str:
     return {"batch": "batches"}.get(unit, f"{unit}s")
 
 
-def _findings(watch: WatchRecords) -> Iterator[Block]:
+def _finding_blocks(watch: WatchRecords) -> Iterator[Block]:
     """Cards of the findings, or a sentence if there are none; then growth without a cause, with facts and advice."""
     if watch.findings:
         yield finding_cards([(found, "") for found in watch.findings])
     elif watch.readings:
-        steps = f"1 {watch.unit}" if watch.steps == 1 else f"{watch.steps:,} {_units(watch.unit)}"
+        steps = f"1 {watch.unit}" if watch.steps == 1 else f"{watch.steps:,} {_units_phrase(watch.unit)}"
         head = watch.outcome.first_words(0).capitalize()
         kind = "missing" if watch.outcome.state == "unexplained" else "calm"
         yield Paragraph(f"{head}: no finding in {steps}.", kind)
@@ -147,7 +149,7 @@ def _findings(watch: WatchRecords) -> Iterator[Block]:
             yield Listing(sentences)
 
 
-def _memory(watch: WatchRecords) -> Iterator[Block]:
+def _memory_blocks(watch: WatchRecords) -> Iterator[Block]:
     """The charts of memory over time, or a sentence if the result has no series."""
     if watch.series.seconds:
         yield resident_chart(watch)
@@ -156,7 +158,7 @@ def _memory(watch: WatchRecords) -> Iterator[Block]:
     yield Paragraph("There is nothing to draw: this result has no series of readings.", "missing")
 
 
-def _unseen(watch: WatchRecords) -> Iterator[Block]:
+def _unseen_blocks(watch: WatchRecords) -> Iterator[Block]:
     if watch.unseen:
         yield Listing(watch.unseen, "reading")
     else:
@@ -166,11 +168,11 @@ def _unseen(watch: WatchRecords) -> Iterator[Block]:
 def resident_chart(watch: WatchRecords) -> Chart:
     """The chart of resident memory over time, with a straight line to the limit if a finding has its date."""
     series = watch.series
-    clock, tick = _clock(series.seconds[-1])
+    clock, tick = _clock_unit(series.seconds[-1])
     unit, size = byte_unit(series.resident)
     drawn_bytes: list[float] = list(series.resident)
     step_labels = [] if watch.unit == "second" else [f"{watch.unit} {step}" for step in series.steps]
-    x, y = _in_unit(tick, series.seconds), _in_unit(size, drawn_bytes)
+    x, y = _to_unit(tick, series.seconds), _to_unit(size, drawn_bytes)
     marks = [Line(name="resident", x=x, y=y, colour="--owner-1", width=2.2, said=step_labels)]
     warm = format_duration(series.seconds[_warm_up_index(series)])
     start = f"The first {warm}, a fifth of the readings, are taken for warm-up: growth is measured from there."
@@ -180,7 +182,7 @@ def resident_chart(watch: WatchRecords) -> Chart:
         line, level, words = _forecast_line(series, end)
         sentences.append(words)
         drawn_bytes += [bytes_ for _, bytes_ in line]
-        x, y = (_in_unit(each, column) for each, column in zip((tick, size), zip(*line, strict=True), strict=True))
+        x, y = (_to_unit(each, column) for each, column in zip((tick, size), zip(*line, strict=True), strict=True))
         marks.append(Line(name="forecast", x=x, y=y, colour="--quiet", width=1.6, dashed=True))
         if level:
             ends = (series.seconds[0] / tick, x[-1])
@@ -190,14 +192,14 @@ def resident_chart(watch: WatchRecords) -> Chart:
         reading=" ".join(sentences),
         marks=marks,
         x=Axis(unit=f" {clock}"),
-        y=Axis(unit=f" {unit}", span=_range(_in_unit(size, drawn_bytes))),
+        y=Axis(unit=f" {unit}", span=_axis_range(_to_unit(size, drawn_bytes))),
         height=360,
     )
 
 
 def kinds_chart(series: ReadingColumns) -> Chart:
     """The chart of kinds of memory: files, in use, freed and kept; each against its bytes at the end of warm-up."""
-    clock, tick = _clock(series.seconds[-1])
+    clock, tick = _clock_unit(series.seconds[-1])
     freed = series.freed or (0,) * len(series.resident)
     in_use = [whole - files - free for whole, files, free in zip(series.resident, series.files, freed, strict=True)]
     kinds: list[tuple[str, Sequence[int], str]] = [("mapped files", series.files, "--owner-2")]
@@ -208,15 +210,15 @@ def kinds_chart(series: ReadingColumns) -> Chart:
     start = _warm_up_index(series)
     changes = {name: [value - values[start] for value in values] for name, values, _ in kinds}
     every = [change for column in changes.values() for change in column]
-    unit, size = byte_unit([*every, LEAST_CHANGE])
-    low, high = min(*every, -LEAST_CHANGE), max(*every, LEAST_CHANGE)
-    x = _in_unit(tick, series.seconds)
+    unit, size = byte_unit([*every, MINIMUM_SPAN_BYTES])
+    low, high = min(*every, -MINIMUM_SPAN_BYTES), max(*every, MINIMUM_SPAN_BYTES)
+    x = _to_unit(tick, series.seconds)
     return Chart(
         title="Which kind of memory grows",
         reading="Each line is a kind's bytes against those at the end of warm-up. In use: objects and native memory; "
         "freed: pages that the program gave back and the allocator keeps; files: pages that the system can take back.",
         marks=[
-            Line(name=name, x=x, y=_in_unit(size, changes[name]), colour=colour, form="+,.2f")
+            Line(name=name, x=x, y=_to_unit(size, changes[name]), colour=colour, form="+,.2f")
             for name, _, colour in kinds
         ],
         x=Axis(unit=f" {clock}"),
@@ -256,28 +258,28 @@ def _forecast_line(series: ReadingColumns, end: tuple[float, int, int]) -> tuple
     last_seconds, bytes_ = series.seconds[-1], series.resident[-1]
     sentence = f"The dashed line goes on at this pace: the limit of {format_bytes(limit)} is reached"
     words = f"{sentence} {format_duration(end_seconds - last_seconds)} after the last reading"
-    if end_seconds <= AHEAD * last_seconds:
+    if end_seconds <= FORECAST_RATIO * last_seconds:
         return [(last_seconds, bytes_), (end_seconds, limit)], True, f"{words}."
-    part = GLIMPSE * last_seconds / (end_seconds - last_seconds)
-    glimpse = last_seconds * (1 + GLIMPSE), bytes_ + part * (limit - bytes_)
+    part = FORECAST_SHARE * last_seconds / (end_seconds - last_seconds)
+    glimpse = last_seconds * (1 + FORECAST_SHARE), bytes_ + part * (limit - bytes_)
     return [(last_seconds, bytes_), glimpse], False, f"{words}, beyond the picture."
 
 
 def _warm_up_index(series: ReadingColumns) -> int:
-    return len(series.seconds) // SHIPPED.ending.warm_up
+    return len(series.seconds) // SHIPPED.ending.warm_up_divisor
 
 
-def _clock(seconds: float) -> tuple[str, float]:
+def _clock_unit(seconds: float) -> tuple[str, float]:
     """The unit of the axis of time, and its seconds."""
-    return next((found for found in CLOCKS if seconds >= LONG * found[1]), ("s", 1.0))
+    return next((found for found in CLOCK_UNITS if seconds >= LONG_DURATION_UNITS * found[1]), ("s", 1.0))
 
 
-def _in_unit(size: float, values: Sequence[float]) -> list[float]:
+def _to_unit(size: float, values: Sequence[float]) -> list[float]:
     return [value / size for value in values]
 
 
-def _range(values: Sequence[float]) -> tuple[float, float]:
+def _axis_range(values: Sequence[float]) -> tuple[float, float]:
     """The range of an axis: from below the lowest value to above the highest, with a minimum span."""
     low, high = min(values), max(values)
-    margin = max(0.06 * (high - low), (LEAST_SPAN * high - (high - low)) / 2)
+    margin = max(0.06 * (high - low), (MINIMUM_SPAN_SHARE * high - (high - low)) / 2)
     return max(0.0, low - margin), high + margin

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Check = Callable[[Callable[[], object], "Sequence[tuple[str, object]]"], str | None]
 """A function that runs the code and returns a text on its growth; None if that is allowed."""
 FLAT, BUDGET = "flat", "flatwater"
-MARKS = (
+MARK_HELP = (
     "flat(rounds=50, growth='1 MiB', warmup=None): run the test so many times; it fails if the memory that it holds \
 grows by more after the warm-up (rounds; None: a third of them).",
     "flatwater(max_growth='1 MiB'): the test fails if it leaves more in memory each time that it runs: once if it does \
@@ -31,7 +31,7 @@ not, three times if it does.",
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marks."""
-    for mark in MARKS:
+    for mark in MARK_HELP:
         config.addinivalue_line("markers", mark)
 
 
@@ -44,8 +44,8 @@ def expect_freed() -> Callable[[object], None]:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     """Check expected objects when the test has passed and its local variables are gone."""
-    mark = _mark_of(item)
-    if mark is not None and not _repeatable(item):
+    mark = _find_mark(item)
+    if mark is not None and not _is_repeatable(item):
         pytest.fail(
             f"{mark.name}: {item.name} cannot be repeated. Mark a plain test function, not a TestCase's.", pytrace=False
         )
@@ -54,8 +54,10 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     if expected:
         from flatwater_watch.agent.guard import Guard  # noqa: PLC0415  (see the module's docstring)
 
-        guard = Guard(lambda sentence: _tell(item, sentence))
-        complaints = guard.run_or_default(list[str](), lambda: freed.describe_survivors(expected, _fixtures(item)))
+        guard = Guard(lambda sentence: _warn(item, sentence))
+        complaints = guard.run_or_default(
+            list[str](), lambda: freed.describe_survivors(expected, _named_fixtures(item))
+        )
         if complaints:
             pytest.fail("\n".join(complaints), pytrace=False)
     return result
@@ -64,7 +66,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, Any]:
     """Run a marked test as its mark says."""
-    mark = _mark_of(pyfuncitem)
+    mark = _find_mark(pyfuncitem)
     if mark is None:
         return (yield)
     once = pyfuncitem.obj
@@ -75,11 +77,11 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, Any]
         pyfuncitem.obj = once
 
 
-def _mark_of(item: pytest.Item) -> pytest.Mark | None:
+def _find_mark(item: pytest.Item) -> pytest.Mark | None:
     return item.get_closest_marker(FLAT) or item.get_closest_marker(BUDGET)
 
 
-def _repeatable(item: pytest.Item) -> bool:
+def _is_repeatable(item: pytest.Item) -> bool:
     """Whether a test is a plain function or method; pytest runs a TestCase's by itself."""
     if not isinstance(item, pytest.Function):
         return False
@@ -104,9 +106,9 @@ def _repeating_test(once: Callable[..., Any], mark: pytest.Mark, item: pytest.Fu
             ran = True
             once(**arguments)
 
-        check = _check(mark, item.name)
-        guard = Guard(lambda sentence: _tell(item, sentence), program=[run.__code__])
-        message = guard.run_or_default(None, lambda: check(run, _fixtures(item)))
+        check = _make_check(mark, item.name)
+        guard = Guard(lambda sentence: _warn(item, sentence), program=[run.__code__])
+        message = guard.run_or_default(None, lambda: check(run, _named_fixtures(item)))
         if not ran:  # the watch failed before the first run: the test must still run once
             run()
         if message is not None:
@@ -115,7 +117,7 @@ def _repeating_test(once: Callable[..., Any], mark: pytest.Mark, item: pytest.Fu
     return test
 
 
-def _tell(item: pytest.Item, sentence: str) -> None:
+def _warn(item: pytest.Item, sentence: str) -> None:
     """Add a sentence to pytest's summary of warnings."""
     # Past the filters of warnings: `-W error` would fail the test of the user.
     file, line, _ = item.location
@@ -127,7 +129,7 @@ def _tell(item: pytest.Item, sentence: str) -> None:
     )
 
 
-def _check(mark: pytest.Mark, name: str) -> Check:
+def _make_check(mark: pytest.Mark, name: str) -> Check:
     """The check that a mark asks for: runs the code, returns a failure text or None. A wrong mark fails the test."""
     from flatwater_watch.faces.flatness import check_max_growth, describe_excess, describe_growth, flat_plan  # noqa: PLC0415
 
@@ -146,7 +148,7 @@ def _check(mark: pytest.Mark, name: str) -> Check:
     pytest.fail(f"@pytest.mark.{mark.name} of {name}: {problem}", pytrace=False)
 
 
-def _fixtures(item: pytest.Item) -> list[tuple[str, object]]:
+def _named_fixtures(item: pytest.Item) -> list[tuple[str, object]]:
     """The fixtures of a test and its instance, without objects of pytest itself, which lead everywhere."""
     if not isinstance(item, pytest.Function):
         return []

@@ -87,39 +87,39 @@ def parse_watch(summary: Mapping[str, Any]) -> WatchRecords:
         AttributeError: a value that must have keys has none.
         OverflowError: a number is too large.
     """
-    code, cost = summary.get("exit_code"), {name: _number(each) for name, each in summary["cost"].items()}
+    code, cost = summary.get("exit_code"), {name: _require_number(each) for name, each in summary["cost"].items()}
     before: dict[str, Any] = {"state": "grows" if summary["findings"] else "flat", "bytes": 0, "known": [], "next": []}
     return WatchRecords(
-        program=_text(summary["program"]),
-        unit=_text(summary["unit"]),
-        steps=int(_number(summary["steps"])),
-        seconds=_number(summary["seconds"]),
-        readings=int(_number(summary["readings"])),
-        resident=int(_number(summary["resident_bytes"])),
-        grown=int(_number(summary["resident_growth_bytes"])),
-        explained=_number(summary["explained_share"]),
+        program=_require_text(summary["program"]),
+        unit=_require_text(summary["unit"]),
+        steps=int(_require_number(summary["steps"])),
+        seconds=_require_number(summary["seconds"]),
+        readings=int(_require_number(summary["readings"])),
+        resident=int(_require_number(summary["resident_bytes"])),
+        grown=int(_require_number(summary["resident_growth_bytes"])),
+        explained=_require_number(summary["explained_share"]),
         cost_time=cost_time(cost),
         cost_bytes=int(cost["bytes"]),
-        processes=int(_number(summary["processes"])),
-        exit_code=None if code is None else int(_number(code)),
+        processes=int(_require_number(summary["processes"])),
+        exit_code=None if code is None else int(_require_number(code)),
         outcome=Outcome.from_json(summary.get("outcome", before)),  # earlier versions wrote none
         findings=tuple(Finding.from_json(record) for record in summary["findings"]),
-        unseen=tuple(_text(sentence) for sentence in summary["unseen"]),
-        series=_series(summary.get("series", {})),
+        unseen=tuple(_require_text(sentence) for sentence in summary["unseen"]),
+        series=_read_columns(summary.get("series", {})),
     )
 
 
-def _series(columns: Mapping[str, Any]) -> ReadingColumns:
+def _read_columns(columns: Mapping[str, Any]) -> ReadingColumns:
     """The columns of readings, checked; all are empty without series, and `freed` is where the C library is silent."""
     if not columns:
         return ReadingColumns()
     freed = columns["freed_bytes"]
     series = ReadingColumns(
-        seconds=tuple(_number(value) for value in columns["seconds"]),
-        steps=_counts(columns["steps"]),
-        resident=_counts(columns["resident_bytes"]),
-        files=_counts(columns["file_bytes"]),
-        freed=() if None in freed else _counts(freed),
+        seconds=tuple(_require_number(value) for value in columns["seconds"]),
+        steps=_whole_numbers(columns["steps"]),
+        resident=_whole_numbers(columns["resident_bytes"]),
+        files=_whole_numbers(columns["file_bytes"]),
+        freed=() if None in freed else _whole_numbers(freed),
     )
     lengths = {len(series.seconds), len(series.steps), len(series.resident), len(series.files)}
     if len(lengths | ({len(series.freed)} if series.freed else set())) > 1:
@@ -127,17 +127,17 @@ def _series(columns: Mapping[str, Any]) -> ReadingColumns:
     return series
 
 
-def _counts(column: list[Any]) -> tuple[int, ...]:
-    return tuple(int(_number(value)) for value in column)
+def _whole_numbers(column: list[Any]) -> tuple[int, ...]:
+    return tuple(int(_require_number(value)) for value in column)
 
 
-def _text(value: object) -> str:
+def _require_text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r}: must be a text")
     return value
 
 
-def _number(value: object) -> float:
+def _require_number(value: object) -> float:
     """The value, if it is a finite number and no bool; else TypeError or ValueError."""
     if isinstance(value, bool) or not isinstance(value, int | float):  # a bool is an int to Python
         raise TypeError(f"{value!r}: must be a number")

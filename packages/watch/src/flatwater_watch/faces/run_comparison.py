@@ -7,15 +7,15 @@ from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.diagnose.finding_text import WIDTH
 from flatwater_watch.units import short_bytes
 
-MOST = 12
+MAXIMUM_OWNERS = 12
 """Maximum number of owners that are listed."""
-LEAST_SHARE = 0.02
+MINIMUM_SHARE = 0.02
 """Minimum size of a change that is shown, as a share of the largest change."""
-LEAST_BYTES = 1 << 16
+MINIMUM_BYTES = 1 << 16
 """Minimum size of a change that is shown, in bytes."""
-OF_ANOTHER = 0.8
+SAME_CHANGE_SHARE = 0.8
 """Share of an owner's change from which on a container below it is listed instead of the owner."""
-ITEMS = "[*]", "[*].<graph>"
+ITEM_SUFFIXES = "[*]", "[*].<graph>"
 """Endings of the paths of a container's items, and of their autograd graphs."""
 NAME, NUMBER = 56, 12
 
@@ -28,7 +28,7 @@ def comparison_lines(now: Mapping[str, Any], before: Mapping[str, Any]) -> Itera
         before: the JSON of an earlier run.
     """
     yield f"{'against the run before':<{NAME}}{'then':>{NUMBER}}{'now':>{NUMBER}}{'change':>{NUMBER}}"
-    for name, earlier, later in (*_kinds(now, before), *_owners(_owner_bytes(now), _owner_bytes(before))):
+    for name, earlier, later in (*_kind_lines(now, before), *_owner_lines(_owner_bytes(now), _owner_bytes(before))):
         sign = "+" if later >= earlier else "-"
         change = f"{sign}{short_bytes(abs(later - earlier))}" if later != earlier else "none"
         label = name if len(name) < NAME - 2 else f"…{name[len(name) - NAME + 4 :]}"
@@ -36,7 +36,7 @@ def comparison_lines(now: Mapping[str, Any], before: Mapping[str, Any]) -> Itera
     if not _owner_bytes(now) or not _owner_bytes(before):
         when = "one of them" if _owner_bytes(now) or _owner_bytes(before) else "both"
         yield f"  owners are not known in {when}: objects are counted where memory grows"
-    yield from _findings(now, before)
+    yield from _finding_lines(now, before)
 
 
 def _owner_bytes(summary: Mapping[str, Any]) -> dict[str, int]:
@@ -44,7 +44,7 @@ def _owner_bytes(summary: Mapping[str, Any]) -> dict[str, int]:
     return dict(summary.get("held", {}))
 
 
-def _kinds(now: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[tuple[str, int, int]]:
+def _kind_lines(now: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[tuple[str, int, int]]:
     """Kinds of memory with the last reading of both runs."""
     columns = {"resident_bytes": "resident", "file_bytes": "of it mapped files", "freed_bytes": "of it freed and kept"}
     for column, name in columns.items():
@@ -53,27 +53,27 @@ def _kinds(now: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[tuple[
             yield name, ends[0], ends[1]
 
 
-def _owners(now: Mapping[str, int], before: Mapping[str, int]) -> list[tuple[str, int, int]]:
+def _owner_lines(now: Mapping[str, int], before: Mapping[str, int]) -> list[tuple[str, int, int]]:
     """Owners whose bytes changed, with both sizes, the largest change first."""
     if not now or not before:
         return []
     changes = {owner: now.get(owner, 0) - before.get(owner, 0) for owner in {*now, *before}}
-    threshold = max(LEAST_BYTES, LEAST_SHARE * max((abs(change) for change in changes.values()), default=0))
+    threshold = max(MINIMUM_BYTES, MINIMUM_SHARE * max((abs(change) for change in changes.values()), default=0))
     listed = [owner for owner, change in changes.items() if abs(change) >= threshold and not _is_below(owner, changes)]
     listed.sort(key=lambda owner: (-abs(changes[owner]), owner))
-    return [(owner, before.get(owner, 0), now.get(owner, 0)) for owner in listed[:MOST]]
+    return [(owner, before.get(owner, 0), now.get(owner, 0)) for owner in listed[:MAXIMUM_OWNERS]]
 
 
 def _is_below(owner: str, changes: Mapping[str, int]) -> bool:
     """Whether another owner is listed for the same change: an owner's bytes include those of all owners below it."""
-    if any(owner.endswith(items) and owner.removesuffix(items) in changes for items in ITEMS):
+    if any(owner.endswith(items) and owner.removesuffix(items) in changes for items in ITEM_SUFFIXES):
         return True  # items of a container that is listed itself
     below = (inner for inner in changes if inner.startswith((f"{owner}.", f"{owner}[")))
-    below = (inner for inner in below if inner.removeprefix(owner) not in ITEMS)
-    return any(changes[inner] / changes[owner] >= OF_ANOTHER for inner in below if changes[owner])
+    below = (inner for inner in below if inner.removeprefix(owner) not in ITEM_SUFFIXES)
+    return any(changes[inner] / changes[owner] >= SAME_CHANGE_SHARE for inner in below if changes[owner])
 
 
-def _findings(now: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[str]:
+def _finding_lines(now: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[str]:
     """Lines of findings that are new, still there or gone, by their fingerprints."""
     latest, earlier = ([Finding.from_json(each) for each in summary["findings"]] for summary in (now, before))
     prints, current = {each.fingerprint for each in earlier}, {each.fingerprint for each in latest}

@@ -20,11 +20,11 @@ from flatwater_watch.agent import runner_protocol, spool
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.faces.folder import masked_summary, read_sentences, read_spools, watch_folder
 
-FORWARDED = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGCONT"))
+FORWARDED_SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGCONT"))
 """Signals that are passed on. Ctrl-C reaches the program by itself, as it is in the same process group."""
-KILLED = 128
+SIGNAL_EXIT_BASE = 128
 """Exit code of a program that a signal has ended, without the signal's number, as shells count."""
-NO_PYTHON = "no Python program was seen: it was started with -I, -E or -S, or failed before its first line"
+NO_PYTHON_SENTENCE = "no Python program was seen: it was started with -I, -E or -S, or failed before its first line"
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ def watch_command(
     command = python_command(words)
     with watch_folder() as folder:
         environment = environment_for(folder, unit, limit)
-        code = _run(command, environment, folder, reports)
-        summary = _summary(folder, command, code)
+        code = _run_program(command, environment, folder, reports)
+        summary = _collect_summary(folder, command, code)
     return WatchedRun(code, summary)
 
 
@@ -77,13 +77,13 @@ def python_command(words: Sequence[str]) -> list[str]:
     executable = shutil.which(command[0])
     if executable is None:
         raise ConfigError(f"watch: there is no command {command[0]!r}. Give a command, a script (.py) or -m MODULE.")
-    script = _script(command)
+    script = _find_script(command)
     if script is not None and not (Path(script).is_file() or Path(script, "__main__.py").is_file()):
         raise ConfigError(f"watch: there is no script {script!r} in {Path.cwd()}. Give a file, or -m MODULE.")
     return [executable, *command[1:]]
 
 
-def _script(command: Sequence[str]) -> str | None:
+def _find_script(command: Sequence[str]) -> str | None:
     """The script that a Python interpreter gets; None if it runs no script."""
     if not Path(command[0]).name.startswith("python"):
         return None
@@ -99,7 +99,7 @@ def _script(command: Sequence[str]) -> str | None:
 
 
 def environment_for(
-    folder: Path, unit: str | None, limit: int | None, own: Mapping[str, str] = os.environ
+    folder: Path, unit: str | None, limit: int | None, environment: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
     """The environment of a program that is watched.
 
@@ -107,17 +107,19 @@ def environment_for(
         folder: folder for its notes.
         unit: kind of boundary by which growth is reported; None takes the slowest regular one.
         limit: resident bytes at which the program would have to stop.
-        own: environment without the watch.
+        environment: environment without the watch.
     """
     variables = {runner_protocol.FOLDER: str(folder), runner_protocol.PACKAGE: str(Path(__file__).parents[1])}
     if unit is not None:
         variables[runner_protocol.UNIT] = unit
     if limit is not None:
         variables[runner_protocol.LIMIT] = str(limit)
-    return {**own, **runner_protocol.worker_environment(variables, own.get("PYTHONPATH"))}
+    return {**environment, **runner_protocol.worker_environment(variables, environment.get("PYTHONPATH"))}
 
 
-def _run(command: list[str], environment: dict[str, str], folder: Path, reports: spool.PeriodicReports | None) -> int:
+def _run_program(
+    command: list[str], environment: dict[str, str], folder: Path, reports: spool.PeriodicReports | None
+) -> int:
     """Run the program to its end; its output goes where ours goes.
 
     Args:
@@ -127,25 +129,25 @@ def _run(command: list[str], environment: dict[str, str], folder: Path, reports:
         reports: reports while it runs; None for none.
 
     Returns:
-        Its exit code; `KILLED` plus the signal's number if a signal has ended it.
+        Its exit code; `SIGNAL_EXIT_BASE` plus the signal's number if a signal has ended it.
     """
     sys.stdout.flush()  # so that our lines come before the program's
     with _forwarding() as children:
         child = subprocess.Popen(command, env=environment)  # noqa: S603  (the user's own command)
         children.append(child)
         if reports is not None:
-            _report(child.pid, reports, lambda: _summary(folder, command, None))
+            _report_until_end(child.pid, reports, lambda: _collect_summary(folder, command, None))
         code = child.wait()
-    return KILLED - code if code < 0 else code
+    return SIGNAL_EXIT_BASE - code if code < 0 else code
 
 
-def _report(pid: int, reports: spool.PeriodicReports, known: Callable[[], dict[str, Any]]) -> None:
+def _report_until_end(pid: int, reports: spool.PeriodicReports, make_summaries: Callable[[], dict[str, Any]]) -> None:
     """Report at regular times until the program ends."""
     # A pidfd is readable when the process ends: one wait for both, and no polling in between.
     process = os.pidfd_open(pid)
     try:
         while not select.select([process], [], [], reports.every)[0]:
-            reports.tell(known())
+            reports.report(make_summaries())
     finally:
         os.close(process)
 
@@ -161,7 +163,7 @@ def _forwarding() -> Iterator[list[subprocess.Popen[bytes]]]:
             with suppress(ProcessLookupError):
                 child.send_signal(number)
 
-    before = {number: signal.signal(number, forward) for number in FORWARDED}
+    before = {number: signal.signal(number, forward) for number in FORWARDED_SIGNALS}
     # A handler, not SIG_IGN: that would be inherited, and the program could not be stopped.
     before[signal.SIGINT] = signal.signal(signal.SIGINT, lambda _number, _frame: None)
     try:
@@ -171,10 +173,10 @@ def _forwarding() -> Iterator[list[subprocess.Popen[bytes]]]:
             signal.signal(number, handler)
 
 
-def _summary(folder: Path, command: list[str], code: int | None) -> dict[str, Any]:
+def _collect_summary(folder: Path, command: list[str], code: int | None) -> dict[str, Any]:
     """The summary of the process that was watched longest, as far as it is known if there is no exit code yet."""
     spools = read_spools(folder)
-    summary = spools[0] if spools else spool.unwatched_summary("", NO_PYTHON)
+    summary = spools[0] if spools else spool.unwatched_summary("", NO_PYTHON_SENTENCE)
     summary.pop("ended_at", None)
     if not summary.pop("ended", False) and spools and code is not None:
         missing_part = "what it did in its last two seconds is missing, in its last ten where it slept"

@@ -7,17 +7,17 @@ from typing import Any
 
 from flatwater_watch.agent.outcome import Outcome, explained_shares, split_by_size
 from flatwater_watch.diagnose.finding import Finding
-from flatwater_watch.diagnose.finding_text import LABEL, WIDTH, brief_line, finding_lines
+from flatwater_watch.diagnose.finding_text import LABEL_WIDTH, WIDTH, brief_line, finding_lines
 from flatwater_watch.faces.run_comparison import comparison_lines
 from flatwater_watch.thresholds import SHIPPED
 from flatwater_watch.units import format_bytes, format_duration
 
 OWNING = SHIPPED.owning
-FEW_SECONDS = 5.0
+MINIMUM_SHARE_SECONDS = 5.0
 """CPU seconds of the watch from which on they are given as a share of the program's."""
-NAMED = 3
+MAXIMUM_NAMES = 3
 """Maximum owners of small findings that are named."""
-TOLD_SHARE = 0.02
+SMALL_COST_SHARE = 0.02
 """Share of the growth from which on freed memory and files are given apart from the findings."""
 
 
@@ -25,55 +25,55 @@ def terminal_lines(
     summary: dict[str, Any],
     against: dict[str, Any] | None = None,
     *,
-    before: Container[tuple[str, str]] = (),
+    printed_before: Container[tuple[str, str]] = (),
 ) -> Iterator[str]:
     """The summary as lines of text.
 
     Args:
         summary: the JSON of `flatwater watch`.
         against: the JSON of an earlier run, to compare with; None compares with nothing.
-        before: verdict and owner of findings that were printed already.
+        printed_before: verdict and owner of findings that were printed already.
     """
     findings = [Finding.from_json(found) for found in summary["findings"]]
     outcome = Outcome.from_json(summary["outcome"])
     yield from summary_head(summary)
-    yield from _open(outcome)
+    yield from _unexplained_lines(outcome)
     foremost, smaller = split_by_size(findings)
-    for finding in foremost[: OWNING.told]:
+    for finding in foremost[: OWNING.maximum_printed_findings]:
         yield ""
-        was_printed = (finding.verdict, finding.owner) in before
+        was_printed = (finding.verdict, finding.owner) in printed_before
         yield from [f"{finding.verdict}: {finding.owner}, as above"] if was_printed else finding_lines(finding)
     if smaller:
         yield ""
         yield from textwrap.wrap(_smaller_row(smaller), WIDTH, subsequent_indent="  ")
-    if len(foremost) > OWNING.told:
-        yield f"{len(foremost) - OWNING.told} more are in the JSON"
+    if len(foremost) > OWNING.maximum_printed_findings:
+        yield f"{len(foremost) - OWNING.maximum_printed_findings} more are in the JSON"
     if against is not None:
         yield ""
         yield from comparison_lines(summary, against)
     if findings or summary["unseen"]:
         yield ""
     for sentence in summary["unseen"]:
-        yield from textwrap.wrap(f"not seen: {sentence}", WIDTH, subsequent_indent=" " * LABEL)
+        yield from textwrap.wrap(f"not seen: {sentence}", WIDTH, subsequent_indent=" " * LABEL_WIDTH)
 
 
 def _smaller_row(smaller: Sequence[Finding]) -> str:
     """A row such as `and 5 smaller, 4% of the growth together: train.A, train.B, train.C and 2 more, in the JSON`."""
     share = f"{sum(finding.share for finding in smaller):.0%} of the growth"
-    names = ", ".join(finding.owner for finding in smaller[:NAMED])
-    more_words = f" and {len(smaller) - NAMED} more, in the JSON" if len(smaller) > NAMED else ""
+    names = ", ".join(finding.owner for finding in smaller[:MAXIMUM_NAMES])
+    more_words = f" and {len(smaller) - MAXIMUM_NAMES} more, in the JSON" if len(smaller) > MAXIMUM_NAMES else ""
     return f"and {len(smaller)} smaller, {share}{' together' if len(smaller) > 1 else ''}: {names}{more_words}"
 
 
-def _open(outcome: Outcome) -> Iterator[str]:
+def _unexplained_lines(outcome: Outcome) -> Iterator[str]:
     """Lines on growth without a cause, with known facts and advice."""
     if outcome.sentence():
         yield ""
         yield from textwrap.wrap(f"open: {outcome.sentence()}", WIDTH, subsequent_indent="  ")
     for label, sentences in (("  known", outcome.known), ("  try", outcome.next)):
         for number, sentence in enumerate(sentences):
-            indent = (label if number == 0 else "").ljust(LABEL)
-            yield from textwrap.wrap(f"{sentence}.", WIDTH, initial_indent=indent, subsequent_indent=" " * LABEL)
+            indent = (label if number == 0 else "").ljust(LABEL_WIDTH)
+            yield from textwrap.wrap(f"{sentence}.", WIDTH, initial_indent=indent, subsequent_indent=" " * LABEL_WIDTH)
 
 
 def summary_head(summary: dict[str, Any]) -> list[str]:
@@ -87,7 +87,7 @@ def summary_head(summary: dict[str, Any]) -> list[str]:
         return [f"flatwater: {first_words}"]
     found, kept_share = explained_shares(summary["explained_share"], findings)
     parts = f"{found + kept_share:.0%} explained"
-    if findings and kept_share >= TOLD_SHARE:
+    if findings and kept_share >= SMALL_COST_SHARE:
         parts = f"{found:.0%} found, {kept_share:.0%} freed memory and files"
     grown = f"{format_bytes(summary['resident_growth_bytes'])} grown, {parts}"
     cost = summary["cost"]
@@ -100,4 +100,4 @@ def cost_time(cost: dict[str, Any]) -> str:
     # In a program that only waits, a few seconds would be a large share.
     whole: float | None = cost.get("cpu_seconds")  # unknown for a process watched from outside
     spent = inf if whole is None else cost["cpu_share"] * whole
-    return f"{spent:.1f} CPU s" if spent < FEW_SECONDS else f"{cost['cpu_share']:.1%} CPU"
+    return f"{spent:.1f} CPU s" if spent < MINIMUM_SHARE_SECONDS else f"{cost['cpu_share']:.1%} CPU"

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from flatwater_watch.agent.boundaries import REQUEST
-from flatwater_watch.agent.outcome import OWNER
+from flatwater_watch.agent.outcome import WORKERS_OWNER
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.thresholds import SHIPPED
 from flatwater_watch.units import format_bytes
@@ -38,23 +38,24 @@ def with_workers(summary: dict[str, Any], workers: Sequence[Mapping[str, Any]]) 
         workers: summaries of its workers, with `ended_at`.
     """
     read_workers = [worker for worker in workers if worker["readings"]]
-    worker_fields = {"workers": [_line(worker) for worker in read_workers]} if read_workers else {}
-    groups = _groups(read_workers)
+    worker_fields = {"workers": [_worker_line(worker) for worker in read_workers]} if read_workers else {}
+    groups = _group_findings(read_workers)
     if not groups:
         return summary | worker_fields
-    summary = _in_time(summary, read_workers)
+    summary = _in_worker_time(summary, read_workers)
     grown = max(0, summary["resident_growth_bytes"])
     whole = max(1, grown + sum(max(0, worker["resident_growth_bytes"]) for worker in read_workers))
     merged = _with_joint_limit([_merge_group(group, summary, whole) for group in groups], summary, read_workers)
     of_workers = sum(found.share for found in merged)
     own_findings = [Finding.from_json(found) for found in summary["findings"]]
     own_findings = [replace(found, share=found.share * grown / whole) for found in own_findings]
-    merged, own_findings = _with_own(merged, own_findings)
+    merged, own_findings = _merge_own_findings(merged, own_findings)
     explained_rate = sum(found.bytes_per_step for found in merged)
     own_findings = [
         found
         for found in own_findings
-        if found.owner != OWNER or explained_rate < WEIGHING.workers_owned * found.bytes_per_step
+        if found.owner != WORKERS_OWNER
+        or explained_rate < WEIGHING.minimum_workers_explained_share * found.bytes_per_step
     ]
     found = sorted([*own_findings, *merged], key=lambda each: -each.bytes_per_step)
     share = summary["explained_share"] * grown / whole + of_workers
@@ -66,15 +67,17 @@ def with_workers(summary: dict[str, Any], workers: Sequence[Mapping[str, Any]]) 
         "explained_share": round(min(1.0, share), 4),
         "resident_growth_bytes": whole,
         "outcome": summary["outcome"] | {"state": "grows"},
-        "cost": _cost([summary, *read_workers]),
+        "cost": _sum_costs([summary, *read_workers]),
         "processes": max(summary["processes"], 1 + len(read_workers)),
         "unseen": [f"in the program's own process: {sentence}" for sentence in summary["unseen"]],
     }
 
 
-def _with_own(merged: Sequence[Finding], own: Sequence[Finding]) -> tuple[list[Finding], list[Finding]]:
+def _merge_own_findings(
+    merged: Sequence[Finding], own_findings: Sequence[Finding]
+) -> tuple[list[Finding], list[Finding]]:
     """Findings of workers, each merged with the same one of the program's own process; and the rest of its own."""
-    own_by_fingerprint = {found.fingerprint: found for found in own}
+    own_by_fingerprint = {found.fingerprint: found for found in own_findings}
     combined = []
     for found in merged:
         own_finding = own_by_fingerprint.pop(found.fingerprint, None)
@@ -94,7 +97,7 @@ def _with_own(merged: Sequence[Finding], own: Sequence[Finding]) -> tuple[list[F
     return combined, list(own_by_fingerprint.values())
 
 
-def _in_time(summary: dict[str, Any], workers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _in_worker_time(summary: dict[str, Any], workers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The summary by the clock of its workers: a program that only waits for them takes no reading."""
     end = max(worker["ended_at"] for worker in workers)
     seconds = end - min(worker["ended_at"] - worker["seconds"] for worker in workers)
@@ -108,7 +111,7 @@ def _in_time(summary: dict[str, Any], workers: Sequence[Mapping[str, Any]]) -> d
     )
 
 
-def _unit_seconds(summary: Mapping[str, Any]) -> float:
+def _seconds_per_unit(summary: Mapping[str, Any]) -> float:
     return 1.0 if summary["unit"] == "second" else summary["seconds"] / max(1, summary["steps"])
 
 
@@ -124,7 +127,7 @@ def _sum_owner_bytes(
     return sizes
 
 
-def _cost(summaries: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def _sum_costs(summaries: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """The cost of all watches together; the CPU share is that of all their CPU seconds."""
     seconds = sum(each["cost"]["cpu_seconds"] for each in summaries)
     watch_seconds = sum(each["cost"]["cpu_share"] * each["cost"]["cpu_seconds"] for each in summaries)
@@ -135,12 +138,12 @@ def _cost(summaries: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     }
 
 
-def _line(worker: Mapping[str, Any]) -> dict[str, Any]:
+def _worker_line(worker: Mapping[str, Any]) -> dict[str, Any]:
     fields = ("unit", "steps", "seconds", "readings", "resident_bytes", "resident_growth_bytes")
     return {name: worker[name] for name in fields} | {"findings": len(worker["findings"])}
 
 
-def _groups(workers: Iterable[Mapping[str, Any]]) -> list[list[_WorkerFinding]]:
+def _group_findings(workers: Iterable[Mapping[str, Any]]) -> list[list[_WorkerFinding]]:
     """Findings of workers, grouped by fingerprint, without groups too small to be sure."""
     groups: dict[str, list[_WorkerFinding]] = {}
     for worker in workers:
@@ -162,14 +165,14 @@ def _concurrent_count(group: Sequence[_WorkerFinding]) -> int:
     return max(1, maximum)
 
 
-def _merge_group(group: Sequence[_WorkerFinding], summary: Mapping[str, Any], whole: int) -> Finding:
+def _merge_group(group: Sequence[_WorkerFinding], summary: Mapping[str, Any], total_growth: int) -> Finding:
     """One finding for a group, at the rate of all workers that live at once, per unit of the program."""
     largest = max(group, key=lambda seen: seen.bytes).finding
     simultaneous = _concurrent_count(group)
     if summary["unit"] == REQUEST:  # the steps of the program are those of its workers
         scales = [seen.worker["steps"] / max(1, summary["steps"]) for seen in group]
     else:
-        scales = [simultaneous * _unit_seconds(summary) / len(group) * seen.per_second for seen in group]
+        scales = [simultaneous * _seconds_per_unit(summary) / len(group) * seen.per_second for seen in group]
     rates = [(seen.finding.bytes_per_step, *seen.finding.interval) for seen in group]
     rate, low, high = (sum(scale * each[i] for scale, each in zip(scales, rates, strict=True)) for i in range(3))
     plateau = largest.plateau_bytes
@@ -180,7 +183,7 @@ def _merge_group(group: Sequence[_WorkerFinding], summary: Mapping[str, Any], wh
         unit=summary["unit"],
         bytes_per_step=rate,
         interval=(low, high),
-        share=min(1.0, sum(seen.bytes for seen in group) / whole),
+        share=min(1.0, sum(seen.bytes for seen in group) / total_growth),
         what=f"{each}{holds}: {largest.what}",
         plateau_bytes=None if plateau is None else plateau * simultaneous,
         plateau_step=None,
@@ -201,7 +204,7 @@ def _with_joint_limit(
     for found in merged:
         if found.limit_bytes is not None and rate > 0:
             units_left = max(0.0, found.limit_bytes - resident) / rate
-            when = last_end + units_left * _unit_seconds(summary)
+            when = last_end + units_left * _seconds_per_unit(summary)
             found = replace(found, limit_step=summary["steps"] + round(units_left), limit_time=when)  # noqa: PLW2901
         dated_findings.append(found)
     return dated_findings

@@ -27,7 +27,7 @@ def parse_json(raw: bytes) -> Any:  # noqa: ANN401  (JSON)
     if len(raw) > MOST_BYTES:
         raise ValueError(f"{len(raw)} bytes are more than the {MOST_BYTES} that it may have")
     try:
-        content = json.loads(raw, parse_constant=_refuse)
+        content = json.loads(raw, parse_constant=_refuse_constant)
     except RecursionError:
         raise ValueError("brackets are nested too deep") from None
     if raw.count(b"[") + raw.count(b"{") > MOST_DEPTH:  # else nothing can be nested deeper
@@ -35,7 +35,7 @@ def parse_json(raw: bytes) -> Any:  # noqa: ANN401  (JSON)
     return content
 
 
-def _refuse(name: str) -> None:
+def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
 
 
@@ -48,13 +48,13 @@ def require_shallow(content: object) -> None:
     # Level by level, not recursively: the content may be nested deeper than Python's stack.
     level = [content]
     for _ in range(MOST_DEPTH):
-        level = [below for each in level for below in _inside(each)]
+        level = [below for each in level for below in _children(each)]
         if not level:
             return
     raise ValueError(f"brackets are nested more than {MOST_DEPTH} deep")
 
 
-def _inside(content: object) -> list[Any]:
+def _children(content: object) -> list[Any]:
     inside = content.values() if isinstance(content, dict) else content if isinstance(content, list) else ()
     return [each for each in inside if isinstance(each, dict | list)]
 

@@ -21,23 +21,23 @@ from stat import S_ISREG
 from flatwater_watch.errors import RunError
 from flatwater_watch.units import format_bytes
 
-Piece = bytes | bytearray | memoryview
+FilePiece = bytes | bytearray | memoryview
 """Bytes, or a view of bytes with another owner."""
 
-TEMPORARY = ".tmp"
+TEMPORARY_SUFFIX = ".tmp"
 """The suffix of files in the making; their names begin with a dot."""
 
-PIECE = 4 << 20
+PIECE_BYTES = 4 << 20
 """Bytes written, read or hashed at a time."""
 
-_HELD = re.compile(r"/proc/\d+/fd/\d+")
-_DELETED = " (deleted)"
+_HELD_FOLDER = re.compile(r"/proc/\d+/fd/\d+")
+_DELETED_SUFFIX = " (deleted)"
 """Suffix that Linux adds to the name of a folder that is gone (proc(5), /proc/PID/fd)."""
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM)
+_NO_SPACE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_READ_ONLY_ERRORS = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
-def write_object(path: Path, content: Piece | Iterable[Piece]) -> None:
+def write_object(path: Path, content: FilePiece | Iterable[FilePiece]) -> None:
     """Put `content` at `path`, whole or not at all, and wait until the disk has it.
 
     Args:
@@ -48,19 +48,19 @@ def write_object(path: Path, content: Piece | Iterable[Piece]) -> None:
         RunError: the disk is full, or the folder cannot be written. The temporary file is removed, and a file that was
             at `path` before is unchanged.
     """
-    pieces = (content,) if isinstance(content, Piece) else content
+    pieces = (content,) if isinstance(content, FilePiece) else content
     with explain_os_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_whole(path, pieces)
 
 
-def replace_whole(path: Path, pieces: Iterable[Piece]) -> None:
+def replace_whole(path: Path, pieces: Iterable[FilePiece]) -> None:
     """Put the pieces at `path` in one step, as `write_object` does, in an existing folder.
 
     Raises:
         OSError: the file cannot be written. The temporary file is removed.
     """
-    temporary = path.parent / f".{path.name}.{os.urandom(4).hex()}{TEMPORARY}"
+    temporary = path.parent / f".{path.name}.{os.urandom(4).hex()}{TEMPORARY_SUFFIX}"
     try:
         _write_through(temporary, pieces)
         temporary.replace(path)  # only when its content is on the disk: a rename may reach it before
@@ -74,41 +74,41 @@ def open_at_once(path: Path) -> FileIO:
     return FileIO(path, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
 
 
-def read_whole(path: Path, most: int) -> bytes:
+def read_whole(path: Path, maximum: int) -> bytes:
     """The content of a file.
 
     Raises:
         OSError: the file cannot be opened or read.
-        ValueError: the path is no regular file, or the file is larger than `most` bytes.
+        ValueError: the path is no regular file, or the file is larger than `maximum` bytes.
     """
     with open_at_once(path) as file:
         status = os.fstat(file.fileno())
         if not S_ISREG(status.st_mode):
             raise ValueError("it is no regular file")
-        if status.st_size > most:
-            raise ValueError(f"it is larger than {format_bytes(most)}")
-        return file.read(most + 1)[:most]
+        if status.st_size > maximum:
+            raise ValueError(f"it is larger than {format_bytes(maximum)}")
+        return file.read(maximum + 1)[:maximum]
 
 
-def _write_through(temporary: Path, pieces: Iterable[Piece]) -> None:
+def _write_through(temporary: Path, pieces: Iterable[FilePiece]) -> None:
     """Write pieces to a new file and wait until the disk has them; its lock shows others that the writer lives."""
     with temporary.open("xb") as file:
         with suppress(OSError):  # some network disks know no locks; strays then stay, which only costs room
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         for piece in pieces:
             view = memoryview(piece)
-            for start in range(0, len(view), PIECE):
-                file.write(view[start : start + PIECE])
+            for start in range(0, len(view), PIECE_BYTES):
+                file.write(view[start : start + PIECE_BYTES])
         file.flush()
         os.fsync(file.fileno())
 
 
 def sync_folder(folder: Path) -> None:
     """Wait until the disk has the names in `folder` as they are now, so that renames and removals last."""
-    _sync(folder)
+    _sync_path(folder)
 
 
-def _sync(path: Path) -> None:
+def _sync_path(path: Path) -> None:
     """Wait until the disk has the content of a file, or the names in a folder."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -125,21 +125,21 @@ def sync_file(path: Path) -> None:
     """
     with explain_os_errors(path):
         with suppress(FileNotFoundError):
-            _sync(path)
-        _sync(path.parent)
+            _sync_path(path)
+        _sync_path(path.parent)
 
 
-def stray_files(folder: Path, of: str = "") -> list[Path]:
+def stray_files(folder: Path, file_name: str = "") -> list[Path]:
     """Temporary files in `folder` whose writer is dead; for one file's name only, if it is given."""
     if not folder.is_dir():
         return []
-    ours = re.compile(rf"\.{re.escape(of)}\.[0-9a-f]{{8}}\.tmp" if of else r"\..*\.tmp", re.DOTALL)
+    ours = re.compile(rf"\.{re.escape(file_name)}\.[0-9a-f]{{8}}\.tmp" if file_name else r"\..*\.tmp", re.DOTALL)
     return [path for path in sorted(folder.iterdir()) if ours.fullmatch(path.name) and _is_abandoned(path)]
 
 
-def remove_strays(folder: Path, of: str = "") -> int:
+def remove_strays(folder: Path, file_name: str = "") -> int:
     """Remove the files of `stray_files` from `folder`; return their number."""
-    strays = stray_files(folder, of)
+    strays = stray_files(folder, file_name)
     with explain_os_errors(folder):
         for path in strays:
             path.unlink(missing_ok=True)
@@ -162,60 +162,60 @@ def explain_os_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise RunError(_explain(path, error)) from error
+        raise RunError(_write_error_reason(path, error)) from error
 
 
 @contextmanager
-def explain_deleted_folder(held: Path) -> Iterator[None]:
+def explain_deleted_folder(held_folder: Path) -> Iterator[None]:
     """Turn a `FileNotFoundError` of the body into a `RunError` if the folder that is held was deleted."""
     try:
         yield
     except FileNotFoundError as error:
-        if held_is_gone(held):
-            raise RunError(_explain(held, error)) from error
+        if held_is_gone(held_folder):
+            raise RunError(_write_error_reason(held_folder, error)) from error
         raise
 
 
 def current_path(path: Path) -> Path:
     """The path by the present name of its folder, if it leads through a folder that a process holds open."""
-    match = _HELD.match(str(path))
+    match = _HELD_FOLDER.match(str(path))
     return Path(match[0]).readlink() / path.relative_to(match[0]) if match else path
 
 
-def same_folder(path: Path, held: Path) -> bool:
+def same_folder(path: Path, held_folder: Path) -> bool:
     """Whether the folder that is held is still at `path`."""
     try:
-        return path.samefile(held)
+        return path.samefile(held_folder)
     except OSError:  # the path does not exist, or may not be read
         return False
 
 
-def held_is_gone(held: Path) -> bool:
+def held_is_gone(held_folder: Path) -> bool:
     """Whether the folder that is held has no name any more."""
-    name = str(held.readlink())
-    return name.endswith(_DELETED) and not same_folder(Path(name), held)
+    name = str(held_folder.readlink())
+    return name.endswith(_DELETED_SUFFIX) and not same_folder(Path(name), held_folder)
 
 
-def _explain(path: Path, error: OSError) -> str:
+def _write_error_reason(path: Path, error: OSError) -> str:
     """The reason why a path cannot be written, with the user's next step."""
-    match, path = _HELD.match(str(path)), current_path(path)
+    match, path = _HELD_FOLDER.match(str(path)), current_path(path)
     if match and held_is_gone(Path(match[0])):
-        folder = str(Path(match[0]).readlink()).removesuffix(_DELETED)
+        folder = str(Path(match[0]).readlink()).removesuffix(_DELETED_SUFFIX)
         return (
             f"{folder}: this folder was deleted, or moved to another disk, while it was written to, so nothing more "
             "can be saved there. Go on from a copy of it, if there is one."
         )
     reason = error.strerror or str(error)
-    if error.errno in _FULL:
-        free = format_bytes(shutil.disk_usage(_standing(path)).free)
+    if error.errno in _NO_SPACE_ERRORS:
+        free = format_bytes(shutil.disk_usage(_nearest_existing(path)).free)
         return (
             f"{path}: cannot be written: {reason} ({free} free). What was saved before is untouched. "
             "Free some space, or give a run folder on another disk with --run."
         )
-    if error.errno in _FORBIDDEN:
+    if error.errno in _READ_ONLY_ERRORS:
         return f"{path}: cannot be written: {reason}. Make the folder writable, or give another one with --run."
     return f"{path}: cannot be written: {reason}. Give another run folder with --run."
 
 
-def _standing(path: Path) -> Path:
+def _nearest_existing(path: Path) -> Path:
     return next(folder for folder in (path, *path.absolute().parents) if folder.exists())

@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flatwater_watch.errors import ConfigError, RunError
-from flatwater_watch.files.directory import TEMPORARY, Piece, replace_whole
+from flatwater_watch.files.directory import TEMPORARY_SUFFIX, FilePiece, replace_whole
 from flatwater_watch.files.safe_read import append_regular, describe_irregular, open_regular, read_regular
 from flatwater_watch.sanitize import short_repr
 
-KEPT = Path(".flatwater")
+KEPT_FOLDER = Path(".flatwater")
 """Folder for kept results, below the working folder."""
-HEAD = 64 << 10
+HEAD_BYTES = 64 << 10
 """Number of first bytes from which the kind of a file is known."""
 
 
@@ -35,29 +35,33 @@ class OutputKind:
 
     name: str
     suffixes: tuple[str, ...]
-    holds: Callable[[bytes], bool]
-    """Whether a file is of this kind, by its first `HEAD` bytes."""
+    matches: Callable[[bytes], bool]
+    """Whether a file is of this kind, by its first `HEAD_BYTES` bytes."""
 
 
-def _like(pattern: bytes) -> Callable[[bytes], bool]:
+def _starts_like(pattern: bytes) -> Callable[[bytes], bool]:
     """A test of whether first bytes match a pattern."""
     expression = re.compile(pattern, re.DOTALL | re.IGNORECASE)
     return lambda head: expression.match(head) is not None
 
 
-PAGE = OutputKind("a page of Flatwater", (".html",), _like(rb"\s*<!doctype html>.*\xc2\xb7 Flatwater</title>"))
-WATCHED = OutputKind("what a watch has told", (".json",), _like(rb'\{\s*"program":.*"unit":'))
+PAGE_OUTPUT = OutputKind(
+    "a page of Flatwater", (".html",), _starts_like(rb"\s*<!doctype html>.*\xc2\xb7 Flatwater</title>")
+)
+WATCH_RESULT = OutputKind("what a watch has told", (".json",), _starts_like(rb'\{\s*"program":.*"unit":'))
 """The result of a watch as JSON, which --json writes whole."""
-TOLD = OutputKind("what a watch tells", (".log", ".txt"), _like(rb"\d{4}-\d\d-\d\d \d\d:\d\d\n"))
+WATCH_LOG = OutputKind("what a watch tells", (".log", ".txt"), _starts_like(rb"\d{4}-\d\d-\d\d \d\d:\d\d\n"))
 """Reports of --every, which --out appends; each begins with its date and time."""
-POLICIES = {
-    ".pt2": OutputKind("an exported program", (".pt2",), _like(rb"PK\x03\x04")),
-    ".onnx": OutputKind("an ONNX program", (".onnx",), _like(rb"\x08.*(?:pytorch|torch)")),
-    ".safetensors": OutputKind("an exported policy", (".safetensors",), _like(rb'.{8}\{"__metadata__":\{"flatwater":')),
+POLICY_OUTPUTS = {
+    ".pt2": OutputKind("an exported program", (".pt2",), _starts_like(rb"PK\x03\x04")),
+    ".onnx": OutputKind("an ONNX program", (".onnx",), _starts_like(rb"\x08.*(?:pytorch|torch)")),
+    ".safetensors": OutputKind(
+        "an exported policy", (".safetensors",), _starts_like(rb'.{8}\{"__metadata__":\{"flatwater":')
+    ),
 }
-VIDEOS = {
-    ".gif": OutputKind("a GIF", (".gif",), _like(rb"GIF8")),
-    ".mp4": OutputKind("an MP4 video", (".mp4",), _like(rb".{4}ftyp")),
+VIDEO_OUTPUTS = {
+    ".gif": OutputKind("a GIF", (".gif",), _starts_like(rb"GIF8")),
+    ".mp4": OutputKind("an MP4 video", (".mp4",), _starts_like(rb".{4}ftyp")),
 }
 
 
@@ -72,16 +76,16 @@ def table_kind(name: str, columns: Iterable[str]) -> OutputKind:
     return OutputKind(name, (".csv",), holds)
 
 
-_RUN = re.compile(rb"^trainer\s*=", re.MULTILINE)
+_RUN_CONFIG = re.compile(rb"^trainer\s*=", re.MULTILINE)
 _RUN_MARKS = ("checkpoints", "metrics.jsonl", "run.log", "plan.json", ".lock")
 _OWN_FOLDERS = {"checkpoints", "tensorboard", "profile", "wandb", "logs"}
 _OWN_SUFFIXES = {"", ".toml", ".json", ".jsonl", ".parquet", ".npz", ".log", ".txt", ".db", ".png", ".gz"}
 _OWN_PAGE = "report.html"
-_DEEPEST = 3
+_MAXIMUM_DEPTH = 3
 """Maximum folders between a study and a file of a run."""
 
 
-def own_folder(folder: Path) -> str:
+def flatwater_folder_kind(folder: Path) -> str:
     """The kind of a folder of Flatwater: a run, a sweep or a study; empty for another folder."""
     if (folder / "base.toml").is_file():
         kinds = {"space.toml": "a sweep", "study.toml": "a study"}
@@ -89,16 +93,16 @@ def own_folder(folder: Path) -> str:
     if not any((folder / mark).exists() for mark in _RUN_MARKS):
         return ""
     with suppress(OSError):
-        return "a run" if _RUN.search(read_regular(folder / "config.toml", follow=False)) else ""
+        return "a run" if _RUN_CONFIG.search(read_regular(folder / "config.toml", follow=False)) else ""
     return ""
 
 
-def own_name(place: Path, beside: Path | None = None) -> str:
+def reserved_name_reason(place: Path, run_default: Path | None = None) -> str:
     """The reason why Flatwater itself uses a name; empty if it does not."""
-    if beside is not None and place == beside.parent.resolve() / beside.name:
+    if run_default is not None and place == run_default.parent.resolve() / run_default.name:
         return ""
-    for folder in [*place.parents][:_DEEPEST]:
-        kind = own_folder(folder)
+    for folder in [*place.parents][:_MAXIMUM_DEPTH]:
+        kind = flatwater_folder_kind(folder)
         inside = place.relative_to(folder).parts
         alone = len(inside) == 1
         name = inside[0]
@@ -110,30 +114,30 @@ def own_name(place: Path, beside: Path | None = None) -> str:
     return ""
 
 
-def check_output(option: str, path: Path, kind: OutputKind, *, beside: Path | None = None) -> None:
+def check_output(option: str, path: Path, kind: OutputKind, *, run_default: Path | None = None) -> None:
     """Check, before the work begins, that a file can be written and that no other file is lost for it.
 
     Args:
         option: option that names the file, for the error.
         path: path of the file.
         kind: kind of the output.
-        beside: default place in a run's folder, which is allowed as well.
+        run_default: default place in a run's folder, which is allowed as well.
 
     Raises:
         ConfigError: the name has another ending, or is that of a link, another kind of file or a run's own; or the
             folder does not exist or cannot be written.
     """
-    reason = _refusal(path, kind, beside)
+    reason = _refusal(path, kind, run_default)
     if reason:
         raise ConfigError(f"{option} {path}: {reason}")
 
 
-def _refusal(path: Path, kind: OutputKind, beside: Path | None) -> str:
+def _refusal(path: Path, kind: OutputKind, run_default: Path | None) -> str:
     """The reason why a file cannot be written; empty if it can."""
-    return next(_objections(path, kind, beside), "")
+    return next(_objections(path, kind, run_default), "")
 
 
-def _objections(path: Path, kind: OutputKind, beside: Path | None) -> Iterator[str]:
+def _objections(path: Path, kind: OutputKind, run_default: Path | None) -> Iterator[str]:
     """The reasons why a file cannot be written; a generator, as each check needs that those before it passed."""
     if path.suffix not in kind.suffixes or path.name == path.suffix:
         yield f"the name must end in {' or '.join(kind.suffixes)}. Name such a file."
@@ -141,10 +145,10 @@ def _objections(path: Path, kind: OutputKind, beside: Path | None) -> Iterator[s
         yield f"no file can be written there: its name {short_repr(path.name)} has characters that none should have."
     try:
         target = path.parent.resolve() / path.name
-        mode = _mode(target)
-        head = _head(target) if stat.S_ISREG(mode) else b""
+        mode = _file_mode(target)
+        head = _read_head(target) if stat.S_ISREG(mode) else b""
     except (OSError, RuntimeError, ValueError) as fault:  # too long a name, links in a circle, a NUL character
-        yield f"no file can be written there: {_reason(fault)}. Name another one."
+        yield f"no file can be written there: {_error_reason(fault)}. Name another one."
         return
     if stat.S_ISLNK(mode):
         yield f"it is a link, to {target.readlink()}, and links are not followed. Name that file itself, or another."
@@ -154,26 +158,26 @@ def _objections(path: Path, kind: OutputKind, beside: Path | None) -> Iterator[s
         yield f"no file can be written there: there is no folder {target.parent}. Name another."
     if not os.access(target.parent, os.W_OK | os.X_OK) or (mode and not os.access(target, os.W_OK)):
         yield "no file can be written there: you may not. Name a file in a folder that you may write to."
-    if own_file := own_name(target, beside):
+    if own_file := reserved_name_reason(target, run_default):
         yield f"no file can be written there: {own_file}. Name a file elsewhere."
-    if head and not kind.holds(head):
+    if head and not kind.matches(head):
         yield f"the file that is there is not {kind.name}, and is not replaced. Name another one, or remove it."
 
 
-def _mode(place: Path) -> int:
+def _file_mode(place: Path) -> int:
     """The mode of an existing file; 0 if there is none."""
     # The longer name of the temporary file is tried first: it may be too long where the file's own is not.
     with suppress(FileNotFoundError):
-        place.with_name(f".{place.name}.{'0' * 8}{TEMPORARY}").lstat()
+        place.with_name(f".{place.name}.{'0' * 8}{TEMPORARY_SUFFIX}").lstat()
     try:
         return place.lstat().st_mode
     except FileNotFoundError:
         return 0
 
 
-def _head(place: Path) -> bytes:
+def _read_head(place: Path) -> bytes:
     with open_regular(place, follow=False) as file:
-        return file.read(HEAD)
+        return file.read(HEAD_BYTES)
 
 
 @dataclass(frozen=True)
@@ -189,7 +193,7 @@ class WrittenResult:
 
 
 def replace_output(
-    path: Path, content: Piece | Iterable[Piece], kind: OutputKind, *, beside: Path | None = None
+    path: Path, content: FilePiece | Iterable[FilePiece], kind: OutputKind, *, run_default: Path | None = None
 ) -> None:
     """Write a result whole to the file that the user named, which is checked once more.
 
@@ -197,29 +201,29 @@ def replace_output(
         path: path of the file; a file of this kind is replaced.
         content: all bytes of the file, or pieces of them, which are written as they come.
         kind: kind of the output.
-        beside: default place in a run's folder, which is allowed as well; None without one.
+        run_default: default place in a run's folder, which is allowed as well; None without one.
 
     Raises:
         RunError: the file cannot be written, or something else is there by now.
     """
     try:
         # The folder is held from the check to the write: it may be replaced by a link meanwhile.
-        with _hold_folder(path.parent) as folder:
-            if reason := _refusal(path, kind, beside):
+        with _open_folder(path.parent) as folder:
+            if reason := _refusal(path, kind, run_default):
                 raise RunError(f"{path} cannot be written: {reason}")
-            replace_whole(folder / path.name, (content,) if isinstance(content, Piece) else content)
+            replace_whole(folder / path.name, (content,) if isinstance(content, FilePiece) else content)
     except OSError as fault:
-        raise RunError(f"{path} cannot be written: {_reason(fault)}") from fault
+        raise RunError(f"{path} cannot be written: {_error_reason(fault)}") from fault
 
 
-def write_output(path: Path, content: bytes, kind: OutputKind, *, beside: Path | None = None) -> WrittenResult:
+def write_output(path: Path, content: bytes, kind: OutputKind, *, run_default: Path | None = None) -> WrittenResult:
     """Write a result whole to the file that the user named, or else to the nearest place that takes it.
 
     Args:
         path: path of the file; its name is kept elsewhere too.
         content: all bytes of the file.
         kind: kind of the output.
-        beside: default place in a run's folder, which is allowed as well; None without one.
+        run_default: default place in a run's folder, which is allowed as well; None without one.
 
     Returns:
         The path that was written, and why it is another one.
@@ -228,7 +232,7 @@ def write_output(path: Path, content: bytes, kind: OutputKind, *, beside: Path |
         RunError: no place takes it.
     """
     try:
-        replace_output(path, content, kind, beside=beside)
+        replace_output(path, content, kind, run_default=run_default)
     except RunError as fault:
         elsewhere = keep_result(path.name, content)
         if elsewhere is None:
@@ -244,8 +248,8 @@ def keep_result(name: str, content: bytes) -> Path | None:
     """
     with suppress(OSError):
         with suppress(FileExistsError):
-            KEPT.mkdir()
-        return _create_file(KEPT, name, content)
+            KEPT_FOLDER.mkdir()
+        return _create_file(KEPT_FOLDER, name, content)
     with suppress(OSError):
         return _create_file(Path(tempfile.mkdtemp(prefix="flatwater-")), name, content)
     return None
@@ -253,7 +257,7 @@ def keep_result(name: str, content: bytes) -> Path | None:
 
 def _create_file(folder: Path, name: str, content: bytes) -> Path:
     """Create a file in a folder that is no link, under another name if the name is taken; return its path."""
-    with _hold_folder(folder, os.O_NOFOLLOW) as door:
+    with _open_folder(folder, os.O_NOFOLLOW) as door:
         for candidate in (name, f"{Path(name).stem}-{os.urandom(4).hex()}{Path(name).suffix}"):
             if not os.path.lexists(door / candidate):
                 replace_whole(door / candidate, (content,))
@@ -262,7 +266,7 @@ def _create_file(folder: Path, name: str, content: bytes) -> Path:
 
 
 @contextmanager
-def _hold_folder(folder: Path, flags: int = 0) -> Iterator[Path]:
+def _open_folder(folder: Path, flags: int = 0) -> Iterator[Path]:
     """A path that leads to the same folder, whatever is put in its place meanwhile."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | flags)
     try:
@@ -284,5 +288,5 @@ def append_output(path: Path, text: str, kind: OutputKind) -> None:
         file.write(text.encode(errors="replace"))
 
 
-def _reason(fault: BaseException) -> str:
+def _error_reason(fault: BaseException) -> str:
     return (fault.strerror if isinstance(fault, OSError) else None) or str(fault)

@@ -16,7 +16,7 @@ TEXT_BYTES = 16 << 20
 RESULT_BYTES = 256 << 20
 """Maximum bytes that are read of a watch's result."""
 
-_KINDS = (
+_IRREGULAR_KINDS = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a pipe"),
     (stat.S_ISCHR, "a device"),
@@ -27,7 +27,7 @@ _KINDS = (
 
 def describe_irregular(mode: int) -> str:
     """The kind of a file in words; empty for a regular one."""
-    return next((name for holds, name in _KINDS if holds(mode)), "")
+    return next((name for holds, name in _IRREGULAR_KINDS if holds(mode)), "")
 
 
 def file_exists(path: str) -> bool:
@@ -57,27 +57,27 @@ def open_unbuffered(path: Path, *, follow: bool = True) -> FileIO:
     return FileIO(_open_regular(path, os.O_RDONLY | (0 if follow else os.O_NOFOLLOW)), "rb")
 
 
-def append_regular(path: Path, *, within: int | None = None) -> FileIO:
+def append_regular(path: Path, *, folder_descriptor: int | None = None) -> FileIO:
     """Open or create a regular file for appending and reading, without a buffer, and without following a link.
 
     Args:
         path: path of the file.
-        within: descriptor of the folder in which the path begins; None for the working folder.
+        folder_descriptor: descriptor of the folder in which the path begins; None for the working folder.
 
     Raises:
         OSError: the file cannot be opened, or is not regular, which `strerror` says.
     """
-    return FileIO(_open_regular(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, within), "ab+")
+    return FileIO(_open_regular(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, folder_descriptor), "ab+")
 
 
-def _open_regular(path: Path, flags: int, within: int | None = None) -> int:
+def _open_regular(path: Path, flags: int, folder_descriptor: int | None = None) -> int:
     """A descriptor of a regular file."""
     # O_NONBLOCK: the other end of a pipe may never come. The kind is asked of the descriptor, not of the path, which
     # may lead elsewhere by then.
     if "\0" in str(path):
         raise OSError(errno.EINVAL, "its name holds a NUL character", str(path))
     try:
-        descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o644, dir_fd=within)
+        descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o644, dir_fd=folder_descriptor)
     except OSError as fault:
         if fault.errno == errno.ELOOP and flags & os.O_NOFOLLOW:
             raise OSError(errno.ELOOP, "it is a link, and links are not followed here", str(path)) from fault
@@ -89,20 +89,20 @@ def _open_regular(path: Path, flags: int, within: int | None = None) -> int:
     return descriptor
 
 
-def read_regular(path: Path, most: int = TEXT_BYTES, *, follow: bool = True) -> bytes:
+def read_regular(path: Path, maximum: int = TEXT_BYTES, *, follow: bool = True) -> bytes:
     """All bytes of a regular file; `follow` goes to `open_regular`.
 
     Raises:
-        OSError: the file cannot be opened, see `open_regular`, or has more than `most` bytes.
+        OSError: the file cannot be opened, see `open_regular`, or has more than `maximum` bytes.
     """
     with open_regular(path, follow=follow) as file:
-        if os.fstat(file.fileno()).st_size > most:  # a hole may be larger than memory
-            raise _too_large(path, most)
-        content = file.read(most + 1)
-    if len(content) > most:  # the file has grown since
-        raise _too_large(path, most)
+        if os.fstat(file.fileno()).st_size > maximum:  # a hole may be larger than memory
+            raise _size_error(path, maximum)
+        content = file.read(maximum + 1)
+    if len(content) > maximum:  # the file has grown since
+        raise _size_error(path, maximum)
     return content
 
 
-def _too_large(path: Path, most: int) -> OSError:
-    return OSError(errno.EFBIG, f"it has more than {format_bytes(most)}", str(path))
+def _size_error(path: Path, maximum: int) -> OSError:
+    return OSError(errno.EFBIG, f"it has more than {format_bytes(maximum)}", str(path))

@@ -48,7 +48,7 @@ class Graph:
         self._tensor = weakref.ref(tensor)
 
     @property
-    def fn(self) -> Any:  # noqa: ANN401  torch's nodes have no common type
+    def end_node(self) -> Any:  # noqa: ANN401  torch's nodes have no common type
         """The graph's last node; None if the tensor is gone, as nothing keeps it alive for a backward pass."""
         tensor = self._tensor()
         return None if tensor is None else _graph_of(tensor)
@@ -77,7 +77,7 @@ def open_array(array: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
     flat = numpy.ndarray.flat.__get__(array)
     filled_count = _filled_count(flat, length)
     # An array of objects that is filled from its beginning is a list with a capacity: only the filled part counts.
-    sample = (flat[i] for i in range(filled_count)[evenly_spaced_slice(filled_count, walk.draw)])
+    sample = (flat[i] for i in range(filled_count)[evenly_spaced_slice(filled_count, walk.sampled_items)])
     if filled_count < length:
         return opened_container("list", size, filled_count, sample, walk, length)
     return opened_container("array", size, length, sample, walk)
@@ -109,10 +109,10 @@ def open_tensor(tensor: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
             gradient = tensor_class.grad.__get__(tensor)
             if gradient is not None:
                 parts.append((".grad", gradient))
-        return OpenedObject("array", size, 0 if _wraps(tensor) else tensor_class.numel(tensor), parts=parts)
+        return OpenedObject("array", size, 0 if _wraps_tensors(tensor) else tensor_class.numel(tensor), parts=parts)
 
 
-def _wraps(tensor: Any) -> bool:  # noqa: ANN401
+def _wraps_tensors(tensor: Any) -> bool:  # noqa: ANN401
     """Whether a tensor wraps other tensors (nested, quantised, distributed), which are among its attributes."""
     # Nothing else may be asked of a wrapper: Python code may compute even its shape and its device.
     torch: Any = sys.modules["torch"]
@@ -125,25 +125,25 @@ def storage_bytes(tensor: Any, walk: Walk) -> int:  # noqa: ANN401
     total = 0
     for dense in dense_parts(tensor):
         if not tensor_class.is_meta.__get__(dense):
-            address, size = _storage(tensor_class.untyped_storage(dense))
+            address, size = _storage_block(tensor_class.untyped_storage(dense))
             total += claim_bytes(walk, address, size + STORAGE_BYTES)
     return total
 
 
 def dense_parts(tensor: Any) -> list[Any]:  # noqa: ANN401
     """The tensors with a storage of which a tensor is made; empty for a wrapper."""
-    if _wraps(tensor):
+    if _wraps_tensors(tensor):
         return []
     torch: Any = sys.modules["torch"]
     layout = torch._C.TensorBase.layout.__get__(tensor)  # noqa: SLF001
     if layout is torch.strided:
         return [tensor]
     with torch._C._DisableTorchDispatch():  # noqa: SLF001  these are operations, which a mode would see
-        return [getattr(torch._C.TensorBase, name)(tensor) for name in _PARTS.get(str(layout), ())]  # noqa: SLF001
+        return [getattr(torch._C.TensorBase, name)(tensor) for name in _SPARSE_PARTS.get(str(layout), ())]  # noqa: SLF001
 
 
 _ROWS, _COLUMNS = ("crow_indices", "col_indices", "values"), ("ccol_indices", "row_indices", "values")
-_PARTS = {
+_SPARSE_PARTS = {
     "torch.sparse_coo": ("_indices", "_values"),
     "torch.sparse_csr": _ROWS,
     "torch.sparse_bsr": _ROWS,
@@ -153,7 +153,7 @@ _PARTS = {
 """The dense tensors of a sparse one, by its layout."""
 
 
-def _storage(storage: Any) -> tuple[int, int]:  # noqa: ANN401
+def _storage_block(storage: Any) -> tuple[int, int]:  # noqa: ANN401
     """Address and bytes of a storage's data."""
     storage_class: Any = sys.modules["torch"]._C.StorageBase  # noqa: SLF001
     return storage_class.data_ptr(storage), storage_class.nbytes(storage)
@@ -161,24 +161,24 @@ def _storage(storage: Any) -> tuple[int, int]:  # noqa: ANN401
 
 def open_storage(storage: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
     """Open a storage that is held without a tensor."""
-    address, size = _storage(storage)
+    address, size = _storage_block(storage)
     return OpenedObject("array", object.__sizeof__(storage) + claim_bytes(walk, address, size), size)
 
 
-class Figures(NamedTuple):
+class ArrayFigures(NamedTuple):
     """Figures of an array or a tensor for reports."""
 
     label: str
     """Type and shape: `float32[64, 504]`."""
     bytes: int
     """Bytes of its own elements; 0 if its layout does not say."""
-    kept: int
+    base_bytes: int
     """Bytes of the storage, or of the base, that it keeps alive."""
     graphed: bool | None
     """Whether a tensor carries a graph; None for an array."""
 
 
-def array_figures(array: Any) -> Figures | None:  # noqa: ANN401
+def array_figures(array: Any) -> ArrayFigures | None:  # noqa: ANN401
     """The figures of an array or a tensor; None for all other objects."""
     numpy: Any = sys.modules.get("numpy")
     torch: Any = sys.modules.get("torch")
@@ -187,23 +187,25 @@ def array_figures(array: Any) -> Figures | None:  # noqa: ANN401
     if numpy is not None and is_a(array, numpy.ndarray):
         array_class: Any = numpy.ndarray
         label = f"{array_class.dtype.__get__(array)}{list(array_class.shape.__get__(array))}"
-        return Figures(label, array_class.nbytes.__get__(array), array_class.nbytes.__get__(last_base(array)), None)
+        return ArrayFigures(
+            label, array_class.nbytes.__get__(array), array_class.nbytes.__get__(last_base(array)), None
+        )
     return None
 
 
-def _tensor_figures(tensor: Any) -> Figures:  # noqa: ANN401
+def _tensor_figures(tensor: Any) -> ArrayFigures:  # noqa: ANN401
     """Figures of a tensor; the bytes of a sparse one and of a wrapper count as 0. No code of the program runs."""
     torch: Any = sys.modules["torch"]
     tensor_class = torch._C.TensorBase  # noqa: SLF001
     with torch._C.DisableTorchFunction():  # noqa: SLF001
         has_graph = tensor_class.grad_fn.__get__(tensor) is not None
-        if _wraps(tensor):
-            return Figures(class_name(type(tensor)), 0, 0, has_graph)
+        if _wraps_tensors(tensor):
+            return ArrayFigures(class_name(type(tensor)), 0, 0, has_graph)
         dense = tensor_class.layout.__get__(tensor) is torch.strided
         size = tensor_class.numel(tensor) * tensor_class.element_size(tensor) if dense else 0
-        storage_size = _storage(tensor_class.untyped_storage(tensor))[1] if dense else 0
+        storage_size = _storage_block(tensor_class.untyped_storage(tensor))[1] if dense else 0
         shape = list(tensor_class.shape.__get__(tensor))
-        return Figures(
+        return ArrayFigures(
             f"{str(tensor_class.dtype.__get__(tensor)).removeprefix('torch.')}{shape}", size, storage_size, has_graph
         )
 
@@ -217,14 +219,14 @@ def last_base(array: Any) -> Any:  # noqa: ANN401
     return base
 
 
-def saved_tensors(tensor: Any, most: int = 10_000) -> Iterator[Any]:  # noqa: ANN401
+def saved_tensors(tensor: Any, maximum: int = 10_000) -> Iterator[Any]:  # noqa: ANN401
     """Tensors that the autograd graph of a tensor saves for backward, from at most so many nodes."""
     graph_end = _graph_of(tensor)
     open_nodes, seen_nodes = [] if graph_end is None else [graph_end], {id(graph_end): graph_end}
-    while open_nodes and len(seen_nodes) < most:
+    while open_nodes and len(seen_nodes) < maximum:
         node = open_nodes.pop()
         yield from _saved_values(node)[0]
-        for next_node in _next(node):
+        for next_node in _next_nodes(node):
             if id(next_node) not in seen_nodes:
                 seen_nodes[id(next_node)] = next_node
                 open_nodes.append(next_node)
@@ -238,27 +240,27 @@ def open_graph(graph: Graph, walk: Walk) -> OpenedObject:
     # Only `_raw_saved_*` is read, whose `data` is the tensor as it was saved. `_saved_*` would unpack it: run
     # checkpointed forwards again, and raise where a tensor was changed in place.
     torch: Any = sys.modules["torch"]
-    fn = graph.fn
+    fn = graph.end_node
     if fn is None:
         return OPAQUE
     size, count, parts, nodes = 0, 0, [], [fn]
     for node in nodes:
-        if id(node) in walk.seen or walk.visited >= walk.most:
+        if id(node) in walk.seen_ids or walk.opened_count >= walk.maximum_objects:
             continue
-        walk.seen.add(id(node))
-        walk.visited += 1
+        walk.seen_ids.add(id(node))
+        walk.opened_count += 1
         count += 1
         size += NODE_BYTES
         tensors, objects = _saved_values(node)
         with torch._C.DisableTorchFunction():  # noqa: SLF001
             size += sum(SAVED_BYTES + storage_bytes(tensor, walk) for tensor in tensors)
         parts += objects
-        nodes += _next(node)
-    walk.kept += nodes  # torch makes their Python side on demand, and an id must not be used twice
+        nodes += _next_nodes(node)
+    walk.kept_alive += nodes  # torch makes their Python side on demand, and an id must not be used twice
     return OpenedObject("graph", size, count, parts=parts)
 
 
-def _next(node: Any) -> list[Any]:  # noqa: ANN401
+def _next_nodes(node: Any) -> list[Any]:  # noqa: ANN401
     """The nodes of a graph to which a node passes gradients on."""
     return [fn for fn, _ in c_attribute(node, "next_functions") or () if fn is not None]
 
@@ -268,7 +270,7 @@ def _saved_values(node: Any) -> tuple[list[Any], list[Named]]:  # noqa: ANN401
     torch: Any = sys.modules["torch"]
     tensors, objects = [], []
     for name in _raw_names(type(node)):
-        raw = _read(node, name)
+        raw = _read_saved(node, name)
         for saved in raw if type(raw) is tuple else (raw,):
             data = None if saved is None else saved.data
             if is_a(data, torch._C.TensorBase):  # noqa: SLF001
@@ -284,7 +286,7 @@ def _raw_names(kind: type) -> list[str]:
     return [name for owner in mro(kind) for name, _ in named_entries(names_of(owner)) if name.startswith("_raw_saved_")]
 
 
-def _read(node: Any, name: str) -> Any:  # noqa: ANN401
+def _read_saved(node: Any, name: str) -> Any:  # noqa: ANN401
     """The attribute, or None if backward has freed it."""
     try:
         return c_attribute(node, name)

@@ -28,13 +28,13 @@ from flatwater_watch.heap.walk import (
 )
 from flatwater_watch.meters.system_calls import monotonic, thread_seconds
 
-DRAW, FEW = 24, 6
+SAMPLED_ITEMS, FEWER_SAMPLED_ITEMS = 24, 6
 """Items of a big container that are sampled; the second number if the first makes the walk long, as figures do."""
 
-FIRST_LOOK = 20_000
+LONG_WALK_OBJECTS = 20_000
 """Objects after which the walk begins again with fewer items of each container."""
 
-BETWEEN_CLOCKS = 4000
+ROWS_BETWEEN_CLOCKS = 4000
 """Rows that are summed between two looks at the clock: about 2 ms."""
 
 
@@ -76,7 +76,7 @@ class Census(NamedTuple):
     """The container on each path, or the longest of several. Strong references: `without_objects` drops them."""
     unread: Mapping[str, int] = MappingProxyType({})
     """Number of objects that could not be read, by class and exception; objects below them are missing."""
-    draw: int = DRAW
+    draw: int = SAMPLED_ITEMS
     """Items of a big container that were sampled: estimates of items are compared only between equal samples."""
 
     def without_objects(self) -> "Census":
@@ -91,45 +91,47 @@ class CensusInProgress:
     roots: Roots
     most: int
     """Maximum number of objects to visit."""
-    walking: HeapWalk
+    heap_walk: HeapWalk
     seconds: float = 0.0
     """Seconds of wall time that its slices have taken."""
-    explored: bool = False
+    walk_done: bool = False
     """Whether the walk has ended, so that its bytes can be summed."""
-    added: int = 0
+    rows_added: int = 0
     """Rows whose bytes were added to their holders', the last rows first."""
-    handed: int = 0
+    rows_assigned: int = 0
     """Rows whose bytes were added to their paths', the first rows first."""
 
 
-def take_census(roots: Roots, *, most: int = 200_000) -> Census:
+def take_census(roots: Roots, *, maximum: int = 200_000) -> Census:
     """Walk the heap from the roots, at once.
 
     Args:
         roots: roots of the walk.
-        most: maximum number of objects to visit, without single numbers and short texts.
+        maximum: maximum number of objects to visit, without single numbers and short texts.
 
     Returns:
         The holdings, with references to the containers.
     """
-    census = continue_census_(begin_census(roots, most=most), inf)
+    census = continue_census_(begin_census(roots, maximum=maximum), inf)
     assert census is not None  # noqa: S101  (its time is not bounded)
     return census
 
 
-def begin_census(roots: Roots, *, most: int = 200_000, few: bool = False) -> CensusInProgress:
+def begin_census(roots: Roots, *, maximum: int = 200_000, few: bool = False) -> CensusInProgress:
     """Begin a census from the roots as they are now, without opening an object.
 
     Args:
         roots: roots of the walk.
-        most: maximum number of objects to visit, without single numbers and short texts.
+        maximum: maximum number of objects to visit, without single numbers and short texts.
         few: whether few items are sampled from the beginning, as the walk is known to be long.
     """
     with _pause_collector():
         walking = (
-            begin_walk(roots, draw=FEW, most=most) if few else begin_walk(roots, draw=DRAW, most=min(FIRST_LOOK, most))
+            begin_walk(roots, draw=FEWER_SAMPLED_ITEMS, maximum=maximum)
+            if few
+            else begin_walk(roots, draw=SAMPLED_ITEMS, maximum=min(LONG_WALK_OBJECTS, maximum))
         )
-        return CensusInProgress(roots, most, walking)
+        return CensusInProgress(roots, maximum, walking)
 
 
 def continue_census_(counting: CensusInProgress, seconds: float, step: int = 0) -> Census | None:
@@ -143,10 +145,10 @@ def continue_census_(counting: CensusInProgress, seconds: float, step: int = 0) 
     """
     start_seconds = monotonic()
     with _pause_collector():
-        counting.walking.step = step
-        census = _go_on_(counting, thread_seconds() + seconds)
+        counting.heap_walk.step = step
+        census = _continue_until_(counting, thread_seconds() + seconds)
         if census is None:
-            release_objects_(counting.walking)
+            release_objects_(counting.heap_walk)
     counting.seconds += monotonic() - start_seconds
     return None if census is None else census._replace(seconds=counting.seconds)
 
@@ -177,26 +179,28 @@ def restore_collector() -> None:
             gc.enable()
 
 
-def _go_on_(counting: CensusInProgress, until: float) -> Census | None:
+def _continue_until_(counting: CensusInProgress, deadline: float) -> Census | None:
     """Go on with a census until a time of `thread_seconds`; return it if it is complete, else None."""
-    if not counting.explored:
-        if not continue_walk_(counting.walking, until):
+    if not counting.walk_done:
+        if not continue_walk_(counting.heap_walk, deadline):
             return None
-        if counting.walking.truncated and counting.walking.walk.draw == DRAW:
+        if counting.heap_walk.truncated and counting.heap_walk.walk.sampled_items == SAMPLED_ITEMS:
             # Begun again with few items, once: the sample decides how far a walk gets within its limit.
-            _break_cycles(counting.walking)
-            step = counting.walking.step
-            counting.walking = begin_walk(counting.roots, draw=FEW, most=counting.most)
-            counting.walking.step = step
-            return _go_on_(counting, until)
-        counting.explored = True
-    walking = counting.walking
-    if not _add_up_(counting, walking, until) or not _hand_down_(counting, walking, until):
+            _break_cycles(counting.heap_walk)
+            step = counting.heap_walk.step
+            counting.heap_walk = begin_walk(counting.roots, draw=FEWER_SAMPLED_ITEMS, maximum=counting.most)
+            counting.heap_walk.step = step
+            return _continue_until_(counting, deadline)
+        counting.walk_done = True
+    walking = counting.heap_walk
+    if not _sum_subtrees_(counting, walking, deadline) or not _assign_to_paths_(counting, walking, deadline):
         return None
     holdings, live = _holdings(walking.records.values())
     _break_cycles(walking)
     walk = walking.walk
-    return Census(holdings, walk.visited, walking.truncated, 0.0, live, dict(walk.unread), walk.draw)
+    return Census(
+        holdings, walk.opened_count, walking.truncated, 0.0, live, dict(walk.unread_by_class), walk.sampled_items
+    )
 
 
 def _break_cycles(walking: HeapWalk) -> None:
@@ -205,13 +209,13 @@ def _break_cycles(walking: HeapWalk) -> None:
         record.children.clear()
 
 
-def _add_up_(counting: CensusInProgress, walking: HeapWalk, until: float) -> bool:
+def _sum_subtrees_(counting: CensusInProgress, walking: HeapWalk, deadline: float) -> bool:
     """Add the bytes of each row to its holder, from the leaves to the roots; return whether all rows are done."""
     # A holder always has a lower row than its parts, so one pass from the end sums whole subtrees.
     sizes, holders, marks, samples = walking.sizes, walking.holders, walking.marks, walking.samples
-    while counting.added < len(sizes):
-        end = len(sizes) - counting.added
-        begin = max(0, end - BETWEEN_CLOCKS)
+    while counting.rows_added < len(sizes):
+        end = len(sizes) - counting.rows_added
+        begin = max(0, end - ROWS_BETWEEN_CLOCKS)
         for row in range(end - 1, begin - 1, -1):
             sample = samples.get(row)
             if sample is not None:
@@ -221,27 +225,27 @@ def _add_up_(counting: CensusInProgress, walking: HeapWalk, until: float) -> boo
                 samples[holder].add(sizes[row])
             elif holder >= 0:
                 sizes[holder] += sizes[row]
-        counting.added += end - begin
-        if thread_seconds() >= until:
-            return counting.added == len(sizes)
+        counting.rows_added += end - begin
+        if thread_seconds() >= deadline:
+            return counting.rows_added == len(sizes)
     return True
 
 
-def _hand_down_(counting: CensusInProgress, walking: HeapWalk, until: float) -> bool:
+def _assign_to_paths_(counting: CensusInProgress, walking: HeapWalk, deadline: float) -> bool:
     """Hand the factors of samples down, and add the bytes of each row to its path; return whether all are done."""
     sizes, holders, marks, scales = walking.sizes, walking.holders, walking.marks, walking.weights
-    while counting.handed < len(sizes):
-        end = min(len(sizes), counting.handed + BETWEEN_CLOCKS)
-        for row in range(counting.handed, end):
+    while counting.rows_assigned < len(sizes):
+        end = min(len(sizes), counting.rows_assigned + ROWS_BETWEEN_CLOCKS)
+        for row in range(counting.rows_assigned, end):
             holder, mark = holders[row], marks[row]
             scale = 1.0 if holder < 0 else scales[holder]
             if mark & DRAWN:
-                scale *= walking.samples[holder].factor
+                scale *= walking.samples[holder].scale
             scales[row] = scale  # in place of the weights, which nobody reads any more
             if not mark & FOLDED:
-                walking.places[row].bytes += sizes[row] * scale
-        counting.handed = end
-        if thread_seconds() >= until:
+                walking.path_records[row].bytes += sizes[row] * scale
+        counting.rows_assigned = end
+        if thread_seconds() >= deadline:
             return end == len(sizes)
     return True
 
@@ -250,16 +254,16 @@ def _holdings(records: Iterable[PathRecord]) -> tuple[dict[str, Holding], dict[s
     """Holdings by path, parents first, and the container on each, without containers that went away meanwhile."""
     holdings, live = dict[str, Holding](), dict[str, Any]()
     for record in records:
-        container = strong_object(record.longest)
+        container = strong_object(record.longest_container)
         if container is not None and (record.parent is None or record.parent.path in holdings):
-            holdings[record.path], live[record.path] = _holding(record), container
+            holdings[record.path], live[record.path] = _make_holding(record), container
     return holdings, live
 
 
-def _holding(record: PathRecord) -> Holding:
+def _make_holding(record: PathRecord) -> Holding:
     """What a path holds: bytes and items of all its containers, mean length of one; a chain is as long as its links."""
     weight = max(record.weight, 1.0)
-    length = 1 + record.chain / weight if record.chain else record.length / weight
+    length = 1 + record.chained_objects / weight if record.chained_objects else record.length / weight
     parent = None if record.parent is None else record.parent.path
     size, instances = round(record.bytes), round(weight)
     kind, capacity, items = record.kind, record.capacity, length * weight
@@ -280,30 +284,30 @@ class CensusTaker:
             roots: roots of all censuses.
             on_census: callback for each census that is done.
         """
-        self.seconds = 0.0
+        self.slice_seconds = 0.0
         """CPU seconds that a slice may still take at this step."""
-        self.took = 0.0
+        self.last_cpu_seconds = 0.0
         """CPU seconds of the last census, all slices together."""
-        self.spent = 0.0
+        self.current_cpu_seconds = 0.0
         """CPU seconds so far of the census under way."""
-        self.libraries: dict[str, Any] = {}
+        self.library_roots: dict[str, Any] = {}
         """Globals of libraries by path, which are roots of the coming censuses as well."""
         self._roots, self._on_census = roots, on_census
-        self._counting: CensusInProgress | None = None
+        self._in_progress: CensusInProgress | None = None
         self._complete: Census | None = None
-        self._since = self._step = 0
-        self._few = False
+        self._first_step = self._step = 0
+        self._starts_with_fewer = False
         """Whether the last census had to begin again with few items: the next one begins with them at once."""
 
     @property
     def is_under_way(self) -> bool:
         """Whether a census waits for its next slice."""
-        return self._counting is not None and self._complete is None
+        return self._in_progress is not None and self._complete is None
 
     @property
     def roots(self) -> Roots:
         """Roots of the next census."""
-        return self._roots._replace(libraries=tuple(self.libraries.items()))
+        return self._roots._replace(libraries=tuple(self.library_roots.items()))
 
     def advance(self, step: int) -> tuple[int, Census] | None:
         """Take a slice of the census under way, or begin one; a step has one slice.
@@ -311,30 +315,33 @@ class CensusTaker:
         Returns:
             The step at which the census began and the census, if it is done.
         """
-        if self.seconds <= 0:
+        if self.slice_seconds <= 0:
             return None
-        if self._counting is None:
-            self._counting, self._since = begin_census(self.roots, few=self._few), step
+        if self._in_progress is None:
+            self._in_progress, self._first_step = begin_census(self.roots, few=self._starts_with_fewer), step
         self._step = step
-        self.run_slice(self.seconds)
-        self.seconds = 0.0
+        self.run_slice(self.slice_seconds)
+        self.slice_seconds = 0.0
         if self._complete is None:
             return None
-        census, walk = self._complete, self._counting.walking.walk
-        self._few = walk.draw == FEW and walk.visited > FIRST_LOOK * FEW // DRAW
-        self.took = self.spent
+        census, walk = self._complete, self._in_progress.heap_walk.walk
+        self._starts_with_fewer = (
+            walk.sampled_items == FEWER_SAMPLED_ITEMS
+            and walk.opened_count > LONG_WALK_OBJECTS * FEWER_SAMPLED_ITEMS // SAMPLED_ITEMS
+        )
+        self.last_cpu_seconds = self.current_cpu_seconds
         self.discard()
-        self._on_census(self._since, census)
-        return self._since, census
+        self._on_census(self._first_step, census)
+        return self._first_step, census
 
     def run_slice(self, seconds: float) -> None:
         """Take a slice of the census under way, between two steps; `advance` hands it over at the next step."""
-        if self._counting is not None and self._complete is None:
+        if self._in_progress is not None and self._complete is None:
             start_seconds = thread_seconds()
-            self._complete = continue_census_(self._counting, seconds, self._step)
-            self.spent += thread_seconds() - start_seconds
+            self._complete = continue_census_(self._in_progress, seconds, self._step)
+            self.current_cpu_seconds += thread_seconds() - start_seconds
 
     def discard(self) -> None:
         """Drop the census under way."""
-        self._counting = self._complete = None
-        self.spent = 0.0
+        self._in_progress = self._complete = None
+        self.current_cpu_seconds = 0.0

@@ -63,17 +63,17 @@ from flatwater_watch.heap.view import (
 )
 from flatwater_watch.meters.signals import is_program_fault
 
-_ATOMS = (int, float, complex, bool, type(None), str, bytes, range, slice, type(Ellipsis), type(NotImplemented))
-ATOMS = frozenset(map(id, _ATOMS))
+_ATOM_TYPES = (int, float, complex, bool, type(None), str, bytes, range, slice, type(Ellipsis), type(NotImplemented))
+ATOM_TYPE_IDS = frozenset(map(id, _ATOM_TYPES))
 """Ids of types without children. Only long texts among them are holdings of their own."""
 
-LONG_TEXT = 4096
+LONG_TEXT_BYTES = 4096
 """Bytes from which on a text is a holding of its own: the program may be adding to it."""
 
-NAMED_KEYS = 24
+MAXIMUM_NAMED_KEYS = 24
 """Maximum entries of a dict with text keys that is read as a record of fields, not as a container of like items."""
 
-FAR_DICT = 200_000
+MAXIMUM_SPREAD_DICT = 200_000
 """Entries above which the middle of a dict is not sampled: getting there takes as long as reading it."""
 
 
@@ -88,23 +88,23 @@ def open_object(obj: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
         # By id: hashing a class may call its metaclass, which is the program's code.
         opener = walk.openers.get(id(kind))
         if opener is None:
-            opener = walk.openers[id(kind)] = _resolve(kind)
+            opener = walk.openers[id(kind)] = _find_opener(kind)
         return opener(obj, walk)
     except Exception as error:  # the edge to a foreign object: one that fails is counted as unread
         if is_program_fault(error):  # a signal came meanwhile, for example
             raise
-        walk.unread[f"{class_name(kind)} ({class_name(type(error))})"] += 1
+        walk.unread_by_class[f"{class_name(kind)} ({class_name(type(error))})"] += 1
         return OPAQUE
 
 
-def _resolve(kind: type) -> Opener:
+def _find_opener(kind: type) -> Opener:
     """The opener of the first class in the method resolution order that has one, extended by the attributes."""
     if kind is not Graph and is_opaque_class(kind):
         return _open_opaque
     for owner in mro(kind):
-        opener = _BUILTIN.get(id(owner)) or _library_opener(owner)
+        opener = _BUILTIN_OPENERS.get(id(owner)) or _library_opener(owner)
         if opener is not None:
-            complete = kind is owner or opener in _COMPLETE or type(opener) is partial
+            complete = kind is owner or opener in _OPENERS_WITH_ATTRIBUTES or type(opener) is partial
             return opener if complete else _with_attributes(opener, kind)
     return instance_opener(kind) or foreign_opener(kind)
 
@@ -112,11 +112,11 @@ def _resolve(kind: type) -> Opener:
 def _library_opener(kind: type) -> Opener | None:
     """The opener of a library's class; None for other classes, and for one that only claims its name."""
     spec = CONTAINERS.get(full_name(kind))
-    opener = _LIBRARY.get(full_name(kind)) if spec is None else partial(_open_container, spec=spec)
-    return opener if opener is not None and _is_what_it_says(kind) else None
+    opener = _LIBRARY_OPENERS.get(full_name(kind)) if spec is None else partial(_open_container, spec=spec)
+    return opener if opener is not None and _is_genuine(kind) else None
 
 
-def _is_what_it_says(kind: type) -> bool:
+def _is_genuine(kind: type) -> bool:
     """Whether a class is the one that its module has under its name."""
     module, name = full_name(kind)
     space = module_namespace(module)
@@ -145,24 +145,24 @@ def _open_text(text: str | bytes | bytearray, _walk: Walk) -> OpenedObject:
 
 def _open_list(values: list[Any], walk: Walk) -> OpenedObject:
     count = list.__len__(values)
-    sample = list.__getitem__(values, evenly_spaced_slice(count, walk.draw))
+    sample = list.__getitem__(values, evenly_spaced_slice(count, walk.sampled_items))
     return opened_container("list", list.__sizeof__(values) + GC_BYTES, count, sample, walk)
 
 
 def _open_tuple(values: tuple[Any, ...], walk: Walk) -> OpenedObject:
     count = tuple.__len__(values)
-    sample = tuple.__getitem__(values, evenly_spaced_slice(count, walk.draw))
+    sample = tuple.__getitem__(values, evenly_spaced_slice(count, walk.sampled_items))
     return opened_container("tuple", tuple.__sizeof__(values) + GC_BYTES, count, sample, walk)
 
 
 def _open_deque(values: deque[Any], walk: Walk) -> OpenedObject:
     count = deque.__len__(values)
-    sample = read_stable(_some_of_deque, values, walk.draw)  # another thread may change it meanwhile
+    sample = read_stable(_sample_deque, values, walk.sampled_items)  # another thread may change it meanwhile
     size = deque.__sizeof__(values) + GC_BYTES
     return opened_container("deque", size, count, sample, walk, _maxlen(values))
 
 
-def _some_of_deque(values: deque[Any], draw: int) -> list[Any]:
+def _sample_deque(values: deque[Any], draw: int) -> list[Any]:
     count = deque.__len__(values)
     return list(map(deque.__getitem__, repeat(values), range(count)[evenly_spaced_slice(count, draw)]))
 
@@ -173,11 +173,11 @@ _maxlen = deque.__dict__["maxlen"].__get__
 def _open_set(values: set[Any] | frozenset[Any], walk: Walk) -> OpenedObject:
     builtin: Any = set if issubclass(type(values), set) else frozenset
     count = builtin.__len__(values)
-    sample = read_stable(_some_of_set, builtin, values, walk.draw)
+    sample = read_stable(_sample_set, builtin, values, walk.sampled_items)
     return opened_container("set", builtin.__sizeof__(values) + GC_BYTES, count, sample, walk)
 
 
-def _some_of_set(builtin: Any, values: set[Any] | frozenset[Any], draw: int) -> list[Any]:  # noqa: ANN401
+def _sample_set(builtin: Any, values: set[Any] | frozenset[Any], draw: int) -> list[Any]:  # noqa: ANN401
     return list(islice(builtin.__iter__(values), draw))  # in hash order any few are as good
 
 
@@ -185,27 +185,27 @@ def _open_dict(mapping: dict[Any, Any], walk: Walk) -> OpenedObject:
     """Open a dict: small ones by their keys, if these are names; larger ones by a sample of their entries."""
     count = dict.__len__(mapping)
     size = dict.__sizeof__(mapping) + GC_BYTES
-    pairs = read_stable(_some_entries, mapping, count, walk.draw)
-    if count <= NAMED_KEYS and all(type(key) is str for key, _ in pairs):
+    pairs = read_stable(_sample_entries, mapping, count, walk.sampled_items)
+    if count <= MAXIMUM_NAMED_KEYS and all(type(key) is str for key, _ in pairs):
         parts = [(f"['{key}']" if _is_name(key) else "[*]", value) for key, value in pairs]
         return OpenedObject("dict", size, count, parts=[*parts, *(("[key]", key) for key, _ in pairs)])
     labelled = [labelled for key, value in pairs for labelled in (("[*]", value), ("[key]", key))]
-    if count <= walk.draw:
+    if count <= walk.sampled_items:
         return OpenedObject("dict", size, count, parts=labelled)
-    return OpenedObject("dict", size, count, drawn=labelled, of=count, each=2)
+    return OpenedObject("dict", size, count, sampled=labelled, sampled_of=count, children_per_item=2)
 
 
 def _is_name(key: str) -> bool:
     """Whether a key names a field, rather than numbers an item."""
-    return len(key) <= NAMED_KEYS and not any(c.isdigit() for c in key)
+    return len(key) <= MAXIMUM_NAMED_KEYS and not any(c.isdigit() for c in key)
 
 
-def _some_entries(mapping: dict[Any, Any], count: int, draw: int) -> list[tuple[Any, Any]]:
-    """Sample about `draw` entries: all of a small dict, evenly spaced ones, or both ends above `FAR_DICT`."""
+def _sample_entries(mapping: dict[Any, Any], count: int, draw: int) -> list[tuple[Any, Any]]:
+    """Sample about `draw` entries: all of a small dict, else evenly spaced; both ends above `MAXIMUM_SPREAD_DICT`."""
     # Called by `read_stable`: C code alone, as another thread may change the dict between two Python instructions.
-    if count <= max(draw, NAMED_KEYS):
+    if count <= max(draw, MAXIMUM_NAMED_KEYS):
         return list(dict.items(mapping))
-    if count <= FAR_DICT:
+    if count <= MAXIMUM_SPREAD_DICT:
         return list(islice(dict.items(mapping), 0, count, -(-count // draw)))
     half = draw // 2  # the ends are reached at once from both sides; the newest entries are at the end
     return [*islice(dict.items(mapping), half), *islice(reversed(dict.items(mapping)), half)]
@@ -223,7 +223,7 @@ def _open_class(cls: type, walk: Walk) -> OpenedObject:
     parts = [
         (f".{name}", value)
         for name, value in space
-        if not name.startswith("__") or (made_at_run_time and _is_written(value))
+        if not name.startswith("__") or (made_at_run_time and _is_data(value))
     ]
     tables = sum(dict.__sizeof__(referent) for referent in gc.get_referents(cls) if type(referent) is dict)
     special = sum(function_size(value, walk) for name, value in space if name.startswith("__"))
@@ -238,7 +238,7 @@ def _made_at_run_time(cls: type) -> bool:
     return space is not None and "." not in name and name not in space
 
 
-def _is_written(value: object) -> bool:
+def _is_data(value: object) -> bool:
     """Whether a special attribute is data, not a function or an accessor, which each class has."""
     kind = type(value)
     return kind in {dict, list, tuple, set} or full_name(kind)[0] not in {"builtins", "types"}
@@ -251,7 +251,7 @@ class ContainerSpec(NamedTuple):
     """The attribute with its list, deque, dict or set."""
     bound: str | None = None
     """The attribute with the maximum number of items; None if nothing bounds it."""
-    waits: bool = False
+    counts_waiting: bool = False
     """Whether it is a queue, whose items wait to be taken."""
 
 
@@ -281,7 +281,7 @@ def _open_container(held_by: Any, walk: Walk, *, spec: ContainerSpec) -> OpenedO
     inside = open_object(attributes.pop(f".{spec.items}"), walk)
     capacity = None if spec.bound is None else attributes.pop(f".{spec.bound}", None)
     return inside._replace(
-        kind="queue" if spec.waits else inside.kind,
+        kind="queue" if spec.counts_waiting else inside.kind,
         parts=[*inside.parts, *attributes.items()],
         capacity=capacity if type(capacity) is int and capacity > 0 else None,
     )
@@ -300,11 +300,11 @@ def inner_container(container: Any) -> Any:  # noqa: ANN401
     """The list, deque, dict or set in which a container of a library keeps its items; another object itself."""
     for owner in mro(type(container)):
         spec = CONTAINERS.get(full_name(owner))
-        if spec is not None and _is_what_it_says(owner):
+        if spec is not None and _is_genuine(owner):
             attributes = dict(attribute_reader(type(container))(container))
             return attributes.get(f".{spec.items}", container)
-        if full_name(owner) == ("_queue", "SimpleQueue") and _is_what_it_says(owner):
-            return _waiting(container)
+        if full_name(owner) == ("_queue", "SimpleQueue") and _is_genuine(owner):
+            return _queued_items(container)
     return container
 
 
@@ -317,13 +317,13 @@ def _open_reference(reference: weakref.ReferenceType[Any], _walk: Walk) -> Opene
 
 def _open_simple_queue(queue: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
     """Open a `queue.SimpleQueue`, whose size has 8 bytes for the pointer to each item."""
-    items = _waiting(queue)
+    items = _queued_items(queue)
     count = len(items)
-    sample = items[evenly_spaced_slice(count, walk.draw)]
+    sample = items[evenly_spaced_slice(count, walk.sampled_items)]
     return opened_container("queue", object.__sizeof__(queue) + GC_BYTES + 8 * count, count, sample, walk)
 
 
-def _waiting(queue: Any) -> list[Any]:  # noqa: ANN401
+def _queued_items(queue: Any) -> list[Any]:  # noqa: ANN401
     """The items of a `queue.SimpleQueue`, oldest first."""
     # Written in C, so only the collector sees its items, among its attributes and before its class.
     space = module_namespace("_queue")
@@ -385,8 +385,8 @@ _BUILTIN_TYPES: dict[type, _Opener] = {
     types.TracebackType: open_traceback,
     types.CodeType: open_code,
 }
-_BUILTIN = {id(kind): opener for kind, opener in _BUILTIN_TYPES.items()}
-_LIBRARY: dict[tuple[str, str], _Opener] = {
+_BUILTIN_OPENERS = {id(kind): opener for kind, opener in _BUILTIN_TYPES.items()}
+_LIBRARY_OPENERS: dict[tuple[str, str], _Opener] = {
     ("functools", "_lru_cache_wrapper"): open_cache,
     ("_io", "BytesIO"): open_written_bytes,
     ("_io", "StringIO"): open_written_text,
@@ -398,12 +398,12 @@ _LIBRARY: dict[tuple[str, str], _Opener] = {
     ("polars.dataframe.frame", "DataFrame"): _open_columns,
     ("polars.series.series", "Series"): _open_columns,
 }
-_COMPLETE = {_open_module, _open_class}
+_OPENERS_WITH_ATTRIBUTES = {_open_module, _open_class}
 """Openers that read the attributes of an instance themselves."""
 CONTAINERS = {
-    ("queue", "Queue"): ContainerSpec("queue", "maxsize", waits=True),
-    ("asyncio.queues", "Queue"): ContainerSpec("_queue", "_maxsize", waits=True),
-    ("multiprocessing.queues", "Queue"): ContainerSpec("_buffer", waits=True),
+    ("queue", "Queue"): ContainerSpec("queue", "maxsize", counts_waiting=True),
+    ("asyncio.queues", "Queue"): ContainerSpec("_queue", "_maxsize", counts_waiting=True),
+    ("multiprocessing.queues", "Queue"): ContainerSpec("_buffer", counts_waiting=True),
     ("weakref", "WeakKeyDictionary"): ContainerSpec("data"),
     ("weakref", "WeakValueDictionary"): ContainerSpec("data"),
     ("_weakrefset", "WeakSet"): ContainerSpec("data"),

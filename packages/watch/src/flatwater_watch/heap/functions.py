@@ -10,7 +10,7 @@ from typing import Any
 from flatwater_watch.heap.locals import frame_locals, function_name
 from flatwater_watch.heap.raw import (
     GC_BYTES,
-    POINTER,
+    POINTER_BYTES,
     basic_size,
     callable_name,
     class_name,
@@ -109,15 +109,17 @@ def open_cache(wrapper: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
     """Open an `lru_cache`: its keys and results."""
     # Python code cannot reach them: they are among the objects that the collector sees.
     count, capacity = result_count(wrapper), names_of(Cache)["cache_info"](wrapper).maxsize
-    table = _table(wrapper)
+    table = _result_table(wrapper)
     size = object.__sizeof__(wrapper) + GC_BYTES + (0 if table is None else dict.__sizeof__(table) + GC_BYTES)
     size += 0 if capacity is None else count * _LINK_BYTES
     function = [(f".<function of {cache_name(wrapper)}>", instance_dict(wrapper).get("__wrapped__"))]
-    results = read_stable(_some_results, wrapper, table, evenly_spaced_slice(count, walk.draw))
+    results = read_stable(_slice_results, wrapper, table, evenly_spaced_slice(count, walk.sampled_items))
     parts = [part for key, value in results for part in (("[*]", value), ("[key]", key))]
-    if count <= walk.draw:
+    if count <= walk.sampled_items:
         return OpenedObject("cache", size, count, parts=parts + function, capacity=capacity)
-    return OpenedObject("cache", size, count, parts=function, drawn=parts, of=count, each=2, capacity=capacity)
+    return OpenedObject(
+        "cache", size, count, parts=function, sampled=parts, sampled_of=count, children_per_item=2, capacity=capacity
+    )
 
 
 def cache_name(wrapper: object) -> str:
@@ -130,7 +132,7 @@ _LINK_BYTES = 56
 """Bytes of a link of a bounded cache: a C object with a header, four pointers and a hash."""
 
 
-def _table(wrapper: object) -> dict[Any, Any] | None:
+def _result_table(wrapper: object) -> dict[Any, Any] | None:
     """The dict of results of a cache; its other dict has the attributes of a function."""
     attributes = instance_dict(wrapper)
     return next(
@@ -147,15 +149,15 @@ def result_count(wrapper: object) -> int:
 
 def newest_results(wrapper: object, count: int) -> list[tuple[Any, Any]]:
     """The newest keys and results of an `lru_cache`, oldest first."""
-    return read_stable(_last_results, wrapper, _table(wrapper), count)
+    return read_stable(_last_results, wrapper, _result_table(wrapper), count)
 
 
-def _some_results(wrapper: object, table: dict[Any, Any] | None, places: slice) -> list[tuple[Any, Any]]:
+def _slice_results(wrapper: object, table: dict[Any, Any] | None, places: slice) -> list[tuple[Any, Any]]:
     """Some keys and results of a cache, as a slice of them, oldest first; called by `read_stable`."""
     if not table:
         return []
     if _is_linked(table):
-        return _links(wrapper, table)[places]
+        return _linked_results(wrapper, table)[places]
     return list(islice(table.items(), places.start, None, places.step))
 
 
@@ -163,7 +165,11 @@ def _last_results(wrapper: object, table: dict[Any, Any] | None, count: int) -> 
     """The newest `count` keys and results of a cache, oldest first; called by `read_stable`."""
     if not table:
         return []
-    return _links(wrapper, table)[-count:] if _is_linked(table) else list(islice(reversed(table.items()), count))[::-1]
+    return (
+        _linked_results(wrapper, table)[-count:]
+        if _is_linked(table)
+        else list(islice(reversed(table.items()), count))[::-1]
+    )
 
 
 def _is_linked(table: dict[Any, Any]) -> bool:
@@ -171,7 +177,7 @@ def _is_linked(table: dict[Any, Any]) -> bool:
     return full_name(type(next(iter(table.values()), None)))[1] == "_lru_list_elem"
 
 
-def _links(wrapper: object, table: dict[Any, Any]) -> list[tuple[Any, Any]]:
+def _linked_results(wrapper: object, table: dict[Any, Any]) -> list[tuple[Any, Any]]:
     """Keys and results of a bounded cache, oldest first."""
     # `_functools.c` reports to the collector, in this order: key, result and class of each link of the ring, and then
     # the table. Without the classes the keys and results alternate.
@@ -203,7 +209,7 @@ def open_frame(frame: types.FrameType, _walk: Walk) -> OpenedObject:
     return OpenedObject("frame", frame.__sizeof__() + GC_BYTES, len(parts), parts=parts)
 
 
-_OF_FRAMES = frozenset(map(id, (types.FunctionType, types.CodeType, types.FrameType, types.CellType, dict)))
+_FRAME_OBJECT_TYPES = frozenset(map(id, (types.FunctionType, types.CodeType, types.FrameType, types.CellType, dict)))
 """Ids of classes of the objects that a frame refers to besides values: function, code, frame, cells, globals."""
 
 
@@ -220,10 +226,12 @@ def open_generator(generator: Any, _walk: Walk) -> OpenedObject:  # noqa: ANN401
     parts = [(f".<locals of {name}>.{key}", value) for key, value in local_values.items()]
     known_ids = {id(value) for value in local_values.values()}
     stack_values = [
-        value for value in referents(generator) if id(type(value)) not in _OF_FRAMES and id(value) not in known_ids
+        value
+        for value in referents(generator)
+        if id(type(value)) not in _FRAME_OBJECT_TYPES and id(value) not in known_ids
     ]
     parts += [(f".<locals of {name}>.<{class_name(type(value))}>", value) for value in stack_values]
     # Its own `__sizeof__` reads a number of items that Python 3.11 leaves unset: petabytes.
     pointers = code.co_nlocals + code.co_stacksize + len(code.co_cellvars) + len(code.co_freevars)
-    size = basic_size(type(generator)) + POINTER * pointers + GC_BYTES
+    size = basic_size(type(generator)) + POINTER_BYTES * pointers + GC_BYTES
     return OpenedObject("generator", size, len(parts), parts=parts)

@@ -22,14 +22,14 @@ from flatwater_watch.heap.raw import (
 )
 from flatwater_watch.heap.view import Named, OpenedObject, Opener, Walk, claim_bytes
 
-FEW = 16
+UNREAD_DICT_INSTANCES = 16
 """Number of instances of each class whose attributes a census reads without making their dicts."""
-MUCH = 4096
+BUFFER_BYTES = 4096
 """Own bytes per child, above which an object of C is a buffer rather than a container."""
 _StringIO = names_of(io.StringIO)
-_INLINE = sys.version_info < (3, 13)
+_HAS_INLINE_VALUES = sys.version_info < (3, 13)
 """Whether an instance keeps a dict that was made once, and has slower attributes from then on."""
-_TOOL = "flatwater_watch."
+_TOOL_PREFIX = "flatwater_watch."
 _OPAQUE_TYPES = frozenset(map(id, (
     types.ModuleType,
     types.GetSetDescriptorType,
@@ -57,14 +57,14 @@ _OPAQUE_NAMES = frozenset({
 })  # fmt: skip
 """Classes that do not lead to the user's data, or hold it weakly."""
 
-_KINDS = {("threading", "Thread"): "thread"}
+_KIND_BY_CLASS = {("threading", "Thread"): "thread"}
 
 
 def is_opaque_class(kind: type) -> bool:
     """Whether instances of a class are not entered: modules, weak containers, descriptors, all objects of this tool."""
     for owner in mro(kind):
         name = full_name(owner)
-        if name in _OPAQUE_NAMES or id(owner) in _OPAQUE_TYPES or f"{name[0]}.".startswith(_TOOL):
+        if name in _OPAQUE_NAMES or id(owner) in _OPAQUE_TYPES or f"{name[0]}.".startswith(_TOOL_PREFIX):
             return True
     return False
 
@@ -88,7 +88,9 @@ def attribute_reader(kind: type) -> Callable[[Any], list[Named]]:
 
     dotted_names = {"[*]": "[*]"}
     """Names with a dot, as in paths, made once: there may be a million instances."""
-    instances_left = FEW if _INLINE and own_dict is not None and not _hides(kind) else 0
+    instances_left = (
+        UNREAD_DICT_INSTANCES if _HAS_INLINE_VALUES and own_dict is not None and not _may_hide_referents(kind) else 0
+    )
     attribute_names: list[str] = []
 
     def read(obj: Any) -> list[Named]:  # noqa: ANN401
@@ -98,7 +100,7 @@ def attribute_reader(kind: type) -> Callable[[Any], list[Named]]:
         if instances_left:
             instances_left -= 1
             attribute_names[:] = attribute_names or _used_attributes(kind)
-            pairs = _without_dict(obj, kind, attribute_names)
+            pairs = _read_without_dict(obj, kind, attribute_names)
         if pairs is None:
             pairs = [] if own_dict is None else list(dict.items(own_dict(obj)))
         text_keyed = ((key if type(key) is str else plain_text(key, "[*]"), value) for key, value in pairs)
@@ -122,15 +124,15 @@ def _used_attributes(kind: type) -> list[str]:
     functions.sort(key=lambda function: plain_text(function.__name__) != "__init__")
     class_values = {name: value for space in reversed(spaces) for name, value in named_entries(space)}
     names = dict.fromkeys(name for function in functions for name in function.__code__.co_names)
-    return [name for name in names if name not in class_values or not _computes(type(class_values[name]))]
+    return [name for name in names if name not in class_values or not _is_descriptor(type(class_values[name]))]
 
 
-def _computes(kind: type) -> bool:
+def _is_descriptor(kind: type) -> bool:
     """Whether objects of a class are descriptors: methods, properties and their like."""
     return any("__get__" in names_of(owner) or "__set__" in names_of(owner) for owner in mro(kind))
 
 
-def _without_dict(obj: Any, kind: type, names: list[str]) -> list[tuple[str, Any]] | None:  # noqa: ANN401
+def _read_without_dict(obj: Any, kind: type, names: list[str]) -> list[tuple[str, Any]] | None:  # noqa: ANN401
     """The attributes of an instance that has no dict; None if it has one, or has attributes of other names."""
     # The collector sees the values without their names: each name is tried until all values have one.
     values = [value for value in gc.get_referents(obj) if value is not kind]
@@ -151,7 +153,7 @@ def _without_dict(obj: Any, kind: type, names: list[str]) -> list[tuple[str, Any
     return attributes if len(attributes) == len(values) else None
 
 
-def _hides(kind: type) -> bool:
+def _may_hide_referents(kind: type) -> bool:
     """Whether an instance may hold objects that its attributes do not show: fields of C, or hidden attributes."""
     # A class hides its instances' dict, or a slot, if another descriptor has the same name.
     return any(made_in_c(owner) or _hides_attributes(names_of(owner)) for owner in mro(kind) if owner is not object)
@@ -178,8 +180,8 @@ def instance_opener(kind: type) -> Opener | None:
     if not any("__dict__" in names_of(owner) or "__slots__" in names_of(owner) for owner in bases):
         return None
     read_attributes, size_of = attribute_reader(kind), size_reader(kind)
-    name = next((_KINDS[full] for full in map(full_name, bases) if full in _KINDS), "object")
-    hidden = _hides(kind)
+    name = next((_KIND_BY_CLASS[full] for full in map(full_name, bases) if full in _KIND_BY_CLASS), "object")
+    hidden = _may_hide_referents(kind)
     has_dict = any("__dict__" in names_of(owner) for owner in bases)
 
     def open_instance(obj: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
@@ -188,7 +190,7 @@ def instance_opener(kind: type) -> Opener | None:
         count = len(parts)
         if hidden:
             parts += _referents(obj)
-        if id(kind) not in walk.seen and walk.is_user_class(kind):
+        if id(kind) not in walk.seen_ids and walk.is_user_class(kind):
             claim_bytes(walk, id(kind), 0)  # sampled instances stand for others, which share the class
             parts.append((".<class>", kind))
         size = size_of(obj) + (_DICT_BYTES + _ENTRY_BYTES * count if has_dict else 0)
@@ -207,13 +209,13 @@ _DICT_BYTES, _ENTRY_BYTES = 64, 8
 
 def _is_buffer(size: int, parts: int) -> bool:
     """Whether an object of C, of `size` bytes with so many parts, is a buffer rather than a container."""
-    return size > MUCH * max(1, parts)
+    return size > BUFFER_BYTES * max(1, parts)
 
 
 def foreign_opener(kind: type) -> Opener:
     """An opener for objects of a class written in C: the children that the collector sees, and an exported buffer."""
     size_of = size_reader(kind)
-    exports = _exports(kind)
+    exports = _may_export_buffer(kind)
 
     def open_foreign(obj: Any, _walk: Walk) -> OpenedObject:  # noqa: ANN401
         """Open an object of a class in C by what the collector sees; without references it is a block of bytes."""
@@ -249,7 +251,7 @@ def _referents(obj: Any) -> list[Named]:  # noqa: ANN401
     return [(f".<{class_name(type(referent))}>", referent) for referent in referents(obj)]
 
 
-def _exports(kind: type) -> bool:
+def _may_export_buffer(kind: type) -> bool:
     """Whether instances may export a buffer without running Python code."""
     if kind is memoryview:
         return False

@@ -11,25 +11,25 @@ from collections.abc import Iterator, Mapping
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
-from flatwater_watch.heap.children import ATOMS, item_count
+from flatwater_watch.heap.children import ATOM_TYPE_IDS, item_count
 from flatwater_watch.heap.functions import Cache
 from flatwater_watch.heap.instances import is_opaque_class
 from flatwater_watch.heap.raw import namespace, plain_text
-from flatwater_watch.heap.roots import OURS, Roots, user_modules
+from flatwater_watch.heap.roots import OWN_PACKAGES, Roots, user_modules
 from flatwater_watch.heap.view import Named
 
-_CODE = (type, ModuleType, FunctionType, BuiltinFunctionType, CodeType, FrameType)
+_CODE_TYPES = (type, ModuleType, FunctionType, BuiltinFunctionType, CodeType, FrameType)
 """Classes that are not entered: modules, code and frames lead to all the rest."""
-_FIXED_TYPES = ATOMS | {*map(id, (*_CODE, tuple))}
+_FIXED_TYPE_IDS = ATOM_TYPE_IDS | {*map(id, (*_CODE_TYPES, tuple))}
 """Ids of types whose objects do not become longer."""
-OPENED = 200
+MAXIMUM_OPENED = 200
 """Maximum items of a container that is entered: a longer one counts by its own length, as its items are alike."""
 DEEP, MOST = 8, 2000
 """Maximum hops from a global, and objects below it; `moto` stores its objects five hops below `s3_backends`."""
 ALL, SHALLOW = 30_000, 3
 """Objects below all globals, 100 ms of CPU, after which globals are followed for 3 hops only: these still reach the
 containers in attributes."""
-_FIXED = frozenset({*OURS, "sys", "builtins"})
+_SKIPPED_MODULES = frozenset({*OWN_PACKAGES, "sys", "builtins"})
 """Packages that are no library."""
 
 
@@ -46,17 +46,17 @@ def grown_globals(roots: Roots, before: Mapping[str, int]) -> dict[str, Any]:
 def _globals_with_counts(roots: Roots) -> Iterator[tuple[str, Any, int]]:
     """Each global with the number of items below it; shared objects count for the first global, in order of modules."""
     visited, enters_class = set[int](), dict[int, bool]()
-    for path, value in _globals(roots):
+    for path, value in _library_globals(roots):
         yield path, value, _items_below(value, visited, enters_class)
 
 
-def _items_below(value: Any, seen: set[int], entered: dict[int, bool]) -> int:  # noqa: ANN401
+def _items_below(value: Any, seen_ids: set[int], entered_ids: dict[int, bool]) -> int:  # noqa: ANN401
     """Number of items of all containers that an object reaches; no code of the program runs.
 
     Args:
         value: the object.
-        seen: ids of objects that were counted; those that are counted now are added.
-        entered: whether objects of a class are entered, by the class's id; classes met now are added.
+        seen_ids: ids of objects that were counted; those that are counted now are added.
+        entered_ids: whether objects of a class are entered, by the class's id; classes met now are added.
     """
     total, object_count, level = 0, 0, [value]
     for hop in range(DEEP):
@@ -64,30 +64,36 @@ def _items_below(value: Any, seen: set[int], entered: dict[int, bool]) -> int:  
         for each in level:
             items = item_count(each)
             total += max(0, items)
-            if items <= OPENED and type(each) is not Cache:
+            if items <= MAXIMUM_OPENED and type(each) is not Cache:
                 parents.append(each)
         object_count += len(level)
         level = []
-        goes_on = object_count <= MOST and (hop < SHALLOW - 1 or len(seen) < ALL)
+        goes_on = object_count <= MOST and (hop < SHALLOW - 1 or len(seen_ids) < ALL)
         for each in gc.get_referents(*parents) if goes_on else ():
             kind = type(each)
-            enters = entered.get(id(kind))
+            enters = entered_ids.get(id(kind))
             if enters is None:
-                enters = entered[id(kind)] = not (id(kind) in ATOMS or issubclass(kind, _CODE) or is_opaque_class(kind))
-            if enters and id(each) not in seen:
-                seen.add(id(each))
+                enters = entered_ids[id(kind)] = not (
+                    id(kind) in ATOM_TYPE_IDS or issubclass(kind, _CODE_TYPES) or is_opaque_class(kind)
+                )
+            if enters and id(each) not in seen_ids:
+                seen_ids.add(id(each))
                 level.append(each)
         if not level:
             break
     return total
 
 
-def _globals(roots: Roots) -> Iterator[Named]:
+def _library_globals(roots: Roots) -> Iterator[Named]:
     """Yield each global of an imported library once, as (`module.name`, value), but for code, atoms and tuples."""
     visited_namespaces = {id(names) for names in user_modules(roots).values()}
     visited = set[int]()
     for name, module in list(sys.modules.items()):  # a copy: other threads may import meanwhile
-        if type(name) is not str or name.partition(".")[0] in _FIXED or not issubclass(type(module), ModuleType):
+        if (
+            type(name) is not str
+            or name.partition(".")[0] in _SKIPPED_MODULES
+            or not issubclass(type(module), ModuleType)
+        ):
             continue
         names = namespace(module)
         if id(names) in visited_namespaces:
@@ -95,7 +101,7 @@ def _globals(roots: Roots) -> Iterator[Named]:
         visited_namespaces.add(id(names))
         for key, value in list(dict.items(names)):
             kind = type(value)
-            if id(kind) in _FIXED_TYPES or id(value) in visited or issubclass(kind, (*_CODE, tuple)):
+            if id(kind) in _FIXED_TYPE_IDS or id(value) in visited or issubclass(kind, (*_CODE_TYPES, tuple)):
                 continue
             visited.add(id(value))
             attribute = plain_text(key, "[*]")

@@ -12,30 +12,30 @@ from typing import Any, ClassVar
 
 from flatwater_watch.heap.raw import plain_text
 
-_KEEPS = sys.version_info < (3, 13)
-_FIRST = 3 if sys.version_info < (3, 12) else 5
+_FRAMES_KEEP_LOCALS = sys.version_info < (3, 13)
+_POINTERS_BEFORE_LOCALS = 3 if sys.version_info < (3, 12) else 5
 """Number of pointers in an interpreter's frame before that to its dict; both versions are final in this."""
 
 
-class _Running(ctypes.Structure):
+class _InterpreterFrame(ctypes.Structure):
     """The beginning of `_PyInterpreterFrame` in Python 3.11 and 3.12."""
 
-    _fields_: ClassVar = [("before", ctypes.c_void_p * _FIRST), ("locals", ctypes.py_object)]
+    _fields_: ClassVar = [("before", ctypes.c_void_p * _POINTERS_BEFORE_LOCALS), ("locals", ctypes.py_object)]
 
 
-class _Frame(ctypes.Structure):
+class _FrameObject(ctypes.Structure):
     """The beginning of `PyFrameObject` in Python 3.11 and 3.12."""
 
     _fields_: ClassVar = [
         ("head", ctypes.c_char * object.__basicsize__),
         ("back", ctypes.c_void_p),
-        ("running", ctypes.POINTER(_Running)),
+        ("running", ctypes.POINTER(_InterpreterFrame)),
     ]
 
 
 def frame_locals(frame: FrameType) -> dict[str, Any]:
     """The local variables of a function's frame, without leaving references to them behind."""
-    if not _KEEPS:
+    if not _FRAMES_KEEP_LOCALS:
         return dict(frame.f_locals)
     cached = _cached_locals(frame)
     kept_content = {} if cached is None else dict.copy(cached)
@@ -48,7 +48,7 @@ def frame_locals(frame: FrameType) -> dict[str, Any]:
 
 def _cached_locals(frame: FrameType) -> dict[str, Any] | None:
     """The dict that a frame keeps; None if nobody has asked for its locals yet."""
-    fields = _Frame.from_address(id(frame))
+    fields = _FrameObject.from_address(id(frame))
     try:
         # No other thread runs between these three: none is a call, and only after calls may another one take over.
         return fields.running.contents.locals  # type: ignore[no-any-return]

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 H = TypeVar("H", bound=Hashable)
 T = TypeVar("T")
 
-TRIES = 16
+MAXIMUM_TRIES = 16
 """Maximum tries at reading a container that another thread changes meanwhile."""
 
 GC_BYTES = 16
@@ -35,18 +35,18 @@ namespace: Callable[[types.ModuleType], dict[str, Any]] = vars(types.ModuleType)
 
 _base: Callable[[type], type | None] = type.__dict__["__base__"].__get__
 basic_size: Callable[[type], int] = type.__dict__["__basicsize__"].__get__
-POINTER = 8
-_HEAP_TYPE = 1 << 9
+POINTER_BYTES = 8
+_HEAP_TYPE_FLAG = 1 << 9
 """Flag of a class that was made at run time, as all classes of Python code are (`Py_TPFLAGS_HEAPTYPE`)."""
 
 
-def plain_text(text: object, otherwise: str = "") -> str:
-    """The text as a plain `str`; `otherwise` for other objects."""
+def plain_text(text: object, default: str = "") -> str:
+    """The text as a plain `str`; `default` for other objects."""
     # Names of functions and classes, and keys of namespaces, may be of a class of the program's that extends `str`.
     kind = type(text)
     if kind is str:
         return text  # type: ignore[return-value]  # mypy does not narrow by the name
-    return str.__str__(text) if issubclass(kind, str) else otherwise
+    return str.__str__(text) if issubclass(kind, str) else default
 
 
 def class_name(kind: type) -> str:
@@ -56,7 +56,7 @@ def class_name(kind: type) -> str:
 
 def full_name(kind: type) -> tuple[str, str]:
     """Module and qualified name of a class, past its metaclass; the module is empty if it is no text."""
-    module = names_of(kind).get("__module__") if _flags(kind) & _HEAP_TYPE else _module(kind)
+    module = names_of(kind).get("__module__") if _flags(kind) & _HEAP_TYPE_FLAG else _module(kind)
     return module if type(module) is str else "", plain_text(_qualname(kind))
 
 
@@ -79,11 +79,11 @@ def made_in_c(kind: type) -> bool:
     """Whether C code made the class, and not a class statement or a call of `type`."""
     # C code may make heap types as well: their instances are larger than slots, a dict and a weak reference are.
     space = names_of(kind)
-    if not _flags(kind) & _HEAP_TYPE or "__module__" not in space:
+    if not _flags(kind) & _HEAP_TYPE_FLAG or "__module__" not in space:
         return True
     slots = sum(type(value) is types.MemberDescriptorType for value in space.values())
     base = _base(kind)
-    return base is not None and basic_size(kind) - basic_size(base) > POINTER * (2 + slots)
+    return base is not None and basic_size(kind) - basic_size(base) > POINTER_BYTES * (2 + slots)
 
 
 def c_attribute(obj: object, name: str) -> Any:  # noqa: ANN401
@@ -101,24 +101,24 @@ def instance_dict(obj: object) -> dict[Any, Any]:
     return attributes if issubclass(type(attributes), dict) else {}
 
 
-def read_stable(read: Callable[..., list[T]], *told: Any) -> list[T]:  # noqa: ANN401
+def read_stable(read: Callable[..., list[T]], *arguments: Any) -> list[T]:  # noqa: ANN401
     """Call `read` on a container that other threads may change, again if one has changed it, and return the result.
 
     Args:
         read: takes items from a container by C code alone, such as `list`.
-        told: arguments of `read`.
+        arguments: arguments of `read`.
 
     Raises:
         RuntimeError: the container was changed each time.
         IndexError: a deque was made shorter each time.
     """
     # No thread gets its turn while C code iterates, but one may between its beginning and its first item.
-    for _ in range(TRIES - 1):
+    for _ in range(MAXIMUM_TRIES - 1):
         try:
-            return read(*told)
+            return read(*arguments)
         except (RuntimeError, IndexError):
             continue
-    return read(*told)
+    return read(*arguments)
 
 
 def named_entries(space: Mapping[Any, Any]) -> list[tuple[str, Any]]:

@@ -29,17 +29,17 @@ from flatwater_watch.heap.raw import (
 from flatwater_watch.heap.tasks import context_variables, suspended_frames
 from flatwater_watch.paths import file_name, file_stem, folder_of
 
-_SEPARATORS = tuple({os.sep, os.altsep or os.sep})
-_STDLIB = tuple(sorted({os.path.normpath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")}))
-_INSTALLED = ("site-packages", "dist-packages")
-_TYPED_IN = ("<string>", "<stdin>", "<ipython-input")
+_PATH_SEPARATORS = tuple({os.sep, os.altsep or os.sep})
+_STDLIB_FOLDERS = tuple(sorted({os.path.normpath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")}))
+_INSTALL_FOLDERS = ("site-packages", "dist-packages")
+_INTERACTIVE_FILES = ("<string>", "<stdin>", "<ipython-input")
 """Names that Python gives the file of code without one: `python -c`, the prompt, a notebook's cell."""
 _threads: dict[int, threading.Thread] = vars(threading)["_active"]
-_TOOL = folder_of(folder_of(__file__))
+_TOOL_FOLDER = folder_of(folder_of(__file__))
 """The folder of the finder itself, whose objects never count."""
-TRAINERS = ("flatwater", "flatwater_trading")
+TRAINER_PACKAGES = ("flatwater", "flatwater_trading")
 """Packages that are libraries wherever they lie: an installation for development is outside of site-packages."""
-OURS = (file_name(_TOOL), *TRAINERS)
+OWN_PACKAGES = (file_name(_TOOL_FOLDER), *TRAINER_PACKAGES)
 
 
 class Roots(NamedTuple):
@@ -62,27 +62,27 @@ def is_user_file(file: str, packages: tuple[str, ...] = ()) -> bool:
         packages: installed packages that count as the user's too.
     """
     if file.startswith("<"):
-        return file.startswith(_TYPED_IN)
+        return file.startswith(_INTERACTIVE_FILES)
     path = os.path.abspath(file)  # noqa: PTH100  a Path costs ten times as much, and this runs for each module
-    if _within(path, _TOOL):
+    if _lies_within(path, _TOOL_FOLDER):
         return False
-    if any(_within(path, folder) for package in packages for folder in _folders(package)):
+    if any(_lies_within(path, folder) for package in packages for folder in _package_folders(package)):
         return True
-    library = any(_within(path, folder) for folder in (*_STDLIB, *_trainers()))
-    return not library and not any(f"{sep}{name}{sep}" in path for name in _INSTALLED for sep in _SEPARATORS)
+    library = any(_lies_within(path, folder) for folder in (*_STDLIB_FOLDERS, *_trainer_folders()))
+    return not library and not any(f"{sep}{name}{sep}" in path for name in _INSTALL_FOLDERS for sep in _PATH_SEPARATORS)
 
 
-def _within(path: str, folder: str) -> bool:
+def _lies_within(path: str, folder: str) -> bool:
     """Whether a file's path lies below a folder."""
-    return path.startswith(folder) and path[len(folder) :].startswith(_SEPARATORS)
+    return path.startswith(folder) and path[len(folder) :].startswith(_PATH_SEPARATORS)
 
 
-def _trainers() -> list[str]:
-    """Folders of the loaded packages of `TRAINERS`."""
-    return [folder for package in TRAINERS for folder in _folders(package)]
+def _trainer_folders() -> list[str]:
+    """Folders of the loaded packages of `TRAINER_PACKAGES`."""
+    return [folder for package in TRAINER_PACKAGES for folder in _package_folders(package)]
 
 
-def _folders(package: str) -> list[str]:
+def _package_folders(package: str) -> list[str]:
     """Folders of a loaded package; empty for one that is not loaded, or a single file."""
     space = module_namespace(package) or {}
     return [os.path.abspath(folder) for folder in space.get("__path__", ())]  # noqa: PTH100
@@ -97,7 +97,7 @@ def user_modules(roots: Roots) -> dict[str, dict[str, Any]]:
     libraries: set[str] = set()
     namespace_ids: set[int] = set()
     """Ids of the modules' namespaces."""
-    mixed_packages = {*OURS, *(package.partition(".")[0] for package in roots.packages)}
+    mixed_packages = {*OWN_PACKAGES, *(package.partition(".")[0] for package in roots.packages)}
     for name, module in list(sys.modules.items()):
         if type(name) is not str or not issubclass(type(module), ModuleType):  # a few libraries put other objects there
             continue
@@ -115,17 +115,19 @@ def user_modules(roots: Roots) -> dict[str, dict[str, Any]]:
     return spaces | _running_globals(roots, spaces, namespace_ids)
 
 
-def _running_globals(roots: Roots, modules: Mapping[str, dict[str, Any]], known: set[int]) -> dict[str, dict[str, Any]]:
+def _running_globals(
+    roots: Roots, modules: Mapping[str, dict[str, Any]], known_ids: set[int]
+) -> dict[str, dict[str, Any]]:
     """Globals of the user's running code that belong to no loaded module, by their `__name__`.
 
     A program that a profiler or tracer runs calls itself `__main__`, which is the tool's module: it takes that name.
     """
     spaces: dict[str, dict[str, Any]] = {}
-    for frame in _running(roots):
+    for frame in _user_frames(roots):
         names, file = frame.f_globals, frame.f_code.co_filename
-        if id(names) in known:
+        if id(names) in known_ids:
             continue
-        known.add(id(names))
+        known_ids.add(id(names))
         name = plain_text(names.get("__name__"), file_stem(file))
         if name in spaces or (name in modules and not _is_tool(modules[name])):
             name = _unused_name(file_stem(file), (*spaces, *modules))
@@ -163,19 +165,19 @@ def root_tiers(roots: Roots, modules: Mapping[str, dict[str, Any]]) -> Iterator[
         roots: choice of roots, which decides whose frames are the user's.
         modules: namespaces from `user_modules`.
     """
-    frames = [frame for frame in _running(roots) if frame.f_code.co_flags & inspect.CO_OPTIMIZED]
-    outermost = _locals(frames[0]) if frames else []
-    yield [*_globals(modules), *outermost, *loaded_registries(), *roots.named]
+    frames = [frame for frame in _user_frames(roots) if frame.f_code.co_flags & inspect.CO_OPTIMIZED]
+    outermost = _frame_locals(frames[0]) if frames else []
+    yield [*_module_globals(modules), *outermost, *loaded_registries(), *roots.named]
     for frame in frames[1:]:
-        yield _locals(frame)
+        yield _frame_locals(frame)
     yield _coroutine_locals(roots, {id(frame) for frame in frames})
     yield [(f"context variable {variable.name}", value) for variable, value in context_variables()]
     # Not `enumerate()`, which asks for a lock that the interrupted code may hold.
     other_threads = [thread for thread in list(_threads.values()) if thread is not threading.main_thread()]
-    yield [(f"thread {_digitless(thread_name(thread))}", thread) for thread in other_threads]
+    yield [(f"thread {_without_number(thread_name(thread))}", thread) for thread in other_threads]
     yield [*roots.libraries]
-    for frame in _stacks(_of_libraries):
-        yield _locals(frame, _package(frame))
+    for frame in _all_frames(_is_library_file):
+        yield _frame_locals(frame, _package_of_frame(frame))
 
 
 def named_roots(roots: Roots) -> Iterator[tuple[str, Any]]:
@@ -184,7 +186,7 @@ def named_roots(roots: Roots) -> Iterator[tuple[str, Any]]:
         yield from tier
 
 
-def _globals(modules: Mapping[str, dict[str, Any]]) -> Iterator[tuple[str, Any]]:
+def _module_globals(modules: Mapping[str, dict[str, Any]]) -> Iterator[tuple[str, Any]]:
     """The globals of modules, as `module.name` and value, but for special names other than the warning registry."""
     for module, names in modules.items():
         spoken = display_module_name(module, names)
@@ -193,47 +195,47 @@ def _globals(modules: Mapping[str, dict[str, Any]]) -> Iterator[tuple[str, Any]]
                 yield f"{spoken}.{name}", value
 
 
-def _running(roots: Roots) -> list[FrameType]:
+def _user_frames(roots: Roots) -> list[FrameType]:
     """Frames of the user's code, outermost first, the main thread before the others."""
-    return _stacks(lambda file: is_user_file(file, roots.packages))
+    return _all_frames(lambda file: is_user_file(file, roots.packages))
 
 
-def _stacks(taken: Callable[[str], bool]) -> list[FrameType]:
-    """Frames whose file `taken` accepts, outermost first, the main thread before the others."""
+def _all_frames(accepts: Callable[[str], bool]) -> list[FrameType]:
+    """Frames whose file `accepts` accepts, outermost first, the main thread before the others."""
     frames = sys._current_frames()  # noqa: SLF001  the documented way to see the frames of other threads
     main = threading.main_thread().ident
     order = sorted(frames, key=lambda thread: (thread != main, thread))
-    accepted = [frame for thread in order for frame in _stack(frames[thread], taken)]
+    accepted = [frame for thread in order for frame in _stack_frames(frames[thread], accepts)]
     frames.clear()  # this very frame is among them: a cycle, which would keep the program's objects until a collection
     return accepted
 
 
-def _stack(innermost: FrameType, taken: Callable[[str], bool]) -> list[FrameType]:
-    """Frames of one stack whose file `taken` accepts, outermost first."""
+def _stack_frames(innermost: FrameType, accepts: Callable[[str], bool]) -> list[FrameType]:
+    """Frames of one stack whose file `accepts` accepts, outermost first."""
     accepted: list[FrameType] = []
     frame: FrameType | None = innermost
     while frame is not None:
-        if taken(frame.f_code.co_filename):
+        if accepts(frame.f_code.co_filename):
             accepted.append(frame)
         frame = frame.f_back
     return accepted[::-1]
 
 
-def _locals(frame: FrameType, place: str | None = None) -> list[tuple[str, Any]]:
+def _frame_locals(frame: FrameType, place: str | None = None) -> list[tuple[str, Any]]:
     """Local variables of a frame with their paths; the place is the file's name, unless another one is given."""
     where = f"{function_name(frame.f_code)}() in {place or file_name(frame.f_code.co_filename)}"
     return [(f"{where}: {name}", value) for name, value in frame_locals(frame).items() if not name.startswith(".")]
 
 
-def _of_libraries(file: str) -> bool:
+def _is_library_file(file: str) -> bool:
     """Whether a file is a library's: neither the user's, nor Python's own start, nor this tool's."""
     if file.startswith("<") or is_user_file(file):
         return False
     path = os.path.abspath(file)  # noqa: PTH100
-    return not any(_within(path, folder) for folder in (_TOOL, *_trainers()))
+    return not any(_lies_within(path, folder) for folder in (_TOOL_FOLDER, *_trainer_folders()))
 
 
-def _package(frame: FrameType) -> str:
+def _package_of_frame(frame: FrameType) -> str:
     """The library that a frame belongs to: "torch", "asyncio"."""
     return plain_text(frame.f_globals.get("__name__"), file_stem(frame.f_code.co_filename)).partition(".")[0]
 
@@ -250,10 +252,10 @@ def _coroutine_locals(roots: Roots, running: Collection[int]) -> list[tuple[str,
     # At once, as a list: a frame that is kept would hold its variables after the coroutine has ended.
     frames = [frame for frame in suspended_frames() if id(frame) not in running]
     users = [frame for frame in frames if is_user_file(frame.f_code.co_filename, roots.packages)]
-    return [root for frame in users for root in _locals(frame)]
+    return [root for frame in users for root in _frame_locals(frame)]
 
 
-def _digitless(name: str) -> str:
+def _without_number(name: str) -> str:
     """A thread's name without its number, which differs from run to run: `Thread-12 (worker)` as `Thread (worker)`."""
     return "".join(c for c in name if not c.isdigit()).replace("- ", " ").strip("-_ ")
 
@@ -262,7 +264,7 @@ class Callback:
     """Stand-in for a function that C code keeps with its arguments: only the number of these is known."""
 
 
-_KNOWN = (
+_KNOWN_REGISTRIES = (
     ("matplotlib._pylab_helpers", "Gcf.figs", "pyplot's figures"),
     ("logging", "root.handlers", "logging's handlers"),
     ("gc", "garbage", "gc's uncollectable objects"),
@@ -283,27 +285,27 @@ _KNOWN = (
 """Known registries: module, dotted name in it, and the name in reports."""
 
 
-_AT_EXIT = "atexit's callbacks"
-_LABELS = (_AT_EXIT, *(label for _, _, label in _KNOWN))
+_EXIT_REGISTRY = "atexit's callbacks"
+_REGISTRY_LABELS = (_EXIT_REGISTRY, *(label for _, _, label in _KNOWN_REGISTRIES))
 
 
 def lies_in_registry(path: str) -> bool:
     """Whether a path begins at a registry, to which libraries add once, when they are loaded."""
-    return path.startswith(_LABELS)
+    return path.startswith(_REGISTRY_LABELS)
 
 
 def loaded_registries() -> list[tuple[str, Any]]:
     """The registries of those libraries that are loaded, by their names in reports, and atexit's callbacks."""
     registries = []
-    for module, dotted_name, label in _KNOWN:
+    for module, dotted_name, label in _KNOWN_REGISTRIES:
         space = module_namespace(module)
-        value = None if space is None else _read(space, dotted_name.split("."))
+        value = None if space is None else _read_dotted(space, dotted_name.split("."))
         if value is not None:
             registries.append((label, value))
-    return [*registries, (_AT_EXIT, [Callback() for _ in range(atexit._ncallbacks())])]  # noqa: SLF001
+    return [*registries, (_EXIT_REGISTRY, [Callback() for _ in range(atexit._ncallbacks())])]  # noqa: SLF001
 
 
-def _read(space: Mapping[str, Any], names: list[str]) -> Any:  # noqa: ANN401  whatever a library keeps there
+def _read_dotted(space: Mapping[str, Any], names: list[str]) -> Any:  # noqa: ANN401  whatever a library keeps there
     """The value of a dotted name, or None if this version of the library has none."""
     value: Any = None
     for name in names:

@@ -18,31 +18,31 @@ from flatwater_watch.heap.raw import c_attribute, full_name, instance_dict, modu
 
 MOST, DEEPEST = 2000, 100
 """Maximum number of tasks, and of coroutines in a task that wait for each other."""
-_SETS = ("_all_tasks", "_scheduled_tasks")
+_TASK_SETS = ("_all_tasks", "_scheduled_tasks")
 """Names in `asyncio.tasks` of the set of weak references to all tasks: up to Python 3.11, and from 3.12 on."""
-_WRAPPERS = frozenset({"async_generator_asend", "async_generator_athrow", "coroutine_wrapper"})
+_WRAPPER_TYPES = frozenset({"async_generator_asend", "async_generator_athrow", "coroutine_wrapper"})
 """Builtin types between a coroutine and the generator that it waits for, which no attribute names."""
 
 
 def suspended_frames() -> Iterator[FrameType]:
     """Frames of all tasks' coroutines, running ones included, those of a task outermost first."""
-    for task in _tasks():
-        yield from _chain(_coroutine(task))
+    for task in _all_tasks():
+        yield from _awaited_frames(_coroutine(task))
 
 
 def context_variables() -> Iterator[tuple[ContextVar[Any], Any]]:
     """Context variables with their values, of the code that runs now and of each task."""
-    contexts = (referent for task in _tasks() for referent in gc.get_referents(task) if type(referent) is Context)
+    contexts = (referent for task in _all_tasks() for referent in gc.get_referents(task) if type(referent) is Context)
     for context in (copy_context(), *contexts):
         yield from context.items()
 
 
-def _tasks() -> list[Any]:
+def _all_tasks() -> list[Any]:
     """The tasks of asyncio and trio that are alive, those of running loops first."""
     space = module_namespace("asyncio.tasks") or {}
-    task_sets = [instance_dict(space[name]).get("data", ()) for name in _SETS if name in space]
+    task_sets = [instance_dict(space[name]).get("data", ()) for name in _TASK_SETS if name in space]
     weak_tasks = [reference() for tasks in task_sets for reference in read_stable(_first_of, tasks)]
-    tasks = {id(task): task for task in (*_main_tasks(), *weak_tasks, *_tasks_of_trio()) if task is not None}
+    tasks = {id(task): task for task in (*_main_tasks(), *weak_tasks, *_trio_tasks()) if task is not None}
     return list(tasks.values())
 
 
@@ -58,11 +58,11 @@ def _main_tasks() -> list[Any]:
     tasks: list[Any] = []
     frames = {} if builtin is None else sys._current_frames()  # noqa: SLF001  the documented way to see other threads
     while frames:  # no variable has one of them: this very frame is among them, and would keep itself and its callers
-        tasks += _tasks_in(frames.popitem()[1], builtin)
+        tasks += _tasks_in_stack(frames.popitem()[1], builtin)
     return tasks
 
 
-def _tasks_in(innermost: FrameType, builtin: type) -> list[Any]:
+def _tasks_in_stack(innermost: FrameType, builtin: type) -> list[Any]:
     """Tasks among the local variables of asyncio's functions, in a stack."""
     tasks: list[Any] = []
     frame: FrameType | None = innermost
@@ -73,7 +73,7 @@ def _tasks_in(innermost: FrameType, builtin: type) -> list[Any]:
     return tasks
 
 
-def _tasks_of_trio() -> list[Any]:
+def _trio_tasks() -> list[Any]:
     """Tasks of trio's run in this thread, oldest first."""
     context: Any = (module_namespace("trio._core._run") or {}).get("GLOBAL_RUN_CONTEXT")
     if not issubclass(type(context), threading.local):
@@ -95,7 +95,7 @@ def _coroutine(task: Any) -> Any:  # noqa: ANN401
     return instance_dict(task).get("_coro") or c_attribute(task, "coro")  # a task that is written in Python
 
 
-def _chain(waiting: Any) -> Iterator[FrameType]:  # noqa: ANN401
+def _awaited_frames(waiting: Any) -> Iterator[FrameType]:  # noqa: ANN401
     """Frames of a coroutine, and of the coroutines that it waits for."""
     for _ in range(DEEPEST):
         frame: FrameType | None = None
@@ -105,7 +105,7 @@ def _chain(waiting: Any) -> Iterator[FrameType]:  # noqa: ANN401
             frame, waiting = waiting.gi_frame, waiting.gi_yieldfrom
         elif type(waiting) is AsyncGeneratorType:
             frame, waiting = waiting.ag_frame, waiting.ag_await
-        elif full_name(type(waiting))[1] in _WRAPPERS:
+        elif full_name(type(waiting))[1] in _WRAPPER_TYPES:
             kinds = (AsyncGeneratorType, CoroutineType, GeneratorType)
             waiting = next((referent for referent in gc.get_referents(waiting) if type(referent) in kinds), None)
         else:

@@ -19,11 +19,11 @@ class OpenedObject(NamedTuple):
     """Items of a container, elements of an array, nodes of a graph."""
     parts: Sequence[Named] = ()
     """Children that count once each."""
-    drawn: Sequence[Named] = ()
+    sampled: Sequence[Named] = ()
     """Sampled children of a big container, which stand for those of all `of` items."""
-    of: int = 0
+    sampled_of: int = 0
     """Number of items that `drawn` stands for; 0 where nothing is drawn."""
-    each: int = 1
+    children_per_item: int = 1
     """Children of one item: an entry of a dict has two."""
     capacity: int | None = None
     """Maximum number of items; None if nothing bounds it."""
@@ -33,22 +33,22 @@ class OpenedObject(NamedTuple):
 class Walk:
     """Objects and storages that one census has seen."""
 
-    draw: int
+    sampled_items: int
     """Number of sampled items of a big container."""
     is_user_class: Callable[[type], bool]
-    most: int
+    maximum_objects: int
     """Maximum number of objects to visit."""
-    visited: int = 0
+    opened_count: int = 0
     """Number of objects that were opened."""
-    seen: set[int] = field(default_factory=set)
+    seen_ids: set[int] = field(default_factory=set)
     """Ids of objects, each of which lives as long as the walk: in the program, or in `kept`."""
-    kept: list[Any] = field(default_factory=list)
+    kept_alive: list[Any] = field(default_factory=list)
     """Objects that were made by opening others: while they live, no new object gets their ids."""
-    storages: set[int] = field(default_factory=set)
+    storage_addresses: set[int] = field(default_factory=set)
     """Addresses of storages whose bytes have an owner."""
     openers: dict[int, Callable[[Any, "Walk"], OpenedObject]] = field(default_factory=dict)
     """Openers by the id of a type: a metaclass may make types that have no hash."""
-    unread: Counter[str] = field(default_factory=Counter)
+    unread_by_class: Counter[str] = field(default_factory=Counter)
     """Number of objects that could not be read, by class and exception."""
 
 
@@ -60,9 +60,9 @@ OPAQUE = OpenedObject("opaque", 0)
 
 def claim_bytes(walk: Walk, address: int, size: int) -> int:
     """Return `size` for the first owner of a storage, and 0 for all later ones."""
-    if address in walk.storages:
+    if address in walk.storage_addresses:
         return 0
-    walk.storages.add(address)
+    walk.storage_addresses.add(address)
     return size
 
 
@@ -78,7 +78,7 @@ def opened_container(  # noqa: PLR0917  (the fields of an opened object)
     """A container of `count` items, opened, of which `values` were taken: all of them, or a sample."""
     # All fields by their place: most objects of a heap are small containers, and this runs for each.
     labelled = [("[*]", value) for value in values]
-    if count <= walk.draw:
+    if count <= walk.sampled_items:
         return OpenedObject(kind, size, count, labelled, (), 0, 1, capacity)
     return OpenedObject(kind, size, count, (), labelled, count, 1, capacity)
 

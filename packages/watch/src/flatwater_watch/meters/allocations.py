@@ -20,9 +20,9 @@ _POINTER = ctypes.sizeof(ctypes.c_void_p)
 _GC_HEAD = 2 * _POINTER
 _MANAGED_DICT = 1 << 4
 """Flag of a type whose instances have two pointers before the collector's own, in Python 3.11."""
-_BEFORE = 2 * _POINTER
-_Places = tuple[tuple[int, ...], ...]
-_BLOCKS: dict[int, _Places] = {
+_DICT_POINTER_OFFSET = 2 * _POINTER
+_PointerWays = tuple[tuple[int, ...], ...]
+_BLOCK_WAYS: dict[int, _PointerWays] = {
     id(list): ((3,),),
     id(dict): ((4,),),
     id(bytearray): ((4,),),
@@ -34,7 +34,7 @@ _BLOCKS: dict[int, _Places] = {
 offset lies within the object in every supported version, so that reading it is safe even if it is no block there."""
 
 
-def _lookup() -> "ctypes._FuncPointer | None":
+def _find_traceback_function() -> "ctypes._FuncPointer | None":
     """The function of CPython that gives the lines which allocated an address; None if this Python hides it."""
     try:
         return ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_uint, ctypes.c_size_t)(
@@ -44,7 +44,7 @@ def _lookup() -> "ctypes._FuncPointer | None":
         return None
 
 
-_traceback_at = _lookup()
+_traceback_at = _find_traceback_function()
 
 
 def allocation_frames(item: object) -> Frames:
@@ -52,19 +52,19 @@ def allocation_frames(item: object) -> Frames:
     traceback = tracemalloc.get_object_traceback(item)
     if traceback is not None:
         return tuple((frame.filename, frame.lineno) for frame in reversed(traceback))
-    for address in _addresses(item):
+    for address in _block_addresses(item):
         frames: Frames | None = None if _traceback_at is None else _traceback_at(0, address)
         if frames is not None:
             return frames
     return ()
 
 
-def _addresses(item: object) -> Iterator[int]:
+def _block_addresses(item: object) -> Iterator[int]:
     """Addresses of the blocks that belong to an object and that tracemalloc does not look up itself."""
     kind = type(item)
     if sys.version_info < (3, 12) and type.__dict__["__flags__"].__get__(kind) & _MANAGED_DICT:
-        yield id(item) - _GC_HEAD - _BEFORE
-    for way in _BLOCKS.get(id(kind), ()):
+        yield id(item) - _GC_HEAD - _DICT_POINTER_OFFSET
+    for way in _BLOCK_WAYS.get(id(kind), ()):
         address = id(item)
         for pointers in way:
             # A null pointer ends the way: an empty container has no block.

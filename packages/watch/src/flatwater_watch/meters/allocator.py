@@ -70,29 +70,29 @@ def allocator_totals() -> AllocatorTotals | None:
     return None if libc is None else _ask_mallinfo(libc)[0]
 
 
-SLOWEST = 0.25 / (1 << 30)
+SLOWEST_SECONDS_PER_BYTE = 0.25 / (1 << 30)
 """Maximum CPU seconds of a query per byte of heap: 600,000 holes in 0.9 GiB take 0.13 to 0.2 s."""
-_took: float | None = None
+_last_query_seconds: float | None = None
 
 
 def last_seconds() -> float | None:
     """CPU seconds of the last query; None before the first one."""
-    return _took
+    return _last_query_seconds
 
 
 def expected_seconds() -> float:
     """CPU seconds of the next query: those of the last one, or before it, those for a heap that is full of holes."""
     heap = main_heap()
-    if _took is not None or heap is None:
-        return _took or 0.0
+    if _last_query_seconds is not None or heap is None:
+        return _last_query_seconds or 0.0
     first, end = heap
-    return SLOWEST * (end - first)
+    return SLOWEST_SECONDS_PER_BYTE * (end - first)
 
 
-def note_seconds(took: float) -> None:
+def note_seconds(seconds: float) -> None:
     """Record the CPU seconds of a query that another process has made."""
-    global _took  # noqa: PLW0603  (of this process, as its heap is)
-    _took = took
+    global _last_query_seconds  # noqa: PLW0603  (of this process, as its heap is)
+    _last_query_seconds = seconds
 
 
 def _ask_mallinfo(libc: ctypes.CDLL) -> tuple[AllocatorTotals, int]:
@@ -105,15 +105,15 @@ def _ask_mallinfo(libc: ctypes.CDLL) -> tuple[AllocatorTotals, int]:
     return totals_from_mallinfo(info, touched_bytes(end, top)), end
 
 
-def totals_from_mallinfo(found: Mallinfo2, touched: int) -> AllocatorTotals:
+def totals_from_mallinfo(info: Mallinfo2, touched: int) -> AllocatorTotals:
     """The totals from a result of `mallinfo2`.
 
     Args:
-        found: result of glibc.
+        info: result of glibc.
         touched: bytes of the last free chunk of the heap, `keepcost`, that have a page in RAM.
     """
-    free = max(0, found.fordblks - found.keepcost + touched)
-    return AllocatorTotals(in_use=found.uordblks + found.hblkhd, free=free)
+    free = max(0, info.fordblks - info.keepcost + touched)
+    return AllocatorTotals(in_use=info.uordblks + info.hblkhd, free=free)
 
 
 class _TrimmedPages:
@@ -123,7 +123,7 @@ class _TrimmedPages:
     """
 
     def __init__(self) -> None:
-        self._touched = 0
+        self._pages_once_touched = 0
         """A number with a byte for each page from the beginning of the heap: 1 if the page was seen resident."""
         self.elsewhere = False
         """Whether other threads' heaps once had more free bytes than all resident ones. The kernel cannot say which of
@@ -137,11 +137,13 @@ class _TrimmedPages:
             return 0
         # One number instead of a list: its operators run in C over all pages of the heap.
         present, within = int.from_bytes(presence, "little"), (1 << 8 * len(presence)) - 1
-        self._touched = self._touched & within | present  # pages behind the present end of the heap are cut off
-        return (self._touched & ~present).bit_count() * mmap.PAGESIZE
+        self._pages_once_touched = (
+            self._pages_once_touched & within | present
+        )  # pages behind the present end of the heap are cut off
+        return (self._pages_once_touched & ~present).bit_count() * mmap.PAGESIZE
 
 
-_returned = _TrimmedPages()
+_trimmed_pages = _TrimmedPages()
 
 
 def used_bytes() -> int:
@@ -157,9 +159,9 @@ def used_bytes() -> int:
     if libc is None:
         return footprint().anonymous
     (totals, end), heap_start, anonymous = _ask_mallinfo(libc), _beginning_of_heap(), footprint().anonymous
-    resident = max(0, totals.free - _returned.bytes(heap_start, end - heap_start))
-    _returned.elsewhere = _returned.elsewhere or resident > anonymous
-    if _returned.elsewhere:
+    resident = max(0, totals.free - _trimmed_pages.bytes(heap_start, end - heap_start))
+    _trimmed_pages.elsewhere = _trimmed_pages.elsewhere or resident > anonymous
+    if _trimmed_pages.elsewhere:
         resident = min(anonymous, max(0, resident - _free_elsewhere(_malloc_info(libc))))
     return anonymous - resident
 
@@ -173,10 +175,10 @@ def main_heap() -> tuple[int, int] | None:
 @functools.cache
 def _beginning_of_heap() -> int:
     """Address at which the heap begins; it is the same as long as a process lives, and in its forks."""
-    return int(read_text("/proc/self/stat").rpartition(")")[2].split()[_START_BRK])
+    return int(read_text("/proc/self/stat").rpartition(")")[2].split()[_START_BRK_FIELD])
 
 
-_START_BRK = 44
+_START_BRK_FIELD = 44
 """Index of the field `start_brk` in /proc/PID/stat (proc(5)), counted behind the program's name."""
 
 

@@ -16,13 +16,13 @@ from typing import Any
 from flatwater_watch.meters.allocator import Mallinfo2, expected_seconds, main_heap, totals_from_mallinfo
 from flatwater_watch.meters.fork import copy_unsafe_driver
 from flatwater_watch.meters.mappings import decode_page_presence, page_count, write_page_presence
-from flatwater_watch.meters.proc import ANY_KIND, is_waiting
+from flatwater_watch.meters.proc import WAIT_ALL_CHILDREN, is_waiting
 from flatwater_watch.meters.system_calls import monotonic, system
 
-FLAGS = 0x00000400 | 0x00800000
+CLONE_FLAGS = 0x00000400 | 0x00800000
 """clone(2), CLONE_FILES and CLONE_UNTRACED: a file that the program closes is closed, though the copy lives, and no
 debugger takes it for a thread. Without a signal for its end, `wait` and SIGCHLD leave it out."""
-ROOM = 1 << 18
+RESULT_BYTES = 1 << 18
 """Bytes of shared memory for the answer, at their beginning, and for the copy's stack, which begins at their end.
 Behind it comes a byte for each page of the heap, which stays as it was found: none of this is in it."""
 PATIENCE, TIMES = 5.0, 20
@@ -60,19 +60,23 @@ class ProcessCopy:
         if libc is None or heap is None:
             raise OSError("this machine's functions do not answer where they are told to")
         self._owner = system.getpid()
-        self._until = monotonic() + max(PATIENCE, TIMES * expected_seconds())
-        self._seconds: float | None = None
-        self._first, self._end = heap
-        self._shared = mmap.mmap(-1, ROOM + page_count(self._first, self._end - self._first))
-        shared_address = ctypes.addressof(ctypes.c_char.from_buffer(self._shared))
+        self._kill_at = monotonic() + max(PATIENCE, TIMES * expected_seconds())
+        self._query_cpu_seconds: float | None = None
+        self._heap_begin, self._heap_end = heap
+        self._shared_memory = mmap.mmap(
+            -1, RESULT_BYTES + page_count(self._heap_begin, self._heap_end - self._heap_begin)
+        )
+        shared_address = ctypes.addressof(ctypes.c_char.from_buffer(self._shared_memory))
         # Before the copy is made: the answer is about the heap of this moment, and the program goes on meanwhile.
-        self._noted = write_page_presence(self._first, self._end - self._first, shared_address + ROOM)
+        self._presence_written = write_page_presence(
+            self._heap_begin, self._heap_end - self._heap_begin, shared_address + RESULT_BYTES
+        )
         self._pid = _start_copy(libc, shared_address)
 
     def is_done(self) -> bool:
         """Whether the copy has ended; a copy that waits for a lock or takes far too long is killed."""
-        self._look()
-        if self._pid and (is_waiting(self._pid) or monotonic() >= self._until):
+        self._poll_()
+        if self._pid and (is_waiting(self._pid) or monotonic() >= self._kill_at):
             self.stop()
         return not self._pid
 
@@ -82,46 +86,46 @@ class ProcessCopy:
         Raises:
             RuntimeError: the copy was killed, or somebody else has waited for it.
         """
-        if self._seconds is None:
+        if self._query_cpu_seconds is None:
             raise RuntimeError("a copy of this process ended without an answer")
-        info = Mallinfo2.from_buffer_copy(self._shared)
+        info = Mallinfo2.from_buffer_copy(self._shared_memory)
         totals = totals_from_mallinfo(info, self._touched_bytes(info.keepcost))
-        return totals.in_use, totals.free, self._seconds
+        return totals.in_use, totals.free, self._query_cpu_seconds
 
     def stop(self) -> None:
         """End the copy, done or not; in a fork of the process that started it, only forget it."""
-        self._look()
+        self._poll_()
         if self._pid:
             system.kill(self._pid, signal.SIGKILL)
             with suppress(ChildProcessError):  # another thread has waited for it
-                system.waitpid(self._pid, ANY_KIND)
+                system.waitpid(self._pid, WAIT_ALL_CHILDREN)
             self._pid = 0
 
-    def _look(self) -> None:
+    def _poll_(self) -> None:
         """Note whether and how the copy has ended."""
         if system.getpid() != self._owner:  # in a fork: the copy is the parent's child
             self._pid = 0
         if not self._pid:
             return
         try:
-            pid, status, spent = system.wait4(self._pid, ANY_KIND | system.WNOHANG)
+            pid, status, spent = system.wait4(self._pid, WAIT_ALL_CHILDREN | system.WNOHANG)
         except ChildProcessError:  # the program has waited for it
             self._pid = 0
             return
         if pid:
             self._pid = 0
-            self._seconds = None if status else spent.ru_utime + spent.ru_stime
+            self._query_cpu_seconds = None if status else spent.ru_utime + spent.ru_stime
 
     def _touched_bytes(self, top: int) -> int:
         """Resident bytes among the last `top` bytes of the heap as the copy began; `top` if the kernel refused to say.
 
-        `_first` and `_end` are the heap's addresses. The shared memory ends with one byte for each page of the heap
-        (`ROOM`), so the pages at the heap's end are its last bytes.
+        `_heap_begin` and `_heap_end` are the heap's addresses. Behind its first `RESULT_BYTES`, the shared memory has
+        a byte for each page of the heap, so the pages at the heap's end are its last bytes.
         """
-        if not self._noted:
+        if not self._presence_written:
             return top
-        pages = page_count(max(self._first, self._end - top), min(top, self._end - self._first))
-        return min(top, decode_page_presence(self._shared[-pages:] if pages else b"").count(1) * mmap.PAGESIZE)
+        pages = page_count(max(self._heap_begin, self._heap_end - top), min(top, self._heap_end - self._heap_begin))
+        return min(top, decode_page_presence(self._shared_memory[-pages:] if pages else b"").count(1) * mmap.PAGESIZE)
 
 
 def _start_copy(libc: ctypes.PyDLL, shared: int) -> int:
@@ -135,7 +139,9 @@ def _start_copy(libc: ctypes.PyDLL, shared: int) -> int:
     before = _Signals()
     libc.pthread_sigmask(signal.SIG_SETMASK, ctypes.byref(_EVERY_SIGNAL), ctypes.byref(before))
     try:
-        pid: int = libc.clone(_asks(libc), ctypes.c_void_p(shared + ROOM), FLAGS, ctypes.c_void_p(shared))
+        pid: int = libc.clone(
+            _query_function(libc), ctypes.c_void_p(shared + RESULT_BYTES), CLONE_FLAGS, ctypes.c_void_p(shared)
+        )
     finally:
         libc.pthread_sigmask(signal.SIG_SETMASK, ctypes.byref(before), None)
     if pid < 0:
@@ -143,7 +149,7 @@ def _start_copy(libc: ctypes.PyDLL, shared: int) -> int:
     return pid
 
 
-def _asks(libc: ctypes.PyDLL) -> Any:  # noqa: ANN401  (a function of C)
+def _query_function(libc: ctypes.PyDLL) -> Any:  # noqa: ANN401  (a function of C)
     """The function that a copy runs."""
     return libc.mallinfo2
 

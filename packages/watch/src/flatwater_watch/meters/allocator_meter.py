@@ -13,14 +13,14 @@ from flatwater_watch.meters.fork import DetachedFork
 from flatwater_watch.meters.mappings import footprint
 from flatwater_watch.meters.system_calls import monotonic
 
-SLOW = 0.02
+SLOW_QUERY_SECONDS = 0.02
 """CPU seconds from which on a query is costly."""
-SHARE = 0.02
+SLOW_QUERY_SHARE = 0.02
 """Share of the time that costly queries may take."""
-CLONING = 0.02 / (1 << 30)
+CLONE_SECONDS_PER_BYTE = 0.02 / (1 << 30)
 """Seconds for each anonymous resident byte that a program pauses to be copied: for a GiB 9 to 13 ms on idle cores, 14
 to 27 ms if two other processes keep both cores busy."""
-FORKING = 0.08 / (1 << 30)
+FORK_SECONDS_PER_BYTE = 0.08 / (1 << 30)
 """Seconds for each resident byte that a program pauses to fork twice instead: for a GiB 26 ms to copy the page tables
 once, and 80 ms in total on idle cores."""
 
@@ -29,66 +29,66 @@ class AllocatorMeter:
     """The newest totals of the allocator, from a query of now or of lately."""
 
     def __init__(self) -> None:
-        self._last: AllocatorTotals | None = None
-        self._due = 0.0
-        self._apart: ProcessCopy | DetachedFork | None = None
+        self._newest: AllocatorTotals | None = None
+        self._next_query = 0.0
+        self._query_process: ProcessCopy | DetachedFork | None = None
 
     @property
     def pending(self) -> bool:
         """Whether the first query is still under way in another process."""
-        return self._last is None and self.newest_totals_() is None and self._apart is not None
+        return self._newest is None and self.newest_totals_() is None and self._query_process is not None
 
     def newest_totals_(self) -> AllocatorTotals | None:
         """The newest totals; None if the C library has none, or the first query is still under way."""
-        if self._apart is not None:
+        if self._query_process is not None:
             self.take_answer_()
-        elif monotonic() >= self._due and not self._ask_apart(expected_seconds()):
-            self._last = allocator_totals()
-            self._wait()
-        return self._last
+        elif monotonic() >= self._next_query and not self._query_in_process(expected_seconds()):
+            self._newest = allocator_totals()
+            self._schedule_query_()
+        return self._newest
 
     def take_answer_(self) -> None:
         """Take an answer that has come meanwhile, so that the process that gave it is gone; make no new query."""
-        if self._apart is not None and self._apart.is_done():
-            self._hear(self._apart)
+        if self._query_process is not None and self._query_process.is_done():
+            self._take_result_(self._query_process)
 
     def close(self) -> None:
         """End a query that is under way."""
-        if self._apart is not None:
-            self._apart.stop()
-            self._apart = None
+        if self._query_process is not None:
+            self._query_process.stop()
+            self._query_process = None
 
-    def _ask_apart(self, took: float) -> bool:
+    def _query_in_process(self, query_seconds: float) -> bool:
         """Start the query in another process, if that stops the program for a shorter time than the query itself."""
-        if took <= SLOW:
+        if query_seconds <= SLOW_QUERY_SECONDS:
             return False
         anonymous = footprint().anonymous
         ways: tuple[tuple[float, Callable[[], ProcessCopy | DetachedFork]], ...] = (
-            (CLONING, ProcessCopy),
-            (FORKING, _start_fork),
+            (CLONE_SECONDS_PER_BYTE, ProcessCopy),
+            (FORK_SECONDS_PER_BYTE, _start_fork),
         )
         for pause, begin in ways:
-            if took > pause * anonymous:
+            if query_seconds > pause * anonymous:
                 with suppress(OSError):  # no memory for it, another machine, or a library that does not bear it
-                    self._apart = begin()
+                    self._query_process = begin()
                     return True
         return False
 
-    def _hear(self, apart: ProcessCopy | DetachedFork) -> None:
+    def _take_result_(self, apart: ProcessCopy | DetachedFork) -> None:
         """Take the answer of a query that has ended in another process; None means that the C library has no totals."""
-        self._apart = None
+        self._query_process = None
         try:
             answer = apart.result()
         except RuntimeError:  # the process was killed; the next query begins at once
             note_seconds(0.0)
             return
-        self._last = None if answer is None else AllocatorTotals(answer[0], answer[1])
+        self._newest = None if answer is None else AllocatorTotals(answer[0], answer[1])
         note_seconds(0.0 if answer is None else answer[2])
-        self._wait()
+        self._schedule_query_()
 
-    def _wait(self) -> None:
+    def _schedule_query_(self) -> None:
         took = expected_seconds()
-        self._due = monotonic() + (took / SHARE if took > SLOW else 0.0)
+        self._next_query = monotonic() + (took / SLOW_QUERY_SHARE if took > SLOW_QUERY_SECONDS else 0.0)
 
 
 def _start_fork() -> DetachedFork:

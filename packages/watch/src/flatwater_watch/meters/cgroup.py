@@ -5,31 +5,35 @@ from os import PathLike
 
 from flatwater_watch.meters.system_calls import read_text
 
-_MOUNT = "/sys/fs/cgroup"
-_SELF = "/proc/self/cgroup"
+_CGROUP_MOUNT = "/sys/fs/cgroup"
+_MEMBERSHIP_FILE = "/proc/self/cgroup"
 _NO_LIMIT = 1 << 60
 """Version 1 says "no limit" with a number beyond any machine."""
 
 
-def quota_cores(mount: str | PathLike[str] = _MOUNT, membership: str | PathLike[str] = _SELF) -> float:
+def quota_cores(
+    mount: str | PathLike[str] = _CGROUP_MOUNT, membership: str | PathLike[str] = _MEMBERSHIP_FILE
+) -> float:
     """Cores that the tightest control group above this process pays for; infinity if none sets a quota.
 
     Args:
         mount: folder in which the control groups are mounted.
         membership: the list of groups that the process is in, one `number:controllers:path` a line.
     """
-    return min((_quota(folder) for folder in _groups("cpu", mount, membership)), default=float("inf"))
+    return min((_group_quota(folder) for folder in _group_folders("cpu", mount, membership)), default=float("inf"))
 
 
-def memory_headroom(mount: str | PathLike[str] = _MOUNT, membership: str | PathLike[str] = _SELF) -> int | None:
+def memory_headroom(
+    mount: str | PathLike[str] = _CGROUP_MOUNT, membership: str | PathLike[str] = _MEMBERSHIP_FILE
+) -> int | None:
     """Bytes that the tightest control group above this process still gives; None if none sets a limit."""
-    free = [_headroom(folder) for folder in _groups("memory", mount, membership)]
+    free = [_group_headroom(folder) for folder in _group_folders("memory", mount, membership)]
     return min((size for size in free if size is not None), default=None)
 
 
-def _groups(controller: str, mount: str | PathLike[str], membership: str | PathLike[str]) -> Iterator[str]:
+def _group_folders(controller: str, mount: str | PathLike[str], membership: str | PathLike[str]) -> Iterator[str]:
     """Folders of the process's groups for a controller and of all groups above them, of version 2 and version 1."""
-    for line in (_content(f"{membership}") or "").splitlines():
+    for line in (_read_stripped(f"{membership}") or "").splitlines():
         _, controllers, inside = line.split(":", 2)
         names = [name for name in inside.split("/") if name]
         if controllers and controller not in controllers.split(","):
@@ -39,7 +43,7 @@ def _groups(controller: str, mount: str | PathLike[str], membership: str | PathL
         yield from ("/".join((root, *names[:depth])) for depth in range(len(names), -1, -1))
 
 
-def _content(path: str) -> str | None:
+def _read_stripped(path: str) -> str | None:
     """The text of a file, without blanks around it; None if there is no such file."""
     try:
         return read_text(path).strip()
@@ -47,29 +51,29 @@ def _content(path: str) -> str | None:
         return None
 
 
-def _quota(group: str) -> float:
+def _group_quota(group: str) -> float:
     """Quota over period of one group (`cpu.max` in version 2, `cpu.cfs_*` in version 1); infinity without one."""
-    if (both := _content(f"{group}/cpu.max")) is not None:
+    if (both := _read_stripped(f"{group}/cpu.max")) is not None:
         quota, period = both.split()
-    elif (only := _content(f"{group}/cpu.cfs_quota_us")) is not None:
+    elif (only := _read_stripped(f"{group}/cpu.cfs_quota_us")) is not None:
         quota, period = only, read_text(f"{group}/cpu.cfs_period_us")
     else:
         return float("inf")
     return int(quota) / int(period) if quota not in {"max", "-1"} else float("inf")
 
 
-def _headroom(group: str) -> int | None:
+def _group_headroom(group: str) -> int | None:
     """Bytes that a group leaves (`memory.max` or, in version 1, `memory.limit_in_bytes`); None without a limit."""
     for limit, usage in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
-        most, used = _content(f"{group}/{limit}"), _content(f"{group}/{usage}")
+        most, used = _read_stripped(f"{group}/{limit}"), _read_stripped(f"{group}/{usage}")
         if most is not None and used is not None:
             if most == "max" or int(most) > _NO_LIMIT:
                 return None
-            return max(0, int(most) - int(used) + _droppable(f"{group}/memory.stat"))
+            return max(0, int(most) - int(used) + _reclaimable_bytes(f"{group}/memory.stat"))
     return None
 
 
-def _droppable(stat: str) -> int:
+def _reclaimable_bytes(stat: str) -> int:
     """File pages that the kernel drops before it kills anyone."""
-    numbers = dict(line.split()[:2] for line in (_content(stat) or "").splitlines())
+    numbers = dict(line.split()[:2] for line in (_read_stripped(stat) or "").splitlines())
     return int(numbers.get("inactive_file", 0))

@@ -20,16 +20,16 @@ from flatwater_watch.meters.allocator import last_seconds, used_bytes
 from flatwater_watch.meters.suspended_tracing import run_each_turn, untraced_callable
 from flatwater_watch.meters.system_calls import monotonic
 
-KEPT = 16
+MAXIMUM_COLLECTIONS = 16
 """Number of newest collections that are remembered: a phase of the program that is over says nothing of the next."""
-SHARE = 0.005
+READING_SHARE = 0.005
 """Share of the time that readings may take: few collections are read in a program that collects all the time."""
-DEAR = 0.05
+COSTLY_CPU_SECONDS = 0.05
 """CPU seconds of a reading from which on none is taken: the program stands still for it."""
-FULL = 2
+OLDEST_GENERATION = 2
 """The oldest generation."""
 
-_YOUNG = {f"{phase}{generation:c}": "" for phase in ("start", "stop") for generation in range(FULL)}
+_YOUNG_PHASES = {f"{phase}{generation:c}": "" for phase in ("start", "stop") for generation in range(OLDEST_GENERATION)}
 
 
 class Collection(NamedTuple):
@@ -52,9 +52,9 @@ class GcSawtooth(NamedTuple):
     """Bytes that a collection frees."""
     rise: float
     """Bytes that come between two collections; infinite if no two in a row were read."""
-    held: float
+    bytes_before: float
     """Bytes in use when a collection begins."""
-    since: float
+    bytes_since: float
     """Bytes that have come since the last collection."""
     seconds: float
     """Seconds from one collection to the next."""
@@ -71,18 +71,18 @@ class CollectionListener:
             read: returns the bytes in use.
         """
         self._run, self._read = run, read
-        self._heard: deque[Collection] = deque(maxlen=KEPT)
-        self._open: tuple[int, float, int] | None = None
+        self._collections: deque[Collection] = deque(maxlen=MAXIMUM_COLLECTIONS)
+        self._under_way: tuple[int, float, int] | None = None
         """The collection under way: number of full ones before it, when it began, and the bytes in use then."""
-        self._first = self._count()
-        self._start: tuple[Collection, ...] = ()
+        self._count_at_start = self._full_collections()
+        self._baseline: tuple[Collection, ...] = ()
         """The baseline: a collection that freed nothing; empty if there is none."""
         self._due = 0.0
         self._callbacks = gc.callbacks  # a program may put another list in its place, which nobody reads
-        self._turns = run_each_turn(self._tell, _raise_later)
-        next(self._turns)
-        self._callback = _of_full(untraced_callable(partial(next, self._turns), _request_all))
-        self.over = False
+        self._turn_generator = run_each_turn(self._on_full_collection, _raise_later)
+        next(self._turn_generator)
+        self._callback = _full_collection_callback(untraced_callable(partial(next, self._turn_generator), _request_all))
+        self.has_ended = False
         """Whether listening has ended."""
 
     def start_listening(self) -> None:
@@ -91,52 +91,52 @@ class CollectionListener:
 
     def reset_baseline(self) -> None:
         """Read the bytes in use now as the baseline of the next collection; earlier collections are forgotten."""
-        self._run(self._mark)
+        self._run(self._set_baseline)
 
-    def _mark(self) -> None:
+    def _set_baseline(self) -> None:
         """Make a collection that freed nothing of the bytes in use now; runs by `reset_baseline`."""
-        self._heard.clear()
+        self._collections.clear()
         if _is_costly():
             return
         used = self._read()
-        self._start = (Collection(self._count() - self._first, monotonic(), used, used),)
+        self._baseline = (Collection(self._full_collections() - self._count_at_start, monotonic(), used, used),)
 
     def close(self) -> None:
         """Stop listening."""
-        self.over = True
+        self.has_ended = True
         # By identity, not `list.remove`: callbacks of the program may compare as they like.
         for index, callback in enumerate(self._callbacks):
             if callback is self._callback:
                 del self._callbacks[index]
                 break
         with suppress(ValueError):  # in a turn, where the watch has failed
-            self._turns.close()
+            self._turn_generator.close()
 
     @staticmethod
-    def _count() -> int:
+    def _full_collections() -> int:
         """Full collections of the process that have ended; in the callback at an end, that one has."""
-        return int(gc.get_stats()[FULL]["collections"])
+        return int(gc.get_stats()[OLDEST_GENERATION]["collections"])
 
-    def _tell(self) -> None:
+    def _on_full_collection(self) -> None:
         """Take note that a full collection begins or ends; runs within the collector, in any thread."""
-        if not self.over:
-            self._run(self._hear)
+        if not self.has_ended:
+            self._run(self._record_begin_or_end)
 
-    def _hear(self) -> None:
+    def _record_begin_or_end(self) -> None:
         """Read the bytes in use as a full collection begins and ends, unless that costs more than its share."""
-        now, ended_count, open_collection = monotonic(), self._count(), self._open
-        self._open = None
+        now, ended_count, open_collection = monotonic(), self._full_collections(), self._under_way
+        self._under_way = None
         if _is_costly():
             return
         if open_collection is not None and ended_count > open_collection[0]:
-            self._heard.append(
-                Collection(ended_count - self._first, open_collection[1], open_collection[2], self._read())
+            self._collections.append(
+                Collection(ended_count - self._count_at_start, open_collection[1], open_collection[2], self._read())
             )
         elif now >= self._due:
-            self._open = ended_count, now, self._read()
+            self._under_way = ended_count, now, self._read()
         else:
             return
-        self._due = max(self._due, now + (monotonic() - now) / SHARE)
+        self._due = max(self._due, now + (monotonic() - now) / READING_SHARE)
 
     def measure_sawtooth(self, fewest: int) -> GcSawtooth | None:
         """Read the bytes in use, and return medians over the collections that were read.
@@ -149,11 +149,11 @@ class CollectionListener:
         Raises:
             OSError: there is no /proc.
         """
-        heard = list(self._heard)
+        heard = list(self._collections)
         if len(heard) < fewest or _is_costly():
             return None
         # The baseline freed nothing, so it counts only where two collections are compared: rises and seconds between.
-        collections = [*self._start, *heard]
+        collections = [*self._baseline, *heard]
         turns = collections[-1].number - collections[0].number
         if turns == 0:  # one collection alone: no time between two
             return None
@@ -162,17 +162,17 @@ class CollectionListener:
         return GcSawtooth(
             freed=median(each.before - each.after for each in heard),
             rise=median(rises) if rises else inf,
-            held=median(each.before for each in heard),
-            since=self._read() - heard[-1].after,
+            bytes_before=median(each.before for each in heard),
+            bytes_since=self._read() - heard[-1].after,
             seconds=(collections[-1].seconds - collections[0].seconds) / turns,
         )
 
 
 def _is_costly() -> bool:
-    return (last_seconds() or 0.0) > DEAR
+    return (last_seconds() or 0.0) > COSTLY_CPU_SECONDS
 
 
-def _of_full(act: Callable[[], bool]) -> Callable[[str, dict[str, int]], object]:
+def _full_collection_callback(act: Callable[[], bool]) -> Callable[[str, dict[str, int]], object]:
     """A callback of the collector, made of C functions alone, that calls `act` when a full collection begins or ends.
 
     It formats an object by the word `start` or `stop` and the generation; a dict knows those of young collections, and
@@ -180,7 +180,7 @@ def _of_full(act: Callable[[], bool]) -> Callable[[str, dict[str, int]], object]
     object for its text, Python runs signal handlers, and their exceptions would be lost here.
     """
     answers = map({False: ""}.__getitem__, iter(act, None))  # formatting must give a text
-    texts = type("Known", (dict,), {"__missing__": staticmethod(partial(next, answers))})(_YOUNG)
+    texts = type("Known", (dict,), {"__missing__": staticmethod(partial(next, answers))})(_YOUNG_PHASES)
     formatter = type("Asked", (), {"__format__": staticmethod(texts.__getitem__)})()
     return partial("{0:{1}{2[generation]:c}}".format, formatter)
 
@@ -202,35 +202,35 @@ class _DeferredRaise:
         frame: FrameType | None = sys._getframe()  # noqa: SLF001  (the only way up the stack)
         callback_codes = {code for each in gc.callbacks if (code := _code_of(each)) is not None}
         while frame is not None and self.fault is not None:
-            if frame.f_code is _TURN:
+            if frame.f_code is _TURN_CODE:
                 return False
             if frame.f_code in callback_codes:
-                _request(_ASK, self)
+                _request(_ASK_TRUTH, self)
                 return False
             frame = frame.f_back
         fault, self.fault = self.fault, None
         if fault is None:
             return False
-        _waiting.remove(self)
-        _over.append(self)
+        _exceptions_waiting.remove(self)
+        _exceptions_raised.append(self)
         raise fault
 
 
-_ASK = ctypes.cast(ctypes.pythonapi.PyObject_IsTrue, ctypes.c_void_p)
+_ASK_TRUTH = ctypes.cast(ctypes.pythonapi.PyObject_IsTrue, ctypes.c_void_p)
 _request = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.py_object)(("Py_AddPendingCall", ctypes.pythonapi))
 """The interpreter holds no reference to the object."""
-_waiting = list[_DeferredRaise]()
-_over = deque[_DeferredRaise](maxlen=300)
+_exceptions_waiting = list[_DeferredRaise]()
+_exceptions_raised = deque[_DeferredRaise](maxlen=300)
 """Objects that are done, kept alive: the interpreter's queue, of 32 requests (300 in 3.13), may still have theirs."""
 _request_all: Callable[[], None] = partial(
-    next, map(deque[int](maxlen=0).extend, map(map, repeat(partial(_request, _ASK)), repeat(_waiting)))
+    next, map(deque[int](maxlen=0).extend, map(map, repeat(partial(_request, _ASK_TRUTH)), repeat(_exceptions_waiting)))
 )
 """Function that requests all waiting objects, made of C functions alone, as no handler may run after the last turn."""
 
 
 def _raise_later(fault: BaseException) -> None:
     """Raise an exception as soon as no callback of the collector is on the stack."""
-    _waiting.append(_DeferredRaise(fault))
+    _exceptions_waiting.append(_DeferredRaise(fault))
 
 
 def _code_of(callback: object) -> CodeType | None:
@@ -240,4 +240,4 @@ def _code_of(callback: object) -> CodeType | None:
     return function.__code__ if type(function) is FunctionType else None
 
 
-_TURN = run_each_turn.__code__
+_TURN_CODE = run_each_turn.__code__

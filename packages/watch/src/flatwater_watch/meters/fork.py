@@ -15,33 +15,33 @@ from flatwater_watch.meters.fork_warnings import remove_filter
 from flatwater_watch.meters.proc import process_cpu_seconds
 from flatwater_watch.meters.system_calls import end_process, fork, monotonic, read_file, read_to_end, system
 
-LONGEST = 60
+MAXIMUM_COPIED_CHAIN = 60
 """Seconds after which a detached fork ends by itself, whatever it waits for."""
-BUSY = 3.0
+WALL_SECONDS_PER_CPU_SECOND = 3.0
 """Maximum wait for a fork, as a multiple of its CPU seconds: other processes want the cores too."""
-PAUSE = 0.1
+POLL_SECONDS = 0.1
 """Seconds between two looks at its CPU time."""
-CHUNK = 1 << 16
+CHUNK_BYTES = 1 << 16
 """Maximum bytes of one read."""
 ID_BYTES = 4
 """Bytes in which a fork writes its process id."""
 FIRST, MOST = 3, 1 << 16
 """Range of the descriptors that a fork closes: all after stderr."""
 
-LIBRARIES = {
+FORK_UNSAFE_LIBRARIES = {
     "jaxlib": "JAX",  # warns at each fork, and hangs in some
     "tensorflow": "TensorFlow",
     "grpc": "gRPC",
     "cupy": "CUDA",
 }
 """Libraries that do not bear a fork, by module."""
-DRIVERS = {b"libcuda.so": "CUDA", b"libamdhip64.so": "ROCm", b"libze_intel_gpu.so": "oneAPI"}
+COPY_UNSAFE_DRIVERS = {b"libcuda.so": "CUDA", b"libamdhip64.so": "ROCm", b"libze_intel_gpu.so": "oneAPI"}
 """Drivers that do not bear a copy, by mapped file. Devices read and write pages of the process by themselves: after a
 copy the process may write to another page than the device reads."""
 
 _as_json, _from_json = json.JSONEncoder().encode, json.JSONDecoder().decode
 """Bound here: a program may replace `json.dumps` and `json.loads`."""
-_UNHEARD: Any = ("ignore", None, DeprecationWarning, None, 0)  # a filter as `warnings` keeps it
+_IGNORED_WARNINGS: Any = ("ignore", None, DeprecationWarning, None, 0)  # a filter as `warnings` keeps it
 
 Work = Callable[[], Any]
 """A function without arguments that returns a value for JSON."""
@@ -92,38 +92,41 @@ class DetachedFork:
             raise OSError(f"no fork beside {library}")
         self._owner = system.getpid()
         self._received = b""
-        self._reads, writes = system.pipe()
+        self._read_end, writes = system.pipe()
         try:
             child = _fork_quietly()
             if child == 0:
-                _detach(work, writes)
+                _fork_worker_and_end(work, writes)
         except OSError:
-            system.close(self._reads)
+            system.close(self._read_end)
             raise
         finally:
             system.close(writes)
-        self._pid = int.from_bytes(system.read(self._reads, ID_BYTES))
-        _reap(child)
+        self._pid = int.from_bytes(system.read(self._read_end, ID_BYTES))
+        _wait_quietly(child)
         if not self._pid:  # nothing was written: the fork could not fork
-            system.close(self._reads)
+            system.close(self._read_end)
             raise OSError("a fork of this process could not fork")
 
     def is_done(self, seconds: float = 0.0) -> bool:
         """Whether the work is done, after waiting for at most so many seconds."""
         until = monotonic() + seconds
-        while self._reads >= 0:
-            if not _readable(self._reads, max(0.0, until - monotonic())):
+        while self._read_end >= 0:
+            if not _readable(self._read_end, max(0.0, until - monotonic())):
                 return False
-            piece = system.read(self._reads, CHUNK)
+            piece = system.read(self._read_end, CHUNK_BYTES)
             self._received += piece
             if not piece:
-                self._leave()
+                self._close_pipe()
         return True
 
     def is_done_within_cpu(self, seconds: float) -> bool:
-        """Whether the work is done, after a wait for `seconds` of its CPU time, or `BUSY` times as long."""
-        until = monotonic() + BUSY * seconds
-        while not self.is_done(PAUSE):
+        """Whether the work is done, after a wait for `seconds` of its CPU time.
+
+        The wait takes at most `WALL_SECONDS_PER_CPU_SECOND` times as long by the clock.
+        """
+        until = monotonic() + WALL_SECONDS_PER_CPU_SECOND * seconds
+        while not self.is_done(POLL_SECONDS):
             if monotonic() >= until or process_cpu_seconds(self._pid) >= seconds:
                 return self.is_done()
         return True
@@ -143,24 +146,24 @@ class DetachedFork:
     def stop(self) -> None:
         """End the work, done or not; in a fork of the process that started it, only forget it."""
         if system.getpid() != self._owner:
-            self._leave()
+            self._close_pipe()
         elif not self.is_done():
             with suppress(ProcessLookupError):
                 system.killpg(self._pid, signal.SIGKILL)  # the group, as the work may have forked as well
-            self._leave()
+            self._close_pipe()
         self._received = b""
 
-    def _leave(self) -> None:
+    def _close_pipe(self) -> None:
         """Close the pipe and wait for the fork's end."""
-        if self._reads >= 0:
-            system.close(self._reads)
-            self._reads = -1
-            _reap(self._pid)  # process 1, as in a container, inherits it as a child after all
+        if self._read_end >= 0:
+            system.close(self._read_end)
+            self._read_end = -1
+            _wait_quietly(self._pid)  # process 1, as in a container, inherits it as a child after all
 
 
 def fork_unsafe_library() -> str | None:
     """Name of a library in this process whose threads make a fork hang or its driver fail; None if none is known."""
-    for module, library in LIBRARIES.items():
+    for module, library in FORK_UNSAFE_LIBRARIES.items():
         if module in sys.modules:
             return library
     return copy_unsafe_driver()
@@ -169,7 +172,7 @@ def fork_unsafe_library() -> str | None:
 def copy_unsafe_driver() -> str | None:
     """Name of a driver in this process that bears no copy of it, whatever runs there; None if none is known."""
     maps = read_file("/proc/self/maps")
-    return next((driver for file, driver in DRIVERS.items() if file in maps), None)
+    return next((driver for file, driver in COPY_UNSAFE_DRIVERS.items() if file in maps), None)
 
 
 def _fork_quietly() -> int:
@@ -180,14 +183,14 @@ def _fork_quietly() -> int:
     # Only the list of filters is changed: `warnings.simplefilter` would have each module forget what it has warned of,
     # and the program would show its own warnings again.
     filters = cast("list[Any]", warnings.filters)
-    filters.insert(0, _UNHEARD)
+    filters.insert(0, _IGNORED_WARNINGS)
     try:
         return fork()
     except RuntimeError:  # Python 3.12.0 and 3.12.1 refuse it from the end of the main code on
         return _fork_at_the_end()
     finally:
         with suppress(ValueError):  # a hook of the program may have cleared the list
-            filters.remove(_UNHEARD)
+            filters.remove(_IGNORED_WARNINGS)
         remove_filter()
 
 
@@ -205,7 +208,7 @@ def _fork_at_the_end() -> int:
     return child
 
 
-def _reap(child: int) -> None:
+def _wait_quietly(child: int) -> None:
     """Wait for a process that ends, unless it is no child, or the program ignores SIGCHLD."""
     with suppress(ChildProcessError):
         system.waitpid(child, 0)
@@ -218,24 +221,24 @@ def _readable(pipe: int, seconds: float) -> bool:
     return bool(poller.poll(1000 * seconds))
 
 
-def _detach(work: Work, pipe: int) -> None:
+def _fork_worker_and_end(work: Work, pipe: int) -> None:
     """Make the fork that works, and end; runs in the first fork."""
     code = 1
     try:
         child = _fork_quietly()
         if child == 0:
-            _work_apart(work, pipe)
+            _work_detached(work, pipe)
         code = 0
     finally:
         end_process(code)
 
 
-def _work_apart(work: Work, pipe: int) -> None:
+def _work_detached(work: Work, pipe: int) -> None:
     """Leave the terminal and the program's files, write the process id, work; runs in the second fork."""
     system.setsid()  # a session of its own: Ctrl-C goes to the terminal's process group
     # By the kernel, not by Python: the fork must end even if it waits for a lock that another thread held.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.alarm(LONGEST)
+    signal.alarm(MAXIMUM_COPIED_CHAIN)
     system.write(pipe, system.getpid().to_bytes(ID_BYTES))  # before the result: the parent reads the id first
     null_file = system.open(os.devnull, system.O_RDWR)
     for standard in (0, 1, 2):

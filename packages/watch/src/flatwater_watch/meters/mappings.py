@@ -82,22 +82,22 @@ def _sum_family(family: list[int]) -> FamilyMemory:
 class CostlyMeter(Generic[T]):
     """A meter that is read again only when a reading is a small share of the time since the last one."""
 
-    read: Callable[[], T]
-    share: float
+    query: Callable[[], T]
+    maximum_share: float
     """Maximum share of the time that readings may take."""
-    due: float = 0.0
+    next_time: float = 0.0
     """Monotonic time from which on the next reading may be taken."""
-    last: T | None = None
+    newest: T | None = None
     """The newest reading; None before the first."""
 
     def read_if_due_(self) -> T:
         """The newest reading, which is taken now if the time since the last one allows it."""
         began = monotonic()
-        if self.last is None or began >= self.due:
-            self.last = self.read()
+        if self.newest is None or began >= self.next_time:
+            self.newest = self.query()
             ended = monotonic()
-            self.due = ended + (ended - began) / self.share
-        return self.last
+            self.next_time = ended + (ended - began) / self.maximum_share
+        return self.newest
 
 
 def open_files() -> int:
@@ -141,12 +141,12 @@ def present_pages(address: int, size: int) -> bytes | None:
     if size == 0:
         return b""
     first_page, pages = address // mmap.PAGESIZE, page_count(address, size)
-    present, pieces = bytearray(min(pages, _AT_ONCE)), []
+    present, pieces = bytearray(min(pages, _PAGES_AT_ONCE)), []
     into = ctypes.addressof(
         ctypes.c_ubyte.from_buffer(present)
     )  # not an array of ctypes, which is a new class, and so garbage
-    for page in range(0, pages, _AT_ONCE):
-        batch = min(_AT_ONCE, pages - page)
+    for page in range(0, pages, _PAGES_AT_ONCE):
+        batch = min(_PAGES_AT_ONCE, pages - page)
         if not write_page_presence((first_page + page) * mmap.PAGESIZE, batch * mmap.PAGESIZE, into):
             return None
         pieces.append(decode_page_presence(bytes(present[:batch])))
@@ -158,10 +158,10 @@ def page_count(address: int, size: int) -> int:
     return -(-(address + size) // mmap.PAGESIZE) - address // mmap.PAGESIZE
 
 
-def write_page_presence(address: int, size: int, into: int) -> bool:
+def write_page_presence(address: int, size: int, target: int) -> bool:
     """Write a byte for each page of a block to an address, for `decode_page_presence`; False if the kernel refuses."""
     start = address // mmap.PAGESIZE * mmap.PAGESIZE
-    return not _mincore()(ctypes.c_void_p(start), ctypes.c_size_t(address + size - start), ctypes.c_void_p(into))
+    return not _mincore()(ctypes.c_void_p(start), ctypes.c_size_t(address + size - start), ctypes.c_void_p(target))
 
 
 def decode_page_presence(noted: bytes) -> bytes:
@@ -169,7 +169,7 @@ def decode_page_presence(noted: bytes) -> bytes:
     return noted.translate(_LOWEST_BIT)
 
 
-_AT_ONCE = 1 << 16
+_PAGES_AT_ONCE = 1 << 16
 """Maximum pages in one call: an answer takes a byte for each, and a program may have reserved a terabyte."""
 _LOWEST_BIT = bytes(value & 1 for value in range(256))
 """Table that keeps the lowest bit of mincore's bytes: it says that the page is there; the others are not defined."""

@@ -5,15 +5,15 @@ from collections import defaultdict
 from flatwater_watch.meters.system_calls import names_in, process_id, read_text, system
 
 KIB = 1024
-ANY_KIND = 0x40000000
+WAIT_ALL_CHILDREN = 0x40000000
 """wait(2), `__WALL`: children of any kind."""
 _PARENT, _EXIT_SIGNAL = 1, 35
 """Indexes of fields in `/proc/PID/stat` (proc(5)), counted behind the program's name."""
-_NONE = "0"
+_NO_SIGNAL = "0"
 """The exit signal of a process that sends none."""
 _USER_TICKS, _FOREIGN_TICKS = 11, 15
 """Index of the first ticks of CPU time, and the one behind the last: utime, stime, cutime and cstime."""
-_THREADS = 17
+_THREADS_FIELD = 17
 """Index of the number of threads."""
 
 
@@ -47,10 +47,10 @@ def descendant_pids(pid: int | None = None) -> list[int]:
     for name in names_in("/proc"):
         if name.isdecimal():
             try:
-                status = _status(int(name))
+                status = _stat_fields(int(name))
             except OSError:  # the process ended meanwhile
                 continue
-            if status[_EXIT_SIGNAL] != _NONE:
+            if status[_EXIT_SIGNAL] != _NO_SIGNAL:
                 children[int(status[_PARENT])].append(int(name))
     pids = [process_id() if pid is None else pid]
     for process in pids:  # the list grows on the way: each process that is found is asked for its own children
@@ -62,7 +62,7 @@ def has_children() -> bool:
     """Whether this process has any children; takes a microsecond."""
     # WNOWAIT: a child that has ended stays a zombie, and the program can still wait for it.
     try:
-        system.waitid(system.P_ALL, 0, system.WEXITED | system.WNOHANG | system.WNOWAIT | ANY_KIND)
+        system.waitid(system.P_ALL, 0, system.WEXITED | system.WNOHANG | system.WNOWAIT | WAIT_ALL_CHILDREN)
     except ChildProcessError:
         return False
     return True
@@ -80,13 +80,13 @@ def context_switches(pid: int) -> int | None:
 
 def threads_here() -> int:
     """Number of threads of this process, those that Python has not started included."""
-    return int(_status(process_id())[_THREADS])
+    return int(_stat_fields(process_id())[_THREADS_FIELD])
 
 
 def is_waiting(pid: int) -> bool:
     """Whether the main thread of a process waits for something other than a disk; False if it has ended."""
     try:
-        return _status(pid)[0] == "S"
+        return _stat_fields(pid)[0] == "S"
     except OSError:
         return False
 
@@ -94,7 +94,7 @@ def is_waiting(pid: int) -> bool:
 def is_stopped(pid: int) -> bool:
     """Whether a signal has stopped the process; False if it has ended."""
     try:
-        return _status(pid)[0] == "T"
+        return _stat_fields(pid)[0] == "T"
     except OSError:
         return False
 
@@ -102,13 +102,13 @@ def is_stopped(pid: int) -> bool:
 def process_cpu_seconds(pid: int) -> float:
     """CPU seconds of a process and of its children that have ended; 0 if it has ended itself."""
     try:
-        ticks = sum(map(int, _status(pid)[_USER_TICKS:_FOREIGN_TICKS]))
+        ticks = sum(map(int, _stat_fields(pid)[_USER_TICKS:_FOREIGN_TICKS]))
     except OSError:
         return 0.0
     return ticks / int(system.sysconf("SC_CLK_TCK"))
 
 
-def _status(pid: int) -> list[str]:
+def _stat_fields(pid: int) -> list[str]:
     """The fields of `/proc/PID/stat` from the state on."""
     # The name of a program comes before them, in parentheses, and may have spaces and parentheses.
     return read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()

@@ -10,11 +10,11 @@ from _signal import getsignal, valid_signals  # type: ignore[import-not-found]  
 from collections.abc import Collection
 from types import CodeType, FunctionType, MethodType
 
-_PLACES = (__file__.rpartition("/meters/")[0], os.__file__.rpartition("/")[0], "<frozen ")
+_WATCH_AND_STDLIB_FOLDERS = (__file__.rpartition("/meters/")[0], os.__file__.rpartition("/")[0], "<frozen ")
 """Places of the code that the watch runs: its own, and the standard library's."""
-_INSTALLED = ("/site-packages/", "/dist-packages/")
-_OTHERS = sys.stdlib_module_names | {"flatwater", "flatwater_watch", "flatwater_trading"}
-_STOPS = (KeyboardInterrupt, SystemExit)
+_INSTALL_FOLDERS = ("/site-packages/", "/dist-packages/")
+_FOREIGN_MODULES = sys.stdlib_module_names | {"flatwater", "flatwater_watch", "flatwater_trading"}
+_STOP_EXCEPTIONS = (KeyboardInterrupt, SystemExit)
 """Standard exceptions that are never a fault of the watch."""
 _module_of = vars(type)["__module__"].__get__
 """The name of a class's module, whatever its metaclass says."""
@@ -34,14 +34,14 @@ def is_program_fault(fault: BaseException, program: Collection[CodeType] = ()) -
         fault: exception with its traceback.
         program: code of the program that the watch calls.
     """
-    if type(fault) in _STOPS:
+    if type(fault) in _STOP_EXCEPTIONS:
         return True
     theirs, strange, trace = {*program, *signal_handler_codes()}, False, fault.__traceback__
     while trace is not None:
         code = trace.tb_frame.f_code
         if code in theirs:
             return True
-        strange = strange or not code.co_filename.startswith(_PLACES)
+        strange = strange or not code.co_filename.startswith(_WATCH_AND_STDLIB_FOLDERS)
         trace = trace.tb_next
     # Strange code: an object that lies, or a function that the program has put in place of a builtin one.
     return not strange and _is_of_the_user(type(fault))
@@ -52,7 +52,7 @@ def _is_of_the_user(kind: type) -> bool:
     name = str(_module_of(kind))
     if name == "__main__":
         return True
-    if name.partition(".")[0] in _OTHERS or (module := sys.modules.get(name)) is None:
+    if name.partition(".")[0] in _FOREIGN_MODULES or (module := sys.modules.get(name)) is None:
         return False
     file = vars(module).get("__file__")
-    return type(file) is str and not any(folder in file for folder in _INSTALLED)
+    return type(file) is str and not any(folder in file for folder in _INSTALL_FOLDERS)

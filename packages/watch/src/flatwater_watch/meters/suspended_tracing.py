@@ -13,22 +13,22 @@ from typing import TypeVar
 
 R = TypeVar("R")
 
-_state = ctypes.PYFUNCTYPE(ctypes.c_void_p)(("PyThreadState_Get", ctypes.pythonapi))
-_enter = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(("PyThreadState_EnterTracing", ctypes.pythonapi))
-_leave = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(("PyThreadState_LeaveTracing", ctypes.pythonapi))
+_thread_state = ctypes.PYFUNCTYPE(ctypes.c_void_p)(("PyThreadState_Get", ctypes.pythonapi))
+_enter_tracing = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(("PyThreadState_EnterTracing", ctypes.pythonapi))
+_leave_tracing = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(("PyThreadState_LeaveTracing", ctypes.pythonapi))
 
 # Made of C functions alone, as a Python function would itself be seen by a tracer. The thread's state is asked for each
 # time: in a fork of another thread than the main one, the main thread's is gone.
-suspend: Callable[[], None] = partial(next, map(_enter, map(operator.call, repeat(_state))))
+suspend: Callable[[], None] = partial(next, map(_enter_tracing, map(operator.call, repeat(_thread_state))))
 """Let this thread not be traced until as many calls of `resume`."""
-resume: Callable[[], None] = partial(next, map(_leave, map(operator.call, repeat(_state))))
+resume: Callable[[], None] = partial(next, map(_leave_tracing, map(operator.call, repeat(_thread_state))))
 
 
-def run_untraced(work: Callable[..., R], *given: object) -> R:
+def run_untraced(work: Callable[..., R], *arguments: object) -> R:
     """Call `work` while tracing is suspended in this thread, and return its result."""
     suspend()
     try:
-        return work(*given)
+        return work(*arguments)
     finally:
         resume()
 

@@ -12,7 +12,7 @@ from importlib.util import module_from_spec
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
-CHUNK = 1 << 16
+CHUNK_BYTES = 1 << 16
 
 
 def _fresh_module_names(name: str) -> dict[str, Any]:
@@ -43,9 +43,9 @@ process_id: Callable[[], int] = _SYSTEM["getpid"]
 names_in: Callable[[str], list[str]] = _SYSTEM["listdir"]
 """Names in a folder."""
 _open, _close, _read, _write, _rename = (_SYSTEM[name] for name in ("open", "close", "read", "write", "rename"))
-_READ: int = _SYSTEM["O_RDONLY"] | _SYSTEM["O_CLOEXEC"]
-_NEW: int = _SYSTEM["O_WRONLY"] | _SYSTEM["O_CREAT"] | _SYSTEM["O_TRUNC"] | _SYSTEM["O_CLOEXEC"]
-_MODE = 0o600
+_READ_FLAGS: int = _SYSTEM["O_RDONLY"] | _SYSTEM["O_CLOEXEC"]
+_CREATE_FLAGS: int = _SYSTEM["O_WRONLY"] | _SYSTEM["O_CREAT"] | _SYSTEM["O_TRUNC"] | _SYSTEM["O_CLOEXEC"]
+_FILE_MODE = 0o600
 
 
 def open_file(path: str) -> int:
@@ -54,7 +54,7 @@ def open_file(path: str) -> int:
     Raises:
         OSError: the file cannot be opened.
     """
-    return _open(path, _READ)  # type: ignore[no-any-return]
+    return _open(path, _READ_FLAGS)  # type: ignore[no-any-return]
 
 
 def close_file(file: int) -> None:
@@ -64,7 +64,7 @@ def close_file(file: int) -> None:
 
 def read_at_beginning(file: int) -> bytes:
     """The first 64 KiB of an open file, as it is now."""
-    return _SYSTEM["pread"](file, CHUNK, 0)  # type: ignore[no-any-return]
+    return _SYSTEM["pread"](file, CHUNK_BYTES, 0)  # type: ignore[no-any-return]
 
 
 def read_file(path: str) -> bytes:
@@ -73,7 +73,7 @@ def read_file(path: str) -> bytes:
     Raises:
         OSError: the file cannot be opened or read.
     """
-    file = _open(path, _READ)
+    file = _open(path, _READ_FLAGS)
     try:
         return read_to_end(file)
     finally:
@@ -83,7 +83,7 @@ def read_file(path: str) -> bytes:
 def read_to_end(file: int) -> bytes:
     """All remaining bytes of an open file or a pipe."""
     pieces = []
-    while piece := _read(file, CHUNK):
+    while piece := _read(file, CHUNK_BYTES):
         pieces.append(piece)
     return b"".join(pieces)
 
@@ -108,7 +108,7 @@ def write_whole(path: str, content: str) -> None:
         f"{path}.{process_id()}",
         memoryview(content.encode(sys.getdefaultencoding(), "surrogateescape")),
     )
-    file = _open(beside, _NEW, _MODE)
+    file = _open(beside, _CREATE_FLAGS, _FILE_MODE)
     try:
         while unwritten:
             unwritten = unwritten[_write(file, unwritten) :]

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 
 R = TypeVar("R")
 
-_LIFTED = ("aten::lift_fresh", "aten::lift", "aten::set_.source_Storage_storage_offset")
+_ALIASING_OPERATIONS = ("aten::lift_fresh", "aten::lift", "aten::set_.source_Storage_storage_offset")
 """Operations that return their argument, with a storage that was made out of sight: by `torch.tensor`, or in the third
 case by `copy.deepcopy`."""
 
@@ -33,8 +33,8 @@ class NewStorages(TorchDispatchMode, Generic[R]):  # type: ignore[no-untyped-cal
         super().__init__()  # type: ignore[no-untyped-call]
         self.records: dict[int, tuple[weakref.ref[torch.UntypedStorage], R]] = {}
         """Records by address of the storage's object, each with a weak reference that ends the record."""
-        self._born = born
-        self._died = died
+        self._make_record = born
+        self._on_freed = died
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -60,28 +60,32 @@ class NewStorages(TorchDispatchMode, Generic[R]):  # type: ignore[no-untyped-cal
         """
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
-        for storage in _storages(out):
-            address = _address(storage)
+        for storage in _storages_of(out):
+            address = _storage_key(storage)
             if address not in self.records:
-                self._meet_(storage, address, func.name(), (args, kwargs))
+                self._record_new_storage_(storage, address, func.name(), (args, kwargs))
         return out
 
-    def _meet_(self, storage: torch.UntypedStorage, address: int, operation: str, given: tuple[Any, Any]) -> None:
+    def _record_new_storage_(
+        self, storage: torch.UntypedStorage, address: int, operation: str, arguments: tuple[Any, Any]
+    ) -> None:
         """Record a storage that an operation has made, until it is freed; a storage of an argument is no new one.
 
         Args:
             storage: storage of the result, without a record.
             address: address of its object, the key in `records`.
             operation: name of the operation with its overload, such as `aten::add.Tensor`.
-            given: arguments of the operation: the positional ones, and those by name.
+            arguments: arguments of the operation: the positional ones, and those by name.
         """
         # An argument's storage is no new one: views and in-place operations return it.
-        before = (*given[0], *given[1].values())
-        if operation not in _LIFTED and any(address == _address(argument) for argument in _storages(before)):
+        before = (*arguments[0], *arguments[1].values())
+        if operation not in _ALIASING_OPERATIONS and any(
+            address == _storage_key(argument) for argument in _storages_of(before)
+        ):
             return
-        record = self._born(operation.split(".", maxsplit=1)[0], storage.nbytes())
+        record = self._make_record(operation.split(".", maxsplit=1)[0], storage.nbytes())
         # Bound as locals: a reference to the mode itself would keep it alive as long as the storage.
-        records, on_freed = self.records, self._died
+        records, on_freed = self.records, self._on_freed
 
         def forget(_: object) -> None:
             records.pop(address, None)
@@ -91,7 +95,7 @@ class NewStorages(TorchDispatchMode, Generic[R]):  # type: ignore[no-untyped-cal
 
     def record_of(self, tensor: torch.Tensor) -> R | None:
         """The record of the tensor's storage, which a view shares with its base; None if it is older."""
-        entry = next((self.records.get(_address(storage)) for storage in _storages(tensor)), None)
+        entry = next((self.records.get(_storage_key(storage)) for storage in _storages_of(tensor)), None)
         return None if entry is None else entry[1]
 
 
@@ -137,7 +141,7 @@ def peak_bytes(run: Callable[[], object]) -> int:
     return peak
 
 
-def _storages(value: object) -> Iterator[torch.UntypedStorage]:
+def _storages_of(value: object) -> Iterator[torch.UntypedStorage]:
     """Storages of a tensor, or of the tensors in a sequence."""
     if isinstance(value, torch.Tensor):
         try:
@@ -148,9 +152,9 @@ def _storages(value: object) -> Iterator[torch.UntypedStorage]:
         yield storage
     elif isinstance(value, tuple | list):
         for item in value:
-            yield from _storages(item)
+            yield from _storages_of(item)
 
 
-def _address(storage: torch.UntypedStorage) -> int:
+def _storage_key(storage: torch.UntypedStorage) -> int:
     """Address of the storage's object, not of its data: that is 0 for every tensor on the meta device."""
     return int(storage._cdata)  # noqa: SLF001  (torch names it in no other way)

@@ -17,7 +17,7 @@ from flatwater_watch.errors import require
 
 E = TypeVar("E")
 
-_SHORT = 1 << 16
+_LARGEST_PLAIN_POWER = 1 << 16
 """Number from which on powers of two are written as such."""
 
 
@@ -46,10 +46,10 @@ class Bounds:
     def __str__(self) -> str:
         """The bounds in words: `0 to 1 or auto`, or `above 0 and at most 1`."""
         if not self.above and not self.below:
-            return " or ".join((f"{_end(self.low)} to {_end(self.high)}", *self.words))
+            return " or ".join((f"{_bound_words(self.low)} to {_bound_words(self.high)}", *self.words))
         return (
-            f"{'above' if self.above else 'at least'} {_end(self.low)} and "
-            f"{'below' if self.below else 'at most'} {_end(self.high)}"
+            f"{'above' if self.above else 'at least'} {_bound_words(self.low)} and "
+            f"{'below' if self.below else 'at most'} {_bound_words(self.high)}"
         )
 
 
@@ -80,9 +80,9 @@ def check_values(cls: type, values: Mapping[str, object], table: str) -> None:
     for name, value in values.items():
         path = f"{table}.{name}" if table else name
         if name in bounds:
-            for where, number in _numbers(path, value):
+            for where, number in _path_and_numbers(path, value):
                 require(bounds[name].allow(number), where, number, str(bounds[name]))
-        for where, text in _numbers(path, value):
+        for where, text in _path_and_numbers(path, value):
             if isinstance(text, str | Path):
                 require(_can_be_kept(str(text)), where, text, "text in UTF-8, without the NUL character")
 
@@ -101,11 +101,11 @@ def declared_extras(annotation: Any, kind: type[E]) -> list[E]:  # noqa: ANN401 
     return own_extras + [extra for part in get_args(annotation) for extra in declared_extras(part, kind)]
 
 
-def _numbers(path: str, value: object) -> Iterator[tuple[str, object]]:
+def _path_and_numbers(path: str, value: object) -> Iterator[tuple[str, object]]:
     """The value with its path, or each item of a tuple; nothing for None."""
     if isinstance(value, tuple):
         for index, item in enumerate(value):
-            yield from _numbers(f"{path}[{index}]", item)
+            yield from _path_and_numbers(f"{path}[{index}]", item)
     elif value is not None:
         yield path, value
 
@@ -119,8 +119,8 @@ def _can_be_kept(text: str) -> bool:
     return "\0" not in text
 
 
-def _end(number: float) -> str:
+def _bound_words(number: float) -> str:
     """A bound in words: large powers of two as `2**32`."""
-    if isinstance(number, int) and abs(number) >= _SHORT and abs(number).bit_count() == 1:
+    if isinstance(number, int) and abs(number) >= _LARGEST_PLAIN_POWER and abs(number).bit_count() == 1:
         return f"{'-' if number < 0 else ''}2**{abs(number).bit_length() - 1}"
     return str(number) if isinstance(number, int) else f"{number:g}"

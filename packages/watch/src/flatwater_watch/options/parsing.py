@@ -29,7 +29,7 @@ from flatwater_watch.streams import error_stream
 from flatwater_watch.terminal import WIDTH, PrintableStream
 
 C = TypeVar("C")
-NARROWEST = 40
+MINIMUM_COLUMNS = 40
 """Minimum columns for which help is printed, on any terminal."""
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
@@ -58,7 +58,7 @@ def read_options(
     pairs = () if default is not None else (tyro.conf.FlagCreatePairsOff,)
     with (
         contextlib.redirect_stderr(PrintableStream(error_stream())),
-        _terminal_of_tyro(),
+        _set_tyro_terminal(),
     ):  # tyro repeats words that it does not know
         parsed = tyro.cli(
             interface,
@@ -66,7 +66,7 @@ def read_options(
             args=options,
             description=_wrap_paragraphs(f"{inspect.getdoc(interface) or ''}\n\n{inspect.cleandoc(more)}".strip()),
             config=(*markers, *pairs),
-            registry=_registry(interface, later),
+            registry=_type_registry(interface, later),
             default=tyro.MISSING_NONPROP if default is None else default,
         )
     check_values(type(parsed), vars(parsed), "")
@@ -74,13 +74,13 @@ def read_options(
 
 
 @contextlib.contextmanager
-def _terminal_of_tyro() -> Iterator[None]:
+def _set_tyro_terminal() -> Iterator[None]:
     """Set environment variables for tyro, which asks them for the terminal, and restore them after the block."""
     # tyro does not know NO_COLOR (no-color.org), only dumb terminals; and in a column or two it never ends.
     before = {name: os.environ.get(name) for name in ("TERM", "COLUMNS")}
     if os.environ.get("NO_COLOR") and before["TERM"] is not None:
         os.environ["TERM"] = "dumb"
-    os.environ["COLUMNS"] = str(max(NARROWEST, shutil.get_terminal_size().columns))
+    os.environ["COLUMNS"] = str(max(MINIMUM_COLUMNS, shutil.get_terminal_size().columns))
     try:
         yield
     finally:
@@ -103,13 +103,13 @@ def _wrap_paragraphs(text: str) -> str:
     return wrapped
 
 
-def _registry(interface: type[Any], later: Collection[str]) -> ConstructorRegistry:
+def _type_registry(interface: type[Any], later: Collection[str]) -> ConstructorRegistry:
     """The rules by which tyro reads our types; `later`: fields of the command's class that come last in the help."""
     registry = ConstructorRegistry()
     registry.struct_rule(lambda info: _dataclass_spec(info, later if info.type is interface else ()))
-    registry.primitive_rule(_number)
-    registry.primitive_rule(_path)
-    registry.primitive_rule(_optional)
+    registry.primitive_rule(_number_spec)
+    registry.primitive_rule(_path_spec)
+    registry.primitive_rule(_optional_spec)
     return registry
 
 
@@ -122,7 +122,7 @@ def _dataclass_spec(info: StructTypeInfo, later: Collection[str]) -> StructConst
     plain = get_type_hints(info.type)
     specs = []
     for f in sorted(fields(info.type), key=lambda field: field.name in later):
-        default = _default(f, info.type, info.default)
+        default = _field_default(f, info.type, info.default)
         # The sentences of a field that may be left out say what that means; "(default: None)" would not.
         kind: Any = plain[f.name] if f.name in bounds_of(info.type) else hints[f.name]
         if is_dataclass(default):  # a file or an option may have brought a class with more settings
@@ -136,7 +136,7 @@ def _dataclass_spec(info: StructTypeInfo, later: Collection[str]) -> StructConst
     return StructConstructorSpec(instantiate=info.type, fields=tuple(specs))
 
 
-def _default(declared: Field[Any], declared_in: type, instance: object) -> object:
+def _field_default(declared: Field[Any], declared_in: type, instance: object) -> object:
     """The default of a field: that of an instance, if there is one, else that of the class, else tyro's MISSING."""
     if isinstance(instance, declared_in):
         return getattr(instance, declared.name)
@@ -145,36 +145,36 @@ def _default(declared: Field[Any], declared_in: type, instance: object) -> objec
     return declared.default_factory() if declared.default_factory is not MISSING else tyro.MISSING
 
 
-_NUMBERS: dict[Any, str] = {int: "a whole number", float: "a number"}
+_NUMBER_WORDS: dict[Any, str] = {int: "a whole number", float: "a number"}
 
 
-def _number(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+def _number_spec(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
     """The specification of a number for tyro, with an error message for people; None for other types."""
-    if info.type not in _NUMBERS:
+    if info.type not in _NUMBER_WORDS:
         return None
-    return _primitive(info.type.__name__.upper(), lambda word: _parse_number(info.type, word))
+    return _one_word_spec(info.type.__name__.upper(), lambda word: _parse_number(info.type, word))
 
 
 def _parse_number(kind: type[int] | type[float], word: str) -> float:
     try:
         return kind(word)
     except ValueError as error:
-        raise ValueError(f"{short_repr(word)} is not {_NUMBERS[kind]}") from error
+        raise ValueError(f"{short_repr(word)} is not {_NUMBER_WORDS[kind]}") from error
 
 
-def _path(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+def _path_spec(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
     """The specification of a path on this machine for tyro; None for other types."""
     # A URL is refused: `s3://bucket/run` would become a folder with the name `s3:`.
-    return _primitive("PATH", _local) if info.type is Path else None
+    return _one_word_spec("PATH", _parse_local_path) if info.type is Path else None
 
 
-def _local(word: str) -> Path:
+def _parse_local_path(word: str) -> Path:
     if _URL.match(word):
         raise ValueError(f"{short_repr(word)} is a URL: expected a path on this machine")
     return Path(word)
 
 
-def _optional(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+def _optional_spec(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
     """The specification of `X | None` for tyro, shown as `X`; None for other types."""
     # The field's help says what its absence means. The word `None` is understood as well.
     options = [option for option in get_args(info.type) if option is not types.NoneType]
@@ -185,12 +185,12 @@ def _optional(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
     def parse(word: str) -> object:
         if word == "None":
             return None
-        return _parse_number(int, word) if kind is int else _local(word) if kind is Path else word
+        return _parse_number(int, word) if kind is int else _parse_local_path(word) if kind is Path else word
 
-    return _primitive(kind.__name__.upper(), parse)
+    return _one_word_spec(kind.__name__.upper(), parse)
 
 
-def _primitive(metavar: str, parse: Callable[[str], object]) -> PrimitiveConstructorSpec[Any]:
+def _one_word_spec(metavar: str, parse: Callable[[str], object]) -> PrimitiveConstructorSpec[Any]:
     """How tyro reads a value of one word, and shows it in the help as `metavar`."""
     return PrimitiveConstructorSpec(
         nargs=1,

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 from flatwater_watch.options.bounds import check_values
 
 C = TypeVar("C")
-HIDDEN = {"hidden": True}
+HIDDEN_FIELD = {"hidden": True}
 """Metadata of a field that is no option."""
 
 
@@ -26,7 +26,7 @@ def read_plain(interface: type[C], options: Sequence[str]) -> C | None:
     hints = get_type_hints(interface)
     kinds = {f"--{each.name}": hints[each.name] for each in fields(interface) if not each.metadata}  # type: ignore[arg-type]
     try:
-        values = dict(_read(kinds, iter(options)))
+        values = dict(_read_pairs(kinds, iter(options)))
     except (KeyError, ValueError, StopIteration, RuntimeError):
         return None
     if len(values) < sum(word.startswith("--") for word in options):  # an option is given twice
@@ -36,7 +36,7 @@ def read_plain(interface: type[C], options: Sequence[str]) -> C | None:
     return instance
 
 
-def _read(kinds: dict[str, Any], words: Iterator[str]) -> Iterator[tuple[str, Any]]:
+def _read_pairs(kinds: dict[str, Any], words: Iterator[str]) -> Iterator[tuple[str, Any]]:
     """Yield the options as pairs of field and value.
 
     An option that is not plain raises KeyError or ValueError; a missing word, RuntimeError.
@@ -46,14 +46,14 @@ def _read(kinds: dict[str, Any], words: Iterator[str]) -> Iterator[tuple[str, An
         name = f"--{name[2:].replace('-', '_')}"
         kind = kinds[name if word.startswith("--") else ""]
         if kind is not bool:
-            yield name[2:], _value(kind, value if equals else next(words), joined=bool(equals))
+            yield name[2:], _parse_value(kind, value if equals else next(words), joined=bool(equals))
         elif equals:
             raise ValueError(word)
         else:
             yield name[2:], True
 
 
-def _value(kind: Any, word: str, *, joined: bool) -> Any:  # noqa: ANN401  (a type, and a value of it)
+def _parse_value(kind: Any, word: str, *, joined: bool) -> Any:  # noqa: ANN401  (a type, and a value of it)
     """The value of a word for a field's type.
 
     Args:
@@ -68,7 +68,7 @@ def _value(kind: Any, word: str, *, joined: bool) -> Any:  # noqa: ANN401  (a ty
         raise ValueError(word)
     alternatives = [each for each in get_args(kind) if each is not NoneType] if get_origin(kind) is not Literal else []
     if len(alternatives) == 1:
-        return None if word == "None" else _value(alternatives[0], word, joined=joined)
+        return None if word == "None" else _parse_value(alternatives[0], word, joined=joined)
     if get_origin(kind) is Literal:
         return get_args(kind)[get_args(kind).index(word)]
     if kind is Path and "://" in word:

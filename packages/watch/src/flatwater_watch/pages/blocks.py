@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from flatwater_watch.diagnose.finding import GRAVE, Finding
+from flatwater_watch.diagnose.finding import GRAVE_VERDICTS, Finding
 from flatwater_watch.diagnose.finding_text import growth_end, headline
 from flatwater_watch.pages.chart import Chart, Grid
 from flatwater_watch.units import short_bytes
@@ -129,19 +129,19 @@ class Tile(NamedTuple):
     """Style of the tile: `good`, `bad` or empty."""
 
 
-def finding_cards(found: Iterable[tuple[Finding, str]]) -> Cards:
+def finding_cards(dated_findings: Iterable[tuple[Finding, str]]) -> Cards:
     """A card for each finding: those that end badly first, and among them most bytes first.
 
     Args:
-        found: findings, each with a remark on when it was found, which may be empty.
+        dated_findings: findings, each with a remark on when it was found, which may be empty.
     """
-    ranked = sorted(found, key=lambda each: (not is_grave(each[0]), -each[0].bytes_per_step))
+    ranked = sorted(dated_findings, key=lambda each: (not is_grave(each[0]), -each[0].bytes_per_step))
     return Cards([_card(finding, since) for finding, since in ranked])
 
 
 def is_grave(finding: Finding) -> bool:
     """Whether a finding ends badly if nobody acts, such as a leak, or a buffer that does not fit."""
-    return finding.verdict in GRAVE or finding.dies_first
+    return finding.verdict in GRAVE_VERDICTS or finding.dies_first
 
 
 def _card(finding: Finding, since: str) -> Card:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 
 MOST_POINTS = 500
 """Maximum points of a curve: more than a screen can show, and few enough for a page of any run."""
-LEAST_SPAN = 0.05
+MINIMUM_SPAN_SHARE = 0.05
 """Smallest range of a fitted axis, as a share of the largest value on it."""
 UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1))
 
@@ -154,7 +154,7 @@ class Chart:
         is_fitted = self.y.span is None and self.y.kind == "number" and not self.y.rows and not self.y.from_zero
         if not values or not is_fitted or len(curves) < len(self.marks):
             return self.y
-        least, middle = LEAST_SPAN * max(map(abs, values)), (min(values) + max(values)) / 2
+        least, middle = MINIMUM_SPAN_SHARE * max(map(abs, values)), (min(values) + max(values)) / 2
         if max(values) - min(values) >= least:
             return self.y
         return replace(self.y, span=(middle - least / 2, middle + least / 2))
@@ -218,14 +218,14 @@ def byte_unit(values: Iterable[float]) -> tuple[str, int]:
     return next((unit for unit in UNITS if largest >= unit[1]), UNITS[-1])
 
 
-def largest_values(values: dict[str, float], most: int, names: str) -> tuple[list[tuple[str, float]], str]:
+def largest_values(values: dict[str, float], maximum: int, names: str) -> tuple[list[tuple[str, float]], str]:
     """The largest values in ascending order, and a sentence on the others.
 
     Args:
         values: values by name.
-        most: maximum number of values.
+        maximum: maximum number of values.
         names: noun for the values, in the plural.
     """
-    largest = sorted(values.items(), key=lambda item: item[1])[-most:]
+    largest = sorted(values.items(), key=lambda item: item[1])[-maximum:]
     other_count = len(values) - len(largest)
     return largest, f" The other {other_count} {names} have less each." if other_count else ""

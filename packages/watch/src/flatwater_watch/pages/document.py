@@ -33,12 +33,12 @@ def document(
         sections: parts of the page below the tiles.
         footer: one sentence at the end.
     """
-    charts = [chart for part in sections for block in part.blocks for chart in _charts(block)]
+    charts = [chart for part in sections for block in part.blocks for chart in _charts_of_block(block)]
     numbers = {id(chart): number for number, chart in enumerate(charts)}  # by identity: equal charts are drawn twice
     # Without a chart plotly.js is left out, which is most of a page's bytes.
-    scripts = [_script(get_plotlyjs()), _script(read_asset("page.js"))] if charts else []
+    scripts = [_normalize_line_ends(get_plotlyjs()), _normalize_line_ends(read_asset("page.js"))] if charts else []
     return (
-        _templates()
+        _load_templates()
         .get_template("page.j2")
         .render(
             title=title,
@@ -47,7 +47,7 @@ def document(
             tiles=list(tiles),
             sections=sections,
             footer=footer,
-            policy=_policy(scripts),
+            policy=_content_security_policy(scripts),
             style=Markup(read_asset("page.css")),  # noqa: S704  (our own)
             charts=_embed_json([for_plotly(chart) for chart in charts]) if charts else "",
             scripts=scripts,
@@ -58,12 +58,12 @@ def document(
 
 def fragment(block: Block) -> str:
     """The HTML of one block without a page around it, as a notebook shows it; charts are not possible."""
-    blocks: Any = _templates().get_template("blocks.j2").module
+    blocks: Any = _load_templates().get_template("blocks.j2").module
     return str(blocks.block(block, None))
 
 
 @cache
-def _templates() -> Environment:
+def _load_templates() -> Environment:
     """The templates of pages, which escape every text and refuse a name that is not defined."""
     return Environment(
         loader=PackageLoader("flatwater_watch.pages"),
@@ -74,19 +74,25 @@ def _templates() -> Environment:
     )
 
 
-def _charts(block: Block) -> Sequence[Chart]:
+def _charts_of_block(block: Block) -> Sequence[Chart]:
     if isinstance(block, Chart):
         return [block]
-    return block.charts if isinstance(block, Grid) else _charts(block.content) if isinstance(block, Folded) else []
+    return (
+        block.charts
+        if isinstance(block, Grid)
+        else _charts_of_block(block.content)
+        if isinstance(block, Folded)
+        else []
+    )
 
 
-def _script(text: str) -> Markup:
+def _normalize_line_ends(text: str) -> Markup:
     """A script with the line ends of a browser."""
     # A browser normalises them before it computes the hash that the policy names.
     return Markup(text.replace("\r\n", "\n").replace("\r", "\n"))  # noqa: S704  (our own, and plotly's)
 
 
-def _policy(scripts: Sequence[Markup]) -> str:
+def _content_security_policy(scripts: Sequence[Markup]) -> str:
     """The content security policy of a page: these scripts run and no others, and no network is used."""
     # A second wall behind the templates' escaping. Styles are allowed, as plotly.js writes them when it draws.
     hashes = (

@@ -55,10 +55,10 @@ def to_plain(value: object) -> Any:  # noqa: ANN401  (JSON)
             return float(value) if isfinite(value) else None
         case date():
             return {DATE: value.isoformat()}
-    return _inside(value)
+    return _mapping_or_list(value)
 
 
-def _inside(value: object) -> Any:  # noqa: ANN401  (JSON)
+def _mapping_or_list(value: object) -> Any:  # noqa: ANN401  (JSON)
     """A block as a mapping with its class under `is` and without default fields; a sequence as a list."""
     if type(value).__name__ in KINDS and is_dataclass(value) and not isinstance(value, type):
         field_values = {each.name: getattr(value, each.name) for each in fields(value)}
@@ -73,10 +73,10 @@ def _inside(value: object) -> Any:  # noqa: ANN401  (JSON)
     raise TypeError(f"{short_repr(value)}: expected a block of flatwater.reports, got a {type(value).__name__}")
 
 
-def _is_default(each: "Field[Any]", given: Mapping[str, object]) -> bool:
-    value = given[each.name]
+def _is_default(field: "Field[Any]", values: Mapping[str, object]) -> bool:
+    value = values[field.name]
     # By type as well: True equals 1, and must not be left out for it.
-    return each.default is not MISSING and type(value) is type(each.default) and value == each.default
+    return field.default is not MISSING and type(value) is type(field.default) and value == field.default
 
 
 def from_plain(content: object, hint: Any = Block) -> Any:  # noqa: ANN401  (JSON, and a type)
@@ -87,15 +87,15 @@ def from_plain(content: object, hint: Any = Block) -> Any:  # noqa: ANN401  (JSO
     """
     origin = get_origin(hint)
     if hint is Any:
-        return _scalar(content)
+        return _axis_place(content)
     if origin in {Union, types.UnionType}:
-        return _one_of(content, get_args(hint))
+        return _convert_union(content, get_args(hint))
     if origin is not None:
-        return _generic(content, origin, get_args(hint))
-    return _build_block(hint, content) if hint in KINDS.values() else _leaf(content, hint)
+        return _convert_generic(content, origin, get_args(hint))
+    return _build_block(hint, content) if hint in KINDS.values() else _convert_scalar(content, hint)
 
 
-def _generic(content: object, origin: object, kinds: Sequence[Any]) -> object:
+def _convert_generic(content: object, origin: object, kinds: Sequence[Any]) -> object:
     """Convert JSON to a literal, a sequence or a tuple.
 
     Args:
@@ -112,7 +112,7 @@ def _generic(content: object, origin: object, kinds: Sequence[Any]) -> object:
     raise ValueError(f"{short_repr(content)}: expected {short_repr(kinds)}")
 
 
-def _leaf(content: object, kind: Any) -> object:  # noqa: ANN401  (a type)
+def _convert_scalar(content: object, kind: Any) -> object:  # noqa: ANN401  (a type)
     """Convert JSON to a number, a text or None, without conversion between these; control characters are escaped."""
     if kind is float and is_number(content) and not isinstance(content, bool):
         return content
@@ -125,7 +125,7 @@ def _leaf(content: object, kind: Any) -> object:  # noqa: ANN401  (a type)
     raise ValueError(f"{short_repr(content)}: expected {kind.__name__}")
 
 
-def _scalar(content: object) -> object:
+def _axis_place(content: object) -> object:
     """A place on an axis from JSON: a text, a number, a date, or None."""
     if isinstance(content, dict) and content.keys() == {DATE} and isinstance(content[DATE], str):
         text = content[DATE]
@@ -135,7 +135,7 @@ def _scalar(content: object) -> object:
     return from_plain(content, str)
 
 
-def _one_of(content: object, kinds: Sequence[Any]) -> object:
+def _convert_union(content: object, kinds: Sequence[Any]) -> object:
     """Convert JSON to the first type of a union that it fits; a block names its class under `is`."""
     for kind in kinds:
         is_block = kind in KINDS.values()
@@ -152,7 +152,10 @@ def _build_block(kind: type[Any], content: object) -> object:
     """Make a block of one class from JSON that names this class under `is`, and check that it can be drawn."""
     if not isinstance(content, dict) or content.get(NAME) != kind.__name__:
         raise ValueError(f"{short_repr(content)}: expected a {kind.__name__}")
-    hints, content_by_field = _hints(kind.__name__), {name: each for name, each in content.items() if name != NAME}
+    hints, content_by_field = (
+        _field_types(kind.__name__),
+        {name: each for name, each in content.items() if name != NAME},
+    )
     if strange := content_by_field.keys() - hints.keys():
         raise ValueError(f"{short_repr(min(strange))}: {kind.__name__} has no such field")
     values = {name: from_plain(each, hints[name]) for name, each in content_by_field.items()}
@@ -165,44 +168,44 @@ def _build_block(kind: type[Any], content: object) -> object:
 
 
 @cache
-def _hints(name: str) -> Mapping[str, Any]:
+def _field_types(name: str) -> Mapping[str, Any]:
     """Types of the fields of a block's class, by field."""
     kind: Any = KINDS[name]
     hints = get_type_hints(kind)
     return {each.name: hints[each.name] for each in fields(kind)}
 
 
-def _require_drawable(found: object) -> None:
+def _require_drawable(block: object) -> None:
     """Check what types do not express: columns of one length, colours, formats, links, sizes.
 
     Raises:
         ValueError: the block cannot be drawn.
     """
-    match found:
+    match block:
         case Piece():
-            _require(_LINK.fullmatch(found.href) is not None, "href", found.href)
+            _require(_LINK.fullmatch(block.href) is not None, "href", block.href)
         case Line() | Dots():
-            _require_mark(found, (found.x, found.y), (found.said,))
+            _require_mark(block, (block.x, block.y), (block.said,))
         case Band():
-            _require_mark(found, (found.x, found.low, found.high), ())
+            _require_mark(block, (block.x, block.low, block.high), ())
         case Bars():
-            _require_mark(found, (found.at, found.values), (found.low, found.high, found.labels))
-            _require(bool(found.low) == bool(found.high), "low", found.low)
+            _require_mark(block, (block.at, block.values), (block.low, block.high, block.labels))
+            _require(bool(block.low) == bool(block.high), "low", block.low)
         case Spans():
-            _require_mark(found, (found.rows, found.starts, found.ends), (found.said,))
-            kinds = {isinstance(each, date) for each in (*found.starts, *found.ends)}
-            alike = len(kinds) < 2 and all(isinstance(each, date) or is_number(each) for each in found.starts)  # noqa: PLR2004
-            _require(alike and all(isinstance(each, date) or is_number(each) for each in found.ends), "ends", "others")
+            _require_mark(block, (block.rows, block.starts, block.ends), (block.said,))
+            kinds = {isinstance(each, date) for each in (*block.starts, *block.ends)}
+            alike = len(kinds) < 2 and all(isinstance(each, date) or is_number(each) for each in block.starts)  # noqa: PLR2004
+            _require(alike and all(isinstance(each, date) or is_number(each) for each in block.ends), "ends", "others")
         case Chart() | Grid():
-            _require(0 < found.height <= MOST_PIXELS, "height", found.height)
-            _require(found.weight > 0, "weight", found.weight)
+            _require(0 < block.height <= MOST_PIXELS, "height", block.height)
+            _require(block.weight > 0, "weight", block.weight)
         case Table():
-            _require(len(found.titles) > 0, "titles", found.titles)
+            _require(len(block.titles) > 0, "titles", block.titles)
 
 
-def _require_mark(mark: Any, columns: Sequence[Sequence[Any]], others: Sequence[Sequence[Any]]) -> None:  # noqa: ANN401
-    """Check what marks share: columns of one length, with those of `others` that are not empty, colours, and format."""
-    lengths = {*map(len, columns), *(len(each) for each in others if each)}
+def _require_mark(mark: Any, columns: Sequence[Sequence[Any]], other_columns: Sequence[Sequence[Any]]) -> None:  # noqa: ANN401
+    """Check the fields that all marks share: columns of one length, colours, and the format of numbers."""
+    lengths = {*map(len, columns), *(len(each) for each in other_columns if each)}
     _require(len(lengths) == 1, "columns of lengths", sorted(lengths))
     colours = [mark.colour] if isinstance(mark.colour, str) else list(mark.colour)
     _require(isinstance(mark.colour, str) or len(colours) == len(columns[0]), "colours", len(colours))
@@ -212,6 +215,6 @@ def _require_mark(mark: Any, columns: Sequence[Sequence[Any]], others: Sequence[
         _require(is_specification(mark.form.removeprefix(",")), "form", mark.form)
 
 
-def _require(holds: bool, name: str, given: object) -> None:  # noqa: FBT001  (a condition, as assert has it)
-    if not holds:
-        raise ValueError(f"{name} = {short_repr(given)}: cannot be drawn")
+def _require(condition: bool, name: str, value: object) -> None:  # noqa: FBT001  (a condition, as assert has it)
+    if not condition:
+        raise ValueError(f"{name} = {short_repr(value)}: cannot be drawn")

@@ -11,12 +11,12 @@ from typing import Any
 
 from flatwater_watch.pages.chart import Axis, Band, Bars, Chart, Dots, Line, Mark, Spans, finite_or_none
 
-FEW = 8
+FEW_POINTS = 8
 """Maximum rounds of an axis with a mark for each."""
-DECADES = 10.0
+MINIMUM_LOG_RATIO = 10.0
 """Ratio of values from which on a logarithmic axis has a mark for each power of ten."""
 SYMBOLS = {"circle": "circle", "up": "triangle-up", "down": "triangle-down"}
-DAY = 86_400_000
+DAY_MILLISECONDS = 86_400_000
 """Milliseconds, in which plotly.js measures a span of dates."""
 
 Trace = dict[str, Any]
@@ -24,7 +24,7 @@ Trace = dict[str, Any]
 
 def for_plotly(chart: Chart) -> dict[str, Any]:
     """The chart as JSON data for the browser."""
-    traces = [_complete_trace(mark, trace) for mark in chart.marks for trace in _traces(mark, chart)]
+    traces = [_complete_trace(mark, trace) for mark in chart.marks for trace in _mark_traces(mark, chart)]
     # For these the pointer shows the mark below it; for curves, the values of all at its place.
     pointwise_marks = [
         mark for mark in chart.marks if isinstance(mark, Dots | Spans) or (isinstance(mark, Bars) and mark.across)
@@ -37,40 +37,41 @@ def for_plotly(chart: Chart) -> dict[str, Any]:
         if value and value > 0
     ]
     layout = {
-        "xaxis": _axis(chart.x),
-        "yaxis": _axis(
-            chart.vertical, decades=max(positive_values, default=1.0) > DECADES * min(positive_values, default=1.0)
+        "xaxis": _axis_layout(chart.x),
+        "yaxis": _axis_layout(
+            chart.vertical,
+            decades=max(positive_values, default=1.0) > MINIMUM_LOG_RATIO * min(positive_values, default=1.0),
         ),
         "hovermode": "closest" if len(pointwise_marks) == len(chart.marks) or chart.y.rows else "x unified",
-        "barmode": _barmode(chart.marks),
+        "barmode": _bar_mode(chart.marks),
         "bargap": 0.12 if chart.x.kind == "round" else 0.3,
-        "shapes": [_upright(place) for place in chart.uprights],
+        "shapes": [_upright_shape(place) for place in chart.uprights],
     }
     return {"data": traces, "layout": _escape_texts(layout)}
 
 
 def _complete_trace(mark: Mark, trace: Trace) -> Trace:
     """The trace with the keys that all traces have, and every text escaped."""
-    columns = {key: _escape_texts(_plain(trace[key])) for key in ("x", "y", "text", "base") if trace.get(key)}
+    columns = {key: _escape_texts(_json_numbers(trace[key])) for key in ("x", "y", "text", "base") if trace.get(key)}
     return trace | columns | {"name": escape(mark.name), "meta": mark.name}
 
 
-def _plain(values: Sequence[Any]) -> list[Any]:
+def _json_numbers(values: Sequence[Any]) -> list[Any]:
     return [str(value) if isinstance(value, date) else value for value in values]  # plotly.js reads ISO dates
 
 
-def _barmode(marks: Sequence[Mark]) -> str:
+def _bar_mode(marks: Sequence[Mark]) -> str:
     """How bars at one place lie: over, on, or beside each other."""
     if any(isinstance(mark, Spans) for mark in marks):
         return "overlay"
     return "stack" if any(isinstance(mark, Line | Bars) and mark.stacked for mark in marks) else "group"
 
 
-def _traces(mark: Mark, chart: Chart) -> Iterator[Trace]:
+def _mark_traces(mark: Mark, chart: Chart) -> Iterator[Trace]:
     """Yield the traces that draw a mark: one, or two for a band, and for bars with intervals and labels."""
     match mark:
         case Line():
-            yield _line(mark, chart)
+            yield _line_trace(mark, chart)
         case Band():
             shape: Trace = {"type": "scatter", "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "x": mark.x}
             shape |= {} if mark.opacity == 1 else {"opacity": mark.opacity}
@@ -88,20 +89,20 @@ def _traces(mark: Mark, chart: Chart) -> Iterator[Trace]:
                 "text": mark.said,
                 "marker": marker | {"line": {"color": "--card", "width": 1}},
                 "cliponaxis": False,
-                "hovertemplate": f"%{{y:{mark.form}}}{escape(chart.y.unit)}{_more(mark.said)}",
+                "hovertemplate": f"%{{y:{mark.form}}}{escape(chart.y.unit)}{_hover_lines(mark.said)}",
             }
         case Bars():
-            yield from _bars(mark, chart)
+            yield from _bar_traces(mark, chart)
         case Spans():
-            yield _spans(mark, chart)
+            yield _span_trace(mark, chart)
 
 
-def _line(mark: Line, chart: Chart) -> Trace:
+def _line_trace(mark: Line, chart: Chart) -> Trace:
     """The trace of a curve: a line, dots, a filled area of a stack, or a bar where a stack has a single point."""
     values = finite_or_none(mark.y)
     alone = sum(value is not None for value in values) < 2  # noqa: PLR2004  (a line has two points)
     common: Trace = {"x": mark.x, "y": values, "text": mark.said}
-    common["hovertemplate"] = f"%{{y:{mark.form}}}{escape(chart.y.unit)}{_more(mark.said)}"
+    common["hovertemplate"] = f"%{{y:{mark.form}}}{escape(chart.y.unit)}{_hover_lines(mark.said)}"
     if mark.stacked and len(mark.x) == 1:  # an area of one point has no width
         return common | {"type": "bar", "marker": {"color": mark.colour}, "width": 0.5}
     common |= {"type": "scatter", "zorder": int(mark.front)}
@@ -113,7 +114,7 @@ def _line(mark: Line, chart: Chart) -> Trace:
     return common | {"mode": mode, "line": line, "marker": {"color": mark.colour, "size": 7 if alone else 5}}
 
 
-def _bars(mark: Bars, chart: Chart) -> Iterator[Trace]:
+def _bar_traces(mark: Bars, chart: Chart) -> Iterator[Trace]:
     """Yield the bars of a mark; with intervals, first their labels as a scatter trace at the upper ends."""
     value_axis, place_axis = (chart.x, chart.y) if mark.across else (chart.y, chart.x)
     positions, values = place_axis.place_values(mark.at), finite_or_none(mark.values)
@@ -159,10 +160,10 @@ def _bars(mark: Bars, chart: Chart) -> Iterator[Trace]:
     yield trace
 
 
-def _spans(mark: Spans, chart: Chart) -> Trace:
+def _span_trace(mark: Spans, chart: Chart) -> Trace:
     """The trace of bars from starts to ends; for dates plotly.js wants lengths in milliseconds, as whole days here."""
     lengths = [
-        (end - start).days * DAY if isinstance(start, date) else end - start
+        (end - start).days * DAY_MILLISECONDS if isinstance(start, date) else end - start
         for start, end in zip(mark.starts, mark.ends, strict=True)
     ]
     return {
@@ -175,15 +176,15 @@ def _spans(mark: Spans, chart: Chart) -> Trace:
         "text": mark.said,
         "textposition": "none",
         "marker": {"color": mark.colour, "line": {"width": 0}},
-        "hovertemplate": f"%{{y}}{_more(mark.said)}",
+        "hovertemplate": f"%{{y}}{_hover_lines(mark.said)}",
     }
 
 
-def _more(said: Sequence[str]) -> str:
-    return " · %{text}" if said else ""
+def _hover_lines(texts: Sequence[str]) -> str:
+    return " · %{text}" if texts else ""
 
 
-def _upright(place: object) -> dict[str, Any]:
+def _upright_shape(place: object) -> dict[str, Any]:
     """A thin vertical line over the whole height of a chart."""
     line = {"color": "--quiet", "width": 1}
     position = str(place)
@@ -199,7 +200,7 @@ def _upright(place: object) -> dict[str, Any]:
     }
 
 
-def _axis(axis: Axis, *, decades: bool = False) -> dict[str, Any]:
+def _axis_layout(axis: Axis, *, decades: bool = False) -> dict[str, Any]:
     """The layout of an axis for plotly.js.
 
     Args:
@@ -219,8 +220,8 @@ def _axis(axis: Axis, *, decades: bool = False) -> dict[str, Any]:
         layout |= {"tickvals": [*range(len(axis.rows))], "ticktext": [*axis.rows], "showgrid": False}
         layout["range"] = [-0.5, len(axis.rows) - 0.5]  # half a row at both ends, for the bars of the outer rows
     if axis.kind == "round":
-        first, last = axis.span or (0, FEW)
-        layout |= {"tickformat": "d"} | ({"dtick": 1} if last - first < FEW else {})
+        first, last = axis.span or (0, FEW_POINTS)
+        layout |= {"tickformat": "d"} | ({"dtick": 1} if last - first < FEW_POINTS else {})
     elif axis.kind == "date":
         layout["type"] = "date"
     elif axis.kind == "log":

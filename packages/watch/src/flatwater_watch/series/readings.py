@@ -12,9 +12,9 @@ from flatwater_watch.thresholds import SHIPPED
 
 CASE, DRIFT = SHIPPED.investigating, SHIPPED.drift
 
-SOON = 20
+POINTS_JUDGED_ALWAYS = 20
 """Number of readings at which all series are judged."""
-TURNS = 4
+TURN_COUNT = 4
 """Number of groups of series, one of which is judged at each later reading."""
 
 
@@ -58,7 +58,7 @@ class Reading(NamedTuple):
     @property
     def has_headroom(self) -> bool:
         """Whether the limit is far enough away for an investigation, which takes memory itself."""
-        return self.limit is None or self.limit - self.resident >= CASE.headroom * self.limit
+        return self.limit is None or self.limit - self.resident >= CASE.minimum_headroom_share * self.limit
 
 
 class Growth(NamedTuple):
@@ -83,7 +83,7 @@ class ReadingHistory:
     readings: int = 0
     resident: Series = field(default_factory=Series)
     unaccounted: Series = field(default_factory=Series)
-    live: Series = field(default_factory=Series)
+    allocated: Series = field(default_factory=Series)
     """Bytes that the C allocator has handed out, without declared state: less noisy than resident pages."""
     free: Series = field(default_factory=Series)
     file_mapped: Series = field(default_factory=Series)
@@ -91,10 +91,10 @@ class ReadingHistory:
     """Bytes of all state that the program declares."""
     owned: dict[str, Series] = field(default_factory=dict)
     """Bytes of declared state by owner; steps at which no owner changed are left out."""
-    costs: dict[str, Series] = field(default_factory=dict)
+    phase_costs: dict[str, Series] = field(default_factory=dict)
     """CPU seconds per step, by phase: they rise in a straight line if a rate falls ever more slowly."""
     owned_before: Mapping[str, int] = field(default_factory=dict)
-    drifted: Counter[str] = field(default_factory=Counter)
+    drift_counts: Counter[str] = field(default_factory=Counter)
     """Number of judgements in a row that found a drift, by the name of the series."""
 
     def add(self, reading: Reading) -> None:
@@ -103,7 +103,7 @@ class ReadingHistory:
         self.readings += 1
         self.resident.add(step, reading.resident)
         self.unaccounted.add(step, reading.unaccounted)
-        self.live.add(step, 0 if reading.in_use is None else reading.in_use - reading.owned_bytes)
+        self.allocated.add(step, 0 if reading.in_use is None else reading.in_use - reading.owned_bytes)
         self.free.add(step, reading.free or 0)
         self.file_mapped.add(step, reading.file_mapped)
         self.declared.add(step, reading.owned_bytes)
@@ -113,11 +113,11 @@ class ReadingHistory:
             self.owned_before = dict(reading.owned)
         for phase, rate in reading.rates.items():
             if rate > 0:
-                self.costs.setdefault(phase, Series()).add(step, 1 / rate)
+                self.phase_costs.setdefault(phase, Series()).add(step, 1 / rate)
 
     def is_due(self, turn: int) -> bool:
         """Whether a series is judged at this reading; long ones take turns, as one reading changes little."""
-        return self.readings <= SOON or self.readings % TURNS == turn % TURNS
+        return self.readings <= POINTS_JUDGED_ALWAYS or self.readings % TURN_COUNT == turn % TURN_COUNT
 
     @property
     def swing_bytes(self) -> float:
@@ -129,11 +129,11 @@ class ReadingHistory:
         """The most unaccounted bytes that were freed between two readings."""
         return max((earlier - later for earlier, later in pairwise(self.unaccounted.values)), default=0.0)
 
-    def has_fallen(self, since: int, least: float) -> bool:
+    def has_fallen(self, since: int, minimum: float) -> bool:
         """Whether at least so many unaccounted bytes were freed between two readings since a step."""
         series = self.unaccounted
         begin = bisect_left(series.steps, since)
-        return any(earlier - later >= least for earlier, later in pairwise(series.values[begin:]))
+        return any(earlier - later >= minimum for earlier, later in pairwise(series.values[begin:]))
 
     def growth(self, reading: Reading, unit: str) -> Growth:
         """Growth of the whole process as of a reading."""
@@ -144,7 +144,7 @@ def recent_slope(series: Series) -> Slope:
     """The robust slope over the recent half of a long series, or over all of a short one."""
     if len(series.steps) <= 1:
         return Slope(0.0, 0.0, 0.0)
-    begin = min(len(series.steps) // 2, max(0, len(series.steps) - DRIFT.unheld))
+    begin = min(len(series.steps) // 2, max(0, len(series.steps) - DRIFT.minimum_points_without_object))
     return robust_slope(
-        thin_evenly(series.steps[begin:], DRIFT.judged), thin_evenly(series.values[begin:], DRIFT.judged)
+        thin_evenly(series.steps[begin:], DRIFT.judged_points), thin_evenly(series.values[begin:], DRIFT.judged_points)
     )

@@ -17,7 +17,7 @@ from flatwater_watch.thresholds import SHIPPED
 
 DRIFT, FILLING = SHIPPED.drift, SHIPPED.filling
 
-POINTS = 200
+MAXIMUM_POINTS = 200
 """Maximum points of a series, which is thinned beyond: the number of pairs grows with the square."""
 
 
@@ -44,10 +44,10 @@ class Series:
         """Append a reading; `step` is later than the one before."""
         self.steps.append(step)
         self.values.append(value)
-        if len(self.steps) > POINTS:
+        if len(self.steps) > MAXIMUM_POINTS:
             # In place, and every second point, so that the series still reaches back to its beginning.
-            del self.steps[1 : POINTS // 2 : 2]
-            del self.values[1 : POINTS // 2 : 2]
+            del self.steps[1 : MAXIMUM_POINTS // 2 : 2]
+            del self.values[1 : MAXIMUM_POINTS // 2 : 2]
 
 
 def robust_slope(steps: Sequence[float], values: Sequence[float], confidence: float = 0.95) -> Slope:
@@ -69,8 +69,8 @@ def robust_slope(steps: Sequence[float], values: Sequence[float], confidence: fl
         for j in range(i + 1, n)
         if steps[i] != steps[j]
     )
-    ties = sum(_ties(k) for series in (steps, values) for k in _tie_counts(series))
-    deviation = sqrt(max(0, _ties(n) - ties) / 18)
+    ties = sum(_tie_variance(k) for series in (steps, values) for k in _tie_counts(series))
+    deviation = sqrt(max(0, _tie_variance(n) - ties) / 18)
     reach = normal_deviations(confidence) * deviation
     low_rank = max(0, round((len(slopes) - reach) / 2) - 1)
     high_rank = min(len(slopes) - 1, round((len(slopes) + reach) / 2))
@@ -81,8 +81,8 @@ def drift_slope(
     steps: Sequence[float],
     values: Sequence[float],
     *,
-    least: float,
-    fewest: int = DRIFT.fewest,
+    minimum: float,
+    fewest: int = DRIFT.minimum_points,
     confidence: float = 0.95,
 ) -> Slope | None:
     """The slope of the recent part of a series if it rises for good, None if it does not.
@@ -94,42 +94,42 @@ def drift_slope(
     Args:
         steps: steps at which the values were read, ascending.
         values: values, one for each step.
-        least: minimum rise within the recent part.
+        minimum: minimum rise within the recent part.
         fewest: minimum points of the recent part.
         confidence: confidence at which the slope must be positive.
     """
     if len(steps) < fewest:
         return None
     half = min(bisect_left(steps, (steps[0] + steps[-1]) / 2), len(steps) - fewest)
-    slope = _straight(steps[half:], values[half:], least, confidence)
-    late = len(steps) - max(DRIFT.late, fewest)
+    slope = _window_slope(steps[half:], values[half:], minimum, confidence)
+    late = len(steps) - max(DRIFT.late_window_points, fewest)
     if slope is not None or late <= half:
         return slope
     # A late rise must stand out from all of the recent half: twelve points of mere noise often make a line.
-    noise = DRIFT.stands_out * median(median_residuals(values[half:]))
-    return _straight(steps[late:], values[late:], max(least, noise), confidence)
+    noise = DRIFT.minimum_rise_deviations * median(median_residuals(values[half:]))
+    return _window_slope(steps[late:], values[late:], max(minimum, noise), confidence)
 
 
-def _straight(steps: Sequence[float], values: Sequence[float], least: float, confidence: float) -> Slope | None:
+def _window_slope(steps: Sequence[float], values: Sequence[float], minimum: float, confidence: float) -> Slope | None:
     """The slope of a window if it rises throughout, materially, beyond its noise, and without slowing down; else None.
 
     Args:
         steps: steps at which the values were read, ascending.
         values: values, one for each step.
-        least: minimum rise within the window, in the unit of the values.
+        minimum: minimum rise within the window, in the unit of the values.
         confidence: confidence of the slope's interval, whose lower bound must be positive.
     """
-    steps, values = thin_evenly(steps, DRIFT.judged), thin_evenly(values, DRIFT.judged)
-    if not _rises_throughout(values, least):  # the cheap condition first
+    steps, values = thin_evenly(steps, DRIFT.judged_points), thin_evenly(values, DRIFT.judged_points)
+    if not _rises_throughout(values, minimum):  # the cheap condition first
         return None
     slope = robust_slope(steps, values, confidence)
     stands_out = slope.per_step * slope.span >= max(
-        least, DRIFT.stands_out * median(line_residuals(steps, values, slope))
+        minimum, DRIFT.minimum_rise_deviations * median(line_residuals(steps, values, slope))
     )
-    return slope if slope.low > 0 and stands_out and _steady(steps, values) else None
+    return slope if slope.low > 0 and stands_out and _does_not_slow_down(steps, values) else None
 
 
-def filling_slope(steps: Sequence[float], values: Sequence[float], *, now: float, least: float) -> Slope | None:
+def filling_slope(steps: Sequence[float], values: Sequence[float], *, now: float, minimum: float) -> Slope | None:
     """The rate at which a buffer of a known size is being filled; None if it is not, or has stopped.
 
     Its touched bytes are not noisy: they rise when the program writes where it never wrote, and stay. But they rise in
@@ -141,35 +141,39 @@ def filling_slope(steps: Sequence[float], values: Sequence[float], *, now: float
         steps: steps at which the bytes were read, ascending; those without a rise may be left out.
         values: touched bytes, one for each step.
         now: the latest step, at or after the last of them.
-        least: bytes of a material rise, of which two are needed.
+        minimum: bytes of a material rise, of which two are needed.
     """
-    if len(values) < FILLING.points or values[-1] - min(values) < 2 * least:  # the cheap condition first
+    if len(values) < FILLING.minimum_readings or values[-1] - min(values) < 2 * minimum:  # the cheap condition first
         return None
     fell = max((i for i in range(1, len(values)) if values[i] < values[i - 1]), default=0)
     rises = [i for i in range(fell + 1, len(values)) if values[i] > values[i - 1]]
-    if len(rises) < 2 * FILLING.rises or len(values) - rises[0] < FILLING.points - 1:
+    if len(rises) < 2 * FILLING.minimum_rises or len(values) - rises[0] < FILLING.minimum_readings - 1:
         return None
     begin = rises[0] - 1
     early = [i for i in rises if steps[i] <= (steps[begin] + now) / 2]
-    if min(len(early), len(rises) - len(early)) < FILLING.rises:
+    if min(len(early), len(rises) - len(early)) < FILLING.minimum_rises:
         return None
     rise, half, span = values[-1] - values[begin], values[early[-1]] - values[begin], now - steps[begin]
     longest = max(steps[later] - steps[earlier] for earlier, later in pairwise([begin, *rises]))
-    if rise < 2 * least or rise - half < FILLING.fading * half or now - steps[rises[-1]] > FILLING.landing * longest:
+    if (
+        rise < 2 * minimum
+        or rise - half < FILLING.minimum_late_rise_share * half
+        or now - steps[rises[-1]] > FILLING.maximum_pause_ratio * longest
+    ):
         return None
     stair = max(values[i] - values[i - 1] for i in rises)
     return Slope(rise / span, (rise - stair) / span, (rise + stair) / span, span)
 
 
-def stair_points(steps: Sequence[float], values: Sequence[float], least: float) -> tuple[list[float], list[float]]:
-    """The points at which a value has changed by a part of `least`, and the last one after the longest landing.
+def stair_points(steps: Sequence[float], values: Sequence[float], minimum: float) -> tuple[list[float], list[float]]:
+    """The points at which a value has changed by a part of `minimum`, and the last one after the longest landing.
 
     Memory that grows once an epoch, and is read at every update, rises in stairs: most neighbours are equal, and the
     slopes between them say nothing. One point for each stair makes a line again.
     """
     points = [0] if values else []
     for i in range(1, len(values)):
-        if abs(values[i] - values[points[-1]]) >= DRIFT.stair * least:
+        if abs(values[i] - values[points[-1]]) >= DRIFT.stair_share * minimum:
             points.append(i)
     longest = max((steps[later] - steps[earlier] for earlier, later in pairwise(points)), default=0)
     if points and steps[-1] - steps[points[-1]] > longest:
@@ -177,26 +181,28 @@ def stair_points(steps: Sequence[float], values: Sequence[float], least: float) 
     return [steps[i] for i in points], [values[i] for i in points]
 
 
-def rising_lately(values: Sequence[float], least: float) -> bool:
-    """Whether the last five values, or five over the recent half, rise by half of `least`: cheap, and no proof.
+def rising_lately(values: Sequence[float], minimum: float) -> bool:
+    """Whether the last five values, or five over the recent half, rise by half of `minimum`: cheap, and no proof.
 
     The rise must also be three times the usual difference of two neighbours, which noise rarely is.
     """
     n = len(values)
-    if n < DRIFT.fewest:
+    if n < DRIFT.minimum_points:
         return False
-    parts = [values[-DRIFT.fewest :]] + ([thin_evenly(values[n // 2 :], DRIFT.fewest)] if n > 2 * DRIFT.fewest else [])
-    rising_parts = [part for part in parts if part[-1] - part[0] >= least / 2 and _is_rising(part)]
+    parts = [values[-DRIFT.minimum_points :]] + (
+        [thin_evenly(values[n // 2 :], DRIFT.minimum_points)] if n > 2 * DRIFT.minimum_points else []
+    )
+    rising_parts = [part for part in parts if part[-1] - part[0] >= minimum / 2 and _is_rising(part)]
     if not rising_parts:
         return False
     usual_difference = median(abs(later - earlier) for earlier, later in pairwise(values))
-    return any(part[-1] - part[0] >= DRIFT.noise * usual_difference for part in rising_parts)
+    return any(part[-1] - part[0] >= DRIFT.minimum_rise_noise * usual_difference for part in rising_parts)
 
 
-def thin_evenly(series: Sequence[float], most: int = POINTS) -> Sequence[float]:
-    """The values of a series, thinned evenly to at most `most`, the first and the last included."""
+def thin_evenly(series: Sequence[float], maximum: int = MAXIMUM_POINTS) -> Sequence[float]:
+    """The values of a series, thinned evenly to at most `maximum`, the first and the last included."""
     n = len(series)
-    return series if n <= most else [series[i * (n - 1) // (most - 1)] for i in range(most)]
+    return series if n <= maximum else [series[i * (n - 1) // (maximum - 1)] for i in range(maximum)]
 
 
 def _is_rising(values: Sequence[float]) -> bool:
@@ -208,7 +214,7 @@ def _is_rising(values: Sequence[float]) -> bool:
 def most_rise(levels: Sequence[float]) -> bool:
     """Whether most of the differences of five successive levels take part in their rise."""
     mean = (levels[-1] - levels[0]) / (len(levels) - 1)
-    rising_count = sum(later - earlier >= DRIFT.takes_part * mean for earlier, later in pairwise(levels))
+    rising_count = sum(later - earlier >= DRIFT.participating_share * mean for earlier, later in pairwise(levels))
     return mean > 0 and rising_count >= DRIFT.blocks_rising
 
 
@@ -223,22 +229,22 @@ def median_residuals(values: Sequence[float]) -> list[float]:
     return [abs(value - middle) for value in values]
 
 
-def _rises_throughout(values: Sequence[float], least: float) -> bool:
-    """Whether the medians of the blocks rise, in most steps, and by about `least` together."""
+def _rises_throughout(values: Sequence[float], minimum: float) -> bool:
+    """Whether the medians of the blocks rise, in most steps, and by about `minimum` together."""
     n = len(values)
     blocks = [median_low(values[i * n // DRIFT.blocks : (i + 1) * n // DRIFT.blocks]) for i in range(DRIFT.blocks)]
-    return blocks[-1] - blocks[0] >= least / 2 and most_rise(blocks)
+    return blocks[-1] - blocks[0] >= minimum / 2 and most_rise(blocks)
 
 
-def _steady(steps: Sequence[float], values: Sequence[float]) -> bool:
+def _does_not_slow_down(steps: Sequence[float], values: Sequence[float]) -> bool:
     """Whether the second half rises at a good part of the first half's rate."""
     middle = len(steps) // 2
     early = robust_slope(steps[: middle + 1], values[: middle + 1])
     late = robust_slope(steps[middle:], values[middle:])
-    return late.per_step >= DRIFT.steady * early.per_step
+    return late.per_step >= DRIFT.minimum_late_slope_share * early.per_step
 
 
-def _ties(k: int) -> int:
+def _tie_variance(k: int) -> int:
     """18 times the variance of Kendall's statistic for k values, which k tied values take away from it."""
     return k * (k - 1) * (2 * k + 5)
 

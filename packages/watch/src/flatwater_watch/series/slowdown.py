@@ -40,33 +40,39 @@ def find_slowdown(costs: Series) -> Slowdown | None:
         costs: at each reading, the mean CPU seconds per step since the reading before.
     """
     steps, values = costs.steps, costs.values
-    if len(steps) <= SLOWER.fewest:
+    if len(steps) <= SLOWER.minimum_readings:
         return None
     middle = bisect_left(steps, (steps[0] + steps[-1]) / 2)
     windows = [
-        begin for begin in (max(1, len(steps) // SLOWER.beginning), middle) if len(steps) - begin >= SLOWER.fewest
+        begin
+        for begin in (max(1, len(steps) // SLOWER.warm_up_divisor), middle)
+        if len(steps) - begin >= SLOWER.minimum_readings
     ]
-    rises = (_within(steps[begin:], values[begin:]) for begin in windows)
+    rises = (_slowdown_in_window(steps[begin:], values[begin:]) for begin in windows)
     return next((slower for slower in rises if slower is not None), None)
 
 
-def _within(steps: Sequence[float], costs: Sequence[float]) -> Slowdown | None:
+def _slowdown_in_window(steps: Sequence[float], costs: Sequence[float]) -> Slowdown | None:
     """The rise of a step's cost over these readings, if it is large, goes on, and is no single jump; else None."""
-    means = _stretches(steps, costs)
+    means = _mean_costs(steps, costs)
     early, late = means[DRIFT.blocks // 2] - means[0], means[-1] - means[DRIFT.blocks // 2]
-    if means[-1] < (1 + SLOWER.rise) * means[0] or late < SLOWER.still * early or not most_rise(means):
+    if (
+        means[-1] < (1 + SLOWER.minimum_rise) * means[0]
+        or late < SLOWER.minimum_late_rise_share * early
+        or not most_rise(means)
+    ):
         return None
-    steps, costs = thin_evenly(steps, DRIFT.judged), thin_evenly(costs, DRIFT.judged)
-    slope = robust_slope(steps, costs, DRIFT.sure)
+    steps, costs = thin_evenly(steps, DRIFT.judged_points), thin_evenly(costs, DRIFT.judged_points)
+    slope = robust_slope(steps, costs, DRIFT.confidence)
     beside = line_residuals(steps, costs, slope)
-    if slope.low <= 0 or slope.per_step * slope.span < DRIFT.stands_out * median(beside):
+    if slope.low <= 0 or slope.per_step * slope.span < DRIFT.minimum_rise_deviations * median(beside):
         return None
     # A line must fit about as well as the best single jump: another program's start makes a jump.
     jumps = (sum(median_residuals(costs[:i])) + sum(median_residuals(costs[i:])) for i in range(2, len(costs) - 1))
-    return Slowdown(means[0], means[-1]) if sum(beside) <= SLOWER.as_good * min(jumps) else None
+    return Slowdown(means[0], means[-1]) if sum(beside) <= SLOWER.maximum_line_misfit * min(jumps) else None
 
 
-def _stretches(steps: Sequence[float], costs: Sequence[float]) -> list[float]:
+def _mean_costs(steps: Sequence[float], costs: Sequence[float]) -> list[float]:
     """Mean cost of a step over equal stretches, as readings are not equally far apart."""
     spent = [
         0.0,

@@ -12,7 +12,7 @@ _OLDEST = (3, 11)
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-def _restore():
+def _remove_from_environment():
     # type: () -> dict[str, str]
     """Take the watch out of the environment and of `sys.path`; return the runner's variables."""
     # First of all: processes that the program starts must not inherit the watch's variables.
@@ -27,7 +27,7 @@ def _restore():
     return variables
 
 
-def _package(folder):
+def _make_importable(folder):
     # type: (str) -> None
     """Make the runner's `flatwater_watch` importable, and nothing else that lies beside it."""
     import importlib.util
@@ -44,41 +44,41 @@ def _package(folder):
         spec.loader.exec_module(module)
 
 
-def _note(told, kind, sentence):
+def _write_note(variables, kind, sentence):
     # type: (dict[str, str], str, str) -> None
     """Leave a sentence for the runner in a file; nothing is ever printed in the program's own process."""
     try:
-        with open(os.path.join(told["FLATWATER_WATCH_FOLDER"], "%d.%s" % (os.getpid(), kind)), "w") as note:
+        with open(os.path.join(variables["FLATWATER_WATCH_FOLDER"], "%d.%s" % (os.getpid(), kind)), "w") as note:
             note.write(sentence)
     except (OSError, IOError):  # a full disk: the sentence is lost
         pass
 
 
-def _begin():
+def _start_if_asked():
     # type: () -> None
     """Start the watch in this process, if a runner asks for it; a fault is noted in the runner's folder."""
-    variables = _restore()
+    variables = _remove_from_environment()
     if "FLATWATER_WATCH_FOLDER" not in variables:
         return
     if sys.version_info < _OLDEST:
         version = "%d.%d" % sys.version_info[:2]
-        _note(variables, "old", "%s is Python %s; watch needs 3.11 or later" % (sys.executable, version))
+        _write_note(variables, "old", "%s is Python %s; watch needs 3.11 or later" % (sys.executable, version))
         return
     gc_was_enabled = gc.isenabled()
     gc.disable()  # the watch's modules stay: a search for garbage in them takes a twelfth of their import
     try:
-        _package(variables["FLATWATER_WATCH_PACKAGE"])
+        _make_importable(variables["FLATWATER_WATCH_PACKAGE"])
         from flatwater_watch.agent.start_in_process import start_watch
 
         start_watch(variables)
     except Exception as fault:  # the edge between the watch and somebody else's program
-        _note(variables, "fault", "the watch failed: %s: %s" % (type(fault).__name__, fault))
+        _write_note(variables, "fault", "the watch failed: %s: %s" % (type(fault).__name__, fault))
     finally:
         if gc_was_enabled:
             gc.enable()
 
 
-_begin()
+_start_if_asked()
 # Import the module that Python would have found: its errors, or its absence, show as they would without us.
-_kept = sys.modules.pop("sitecustomize", None)  # Python 2 clears the names of a module that nobody holds
+_own_module = sys.modules.pop("sitecustomize", None)  # Python 2 clears the names of a module that nobody holds
 import sitecustomize  # type: ignore[import-not-found]  # noqa: E402, F401  (a module of the user's, if there is one)

@@ -1,0 +1,110 @@
+"""Growth that no finding explains: whether it is worth an investigation, and when it is certainly native."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from flatwater_watch.diagnose.finding import Finding
+from flatwater_watch.diagnose.judge import judge_unowned
+from flatwater_watch.series.readings import Growth, Reading, ReadingHistory, recent_slope
+from flatwater_watch.series.slope import Series, Slope, drift_slope, rising_lately, stair_points
+from flatwater_watch.thresholds import SHIPPED
+
+CASE, DRIFT, OWNING = SHIPPED.investigating, SHIPPED.drift, SHIPPED.owning
+
+
+class UnprovenGrowth(NamedTuple):
+    """Findings of an investigation that ended without a proof, as readings may scatter more than they rise."""
+
+    findings: Sequence[Finding]
+    reading: Reading
+
+    def confirmed_findings(self, last: Reading, open_bytes: float) -> list[Finding]:
+        """The findings, if they explain most bytes without a cause, and memory went on at their rate; else none.
+
+        Args:
+            last: the latest reading.
+            open_bytes: bytes without a cause.
+        """
+        rate = sum(finding.bytes_per_step for finding in self.findings)
+        actual_bytes, forecast_bytes = (
+            last.unaccounted - self.reading.unaccounted,
+            rate * (last.step - self.reading.step),
+        )
+        went_on = (
+            min(actual_bytes, forecast_bytes) >= CASE.minimum_garbage_share * max(actual_bytes, forecast_bytes) > 0
+        )
+        # The rate for all steps, as the open bytes came since the beginning.
+        return list(self.findings) if went_on and rate * last.step >= CASE.minimum_garbage_share * open_bytes else []
+
+
+Known = Mapping[str, Finding]
+"""Findings so far, by owner."""
+
+
+def is_suspicious(record: ReadingHistory, known_findings: Known, reading: Reading) -> bool:
+    """Whether memory that no finding explains rises lately: no proof, but worth a census."""
+    return any(
+        rising_lately(_unexplained_values(series, known_findings), reading.material_bytes)
+        for series in _object_series(record)
+    )
+
+
+def find_drift(record: ReadingHistory, known_findings: Known, reading: Reading) -> tuple[bool, Slope]:
+    """Whether memory that no finding explains drifts, and the slope of all growth in the series that shows it."""
+    floor = reading.material_bytes
+    for series in _object_series(record):
+        values = _unexplained_values(series, known_findings)
+        by_stairs = stair_points(series.steps, values, floor)
+        if any(drift_slope(*points, minimum=floor) is not None for points in ((series.steps, values), by_stairs)):
+            return True, recent_slope(series)
+    return False, recent_slope(record.unaccounted)
+
+
+def judge_native_growth(
+    record: ReadingHistory, reading: Reading, growth: Growth, explained_rate: float, *, ended: bool = False
+) -> list[Finding]:
+    """The finding of growth that no object holds, if it is certain.
+
+    Args:
+        record: readings.
+        reading: the latest.
+        growth: growth of the process.
+        explained_rate: bytes per step that have an owner.
+        ended: whether no further reading comes. A single judgement is enough then, if no memory was freed at once:
+            garbage rises as well, and falls.
+    """
+    series, minimum_rise = record.unaccounted, 2 * reading.material_bytes
+    is_enough = ended and record.drift_counts["native"] > 0 and not record.has_fallen(0, minimum_rise)
+    if not (is_enough or _sure_of_native(record)):
+        return []
+    slope = drift_slope(series.steps, series.values, minimum=minimum_rise, fewest=DRIFT.minimum_points_without_object)
+    if slope is None or slope.per_step - explained_rate <= (1 - OWNING.explained_share) * slope.per_step:
+        return []
+    open_slope = Slope(
+        slope.per_step - explained_rate, max(0.0, slope.low - explained_rate), slope.high - explained_rate
+    )
+    return [judge_unowned("native", open_slope, growth)]
+
+
+def look_limit(record: ReadingHistory) -> int:
+    """Maximum number of censuses after the first one."""
+    return CASE.maximum_looks if _sure_of_native(record) else CASE.maximum_looks_unproven_native
+
+
+def _sure_of_native(record: ReadingHistory) -> bool:
+    """Whether unaccounted memory was found to drift often enough in a row."""
+    return record.drift_counts["native"] >= DRIFT.judgements_in_row
+
+
+def _object_series(record: ReadingHistory) -> tuple[Series, Series]:
+    """The two series that rise when objects are kept: unaccounted bytes, and bytes that the C allocator handed out."""
+    return record.unaccounted, record.allocated
+
+
+def _unexplained_values(series: Series, known_findings: Known) -> list[float]:
+    """Values of a series, in bytes, without the growth that findings explain, and a quarter more, as estimates err."""
+    rates = (
+        finding.bytes_per_step for finding in known_findings.values() if finding.holders or finding.verdict == "native"
+    )
+    rate = sum(rates) / OWNING.explained_share
+    return [value - rate * step for step, value in zip(series.steps, series.values, strict=True)]
