@@ -59,7 +59,7 @@ _current_track: ContextVar[ProgressTrack | None] = ContextVar("watched", default
 
 @contextmanager
 def track_progress() -> Iterator[ProgressTrack]:
-    """A track on which all code called from within, in this thread, counts its progress."""
+    """A track on which code that runs inside the block, in this thread, counts its progress."""
     course = ProgressTrack()
     before = _current_track.set(course)
     try:
@@ -69,7 +69,7 @@ def track_progress() -> Iterator[ProgressTrack]:
 
 
 def count_steps(noun: str, items: Sequence[T]) -> Iterator[T]:
-    """Yield the items, and count each as a step of `noun` when the next one is requested."""
+    """Yield the items, and count each as a step in progress lines when the next one is requested."""
     course = _current_track.get()
     if course is None:
         yield from items
@@ -85,7 +85,7 @@ def count_steps(noun: str, items: Sequence[T]) -> Iterator[T]:
 
 
 def is_due(now: float, began: float, last_report: float) -> bool:
-    """Whether a line is due again for work that began, and was last reported, at these times."""
+    """Whether another progress line is due; all three arguments are monotonic seconds."""
     return now - last_report >= max(TOLD_SECONDS, TOLD_SHARE * (now - began))
 
 

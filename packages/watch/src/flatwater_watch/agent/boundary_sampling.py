@@ -118,7 +118,10 @@ class BoundarySampler:
         return min(MAXIMUM_UNREPORTED, 1 + int(self._mean_unreported * 2 * self._varied_fraction))
 
     def _choose_frequent_kinds_(self, now: float) -> None:
-        """Decide which kinds are frequent, and divide the seconds between samples since the last review."""
+        """Divide the seconds between samples among the stretches, by their sampled seconds; choose the frequent kinds.
+
+        Without a sample, all of these seconds go to the stretch of the most frequent kind with itself.
+        """
         if sampled_seconds := sum(self._sampled_seconds.values()):
             for part, seconds in self._sampled_seconds.items():
                 self._seconds[part] += seconds + self._unsampled_seconds * seconds / sampled_seconds

@@ -109,7 +109,7 @@ def _slope(clocks: Sequence[float], sizes: Sequence[float]) -> float:
 
 
 def _resident_at(rows: Sequence[Sample], clock: float) -> int:
-    """Resident bytes at the reading with which a census began, or at the one after it."""
+    """Resident bytes at the reading of this clock, or at the first reading after it; a census begins with a reading."""
     index = bisect_left([row.reading.step for row in rows], clock)
     return rows[min(index, len(rows) - 1)].resident
 

@@ -203,7 +203,7 @@ def _lies_below_root(finding: Finding, root: str) -> bool:
 
 
 def _gain_sentences(rows: Sequence[Sample], censuses: int, *, has_leads: bool, has_findings: bool) -> tuple[str, ...]:
-    """Sentences on what each kind of memory gained, and on where no object was found.
+    """Sentences that say how much each kind of memory gained, and where the censuses found no object.
 
     Args:
         rows: all readings, one or more.

@@ -24,7 +24,7 @@ MAXIMUM_ARRAYS = 32
 
 @dataclass(eq=False, repr=False)
 class LargeArray:
-    """An array whose pages are not all in RAM."""
+    """A large array with pages that are not in RAM yet."""
 
     path: str
     """Path of the array in the program, as a census named it."""
@@ -63,7 +63,7 @@ def add_untouched_(arrays: FillingArrays, census: Census) -> int:
 
 
 def touched_by_path_(arrays: FillingArrays) -> dict[str, int]:
-    """Touched bytes by path, of the arrays that still exist; they are counted anew, and dead ones leave `arrays`."""
+    """Count the touched bytes of the living arrays anew, and return them by path; dead arrays are removed."""
     # A copy of the items: dead arrays are removed on the way, and their addresses may be used again.
     for address, block in list(arrays.blocks.items()):
         if block.array() is None:

@@ -150,10 +150,11 @@ def with_limit_time(finding: Finding, limit: int | None, rows: Sequence[Sample],
 
 
 def finding_still_grows(finding: Finding, found_step: int, rows: Sequence[Sample]) -> bool:
-    """Whether a finding's owner still grows, by at least the share `ENDING.still` of the rate that was found.
+    """Whether a finding's owner still grows: by at least `ENDING.minimum_remaining_rate_share` of the rate found.
 
-    The newest half of the readings since then decides: a table that is being loaded grows like a leak, until it is
-    complete. Slowdowns and fillings count as growing, and so does all that was found a few readings ago.
+    The growth is measured over the newest half of the readings since the finding, as a table that is being loaded grows
+    like a leak until it is complete. Slowdowns and fillings always count as growing, and so does a finding that is only
+    a few readings old.
 
     Args:
         finding: finding, per boundary.
@@ -221,11 +222,11 @@ def cap_native_rate(findings: Sequence[Finding], rows: Sequence[Sample]) -> list
 
 
 def drop_unsure(findings: Sequence[Finding], rows: Sequence[Sample]) -> list[Finding]:
-    """The findings, without those that need much growth to be sure, while memory has grown by little.
+    """The findings, without the kinds that only much growth proves, while memory has grown by little.
 
     A library that runs the program, such as pytest, keeps a record of its work on purpose, and drops it with its last
-    call. Growth without an object and a line may be the start of a library. Both are reported from the size on from
-    which growth without a cause is reported too.
+    call. Growth without an object and a line may be the start of a library. Both kinds are reported from the size on
+    from which growth without a cause is reported too.
 
     Args:
         findings: findings of the monitor.

@@ -82,10 +82,10 @@ class Outcome:
 
 
 def split_by_size(findings: "Sequence[Finding]") -> "tuple[list[Finding], list[Finding]]":
-    """Split findings into those that get a row each, and those so small beside them that they share one row.
+    """Split findings into large ones, which get a row each, and small ones, which share one row.
 
-    A compiler that runs fills registries of its own, each with 1 % of the growth. A finding may become that small after
-    it was found: the rate over all censuses may be smaller than that of the first two.
+    A compiler that runs fills registries of its own, each with 1 % of the growth. A finding may also become small after
+    it was found: its rate over all censuses may be smaller than its rate over the first two.
     """
     small = [
         finding

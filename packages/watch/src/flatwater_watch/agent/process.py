@@ -189,7 +189,7 @@ class ProcessWatch:
             self._read_and_judge_(now)
 
     def _may_read(self, kind: str) -> bool:
-        """Whether this thread may read: the one of the first reading; at a tick any, unless another has a tracer."""
+        """Whether this thread may read: the thread of the first reading; at a tick any, unless another has a tracer."""
         return self._reading_thread == threading.get_ident() or (kind == TICK and not self._monitor.is_bound_to_thread)
 
     def _continue_census(self, now: float) -> None:
@@ -220,7 +220,7 @@ class ProcessWatch:
             self._reset_check_due = now + (thread_seconds() - cpu) / RESET_CHECK_SHARE
 
     def _start_clocks(self, kind: str, now: float) -> None:
-        """Set what begins with the first reading: thread, schedule, listener for collections, and memory limit."""
+        """Set thread, schedule, listener for collections and memory limit, at the first reading."""
         self._reading_thread = threading.main_thread().ident or 0 if kind == TICK else threading.get_ident()
         self._reads_at_ticks = kind == TICK
         self._schedule = schedule.ReadingSchedule(began=now)
@@ -232,7 +232,7 @@ class ProcessWatch:
             self._limit = min(memory_limits().values())
 
     def _read_and_judge_(self, now: float) -> None:
-        """Take a reading, let the monitor judge it, and schedule the next one by what both have cost."""
+        """Take a reading, let the monitor judge it, and schedule the next one by the cost of both."""
         assert self._schedule is not None  # noqa: S101  (set by _start_clocks)
         cpu = thread_seconds()
         if self._allocator.pending:  # readings without the allocator's totals would be compared with later ones
@@ -342,11 +342,13 @@ class ProcessWatch:
         return final if teeth is None else add_gc_amounts(final, teeth, units_per_second)
 
     def _gc_sawtooth(self) -> GcSawtooth | None:
-        """Medians of what full collections free; None until enough collections were seen."""
+        """Medians over the last full collections; None until enough of them were seen."""
         return None if self._collector is None else self._collector.measure_sawtooth(COLLECTING.minimum_collections)
 
     def find_final_findings_(self, *, alive: bool = True) -> list[Finding]:
-        """End what is pending, and return the last findings; once, before `close(conclude=False)`; may take a census.
+        """End pending work, and return the last findings; to be called once, before `close(conclude=False)`.
+
+        It may pause the program for a census, and drops readings that were taken during teardown.
 
         Args:
             alive: whether the program is still in its loop, so that a last census sees its containers full.

@@ -120,7 +120,7 @@ def _starts_workers() -> bool:
 
 
 def _watch_workers(told: dict[str, str]) -> None:
-    """Watch the workers that this process forks or spawns, and those that they start."""
+    """Watch the workers that this process forks or spawns, and the workers that these start."""
 
     def leave_after_fork() -> None:
         # Runs in the child of any fork, the watch's own included, before other code goes on.
@@ -228,7 +228,7 @@ class ProcessAgent:
         return self._watch.tick(ticks)
 
     def _begin(self) -> None:
-        """Begin to watch this process: by the user's boundaries, those found without help, or ticks alone."""
+        """Begin to watch this process: by the user's boundaries, by those of known libraries, or by ticks alone."""
         before = footprint().anonymous
         from flatwater_watch.agent.process import ProcessWatch  # noqa: PLC0415  (measured: it is the watch's cost)
         from flatwater_watch.agent.step_hooks import hook_steps  # noqa: PLC0415

@@ -23,7 +23,7 @@ _COUNTERS = {kind: make_call_counter(kind) for kind in ("update", "epoch", "step
 
 
 def hook_steps(count: Count) -> Mapping[str, CallCounter]:
-    """Have `count` called at each boundary, in the libraries that are loaded and in those that will be.
+    """Have `count` called at each boundary, in libraries that are loaded now and in libraries that are loaded later.
 
     Returns:
         The call counters by kind, which can let a number of boundaries pass without a call of `count`.
@@ -130,7 +130,7 @@ def _prepare_vector_envs(module: ModuleType) -> None:
 
 
 def _wrap_subclasses(parent: Any, counts: Callable[[type], bool]) -> None:  # noqa: ANN401
-    """Wrap `step` and `reset` of all subclasses, future ones included, for which `counts` is true."""
+    """Wrap `step` and `reset` of all subclasses for which `counts` is true, including subclasses defined later."""
 
     def wrap(cls: type) -> None:
         if counts(cls):

@@ -68,7 +68,7 @@ def measure_workers_(workers: Workers, clock: int) -> None:
 
 
 def judge_workers(workers: Workers, growth: Growth) -> Finding | None:
-    """The finding that the child processes' own memory grows; None if it does not."""
+    """The finding that the child processes' private memory grows; None if it does not."""
     series = workers.private_series
     if not series.values:
         return None

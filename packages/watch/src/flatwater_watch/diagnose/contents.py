@@ -291,7 +291,7 @@ def _as_array(obj: Any) -> Any:  # noqa: ANN401
 
 
 def _describe_overlap(pairs: Sequence[tuple[Any, Any]]) -> str | None:
-    """A sentence if each array is the one before, moved on by a few rows along one axis; else None.
+    """A sentence if each array is the previous one moved by a few rows along one axis; None if not.
 
     Args:
         pairs: neighbouring arrays of equal shape, the earlier one first.

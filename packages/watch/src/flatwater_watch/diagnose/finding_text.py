@@ -79,7 +79,7 @@ def _unit_with_article(finding: Finding) -> str:
 
 
 def _labelled_texts(finding: Finding) -> list[tuple[str, str]]:
-    """Labels of at most seven letters with their texts, in the order of `finding_lines`; unknown ones are left out."""
+    """Pairs of label and text, in the order of `finding_lines`, for the known facts; labels have at most 7 letters."""
     texts = []
     if finding.holders:
         texts.append(("held by", " → ".join(finding.holders)))

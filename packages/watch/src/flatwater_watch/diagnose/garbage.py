@@ -100,7 +100,7 @@ class GarbageSearch:
         self._fork = DetachedFork(lambda: _search_garbage(roots) if find_line is None else _with_line(roots, find_line))
 
     def is_done(self, seconds: float = 0.0) -> bool:
-        """Whether the search has ended, after a wait until it has had so many CPU seconds."""
+        """Whether the search has ended; waits until it has used `seconds` of CPU time."""
         return self._fork.is_done_within_cpu(seconds) if seconds else self._fork.is_done()
 
     def garbage(self) -> Garbage | None:

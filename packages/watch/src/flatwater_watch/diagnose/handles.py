@@ -34,7 +34,7 @@ _UNNAMED = frozenset(id(kind) for kind in vars(types).values() if isinstance(kin
 
 
 class _Candidate(NamedTuple):
-    """A container whose new items have handles."""
+    """A container with handles below its new items."""
 
     path: str
     new_items: int
@@ -46,7 +46,7 @@ class _Candidate(NamedTuple):
 
 
 def find_handles(before: Census, after: Census, missing: float) -> list[Owner]:
-    """The container whose new items have handles and came with growth that nothing else explains; none, or one.
+    """The container whose new items have handles and came with growth that nothing else explains; at most one.
 
     Args:
         before: earlier census, with or without its containers.
@@ -77,7 +77,7 @@ def find_handles(before: Census, after: Census, missing: float) -> list[Owner]:
 
 
 def handles_below(items: Sequence[Any]) -> tuple[Any, ...]:
-    """The handles below the items of a container, one for each item, without those that no line made."""
+    """The first handle below each item, without handles that no line made."""
     return made_handles(_first_handles(items))
 
 

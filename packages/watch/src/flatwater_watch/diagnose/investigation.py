@@ -107,7 +107,7 @@ def take_grown_libraries_(case: Investigation, roots: Roots) -> dict[str, Any]:
 
 
 def find_grown_owners(before: Census, now: Census, rate: float, steps: int, *, handles: bool) -> list[Owner]:
-    """The containers that grew between two censuses, without those too small to be reported.
+    """The containers that grew between two censuses, without containers too small to be reported.
 
     Sampled items may reach others of their container, as nodes of a tree do; their sizes then count many times. So if
     containers grow much faster than the process, the growth of the process is divided among them.
@@ -154,7 +154,7 @@ def root_gains(before: Census, now: Census) -> list[tuple[str, int]]:
 
 
 def note_first_owner_(case: Investigation, owners: Sequence[Owner]) -> None:
-    """Record the first-ranked owner of this look, and the ways to the first few owners whose lines can be sought."""
+    """Record the first-ranked owner of this look, and the paths of the first owners for which a line can be found."""
     first = owners[0]
     case.first_owner_grew, case.first_owner_length = first.length != case.first_owner_length, first.length
     case.contains_tensors = any(full_name(type(item))[0].startswith("torch") for item in first.newest_items)
@@ -200,7 +200,7 @@ def with_current_content(finding: Finding, census: Census) -> Finding:
 
 
 def record_lengths_(case: Investigation, roots: Roots) -> None:
-    """Record the lengths of the containers whose lines are sought, when tracing begins."""
+    """Record the lengths of the containers in `case.sought_containers`, when tracing begins."""
     containers = [
         container
         for way, _ in case.sought_containers.values()

@@ -61,7 +61,7 @@ class Investigator:
         on_census: CensusListener | None = None,
         lines: dict[str, AllocationSite] | None = None,
     ) -> None:
-        """Begin without a reading.
+        """Start with no reading, as the first census is taken at the first one.
 
         Args:
             roots: roots of the censuses.
@@ -189,7 +189,7 @@ class Investigator:
         return CaseEvent.CENSUS_COMPLETE
 
     def _await_drift(self, _reading: Reading) -> CaseEvent | None:
-        """Wait for a proven drift, but for few readings: growth in stairs is looked at all the same."""
+        """Wait for a proven drift, for a few readings at most: growth in stairs is compared without one."""
         if self._case.proven or self._case.unproven_readings >= CASE.maximum_unproven_readings:
             return CaseEvent.TIME_TO_COMPARE
         self._case.unproven_readings += 1
@@ -217,9 +217,10 @@ class Investigator:
         return CaseEvent.TIME_TO_COMPARE if case.looks < look_limit(self._history) and not wants_garbage(case) else None
 
     def _compare_censuses(self, reading: Reading) -> CaseEvent | None:
-        """Compare a census with the case's first one, and keep the findings in `seen`; traced findings need no census.
+        """Compare a census with the case's first one, and keep the findings in `look_findings`.
 
-        It waits while the census is under way. Then a fork looks for garbage if the findings explain too little.
+        It waits while the census is under way; findings of a trace need no census. Then a fork looks for garbage if the
+        findings explain too little.
         """
         case, growth = self._case, self._process_growth(reading)
         retold, case.findings_with_line = case.findings_with_line, None
@@ -257,7 +258,7 @@ class Investigator:
         return None
 
     def _finish_look(self) -> CaseEvent:
-        """End the fork and the trace of this look, whose findings are in `seen`."""
+        """End the fork and the trace of this look; its findings are in `look_findings`."""
         stop_search_(self._case)
         self._stop_tracing()
         return CaseEvent.COMPARED
@@ -443,7 +444,7 @@ class Investigator:
             self._census_callback(step, census)
 
     def _publish_news(self) -> list[Finding]:
-        """Record the findings of this reading; return those whose owner had no such verdict before."""
+        """Record the findings of this reading, and return those with a verdict that their owner had not had before."""
         earlier_verdicts = {owner: finding.verdict for owner, finding in self._findings_by_owner.items()}
         findings, self._new_findings = self._new_findings, []
         for finding in findings:

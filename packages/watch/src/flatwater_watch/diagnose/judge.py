@@ -283,7 +283,7 @@ def judge_garbage(garbage: "Garbage", rate: float, drift: Slope, growth: Growth)
 
 
 def judge_phase(phase: str, slower: "Slowdown", growth: Growth) -> Finding:
-    """The finding of a phase whose steps take ever more time.
+    """The finding of a phase of the program whose steps become slower and slower.
 
     Args:
         phase: name of the phase.
@@ -374,7 +374,7 @@ def limit_step(findings: Sequence[Finding], growth: Growth) -> int | None:
 
 
 def merge_same_cause(findings: Sequence[Finding]) -> list[Finding]:
-    """The findings in their order, with those of the same cause merged.
+    """The findings in their order, with findings of one cause merged.
 
     Arrays of a buffer that are being filled have the same cause: the buffer is full when the last of them is. So have
     containers of one holder that leak objects of one kind, made at one line: one change mends them all.

@@ -207,7 +207,7 @@ class Monitor(Investigator):
         )
 
     def find_behind_handles(self, open_bytes: int, latest: tuple[int, Census] | None) -> list[Finding]:
-        """Publish the container whose new items since the first census have handles to the open bytes: none, or one.
+        """Publish the container whose new items since the first census have handles that explain the open bytes.
 
         Args:
             open_bytes: bytes without a cause, which are divided over these items.

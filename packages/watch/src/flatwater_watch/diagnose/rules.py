@@ -161,7 +161,7 @@ def _item_keys(item: Any) -> Iterable[str]:  # noqa: ANN401
 
 
 def _find_rule_at(key: str) -> Rule | None:
-    """The rule whose place is a key, or matches it by a `*`; None if there is none for the loaded version."""
+    """The rule for a key, by equal place or by a pattern with `*`; None if none fits the library's version."""
     rule = _BY_PLACE.get(key)
     if rule is None:
         rule = next((pattern for pattern in _PATTERNS if _matches_pattern(pattern.place, key)), None)

@@ -74,7 +74,11 @@ def _count_repeats_(record: ReadingHistory, name: str, result: T | None) -> T | 
 
 
 def _judge_state_leaves(record: ReadingHistory, reading: Reading, unit: str) -> list[Finding]:
-    """Findings of declared state that is being filled, or that drifts if all declared state together does."""
+    """Findings of declared state that is being filled, or that drifts.
+
+    A leaf is judged for drift only if all declared state together drifts; its minimum rise is its share of the bytes
+    that are material for the process.
+    """
     all_state, material_bytes = record.declared, reading.material_bytes
     drifts = drift_slope(all_state.steps, all_state.values, minimum=material_bytes) is not None
     findings = []
@@ -90,7 +94,7 @@ def _judge_state_leaves(record: ReadingHistory, reading: Reading, unit: str) -> 
 
 
 def _judge_slow_phases(record: ReadingHistory, reading: Reading, unit: str) -> list[Finding]:
-    """Findings of phases whose steps took ever more time in the last few judgements.
+    """Findings of phases that the last few judgements all found to become slower.
 
     A series of more than `POINTS_JUDGED_ALWAYS` readings is judged at some readings alone, as one changes little.
     """
@@ -126,7 +130,7 @@ def judge_retention_at_end(record: ReadingHistory, reading: Reading, unit: str) 
 
 
 def judge_slowdown_at_end(record: ReadingHistory, reading: Reading, unit: str) -> list[Finding]:
-    """Findings of phases whose steps take ever more time, at the end: two judgements in a row are enough.
+    """Findings of phases that become slower, at the end of a program: two judgements in a row are enough.
 
     Args:
         record: readings.

@@ -29,7 +29,7 @@ ShowLine = Callable[[str], None]
 
 
 class BackgroundSink:
-    """A sink whose work is done by a thread of its own."""
+    """A sink that works in its own thread."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class BackgroundSink:
             self._show_fault_once()
 
     def close(self) -> None:
-        """Give the tracker the waiting lines, for the grace at most; later ones are dropped."""
+        """Wait for the tracker to take the waiting lines, for the grace at most; lines that come later are dropped."""
         with self._condition:
             self._is_closed = True
             self._condition.notify()

@@ -57,7 +57,7 @@ def read_record(path: Path) -> Any:  # noqa: ANN401  (what JSON can hold: whoeve
 
 
 def _first_findings(value: msgspec.Raw, notes: list[str]) -> Any:  # noqa: ANN401  (the same)
-    """The findings, or the first ones of many; `notes` then gets a sentence on those that are left out."""
+    """The first findings, at most `MAXIMUM_FINDINGS`; if some are left out, `notes` gets a sentence on them."""
     if len(value) <= PIECE_BYTES:
         return json.loads(bytes(value))
     records = _split_list(value)
@@ -73,7 +73,7 @@ def _first_findings(value: msgspec.Raw, notes: list[str]) -> Any:  # noqa: ANN40
 
 
 def _thin_columns(value: msgspec.Raw, notes: list[str]) -> Any:  # noqa: ANN401  (the same)
-    """The series by name, long ones thinned to every n-th reading; `notes` then gets a sentence on those between."""
+    """The series by name, long ones thinned to every n-th reading; then `notes` gets a sentence on the others."""
     try:
         columns = _OBJECT_DECODER.decode(value)
     except msgspec.DecodeError as fault:

@@ -68,7 +68,7 @@ def transformers(*, budget: str | int | None = None, report: bool = True) -> Any
 
 
 def _find_callback_class(modules: tuple[str, ...], name: str, package: str) -> type:
-    """The library's callback class; of two installed libraries, the one that the program has imported."""
+    """The library's callback class; if two packages have it, from the package that the program has imported."""
     present = [module for module in modules if find_spec(module.partition(".")[0]) is not None]
     if not present:
         raise ConfigError(f"{package} is not installed here, so there is no trainer to watch: pip install {package}")

@@ -147,7 +147,7 @@ class Watch:
             self._print_guard.run(self._print_news, self._process_watch)
 
     def findings(self) -> list[Finding]:
-        """The findings, most bytes first; after the end, those of the end.
+        """The findings, most bytes first; after the end, the final ones.
 
         Raises:
             ConfigError: the watch was never opened.

@@ -257,7 +257,7 @@ def _find_growth(
 
 
 def _failure_text(rate: float, plan: FlatPlan, findings: Sequence[Finding]) -> str:
-    """Failure text of a test: the growth against what is allowed, then the findings."""
+    """Failure text of a test: measured and allowed growth, then the findings."""
     first_line = (
         f"grew by {format_bytes(rate * plan.measured_rounds)} in the {plan.measured_rounds} rounds after a warm-up of "
         f"{plan.warmup}; {format_bytes(plan.allowed_bytes)} may be."

@@ -74,7 +74,7 @@ def _is_stale(entry: os.DirEntry[str]) -> bool:
 
 
 def read_notes(folder: Path, kind: str) -> list[tuple[str, float]]:
-    """The notes whose names have this ending, in the order of names: text, and time of writing."""
+    """Text and time of writing of the notes whose names have this ending, in the order of names."""
     notes = []
     with suppress(OSError):
         descriptor = os.open(folder, _FOLDER_FLAGS)
@@ -106,7 +106,7 @@ def read_sentences(folder: Path, kind: str) -> list[str]:
 
 
 def read_spools(folder: Path, ending: str = PROGRAM) -> list[dict[str, Any]]:
-    """All summaries that the processes of one command left, the one that was watched longest first.
+    """All summaries that the processes of one command left; first the one of the process that was watched longest.
 
     Args:
         folder: folder of the runner.
@@ -159,7 +159,7 @@ def masked_summary(summary: dict[str, Any], words: list[str]) -> dict[str, Any]:
 
 
 def mask_values(value: Any) -> Any:  # noqa: ANN401  (whatever JSON can hold)
-    """The value with the secrets in its texts masked, keys included: those of a cache may be URLs."""
+    """The value with the secrets in its texts masked, keys of dicts included: keys of a cache may be URLs."""
     if type(value) is str:
         return mask_secrets(value)
     if type(value) is dict:

@@ -102,7 +102,7 @@ def _graph_saves(place: _ReachedObject, target: object) -> bool:
 
 
 def _enqueue_new_(walk: Walk, queue: deque[_ReachedObject], place: _ReachedObject) -> None:
-    """Put an object that was not seen yet into the queue of those to open."""
+    """Put an object into the queue of objects to open, unless the walk has seen it."""
     if id(type(place.obj)) not in ATOM_TYPE_IDS and id(place.obj) not in walk.seen_ids:
         walk.seen_ids.add(id(place.obj))
         queue.append(place)

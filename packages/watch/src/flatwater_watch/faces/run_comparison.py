@@ -54,7 +54,7 @@ def _kind_lines(now: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[t
 
 
 def _owner_lines(now: Mapping[str, int], before: Mapping[str, int]) -> list[tuple[str, int, int]]:
-    """Owners whose bytes changed, with both sizes, the largest change first."""
+    """Lines of owners whose bytes changed, with both sizes, the largest change first."""
     if not now or not before:
         return []
     changes = {owner: now.get(owner, 0) - before.get(owner, 0) for owner in {*now, *before}}
@@ -65,7 +65,7 @@ def _owner_lines(now: Mapping[str, int], before: Mapping[str, int]) -> list[tupl
 
 
 def _is_below(owner: str, changes: Mapping[str, int]) -> bool:
-    """Whether another owner is listed for the same change: an owner's bytes include those of all owners below it."""
+    """Whether an owner above is listed with the same change: bytes of an owner include the bytes of owners below it."""
     if any(owner.endswith(items) and owner.removesuffix(items) in changes for items in ITEM_SUFFIXES):
         return True  # items of a container that is listed itself
     below = (inner for inner in changes if inner.startswith((f"{owner}.", f"{owner}[")))

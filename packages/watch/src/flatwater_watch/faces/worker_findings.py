@@ -118,7 +118,7 @@ def _seconds_per_unit(summary: Mapping[str, Any]) -> float:
 def _sum_owner_bytes(
     summary: Mapping[str, Any], workers: Sequence[Mapping[str, Any]], owners: Collection[str]
 ) -> dict[str, int]:
-    """Bytes by owner: those of the program, and those that grew in its workers."""
+    """Bytes by owner, in the program and, for owners that grew there, in its workers."""
     # Owners that did not grow in a worker are the program's, inherited by the fork: they would count twice.
     sizes = dict(summary["held"])
     for worker in workers:

@@ -130,7 +130,7 @@ def sync_file(path: Path) -> None:
 
 
 def stray_files(folder: Path, file_name: str = "") -> list[Path]:
-    """Temporary files in `folder` whose writer is dead; for one file's name only, if it is given."""
+    """Temporary files in `folder` whose writer is dead; with `file_name`, only temporary files of that file."""
     if not folder.is_dir():
         return []
     ours = re.compile(rf"\.{re.escape(file_name)}\.[0-9a-f]{{8}}\.tmp" if file_name else r"\..*\.tmp", re.DOTALL)

@@ -138,7 +138,7 @@ def _refusal(path: Path, kind: OutputKind, run_default: Path | None) -> str:
 
 
 def _objections(path: Path, kind: OutputKind, run_default: Path | None) -> Iterator[str]:
-    """The reasons why a file cannot be written; a generator, as each check needs that those before it passed."""
+    """The reasons why a file cannot be written; a generator, as each check needs the ones before it to have passed."""
     if path.suffix not in kind.suffixes or path.name == path.suffix:
         yield f"the name must end in {' or '.join(kind.suffixes)}. Name such a file."
     if not path.name.isprintable():

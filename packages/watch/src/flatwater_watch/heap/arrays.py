@@ -220,7 +220,7 @@ def last_base(array: Any) -> Any:  # noqa: ANN401
 
 
 def saved_tensors(tensor: Any, maximum: int = 10_000) -> Iterator[Any]:  # noqa: ANN401
-    """Tensors that the autograd graph of a tensor saves for backward, from at most so many nodes."""
+    """Tensors that the autograd graph of a tensor saves for backward; at most `maximum` nodes are visited."""
     graph_end = _graph_of(tensor)
     open_nodes, seen_nodes = [] if graph_end is None else [graph_end], {id(graph_end): graph_end}
     while open_nodes and len(seen_nodes) < maximum:
@@ -266,7 +266,7 @@ def _next_nodes(node: Any) -> list[Any]:  # noqa: ANN401
 
 
 def _saved_values(node: Any) -> tuple[list[Any], list[Named]]:  # noqa: ANN401
-    """The tensors that a node saves, and other objects that it holds."""
+    """The tensors that a graph node saves, and other objects that it holds, each with its name."""
     torch: Any = sys.modules["torch"]
     tensors, objects = [], []
     for name in _raw_names(type(node)):

@@ -117,7 +117,7 @@ def _library_opener(kind: type) -> Opener | None:
 
 
 def _is_genuine(kind: type) -> bool:
-    """Whether a class is the one that its module has under its name."""
+    """Whether a class is the object that its module has under the class's name."""
     module, name = full_name(kind)
     space = module_namespace(module)
     return space is not None and space.get(name) is kind
@@ -182,7 +182,7 @@ def _sample_set(builtin: Any, values: set[Any] | frozenset[Any], draw: int) -> l
 
 
 def _open_dict(mapping: dict[Any, Any], walk: Walk) -> OpenedObject:
-    """Open a dict: small ones by their keys, if these are names; larger ones by a sample of their entries."""
+    """Open a dict: a small one by its keys, if these are names; a large one by a sample of its entries."""
     count = dict.__len__(mapping)
     size = dict.__sizeof__(mapping) + GC_BYTES
     pairs = read_stable(_sample_entries, mapping, count, walk.sampled_items)
@@ -316,7 +316,7 @@ def _open_reference(reference: weakref.ReferenceType[Any], _walk: Walk) -> Opene
 
 
 def _open_simple_queue(queue: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
-    """Open a `queue.SimpleQueue`, whose size has 8 bytes for the pointer to each item."""
+    """Open a `queue.SimpleQueue`; its items are counted by its size, of 8 bytes for each pointer."""
     items = _queued_items(queue)
     count = len(items)
     sample = items[evenly_spaced_slice(count, walk.sampled_items)]

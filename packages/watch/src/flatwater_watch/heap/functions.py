@@ -123,7 +123,7 @@ def open_cache(wrapper: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
 
 
 def cache_name(wrapper: object) -> str:
-    """The name of the function whose results are cached; for a callable without a name, its class."""
+    """The name of the function with cached results; for a callable without a name, its class."""
     attributes = instance_dict(wrapper)
     return plain_text(attributes.get("__name__")) or callable_name(attributes.get("__wrapped__"))
 
@@ -173,7 +173,7 @@ def _last_results(wrapper: object, table: dict[Any, Any] | None, count: int) -> 
 
 
 def _is_linked(table: dict[Any, Any]) -> bool:
-    """Whether the table is that of a bounded cache, whose values are links with a key and a result each."""
+    """Whether the table is that of a bounded cache: its values are links, each with a key and a result."""
     return full_name(type(next(iter(table.values()), None)))[1] == "_lru_list_elem"
 
 

@@ -118,7 +118,7 @@ def attribute_reader(kind: type) -> Callable[[Any], list[Named]]:
 
 
 def _used_attributes(kind: type) -> list[str]:
-    """Names of attributes that the class's functions use and no descriptor computes, those of `__init__` first."""
+    """Names of attributes that the class's functions use and no descriptor computes; `__init__`'s come first."""
     spaces = [names_of(owner) for owner in mro(kind)]
     functions = [value for space in spaces for value in space.values() if type(value) is types.FunctionType]
     functions.sort(key=lambda function: plain_text(function.__name__) != "__init__")
@@ -208,7 +208,7 @@ _DICT_BYTES, _ENTRY_BYTES = 64, 8
 
 
 def _is_buffer(size: int, parts: int) -> bool:
-    """Whether an object of C, of `size` bytes with so many parts, is a buffer rather than a container."""
+    """Whether an object of C with `size` bytes and `parts` children is a buffer rather than a container."""
     return size > BUFFER_BYTES * max(1, parts)
 
 
@@ -218,7 +218,7 @@ def foreign_opener(kind: type) -> Opener:
     exports = _may_export_buffer(kind)
 
     def open_foreign(obj: Any, _walk: Walk) -> OpenedObject:  # noqa: ANN401
-        """Open an object of a class in C by what the collector sees; without references it is a block of bytes."""
+        """Open an object of a class in C by its children for the collector; without children it is a block of bytes."""
         parts = _referents(obj)
         size = max(size_of(obj), _buffer_bytes(obj) if exports else 0)
         if not parts or _is_buffer(size, len(parts)):

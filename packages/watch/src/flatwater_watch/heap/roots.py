@@ -89,7 +89,7 @@ def _package_folders(package: str) -> list[str]:
 
 
 def user_modules(roots: Roots) -> dict[str, dict[str, Any]]:
-    """Namespaces of the user's code by module name: those of loaded modules, and globals of running code.
+    """Namespaces of the user's code by module name: of loaded modules, and the globals of running code.
 
     A profiler, a tracer or `exec` runs code in a dict that belongs to no module.
     """
@@ -201,7 +201,7 @@ def _user_frames(roots: Roots) -> list[FrameType]:
 
 
 def _all_frames(accepts: Callable[[str], bool]) -> list[FrameType]:
-    """Frames whose file `accepts` accepts, outermost first, the main thread before the others."""
+    """Frames of files that `accepts` allows, outermost first, the main thread before the others."""
     frames = sys._current_frames()  # noqa: SLF001  the documented way to see the frames of other threads
     main = threading.main_thread().ident
     order = sorted(frames, key=lambda thread: (thread != main, thread))
@@ -211,7 +211,7 @@ def _all_frames(accepts: Callable[[str], bool]) -> list[FrameType]:
 
 
 def _stack_frames(innermost: FrameType, accepts: Callable[[str], bool]) -> list[FrameType]:
-    """Frames of one stack whose file `accepts` accepts, outermost first."""
+    """Frames of one stack, outermost first, of files that `accepts` allows."""
     accepted: list[FrameType] = []
     frame: FrameType | None = innermost
     while frame is not None:
@@ -295,7 +295,7 @@ def lies_in_registry(path: str) -> bool:
 
 
 def loaded_registries() -> list[tuple[str, Any]]:
-    """The registries of those libraries that are loaded, by their names in reports, and atexit's callbacks."""
+    """Registries of the libraries that are loaded, by their names in reports, and atexit's callbacks."""
     registries = []
     for module, dotted_name, label in _KNOWN_REGISTRIES:
         space = module_namespace(module)

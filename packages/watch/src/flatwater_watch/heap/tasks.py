@@ -25,7 +25,7 @@ _WRAPPER_TYPES = frozenset({"async_generator_asend", "async_generator_athrow", "
 
 
 def suspended_frames() -> Iterator[FrameType]:
-    """Frames of all tasks' coroutines, running ones included, those of a task outermost first."""
+    """Frames of the coroutines of all tasks, running ones included; the frames of one task come outermost first."""
     for task in _all_tasks():
         yield from _awaited_frames(_coroutine(task))
 
@@ -38,7 +38,7 @@ def context_variables() -> Iterator[tuple[ContextVar[Any], Any]]:
 
 
 def _all_tasks() -> list[Any]:
-    """The tasks of asyncio and trio that are alive, those of running loops first."""
+    """The living tasks of asyncio and trio; tasks of running loops come first."""
     space = module_namespace("asyncio.tasks") or {}
     task_sets = [instance_dict(space[name]).get("data", ()) for name in _TASK_SETS if name in space]
     weak_tasks = [reference() for tasks in task_sets for reference in read_stable(_first_of, tasks)]

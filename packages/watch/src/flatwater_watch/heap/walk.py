@@ -125,7 +125,7 @@ def estimate_bytes(total: float, maximum: float, measured: int, count: int) -> f
 
 
 def find_child_record(name: str, kind: type, parent: PathRecord) -> PathRecord:
-    """The record of a child: a new one, or one of those above, as `head.next.next` is on the path `head.next`.
+    """The record of a child: a new one, or a record above, as `head.next.next` is on the path `head.next`.
 
     From `MAXIMUM_DEPTH` hops on no path gets longer: a child gets the nearest record above of its class, else its
     parent's.
@@ -379,7 +379,7 @@ def _atom_bytes_(walk: Walk, obj: Any, kind: type) -> int:  # noqa: ANN401
 
 
 class OwnWeakref(weakref.ref[Any]):
-    """A weak reference of the walk, by its type distinct from those that the program holds."""
+    """A weak reference made by the walk: its type tells it from weak references of the program."""
 
     __slots__ = ()
 
@@ -416,7 +416,7 @@ def release_objects_(walking: HeapWalk) -> None:
 
 
 def _release_containers_(walking: HeapWalk) -> None:
-    """Hold the longest containers of new paths, and of some older ones in turn, weakly or not at all."""
+    """Hold the longest containers of new paths weakly or not at all, and check some older ones in turn."""
     records = list(walking.records.values())
     begin = walking.next_record_to_check if walking.next_record_to_check < len(records) else 0
     walking.next_record_to_check = begin + CHECKED_PER_SLICE
@@ -444,7 +444,7 @@ def _lighter_reference(walking: HeapWalk, obj: Any) -> Any:  # noqa: ANN401
 
 
 def _count_references(obj: object) -> int:
-    """References to an object, with those of the call itself: compared with `_SOLE_GIVEN`, measured the same way."""
+    """Number of references to an object, including those of this call; comparable with `_SOLE_GIVEN`."""
     return sys.getrefcount(obj)
 
 

@@ -35,7 +35,7 @@ class AllocatorTotals:
 
 @dataclass(frozen=True)
 class AllocatorPages(AllocatorTotals):
-    """Totals with the free bytes whose pages stay resident."""
+    """Totals, and the free bytes that stay resident."""
 
     kept: int
     """Estimate of the free bytes that stay resident after a trim: those that share a page with bytes in use."""
@@ -81,7 +81,7 @@ def last_seconds() -> float | None:
 
 
 def expected_seconds() -> float:
-    """CPU seconds of the next query: those of the last one, or before it, those for a heap that is full of holes."""
+    """CPU seconds that the next query may take: as the last one; before the first, as for a heap full of holes."""
     heap = main_heap()
     if _last_query_seconds is not None or heap is None:
         return _last_query_seconds or 0.0
@@ -147,10 +147,10 @@ _trimmed_pages = _TrimmedPages()
 
 
 def used_bytes() -> int:
-    """Anonymous resident bytes now, without those that the allocator has freed and keeps resident.
+    """Anonymous resident bytes now, without bytes that the allocator has freed and keeps resident.
 
     The call takes 20 µs, and a millisecond for each GiB of heap. All freed bytes in heaps of other threads count as
-    resident until they are more than all resident bytes; none do from then on, and the call takes three times as long.
+    resident until they are more than all resident bytes; none do from then on.
 
     Raises:
         OSError: there is no /proc.
@@ -183,7 +183,7 @@ _START_BRK_FIELD = 44
 
 
 def allocator_pages() -> AllocatorPages | None:
-    """The allocator's totals with the freed bytes whose pages stay resident (`malloc_info`); None without glibc 2.33.
+    """The allocator's totals, with the freed bytes that stay resident (`malloc_info`); None without glibc 2.33.
 
     The call takes twice as long as `allocator_totals`.
     """

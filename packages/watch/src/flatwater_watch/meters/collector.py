@@ -114,7 +114,7 @@ class CollectionListener:
 
     @staticmethod
     def _full_collections() -> int:
-        """Full collections of the process that have ended; in the callback at an end, that one has."""
+        """Number of full collections of the process that have ended; a callback at the end of one counts it."""
         return int(gc.get_stats()[OLDEST_GENERATION]["collections"])
 
     def _on_full_collection(self) -> None:

@@ -109,7 +109,7 @@ class DetachedFork:
             raise OSError("a fork of this process could not fork")
 
     def is_done(self, seconds: float = 0.0) -> bool:
-        """Whether the work is done, after waiting for at most so many seconds."""
+        """Whether the work is done; waits for at most `seconds`."""
         until = monotonic() + seconds
         while self._read_end >= 0:
             if not _readable(self._read_end, max(0.0, until - monotonic())):
@@ -162,7 +162,7 @@ class DetachedFork:
 
 
 def fork_unsafe_library() -> str | None:
-    """Name of a library in this process whose threads make a fork hang or its driver fail; None if none is known."""
+    """Name of a loaded library whose threads make a fork hang, or whose driver fails in it; None without one."""
     for module, library in FORK_UNSAFE_LIBRARIES.items():
         if module in sys.modules:
             return library
@@ -215,7 +215,7 @@ def _wait_quietly(child: int) -> None:
 
 
 def _readable(pipe: int, seconds: float) -> bool:
-    """Whether the pipe has bytes, or its other end is closed, within so many seconds."""
+    """Whether the pipe has bytes, or its other end is closed; waits for at most `seconds`."""
     poller = select.poll()  # `select` itself knows the first 1024 descriptors only
     poller.register(pipe, select.POLLIN)
     return bool(poller.poll(1000 * seconds))

@@ -66,7 +66,7 @@ def descendant_memory(pid: int | None = None) -> FamilyMemory:
 
 
 def _sum_family(family: list[int]) -> FamilyMemory:
-    """Sum the private and the proportional bytes of processes; those that have ended meanwhile are left out."""
+    """Sum the private and the proportional bytes of processes; processes that have ended are left out."""
     private = proportional = count = 0
     for pid in family:
         try:
@@ -106,7 +106,7 @@ def open_files() -> int:
 
 
 def threads() -> int:
-    """Number of threads of this process, native ones included."""
+    """Number of threads of this process, including native ones."""
     return len(names_in("/proc/self/task"))
 
 
@@ -154,7 +154,7 @@ def present_pages(address: int, size: int) -> bytes | None:
 
 
 def page_count(address: int, size: int) -> int:
-    """Number of pages in which a block of memory lies, those at its ends included."""
+    """Number of pages that a block of memory touches, including both ends."""
     return -(-(address + size) // mmap.PAGESIZE) - address // mmap.PAGESIZE
 
 

@@ -79,7 +79,7 @@ def context_switches(pid: int) -> int | None:
 
 
 def threads_here() -> int:
-    """Number of threads of this process, those that Python has not started included."""
+    """Number of threads of this process, including threads that Python has not started."""
     return int(_stat_fields(process_id())[_THREADS_FIELD])
 
 

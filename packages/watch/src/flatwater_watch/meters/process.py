@@ -43,7 +43,7 @@ def free_cores(window: float = 0.2) -> int:
 
 
 def whole_cores(allowed: int, load: float, quota: float) -> int:
-    """Number of cores to use, at least 1: the `allowed` ones without the `load` of others, and no more than `quota`."""
+    """Number of cores to use, at least 1: the `allowed` ones without the `load` of others, and at most `quota`."""
     # Idle cores are a measurement, so they are rounded; a quota is a law, and running past it means being stopped.
     return max(1, int(min(round(allowed - load), quota)))
 

@@ -108,7 +108,7 @@ def enter_(mode: NewStorages[R]) -> bool:
 
 
 def leave_(mode: NewStorages[R]) -> None:
-    """Leave a mode, even if the program has entered modes of its own since; those stay."""
+    """Leave a mode; modes that the program has entered since stay entered."""
     # Modes are a stack of this thread: those above are popped first and pushed back in the same order.
     above = []
     while (top := _get_current_dispatch_mode_stack()) and top[-1] is not mode:

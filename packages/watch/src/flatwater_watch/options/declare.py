@@ -40,7 +40,7 @@ def config(
 
 
 def removed_settings(cls: type[Any]) -> Mapping[str, str]:
-    """The settings of earlier versions of a configuration's class, each with what to change."""
+    """The settings that earlier versions of a configuration's class had, each with the change to make."""
     removed: Mapping[str, str] = cls.__removed__
     return removed
 

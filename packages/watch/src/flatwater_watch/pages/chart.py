@@ -208,7 +208,7 @@ def axis_ends(rounds: Sequence[float]) -> list[float]:
 
 
 def finite_or_none(values: Iterable[float | None]) -> list[float | None]:
-    """The values with None for those that are no finite number."""
+    """The values, with None for each number that is not finite."""
     return [value if value is not None and isfinite(value) else None for value in values]
 
 

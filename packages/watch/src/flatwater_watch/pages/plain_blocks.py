@@ -176,7 +176,7 @@ def _field_types(name: str) -> Mapping[str, Any]:
 
 
 def _require_drawable(block: object) -> None:
-    """Check what types do not express: columns of one length, colours, formats, links, sizes.
+    """Check properties that types do not express: columns of one length, colours, formats, links, sizes.
 
     Raises:
         ValueError: the block cannot be drawn.

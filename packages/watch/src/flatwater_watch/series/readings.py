@@ -116,7 +116,7 @@ class ReadingHistory:
                 self.phase_costs.setdefault(phase, Series()).add(step, 1 / rate)
 
     def is_due(self, turn: int) -> bool:
-        """Whether a series is judged at this reading; long ones take turns, as one reading changes little."""
+        """Whether a series is judged at this reading; long series take turns, as one reading changes little."""
         return self.readings <= POINTS_JUDGED_ALWAYS or self.readings % TURN_COUNT == turn % TURN_COUNT
 
     @property
@@ -130,7 +130,7 @@ class ReadingHistory:
         return max((earlier - later for earlier, later in pairwise(self.unaccounted.values)), default=0.0)
 
     def has_fallen(self, since: int, minimum: float) -> bool:
-        """Whether at least so many unaccounted bytes were freed between two readings since a step."""
+        """Whether at least `minimum` unaccounted bytes were freed between two readings, from the step `since` on."""
         series = self.unaccounted
         begin = bisect_left(series.steps, since)
         return any(earlier - later >= minimum for earlier, later in pairwise(series.values[begin:]))

@@ -41,7 +41,7 @@ class Series:
     values: list[float] = field(default_factory=list)
 
     def add(self, step: float, value: float) -> None:
-        """Append a reading; `step` is later than the one before."""
+        """Append a reading; `step` must be later than the last one."""
         self.steps.append(step)
         self.values.append(value)
         if len(self.steps) > MAXIMUM_POINTS:
