@@ -89,11 +89,11 @@ class Losses:
 
     def take(self, worker: Worker, take: Callable[[Worker], Any]) -> Any:  # noqa: ANN401
         """A worker's answer, before which it may be lost."""
-        name = pickle.loads(worker._waiting[0])[0]  # noqa: S301, SLF001
+        name = pickle.loads(worker._unanswered[0])[0]  # noqa: S301, SLF001
         fits = self.wanted and (name in QUESTIONS or not self.wanted[0].endswith(LEARNING))
         if fits and self.at[name] < 1 and self.moments.random() < (0.5 if name != "learn" else 0.1):
             pid = self.place(worker)
-            if pid is not None and worker._deaths < 1:  # noqa: SLF001
+            if pid is not None and worker._deaths_in_row < 1:  # noqa: SLF001
                 self.at[name] += 1
                 self.lose(worker, pid, name)
         return take(worker)
@@ -234,16 +234,16 @@ def on_ray(folder: Path, expected: list[dict[str, str]], seed: int) -> Losses:
     """Two actors killed, one stopped, one told to go, two of three nodes removed; the same again while learning."""
     from flatwater.cluster import ray_workers as cluster  # noqa: PLC0415
 
-    cluster.LOOK_SECONDS = 2.0
+    cluster.CHECK_SECONDS = 2.0
     with three_nodes() as nodes:
 
         def lose_node(worker: Worker) -> None:
-            at = worker._desk._placed[0]  # type: ignore[attr-defined]  # noqa: SLF001
+            at = worker._connection._placed[0]  # type: ignore[attr-defined]  # noqa: SLF001
             nodes.remove_node(next(each for each in nodes.worker_nodes if each.node_id == at), allow_graceful=False)
             nodes.add_node(**SHARE)
 
         def place(worker: Worker) -> int | None:
-            placed = worker._desk._placed  # type: ignore[attr-defined]  # noqa: SLF001
+            placed = worker._connection._placed  # type: ignore[attr-defined]  # noqa: SLF001
             return None if placed is None else int(placed[1])
 
         wanted = ["SIGKILL", NODE, "SIGSTOP", "SIGTERM", "SIGKILL", NODE]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, relu
 
 from flatwater.nets.host_mlp import LINEAR, NORM, MLPHost
-from flatwater.nets.hosts import CENTRE, CENTRE_ONLY, DIAGONAL, ConvHost
+from flatwater.nets.hosts import CENTRE_ONLY, CENTRE_TAP, DIAGONAL, ConvHost
 from flatwater.nets.stack import Params
 
 
@@ -24,7 +24,7 @@ class ConvBlock(nn.Module):
     ) -> None:
         super().__init__()
         outputs, inputs, _ = kernel.shape
-        kernel = kernel.reshape(outputs, inputs, 3, 3) if taps > 1 else kernel[..., CENTRE, None, None]
+        kernel = kernel.reshape(outputs, inputs, 3, 3) if taps > 1 else kernel[..., CENTRE_TAP, None, None]
         kernel = kernel[range(outputs), range(outputs)].unsqueeze(1) if depthwise else kernel
         self.conv = nn.Conv2d(
             inputs, outputs, kernel.shape[-1], stride, kernel.shape[-1] // 2, 1, inputs if depthwise else 1, bias=False

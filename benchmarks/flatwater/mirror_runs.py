@@ -23,7 +23,7 @@ from flatwater.checkpoints.remote import fetch_newest, list_stored
 from flatwater.mirror.uploader import Mirror
 from flatwater.storage.faults import StoreError
 from flatwater.storage.objects import open_objects
-from flatwater.storage.sending import PART, SendBuffer, send_file
+from flatwater.storage.sending import PART_BYTES, SendBuffer, send_file
 from flatwater_watch.meters.process import resident_bytes
 
 ROOT = Path(__file__).parents[2]
@@ -95,7 +95,7 @@ def measure_slowdown(url: str, folder: Path, pairs: int) -> dict[str, Any]:
     """
     torch.set_num_threads(1)
     source, busy = folder / "shard", threading.Event()
-    source.write_bytes(os.urandom(PART))
+    source.write_bytes(os.urandom(PART_BYTES))
     sent: list[str] = []
 
     def send() -> None:

@@ -91,7 +91,7 @@ def store_(replay: RowReplay, observations: Float[Tensor, "N T F"], places: Int[
 
 def store_windows_() -> None:
     """Make every later run of traders in this process store its windows."""
-    build, append_ = erl_state._replay, tile.append_to_replay_  # noqa: SLF001  (what is replaced)
+    build, append_ = erl_state._empty_replay, tile.append_to_replay_  # noqa: SLF001  (what is replaced)
 
     def build_storing(setup: ErlSetup, market: Market) -> StoringReplay:
         columns, _, features = market.observations.shape
@@ -112,7 +112,7 @@ def store_windows_() -> None:
         )
 
     for module, name, ours in (
-        (erl_state, "_replay", build_storing),
+        (erl_state, "_empty_replay", build_storing),
         (round, "append_to_replay_", append_and_store_),
         (learn, "observe", observe_stored),
         (learn, "observe_next", observe_next_stored),

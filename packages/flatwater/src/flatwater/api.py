@@ -39,7 +39,7 @@ from flatwater.rundir.layout import RunFolder, open_folder
 from flatwater.rundir.listing import read_run_line
 from flatwater.rundir.results import read_result
 from flatwater.rundir.seeds import begun_runs, read_seeds
-from flatwater.runs.callbacks import IN_PYTHON, Callbacks, OnRound
+from flatwater.runs.callbacks import PYTHON_OBJECT, Callbacks, OnRound
 from flatwater.runs.config import rounds_alone
 from flatwater.runs.evaluate import evaluate as evaluate_run
 from flatwater.runs.fork import find_parent
@@ -50,7 +50,7 @@ from flatwater.runs.seeds import create_group, group_runs
 from flatwater.runs.session import RunOutcome, read_config, restore_run
 from flatwater.runs.session import resume as resume_run
 from flatwater.runs.session import start_new_run as start_run
-from flatwater.runs.signals import SIGNALLED, end_on_signals
+from flatwater.runs.signals import SIGNAL_EXIT_BASE, end_on_signals
 from flatwater.runs.trust import load_settings
 from flatwater.trainers.logged import OnEpisode
 from flatwater_watch.errors import ConfigError, Terminated
@@ -74,23 +74,23 @@ class TrainedRun:
     """The environment that was given as an object, for `resume` and `evaluate`; None where the run has its name."""
 
     @property
-    def _folder(self) -> RunFolder:
+    def _run_folder(self) -> RunFolder:
         return open_folder(self.path)
 
     @cached_property
     def recipe(self) -> Description:
         """Description of the recipe by which the run was trained, from its folder; nothing is imported for it."""
-        return read_description(self._folder, read_settings(self._folder))
+        return read_description(self._run_folder, read_settings(self._run_folder))
 
     @property
     def result(self) -> dict[str, Any] | None:
         """`result.json`: the score of the trained policy beside the baselines; None where the run has not finished."""
-        return read_result(self._folder.result, self.recipe)
+        return read_result(self._run_folder.result, self.recipe)
 
     @property
     def metrics(self) -> dict[str, list[float]]:
         """Every number of every round: columns by name, NaN where a round has none."""
-        return read_metrics(self._folder.metrics)
+        return read_metrics(self._run_folder.metrics)
 
     def resume(
         self,
@@ -155,7 +155,7 @@ class TrainedSeeds:
         folder, changes = RunFolder(self.path), {"rounds": rounds, **changes}
         with trust_code(trust), hand_over(self.env), closing(group_runs(folder, changes)) as runs:
             for _, train_one in runs:
-                with _threads_kept(), _exit_like_python():
+                with _restore_threads(), _end_on_early_signals():
                     outcome = train_one(_make_console(quiet=quiet), on_round=on_round, on_episode=on_episode)
                 if not _finish_run(outcome, self.env).finished:
                     break
@@ -201,7 +201,9 @@ def train(
         KeyboardInterrupt: Ctrl-C; where training had begun, the step was finished and a checkpoint saved.
         SystemExit: SIGTERM, SIGHUP or SIGUSR1, after the same steps; its code is that of the command, such as 143.
     """
-    settings |= {} if on_episode is None else {"on_episode": on_episode if isinstance(on_episode, str) else IN_PYTHON}
+    settings |= (
+        {} if on_episode is None else {"on_episode": on_episode if isinstance(on_episode, str) else PYTHON_OBJECT}
+    )
     settings |= {"on_round": on_round} if isinstance(on_round, str) else {}
     env, full_config = given_env(settings), resolve_config(recipe, config, settings)
     called = {"on_round": on_round, "on_episode": on_episode}
@@ -210,7 +212,7 @@ def train(
         with hand_over(env):
             group = create_group(full_config, seeds, None if run is None else Path(run), Callbacks(**functions))
         return TrainedSeeds(group.path, env).resume(quiet=quiet, **functions)
-    with _threads_kept(), _exit_like_python(), hand_over(env):
+    with _restore_threads(), _end_on_early_signals(), hand_over(env):
         outcome = start_run(full_config, None if run is None else Path(run), _make_console(quiet=quiet), **functions)
     return _finish_run(outcome, env)
 
@@ -244,7 +246,7 @@ def resume(
             names code that may be somebody's.
         KeyboardInterrupt, SystemExit: a signal stopped it, as in `train`.
     """
-    with _threads_kept(), _exit_like_python(), trust_code(trust), hand_over(env):
+    with _restore_threads(), _end_on_early_signals(), trust_code(trust), hand_over(env):
         console = _make_console(quiet=quiet)
         outcome = resume_run(run, console, rounds=rounds, on_round=on_round, on_episode=on_episode, **changes)
     return _finish_run(outcome, env)
@@ -281,7 +283,7 @@ def fork(
     """
     env = parent.env if isinstance(parent, TrainedRun) and ENV not in settings else given_env(settings)
     settings = with_env_names(settings)
-    with _threads_kept(), _exit_like_python(), trust_code(trust), hand_over(env):
+    with _restore_threads(), _end_on_early_signals(), trust_code(trust), hand_over(env):
         console = _make_console(quiet=quiet)
         folder = open_folder(parent.path if isinstance(parent, TrainedRun) else Path(parent))
         was = read_config(folder, trains=True, given=flat_settings(settings))
@@ -331,7 +333,7 @@ def evaluate(
     Raises:
         FlatwaterError: there is no run, nothing to be judged yet, or the run names code that may be somebody's.
     """
-    with _threads_kept(), trust_code(trust), hand_over(env):
+    with _restore_threads(), trust_code(trust), hand_over(env):
         file = None if video is None else Path(video)
         return evaluate_run(
             run, holdout=holdout, say=lambda _: None, video=file, video_episodes=video_episodes, **changes
@@ -378,7 +380,7 @@ def load(run: TrainedRun | Path | str, *, env: Any = None, trust: bool = False) 
             no policy, or it names code that may be somebody's.
     """
     path, known_env = (run.path, run.env) if isinstance(run, TrainedRun) else (Path(run), None)
-    with _threads_kept(), trust_code(trust), hand_over(known_env if env is None else env):
+    with _restore_threads(), trust_code(trust), hand_over(known_env if env is None else env):
         return read_policy(path) if path.is_file() else _load_policy(path)
 
 
@@ -470,11 +472,11 @@ def _finish_run(outcome: RunOutcome, env: object) -> TrainedRun:
 
 def _exit_exception(number: int) -> KeyboardInterrupt | SystemExit:
     """Return what ends a Python program that a signal has reached: Ctrl-C as always, others with their exit code."""
-    return KeyboardInterrupt() if number == SIGINT else SystemExit(SIGNALLED + number)
+    return KeyboardInterrupt() if number == SIGINT else SystemExit(SIGNAL_EXIT_BASE + number)
 
 
 @contextmanager
-def _exit_like_python() -> Iterator[None]:
+def _end_on_early_signals() -> Iterator[None]:
     """End the program on a signal that comes before training listens to it, or on a second one."""
     try:
         with end_on_signals():
@@ -484,7 +486,7 @@ def _exit_like_python() -> Iterator[None]:
 
 
 @contextmanager
-def _threads_kept() -> Iterator[None]:
+def _restore_threads() -> Iterator[None]:
     """Give the calling program its own number of torch threads back, as a run sets it for the whole process."""
     threads_before = torch.get_num_threads()
     try:

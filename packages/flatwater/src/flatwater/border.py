@@ -15,11 +15,11 @@ from typing import Any, cast
 
 from flatwater_watch.errors import FlatwaterError, Terminated, UserCodeError
 
-_OURS = re.compile(r"flatwater(_watch|_trading)?(\.|$)")
+_OWN_MODULE = re.compile(r"flatwater(_watch|_trading)?(\.|$)")
 """Modules of Flatwater's distributions: their errors are told as faults of Flatwater, not of the user. A package of
 somebody else may have the name `flatwater_acme`, and is not among them."""
-_LIBRARIES = ("/site-packages/", "/dist-packages/", "<")
-_OF_PYTHON = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
+_INSTALL_FOLDERS = ("/site-packages/", "/dist-packages/", "<")
+_PYTHON_FOLDERS = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,9 @@ class Border:
             wanted: how the object must be callable: told where the call failed before its first line.
             passing: errors that the caller tells in its own words.
         """
-        self._what, self._owner, self._method = what, owner, method
+        self._subject, self._owner, self._method = what, owner, method
         callee = method or dotted_name(owner).rpartition(":")[2]
-        self._call, self._wanted, self._passing = call or f"{callee}()", wanted, passing
+        self._call, self._expected, self._passing_types = call or f"{callee}()", wanted, passing
 
     def __enter__(self) -> None:
         """Do nothing: a border needs no preparation."""
@@ -79,17 +79,17 @@ class Border:
         Raises:
             UserCodeError: the object raised; with class, file and line.
         """
-        if fault is not None and not isinstance(fault, self._passing) and not _passes_border(fault):
+        if fault is not None and not isinstance(fault, self._passing_types) and not _passes_border(fault):
             raise UserCodeError(self.describe_fault(fault)) from fault
 
     def describe_fault(self, fault: BaseException) -> str:
         """Return a sentence about an exception of the object, and where it was raised."""
-        user_line = own_place(fault)
+        user_line = user_code_line(fault)
         source_line = user_line or find_source_line(self._owner, self._method)
         message = str(fault).strip().partition("\n")[0]
         error_text = f"{type(fault).__name__}{f': {message}' if message else ''}"
-        line = f"{self._what}: {self._call} raised {error_text}{f' ({source_line})' if source_line else ''}"
-        return f"{line}. Expected {self._wanted}" if user_line is None and self._wanted else line
+        line = f"{self._subject}: {self._call} raised {error_text}{f' ({source_line})' if source_line else ''}"
+        return f"{line}. Expected {self._expected}" if user_line is None and self._expected else line
 
 
 def _passes_border(fault: BaseException) -> bool:
@@ -105,7 +105,7 @@ def _passes_border(fault: BaseException) -> bool:
     return isinstance(fault, KeyboardInterrupt) and not is_own_handler
 
 
-def own_place(fault: BaseException) -> CodeLine | None:
+def user_code_line(fault: BaseException) -> CodeLine | None:
     """Return where the user's code raised an error, or called what did; None where none of it was at work."""
     import traceback  # noqa: PLC0415  (1 ms, which each command that goes well would pay)
 
@@ -146,10 +146,10 @@ def dotted_name(owner: object) -> str:
 
 def is_flatwater_module(module: str) -> bool:
     """Whether a dotted name is that of a module of Flatwater's: `flatwater.runs.run`, `flatwater_trading`."""
-    return _OURS.match(module) is not None
+    return _OWN_MODULE.match(module) is not None
 
 
 def _is_installed(file: str) -> bool:
     """Whether a file belongs to Python or to an installed package."""
     # By the beginning for Python itself, by a part for packages: a virtual environment may lie anywhere.
-    return file.startswith(_OF_PYTHON) or any(library in file for library in _LIBRARIES)
+    return file.startswith(_PYTHON_FOLDERS) or any(library in file for library in _INSTALL_FOLDERS)

@@ -28,7 +28,7 @@ MOST_BYTES = 256 << 10
 """Most bytes of a description's file."""
 MOST_TEXT, MOST_ENTRIES = 200, 64
 """Most characters of a text, and most entries of a list."""
-WAYS: Mapping[str, Callable[[float], str]] = {
+NUMBER_FORMATS: Mapping[str, Callable[[float], str]] = {
     "short": short_number,
     "whole": format_whole,
     "percent": format_percent,
@@ -47,7 +47,7 @@ class LiveNumber:
     title: str
     name: str
     way: str
-    """Name in `WAYS`."""
+    """Name in `NUMBER_FORMATS`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +77,7 @@ class Description:
     @property
     def layout(self) -> TableLayout:
         """Layout of its rounds, without the columns of the terminal, which only training has."""
-        glance = tuple(Column("", number.title, 0, number.name, WAYS[number.way]) for number in self.glance)
+        glance = tuple(Column("", number.title, 0, number.name, NUMBER_FORMATS[number.way]) for number in self.glance)
         return TableLayout(round=self.round, short=self.short, columns=(), dispensable=frozenset(), glance=glance)
 
     @property
@@ -125,7 +125,7 @@ def describe_recipe(recipe: Recipe, settings: Mapping[str, Any]) -> Description:
     )
     # Checked when it is written as well as when it is read: a recipe's author learns of it while the run begins.
     try:
-        _check(description)
+        _require_showable(description)
     except ValueError as error:
         raise ConfigError(f"recipe {short_repr(recipe.name)}: {error}") from error
     return description
@@ -133,7 +133,7 @@ def describe_recipe(recipe: Recipe, settings: Mapping[str, Any]) -> Description:
 
 def _number_way(column: Column) -> str:
     # By identity: a function has no other name here.
-    return next((name for name, way in WAYS.items() if way is column.show), "short")
+    return next((name for name, way in NUMBER_FORMATS.items() if way is column.show), "short")
 
 
 def parse_description(raw: bytes) -> Description:
@@ -143,11 +143,11 @@ def parse_description(raw: bytes) -> Description:
         ValueError: the content is no description, or holds something that cannot be shown.
     """
     description = convert_to(parse_json(raw), Description)
-    _check(description)
+    _require_showable(description)
     return description
 
 
-def _check(found: Description) -> None:
+def _require_showable(found: Description) -> None:
     """Refuse a description that cannot be shown, whoever wrote it.
 
     Raises:
@@ -157,21 +157,21 @@ def _check(found: Description) -> None:
     if not found.curves or max(map(len, entries)) > MOST_ENTRIES:
         raise ValueError(f"expected 1 to {MOST_ENTRIES} curves, numbers and texts, got {[*map(len, entries)]}")
     # One line of printable text: nothing in it may move a terminal's cursor, or end a table's row.
-    for text in _texts(found):
+    for text in _shown_texts(found):
         if len(text) > MOST_TEXT or escape_controls(text) != text or len(text.splitlines()) > 1:
             raise ValueError(f"{short_repr(text)}: expected one line of at most {MOST_TEXT} printable characters")
     if not found.journal.isidentifier():  # a part of a file's name: no slash, no dot
         raise ValueError(f"journal = {short_repr(found.journal)}: expected a name such as lineage")
     for live in found.glance:
-        if live.way not in WAYS:
-            raise ValueError(f"{short_repr(live.way)}: expected one of {', '.join(WAYS)}")
+        if live.way not in NUMBER_FORMATS:
+            raise ValueError(f"{short_repr(live.way)}: expected one of {', '.join(NUMBER_FORMATS)}")
     # A folder's forms may be anybody's: in `str.format` a field such as {0.__class__} would reach into objects.
     check_form(found.title, names=True)
     for form in (found.headline.form, found.headline.said, *(number.form for number in found.numbers)):
         check_form(form, names=False)
 
 
-def _texts(found: Description) -> Iterator[str]:
+def _shown_texts(found: Description) -> Iterator[str]:
     """Yield every text of a description that a list, a page or a screen shows."""
     yield from (found.name, found.round, found.short, found.players, found.trained, found.title, found.trained_on)
     yield from (text for pair in found.curves.items() for text in pair)

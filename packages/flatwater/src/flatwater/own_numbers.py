@@ -5,7 +5,7 @@ from typing import Any, Protocol, runtime_checkable
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.sanitize import escape_controls, short_repr
 
-FAMILIES = frozenset({
+RESERVED_FAMILIES = frozenset({
     "account", "agent_steps", "benchmark", "buffer", "champion", "critic", "episode", "evaluation", "fitness",
     "gain", "host", "inputs", "lead", "memory", "mirror", "mutation", "noise", "objects", "operation", "policy",
     "profile", "return", "round", "seconds", "system", "temperature", "time", "trades", "train", "transitions",
@@ -26,7 +26,7 @@ class _OneNumber(Protocol):
 
 def is_own(name: str) -> bool:
     """Return whether a number of a round is the user's, or of a recipe of the user's."""
-    return name.partition("/")[0] not in FAMILIES
+    return name.partition("/")[0] not in RESERVED_FAMILIES
 
 
 def check_name(name: object) -> str:

@@ -22,7 +22,7 @@ from flatwater_watch.sanitize import short_repr
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-_PLACE = r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*\Z"
+_PLACE_PATTERN = r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*\Z"
 _NAME, _WORDS, _FILE = r"[^\W_][\w.-]*\Z", r"[^\W_][\w.-]*( [^\W_][\w.-]*)*\Z", r"[^\W_][\w.-]*\Z"
 
 
@@ -54,15 +54,15 @@ class Group:
             raise ValueError(f"{short_repr(name)}: expected {self.said}, got {short_repr(row)}")
 
 
-_ONE = (_PLACE,), '"package.module:Name"'
+_ONE_PLACE = (_PLACE_PATTERN,), '"package.module:Name"'
 GROUPS = {
-    "recipes": Group((_PLACE, ""), '("package.module:NAME", "what it trains")'),
-    "commands": Group((_PLACE, ""), '("package.module:Class", "what it does")', _WORDS),
-    "pages": Group((_FILE, _PLACE), '("the file that its folders have", "package.module:function")'),
-    "sections": Group(*_ONE),
-    "algorithms": Group(*_ONE, shipped=("ddpg", "td3", "sac", "own")),
-    "environments": Group(*_ONE, shipped=("forage", "gymnasium", "pettingzoo")),
-    "trackers": Group(*_ONE, shipped=("tensorboard", "wandb")),
+    "recipes": Group((_PLACE_PATTERN, ""), '("package.module:NAME", "what it trains")'),
+    "commands": Group((_PLACE_PATTERN, ""), '("package.module:Class", "what it does")', _WORDS),
+    "pages": Group((_FILE, _PLACE_PATTERN), '("the file that its folders have", "package.module:function")'),
+    "sections": Group(*_ONE_PLACE),
+    "algorithms": Group(*_ONE_PLACE, shipped=("ddpg", "td3", "sac", "own")),
+    "environments": Group(*_ONE_PLACE, shipped=("forage", "gymnasium", "pettingzoo")),
+    "trackers": Group(*_ONE_PLACE, shipped=("tensorboard", "wandb")),
 }
 """Forms by name; each is the group `flatwater.NAME` of entry points."""
 
@@ -121,7 +121,7 @@ def read_table(group: str) -> GroupTable:
         ConfigError: two packages have a row of the same name.
     """
     table = GroupTable(group)
-    for entry in sorted(installed_entries()[group], key=_order):
+    for entry in sorted(installed_entries()[group], key=_entry_order):
         table.add_(entry)
     return table
 
@@ -180,5 +180,5 @@ def load_row(group: str, name: str, where: str) -> Any:  # noqa: ANN401  (same)
         ) from error
 
 
-def _order(entry: "EntryPoint") -> tuple[bool, str]:
+def _entry_order(entry: "EntryPoint") -> tuple[bool, str]:
     return not entry.value.startswith("flatwater"), entry.name  # False sorts first

@@ -62,7 +62,7 @@ class Number:
         return write_value(self.form, value)
 
 
-OF_RETURNS = tuple(
+RETURN_NUMBERS = tuple(
     Number(title, key, "{:.2f}")
     for title, key in (("return", "return"), ("dev", "deviation"), ("worst", "worst"), ("best", "best"))
 )

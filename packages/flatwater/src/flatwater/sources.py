@@ -18,11 +18,11 @@ MOST_BYTES = 64 << 20
 """Most bytes of a module's file: those in C are large."""
 MOST_FILES = 200
 """Most of a user's own files that a module imports from beside itself."""
-RUNS = "runs"
+RUNS_FOLDER = "runs"
 """Folder of runs that are given no other."""
 RUN_MARKS = ("checkpoints", "metrics.jsonl", "run.log", ".lock")
 """Files of which one lies, beside a config.toml that names a recipe, in every run's folder."""
-_OF_A_RUN = re.compile(rb"^trainer\s*=", re.MULTILINE)
+_RUN_CONFIG = re.compile(rb"^trainer\s*=", re.MULTILINE)
 
 
 def module_specs(module: str) -> list[ModuleSpec]:
@@ -37,7 +37,7 @@ def module_specs(module: str) -> list[ModuleSpec]:
     if not all(name_part.isidentifier() for name_part in parts):  # finders expect names
         return []
     for depth in range(1, len(parts) + 1):
-        spec = _spec(".".join(parts[:depth]), search_path)
+        spec = _find_spec(".".join(parts[:depth]), search_path)
         if spec is None:
             break
         specs.append(spec)
@@ -48,7 +48,7 @@ def module_specs(module: str) -> list[ModuleSpec]:
     return specs
 
 
-def _spec(name: str, inside: Sequence[str] | None) -> ModuleSpec | None:
+def _find_spec(name: str, inside: Sequence[str] | None) -> ModuleSpec | None:
     """Return the spec of a loaded module, or what the first finder that knows it gives; None where none does."""
     module = sys.modules.get(name)
     if isinstance(module, ModuleType) and module.__spec__ is not None:  # programs put other things there
@@ -85,7 +85,7 @@ def module_files(module: str) -> list[Path]:
 
 def enclosing_run_folder(path: Path) -> Path | None:
     """Return the run folder that a path lies in, or the command's folder of runs; None where it is in neither."""
-    runs = [(Path(folder) / RUNS).resolve() for folder in current_folder()]
+    runs = [(Path(folder) / RUNS_FOLDER).resolve() for folder in current_folder()]
     return next((folder for folder in (path, *path.parents) if folder in runs or _is_run(folder)), None)
 
 
@@ -95,7 +95,7 @@ def _is_run(folder: Path) -> bool:
         return False
     try:
         # Searched as text: the file of a stranger is not parsed to find out where it lies.
-        return _OF_A_RUN.search(read_regular(folder / "config.toml")) is not None
+        return _RUN_CONFIG.search(read_regular(folder / "config.toml")) is not None
     except OSError:
         return False
 
@@ -139,15 +139,15 @@ def text_hashes(module: str) -> Mapping[str, str]:
     waiting = [module]
     while waiting and len(hashes) < MOST_FILES:
         name = waiting.pop()
-        if name in hashes or (text := _text(name)) is None:  # imports may go round in circles
+        if name in hashes or (text := _module_text(name)) is None:  # imports may go round in circles
             continue
         hashes[name] = sha256(text).hexdigest()[:12]
         if root is not None:
-            waiting += [imported for imported in _imports(name, text) if _lies_beside(imported, places[0])]
+            waiting += [imported for imported in _imported_modules(name, text) if _lies_beside(imported, places[0])]
     return dict(sorted(hashes.items()))
 
 
-def _text(module: str) -> bytes | None:
+def _module_text(module: str) -> bytes | None:
     """Return the bytes of a module's file; None where there is none, or it cannot be read."""
     specs = module_specs(module)
     if len(specs) != module.count(".") + 1 or not specs[-1].has_location or specs[-1].origin is None:
@@ -158,7 +158,7 @@ def _text(module: str) -> bytes | None:
         return None
 
 
-def _imports(module: str, text: bytes) -> Iterator[str]:
+def _imported_modules(module: str, text: bytes) -> Iterator[str]:
     """Yield modules that a text imports, each with the packages that it may be in."""
     # Parsed and never run: the text may be anybody's.
     try:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flatwater.metrics.alarms import (
-    CONSTANT,
+    CONSTANT_DEVIATION,
     Alarm,
     above_formula,
     alarm_lines,
@@ -51,7 +51,7 @@ def test_named_numbers_that_are_not_finite_are_found() -> None:
 
 
 def test_policies_that_ignore_the_market_or_never_trade_are_found() -> None:
-    constant = constant_policies(1, name_by_member([0.0, CONSTANT, 2 * CONSTANT], champion=0.0))
+    constant = constant_policies(1, name_by_member([0.0, CONSTANT_DEVIATION, 2 * CONSTANT_DEVIATION], champion=0.0))
     assert [alarm.where for alarm in constant] == ["member 0", "member 1", "champion"]
     idle = never_trading(1, {"member 0": 0, "champion": 3})
     assert [alarm.where for alarm in idle] == ["member 0"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from flatwater.metrics.console import (
-    RESIDENT,
+    RESIDENT_COLUMN,
     ConsoleTable,
     format_explained,
     format_percent,
@@ -108,7 +108,7 @@ numbers = st.one_of(st.floats(-1e12, 1e12), st.sampled_from([nan, inf, -inf]))
 )
 def test_a_row_stands_under_its_titles_within_100_columns(metrics: dict[str, float]) -> None:
     rest = {"time/learn": 86_000.0, "buffer/fill": 1.0, "trades/count": 12_345.0, "trades/win_rate": 0.5}
-    row = row_line("1000/1000", metrics | rest | {RESIDENT.name: 99_999e6}, 86_369.0, COLUMNS)
+    row = row_line("1000/1000", metrics | rest | {RESIDENT_COLUMN.name: 99_999e6}, 86_369.0, COLUMNS)
     assert len(row) == len(TITLES) <= WIDTH
     assert len(group_line(COLUMNS)) <= WIDTH
     ends = [at for at, mark in enumerate(TITLES + " ") if mark == " " and TITLES[at - 1] != " "]

@@ -12,7 +12,7 @@ sys.path.append(str(Path(__file__).parents[4] / "benchmarks" / "flatwater"))
 from looped_hosts import LoopedHost
 
 from flatwater.nets.host_mlp import MLPHost
-from flatwater.nets.hosts import CENTRE, TAPS, ConvHost, Images, mask_kernel
+from flatwater.nets.hosts import CENTRE_TAP, KERNEL_TAPS, ConvHost, Images, mask_kernel
 from flatwater.nets.slots import SlotGates, blend_seed, seed_input
 from flatwater.nets.stack import init_, views
 
@@ -42,7 +42,7 @@ def arena(
         block = torch.zeros(HOSTS, layout.size)
         init_(block, layout, rng)
         blocks.append(block.to(dtype))
-    kernel = (~IMPAIRED[:, None] | (torch.arange(TAPS) == CENTRE)).to(dtype)
+    kernel = (~IMPAIRED[:, None] | (torch.arange(KERNEL_TAPS) == CENTRE_TAP)).to(dtype)
     images = torch.rand(IMAGES, HOSTS, 64, generator=rng).to(dtype)
     labels = torch.randint(0, 10, (IMAGES, HOSTS), generator=rng)
     return blocks, SlotGates(kernel, BLUEPRINT, ALPHA.to(dtype), TRAIN.to(dtype)), images, labels
@@ -54,7 +54,7 @@ def named_weights(net: ConvHost | MLPHost, blocks: list[Tensor]) -> list[dict[st
 
 def looped_host(net: ConvHost | MLPHost, blocks: list[Tensor], env: int) -> LoopedHost:
     host, *seeds = ({name: w[env] for name, w in part.items()} for part in named_weights(net, blocks))
-    return LoopedHost(net, host, seeds, BLUEPRINT[env].tolist(), 1 if IMPAIRED[env] else TAPS)
+    return LoopedHost(net, host, seeds, BLUEPRINT[env].tolist(), 1 if IMPAIRED[env] else KERNEL_TAPS)
 
 
 @NETS
@@ -158,10 +158,10 @@ def test_the_slot_is_its_formula_in_value_and_in_gradient() -> None:
 
 
 def test_a_blueprint_is_a_mask_of_one_weight() -> None:
-    weight = torch.ones(3, 4, 4, TAPS)
+    weight = torch.ones(3, 4, 4, KERNEL_TAPS)
     full, centre, diagonal = mask_kernel(weight, torch.tensor([0, 1, 2]))
-    assert full.sum() == 4 * 4 * TAPS
+    assert full.sum() == 4 * 4 * KERNEL_TAPS
     assert centre.sum() == 4 * 4
-    assert bool(centre[..., CENTRE].all())
-    assert diagonal.sum() == 4 * TAPS
+    assert bool(centre[..., CENTRE_TAP].all())
+    assert diagonal.sum() == 4 * KERNEL_TAPS
     assert bool(diagonal[range(4), range(4)].all())

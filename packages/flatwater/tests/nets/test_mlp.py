@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from flatwater.nets.mlp import NARROW, MLPActor, MLPCritic
+from flatwater.nets.mlp import NARROW_OUTPUTS, MLPActor, MLPCritic
 from flatwater.nets.stack import Layout, init_, views
 
 P, B = 3, 5
@@ -29,7 +29,7 @@ def modules(params: dict[str, Tensor], member: int, layers: int) -> nn.Sequentia
     return nn.Sequential(*found[:-1])
 
 
-@pytest.mark.parametrize("actions", [1, 2, NARROW + 1])
+@pytest.mark.parametrize("actions", [1, 2, NARROW_OUTPUTS + 1])
 @pytest.mark.parametrize("hidden", [(), (8,), (8, 6, 4)])
 def test_values_and_gradients_are_those_of_separate_modules(actions: int, hidden: tuple[int, ...]) -> None:
     rng = torch.Generator().manual_seed(1)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from flatwater.nets.config import PolicyConfig
 from flatwater.nets.policy import (
     ACTIVATIONS,
-    CLIP,
+    CLIP_DEVIATIONS,
     FeedForwardPolicy,
     RecurrentPolicy,
     build_statistics,
@@ -91,7 +91,7 @@ def test_new_statistics_change_nothing_and_a_constant_column_stays_harmless() ->
     torch.testing.assert_close(normalise_obs(statistics, obs), obs, rtol=1e-4, atol=0)
     update_running_stats_(statistics, obs.expand(100, -1))
     update_running_stats_(statistics, obs.expand(100, -1))
-    assert normalise_obs(statistics, obs + 1000).tolist() == [[CLIP, CLIP]]
+    assert normalise_obs(statistics, obs + 1000).tolist() == [[CLIP_DEVIATIONS, CLIP_DEVIATIONS]]
     assert normalise_obs(statistics, obs).abs().max() < 1e-3
 
 
@@ -105,7 +105,7 @@ def test_narrow_numbers_are_stretched_and_places_and_wide_ones_are_not() -> None
     torch.testing.assert_close(read[:, 0].std(), torch.tensor(0.5), atol=0.01, rtol=0)
     torch.testing.assert_close(read[:, 0].mean(), torch.tensor(-0.3), atol=0.02, rtol=0)
     far = stretch_columns(statistics, rows + 1000)
-    assert (far[:, 0] - statistics["obs.mean"][0]).tolist() == pytest.approx([CLIP] * 1000)
+    assert (far[:, 0] - statistics["obs.mean"][0]).tolist() == pytest.approx([CLIP_DEVIATIONS] * 1000)
     assert torch.equal(far[:, 1:], rows[:, 1:] + 1000)
 
 

@@ -22,7 +22,7 @@ from flatwater.nets.policy import build_statistics, update_running_stats_
 from flatwater.nets.stack import Layout, init_, join_weights, views
 from flatwater.recipes.evolve.policy import build_champion
 from flatwater.recipes.ppo.policy import build_policy
-from flatwater.runs.portable import ABOUT, KEY, Portable, export
+from flatwater.runs.portable import ABOUT_FILE, METADATA_KEY, Portable, export
 from flatwater.runs.trained_policy import TrainedPolicy
 from flatwater.trainers.blocks.state import build_student
 from flatwater_watch.errors import ConfigError, DataError, RunError
@@ -104,7 +104,7 @@ def test_weights_are_a_policy_again_without_the_run(kind: str, tmp_path: Path) -
         seen = random_inputs(kind, 4) + (step if kind != "teach" else 0)
         assert np.array_equal(again.act(seen), original.act(seen))
     with safe_open(file, "pt") as opened:
-        about = json.loads(opened.metadata()[KEY])
+        about = json.loads(opened.metadata()[METADATA_KEY])
         assert list(opened.keys())
         assert ("obs.mean" in opened.keys()) == ("measures" in kind)  # noqa: SIM118
     assert about["recipe"] == ("evolve" if kind.startswith("evolve") else "ppo")
@@ -116,9 +116,9 @@ def test_weights_are_a_policy_again_without_the_run(kind: str, tmp_path: Path) -
 def test_a_program_for_torch_acts_alike(kind: str, tmp_path: Path) -> None:
     original, file = KINDS[kind](), tmp_path / "policy.pt2"
     assert export(original, file) < 1e-6
-    files = {ABOUT: ""}
+    files = {ABOUT_FILE: ""}
     program = torch.export.load(file, extra_files=files).module()
-    inputs = [*json.loads(files[ABOUT])["inputs"]]
+    inputs = [*json.loads(files[ABOUT_FILE])["inputs"]]
     assert inputs[0] == "obs"
     seen = random_inputs(kind, 9)
     memory = (torch.zeros(2, 9, 6),) if "memory" in inputs else ()
@@ -136,7 +136,7 @@ def test_a_program_for_onnx_acts_alike(kind: str, tmp_path: Path) -> None:
     original, file = KINDS[kind](), tmp_path / "policy.onnx"
     assert export(original, file) < 1e-5
     session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
-    about = json.loads(session.get_modelmeta().custom_metadata_map[KEY])
+    about = json.loads(session.get_modelmeta().custom_metadata_map[METADATA_KEY])
     seen = random_inputs(kind, 9)
     fed = {"obs": seen} | ({"memory": np.zeros((2, 9, 6), np.float32)} if "memory" in about["inputs"] else {})
     assert list(fed) == list(about["inputs"])
@@ -172,10 +172,10 @@ def test_what_differs_is_not_written(tmp_path: Path) -> None:
 
 def spoil(file: Path, change: Callable[[dict[str, Any]], object], drop: str = "") -> None:
     with safe_open(file, "pt") as opened:
-        about = json.loads(opened.metadata()[KEY])
+        about = json.loads(opened.metadata()[METADATA_KEY])
         tensors = {name: opened.get_tensor(name) for name in opened.keys() if name != drop}  # noqa: SIM118
     change(about)
-    save_file(tensors, file, {KEY: json.dumps(about)})
+    save_file(tensors, file, {METADATA_KEY: json.dumps(about)})
 
 
 @pytest.mark.parametrize(

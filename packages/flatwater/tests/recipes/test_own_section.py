@@ -86,7 +86,7 @@ def test_a_part_of_all_pages_is_one_line_of_a_table(monkeypatch: pytest.MonkeyPa
     small = ["--candidates", "4", "--elites", "2", "--rounds", "2", "--threads", "1", "--quiet", "--run", "run"]
     assert main(["train", "cross_entropy:SEARCH", *small]) == 0
     before = run_page(read_run(Path("run")))
-    monkeypatch.setitem(pages.PARTS, "Weather", _weather)
+    monkeypatch.setitem(pages.SECTION_MAKERS, "Weather", _weather)
     after = run_page(read_run(Path("run")))
     assert "Weather" not in before
     for part in ('<a href="#weather">Weather</a>', '<section id="weather"><h2>Weather</h2>', "<h3>Rain</h3>", "1 mm"):

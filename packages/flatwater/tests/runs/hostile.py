@@ -103,7 +103,7 @@ class HostileObjects(StoredObjects):
             return [*found, *(ObjectEntry(name, 10**12, now) for name in ODD_NAMES)]
         return [] if fault == "empty" else found
 
-    def _head(self, name: str) -> ObjectEntry | None:
+    def _find_entry(self, name: str) -> ObjectEntry | None:
         content = self.hostile.contents.get(name)
         return None if content is None else ObjectEntry(name, len(content), datetime.now(UTC))
 

@@ -13,7 +13,7 @@ import torch
 from small_runs import entries
 
 from flatwater.cli.main import command_class, main
-from flatwater.runs.contract import STOP_SHARE, MemoryContract
+from flatwater.runs.contract import STOP_BUDGET_SHARE, MemoryContract
 from flatwater.state.tree import nbytes
 from flatwater_trading.recipe.run import compose
 from flatwater_watch.meters.mappings import family_memory
@@ -70,9 +70,9 @@ def test_what_a_recipe_left_untouched_is_owned_once_it_is_written() -> None:
 def test_the_budget_is_used_up_at_95_percent(tiny: list[str]) -> None:
     found = contract(tiny)
     resident = resident_bytes()
-    found.plan = replace(found.plan, budget=int(resident / STOP_SHARE) + (64 << 20))
+    found.plan = replace(found.plan, budget=int(resident / STOP_BUDGET_SHARE) + (64 << 20))
     assert not found.over_budget_()
-    found.plan = replace(found.plan, budget=int(resident / STOP_SHARE) - (64 << 20))
+    found.plan = replace(found.plan, budget=int(resident / STOP_BUDGET_SHARE) - (64 << 20))
     assert found.over_budget_()
     assert abs(found.breach - resident) < 32 << 20
 

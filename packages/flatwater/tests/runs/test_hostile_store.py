@@ -38,7 +38,7 @@ def contents(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """No pause before something is read again."""
-    monkeypatch.setattr(remote, "AGAIN", (0.0, 0.0))
+    monkeypatch.setattr(remote, "RETRY_PAUSES", (0.0, 0.0))
 
 
 def assert_equal(folder: Path, told: list[str]) -> int:
@@ -134,7 +134,7 @@ def test_an_object_that_stays_wrong_is_told_of_and_stays(
 @pytest.fixture
 def mirrored_run(bucket: str, contents: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> StoredObjects:
     """The run at a real server, with a client that tries again once."""
-    monkeypatch.setattr(remote, "AGAIN", (0.0, 0.0))
+    monkeypatch.setattr(remote, "RETRY_PAUSES", (0.0, 0.0))
     objects = open_objects(f"{bucket}/run", 1)
     for name, content in contents.items():
         objects.put(name, content)
@@ -144,7 +144,7 @@ def mirrored_run(bucket: str, contents: dict[str, bytes], monkeypatch: pytest.Mo
 @pytest.fixture
 def hurried_client(mirrored_run: StoredObjects, monkeypatch: pytest.MonkeyPatch) -> StoredObjects:
     """The same, with a client that waits five seconds."""
-    monkeypatch.setitem(objects_module._CLIENT, "timeout", timedelta(seconds=5))
+    monkeypatch.setitem(objects_module._CLIENT_OPTIONS, "timeout", timedelta(seconds=5))
     monkeypatch.setattr(objects_module, "REQUEST_SECONDS", 5.0)
     return mirrored_run.reconnect()
 

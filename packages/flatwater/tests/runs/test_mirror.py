@@ -19,7 +19,7 @@ from flatwater.checkpoints.remote import fetch_newest, list_stored
 from flatwater.mirror import sender as sender_module
 from flatwater.mirror import uploader as uploader_module
 from flatwater.mirror.uploader import OWNER
-from flatwater.storage.claims import LOCK, LockedError, read_holder
+from flatwater.storage.claims import LOCK_FILE, LockedError, read_holder
 from flatwater.storage.faults import StoreError
 from flatwater.storage.objects import StoredObjects, open_objects
 from flatwater.storage.sending import BUFFER_BYTES, SendBuffer
@@ -59,7 +59,7 @@ def test_each_checkpoint_is_sent_and_the_same_ones_are_kept_there(run: Run, tmp_
     assert there == {f"checkpoints/objects/{name}": content for name, content in here.items()}
     assert run.objects.read("metrics.jsonl") == run.folder.metrics.read_bytes()
     assert run.objects.read("config.toml") == b"rounds = 9\n"
-    assert run.objects.read(LOCK) is None
+    assert run.objects.read(LOCK_FILE) is None
     fetched = fetch_newest(run.objects, tmp_path / "fetched", say=pytest.fail)
     assert fetched is not None
     assert fetched.leaves == list_checkpoints(run.folder.checkpoints)[-1].leaves
@@ -249,7 +249,7 @@ def test_a_run_that_went_on_elsewhere_is_not_written_over(run: Run, tmp_path: Pa
 def test_a_process_that_lost_its_lock_stops_writing(run: Run) -> None:
     run.save(0)
     run.wait(lambda n: n["sent"] == 1)
-    run.objects.put(LOCK, b'{"another": "process"}')
+    run.objects.put(LOCK_FILE, b'{"another": "process"}')
     run.save(1)
     assert not run.mirror.finish()
     assert run.rounds() == [0]
@@ -292,7 +292,7 @@ def test_a_manifest_that_cannot_be_understood_stays_and_so_does_every_shard(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it needs is not known, and it may come whole another time. `flatwater prune` removes it."""
-    monkeypatch.setattr(remote, "AGAIN", (0.0, 0.0))
+    monkeypatch.setattr(remote, "RETRY_PAUSES", (0.0, 0.0))
     unknown = {f"checkpoints/objects/{'0' * 64}.safetensors", "checkpoints/000007.000000.json"}
     for name in unknown:
         run.objects.put(name, b"{")

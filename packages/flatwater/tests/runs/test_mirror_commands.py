@@ -22,7 +22,7 @@ from flatwater.cli.main import main
 from flatwater.mirror import opening, uploader
 from flatwater.rundir.events import RunEvents
 from flatwater.rundir.layout import RunFolder, create_folder
-from flatwater.storage.claims import LOCK, take_lock
+from flatwater.storage.claims import LOCK_FILE, take_lock
 from flatwater.storage.objects import open_objects
 from flatwater.storage.sending import BUFFER_BYTES, QUEUE_BYTES
 
@@ -51,7 +51,7 @@ def test_a_run_goes_on_from_its_mirror_bit_for_bit_and_stays_mirrored(
     for newest in list_checkpoints(Path("elsewhere/run/checkpoints"))[-2:]:
         assert open_objects(mirrored_url).read(f"checkpoints/{newest.file.name}") == newest.file.read_bytes()
     assert newest.round == 4
-    assert open_objects(mirrored_url).read(LOCK) is None
+    assert open_objects(mirrored_url).read(LOCK_FILE) is None
 
 
 @pytest.mark.slow

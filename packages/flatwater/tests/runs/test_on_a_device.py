@@ -71,7 +71,7 @@ def test_phases_start_few_operations_and_stay_on_the_device(
     crew = LocalTileExecutor(setup, run)
 
     def play_days(days: int) -> Started:
-        monkeypatch.setattr("flatwater_trading.training.play.TRIED_DAYS", days)
+        monkeypatch.setattr("flatwater_trading.training.play.META_DAYS", days)
         return count_starts(lambda: crew.train(0))
 
     update, one, two, judged = (

@@ -6,7 +6,7 @@ import pytest
 
 from flatwater.config.toml import with_settings
 from flatwater.recipes.grow.config import GrowRunConfig
-from flatwater.sweeps.space import TRIAL, Choices, Range, read_space
+from flatwater.sweeps.space import TRIAL_SOURCE, Choices, Range, read_space
 from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_trading.training.learner import LearnerConfig
 from flatwater_watch.errors import ConfigError
@@ -115,6 +115,6 @@ def test_a_value_that_fits_only_beside_others_may_be_searched() -> None:
     space = space_of("[replay.warmup]\nchoices = [100, 60000]\n[replay.generations]\nlow = 4\nhigh = 8")
     assert space is not None
     with pytest.raises(ConfigError, match=r"replay\.warmup = 60000"):
-        with_settings(BASE, {"replay.warmup": 60_000}, TRIAL)
-    found = with_settings(BASE, {"replay.warmup": 60_000, "replay.generations": 8}, TRIAL)
+        with_settings(BASE, {"replay.warmup": 60_000}, TRIAL_SOURCE)
+    found = with_settings(BASE, {"replay.warmup": 60_000, "replay.generations": 8}, TRIAL_SOURCE)
     assert (found.replay.warmup, found.replay.generations, found.seed) == (60_000, 8, BASE.seed)

@@ -379,7 +379,7 @@ class TestRecords:
         assert not started_runs.was_begun("a")
 
     def test_the_oldest_go(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(started_runs, "MOST", 8)
+        monkeypatch.setattr(started_runs, "MAXIMUM_RECORDS", 8)
         for number in range(20):
             started_runs.note_begun(f"{number:02}", {})
             os.utime(started_runs.state_folder() / f"{number:02}.json", (number, number))

@@ -9,7 +9,7 @@ import pytest
 import flatwater as fw
 from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.runs.recorder import Round
-from flatwater.runs.upkeep import FIRST_ROUNDS, LONGEST, SHARE, Upkeep
+from flatwater.runs.upkeep import FIRST_ROUNDS, MAXIMUM_GAP_SECONDS, TIME_SHARE, Upkeep
 
 SMALL = {"envs": 2, "block": 8, "learner": {"epochs": 1, "minibatches": 2}, "threads": 1, "trackers": ()}
 
@@ -41,15 +41,17 @@ def test_the_work_takes_its_share_after_the_first_rounds(seconds: float) -> None
     due = due_rounds(Upkeep(10_000, clock=clock), clock, rounds=10_000, seconds=seconds, cost=0.02)
     assert due[:FIRST_ROUNDS] == [*range(1, FIRST_ROUNDS + 1)]
     assert due[-1] == 10_000
-    assert 0.02 * len(due) <= 1.1 * SHARE * clock.now + 0.02 * FIRST_ROUNDS
+    assert 0.02 * len(due) <= 1.1 * TIME_SHARE * clock.now + 0.02 * FIRST_ROUNDS
 
 
 def test_no_pause_is_longer_than_the_bound_whatever_the_work_costs() -> None:
     clock = Clock()
     due = due_rounds(Upkeep(200, clock=clock), clock, rounds=200, seconds=1.0, cost=5.0)
-    assert max(after - before for before, after in pairwise(due)) <= LONGEST
+    assert max(after - before for before, after in pairwise(due)) <= MAXIMUM_GAP_SECONDS
     clock = Clock()
-    assert due_rounds(Upkeep(50, clock=clock), clock, rounds=50, seconds=LONGEST, cost=9.0) == [*range(1, 51)]
+    assert due_rounds(Upkeep(50, clock=clock), clock, rounds=50, seconds=MAXIMUM_GAP_SECONDS, cost=9.0) == [
+        *range(1, 51)
+    ]
 
 
 def test_given_rounds_are_obeyed() -> None:

@@ -14,7 +14,16 @@ import pytest
 from object_store import ObjectStore
 
 from flatwater import __version__
-from flatwater.storage.claims import LOCK, STALE_SECONDS, Holder, Lock, LockedError, has_writer, read_holder, take_lock
+from flatwater.storage.claims import (
+    LOCK_FILE,
+    STALE_SECONDS,
+    Holder,
+    Lock,
+    LockedError,
+    has_writer,
+    read_holder,
+    take_lock,
+)
 from flatwater.storage.objects import StoredObjects, open_objects
 
 
@@ -28,7 +37,7 @@ def write_lock(objects: StoredObjects, **changes: object) -> Holder:
     found = read_holder(objects)
     assert found is not None
     other = replace(found, token="other", **changes)  # type: ignore[arg-type]
-    objects.put(LOCK, json.dumps(asdict(other)).encode())
+    objects.put(LOCK_FILE, json.dumps(asdict(other)).encode())
     return other
 
 
@@ -44,12 +53,12 @@ def test_the_second_process_is_refused_and_told_who_is_first(objects: StoredObje
     assert f"{objects.url}: process {os.getpid()} on " in said
     assert "last sign of life" in said
     assert "after 15 min 0 s" in said
-    assert f"remove {objects.url}/{LOCK}" in said
+    assert f"remove {objects.url}/{LOCK_FILE}" in said
 
 
 def test_a_lock_that_was_released_is_free(objects: StoredObjects) -> None:
     take_lock(objects)[0].release_()
-    assert objects.read(LOCK) is None
+    assert objects.read(LOCK_FILE) is None
     assert take_lock(objects)[1] == ""
 
 
@@ -95,10 +104,10 @@ def test_the_lock_of_an_older_version_counts_by_its_last_sign_of_life(objects: S
     """It says by a clock when its process was started, which tells nothing."""
     take_lock(objects)
     old = {name: value for name, value in asdict(write_lock(objects)).items() if name != "ticks"} | {"began": 1000.5}
-    objects.put(LOCK, json.dumps(old).encode())
+    objects.put(LOCK_FILE, json.dumps(old).encode())
     with pytest.raises(LockedError, match="writes here"):
         take_lock(objects)
-    objects.put(LOCK, json.dumps(old | {"renewed": ago(STALE_SECONDS + 1)}).encode())
+    objects.put(LOCK_FILE, json.dumps(old | {"renewed": ago(STALE_SECONDS + 1)}).encode())
     assert take_lock(objects)[0].is_held()
 
 
@@ -135,7 +144,7 @@ def test_of_many_that_find_a_lock_left_behind_one_gets_it(objects: StoredObjects
         thread.join()
     assert (len(taken), len(late)) == (1, 7), late
     assert taken[0].is_held()
-    assert [entry.name for entry in objects.entries()] == [LOCK]
+    assert [entry.name for entry in objects.entries()] == [LOCK_FILE]
 
 
 def test_who_comes_when_another_has_just_taken_over_is_late(
@@ -160,7 +169,7 @@ def test_who_comes_when_another_has_just_taken_over_is_late(
 
 def test_renewing_is_a_sign_of_life(objects: StoredObjects) -> None:
     lock, _ = take_lock(objects)
-    objects.put(LOCK, json.dumps(asdict(replace(read_holder(objects), renewed=ago(500)))).encode())  # type: ignore[type-var]
+    objects.put(LOCK_FILE, json.dumps(asdict(replace(read_holder(objects), renewed=ago(500)))).encode())  # type: ignore[type-var]
     assert lock.renew_()
     found = read_holder(objects)
     assert found is not None
@@ -182,19 +191,19 @@ def test_the_lock_of_another_version_is_refused_with_both_versions(
 ) -> None:
     lock, _ = take_lock(objects)
     theirs = json.dumps(asdict(write_lock(objects)) | changes).encode()
-    objects.put(LOCK, theirs)
+    objects.put(LOCK_FILE, theirs)
     with pytest.raises(LockedError) as refused:
         take_lock(objects)
     said = str(refused.value)
     assert f"Flatwater {version} " in said
     assert f"Flatwater {__version__!r}" in said
-    assert f"remove {objects.url}/{LOCK}" in said
+    assert f"remove {objects.url}/{LOCK_FILE}" in said
     assert has_writer(objects)
     assert not lock.renew_()
     lock.release_()
-    assert objects.read(LOCK) == theirs
+    assert objects.read(LOCK_FILE) == theirs
 
 
 def test_an_object_that_is_no_lock_holds_nobody_out(objects: StoredObjects) -> None:
-    objects.put(LOCK, b"{half of a lo")
+    objects.put(LOCK_FILE, b"{half of a lo")
     assert take_lock(objects)[0].is_held()

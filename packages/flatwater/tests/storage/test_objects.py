@@ -14,8 +14,8 @@ from object_store import ObjectStore
 
 from flatwater.storage.credentials import client_settings
 from flatwater.storage.faults import OddNameError, OversizeError, StoreError
-from flatwater.storage.objects import RANGE, StoredObjects, check_url, is_url, open_objects
-from flatwater.storage.sending import BUFFER_BYTES, PART, SendBuffer, send_file
+from flatwater.storage.objects import RANGE_BYTES, StoredObjects, check_url, is_url, open_objects
+from flatwater.storage.sending import BUFFER_BYTES, PART_BYTES, SendBuffer, send_file
 from flatwater_watch.errors import ConfigError
 
 LARGE = 50_000_000
@@ -82,10 +82,10 @@ def test_50_mb_come_back_with_the_same_hash(scheme: str, store: ObjectStore, tmp
         found.update(piece)
     assert found.hexdigest() == sent.sha256 == hashlib.sha256(content).hexdigest()
     assert sent.bytes == LARGE == sum(steps)
-    assert max(steps) == PART
+    assert max(steps) == PART_BYTES
 
 
-@pytest.mark.parametrize("size", [0, 1, PART, BUFFER_BYTES, BUFFER_BYTES + 1, 2 * PART])
+@pytest.mark.parametrize("size", [0, 1, PART_BYTES, BUFFER_BYTES, BUFFER_BYTES + 1, 2 * PART_BYTES])
 def test_every_size_comes_whole(size: int, bucket: str, tmp_path: Path) -> None:
     content = os.urandom(size)
     (tmp_path / "file").write_bytes(content)
@@ -103,7 +103,7 @@ def test_what_is_spoiled_on_the_way_is_noticed(size: int, bucket: str, store: Ob
 
 
 def test_a_sending_that_is_given_up_leaves_no_shorter_object(objects: StoredObjects, tmp_path: Path) -> None:
-    (tmp_path / "large").write_bytes(bytes(3 * PART))
+    (tmp_path / "large").write_bytes(bytes(3 * PART_BYTES))
 
     def stop(_: int) -> None:
         raise KeyboardInterrupt
@@ -241,12 +241,14 @@ def test_a_folder_is_read_without_its_links_and_odd_names(tmp_path: Path) -> Non
     assert [entry.name for entry in objects.find_entries(["config.toml", "link", "pipe"])] == ["config.toml"]
 
 
-@pytest.mark.parametrize("size", [0, 1, RANGE - 1, RANGE, RANGE + 1, 2 * RANGE, 2 * RANGE + 7])
+@pytest.mark.parametrize(
+    "size", [0, 1, RANGE_BYTES - 1, RANGE_BYTES, RANGE_BYTES + 1, 2 * RANGE_BYTES, 2 * RANGE_BYTES + 7]
+)
 def test_an_object_of_several_ranges_is_read_whole_and_not_beyond(size: int, bucket: str) -> None:
     objects, content = open_objects(bucket), os.urandom(size)
     objects.put("object", content)
     assert b"".join(objects.pieces("object", size)) == content
-    assert b"".join(objects.pieces("object", 10 * RANGE)) == content
+    assert b"".join(objects.pieces("object", 10 * RANGE_BYTES)) == content
     if size:
         with pytest.raises(OversizeError, match=f"more than the {size - 1} bytes"):
             list(objects.pieces("object", size - 1))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from flatwater_trading.panel.config import Law, SyntheticConfig
-from flatwater_trading.panel.laws import HORIZON, make_law
+from flatwater_trading.panel.laws import HORIZON_DAYS, make_law
 from flatwater_trading.panel.synthetic import SyntheticPanel, synthetic_panel, synthetic_truth
 from flatwater_watch.errors import ConfigError
 
@@ -38,8 +38,8 @@ def closes(market: SyntheticPanel) -> np.ndarray:
 def share_and_slope(market: SyntheticPanel, growth: float) -> tuple[float, float]:
     """Share of the variance of 20-day returns that the truth explains, and the slope of returns over the truth."""
     log = closes(market)[:, :TRADED]
-    ahead = log[HORIZON:] - log[:-HORIZON] + HORIZON * growth
-    truth = market.drift[:-HORIZON, :TRADED].astype(np.float64) + HORIZON * growth
+    ahead = log[HORIZON_DAYS:] - log[:-HORIZON_DAYS] + HORIZON_DAYS * growth
+    truth = market.drift[:-HORIZON_DAYS, :TRADED].astype(np.float64) + HORIZON_DAYS * growth
     return float(1 - np.mean((ahead - truth) ** 2) / np.mean(ahead**2)), float(
         np.mean(ahead * truth) / np.mean(truth**2)
     )
@@ -69,7 +69,10 @@ def test_equal_weights_earn_nothing_on_average(law: Law) -> None:
 def momentum(market: SyntheticPanel) -> np.ndarray:
     """On each day, how past and next month go together over the columns [T]."""
     log = closes(market)[:, :TRADED]
-    past, ahead = log[HORIZON:-HORIZON] - log[: -2 * HORIZON], log[2 * HORIZON :] - log[HORIZON:-HORIZON]
+    past, ahead = (
+        log[HORIZON_DAYS:-HORIZON_DAYS] - log[: -2 * HORIZON_DAYS],
+        log[2 * HORIZON_DAYS :] - log[HORIZON_DAYS:-HORIZON_DAYS],
+    )
     past, ahead = (each - each.mean(1, keepdims=True) for each in (past, ahead))
     return np.asarray((past * ahead).mean(1) / (past.std(1) * ahead.std(1)))
 
@@ -83,7 +86,7 @@ def test_trends_go_on_and_reversals_turn() -> None:
 def test_the_context_column_says_which_rule_pays() -> None:
     market = market_of("interaction", days=6000)
     pays, shown = momentum(market), closes(market)[:, TRADED]
-    rises = shown[HORIZON:-HORIZON] > shown[: -2 * HORIZON]
+    rises = shown[HORIZON_DAYS:-HORIZON_DAYS] > shown[: -2 * HORIZON_DAYS]
     assert 0.2 < rises.mean() < 0.8
     assert pays[rises].mean() > 0.1
     assert pays[~rises].mean() < -0.1
@@ -93,10 +96,10 @@ def test_the_context_column_says_which_rule_pays() -> None:
 def test_the_leader_moves_before_the_others() -> None:
     log = closes(market_of("lead", signal=0.3, life=50))
     led, leader = log[:, :TRADED].mean(1), log[:, TRADED]
-    past = leader[HORIZON:-HORIZON] - leader[: -2 * HORIZON]
-    ahead = led[2 * HORIZON :] - led[HORIZON:-HORIZON]
-    before = led[HORIZON:-HORIZON] - led[: -2 * HORIZON]
-    following = leader[2 * HORIZON :] - leader[HORIZON:-HORIZON]
+    past = leader[HORIZON_DAYS:-HORIZON_DAYS] - leader[: -2 * HORIZON_DAYS]
+    ahead = led[2 * HORIZON_DAYS :] - led[HORIZON_DAYS:-HORIZON_DAYS]
+    before = led[HORIZON_DAYS:-HORIZON_DAYS] - led[: -2 * HORIZON_DAYS]
+    following = leader[2 * HORIZON_DAYS :] - leader[HORIZON_DAYS:-HORIZON_DAYS]
     assert np.corrcoef(past, ahead)[0, 1] > 0.4
     assert abs(np.corrcoef(before, following)[0, 1]) < 0.2
 

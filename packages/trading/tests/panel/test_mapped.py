@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from flatwater_trading.panel.mapped import KEPT, map_tensors, open_mapped
+from flatwater_trading.panel.mapped import MAXIMUM_FILES, map_tensors, open_mapped
 from flatwater_watch.meters.mappings import footprint
 
 HOLDS = """
@@ -66,10 +66,10 @@ def test_where_nothing_can_be_written_the_tensors_are_private_and_the_reason_is_
 
 
 def test_the_folder_keeps_the_newest_files(tmp_path: Path) -> None:
-    for number in range(KEPT + 3):
+    for number in range(MAXIMUM_FILES + 3):
         map_tensors(tmp_path / str(number), tensors)
         time.sleep(0.01)  # files of one tick of the clock have no order
-    assert {path.name for path in tmp_path.iterdir()} == {str(number) for number in range(3, KEPT + 3)}
+    assert {path.name for path in tmp_path.iterdir()} == {str(number) for number in range(3, MAXIMUM_FILES + 3)}
 
 
 def test_two_processes_share_the_pages(tmp_path: Path) -> None:

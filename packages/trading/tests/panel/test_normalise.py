@@ -12,7 +12,7 @@ from flatwater_trading.panel.features import observed_features as features_of
 from flatwater_trading.panel.indicators import write_indicators_
 from flatwater_trading.panel.normalise import (
     OBSERVATION_LIMIT,
-    SCALES,
+    SEPARATE_SCALES,
     Statistics,
     observation_panel,
     scale_kind,
@@ -82,7 +82,7 @@ def test_shares_and_context_columns_have_statistics_of_their_own(panel: Panel, n
 
 def test_a_panel_says_how_it_is_scaled_where_that_matters(panel: Panel) -> None:
     assert scale_kind(panel) is None
-    assert scale_kind(with_context(panel, 0.05)) == SCALES
+    assert scale_kind(with_context(panel, 0.05)) == SEPARATE_SCALES
 
 
 def test_a_range_and_a_slice_say_the_same(panel: Panel) -> None:

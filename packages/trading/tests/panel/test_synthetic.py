@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from flatwater_trading.panel.config import DEFAULT_OBSERVATION_FEATURES, SyntheticConfig
-from flatwater_trading.panel.laws import HORIZON, NOISE, drift_deviation, mean_growth
+from flatwater_trading.panel.laws import DAILY_NOISE, HORIZON_DAYS, drift_deviation, mean_growth
 from flatwater_trading.panel.normalise import observation_panel, training_statistics
 from flatwater_trading.panel.synthetic import SyntheticPanel, synthetic_panel
 from flatwater_watch.errors import ConfigError
@@ -20,7 +20,7 @@ def returns(market: SyntheticPanel) -> np.ndarray:
     """Log return of the next 20 days [T, N], NaN where either close is missing."""
     log = np.log(market.panel.feature("close").astype(np.float64))
     ahead = np.full_like(log, np.nan)
-    ahead[:-HORIZON] = log[HORIZON:] - log[:-HORIZON]
+    ahead[:-HORIZON_DAYS] = log[HORIZON_DAYS:] - log[:-HORIZON_DAYS]
     return ahead
 
 
@@ -29,8 +29,8 @@ def test_the_drift_explains_the_share_asked_for(signal: float, signal_days: int)
     """With 300 columns x 4,000 days there are some 60,000 independent stretches of 20 days: 0.02 is far out."""
     config = SyntheticConfig(instruments=300, days=4000, signal=signal, signal_days=signal_days, **FULL)
     market = synthetic_panel(config)
-    ahead, drift = returns(market)[:-HORIZON], market.drift[:-HORIZON].astype(np.float64)
-    growth = HORIZON * mean_growth(drift_deviation(signal, signal_days)[0])
+    ahead, drift = returns(market)[:-HORIZON_DAYS], market.drift[:-HORIZON_DAYS].astype(np.float64)
+    growth = HORIZON_DAYS * mean_growth(drift_deviation(signal, signal_days)[0])
     ahead, drift = ahead + growth, drift + growth
     assert 1 - np.mean((ahead - drift) ** 2) / np.mean(ahead**2) == pytest.approx(signal, abs=0.02)
     assert np.mean(ahead * drift) / np.mean(drift**2) == pytest.approx(1, abs=0.03)
@@ -50,18 +50,20 @@ def test_the_deviation_follows_from_a_simulation_of_the_hidden_chain() -> None:
     deviation, gain, most = drift_deviation(signal, life)
     state = start = rng.integers(-1, 2, chains) * 1.5**0.5
     total = np.zeros(chains)
-    for _ in range(HORIZON):
+    for _ in range(HORIZON_DAYS):
         state = np.where(rng.random(chains) < 1 / life, rng.integers(-1, 2, chains) * 1.5**0.5, state)
         total += state
     assert np.mean(total * start) == pytest.approx(gain, rel=0.01)
     assert gain**2 / np.var(total) == pytest.approx(most, abs=0.01)
-    variance = deviation**2 * np.var(total) + HORIZON * NOISE**2
+    variance = deviation**2 * np.var(total) + HORIZON_DAYS * DAILY_NOISE**2
     assert deviation**2 * gain**2 / variance == pytest.approx(signal, abs=0.01)
 
 
 def test_without_signal_there_is_no_drift() -> None:
     drift = synthetic_panel(SyntheticConfig(instruments=3, days=50, signal=0.0, **FULL)).drift
-    assert drift == pytest.approx(-HORIZON * NOISE**2 / 2), "what keeps the mean price, and the same everywhere"
+    assert drift == pytest.approx(-HORIZON_DAYS * DAILY_NOISE**2 / 2), (
+        "what keeps the mean price, and the same everywhere"
+    )
 
 
 def test_more_signal_than_can_be_known_is_refused() -> None:
@@ -79,11 +81,11 @@ def test_the_indicators_reveal_the_drift() -> None:
     seen = np.concatenate([out.numpy().transpose(1, 0, 2), np.ones((1500, 60, 1))], axis=2)
 
     known = np.isfinite(ahead)
-    train = known & (np.arange(1500) < 1000 - HORIZON)[:, None]
+    train = known & (np.arange(1500) < 1000 - HORIZON_DAYS)[:, None]
     x, y = seen[train], ahead[train]
     weights = np.linalg.solve(x.T @ x + 10 * np.eye(x.shape[1]), x.T @ y)
 
-    test = slice(1000, 1500 - HORIZON)
+    test = slice(1000, 1500 - HORIZON_DAYS)
     learnt, oracle, everything = (
         np.mean(np.take_along_axis(ahead[test], np.where(known, score, -9)[test].argmax(1)[:, None], axis=1))
         for score in (seen @ weights, market.drift, np.random.default_rng(0).random(known.shape))

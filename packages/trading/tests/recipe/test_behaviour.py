@@ -5,7 +5,7 @@ from datetime import date, timedelta
 import polars as pl
 import pytest
 
-from flatwater_trading.recipe.behaviour import HELD_AGAINST, describe_habits, period_rows, regime_rows
+from flatwater_trading.recipe.behaviour import REFERENCE_TRADER, describe_habits, period_rows, regime_rows
 
 FIRST = date(2020, 1, 1)
 
@@ -16,7 +16,7 @@ def equity(days: int, *, champion: float = 0.0, market: float = 0.0) -> pl.DataF
         {
             "date": [FIRST + timedelta(days=n) for n in range(days)],
             "champion": [100 * (1 + champion) ** n for n in range(days)],
-            HELD_AGAINST: [100 * (1 + market) ** n for n in range(days)],
+            REFERENCE_TRADER: [100 * (1 + market) ** n for n in range(days)],
         }
     )
 
@@ -66,7 +66,10 @@ def test_the_kind_of_a_day_follows_from_the_days_before_it() -> None:
     """One jump on the last day makes that day neither a rise nor restless: it was not known in the morning."""
     curves = equity(100, market=-0.001)
     jumped = curves.with_columns(
-        pl.when(pl.col("date") == curves["date"][-1]).then(1e6).otherwise(pl.col(HELD_AGAINST)).alias(HELD_AGAINST)
+        pl.when(pl.col("date") == curves["date"][-1])
+        .then(1e6)
+        .otherwise(pl.col(REFERENCE_TRADER))
+        .alias(REFERENCE_TRADER)
     )
     assert regime_rows(jumped)[0][:2] == ("fell in the 20 days before", "79")
 

@@ -16,7 +16,7 @@ from flatwater.rundir.layout import open_folder
 from flatwater.runs.session import read_config, restore_run
 from flatwater_trading.panel.extending import find_difference
 from flatwater_trading.panel.locate import load_panel
-from flatwater_trading.panel.normalise import SCALES
+from flatwater_trading.panel.normalise import SEPARATE_SCALES
 from flatwater_trading.panel.panel import FEATURES, Panel, build_panel, first_days
 from flatwater_trading.panel.store import save_panel
 from flatwater_trading.recipe.config import ErlRunConfig
@@ -231,7 +231,7 @@ def test_a_run_that_scaled_its_context_columns_with_the_shares_is_refused() -> N
     older = {"fingerprint": panel.fingerprint, "days": len(panel.dates)}
     with pytest.raises(DataError, match=r"context columns .* train anew"):
         begun_on(mixed, mixed, older)
-    assert begun_on(mixed, mixed, older | {"scales": SCALES}) == mixed
+    assert begun_on(mixed, mixed, older | {"scales": SEPARATE_SCALES}) == mixed
     plain = from_mapping(ErlRunConfig, {"panel": "synthetic:4x300"}, "")
     panel = load_panel(plain.panel)
     assert begun_on(plain, plain, {"fingerprint": panel.fingerprint, "days": len(panel.dates)}) == plain

@@ -10,7 +10,13 @@ from torch import Tensor
 from flatwater.nets.stack import views
 from flatwater_trading.panel.splits import Days
 from flatwater_trading.policy.trader import ACCOUNT_PARTS, MarketObs
-from flatwater_trading.recipe.occlusion import NOTHING, ROOM_BYTES, OcclusionDay, OcclusionEffects, find_effects
+from flatwater_trading.recipe.occlusion import (
+    BLANK_VALUE,
+    ROOM_BYTES,
+    OcclusionDay,
+    OcclusionEffects,
+    find_effects,
+)
 from flatwater_trading.recipe.run import ErlRun
 from flatwater_trading.training.play import to_orders
 from flatwater_watch.meters.torch_ops import peak_bytes
@@ -56,7 +62,7 @@ def test_each_part_is_what_the_whole_window_without_it_gives(
 
     def without(column: int | slice, feature: int | slice) -> Tensor:
         hidden = window.clone()
-        mean = (NOTHING * known)[:, :, None].expand_as(window)
+        mean = (BLANK_VALUE * known)[:, :, None].expand_as(window)
         hidden[column, :, feature] = mean[column, :, feature]
         return decide_coefficients(look, hidden)
 

@@ -122,7 +122,7 @@ libc.free(ctypes.c_void_p(block))
 ctypes.memset(block + (1 << 20), 1, 8 << 20)  # meanwhile the end is touched
 while not clone.is_done():
     pass
-keepcost = allocator.Mallinfo2.from_buffer_copy(clone._shared).keepcost
+keepcost = allocator.Mallinfo2.from_buffer_copy(clone._shared_memory).keepcost
 print(keepcost, clone._touched_bytes(keepcost))
 """
 

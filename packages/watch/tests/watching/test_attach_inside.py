@@ -248,7 +248,7 @@ if child == 0:  # another user, who knows where to look and is quick
 try:
     owned = 0
     for _ in range(100):
-        with attach_inside._folders(child) as (ours, theirs):
+        with attach_inside._exchange_folders(child) as (ours, theirs):
             for name in (runner_protocol.PAGE, "enter.py", "line"):
                 (ours / name).write_text("written")
             assert attach_inside.read_spools(theirs) == [] == attach_inside.read_sentences(theirs, "fault")

@@ -388,7 +388,7 @@ for _ in range(40):
     watch.step("update")
     time.sleep(0.1)
 KEPT.clear()
-watch._due = watch._late = 0.0
+watch._due = watch._latest_due = 0.0
 watch.step("update")
 rows = len(watch._rows)
 print([found.owner for found in watch.find_final_findings_(alive=False)], rows - len(watch._rows))

@@ -87,7 +87,7 @@ def test_workers_and_other_programs_see_the_environment_of_an_unwatched_run(
 
 
 def test_a_fork_that_the_watch_makes_is_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(start_in_process, "_seats", [])
+    monkeypatch.setattr(start_in_process, "_agents", [])
     seat = start_in_process.ProcessAgent({FOLDER: str(tmp_path)})
     assert seat.leave_in_fork()
     seat = start_in_process.ProcessAgent({FOLDER: str(tmp_path)})

@@ -37,11 +37,11 @@ class LeafSpan(NamedTuple):
     bytes: int
 
 
-Mark = tuple[int, int, int, int, int]
+FileMark = tuple[int, int, int, int, int]
 """Identity of a file and of its last change: the kernel changes the last number with each write."""
 
 
-def file_mark(status: os.stat_result) -> Mark:
+def file_mark(status: os.stat_result) -> FileMark:
     """The mark of a file as it is now: device, inode, size, times of the last write and of the last change."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
@@ -60,7 +60,7 @@ class VerifiedCheckpoint:
     """The `checkpoints` folder that holds it."""
     spans: Mapping[str, LeafSpan]
     """Bytes of each leaf by its path, for leaves that have any place in a shard."""
-    marks: Mapping[str, Mark]
+    marks: Mapping[str, FileMark]
     """File that was read for each shard, by the shard's hash."""
     proof: object = field(repr=False, compare=False)
 
@@ -74,7 +74,7 @@ class ShardReading:
     """Result of reading one shard."""
 
     spans: Mapping[str, LeafSpan]
-    mark: Mark
+    mark: FileMark
 
 
 Reading = Callable[[Path, ShardRecord, tuple[LeafRecord, ...]], ShardReading | str]
@@ -98,7 +98,7 @@ def examine_checkpoint(folder: Path, manifest: Manifest, read: Reading) -> Verif
     if problems := find_quick_problems(folder, manifest):
         return problems
     spans: dict[str, LeafSpan] = {}
-    marks: dict[str, Mark] = {}
+    marks: dict[str, FileMark] = {}
     for shard, leaves in leaves_by_shard(manifest).items():
         reading = read(shard_path(folder, shard.sha256), shard, leaves)
         if isinstance(reading, str):
@@ -175,10 +175,10 @@ class ShardCheck:
     def __init__(self, shard: ShardRecord, leaves: Sequence[LeafRecord]) -> None:
         """Expect the bytes of a shard that holds these leaves."""
         self._shard, self._leaves = shard, {record.path: record for record in leaves}
-        self._whole, self._seen = hashlib.sha256(), 0
+        self._content_hash, self._bytes_seen = hashlib.sha256(), 0
         self._header, self._start = bytearray(), LENGTH_BYTES
-        self._parts: list[tuple[str, LeafSpan, hashlib._Hash]] = []
-        self._at, self._done = 0, 0
+        self._leaf_parts: list[tuple[str, LeafSpan, hashlib._Hash]] = []
+        self._position, self._leaves_done = 0, 0
         self._problem = ""
 
     def feed_bytes_(self, piece: FilePiece) -> None:
@@ -188,26 +188,26 @@ class ShardCheck:
             DamagedError: the bytes so far are more than the shard may have.
         """
         view = memoryview(piece)
-        self._seen += len(view)
+        self._bytes_seen += len(view)
         # Refused as soon as they are too many: an object at a store may go on forever.
-        if self._seen > self._shard.bytes:
+        if self._bytes_seen > self._shard.bytes:
             raise DamagedError(
                 f"{short_shard_name(self._shard)}: more bytes than the {self._shard.bytes} that were written"
             )
-        self._whole.update(view)
+        self._content_hash.update(view)
         while view and not self._problem and len(self._header) < self._start:
             count = self._start - len(self._header)
             self._header += view[:count]
             view = view[count:]
             if len(self._header) == self._start:
                 self._read_header_()
-        while view and self._at < len(self._parts):
-            _, span, digest = self._parts[self._at]
-            leaf_piece = view[: span.bytes - self._done]
+        while view and self._position < len(self._leaf_parts):
+            _, span, digest = self._leaf_parts[self._position]
+            leaf_piece = view[: span.bytes - self._leaves_done]
             digest.update(leaf_piece)
-            view, self._done = view[len(leaf_piece) :], self._done + len(leaf_piece)
-            if self._done == span.bytes:
-                self._at, self._done = self._at + 1, 0
+            view, self._leaves_done = view[len(leaf_piece) :], self._leaves_done + len(leaf_piece)
+            if self._leaves_done == span.bytes:
+                self._position, self._leaves_done = self._position + 1, 0
 
     def _read_header_(self) -> None:
         """Read the header's length once its 8 bytes are there; called again when the header is complete, parse it.
@@ -231,7 +231,7 @@ class ShardCheck:
         except ValueError as error:
             self._problem = f"{name}: the header is not valid ({error})"
         else:
-            self._parts = [(path, span, hashlib.sha256()) for path, span in spans.items()]
+            self._leaf_parts = [(path, span, hashlib.sha256()) for path, span in spans.items()]
 
     def finish_check(self) -> dict[str, LeafSpan]:
         """Return where each leaf lies, after all bytes went by.
@@ -239,18 +239,18 @@ class ShardCheck:
         Raises:
             DamagedError: the bytes are not those of the shard.
         """
-        name, content_hash = short_shard_name(self._shard), self._whole.hexdigest()
-        if self._seen != self._shard.bytes:
-            raise DamagedError(f"{name}: {self._seen} bytes where {self._shard.bytes} were written")
+        name, content_hash = short_shard_name(self._shard), self._content_hash.hexdigest()
+        if self._bytes_seen != self._shard.bytes:
+            raise DamagedError(f"{name}: {self._bytes_seen} bytes where {self._shard.bytes} were written")
         if content_hash != self._shard.sha256:
             raise DamagedError(f"{name}: the hash of its content is {content_hash[:12]}…")
         if self._problem or len(self._header) < self._start:
             raise DamagedError(self._problem or f"{name}: the file ends within its header")
         # Each leaf's own hash as well: a manifest may name a good shard and wrong leaves.
-        for path, _, digest in self._parts:
+        for path, _, digest in self._leaf_parts:
             if digest.hexdigest() != self._leaves[path].sha256:
                 raise DamagedError(f"{name}: the hash of the leaf {path!r} is {digest.hexdigest()[:12]}…")
-        return {path: span for path, span, _ in self._parts}
+        return {path: span for path, span, _ in self._leaf_parts}
 
 
 def _leaf_spans(

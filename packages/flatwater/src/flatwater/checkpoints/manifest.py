@@ -26,20 +26,20 @@ JSON: TypeAlias = "bool | int | float | str | Sequence[JSON] | Mapping[str, JSON
 """Values of facts about a run: plain JSON."""
 
 Scalar = int | float | bool | str | None
-Kind = Literal["tensor", "array", "generator", "float", "int", "bool", "str", "none"]
-SCALARS = ("float", "int", "bool", "str", "none")
+LeafKind = Literal["tensor", "array", "generator", "float", "int", "bool", "str", "none"]
+SCALAR_KINDS = ("float", "int", "bool", "str", "none")
 """The kinds of leaves whose value stands in the manifest itself."""
 
 # Six digits at least, as `manifest_path` pads; 18 at most, so that each fits 64 bits.
-_NAME = re.compile(r"([0-9]{6,18})\.([0-9]{6,18})\.json")
-_VALUES: Mapping[str, tuple[type, ...]] = {
+_FILE_NAME = re.compile(r"([0-9]{6,18})\.([0-9]{6,18})\.json")
+_VALUE_TYPES: Mapping[str, tuple[type, ...]] = {
     "float": (float, str),  # a str is NaN or an infinity
     "int": (int,),
     "bool": (bool,),
     "str": (str,),
     "none": (type(None),),
 }
-_NOT_NUMBERS = ("nan", "inf", "-inf")
+_NON_FINITE_NAMES = ("nan", "inf", "-inf")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +48,7 @@ class LeafRecord:
 
     path: str
     """Path of the leaf in the state tree, and its name in the shard."""
-    kind: Kind
+    kind: LeafKind
     sha256: str
     """Hash of its bytes in row-major order; for a number, of its canonical JSON."""
     dtype: str = ""
@@ -62,7 +62,9 @@ class LeafRecord:
     def __str__(self) -> str:
         """Return text such as `tensor float32 [4, 3]`, or `int 12`."""
         return (
-            f"{self.kind} {self.value!r}" if self.kind in SCALARS else describe_leaf(self.kind, self.dtype, self.shape)
+            f"{self.kind} {self.value!r}"
+            if self.kind in SCALAR_KINDS
+            else describe_leaf(self.kind, self.dtype, self.shape)
         )
 
 
@@ -147,7 +149,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 def _leaf_content(record: LeafRecord) -> dict[str, Any]:
     """Return a leaf's record as JSON: a scalar with its value, another with the shard that holds it."""
     content: dict[str, Any] = {"path": record.path, "kind": record.kind, "sha256": record.sha256}
-    if record.kind in SCALARS:
+    if record.kind in SCALAR_KINDS:
         return content | {"value": to_plain_json(record.value)}
     return content | {"dtype": record.dtype, "shape": list(record.shape), "shard": record.shard}
 
@@ -190,12 +192,12 @@ def manifest_files(folder: Path) -> list[Path]:
 
 def is_manifest(file: Path) -> bool:
     """Whether a file has the name of a manifest."""
-    return _NAME.fullmatch(file.name) is not None
+    return _FILE_NAME.fullmatch(file.name) is not None
 
 
 def _round_and_step(file: Path) -> tuple[int, int]:
     """Return round and step by a manifest's name; (-1, -1) for any other name."""
-    match = _NAME.fullmatch(file.name)
+    match = _FILE_NAME.fullmatch(file.name)
     return (int(match[1]), int(match[2])) if match else (-1, -1)
 
 
@@ -270,7 +272,7 @@ def _leaf_record(content: dict[str, Any]) -> LeafRecord:
     Raises:
         ValueError: the content has other keys or types than such a leaf has.
     """
-    if content.get("kind") not in SCALARS:
+    if content.get("kind") not in SCALAR_KINDS:
         shard_leaf = convert_to(content, ShardLeaf)
         return LeafRecord(
             path=shard_leaf.path,
@@ -282,9 +284,9 @@ def _leaf_record(content: dict[str, Any]) -> LeafRecord:
         )
     leaf = convert_to(content, InlineLeaf)
     # `type` and not `isinstance`: True is an int, and would come back as a number.
-    if type(leaf.value) not in _VALUES[leaf.kind]:
+    if type(leaf.value) not in _VALUE_TYPES[leaf.kind]:
         raise ValueError(f"the value of the {leaf.kind} {leaf.path!r} is a {type(leaf.value).__name__}")
-    if leaf.kind == "float" and isinstance(leaf.value, str) and leaf.value not in _NOT_NUMBERS:
+    if leaf.kind == "float" and isinstance(leaf.value, str) and leaf.value not in _NON_FINITE_NAMES:
         raise ValueError(f"the value of the float {leaf.path!r} is text")
     value = float(leaf.value) if leaf.kind == "float" and leaf.value is not None else leaf.value
     return LeafRecord(path=leaf.path, kind=leaf.kind, sha256=leaf.sha256, value=value)
@@ -300,14 +302,14 @@ def _find_contradiction(manifest: Manifest) -> str:
     if len({record.path for record in manifest.leaves}) < len(manifest.leaves):
         return "the manifest lists a leaf twice"
     for record in manifest.leaves:
-        if record.kind not in SCALARS and record.shard not in shard_hashes:
+        if record.kind not in SCALAR_KINDS and record.shard not in shard_hashes:
             return f"the shard of the leaf {record.path!r} is not listed"
-        if record.kind in SCALARS and scalar_hash(record.kind, record.value) != record.sha256:
+        if record.kind in SCALAR_KINDS and scalar_hash(record.kind, record.value) != record.sha256:
             return f"the hash of the {record.kind} {record.path!r} does not match its value"
     return ""
 
 
-_ABSENT = "absent"
+_ABSENT_VALUE = "absent"
 
 
 def fact_differences(saved: Mapping[str, JSON], current: Mapping[str, JSON]) -> list[str]:
@@ -323,9 +325,9 @@ def fact_differences(saved: Mapping[str, JSON], current: Mapping[str, JSON]) -> 
     )
     names = [*earlier, *(name for name in present if name not in earlier)]
     return [
-        f"{name}: {earlier.get(name, _ABSENT)} in the checkpoint, {present.get(name, _ABSENT)} now"
+        f"{name}: {earlier.get(name, _ABSENT_VALUE)} in the checkpoint, {present.get(name, _ABSENT_VALUE)} now"
         for name in names
-        if earlier.get(name, _ABSENT) != present.get(name, _ABSENT)
+        if earlier.get(name, _ABSENT_VALUE) != present.get(name, _ABSENT_VALUE)
     ]
 
 

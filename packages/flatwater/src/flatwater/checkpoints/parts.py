@@ -25,14 +25,14 @@ import torch
 from flatwater.checkpoints.catalogue import newest_intact
 from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.checkpoints.intact import VerifiedCheckpoint
-from flatwater.checkpoints.manifest import JSON, SCALARS, LeafRecord
+from flatwater.checkpoints.manifest import JSON, SCALAR_KINDS, LeafRecord
 from flatwater.checkpoints.reader import restore_state_
 from flatwater.checkpoints.writer import save_checkpoint as write_checkpoint
 from flatwater.state.tree import Scalar
 from flatwater_watch.errors import CheckpointError, require
 
-_DRAWS = "global generators"
-_PARTS = "parts"
+_GENERATORS_NAME = "global generators"
+_PARTS_FACT = "parts"
 
 
 def save_checkpoint(folder: Path | str, parts: Mapping[str, object], step: int, *, keep: int = 3) -> Path:
@@ -63,7 +63,7 @@ def save_checkpoint(folder: Path | str, parts: Mapping[str, object], step: int, 
             tree[name], forms[name] = flatten_state(door.get(), name)
     # A manifest counts rounds and the steps within one; a loop of the user's has a single counter.
     return write_checkpoint(
-        Path(folder), tree, round=step, step=0, facts={_PARTS: forms}, config=CheckpointConfig(keep=keep)
+        Path(folder), tree, round=step, step=0, facts={_PARTS_FACT: forms}, config=CheckpointConfig(keep=keep)
     )
 
 
@@ -126,8 +126,13 @@ class _GlobalGenerators:
 
 
 def _with_generators(parts: Mapping[str, object]) -> dict[str, object]:
-    require(_DRAWS not in parts, "parts", _DRAWS, "another name: this name belongs to the global generators")
-    return {**parts, _DRAWS: _GlobalGenerators()}
+    require(
+        _GENERATORS_NAME not in parts,
+        "parts",
+        _GENERATORS_NAME,
+        "another name: this name belongs to the global generators",
+    )
+    return {**parts, _GENERATORS_NAME: _GlobalGenerators()}
 
 
 def _find_state_access(part: object) -> _StateAccess | None:
@@ -245,7 +250,7 @@ def _saved_forms(intact: VerifiedCheckpoint) -> Mapping[str, Any]:
     Raises:
         CheckpointError: `save_checkpoint` did not write the checkpoint.
     """
-    forms = intact.manifest.facts.get(_PARTS)
+    forms = intact.manifest.facts.get(_PARTS_FACT)
     if not isinstance(forms, Mapping):
         raise CheckpointError(
             f"{intact.manifest.file} was not written by save_checkpoint. Resume a run of `flatwater train` with "
@@ -286,7 +291,7 @@ def _make_buffer(intact: VerifiedCheckpoint, record: LeafRecord) -> Any:  # noqa
     Raises:
         CheckpointError: the dtype of the record is unknown, or the bytes in the checkpoint do not match its shape.
     """
-    if record.kind in SCALARS:
+    if record.kind in SCALAR_KINDS:
         return record.value
     if record.kind == "generator":
         return torch.Generator()  # on the CPU, where its state is bytes

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from flatwater.checkpoints.manifest import Kind, describe_leaf
+from flatwater.checkpoints.manifest import LeafKind, describe_leaf
 from flatwater.checkpoints.shards import DTYPES, TensorEntry
 from flatwater.state.tree import Leaf, Scalar
 
-_SCALAR_KINDS: dict[type, Kind] = {float: "float", int: "int", bool: "bool", str: "str", type(None): "none"}
+_SCALAR_KINDS: dict[type, LeafKind] = {float: "float", int: "int", bool: "bool", str: "str", type(None): "none"}
 
-Read = Callable[[memoryview], None]
+ReadBytes = Callable[[memoryview], None]
 """Function that fills the whole of the memory it is given."""
 
 
@@ -24,7 +24,7 @@ class Payload:
     """A leaf whose bytes go into a shard."""
 
     leaf: Leaf
-    kind: Kind
+    kind: LeafKind
     dtype: str
     """Dtype as torch or numpy writes it."""
     shape: tuple[int, ...]
@@ -40,7 +40,7 @@ class Payload:
         return describe_leaf(self.kind, self.dtype, self.shape)
 
 
-def scalar_kind(path: str, value: Scalar) -> Kind:
+def scalar_kind(path: str, value: Scalar) -> LeafKind:
     """Return the kind of a number, flag or string.
 
     Raises:
@@ -77,7 +77,7 @@ def make_payload(leaf: Leaf) -> Payload | None:
     return None
 
 
-def _new_payload(leaf: Leaf, kind: Kind, dtype: str, shape: tuple[int, ...], itemsize: int) -> Payload:
+def _new_payload(leaf: Leaf, kind: LeafKind, dtype: str, shape: tuple[int, ...], itemsize: int) -> Payload:
     """Return the payload of a leaf; a dtype that the format has no name for is stored as plain bytes, dtype U8.
 
     Args:
@@ -120,12 +120,12 @@ def payload_bytes(item: Payload) -> memoryview:
         return memoryview(b"")
     value = item.leaf.value
     if isinstance(value, np.ndarray):
-        return _bytes_of_array(value)
+        return _array_bytes(value)
     tensor = value.get_state() if isinstance(value, torch.Generator) else value
-    return _tensor_bytes(_as_tensor(tensor).detach().cpu().contiguous())
+    return _tensor_bytes(_to_tensor(tensor).detach().cpu().contiguous())
 
 
-def fill_leaf_(item: Payload, read: Read) -> None:
+def fill_leaf_(item: Payload, read: ReadBytes) -> None:
     """Overwrite the leaf, in place, with the bytes that `read` delivers in row-major order."""
     value = item.leaf.value
     if isinstance(value, torch.Generator):
@@ -137,14 +137,14 @@ def fill_leaf_(item: Payload, read: Read) -> None:
     elif isinstance(value, np.ndarray):
         # Straight into the leaf's memory where it lies in order; else through one copy, as large as this leaf.
         buffer = value if value.flags.c_contiguous else np.empty(value.shape, value.dtype)
-        read(_bytes_of_array(buffer))
+        read(_array_bytes(buffer))
         if buffer is not value:
             value[...] = buffer
     else:
-        _fill_tensor_(_as_tensor(value).detach(), read)
+        _fill_tensor_(_to_tensor(value).detach(), read)
 
 
-def _fill_tensor_(value: Tensor, read: Read) -> None:
+def _fill_tensor_(value: Tensor, read: ReadBytes) -> None:
     """Read the saved bytes into the tensor's own storage; by way of the host where that is no contiguous CPU memory."""
     if value.device.type == "cpu" and value.is_contiguous():
         read(_tensor_bytes(value))
@@ -154,7 +154,7 @@ def _fill_tensor_(value: Tensor, read: Read) -> None:
         value.copy_(host_tensor)  # copies into the same storage, on whatever device
 
 
-def _as_tensor(value: object) -> Tensor:
+def _to_tensor(value: object) -> Tensor:
     assert isinstance(value, Tensor)  # noqa: S101  (payload let nothing else through)
     return value
 
@@ -165,6 +165,6 @@ def _tensor_bytes(tensor: Tensor) -> memoryview:
     return tensor.view(-1).view(torch.uint8).numpy().data
 
 
-def _bytes_of_array(array: np.ndarray[Any, Any]) -> memoryview:
+def _array_bytes(array: np.ndarray[Any, Any]) -> memoryview:
     """Return the bytes in row-major order; `reshape` copies an array that does not lie so."""
     return array.reshape(-1).view(np.uint8).data

@@ -11,15 +11,15 @@ import torch
 
 from flatwater.checkpoints.catalogue import find_damage, list_checkpoints, newest_intact
 from flatwater.checkpoints.intact import LeafSpan, VerifiedCheckpoint, file_mark
-from flatwater.checkpoints.manifest import SCALARS, LeafRecord, shard_path
-from flatwater.checkpoints.payload import Payload, Read, fill_leaf_, make_payload
+from flatwater.checkpoints.manifest import SCALAR_KINDS, LeafRecord, shard_path
+from flatwater.checkpoints.payload import Payload, ReadBytes, fill_leaf_, make_payload
 from flatwater.state.tree import Leaf, Scalar, is_immutable, leaves, set_scalar_
 from flatwater_watch.errors import CheckpointError
 from flatwater_watch.files.directory import PIECE_BYTES, open_at_once
 
 __all__ = ["find_damage", "list_checkpoints", "newest_intact", "restore_state_"]
 
-_SHOWN = 20  # lines of differences: a wrong configuration can have thousands
+_MAXIMUM_LINES = 20  # lines of differences: a wrong configuration can have thousands
 
 
 class LeavesDifferError(CheckpointError):
@@ -121,7 +121,9 @@ def _leaf_differences(leaf: Leaf, item: Payload | None, record: LeafRecord, span
         span: place of its bytes in its shard; None where it has none.
     """
     if item is None:
-        fits = record.kind in SCALARS and (not is_immutable(leaf.owner) or _equal_scalars(record.value, leaf.value))
+        fits = record.kind in SCALAR_KINDS and (
+            not is_immutable(leaf.owner) or _equal_scalars(record.value, leaf.value)
+        )
         return [] if fits else [f"{leaf.path}: {record} in the checkpoint, {leaf.value!r} in this run"]
     if (item.kind, item.dtype, item.shape) != (record.kind, record.dtype, record.shape):
         return [f"{leaf.path}: {record} in the checkpoint, {item} in this run"]
@@ -136,14 +138,14 @@ def _equal_scalars(saved: Scalar, now: object) -> bool:
     return type(saved) is type(now) and repr(saved) == repr(now)  # by text, so that NaN equals NaN and 0.0 is not -0.0
 
 
-def list_lines(lines: list[str], most: int = _SHOWN) -> str:
+def list_lines(lines: list[str], most: int = _MAXIMUM_LINES) -> str:
     """Return the first lines, each on a line of its own, and how many more there are."""
     listing = "".join(f"\n  {line}" for line in lines[:most])
     return listing + (f"\n  and {len(lines) - most} more" if len(lines) > most else "")
 
 
 def _read_shard(
-    intact: VerifiedCheckpoint, sha256: str, places: list[_LeafPair], take: Callable[[Payload, Read], None]
+    intact: VerifiedCheckpoint, sha256: str, places: list[_LeafPair], take: Callable[[Payload, ReadBytes], None]
 ) -> None:
     """Hand the bytes of each of these leaves to `take`, from the file that was verified.
 
@@ -165,14 +167,14 @@ def _read_shard(
                     raise CheckpointError(f"{path} has changed since the check. Restore the checkpoint again.")
                 if pair is not None and pair.item is not None:
                     file.seek(intact.spans[pair.record.path].begin)
-                    take(pair.item, lambda room: _read_into(file, room))
+                    take(pair.item, lambda room: _fill_from_file(file, room))
     except OSError as error:
         raise CheckpointError(
             f"{path}: cannot be read ({error.strerror or error}). Restore the checkpoint again."
         ) from error
 
 
-def _try_generator_state(item: Payload, read: Read) -> None:
+def _try_generator_state(item: Payload, read: ReadBytes) -> None:
     """Let another generator of the same kind take the state, so that the run's own is untouched if it is refused.
 
     Raises:
@@ -188,7 +190,7 @@ def _try_generator_state(item: Payload, read: Read) -> None:
         raise CheckpointError(f"{item.leaf.path}: expected a generator state ({error})") from error
 
 
-def _read_into(file: FileIO, room: memoryview) -> None:
+def _fill_from_file(file: FileIO, room: memoryview) -> None:
     """Fill `room` from the file's position on, 4 MiB at a time.
 
     Raises:

@@ -35,12 +35,12 @@ from flatwater_watch.errors import CheckpointError
 from flatwater_watch.files.directory import write_object
 from flatwater_watch.files.safe_read import read_regular
 
-FOLDER = "checkpoints"
+CHECKPOINT_FOLDER = "checkpoints"
 # At once by another connection, then after a pause.
-AGAIN = (0.0, 2.0)
+RETRY_PAUSES = (0.0, 2.0)
 """Seconds before a wrong answer is read a second and a third time; then the object counts as damaged."""
-_SHARD = re.compile(rf"{FOLDER}/objects/[0-9a-f]{{64}}\.safetensors")
-Say = Callable[[str], None]
+_SHARD_NAME = re.compile(rf"{CHECKPOINT_FOLDER}/objects/[0-9a-f]{{64}}\.safetensors")
+ShowLine = Callable[[str], None]
 T = TypeVar("T")
 
 
@@ -51,7 +51,7 @@ def read_with_retries(objects: StoredObjects, read: Callable[[StoredObjects], T]
         DamagedError: the third answer was wrong as well.
         StoreError: the store did not answer the third time either.
     """
-    for pause in AGAIN:
+    for pause in RETRY_PAUSES:
         try:
             return read(objects)
         except (DamagedError, StoreError):
@@ -62,25 +62,25 @@ def read_with_retries(objects: StoredObjects, read: Callable[[StoredObjects], T]
 
 def shard_name(sha256: str) -> str:
     """Return the shard's name below the run's URL."""
-    return f"{FOLDER}/{shard_path(Path(), sha256).as_posix()}"
+    return f"{CHECKPOINT_FOLDER}/{shard_path(Path(), sha256).as_posix()}"
 
 
 def manifest_name(manifest: Manifest) -> str:
     """Return the manifest's name below the run's URL."""
-    return f"{FOLDER}/{manifest.file.name}"
+    return f"{CHECKPOINT_FOLDER}/{manifest.file.name}"
 
 
 def list_stored(objects: StoredObjects) -> tuple[list[str], dict[str, int]]:
     """Return the names of the manifests below a run's URL, oldest first, and the sizes of the shards by name."""
-    entries = objects.entries(f"{FOLDER}/")
+    entries = objects.entries(f"{CHECKPOINT_FOLDER}/")
     names = [entry.name for entry in entries if _is_manifest(entry)]
-    shards = {entry.name: entry.bytes for entry in entries if _SHARD.fullmatch(entry.name)}
+    shards = {entry.name: entry.bytes for entry in entries if _SHARD_NAME.fullmatch(entry.name)}
     # By numbers, not by text: rounds of seven digits come after those of six.
     return sorted(names, key=lambda name: [int(number) for number in name.split("/")[1].split(".")[:2]]), shards
 
 
 def _is_manifest(entry: ObjectEntry) -> bool:
-    return PurePosixPath(entry.name).parent.as_posix() == FOLDER and is_manifest(Path(entry.name))
+    return PurePosixPath(entry.name).parent.as_posix() == CHECKPOINT_FOLDER and is_manifest(Path(entry.name))
 
 
 def read_remote(objects: StoredObjects, name: str) -> Manifest:
@@ -183,7 +183,7 @@ def send_manifest(objects: StoredObjects, manifest: Manifest) -> None:
         objects.put(name, content)
 
 
-def fetch_newest(objects: StoredObjects, folder: Path, *, say: Say) -> Manifest | None:
+def fetch_newest(objects: StoredObjects, folder: Path, *, say: ShowLine) -> Manifest | None:
     """Copy the newest whole checkpoint into `folder`; None where there is none.
 
     Shards that are there already are not copied again. The manifest is written last. Nothing is removed at the store,

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-_LARGEST = 2**62
+_MAXIMUM_NUMBER = 2**62
 
 Hash = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
-Count = Annotated[int, Meta(ge=0, le=_LARGEST)]
+Count = Annotated[int, Meta(ge=0, le=_MAXIMUM_NUMBER)]
 Shape = Annotated[list[Count], Meta(max_length=64)]  # torch and numpy have no more axes than 64
 
 

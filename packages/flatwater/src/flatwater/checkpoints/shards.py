@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from flatwater.checkpoints.schema import Header, HeaderEntry
 from flatwater_watch.files.content import convert_to, parse_json
 
-_ALIGNMENT = 8
+_ALIGNMENT_BYTES = 8
 LENGTH_BYTES = 8
 
 
@@ -102,7 +102,7 @@ def shard_header(group: Mapping[str, TensorEntry]) -> bytes:
         position += entry.nbytes
     text = json.dumps(places, separators=(",", ":")).encode()
     # Padded, so that the first leaf's bytes begin at a multiple of 8 and can be mapped as they are.
-    text += b" " * (-len(text) % _ALIGNMENT)
+    text += b" " * (-len(text) % _ALIGNMENT_BYTES)
     return len(text).to_bytes(LENGTH_BYTES, "little") + text
 
 

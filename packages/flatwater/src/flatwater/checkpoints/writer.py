@@ -130,7 +130,7 @@ def _write_shard(folder: Path, group: Sequence[Payload]) -> tuple[ShardRecord, d
     shard = ShardRecord(sha256=shard_digest.hexdigest(), bytes=len(start) + sum(len(blob) for blob in blobs))
     path = shard_path(folder, shard.sha256)
     # Leaves that did not change have the same hash, and their file is there from the save before.
-    if not _is_there(path, (start, *blobs)):
+    if not _file_has_content(path, (start, *blobs)):
         write_object(path, (start, *blobs))
     return shard, {
         item.leaf.path: LeafRecord(
@@ -145,7 +145,7 @@ def _write_shard(folder: Path, group: Sequence[Payload]) -> tuple[ShardRecord, d
     }
 
 
-def _is_there(path: Path, content: Iterable[FilePiece]) -> bool:
+def _file_has_content(path: Path, content: Iterable[FilePiece]) -> bool:
     """Whether the file holds `content`, by comparison: a shard that rotted on the disk must be written again."""
     if not path.is_file():
         return False

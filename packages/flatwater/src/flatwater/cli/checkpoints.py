@@ -33,9 +33,9 @@ class Checkpoints:
         with terminal(errors=True).status(f"reading the checkpoints of {self.run} …"):
             checkpoints = _at_url(self.run) if is_url(self.run) else _in_folder(Path(self.run))
         if self.json:
-            print(json_format.dumps({"checkpoints": [_entry(*entry) for entry in checkpoints]}, indent=1))
+            print(json_format.dumps({"checkpoints": [_json_entry(*entry) for entry in checkpoints]}, indent=1))
         else:
-            _show(self.run, checkpoints)
+            _print_checkpoints(self.run, checkpoints)
         return 0
 
 
@@ -70,7 +70,7 @@ def _at_url(url: str) -> "list[tuple[Manifest, list[str]]]":
     return checkpoints
 
 
-def _entry(manifest: "Manifest", problems: list[str]) -> dict[str, Any]:
+def _json_entry(manifest: "Manifest", problems: list[str]) -> dict[str, Any]:
     """Return a checkpoint as an object of `--json`; sizes are in bytes, hashes by the path of the leaf."""
     return {
         "round": manifest.round,
@@ -84,7 +84,7 @@ def _entry(manifest: "Manifest", problems: list[str]) -> dict[str, Any]:
     }
 
 
-def _show(run: str, found: "list[tuple[Manifest, list[str]]]") -> None:
+def _print_checkpoints(run: str, found: "list[tuple[Manifest, list[str]]]") -> None:
     """Print the checkpoints as a table, their size in all, and a line for each problem."""
     from rich.text import Text
 
@@ -95,7 +95,7 @@ def _show(run: str, found: "list[tuple[Manifest, list[str]]]") -> None:
     if not found:
         console.print(f"{run}: no checkpoint yet. One is written after each round.", soft_wrap=True)
         return
-    console.print(_table(found))
+    console.print(_checkpoint_table(found))
     # By its hash, so that a shard that several checkpoints share counts once.
     shards = {shard.sha256: shard.bytes for manifest, _ in found for shard in manifest.shards}
     console.print(f"{format_bytes(sum(shards.values()))} in all: checkpoints share files with equal content.")
@@ -104,7 +104,7 @@ def _show(run: str, found: "list[tuple[Manifest, list[str]]]") -> None:
             console.print(Text.assemble((manifest.file.name, "red"), ": ", problem), soft_wrap=True)
 
 
-def _table(found: "list[tuple[Manifest, list[str]]]") -> "Table":
+def _checkpoint_table(found: "list[tuple[Manifest, list[str]]]") -> "Table":
     """Return a table with a row for each checkpoint."""
     from rich import box
     from rich.table import Table

@@ -12,7 +12,7 @@ import tyro
 Options = Mapping[tuple[str, ...], Sequence[str]]
 """Options of each command, with their dashes, by the words of the command."""
 
-BASH = """\
+BASH_TEMPLATE = """\
 # Completion of flatwater for {shell}. Load it with: {load}
 _flatwater() {{
     local given="" known="" at
@@ -24,13 +24,13 @@ _flatwater() {{
 }}
 complete -o default -F _flatwater flatwater
 """
-LOAD = {
+LOAD_COMMANDS = {
     "bash": 'eval "$(flatwater completion bash)"   (in ~/.bashrc)',
     "zsh": 'eval "$(flatwater completion zsh)"   (in ~/.zshrc, after compinit)',
     "fish": "flatwater completion fish | source   (in ~/.config/fish/config.fish)",
 }
 # Zsh can load completions of bash, which saves a third script.
-FOR_ZSH = "autoload -U +X bashcompinit && bashcompinit\n"
+ZSH_PREFIX = "autoload -U +X bashcompinit && bashcompinit\n"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,13 +101,13 @@ def bash_script(options: Options, shell: str) -> str:
         f'        "{" ".join(command)}"|"{" ".join(command)} "*) known="{" ".join(names)}" ;;'
         for command, names in options.items()
     ]
-    script = BASH.format(shell=shell, load=LOAD[shell], cases="\n".join(cases))
-    return FOR_ZSH + script if shell == "zsh" else script
+    script = BASH_TEMPLATE.format(shell=shell, load=LOAD_COMMANDS[shell], cases="\n".join(cases))
+    return ZSH_PREFIX + script if shell == "zsh" else script
 
 
 def fish_script(options: Options) -> str:
     """Return the script for fish."""
-    lines = [f"# Completion of flatwater for fish. Load it with: {LOAD['fish']}"]
+    lines = [f"# Completion of flatwater for fish. Load it with: {LOAD_COMMANDS['fish']}"]
     lines.append(f"complete -c flatwater -n __fish_use_subcommand -f -a '{' '.join(first_words(options))}'")
     for first, second in second_words(options).items():
         none_yet = f"__fish_seen_subcommand_from {first}; and not __fish_seen_subcommand_from {' '.join(second)}"

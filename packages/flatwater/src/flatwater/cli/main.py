@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from signal import SIGINT
 from typing import Any, Protocol, TextIO, cast, runtime_checkable
 
-from flatwater.border import own_place
+from flatwater.border import user_code_line
 from flatwater.cli.table import OVER_RECIPES, commands, match_command, row_of
 from flatwater.named_imports import GIVEN, trust_code
 from flatwater.plugins import group_faults, load_named, load_row
-from flatwater.runs.signals import SIGNALLED, end_on_signals
+from flatwater.runs.signals import SIGNAL_EXIT_BASE, end_on_signals
 from flatwater_watch.errors import ConfigError, FlatwaterError, MemoryLimitError, Terminated, UserCodeError
 from flatwater_watch.masking import mask_secrets
 from flatwater_watch.sanitize import short_repr
@@ -60,7 +60,7 @@ def run_to_end(words: list[str], errors: TextIO) -> int:
         return last_resort(errors, fault, words)
     # tyro has printed help, or what is wrong; or code of the user's ends the program.
     except SystemExit as exit_request:
-        if own_place(exit_request) is None:
+        if user_code_line(exit_request) is None:
             raise
         return last_resort(errors, exit_request, words)
 
@@ -77,7 +77,7 @@ def run_and_report(words: list[str], errors: TextIO) -> int:
         return error.exit_code
     except Terminated as ending:
         print_error(errors, "interrupted" if ending.number == SIGINT else f"ended by {ending}", label="")
-        return SIGNALLED + ending.number
+        return SIGNAL_EXIT_BASE + ending.number
     except KeyboardInterrupt:  # of a handler that the program which calls has set
         print_error(errors, "interrupted", label="")
         return INTERRUPTED
@@ -105,7 +105,7 @@ def with_traceback(fault: FlatwaterError, words: list[str]) -> str:
 
 def last_resort(errors: TextIO, fault: BaseException, words: list[str]) -> int:
     """Say what nothing else has caught. Returns the exit code."""
-    user_line = own_place(fault)
+    user_line = user_code_line(fault)
     # A user's error before all others: the traceback alone tells in whose code it was raised.
     if user_line is not None and not isinstance(fault, MemoryError):
         from flatwater.cli.fault import describe_own_fault

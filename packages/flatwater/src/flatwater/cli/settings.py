@@ -31,7 +31,7 @@ class FileSettings:
                 raise ConfigError(f"{option}: {reason}")
         file = config_option(options)
         return cls.read_over(
-            program, options, cls.config_type() if file is None else _load(cls.config_type, file, options)
+            program, options, cls.config_type() if file is None else _load_file(cls.config_type, file, options)
         )
 
     @classmethod
@@ -59,7 +59,7 @@ class FileSettings:
         return self.config_type(**{field.name: getattr(self, field.name) for field in fields(self.config_type)})
 
 
-def _load(cls: type[Any], file: Path, options: Sequence[str]) -> Any:  # noqa: ANN401  (of the class)
+def _load_file(cls: type[Any], file: Path, options: Sequence[str]) -> Any:  # noqa: ANN401  (of the class)
     """Return the settings of a file that `--config` names, as `load_settings` permits, with the options known."""
     from flatwater.runs.trust import load_settings
 

@@ -3,7 +3,7 @@
 import socket
 from collections.abc import Callable
 
-_LENGTH = 8
+_LENGTH_BYTES = 8
 """Bytes that say how many follow."""
 
 
@@ -18,7 +18,7 @@ class Pipe:
             look: called as often as nothing came or went for `seconds`; left out, the pipe waits for the other end.
             seconds: time between two calls of `look`.
         """
-        self._end, self._look = end, look
+        self._socket, self._on_wait = end, look
         end.settimeout(None if look is None else seconds)
 
     def send(self, message: bytes) -> None:
@@ -27,7 +27,7 @@ class Pipe:
         Raises:
             OSError: nobody is at the other end, or this end is cut.
         """
-        self._write(len(message).to_bytes(_LENGTH))
+        self._write(len(message).to_bytes(_LENGTH_BYTES))
         self._write(message)
 
     def receive(self) -> bytearray:
@@ -36,21 +36,21 @@ class Pipe:
         Raises:
             OSError, EOFError: nobody is at the other end, or this end is cut.
         """
-        return self._read(int.from_bytes(self._read(_LENGTH)))
+        return self._read(int.from_bytes(self._read(_LENGTH_BYTES)))
 
     def shut_down(self) -> None:
         """End sending, and let what has come be the last, whoever else has the other end open."""
-        self._end.shutdown(socket.SHUT_RDWR)
+        self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Close this end."""
-        self._end.close()
+        self._socket.close()
 
     def _write(self, message: bytes) -> None:
         """Write the whole message, piece by piece."""
         remaining = memoryview(message)
         while remaining:
-            remaining = remaining[self._transfer_piece(self._end.send, remaining) :]
+            remaining = remaining[self._transfer_piece(self._socket.send, remaining) :]
 
     def _read(self, count: int) -> bytearray:
         """Return exactly `count` bytes.
@@ -61,7 +61,7 @@ class Pipe:
         buffer = bytearray(count)  # filled in place: a message of a gigabyte is not joined from pieces
         remaining = memoryview(buffer)
         while remaining:
-            received = self._transfer_piece(self._end.recv_into, remaining)
+            received = self._transfer_piece(self._socket.recv_into, remaining)
             if not received:
                 raise EOFError
             remaining = remaining[received:]
@@ -74,5 +74,5 @@ class Pipe:
                 return move(piece)
             # Nothing moved for `seconds`: a `look` that finds the other end dead shuts this one down.
             except TimeoutError:
-                if self._look is not None:
-                    self._look()
+                if self._on_wait is not None:
+                    self._on_wait()

@@ -15,11 +15,11 @@ from flatwater_watch.meters.proc import is_stopped
 
 STOPPED_SECONDS = 10.0
 """Seconds that a worker may stand still at a signal (SIGSTOP) before it is ended and started again."""
-_LOOK_SECONDS = 1.0
+_CHECK_SECONDS = 1.0
 """Seconds between two checks of a worker that has not answered."""
 
 
-def _modules_of_user() -> list[str]:
+def _user_folder() -> list[str]:
     """Return the folder of the command, where the run imports the user's code from it."""
     return [folder for folder in current_folder() if folder in sys.path or "" in sys.path]
 
@@ -33,13 +33,13 @@ class Process:
         """Start the process, without waiting for it."""
         own_end, child_end = socket.socketpair()
         # Not with the folder of the command first on the search path (-P), where a file may be called like a library.
-        command = [sys.executable, "-P", "-m", "flatwater.cluster.worker", str(child_end.fileno()), *_modules_of_user()]
+        command = [sys.executable, "-P", "-m", "flatwater.cluster.worker", str(child_end.fileno()), *_user_folder()]
         # The child alone keeps its end: only then does its death, or this process's, close the connection.
         with child_end:
             # A worker that read stdin would take it from the run.
             self._process = subprocess.Popen(command, pass_fds=[child_end.fileno()], stdin=subprocess.DEVNULL)  # noqa: S603
-        self._pipe = Pipe(own_end, self._check_alive, _LOOK_SECONDS)
-        self._still = 0.0
+        self._pipe = Pipe(own_end, self._check_alive, _CHECK_SECONDS)
+        self._stopped_since = 0.0
 
     @property
     def machine(self) -> str:
@@ -69,7 +69,7 @@ class Process:
         self._pipe.close()
         # A second for its last answer; then it is killed, as whatever it computes is wanted no more.
         try:
-            self._process.wait(timeout=_LOOK_SECONDS)
+            self._process.wait(timeout=_CHECK_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -81,6 +81,6 @@ class Process:
         """
         if self._process.poll() is not None:
             self._pipe.shut_down()  # else `receive` would wait for what that fork never sends
-        self._still = self._still + _LOOK_SECONDS if is_stopped(self.pid) else 0.0
-        if self._still >= STOPPED_SECONDS:
+        self._stopped_since = self._stopped_since + _CHECK_SECONDS if is_stopped(self.pid) else 0.0
+        if self._stopped_since >= STOPPED_SECONDS:
             self._process.kill()  # SIGKILL, which a stopped process gets too; its end is found at the next look

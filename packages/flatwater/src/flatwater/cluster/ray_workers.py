@@ -33,15 +33,15 @@ from flatwater.named_imports import import_object
 from flatwater_watch.errors import RunError
 from flatwater_watch.units import format_bytes
 
-AUTO = "auto"
+AUTO_ADDRESS = "auto"
 """Address that stands for the cluster that this machine belongs to."""
 ANSWER_SECONDS = 10.0
 """Seconds that an address may take to answer."""
-LOOK_SECONDS = 10.0
+CHECK_SECONDS = 10.0
 """Seconds between two checks of an actor that has not answered; one that stands still at two of them is ended."""
-PLACED_SECONDS = 300.0
+PLACEMENT_SECONDS = 300.0
 """Seconds that a worker may wait for a place in the cluster."""
-_LOST = (RayActorError, ObjectLostError, NodeDiedError, WorkerCrashedError, OutOfMemoryError)
+_LOST_ERRORS = (RayActorError, ObjectLostError, NodeDiedError, WorkerCrashedError, OutOfMemoryError)
 """Errors for the loss of a worker: a dead actor, a silent node, and an answer that was lost with its node."""
 
 
@@ -57,7 +57,7 @@ def join_cluster(address: str) -> None:
     # Handlers can be set in the main thread alone.
     handler_before = signal.getsignal(signal.SIGTERM)
     try:
-        if address != AUTO:  # Ray itself asks for minutes where nobody answers
+        if address != AUTO_ADDRESS:  # Ray itself asks for minutes where nobody answers
             host, _, port = address.rpartition(":")
             socket.create_connection((host, int(port)), timeout=ANSWER_SECONDS).close()
         ray.init(address=address, log_to_driver=False, configure_logging=False)
@@ -117,12 +117,12 @@ def ask_nodes(asked: Sequence[RayNode], target: str, *given: object) -> list[Any
     """
     # Not soft: another node's answer would be of other memory.
     strategies = (NodeAffinitySchedulingStrategy(node_id=node.identity, soft=False) for node in asked)
-    references = [_call_there.options(scheduling_strategy=strategy).remote(target, *given) for strategy in strategies]
-    answers: list[Any] = ray.get(references, timeout=PLACED_SECONDS)
+    references = [_call_on_node.options(scheduling_strategy=strategy).remote(target, *given) for strategy in strategies]
+    answers: list[Any] = ray.get(references, timeout=PLACEMENT_SECONDS)
     return answers
 
 
-def _call(target: str, *given: object) -> Any:  # noqa: ANN401
+def _call_target(target: str, *given: object) -> Any:  # noqa: ANN401
     return import_object(target)(*given)
 
 
@@ -135,7 +135,7 @@ class _RayHost:
         Args:
             most: bytes that an answer may have.
         """
-        self._answers, self._most = WorkerSession(), most
+        self._session, self._maximum_bytes = WorkerSession(), most
 
     def answer(self, message: bytes) -> bytes:
         """Return the answer to one question.
@@ -143,9 +143,9 @@ class _RayHost:
         Raises:
             ValueError: the answer is larger than a message may be.
         """
-        content = self._answers.answer_message(message)
-        if len(content) > self._most:
-            raise ValueError(too_large(len(content), self._most))
+        content = self._session.answer_message(message)
+        if len(content) > self._maximum_bytes:
+            raise ValueError(size_error_text(len(content), self._maximum_bytes))
         return content
 
     def node_and_process(self) -> tuple[str, int]:
@@ -154,11 +154,11 @@ class _RayHost:
 
 
 # Ray repeats nothing: the run itself knows what a lost worker has to be told again.
-_call_there = ray.remote(num_cpus=0, max_retries=0)(_call)
-_HostThere = ray.remote(max_restarts=0, max_task_retries=0)(_RayHost)
+_call_on_node = ray.remote(num_cpus=0, max_retries=0)(_call_target)
+_RemoteHost = ray.remote(max_restarts=0, max_task_retries=0)(_RayHost)
 
 
-def too_large(size: int, most: int) -> str:
+def size_error_text(size: int, most: int) -> str:
     """Return why a message is not sent."""
     return (
         f"a message of {format_bytes(size)} is larger than {format_bytes(most)}, 1/{STORE_SHARE} of the smallest "
@@ -180,28 +180,28 @@ class RayActor:
             node: identity of the node that it shall be on if that is there; empty for any node with room.
         """
         # The smallest, as a worker may come to any node.
-        self._most = min(node.store for node in list_nodes()) // STORE_SHARE
+        self._maximum_bytes = min(node.store for node in list_nodes()) // STORE_SHARE
         # Soft: a node that is gone is replaced.
         strategy = NodeAffinitySchedulingStrategy(node_id=node, soft=True) if node else None
-        self._host = _HostThere.options(num_cpus=threads, memory=memory, scheduling_strategy=strategy).remote(
-            self._most
+        self._host = _RemoteHost.options(num_cpus=threads, memory=memory, scheduling_strategy=strategy).remote(
+            self._maximum_bytes
         )
-        self._where = self._host.node_and_process.remote()
-        self._asked: deque[Any] = deque()
-        self._placed: tuple[str, int] | None = None
+        self._node_and_process = self._host.node_and_process.remote()
+        self._answers_expected: deque[Any] = deque()
+        self._placement: tuple[str, int] | None = None
         self.exit_reason = "its actor lost"
 
     @property
     def machine(self) -> str:
         """Identity of the node, as several may have one name; empty until the actor has its place."""
-        return "" if self._placed is None else self._placed[0]
+        return "" if self._placement is None else self._placement[0]
 
     @property
     def pid(self) -> int | None:
         """Process id of the worker, where it is on this machine."""
-        if self._placed is None or self._placed[0] != ray.get_runtime_context().get_node_id():
+        if self._placement is None or self._placement[0] != ray.get_runtime_context().get_node_id():
             return None
-        return self._placed[1]
+        return self._placement[1]
 
     def send(self, message: bytes) -> None:
         """Post a question.
@@ -209,9 +209,9 @@ class RayActor:
         Raises:
             RunError: the message is larger than a node's object store can take.
         """
-        if len(message) > self._most:
-            raise RunError(too_large(len(message), self._most))
-        self._asked.append(self._host.answer.remote(message))
+        if len(message) > self._maximum_bytes:
+            raise RunError(size_error_text(len(message), self._maximum_bytes))
+        self._answers_expected.append(self._host.answer.remote(message))
 
     def receive(self) -> bytes:
         """Return the oldest answer; an actor that a signal has stopped for two looks is killed.
@@ -221,29 +221,29 @@ class RayActor:
             EOFError: the actor is lost.
         """
         try:
-            if self._placed is None:
+            if self._placement is None:
                 # With the first answer: until then it may wait for room.
-                self._placed = ray.get(self._where, timeout=PLACED_SECONDS)
-            reference = self._asked.popleft()
+                self._placement = ray.get(self._node_and_process, timeout=PLACEMENT_SECONDS)
+            reference = self._answers_expected.popleft()
             is_stopped = False
-            while not ray.wait([reference], timeout=LOOK_SECONDS)[0]:
+            while not ray.wait([reference], timeout=CHECK_SECONDS)[0]:
                 # At the second look in a row that finds it stopped: somebody may have it stopped for a moment.
-                is_stopped = self._check_stopped(kill_if_stopped=is_stopped)
+                is_stopped = self._kill_or_detect_stopped(kill_if_stopped=is_stopped)
             answer: bytes = ray.get(reference)
         except GetTimeoutError as error:
             raise RunError(
-                f"the cluster had no room for a worker in {PLACED_SECONDS:.0f} s. Its free resources: "
+                f"the cluster had no room for a worker in {PLACEMENT_SECONDS:.0f} s. Its free resources: "
                 f"{ray.available_resources()}. Use fewer --workers, or add machines."
             ) from error
-        except _LOST as loss:
+        except _LOST_ERRORS as loss:
             self.exit_reason = str(loss).splitlines()[0]
             raise EOFError(self.exit_reason) from loss
         return answer
 
-    def _check_stopped(self, *, kill_if_stopped: bool) -> bool:
+    def _kill_or_detect_stopped(self, *, kill_if_stopped: bool) -> bool:
         """Ask its node whether a signal has stopped the process, and kill one that is, if asked to; return whether."""
-        assert self._placed is not None  # noqa: S101  (it was asked)
-        identity, pid = self._placed
+        assert self._placement is not None  # noqa: S101  (it was asked)
+        identity, pid = self._placement
         with suppress(RayError):  # its node is gone: Ray says so of the actor as well
             node = next((candidate for candidate in list_nodes() if candidate.identity == identity), None)
             # Only its node can see that.
@@ -255,5 +255,5 @@ class RayActor:
 
     def close(self) -> None:
         """End the actor."""
-        with suppress(*_LOST):
+        with suppress(*_LOST_ERRORS):
             ray.kill(self._host, no_restart=True)

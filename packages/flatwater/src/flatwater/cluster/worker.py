@@ -16,7 +16,7 @@ from flatwater.cluster.pipe import Pipe
 from flatwater.named_imports import import_object
 from flatwater_watch.meters.proc import read_kib_counters
 
-LEFT_TO_THE_RUN = (
+SIGNALS_LEFT_TO_RUN = (
     signal.SIGINT,
     signal.SIGHUP,
     signal.SIGQUIT,
@@ -28,7 +28,7 @@ ends with its run."""
 
 
 FAILED, NO_MEMORY = "failed", "no memory"
-SPARE = 32 << 20
+SPARE_BYTES = 32 << 20
 """Bytes that threads which start later reserve and do not use: their stacks."""
 
 
@@ -38,7 +38,7 @@ def bound_memory(budget: int) -> None:
     The limit is on what is reserved (RLIMIT_DATA), of which less is in RAM: the difference of this moment is granted.
     """
     counters, (_, hard) = read_kib_counters("/proc/self/status"), resource.getrlimit(resource.RLIMIT_DATA)
-    limit = counters["VmData"] + max(0, budget - counters["RssAnon"]) + SPARE
+    limit = counters["VmData"] + max(0, budget - counters["RssAnon"]) + SPARE_BYTES
     soft = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
@@ -53,12 +53,12 @@ class WorkerSession:
 
     def __init__(self) -> None:
         """Make no object yet. SIGTERM, the notice of a machine that is taken away, goes out with the next answer."""
-        self._desk: object = None
-        self._leaves = False
+        self._service: object = None
+        self._is_leaving = False
         signal.signal(signal.SIGTERM, self._leave_)
 
     def _leave_(self, *_: object) -> None:
-        self._leaves = True  # in a signal handler: the answer in work is finished first
+        self._is_leaving = True  # in a signal handler: the answer in work is finished first
 
     def answer_message(self, message: bytes | bytearray) -> bytes:
         """Answer one question: its result or fault, and whether this process leaves."""
@@ -70,18 +70,18 @@ class WorkerSession:
                 # After the imports: what they reserve is granted, what the worker computes is bounded.
                 if budget is not None:
                     bound_memory(budget)
-                self._desk, result = make(made_of), None
+                self._service, result = make(made_of), None
                 gc.collect()
                 gc.freeze()  # what is alive now is out of the collector's sight: later collections are cheap
             else:
-                result = getattr(self._desk, name)(*arguments)
+                result = getattr(self._service, name)(*arguments)
             return self._pickle_answer("done", result)
         # As text: the run may lack the class of the exception.
         except Exception as error:  # noqa: BLE001  (the edge of the worker: the run says what went wrong, and ends)
             return self._pickle_answer(NO_MEMORY if refused_memory(error) else FAILED, traceback.format_exc())
 
     def _pickle_answer(self, kind: str, answer: object) -> bytes:
-        return pickle.dumps((kind, answer, self._leaves), protocol=pickle.HIGHEST_PROTOCOL)
+        return pickle.dumps((kind, answer, self._is_leaving), protocol=pickle.HIGHEST_PROTOCOL)
 
 
 def serve_requests(pipe: Pipe) -> None:
@@ -93,7 +93,7 @@ def serve_requests(pipe: Pipe) -> None:
 
 
 if __name__ == "__main__":
-    for number in LEFT_TO_THE_RUN:
+    for number in SIGNALS_LEFT_TO_RUN:
         signal.signal(number, signal.SIG_IGN)
     sys.path += sys.argv[2:]  # behind the libraries, so that no file of the user's stands in for one of them
     end = socket.socket(fileno=int(sys.argv[1]))

@@ -16,7 +16,7 @@ from flatwater.cluster.worker import FAILED, NO_MEMORY
 from flatwater_watch.errors import BudgetError, RunError
 from flatwater_watch.units import format_bytes
 
-DEATHS = 3
+MAXIMUM_DEATHS = 3
 """Deaths of a worker at one question after which the run ends."""
 
 
@@ -81,10 +81,10 @@ class Worker:
             budget: private bytes that its process may have; the system refuses it more.
         """
         self.number, self._budget = number, budget
-        self._begin = _message("__init__", target, given, budget)  # kept for every process that takes its place
-        self._prepare, self._open_desk = prepare, open_desk
-        self._waiting: deque[bytes] = deque()
-        self._preparing, self._deaths = False, 0
+        self._first_message = _message("__init__", target, given, budget)  # kept for every process that takes its place
+        self._prepare, self._open_connection = prepare, open_desk
+        self._unanswered: deque[bytes] = deque()
+        self._preparing, self._deaths_in_row = False, 0
         self.wire = 0
         """Bytes of questions and answers so far."""
         self.arrays = 0
@@ -98,12 +98,12 @@ class Worker:
     @property
     def pid(self) -> int | None:
         """Process id now, where it is on this machine."""
-        return self._desk.pid
+        return self._connection.pid
 
     @property
     def machine(self) -> str:
         """Machine that it computes on now; known once it has answered."""
-        return self._desk.machine
+        return self._connection.machine
 
     def post(self, name: str, *given: object) -> None:
         """Ask a method. The answer must be taken, whatever it is."""
@@ -119,16 +119,16 @@ class Worker:
         """
         while True:
             try:
-                kind, result = self._answer()
+                kind, result = self._take_message()
                 break
             except (EOFError, OSError):
                 if self._preparing:  # `_replace_` is at work further up, and counts this death
                     raise
                 self._replace_()
-        self._waiting.popleft()
+        self._unanswered.popleft()
         self.arrays += array_bytes(result)
         if not self._preparing:
-            self._deaths = 0  # deaths count against one question alone
+            self._deaths_in_row = 0  # deaths count against one question alone
         if kind == NO_MEMORY:
             budget = "" if self._budget is None else f" of {format_bytes(self._budget)}"
             raise BudgetError(
@@ -155,23 +155,23 @@ class Worker:
 
     def close(self) -> None:
         """End the worker."""
-        self._desk.close()
+        self._connection.close()
 
     def _start_(self) -> None:
         """Start the process, and post the question that makes its desk."""
-        self._desk, self.is_leaving, self.times_started = self._open_desk(), False, self.times_started + 1
-        self._post(self._begin)
+        self._connection, self.is_leaving, self.times_started = self._open_connection(), False, self.times_started + 1
+        self._post(self._first_message)
 
     def _post(self, message: bytes) -> None:
         """Send a question, and note it until it is answered, so that a new process can be asked it again."""
-        self._waiting.append(message)
+        self._unanswered.append(message)
         self.wire += len(message)
         with suppress(OSError):  # of a dead one: `take_answer` starts another and asks it
-            self._desk.send(message)
+            self._connection.send(message)
 
-    def _answer(self) -> Any:  # noqa: ANN401
+    def _take_message(self) -> Any:  # noqa: ANN401
         """Return kind and result of the next answer, whichever question it belongs to; counts its bytes."""
-        message = self._desk.receive()
+        message = self._connection.receive()
         self.wire += len(message)
         kind, result, self.is_leaving = pickle.loads(message)  # noqa: S301  (from our own worker)
         return kind, result
@@ -184,21 +184,22 @@ class Worker:
         """
         # A copy: `_start_` posts its own question,
         # and the others must wait until the new process is told what it missed.
-        unanswered = list(self._waiting)
+        unanswered = list(self._unanswered)
         # False where it died before it was made: then there is nothing to tell it.
-        had_begun = unanswered[0] is not self._begin
+        had_begun = unanswered[0] is not self._first_message
         while True:
             self.close()
-            self._deaths += 1
-            if self._deaths >= DEATHS:
+            self._deaths_in_row += 1
+            if self._deaths_in_row >= MAXIMUM_DEATHS:
                 raise RunError(
-                    f"worker {self.number} died {DEATHS} times in one task, last with {self._desk.exit_reason}. "
+                    f"worker {self.number} died {MAXIMUM_DEATHS} times in one task, last with "
+                    f"{self._connection.exit_reason}. "
                     "The "
                     "newest checkpoint is intact. Use fewer workers, which compute the same numbers: "
                     "flatwater resume RUN --workers 1"
                 )
-            time.sleep(self._desk.restart_delay)
-            self._waiting.clear()
+            time.sleep(self._connection.restart_delay)
+            self._unanswered.clear()
             self._start_()
             if not had_begun:
                 break

@@ -7,14 +7,14 @@ from statistics import quantiles
 import numpy as np
 
 from flatwater.comparisons.seed_statistics import (
-    FEWEST,
-    LEVEL,
-    RESAMPLED_CURVE,
+    CURVE_RESAMPLES,
+    INTERVAL_LEVEL,
+    MINIMUM_SEEDS,
     interquartile_mean,
     seed_statistics,
 )
 from flatwater.comparisons.side_by_side import (
-    SEEDS,
+    SEEDS_UNIT,
     ComparedRun,
     Rows,
     differences_from_first,
@@ -36,14 +36,14 @@ opacity of an interval."""
 def comparison_page(runs: Sequence[ComparedRun], written: datetime) -> str:
     """Return the page of a comparison as HTML; `written` is the time that stands below it."""
     sections = [
-        Section(title="Result", blocks=[*_result(runs)]),
-        Section(title="Curves", blocks=[*_curves(runs)]),
-        Section(title="Settings that differ", blocks=[*_settings(runs)]),
+        Section(title="Result", blocks=[*_result_blocks(runs)]),
+        Section(title="Curves", blocks=[*_curve_charts(runs)]),
+        Section(title="Settings that differ", blocks=[*_settings_table(runs)]),
     ]
     return document(
         f"{len(runs)} runs",
         subtitle=" · ".join(f"{run.letter}: {run.named}" for run in runs),
-        tiles=_tiles(runs),
+        tiles=_headline_tiles(runs),
         sections=sections,
         footer=f"Written by Flatwater from the runs' folders, {written:%Y-%m-%d %H:%M %Z}.",
     )
@@ -54,7 +54,7 @@ def run_colour(at: int) -> str:
     return f"--owner-{at + 1}"
 
 
-def _tiles(runs: Sequence[ComparedRun]) -> Iterator[Tile]:
+def _headline_tiles(runs: Sequence[ComparedRun]) -> Iterator[Tile]:
     """Yield each run's headline number, and how far it is."""
     for run in runs:
         headline, value = run.run.recipe.headline, run.result_numbers.get(run.run.recipe.headline.key)
@@ -66,21 +66,22 @@ def _tiles(runs: Sequence[ComparedRun]) -> Iterator[Tile]:
         yield Tile(f"{run.letter}: {headline.title}", value_text, note)
 
 
-def _result(runs: Sequence[ComparedRun]) -> Iterator[Block]:
+def _result_blocks(runs: Sequence[ComparedRun]) -> Iterator[Block]:
     """Yield the differences from the first run, the recipe's own charts, the numbers, and what to beware of."""
     differences = differences_from_first(runs)
     for difference in differences:
         yield Paragraph(difference.sentence)
-    yield from _own_charts(runs)
-    yield _table(runs, number_rows(runs))
+    yield from _recipe_charts(runs)
+    yield _rows_table(runs, number_rows(runs))
     # Each kind of period once: runs of traders share days, and the warning is the same for all of them.
     for units in dict.fromkeys(
         difference.difference.units for difference in differences if difference.difference is not None
     ):
-        if units == SEEDS:
+        if units == SEEDS_UNIT:
             yield Paragraph(
                 "If an interval contains 0, the two cannot be told apart with these seeds; more seeds make it "
-                f"narrower. It is the {LEVEL:.0%} interval of the difference of interquartile means, from a bootstrap "
+                f"narrower. It is the {INTERVAL_LEVEL:.0%} interval of the difference of interquartile means, from a "
+                "bootstrap "
                 "over the seeds of each side.",
                 "reading",
             )
@@ -92,18 +93,18 @@ def _result(runs: Sequence[ComparedRun]) -> Iterator[Block]:
         )
 
 
-def _curves(runs: Sequence[ComparedRun]) -> Iterator[Block]:
+def _curve_charts(runs: Sequence[ComparedRun]) -> Iterator[Block]:
     """Yield a chart for each curve of any run's recipe, and one of resident memory."""
     names = {metric: title for run in runs for title, metric in run.run.recipe.curves.items()}
-    charts = [_over_rounds(runs, metric, title) for metric, title in names.items()]
-    charts.append(_over_rounds(runs, "memory/resident", "resident memory, MiB", MIB))
+    charts = [_curve_chart(runs, metric, title) for metric, title in names.items()]
+    charts.append(_curve_chart(runs, "memory/resident", "resident memory, MiB", MIB))
     present = [chart for chart in charts if chart is not None]
     yield from present
     if not present:
         yield Paragraph("No run has recorded a round yet.", "missing")
 
 
-def _over_rounds(runs: Sequence[ComparedRun], metric: str, title: str, unit: float = 1.0) -> Chart | None:
+def _curve_chart(runs: Sequence[ComparedRun], metric: str, title: str, unit: float = 1.0) -> Chart | None:
     """Return a chart of one number of all runs over the rounds; None where no run has it.
 
     Args:
@@ -114,26 +115,30 @@ def _over_rounds(runs: Sequence[ComparedRun], metric: str, title: str, unit: flo
     """
     bands, marks, rounds = list[Band](), list[Line](), list[float]()
     for index, run in enumerate(runs):
-        points = _points(run, metric, unit)
+        points = _points_by_round(run, metric, unit)
         x, colour = [*points], run_colour(index)
         if x:
             y = [float(interquartile_mean(np.asarray(values))) for values in points.values()]
             marks.append(Line(name=run.letter, x=x, y=y, colour=colour, width=2))
             rounds += x
         if run.group:
-            bands.append(_band(run.letter, {at: found for at, found in points.items() if len(found) >= FEWEST}, colour))
+            bands.append(
+                _interval_band(
+                    run.letter, {at: found for at, found in points.items() if len(found) >= MINIMUM_SEEDS}, colour
+                )
+            )
     if not marks:
         return None
     span = without_outliers([value for line in marks for value in line.y if value is not None])
     outside = " Some values are above or below the picture." if span else ""
-    shaded = f" Of a group: the interquartile mean over seeds, and its {LEVEL:.0%} interval." if bands else ""
+    shaded = f" Of a group: the interquartile mean over seeds, and its {INTERVAL_LEVEL:.0%} interval." if bands else ""
     reading = f"{metric} of each run, over its own rounds.{shaded}{outside}"
     return Chart(
         title=title, reading=reading, marks=[*bands, *marks], x=round_axis(sorted({*rounds})), y=Axis(span=span)
     )
 
 
-def _points(run: ComparedRun, metric: str, unit: float) -> dict[float, list[float]]:
+def _points_by_round(run: ComparedRun, metric: str, unit: float) -> dict[float, list[float]]:
     """Return the values of all seeds by round, in the order of rounds."""
     values: dict[float, list[float]] = {}
     for member in run.members:
@@ -143,11 +148,11 @@ def _points(run: ComparedRun, metric: str, unit: float) -> dict[float, list[floa
     return dict(sorted(values.items()))
 
 
-def _band(letter: str, points: dict[float, list[float]], colour: str) -> Band:
+def _interval_band(letter: str, points: dict[float, list[float]], colour: str) -> Band:
     """Return the interval over seeds of each round, as a shade of the run's colour."""
-    found = [seed_statistics(values, resampled=RESAMPLED_CURVE) for values in points.values()]
+    found = [seed_statistics(values, resampled=CURVE_RESAMPLES) for values in points.values()]
     ends = {"low": [each.low for each in found], "high": [each.high for each in found]}
-    return Band(name=f"{letter}, {LEVEL:.0%} interval", x=[*points], colour=colour, opacity=SHADE, **ends)
+    return Band(name=f"{letter}, {INTERVAL_LEVEL:.0%} interval", x=[*points], colour=colour, opacity=SHADE, **ends)
 
 
 def without_outliers(values: Sequence[float]) -> tuple[float, float] | None:
@@ -162,7 +167,7 @@ def without_outliers(values: Sequence[float]) -> tuple[float, float] | None:
     return None if len(inside) == len(values) or not margin else (min(inside) - margin, max(inside) + margin)
 
 
-def _own_charts(runs: Sequence[ComparedRun]) -> Sequence[Chart]:
+def _recipe_charts(runs: Sequence[ComparedRun]) -> Sequence[Chart]:
     """Return the charts that the recipe of the first run has for a comparison."""
     recipe = find_installed(runs[0].run.recipe.name)
     if recipe is None or recipe.comparison is None or any(run.group for run in runs):
@@ -173,10 +178,10 @@ def _own_charts(runs: Sequence[ComparedRun]) -> Sequence[Chart]:
     return charts
 
 
-def _settings(runs: Sequence[ComparedRun]) -> Iterator[Block]:
+def _settings_table(runs: Sequence[ComparedRun]) -> Iterator[Block]:
     rows = setting_rows(runs)
-    yield _table(runs, rows) if rows else Paragraph("All settings are the same.")
+    yield _rows_table(runs, rows) if rows else Paragraph("All settings are the same.")
 
 
-def _table(runs: Sequence[ComparedRun], rows: Rows) -> Table:
+def _rows_table(runs: Sequence[ComparedRun], rows: Rows) -> Table:
     return Table(("", *(run.letter for run in runs)), [(name, *cells) for name, cells in rows])

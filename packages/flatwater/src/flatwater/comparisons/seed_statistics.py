@@ -13,15 +13,15 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-LEVEL = 0.95
+INTERVAL_LEVEL = 0.95
 """Coverage of the interval."""
-RESAMPLED = 10_000
+RESAMPLES = 10_000
 """Times that the runs are drawn anew: the ends then move by about a hundredth of the interval's width."""
-RESAMPLED_CURVE = 1_000
+CURVE_RESAMPLES = 1_000
 """The same for each point of a curve: no eye sees the rest, and a page has thousands of points."""
-TRIMMED = 0.25
+TRIMMED_SHARE = 0.25
 """Share of the runs that is left out at each end."""
-FEWEST = 2
+MINIMUM_SEEDS = 2
 """Fewest seeds of which an interval is told."""
 
 
@@ -38,36 +38,36 @@ class SeedStatistics:
 def interquartile_mean(values: Float[ndarray, "*R n"]) -> Float[ndarray, "*R"]:
     """Return the mean of the middle half of the last axis; of fewer than four values it is the mean."""
     count = values.shape[-1]
-    cut = int(TRIMMED * count)
+    cut = int(TRIMMED_SHARE * count)
     middle: Float[ndarray, "*R"] = np.sort(values, axis=-1)[..., cut : count - cut].mean(-1)
     return middle
 
 
-def seed_statistics(values: Sequence[float], *, resampled: int = RESAMPLED) -> SeedStatistics:
+def seed_statistics(values: Sequence[float], *, resampled: int = RESAMPLES) -> SeedStatistics:
     """Return mean, interquartile mean and its interval of a number over seeds, which are drawn anew so many times."""
     array = np.asarray(values, np.float64)
-    drawn = interquartile_mean(_draw_anew(array, 0, resampled))
-    return SeedStatistics(float(array.mean()), float(interquartile_mean(array)), *_interval(drawn))
+    drawn = interquartile_mean(_resample(array, 0, resampled))
+    return SeedStatistics(float(array.mean()), float(interquartile_mean(array)), *_percentile_interval(drawn))
 
 
 def seed_difference(values: Sequence[float], others: Sequence[float]) -> SeedStatistics:
     """Return how much larger a number is over the seeds of one group than over those of another."""
     own, other = np.asarray(values, np.float64), np.asarray(others, np.float64)
-    drawn = interquartile_mean(_draw_anew(own, 0, RESAMPLED)) - interquartile_mean(_draw_anew(other, 1, RESAMPLED))
+    drawn = interquartile_mean(_resample(own, 0, RESAMPLES)) - interquartile_mean(_resample(other, 1, RESAMPLES))
     return SeedStatistics(
         float(own.mean() - other.mean()),
         float(interquartile_mean(own) - interquartile_mean(other)),
-        *_interval(drawn),
+        *_percentile_interval(drawn),
     )
 
 
-def _draw_anew(values: Float[ndarray, "n"], stratum: int, times: int) -> Float[ndarray, "R n"]:
+def _resample(values: Float[ndarray, "n"], stratum: int, times: int) -> Float[ndarray, "R n"]:
     """Return draws of as many runs, with replacement; a stratum has a generator of its own."""
     rng = np.random.default_rng(stratum)  # fixed: the same runs have the same interval each time
     drawn: Float[ndarray, "R n"] = values[rng.integers(len(values), size=(times, len(values)))]
     return drawn
 
 
-def _interval(means: Float[ndarray, "R"]) -> tuple[float, float]:
-    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+def _percentile_interval(means: Float[ndarray, "R"]) -> tuple[float, float]:
+    low, high = np.quantile(means, [(1 - INTERVAL_LEVEL) / 2, (1 + INTERVAL_LEVEL) / 2])
     return float(low), float(high)

@@ -14,8 +14,8 @@ from string import ascii_uppercase
 from typing import Any, cast
 
 from flatwater.comparisons.seed_statistics import (
-    FEWEST,
-    LEVEL,
+    INTERVAL_LEVEL,
+    MINIMUM_SEEDS,
     SeedStatistics,
     seed_difference,
     seed_statistics,
@@ -32,10 +32,10 @@ from flatwater_watch.units import format_bytes, format_duration
 
 MOST_RUNS = 8
 """Most runs of a comparison: a page has that many colours for curves."""
-ROUNDS_OF_PACE = 8
-SEEDS = "seeds"
+PACE_ROUNDS = 8
+SEEDS_UNIT = "seeds"
 """Units of a difference between groups."""
-NOTHING = "-"
+EMPTY_CELL = "-"
 """Cell of a number that a run does not have."""
 
 Rows = list[tuple[str, list[str]]]
@@ -81,7 +81,7 @@ class ComparedRun:
     @property
     def statistics(self) -> SeedStatistics | None:
         """What the seeds say of that number; None for a single run, and for fewer than two results."""
-        return seed_statistics(self.scores) if len(self.scores) >= FEWEST else None
+        return seed_statistics(self.scores) if len(self.scores) >= MINIMUM_SEEDS else None
 
     @property
     def sentence(self) -> str:
@@ -89,10 +89,10 @@ class ComparedRun:
         statistics, write = self.statistics, self.run.recipe.headline.write
         seeds = count_phrase(len(self.group), "seed")
         if statistics is None:
-            return f"{seeds}: an interval needs the results of {FEWEST} or more"
+            return f"{seeds}: an interval needs the results of {MINIMUM_SEEDS} or more"
         return (
             f"{seeds}: {self.run.recipe.headline.title} {write(statistics.mean)} mean, "
-            f"{write(statistics.interquartile_mean)} interquartile mean, {LEVEL:.0%} interval "
+            f"{write(statistics.interquartile_mean)} interquartile mean, {INTERVAL_LEVEL:.0%} interval "
             f"{write(statistics.low)} to {write(statistics.high)}"
         )
 
@@ -113,7 +113,7 @@ class RunDifference:
         """Sentence about the difference."""
         if self.difference is None:
             return f"{self.letter} and {self.first}: no interval, {self.reason}."
-        same = "" if self.difference.units == SEEDS else "the same "
+        same = "" if self.difference.units == SEEDS_UNIT else "the same "
         periods = f"{same}{self.difference.count} {self.difference.units}"
         return f"{self.letter} {self.difference.told(self.first)}, over {periods}."
 
@@ -174,13 +174,16 @@ def read_group(path: Path) -> ComparedRun:
 
 def setting_rows(runs: Sequence[ComparedRun]) -> Rows:
     """Return rows of the settings that are not the same in all runs, in the order of the file."""
-    flat = [_settings(run) for run in runs]
+    flat = [_settings_by_name(run) for run in runs]
     names = dict.fromkeys(name for run in runs for name in flat_settings(run.run.config))
-    rows = [(name, [_setting(settings[name]) if name in settings else NOTHING for settings in flat]) for name in names]
+    rows = [
+        (name, [_setting_cell(settings[name]) if name in settings else EMPTY_CELL for settings in flat])
+        for name in names
+    ]
     return [(name, cells) for name, cells in rows if len({*cells}) > 1]
 
 
-def _settings(compared: ComparedRun) -> dict[str, Any]:
+def _settings_by_name(compared: ComparedRun) -> dict[str, Any]:
     """Return the settings by name; one that the run's version did not have has its default, with which it is resumed.
 
     A group has the seeds of all its runs.
@@ -192,7 +195,7 @@ def _settings(compared: ComparedRun) -> dict[str, Any]:
     return settings | ({"seed": [member.config.get("seed") for member in compared.group]} if compared.group else {})
 
 
-def _setting(value: object) -> str:
+def _setting_cell(value: object) -> str:
     """Return a setting as a cell of a table."""
     if isinstance(value, bool):
         return str(value).lower()
@@ -202,11 +205,11 @@ def _setting(value: object) -> str:
 def number_rows(runs: Sequence[ComparedRun]) -> Rows:
     """Return rows of how far each run is, the last value of its curves, and the numbers of its result."""
     rows: Rows = [
-        ("seeds", [str(len(run.group)) if run.group else NOTHING for run in runs]),
-        ("state", [_state(run) for run in runs]),
+        ("seeds", [str(len(run.group)) if run.group else EMPTY_CELL for run in runs]),
+        ("state", [_state_cell(run) for run in runs]),
         ("rounds", [f"{min(member.done for member in run.members)}/{run.run.rounds}" for run in runs]),
-        ("time a round", [_pace(run) for run in runs]),
-        ("resident", [_resident(run) for run in runs]),
+        ("time a round", [_pace_cell(run) for run in runs]),
+        ("resident", [_resident_cell(run) for run in runs]),
     ]
     # By metric: runs of several recipes may name one curve in different ways.
     curves = {metric: title for run in runs for title, metric in run.run.recipe.curves.items()}
@@ -215,7 +218,7 @@ def number_rows(runs: Sequence[ComparedRun]) -> Rows:
     mean = ", mean" if any(run.group for run in runs) else ""
     for key, number in numbers.items():
         rows.append((number.title + mean, [_format_value(run.result_numbers.get(key), number.form) for run in runs]))
-    rows += _seed_rows(runs)
+    rows += _statistics_rows(runs)
     against = {run.run.recipe.headline.against: run.run.recipe.headline for run in runs}
     for reference, headline in against.items():
         reference_numbers = [run.player_numbers(reference) for run in runs]
@@ -226,20 +229,20 @@ def number_rows(runs: Sequence[ComparedRun]) -> Rows:
                 [_format_value(row.get(headline.key), headline.form) for row in reference_numbers],
             )
         )
-    return [(name, cells) for name, cells in rows if {*cells} != {NOTHING}]
+    return [(name, cells) for name, cells in rows if {*cells} != {EMPTY_CELL}]
 
 
-def _seed_rows(runs: Sequence[ComparedRun]) -> Rows:
+def _statistics_rows(runs: Sequence[ComparedRun]) -> Rows:
     """Return the interquartile mean over seeds of the number that results are judged by, and its interval."""
     statistics, writes = [run.statistics for run in runs], [run.run.recipe.headline.write for run in runs]
     cells = [
-        (NOTHING, NOTHING)
+        (EMPTY_CELL, EMPTY_CELL)
         if found is None
         else (write(found.interquartile_mean), f"{write(found.low)} to {write(found.high)}")
         for found, write in zip(statistics, writes, strict=True)
     ]
     title = _score_title(runs[0])
-    names = (f"{title}, interquartile mean", f"{title}, {LEVEL:.0%} interval")
+    names = (f"{title}, interquartile mean", f"{title}, {INTERVAL_LEVEL:.0%} interval")
     return [(name, [cell[index] for cell in cells]) for index, name in enumerate(names)]
 
 
@@ -249,36 +252,36 @@ def _score_title(compared: ComparedRun) -> str:
     return next((number.title for number in recipe.numbers if number.key == recipe.headline.key), recipe.headline.title)
 
 
-def _state(compared: ComparedRun) -> str:
+def _state_cell(compared: ComparedRun) -> str:
     """Return the state that all runs are in, or how many have finished."""
     states = [run.state for run in compared.members]
     return states[0] if len({*states}) == 1 else f"{states.count('finished')} finished"
 
 
-def _resident(compared: ComparedRun) -> str:
+def _resident_cell(compared: ComparedRun) -> str:
     """Return the memory that the last round of a run left, of a group the largest over its runs."""
     last_lines = [run.ledger[-1] for run in compared.members if run.ledger]
-    return format_bytes(max(line.resident for line in last_lines)) if last_lines else NOTHING
+    return format_bytes(max(line.resident for line in last_lines)) if last_lines else EMPTY_CELL
 
 
 def _format_last(compared: ComparedRun, metric: str) -> str:
     """Return the last value of a curve, of a group the mean of the last values."""
     columns = [[value for value in run.metrics.get(metric, []) if isfinite(value)] for run in compared.members]
     last_values = [column[-1] for column in columns if column]
-    return f"{fmean(last_values):.4g}" if last_values else NOTHING
+    return f"{fmean(last_values):.4g}" if last_values else EMPTY_CELL
 
 
 def _format_value(value: float | None, form: str) -> str:
-    return NOTHING if value is None else write_value(form, value)
+    return EMPTY_CELL if value is None else write_value(form, value)
 
 
-def _pace(compared: ComparedRun) -> str:
+def _pace_cell(compared: ComparedRun) -> str:
     """Return the median duration of the last rounds that have ended, of all runs of a group; a dash where none has."""
     sums = list[float]()
     for run in compared.members:
-        times = [run.metrics[name][-ROUNDS_OF_PACE:] for name in run.metrics if name.startswith("time/")]
+        times = [run.metrics[name][-PACE_ROUNDS:] for name in run.metrics if name.startswith("time/")]
         sums += [sum(value for value in row if isfinite(value)) for row in zip(*times, strict=True)]
-    return format_duration(median(sums)) if sums else NOTHING
+    return format_duration(median(sums)) if sums else EMPTY_CELL
 
 
 def differences_from_first(runs: Sequence[ComparedRun]) -> list[RunDifference]:
@@ -307,26 +310,30 @@ def _compare_seeds(own: ComparedRun, first: ComparedRun) -> RunDifference:
     if own.run.recipe.headline.key != first.run.recipe.headline.key:
         return RunDifference(own.letter, first.letter, None, "their results are judged by different numbers")
     for compared in (own, first):
-        if len(compared.scores) < FEWEST:
-            reason = f"{compared.letter} has fewer than {FEWEST} seeds with a result. Train more with `train --seeds`"
+        if len(compared.scores) < MINIMUM_SEEDS:
+            reason = (
+                f"{compared.letter} has fewer than {MINIMUM_SEEDS} seeds with a result. Train more with `train --seeds`"
+            )
             return RunDifference(own.letter, first.letter, None, reason)
     found, write = seed_difference(own.scores, first.scores), own.run.recipe.headline.write
     verdict = "is above {}" if found.low > 0 else "is below {}" if found.high < 0 else "cannot be told from {}"
-    numbers = f"{write(found.interquartile_mean)}, {LEVEL:.0%} interval {write(found.low)} to {write(found.high)}"
+    numbers = (
+        f"{write(found.interquartile_mean)}, {INTERVAL_LEVEL:.0%} interval {write(found.low)} to {write(found.high)}"
+    )
     told = f"{verdict} in {_score_title(own)} (interquartile mean {numbers})"
-    difference = Difference(asdict(found), len(own.scores) + len(first.scores), SEEDS, told.format)
+    difference = Difference(asdict(found), len(own.scores) + len(first.scores), SEEDS_UNIT, told.format)
     return RunDifference(own.letter, first.letter, difference)
 
 
 def as_json(runs: Sequence[ComparedRun]) -> dict[str, Any]:
     """Return the whole comparison as plain values; `count` of a difference is 0 where there is none."""
-    flat, differing = [_settings(run) for run in runs], [name for name, _ in setting_rows(runs)]
+    flat, differing = [_settings_by_name(run) for run in runs], [name for name, _ in setting_rows(runs)]
     comparison = {
         "runs": [
             {
                 "letter": run.letter,
                 "run": run.named,
-                "state": _state(run),
+                "state": _state_cell(run),
                 "done": min(member.done for member in run.members),
                 "rounds": run.run.rounds,
                 "settings": {name: settings.get(name) for name in differing},

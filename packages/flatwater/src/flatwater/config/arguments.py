@@ -7,7 +7,7 @@ from typing import Any
 from flatwater_watch.errors import ConfigError, require
 from flatwater_watch.sanitize import short_repr
 
-_WORDS = {"true": True, "false": False, "none": None, "null": None}
+_WORD_VALUES = {"true": True, "false": False, "none": None, "null": None}
 
 
 def read_arguments(texts: Sequence[str], setting: str) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def _read_value(text: str) -> Any:  # noqa: ANN401  (a literal of any type)
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return _WORDS.get(text.lower(), text)
+        return _WORD_VALUES.get(text.lower(), text)
 
 
 def write_arguments(arguments: Mapping[str, Any], setting: str) -> list[str]:

@@ -19,7 +19,7 @@ from flatwater_watch.errors import ConfigError
 from flatwater_watch.options.bounds import declared_extras
 from flatwater_watch.sanitize import short_repr
 
-_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*(:[^\W\d]\w*(\.[^\W\d]\w*)*)+\Z")
+_DOTTED_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*(:[^\W\d]\w*(\.[^\W\d]\w*)*)+\Z")
 """Pattern of `package.module:Name`, searched where no class says which settings name code."""
 
 
@@ -96,8 +96,8 @@ def find_named_code(cls: type[Any] | None, settings: Mapping[str, Any], above: s
         else:
             code = None
         # A text in a place that no class knows counts where it looks like code: better one question too many.
-        for text in _texts(value):
-            if code.is_foreign(text) if code else name not in field_names and _NAME.match(text):
+        for text in _all_texts(value):
+            if code.is_foreign(text) if code else name not in field_names and _DOTTED_NAME.match(text):
                 yield NamedCode(path, text, code or TRAINER)
 
 
@@ -132,12 +132,12 @@ def _tables(cls: type[Any]) -> dict[str, Any]:
     return {name: hint for name, hint in get_type_hints(cls).items() if isinstance(hint, type) and is_dataclass(hint)}
 
 
-def _texts(value: object) -> Iterator[str]:
+def _all_texts(value: object) -> Iterator[str]:
     """Yield every text in a value of a configuration file, however deep, keys of tables left out."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
-        yield from _texts([*value.values()])
+        yield from _all_texts([*value.values()])
     elif isinstance(value, Iterable) and not isinstance(value, bytes):
         for item in value:
-            yield from _texts(item)
+            yield from _all_texts(item)

@@ -19,7 +19,7 @@ import msgspec
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.sanitize import short_repr
 
-_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text", Path: "a path, as text"}
+_TYPE_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text", Path: "a path, as text"}
 
 Nested = Callable[[type[Any], Mapping[str, Any], str], object]
 """Function that builds a nested configuration from a class, its mapping and the dotted path to it."""
@@ -52,7 +52,7 @@ def from_plain(declared: Any, given: Any, path: str, nested: Nested) -> object: 
     if isinstance(declared, type) and is_dataclass(declared) and isinstance(given, Mapping):
         return nested(declared, given, path)
     try:
-        return msgspec.convert(given, declared, strict=True, dec_hook=_path)  # strict: "1" is no number
+        return msgspec.convert(given, declared, strict=True, dec_hook=_convert_path)  # strict: "1" is no number
     except msgspec.ValidationError as error:
         # msgspec names the place in a list alone, so that the message can quote the entry and not the whole list.
         entry = re.search(r"at `\$\[(\d+)\]", str(error))
@@ -66,7 +66,7 @@ def _is_union(declared: object) -> bool:
     return get_origin(declared) in {Union, types.UnionType}
 
 
-def _path(declared: type, given: object) -> Path:
+def _convert_path(declared: type, given: object) -> Path:
     """Return a path for text, where a path is declared: msgspec calls it for types that it does not know."""
     if declared is Path and isinstance(given, str | Path):
         return Path(given)
@@ -82,7 +82,7 @@ def _conversion_error(declared: object, given: object, path: str) -> ConfigError
     if isinstance(given, list | tuple) and get_origin(declared) is tuple:
         items = get_args(declared)
         return ConfigError(f"{path} = {short_repr(list(given))}: expected {len(items)} entries, got {len(given)}")
-    kind = _NAMES.get(type(given), type(given).__name__) if not isinstance(given, Mapping) else "a table"
+    kind = _TYPE_NAMES.get(type(given), type(given).__name__) if not isinstance(given, Mapping) else "a table"
     kind = "a list" if isinstance(given, list | tuple) else kind
     kind = "a number of too many digits" if declared is float and type(given) is int else kind
     return ConfigError(f"{path} = {short_repr(given)}: expected {type_in_words(declared)}, got {kind}")
@@ -102,7 +102,7 @@ def type_in_words(declared: object) -> str:
         return f"a list ({', '.join(type_in_words(item) for item in items)})"
     if isinstance(declared, type) and is_dataclass(declared):
         return "a table of settings"
-    return _NAMES.get(declared, str(declared)) if isinstance(declared, type) else str(declared)
+    return _TYPE_NAMES.get(declared, str(declared)) if isinstance(declared, type) else str(declared)
 
 
 def did_you_mean(given: str, known: list[str]) -> str:

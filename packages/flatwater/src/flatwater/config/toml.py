@@ -46,7 +46,7 @@ def read_toml(path: Path, most: int = TEXT_BYTES, *, follow: bool = True) -> dic
     text = ""
     try:
         content = read_regular(path, most, follow=follow)
-        if kind := next((kind for begin, kind in _OTHERS.items() if content.startswith(begin)), ""):
+        if kind := next((kind for begin, kind in _FOREIGN_MARKS.items() if content.startswith(begin)), ""):
             raise ConfigError(f"{path}: expected a text file in UTF-8, got {kind}.")
         text = content.decode("utf-8-sig")  # editors on Windows put a mark at the beginning
         _require_short_keys(text)  # before tomllib sees it
@@ -56,12 +56,14 @@ def read_toml(path: Path, most: int = TEXT_BYTES, *, follow: bool = True) -> dic
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not a text file in UTF-8 (byte {error.start}). Save it as UTF-8.") from error
     except ValueError as error:  # also a number of more digits than Python converts, of which tomllib does not speak
-        raise ConfigError(f"{path}: not valid TOML: {error}.{_faulty_line(text, str(error))} {_WRITTEN}") from error
+        raise ConfigError(
+            f"{path}: not valid TOML: {error}.{_faulty_line(text, str(error))} {_SYNTAX_ADVICE}"
+        ) from error
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}. Give the path of a TOML file.") from error
 
 
-_OTHERS = {
+_FOREIGN_MARKS = {
     b"\xff\xfe": "text in UTF-16. Save the file as UTF-8",
     b"\xfe\xff": "text in UTF-16. Save the file as UTF-8",
     b"\x1f\x8b": "a gzip file. Unpack it first: gunzip FILE",
@@ -90,7 +92,7 @@ def _faulty_line(text: str, fault: str) -> str:
     return f" The line is {short_repr(lines[int(match[1]) - 1])}." if match else ""
 
 
-_WRITTEN = "Write NAME = VALUE, each name once, text in quotes, and tables as [NAME]."
+_SYNTAX_ADVICE = "Write NAME = VALUE, each name once, text in quotes, and tables as [NAME]."
 
 
 def from_mapping(cls: type[C], mapping: Mapping[str, Any], where: str) -> C:
@@ -133,7 +135,7 @@ def _build(cls: type[Any], mapping: Mapping[str, Any], path: str) -> object:
                 raise ConfigError(f"{dotted}: {reason}")
             # A setting in the wrong table is a likelier slip than a misspelt one.
             elsewhere = ", ".join(
-                f"{path}.{table}.{name}".lstrip(".") for table in fields_by_name if name in _names(hints[table])
+                f"{path}.{table}.{name}".lstrip(".") for table in fields_by_name if name in _setting_names(hints[table])
             )
             hint = f" Expected {elsewhere}." if elsewhere else did_you_mean(name, list(fields_by_name))
             hint = hint or f" Expected one of {', '.join(fields_by_name)}."
@@ -151,7 +153,7 @@ def _build(cls: type[Any], mapping: Mapping[str, Any], path: str) -> object:
     return cls(**values)
 
 
-def _names(declared: object) -> list[str]:
+def _setting_names(declared: object) -> list[str]:
     """Return the settings of a table; none for other types."""
     return [f.name for f in fields(declared)] if isinstance(declared, type) and is_dataclass(declared) else []
 
@@ -163,12 +165,12 @@ def _has_no_default(declared: Field[Any]) -> bool:
 def to_mapping(config: object) -> dict[str, Any]:
     """Return the configuration as nested plain values; a field that is None is in it as None."""
     mapping: dict[str, Any] = {}
-    for name, value in _items(config):
+    for name, value in _field_values(config):
         mapping[name] = to_mapping(value) if is_dataclass(value) else to_plain(value)
     return mapping
 
 
-def _items(config: object) -> Iterator[tuple[str, object]]:
+def _field_values(config: object) -> Iterator[tuple[str, object]]:
     """Yield a configuration's fields with their values, in the order of the class."""
     assert is_dataclass(config)  # noqa: S101  (for the type checker)
     assert not isinstance(config, type)  # noqa: S101
@@ -199,35 +201,35 @@ def with_settings(base: C, settings: Mapping[str, object], where: str) -> C:
 
 def dumps_config(config: object) -> str:
     """Return the configuration as TOML, with the field documentation as comments."""
-    return "\n".join(_lines(config, "")).strip("\n") + "\n"
+    return "\n".join(_toml_lines(config, "")).strip("\n") + "\n"
 
 
-def _lines(config: object, table: str) -> Iterator[str]:
+def _toml_lines(config: object, table: str) -> Iterator[str]:
     """Yield the lines of a configuration as TOML, each setting below its documentation; `table` is its dotted name."""
     cls: Any = type(config)
     documented = field_docs(cls)
     nested: list[tuple[str, object]] = []
-    for name, value in _items(config):
+    for name, value in _field_values(config):
         if is_dataclass(value):
             nested.append((name, value))
             continue
-        yield from _comment(documented.get(name, ""))
-        yield f"# {name} =" if value is None else f"{name} = {_literal(to_plain(value))}"
+        yield from _toml_comment(documented.get(name, ""))
+        yield f"# {name} =" if value is None else f"{name} = {_toml_literal(to_plain(value))}"
     # Tables last: in TOML a key behind a table's head would belong to that table.
     for name, value in nested:
         dotted = f"{table}.{name}" if table else name
         yield ""
-        yield from _comment(documented.get(name, ""))
+        yield from _toml_comment(documented.get(name, ""))
         yield f"[{dotted}]"
-        yield from _lines(value, dotted)
+        yield from _toml_lines(value, dotted)
 
 
-def _comment(text: str) -> Iterator[str]:
+def _toml_comment(text: str) -> Iterator[str]:
     for line in text.splitlines():
         yield f"# {line}".rstrip()
 
 
-def _literal(value: object) -> str:
+def _toml_literal(value: object) -> str:
     """Return a plain value as TOML.
 
     Raises:
@@ -238,7 +240,7 @@ def _literal(value: object) -> str:
     if isinstance(value, int | float):
         return repr(value)  # the shortest text that reads back as the same number
     if isinstance(value, list):
-        return "[" + ", ".join(_literal(item) for item in value) + "]"
+        return "[" + ", ".join(_toml_literal(item) for item in value) + "]"
     if isinstance(value, str):
         escaped = value.replace("\\", "\\\\").replace('"', '\\"')
         return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda found: f"\\u{ord(found[0]):04x}", escaped) + '"'

@@ -33,7 +33,7 @@ from flatwater_watch.errors import ConfigError
 Env = Any
 """A `gymnasium.Env`, or an adapter that plays another kind as one: rewards are summed, and it ends when all have."""
 _STEP_PARTS = 5
-_MASK = "action_mask"
+_MASK_KEY = "action_mask"
 """Key of an info that says which actions are legal, where some are not."""
 _RESET_PARTS = 2
 SECONDS, STEPS = 60.0, 256
@@ -222,7 +222,7 @@ class _EnvPlayer:
         self._first = pair[0]
         self._envs = [_as_single_env(env) for env in pair]
         self._infos: list[dict[str, Any]] = [{}, {}]
-        self._over, self._masked = [True, True], False
+        self._is_over, self._masked = [True, True], False
 
     @property
     def can_save(self) -> bool:
@@ -236,34 +236,36 @@ class _EnvPlayer:
 
     def begin(self, seed: int) -> Shown:
         arrays = self._begin(0, seed)
-        if self._over[1]:
+        if self._is_over[1]:
             self._begin(1, seed + 1)
         return arrays
 
     def _begin(self, which: int, seed: int) -> Shown:
         self._envs[which].action_space.seed(seed)
         observation, self._infos[which] = self._envs[which].reset(seed=seed)
-        self._over[which], self._masked = False, _MASK in self._infos[0]
+        self._is_over[which], self._masked = False, _MASK_KEY in self._infos[0]
         return self._named_arrays(observation, self._infos[which])
 
     def sample_action(self, rng: np.random.Generator) -> Any:  # noqa: ANN401
         env = self._envs[0]
         env.action_space.seed(int(rng.integers(1 << 30)))  # an action follows from `rng` alone
-        return _sample(env, self._infos[0], _EnvRecord(), masked=self._masked)
+        return _sample_legal(env, self._infos[0], _EnvRecord(), masked=self._masked)
 
     def step(self, action: Any) -> tuple[Shown, bool]:  # noqa: ANN401
         """Step the first environment, and the second with an action of its own until it is over."""
         observation, reward, terminated, truncated, self._infos[0] = self._envs[0].step(action)
         outcome = {"rewards": np.asarray(float(reward)), "ends": np.array([terminated, truncated], np.bool_)}
-        if not self._over[1]:
-            other_action = _sample(self._envs[1], self._infos[1], _EnvRecord(), masked=self._masked)
+        if not self._is_over[1]:
+            other_action = _sample_legal(self._envs[1], self._infos[1], _EnvRecord(), masked=self._masked)
             *_, other_terminated, other_truncated, self._infos[1] = self._envs[1].step(other_action)
-            self._over[1] = bool(other_terminated or other_truncated)
+            self._is_over[1] = bool(other_terminated or other_truncated)
         return {**self._named_arrays(observation, self._infos[0]), **outcome}, bool(terminated or truncated)
 
     def _named_arrays(self, seen: Any, info: dict[str, Any]) -> dict[str, Array]:  # noqa: ANN401
-        parts = {f"observations{path}": np.array(part) for path, part in _parts(seen)}  # a copy: the env may reuse it
-        parts |= {f"masks{path}": np.array(part) for path, part in _parts(info.get(_MASK, ()))}
+        parts = {
+            f"observations{path}": np.array(part) for path, part in _nested_parts(seen)
+        }  # a copy: the env may reuse it
+        parts |= {f"masks{path}": np.array(part) for path, part in _nested_parts(info.get(_MASK_KEY, ()))}
         # The bytes of an array of objects are addresses, which differ in every process.
         return {name: np.array(repr(part)) if part.dtype.hasobject else part for name, part in parts.items()}
 
@@ -279,23 +281,23 @@ def _play_episodes(env: Env, episodes: int, seed: int, max_steps: int) -> _EnvRe
     for episode in range(episodes):
         answer: Any = env.reset(seed=seed) if episode == 0 else env.reset()
         if not (isinstance(answer, tuple) and len(answer) == _RESET_PARTS and isinstance(answer[1], dict)):
-            record.find(f"reset() returned {_kind(answer)}: expected an observation and an info dict.")
+            record.find(f"reset() returned {_type_name(answer)}: expected an observation and an info dict.")
             return record
         _check_kept(last_observation, record)
         last_observation = _check_observation(env, answer[0], "reset()", record)
-        info, masked = answer[1], _MASK in answer[1]
-        record.calls.append((last_observation[1] + _digest(info.get(_MASK)), 0.0, False, False))
+        info, masked = answer[1], _MASK_KEY in answer[1]
+        record.calls.append((last_observation[1] + _digest(info.get(_MASK_KEY)), 0.0, False, False))
         for _ in range(max_steps):
-            step: Any = env.step(_sample(env, info, record, masked=masked))
+            step: Any = env.step(_sample_legal(env, info, record, masked=masked))
             if not (isinstance(step, tuple) and len(step) == _STEP_PARTS and isinstance(step[4], dict)):
                 record.find(
-                    f"step() returned {_kind(step)}: expected observation, reward, terminated, truncated and info."
+                    f"step() returned {_type_name(step)}: expected observation, reward, terminated, truncated and info."
                 )
                 return record
             _check_kept(last_observation, record)
             last_observation = _check_observation(env, step[0], "step()", record)
             info = step[4]
-            record.calls.append((last_observation[1] + _digest(info.get(_MASK)), *_check_outcome(step, record)))
+            record.calls.append((last_observation[1] + _digest(info.get(_MASK_KEY)), *_check_outcome(step, record)))
             if step[2] or step[3]:
                 break
         else:
@@ -312,20 +314,20 @@ def _check_observation(env: Env, observation: Any, call: str, record: _EnvRecord
         record.find(
             f"{call} returned an observation that is not in the observation space: {_observation_summary(observation)}."
         )
-    for path, part in _parts(observation):
+    for path, part in _nested_parts(observation):
         if isinstance(part, np.ndarray) and part.dtype.kind == "f" and not np.isfinite(part).all():
             record.find(f"{call} returned an observation{path} with NaN or infinity: a network cannot learn from it.")
     return observation, _digest(observation), call
 
 
-def _sample(env: Env, info: dict[str, Any], record: _EnvRecord, *, masked: bool) -> Any:  # noqa: ANN401
+def _sample_legal(env: Env, info: dict[str, Any], record: _EnvRecord, *, masked: bool) -> Any:  # noqa: ANN401
     """Return an action, legal by the mask of `info` if reset() gave one (`masked`); record a fault of the mask."""
     space = env.action_space
     sizes = [int(space.n)] if isinstance(space, gymnasium.spaces.Discrete) else []
     sizes = [int(size) for size in space.nvec.ravel()] if isinstance(space, gymnasium.spaces.MultiDiscrete) else sizes
     if not masked or not sizes:
         return space.sample()
-    mask = info.get(_MASK)
+    mask = info.get(_MASK_KEY)
     parts = mask if isinstance(mask, tuple | list) else (mask,)
     row = np.concatenate([np.ravel(part) for part in parts])
     fault = ""
@@ -338,7 +340,7 @@ def _sample(env: Env, info: dict[str, Any], record: _EnvRecord, *, masked: bool)
     elif not all(part.any() for part in np.split(row, np.cumsum(sizes)[:-1])):
         fault = "leaves nothing to choose in an episode that goes on"
     if fault:
-        record.find(f"The {_MASK} {fault}.")
+        record.find(f"The {_MASK_KEY} {fault}.")
         return space.sample()
     masks = tuple(part.astype(np.int8) for part in np.split(row, np.cumsum(sizes)[:-1]))
     return space.sample(masks[0] if isinstance(space, gymnasium.spaces.Discrete) else masks)
@@ -356,11 +358,11 @@ def _check_kept(kept: tuple[Any, str, str] | None, record: _EnvRecord) -> None:
 def _check_outcome(step: tuple[Any, ...], record: _EnvRecord) -> tuple[float, bool, bool]:
     _, reward, terminated, truncated, _ = step
     if not isinstance(reward, Real) or not np.isfinite(float(reward)):
-        record.find(f"step() returned the reward {reward!r} ({_kind(reward)}): expected a finite number.")
+        record.find(f"step() returned the reward {reward!r} ({_type_name(reward)}): expected a finite number.")
         reward = 0.0
     for name, flag in (("terminated", terminated), ("truncated", truncated)):
         if not isinstance(flag, bool | np.bool_):
-            record.find(f"step() returned {name} = {flag!r} ({_kind(flag)}): expected a bool.")
+            record.find(f"step() returned {name} = {flag!r} ({_type_name(flag)}): expected a bool.")
     return float(reward), bool(terminated), bool(truncated)
 
 
@@ -420,10 +422,10 @@ def _global_generators_used(env: Env, seed: int, max_steps: int) -> list[str]:
     env.action_space.seed(seed)
     before = _global_generators()
     _, info = env.reset(seed=seed)
-    masked = _MASK in info
+    masked = _MASK_KEY in info
     moved = {name for name, state in _global_generators().items() if state != before[name]}
     for _ in range(max_steps):
-        action = _sample(env, info, _EnvRecord(), masked=masked)
+        action = _sample_legal(env, info, _EnvRecord(), masked=masked)
         before = _global_generators()  # again: drawing the action above is not the env's doing
         step = env.step(action)
         info = step[-1]
@@ -442,21 +444,21 @@ def _global_generators() -> dict[str, str]:
     }
 
 
-def _parts(observation: Any, path: str = "") -> Iterator[tuple[str, Any]]:  # noqa: ANN401
+def _nested_parts(observation: Any, path: str = "") -> Iterator[tuple[str, Any]]:  # noqa: ANN401
     """Yield each array or value of a nested observation, with its path, in an order that does not depend on dicts."""
     if isinstance(observation, dict):
         for key in sorted(observation):  # in one order, however the dict was filled
-            yield from _parts(observation[key], f"{path}[{key!r}]")
+            yield from _nested_parts(observation[key], f"{path}[{key!r}]")
     elif isinstance(observation, tuple | list):
         for index, part in enumerate(observation):
-            yield from _parts(part, f"{path}[{index}]")
+            yield from _nested_parts(part, f"{path}[{index}]")
     else:
         yield path, observation
 
 
 def _digest(observation: Any) -> str:  # noqa: ANN401
     whole = hashlib.sha256()
-    for path, part in _parts(observation):
+    for path, part in _nested_parts(observation):
         array = np.asarray(part)
         whole.update(f"{path}{array.dtype.str}{array.shape}".encode())
         whole.update(array.tobytes() if array.dtype != object else repr(part).encode())
@@ -467,15 +469,17 @@ def _hexdigest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _kind(value: Any) -> str:  # noqa: ANN401
+def _type_name(value: Any) -> str:  # noqa: ANN401
     return f"{type(value).__name__} of {len(value)}" if isinstance(value, tuple) else type(value).__name__
 
 
 def _observation_summary(observation: Any) -> str:  # noqa: ANN401
-    texts = [f"{path} {_kind(part)}" for path, part in _parts(observation) if not isinstance(part, np.ndarray)]
+    texts = [
+        f"{path} {_type_name(part)}" for path, part in _nested_parts(observation) if not isinstance(part, np.ndarray)
+    ]
     texts += [
         f"{path} {part.dtype} {part.shape} from {part.min()} to {part.max()}"
-        for path, part in _parts(observation)
+        for path, part in _nested_parts(observation)
         if isinstance(part, np.ndarray) and part.size
     ]
     return ", ".join(text.strip() for text in texts)

@@ -19,22 +19,22 @@ from gymnasium.wrappers.utils import RunningMeanStd
 from flatwater.envs.world import Array
 from flatwater_watch.errors import CheckpointError
 
-STATISTICS = ("mean", "var", "count")
+STATISTIC_NAMES = ("mean", "var", "count")
 """Attributes of a `RunningMeanStd`."""
-_RECORDED = ("episode_count", "return_queue", "length_queue")
+_EPISODE_STATISTICS = ("episode_count", "return_queue", "length_queue")
 """Attributes of recorders; times of episodes are left out, as they follow from the clock and never repeat."""
-KNOWN: dict[type, tuple[str, ...]] = {
+KNOWN_WRAPPERS: dict[type, tuple[str, ...]] = {
     wrappers.NormalizeObservation: ("obs_rms",),
     wrappers.NormalizeReward: ("return_rms", "discounted_reward"),
-    wrappers.RecordEpisodeStatistics: _RECORDED,
+    wrappers.RecordEpisodeStatistics: _EPISODE_STATISTICS,
     wrappers.vector.NormalizeObservation: ("obs_rms",),
     wrappers.vector.NormalizeReward: ("return_rms", "accumulated_reward", "_prev_dones"),
-    wrappers.vector.RecordEpisodeStatistics: (*_RECORDED, "prev_dones"),
+    wrappers.vector.RecordEpisodeStatistics: (*_EPISODE_STATISTICS, "prev_dones"),
 }
 """Attributes that Gymnasium's wrappers keep over episodes. All others are forgotten at a reset."""
-SPARE = 4096
+SPARE_BYTES = 4096
 """Bytes left for numbers and text that become longer, besides twice their first size."""
-_WORD = 8
+_SIZE_BYTES = 8
 """Size of each of the two lengths at the beginning, in bytes."""
 
 
@@ -65,16 +65,16 @@ def _instance_attributes(layer: object) -> Mapping[str, Any]:
         return {}
 
 
-def _attributes(layer: object) -> tuple[str, ...]:
+def _kept_attributes(layer: object) -> tuple[str, ...]:
     """Return the names of a layer's kept attributes: those of its class, and statistics wherever they are."""
-    fixed = next((names for kind, names in KNOWN.items() if isinstance(layer, kind)), ())
+    fixed = next((names for kind, names in KNOWN_WRAPPERS.items() if isinstance(layer, kind)), ())
     items = _instance_attributes(layer).items()
     return fixed + tuple(name for name, value in items if isinstance(value, RunningMeanStd) and name not in fixed)
 
 
 def keeps_state(env: object) -> bool:
     """Return whether an environment, or one of its wrappers, can give what it keeps over episodes."""
-    return any(isinstance(layer, StateKeeper) or _attributes(layer) for layer in wrapper_layers(env))
+    return any(isinstance(layer, StateKeeper) or _kept_attributes(layer) for layer in wrapper_layers(env))
 
 
 def read_env_state(env: object) -> list[Any]:
@@ -86,13 +86,13 @@ def _layer_state(layer: object) -> Any:  # noqa: ANN401
     """Return a layer's own `state_dict()` if it has one, else its kept attributes by name."""
     if isinstance(layer, StateKeeper):
         return layer.state_dict()
-    return {name: _saved_value(vars(layer)[name]) for name in _attributes(layer)}
+    return {name: _saved_value(vars(layer)[name]) for name in _kept_attributes(layer)}
 
 
 def _saved_value(value: Any) -> Any:  # noqa: ANN401
     """Return a plain value for one attribute: statistics as a dict, a bounded deque as an array of its full length."""
     if isinstance(value, RunningMeanStd):
-        return {name: getattr(value, name) for name in STATISTICS}
+        return {name: getattr(value, name) for name in STATISTIC_NAMES}
     if isinstance(value, deque):  # as long as it will be, so that it has its room from the beginning
         room = np.zeros(value.maxlen or len(value))
         room[: len(value)] = value
@@ -117,14 +117,14 @@ def load_state_(env: object, state: Sequence[Any]) -> None:
             layer.load_state_dict(attributes)
             continue
         for name, value in attributes.items():
-            _take_(layer, name, value)
+            _write_attribute_(layer, name, value)
 
 
-def _take_(layer: object, name: str, value: Any) -> None:  # noqa: ANN401
+def _write_attribute_(layer: object, name: str, value: Any) -> None:  # noqa: ANN401
     """Write one saved attribute into a layer: the way back from `_saved_value`."""
     current = vars(layer).get(name)
     if isinstance(current, RunningMeanStd):
-        for part in STATISTICS:
+        for part in STATISTIC_NAMES:
             setattr(current, part, value[part])
     elif isinstance(current, deque):
         current.clear()
@@ -209,19 +209,19 @@ class ReplayableWorld(Protocol):
 def encode_state(state: object) -> bytes:
     """Return a state as bytes, from which `decode_state` makes an equal one.
 
-    Sizes of head and body as two little-endian integers of 8 bytes, the head (JSON, see `_plain`), the body: the bytes
-    of all arrays one after another, at offsets that the head names.
+    Sizes of head and body as two little-endian integers of 8 bytes, the head (JSON, see `_to_plain`), the body: the
+    bytes of all arrays one after another, at offsets that the head names.
 
     Raises:
         TypeError: something in it is no number, text, array or tensor; the message names its place.
     """
     blobs: list[bytes] = []
-    head = json.dumps(_plain(state, "state", blobs)).encode()
+    head = json.dumps(_to_plain(state, "state", blobs)).encode()
     body = b"".join(blobs)
-    return len(head).to_bytes(_WORD, "little") + len(body).to_bytes(_WORD, "little") + head + body
+    return len(head).to_bytes(_SIZE_BYTES, "little") + len(body).to_bytes(_SIZE_BYTES, "little") + head + body
 
 
-def _plain(value: Any, place: str, blobs: list[bytes]) -> Any:  # noqa: ANN401
+def _to_plain(value: Any, place: str, blobs: list[bytes]) -> Any:  # noqa: ANN401
     """Return the value for JSON: anything but numbers, text and None is a list of its kind and its content.
 
     `["dict", [[key, value], ...]]`, `["list" or "tuple", [value, ...]]`, `["bytes", [offset, size]]`, and
@@ -239,9 +239,15 @@ def _plain(value: Any, place: str, blobs: list[bytes]) -> Any:  # noqa: ANN401
     if value is None or type(value) in {bool, int, float, str}:
         return value
     if isinstance(value, Mapping):
-        return ["dict", [[_key(key, place), _plain(below, f"{place}[{key!r}]", blobs)] for key, below in value.items()]]
+        return [
+            "dict",
+            [[_key(key, place), _to_plain(below, f"{place}[{key!r}]", blobs)] for key, below in value.items()],
+        ]
     if type(value) in {list, tuple}:
-        return [type(value).__name__, [_plain(below, f"{place}[{index}]", blobs) for index, below in enumerate(value)]]
+        return [
+            type(value).__name__,
+            [_to_plain(below, f"{place}[{index}]", blobs) for index, below in enumerate(value)],
+        ]
     if isinstance(value, bytes):
         return ["bytes", _put(value, blobs)]
     kind = "tensor" if isinstance(value, torch.Tensor) else "array" if isinstance(value, np.ndarray) else "number"
@@ -274,15 +280,15 @@ def decode_state(content: bytes) -> Any:  # noqa: ANN401
         CheckpointError: the bytes are no encoded state.
     """
     try:
-        size = int.from_bytes(content[:_WORD], "little")
-        head, body = content[2 * _WORD : 2 * _WORD + size], memoryview(content)[2 * _WORD + size :]
+        size = int.from_bytes(content[:_SIZE_BYTES], "little")
+        head, body = content[2 * _SIZE_BYTES : 2 * _SIZE_BYTES + size], memoryview(content)[2 * _SIZE_BYTES + size :]
         return _decode_value(json.loads(head), body)
     except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
         raise CheckpointError(f"the environments' state in the checkpoint cannot be read ({error})") from error
 
 
 def _decode_value(form: Any, body: memoryview) -> Any:  # noqa: ANN401
-    """Return the value that `_plain` described; `body` holds the bytes of arrays."""
+    """Return the value that `_to_plain` described; `body` holds the bytes of arrays."""
     if not isinstance(form, list):
         return form
     kind, content = form
@@ -323,8 +329,8 @@ def buffer_size(state: object) -> int:
         TypeError: the state cannot be encoded.
     """
     content = encode_state(state)
-    head = int.from_bytes(content[:_WORD], "little")
-    return len(content) + head + SPARE
+    head = int.from_bytes(content[:_SIZE_BYTES], "little")
+    return len(content) + head + SPARE_BYTES
 
 
 def write_state_(room: Array, state: object) -> str:
@@ -345,5 +351,5 @@ def write_state_(room: Array, state: object) -> str:
 
 def read_state(room: Array) -> Any:  # noqa: ANN401
     """Return the state in these bytes, or None where nothing was written: a head of size 0."""
-    head, body = (int.from_bytes(room[start : start + _WORD].tobytes(), "little") for start in (0, _WORD))
-    return decode_state(room[: 2 * _WORD + head + body].tobytes()) if head else None
+    head, body = (int.from_bytes(room[start : start + _SIZE_BYTES].tobytes(), "little") for start in (0, _SIZE_BYTES))
+    return decode_state(room[: 2 * _SIZE_BYTES + head + body].tobytes()) if head else None

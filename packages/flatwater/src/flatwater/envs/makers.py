@@ -14,7 +14,7 @@ from flatwater.border import Border
 from flatwater.config.arguments import call_arguments, write_arguments
 from flatwater.config.code import OBJECT
 from flatwater.config.convert import did_you_mean
-from flatwater.envs.names import NAMES
+from flatwater.envs.names import ENVIRONMENT_NAMES
 from flatwater.envs.world import Array
 from flatwater.named_imports import find_object
 from flatwater.sources import module_place
@@ -149,7 +149,7 @@ def find_maker(name: str, arguments: Mapping[str, Any]) -> EnvMaker:
         ConfigError: the name stands for nothing of this kind, or it cannot be called with the arguments.
     """
     kind, _, _ = name.partition(":")
-    target = _handed_over(name) if kind == OBJECT else find_object(name, given="it", wanted=NAMES)
+    target = _handed_over(name) if kind == OBJECT else find_object(name, given="it", wanted=ENVIRONMENT_NAMES)
     if isinstance(target, gymnasium.Env | gymnasium.vector.VectorEnv):
         if arguments:
             raise ConfigError("env_args: expected none, as the environment is made already")

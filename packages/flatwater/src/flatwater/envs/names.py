@@ -20,11 +20,11 @@ from flatwater_watch.sanitize import short_repr
 
 FORAGE, GYMNASIUM, PETTINGZOO = "forage", "gymnasium", "pettingzoo"
 """The world that ships, and kinds of names that stand before a colon."""
-NAMES = (
+ENVIRONMENT_NAMES = (
     "an ID of Gymnasium (CartPole-v1, ALE/Pong-v5), pettingzoo:MODULE (pettingzoo:mpe2.simple_spread_v3), or "
     "package.module:Name of a class or a function that makes an environment or a world"
 )
-REGISTERED_BY = {
+PACKAGE_BY_PREFIX = {
     "MiniGrid-": ("minigrid", "'flatwater[teach]'"),
     "BabyAI-": ("minigrid", "'flatwater[teach]'"),
     "ALE/": ("ale_py", "ale-py"),
@@ -63,7 +63,8 @@ def _check_name(name: str) -> None:
         raise unknown_name(name)
     if module not in sys.modules and not module_place(module):
         raise ConfigError(
-            f"no module named {short_repr(module)}: expected {NAMES}, installed or in the folder where the command runs"
+            f"no module named {short_repr(module)}: expected {ENVIRONMENT_NAMES}, installed or in the folder where "
+            "the command runs"
         )
 
 
@@ -90,7 +91,7 @@ def registered_id(env_id: str) -> str:
     """
     if ":" in env_id:  # known once its module is imported
         return env_id
-    for start, (package, installed_by) in REGISTERED_BY.items():
+    for start, (package, installed_by) in PACKAGE_BY_PREFIX.items():
         if env_id.startswith(start):
             if importlib.util.find_spec(package) is None:
                 raise ConfigError(f"{env_id} needs {package}, which is not installed: pip install {installed_by}")
@@ -106,7 +107,7 @@ def registered_id(env_id: str) -> str:
 def unknown_name(name: str) -> ConfigError:
     """Return the error for a name that stands for no environment, with the nearest that does."""
     return ConfigError(
-        f"no environment has this name: expected {known_names('environments', FORAGE)}, {NAMES}."
+        f"no environment has this name: expected {known_names('environments', FORAGE)}, {ENVIRONMENT_NAMES}."
         f"{_nearest(name)}{group_faults('environments')}"
     )
 

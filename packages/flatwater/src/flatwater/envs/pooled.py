@@ -74,7 +74,7 @@ def remnants(
 def same_bits(a: Value, b: Value) -> bool:
     """Return whether two leaves hold the same bits; of numbers, NaN is NaN."""
     if isinstance(a, Tensor) and isinstance(b, Tensor):
-        return a.shape == b.shape and a.dtype == b.dtype and torch.equal(_bytes(a), _bytes(b))
+        return a.shape == b.shape and a.dtype == b.dtype and torch.equal(_raw_bytes(a), _raw_bytes(b))
     if isinstance(a, torch.Generator) and isinstance(b, torch.Generator):
         return torch.equal(a.get_state(), b.get_state())
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
@@ -82,7 +82,7 @@ def same_bits(a: Value, b: Value) -> bool:
     return type(a) is type(b) and repr(a) == repr(b)
 
 
-def _bytes(t: Tensor) -> Tensor:
+def _raw_bytes(t: Tensor) -> Tensor:
     return t.detach().contiguous().flatten().view(torch.uint8)
 
 
@@ -97,13 +97,13 @@ def _compare(new: object, used: object, what: str, skipped: set[str]) -> list[Re
     """
     pairs: Iterable[tuple[Leaf, Leaf]] = zip(leaves(new), leaves(used), strict=True)
     return [
-        Remnant(a.path, f"{what}{_extent(a.value, b.value)}")
+        Remnant(a.path, f"{what}{_difference_extent(a.value, b.value)}")
         for a, b in pairs
         if a.path not in skipped and not same_bits(a.value, b.value)
     ]
 
 
-def _extent(a: Value, b: Value) -> str:
+def _difference_extent(a: Value, b: Value) -> str:
     """Return in how many elements two tensors differ, NaN equal to NaN, as a sentence's end; else nothing."""
     if not (isinstance(a, Tensor) and isinstance(b, Tensor) and a.shape == b.shape):
         return ""

@@ -27,8 +27,8 @@ from flatwater.envs.wrapped.infos import InfosByNumber, find_informing
 from flatwater.envs.wrapped.native import NativeSpaces, find_native, native_spaces
 from flatwater_watch.errors import RunError
 
-Build = Callable[[int], World]
-UNSENT = (pickle.PicklingError, TypeError, AttributeError)
+BuildWorld = Callable[[int], World]
+UNSENDABLE_ERRORS = (pickle.PicklingError, TypeError, AttributeError)
 """Errors of pickle for what it cannot send to another process, such as a lambda or an open file."""
 
 
@@ -37,7 +37,7 @@ class _Part(gymnasium.Env[Any, Any]):
 
     observation_space = action_space = gymnasium.spaces.Discrete(1)
 
-    def __init__(self, build: Build, span: slice) -> None:
+    def __init__(self, build: BuildWorld, span: slice) -> None:
         self._build, self._span = build, span
 
     def open(self) -> tuple[Spaces, bool, bool, Any]:
@@ -108,7 +108,7 @@ def _serve(index: int, make: Any, pipe: Any, parent_pipe: Any, *_: Any) -> None:
             answer = _answer(part, index, *data) if command == "_call" else (True, True)
             try:
                 pipe.send((answer, True))
-            except UNSENT as error:  # it is pickled whole before any byte is sent
+            except UNSENDABLE_ERRORS as error:  # it is pickled whole before any byte is sent
                 pipe.send((_unsent_error(data[0], error), True))
 
 
@@ -152,7 +152,7 @@ class WorkerWorld:
     native: NativeSpaces
     """Spaces of the environment, as in a `NativeWorld`; absent where the world has none of Gymnasium's."""
 
-    def __init__(self, build: Build, title: str, envs: int, workers: int) -> None:
+    def __init__(self, build: BuildWorld, title: str, envs: int, workers: int) -> None:
         """Start the processes, each with about as many environments.
 
         Args:

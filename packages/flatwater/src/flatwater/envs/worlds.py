@@ -16,7 +16,7 @@ from flatwater.envs.makers import FORMS, EnvMaker, ParallelLike, WorldLike, find
 from flatwater.envs.names import FORAGE, PETTINGZOO, gymnasium_id, resolve_alias, unknown_name
 from flatwater.envs.worker_world import WorkerWorld
 from flatwater.envs.world import Array, Teacher, World
-from flatwater.envs.wrapped.cartpole_world import CARTPOLES, CartPoleWorld
+from flatwater.envs.wrapped.cartpole_world import CARTPOLE_IDS, CartPoleWorld
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld, named_env
 from flatwater.envs.wrapped.own_world import OwnTeacher, OwnWorld
@@ -25,7 +25,7 @@ from flatwater.envs.wrapped.vector_world import VectorWorld
 from flatwater.named_imports import find_object
 from flatwater_watch.errors import ConfigError, require
 
-TEACHERS = "search, babyai, random, or package.module:Class of your teacher"
+TEACHER_NAMES = "search, babyai, random, or package.module:Class of your teacher"
 
 
 @runtime_checkable
@@ -95,16 +95,16 @@ def build_world(
         return ForagingWorld(foraging, envs)
     # CartPoleWorld shows vectors alone; tokens of CartPole are refused by GymnasiumWorld.
     if (
-        (env_id := gymnasium_id(name)) in CARTPOLES
+        (env_id := gymnasium_id(name)) in CARTPOLE_IDS
         and wrapped.form in {"auto", "vector"}
         and not (named or wrapped.wrappers)
     ):
         return CartPoleWorld(env_id, wrapped, envs)
-    maker = wrapped_maker(_maker_of(name, env_id, named), wrapped.wrappers)
+    maker = wrapped_maker(_find_maker(name, env_id, named), wrapped.wrappers)
     return _wrapped_world(maker, wrapped, envs, allow_nan=allow_nan)
 
 
-def _maker_of(name: str, env_id: str | None, arguments: Mapping[str, Any]) -> EnvMaker:
+def _find_maker(name: str, env_id: str | None, arguments: Mapping[str, Any]) -> EnvMaker:
     """Return what makes the environments of a name.
 
     Args:
@@ -163,7 +163,7 @@ def build_teacher(name: str, world: World, rng: torch.Generator) -> Teacher:
     """Return the teacher of a name.
 
     Args:
-        name: one of `TEACHERS`. A class of the user's is called with the world.
+        name: one of `TEACHER_NAMES`. A class of the user's is called with the world.
         world: the world of the agents.
         rng: a CPU generator, for `random`.
 
@@ -182,7 +182,7 @@ def build_teacher(name: str, world: World, rng: torch.Generator) -> Teacher:
         return _babyai(world)
     if ":" in name:
         return _load_teacher(name, world)
-    raise ConfigError(f"teacher = {name!r}: no teacher has this name: expected {TEACHERS}.")
+    raise ConfigError(f"teacher = {name!r}: no teacher has this name: expected {TEACHER_NAMES}.")
 
 
 def _babyai(world: World) -> Teacher:

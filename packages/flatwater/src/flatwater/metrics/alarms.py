@@ -14,11 +14,11 @@ from typing import Any, Literal
 from flatwater.metrics.sinks import Metrics
 from flatwater_watch.units import format_bytes
 
-Kind = Literal[
+AlarmKind = Literal[
     "not finite", "skipped steps", "constant policy", "never trades", "refused orders", "threads wait", "wire"
 ]
 
-CONSTANT = 1e-6
+CONSTANT_DEVIATION = 1e-6
 """Standard deviation of a policy's actions over the days of its episodes at or below which it ignores the market."""
 
 
@@ -26,7 +26,7 @@ CONSTANT = 1e-6
 class Alarm:
     """One finding about a round."""
 
-    kind: Kind
+    kind: AlarmKind
     where: str
     """Place or agent that it was found in: `losses/critic`, `member 3`, `champion`."""
     message: str
@@ -120,11 +120,13 @@ def constant_policies(round: int, deviation: Mapping[str, float]) -> list[Alarm]
             acts (`member 3`, `champion`).
     """
     # `not >`, so that NaN is found as well.
-    return [_constant(round, agent, value) for agent, value in deviation.items() if not value > CONSTANT]
+    return [
+        _constant_alarm(round, agent, value) for agent, value in deviation.items() if not value > CONSTANT_DEVIATION
+    ]
 
 
-def _constant(round: int, who: str, deviation: float) -> Alarm:
-    """Return the alarm of a policy whose actions deviate by less than `CONSTANT`, or by NaN."""
+def _constant_alarm(round: int, who: str, deviation: float) -> Alarm:
+    """Return the alarm of a policy whose actions deviate by less than `CONSTANT_DEVIATION`, or by NaN."""
     if isnan(deviation):
         return Alarm("not finite", who, f"The actions of {who} are NaN or infinite. {_remedy('weights')}", round)
     message = (
@@ -155,7 +157,7 @@ def never_trading(round: int, trades: Mapping[str, float]) -> list[Alarm]:
     ]
 
 
-REFUSED = 0.2
+REFUSED_SHARE = 0.2
 """Share of the trading days on which an order may be refused without an alarm."""
 
 
@@ -175,7 +177,7 @@ def refused_orders(round: int, refused: Mapping[str, float]) -> list[Alarm]:
             round,
         )
         for who, share in refused.items()
-        if share > REFUSED
+        if share > REFUSED_SHARE
     ]
 
 
@@ -228,12 +230,12 @@ def above_formula(round: int, exchange: Mapping[str, Any]) -> list[Alarm]:
     ]
 
 
-MANY = 1 / 3
+MANY_MEMBERS_SHARE = 1 / 3
 """Share of the members that must be affected for an alarm: selection mends a few."""
 
 
 def population_alarms(alarms: Sequence[Alarm], members: int) -> list[Alarm]:
-    """Return the champion's alarms, and one of each kind for the members where `MANY` of them are affected.
+    """Return the champion's alarms, and one of each kind for the members if `MANY_MEMBERS_SHARE` of them have it.
 
     Actions that are no numbers keep an alarm for each member.
 
@@ -245,7 +247,7 @@ def population_alarms(alarms: Sequence[Alarm], members: int) -> list[Alarm]:
     kept_alarms = [alarm for alarm in alarms if alarm not in by_member]
     for kind in dict.fromkeys(alarm.kind for alarm in by_member):
         same_kind = [alarm for alarm in by_member if alarm.kind == kind]
-        if same_kind and len(same_kind) >= MANY * members:
+        if same_kind and len(same_kind) >= MANY_MEMBERS_SHARE * members:
             message = f"{len(same_kind)} of {members} members, {same_kind[0].where} among them: {same_kind[0].message}"
             kept_alarms.append(replace(same_kind[0], where="members", message=message))
     return kept_alarms
@@ -273,7 +275,7 @@ def take_new_alarms_(seen: Counter[tuple[str, str]], alarms: Iterable[Alarm]) ->
 def group_by_kind(alarms: Iterable[Alarm]) -> list[list[Alarm]]:
     """Return the alarms of each kind together."""
     # Sorted, as `groupby` joins neighbours alone.
-    return [[*group] for _, group in groupby(sorted(alarms, key=_kind), key=_kind)]
+    return [[*group] for _, group in groupby(sorted(alarms, key=_kind_title), key=_kind_title)]
 
 
 def alarm_lines(alarms: Sequence[Alarm]) -> list[str]:
@@ -290,5 +292,5 @@ def repeat_lines(seen: Counter[tuple[str, str]]) -> list[str]:
     return [f"{kind}: {place}, in {count} rounds" for (kind, place), count in seen.most_common() if count > 1]
 
 
-def _kind(alarm: Alarm) -> str:
+def _kind_title(alarm: Alarm) -> str:
     return alarm.kind

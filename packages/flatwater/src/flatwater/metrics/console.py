@@ -27,11 +27,11 @@ ROWS_PER_HEADER = 20
 REFRESH_SECONDS = 0.1
 # A median over the last rounds: the first ones, and one that was disturbed, do not move the forecast.
 ROUNDS_REMEMBERED = 8
-WORTH_TELLING = 0.01
+SHOWN_CHANGE_SHARE = 0.01
 """Relative change of resident memory from which the line about memory is printed again."""
 # Each bound is where rounding would need one character more than the column has.
 LARGE_PERCENT = 999.95
-WHOLE_BELOW = 99_999.5
+WHOLE_DIGITS_LIMIT = 99_999.5
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Column:
 
 def format_whole(value: float) -> str:
     """Return all digits up to 99,999, then a short number."""
-    return f"{value:z.0f}" if abs(value) < WHOLE_BELOW else short_number(value)  # `z`: no minus before a zero
+    return f"{value:z.0f}" if abs(value) < WHOLE_DIGITS_LIMIT else short_number(value)  # `z`: no minus before a zero
 
 
 def format_percent(value: float) -> str:
@@ -87,11 +87,11 @@ def _megabytes(value: float) -> str:
     return f"{value / 1e6:.0f}"
 
 
-RESIDENT = Column("", "MB", 6, "memory/resident", _megabytes)
+RESIDENT_COLUMN = Column("", "MB", 6, "memory/resident", _megabytes)
 WHOLE = Column("seconds", "all", 4, "seconds", short_seconds)
 """Seconds of a whole round, saving and recording included; the table itself measures them."""
-BUFFER = Column("", "buffer", 9, "buffer/fill", whole_share)
-MISSING = "buffer/missing"
+BUFFER_COLUMN = Column("", "buffer", 9, "buffer/fill", whole_share)
+MISSING_METRIC = "buffer/missing"
 """Metric of the transitions that a replay must still take in before learning begins."""
 FIRST, LEFT = 9, 6
 
@@ -146,33 +146,33 @@ class ConsoleTable:
         """
         self._total, self._console, self._done, self._clock = total_rounds, console, done, clock
         self._layout, self._columns = layout, layout.fitting_columns(console.width)
-        self._rows = 0
-        self._told_of = 0.0
-        self._took: deque[float] = deque(maxlen=ROUNDS_REMEMBERED)
-        self._began = self._round_began = self._phase_began = self._shown_at = clock()
-        self._told_at = self._began
-        self._behind = done
+        self._rows_printed = 0
+        self._shown_resident = 0.0
+        self._round_times: deque[float] = deque(maxlen=ROUNDS_REMEMBERED)
+        self._began_at = self._round_began_at = self._phase_began_at = self._last_refresh = clock()
+        self._last_line_at = self._began_at
+        self._rounds_before = done
         self._phase, self._steps = "", (0, 0)
         self._bar, self._task = _bar(console)
-        self._within = ExitStack()
-        self._course: ProgressTrack | None = None
+        self._exit_stack = ExitStack()
+        self._progress_track: ProgressTrack | None = None
 
     def __enter__(self) -> Self:
         """Show the bar, and the progress within the steps of long phases."""
         self._bar.start()
-        self._course = self._within.enter_context(track_progress())
+        self._progress_track = self._exit_stack.enter_context(track_progress())
         if not self._console.quiet:
             # A thread of its own: a step that takes minutes returns to no loop that could say so.
             ticker = Ticker(self.report_progress_)
             ticker.start()
-            self._within.callback(ticker.stop)
+            self._exit_stack.callback(ticker.stop)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, _trace: TracebackType | None
     ) -> None:
         """Take the bar away; the rows stay, and below them the time that they took."""
-        self._within.close()  # the thread first: nothing may draw on a bar that is gone
+        self._exit_stack.close()  # the thread first: nothing may draw on a bar that is gone
         self._bar.stop()
         if pace := self.pace_text():
             self._print(pace, "dim")
@@ -182,10 +182,10 @@ class ConsoleTable:
         time_now = self._clock()
         self._steps = (done, total)
         if name != self._phase:
-            self._phase, self._phase_began = name, time_now
-        elif time_now - self._shown_at < REFRESH_SECONDS and done < total:
+            self._phase, self._phase_began_at = name, time_now
+        elif time_now - self._last_refresh < REFRESH_SECONDS and done < total:
             return
-        self._shown_at = time_now
+        self._last_refresh = time_now
         if self._bar.disable:
             return
         self._bar.update(
@@ -202,10 +202,10 @@ class ConsoleTable:
         """Say how far a round has come that has said nothing for 10 seconds: a step may take longer than that."""
         # In the ticker's thread; the bar of rich has a lock of its own.
         time_now, (done_steps, total) = self._clock(), self._steps
-        if not is_due(time_now, self._round_began, self._told_at):
+        if not is_due(time_now, self._round_began_at, self._last_line_at):
             return
-        self._told_at = time_now
-        step_progress = self._course.line() if self._course is not None else ""
+        self._last_line_at = time_now
+        step_progress = self._progress_track.line() if self._progress_track is not None else ""
         if not self._bar.disable:
             self._bar.update(
                 self._task, description=f"{self._phase} ({step_progress})" if step_progress else self._phase
@@ -213,10 +213,10 @@ class ConsoleTable:
             self._bar.refresh()
             return
         round_text = f"{self._layout.round} {min(self._done + 1, self._total)}/{self._total}"
-        parts = [f"{format_duration(time_now - self._round_began)} so far"]
+        parts = [f"{format_duration(time_now - self._round_began_at)} so far"]
         if self._phase:  # once a phase is done, what is at work is the next one, of which no step is done yet
             parts += [f"{self._phase} {done_steps}/{total}" if done_steps < total else f"{self._phase} done"]
-        forecast = self._forecast(time_now, done_steps, total) if done_steps < total or self._took else ""
+        forecast = self._forecast(time_now, done_steps, total) if done_steps < total or self._round_times else ""
         parts += [step_progress, forecast]
         self._print(f"{'':>{FIRST}} {round_text}: {', '.join(filter(None, parts))}", "dim")
 
@@ -229,32 +229,32 @@ class ConsoleTable:
             logged: those of the numbers that are the user's own.
         """
         time_now = self._clock()
-        self._took.append(time_now - self._round_began)
-        self._round_began = self._told_at = time_now
+        self._round_times.append(time_now - self._round_began_at)
+        self._round_began_at = self._last_line_at = time_now
         self._phase, self._steps = "", (0, 0)
         self._done += 1
-        if self._rows % ROWS_PER_HEADER == 0:
+        if self._rows_printed % ROWS_PER_HEADER == 0:
             self._print(group_line(self._columns), "bold")
             self._print(title_line(self._columns, self._layout.short), "bold")
-        self._rows += 1
-        numbers = {**metrics, WHOLE.name: self._took[-1]}
+        self._rows_printed += 1
+        numbers = {**metrics, WHOLE.name: self._round_times[-1]}
         self._print(row_line(f"{self._done}/{self._total}", numbers, self.remaining_seconds(), self._columns))
         if logged:
             own = ", ".join(f"{name} {short_number(value)}" for name, value in logged.items())
             self._print(f"{'':>{FIRST}} {own}")
-        if missing_transitions := metrics.get(MISSING, 0.0):
+        if missing_transitions := metrics.get(MISSING_METRIC, 0.0):
             self._print(
                 f"{'':>{FIRST}} the replay fills: learning begins after {missing_transitions:,.0f} more transitions",
                 "dim",
             )
-        resident = metrics.get(RESIDENT.name, 0.0)
-        if memory and abs(resident - self._told_of) >= WORTH_TELLING * self._told_of:
-            self._told_of = resident
+        resident = metrics.get(RESIDENT_COLUMN.name, 0.0)
+        if memory and abs(resident - self._shown_resident) >= SHOWN_CHANGE_SHARE * self._shown_resident:
+            self._shown_resident = resident
             self._console.print(Padding(Text(memory, style="dim"), (0, 0, 0, FIRST + 1), expand=False))
 
     def pace_text(self) -> str:
         """Return how long the rounds of this process have taken; empty where none has ended."""
-        rounds, seconds = self._done - self._behind, self._round_began - self._began
+        rounds, seconds = self._done - self._rounds_before, self._round_began_at - self._began_at
         if not rounds:
             return ""
         noun = self._layout.round if rounds == 1 else self._layout.rounds
@@ -263,7 +263,7 @@ class ConsoleTable:
     @property
     def round_seconds(self) -> float:
         """Seconds of the last round."""
-        return self._took[-1]
+        return self._round_times[-1]
 
     def remaining_seconds(self) -> float:
         """Return the seconds to the end of the run, after a round; NaN before the first has ended."""
@@ -271,17 +271,17 @@ class ConsoleTable:
 
     def seconds_left(self, now: float) -> float:
         """Return the seconds to the run's end at the median pace of the last rounds; NaN before the first has ended."""
-        if not self._took:
+        if not self._round_times:
             return float("nan")
-        pace = median(self._took)
+        pace = median(self._round_times)
         # A round that takes longer than usual counts as about to end.
-        return pace * max(0, self._total - self._done - 1) + max(0.0, pace - (now - self._round_began))
+        return pace * max(0, self._total - self._done - 1) + max(0.0, pace - (now - self._round_began_at))
 
     def _forecast(self, now: float, done: int, total: int) -> str:
         """Return the time left of the run, or of the phase in the first round; empty while nothing tells."""
-        if self._took:
+        if self._round_times:
             return f"run: {short_duration(self.seconds_left(now))} left"
-        elapsed = now - self._phase_began
+        elapsed = now - self._phase_began_at
         return f"phase: {short_duration(elapsed / done * (total - done))} left" if done and elapsed else ""
 
     def _print(self, line: str, style: str = "") -> None:
@@ -322,7 +322,7 @@ def group_line(columns: Sequence[Column]) -> str:
 def title_line(columns: Sequence[Column], short: str) -> str:
     """Return the header's lower line: each column's title, right-aligned like its numbers."""
     titles = "".join(f"{column.title:>{column.width}}" for column in columns)
-    return f"{short:>{FIRST}}{titles}{'left':>{LEFT}}{RESIDENT.title:>{RESIDENT.width}}"
+    return f"{short:>{FIRST}}{titles}{'left':>{LEFT}}{RESIDENT_COLUMN.title:>{RESIDENT_COLUMN.width}}"
 
 
 def row_line(round_: str, metrics: Metrics, left: float, columns: Sequence[Column]) -> str:
@@ -334,10 +334,10 @@ def row_line(round_: str, metrics: Metrics, left: float, columns: Sequence[Colum
         left: seconds to the end of the run; NaN where that is unknown.
         columns: the columns between the round and the time left.
     """
-    cells = "".join(_cell(column, metrics) for column in columns)
-    return f"{round_:>{FIRST}}{cells}{short_duration(left):>{LEFT}}{_cell(RESIDENT, metrics)}"
+    cells = "".join(_format_cell(column, metrics) for column in columns)
+    return f"{round_:>{FIRST}}{cells}{short_duration(left):>{LEFT}}{_format_cell(RESIDENT_COLUMN, metrics)}"
 
 
-def _cell(column: Column, metrics: Metrics) -> str:
+def _format_cell(column: Column, metrics: Metrics) -> str:
     value = metrics.get(column.name)
     return f"{'.' if value is None else column.show(value):>{column.width}}"

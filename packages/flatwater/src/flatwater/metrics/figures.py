@@ -3,11 +3,11 @@
 from math import isfinite
 
 MINUTE, HOUR, DAY = 60, 3600, 86_400
-LONG = 999.5
+LONG_SECONDS = 999.5
 """Seconds from which `short_seconds` has a unit of its own."""
 
-_PLAIN = ((9.995, 2), (99.95, 1), (999.5, 0))
-_SCALED = ((9.95, 1), (999.5, 0))
+_PLAIN_DECIMALS = ((9.995, 2), (99.95, 1), (999.5, 0))
+_SCALED_DECIMALS = ((9.95, 1), (999.5, 0))
 """Upper bounds, and decimals shown below them; each bound is where rounding would need one more character."""
 
 
@@ -15,7 +15,7 @@ def short_number(value: float) -> str:
     """Return at most 5 characters below 10^21: `-9.99`, `-99.9`, `-999`, `1.2k`, `-10k`, `123M`, `nan`, `-inf`."""
     scaled = value
     for suffix in ("", *"kMGTPE"):
-        for limit, decimals in _SCALED if suffix else _PLAIN:
+        for limit, decimals in _SCALED_DECIMALS if suffix else _PLAIN_DECIMALS:
             if abs(scaled) < limit:
                 return f"{scaled:.{decimals}f}{suffix}"
         scaled /= 1000
@@ -26,7 +26,7 @@ def short_seconds(seconds: float) -> str:
     """Return at most 3 characters: `4.2`, `123`, `17m`, `28h`, `12d`."""
     if seconds < 9.95:
         return f"{seconds:.1f}"
-    if seconds < LONG:
+    if seconds < LONG_SECONDS:
         return f"{seconds:.0f}"
     if seconds < 99.5 * MINUTE:
         return f"{seconds / MINUTE:.0f}m"

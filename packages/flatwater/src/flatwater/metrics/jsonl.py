@@ -41,7 +41,7 @@ class JsonlSink:
         Raises:
             RunError: the file cannot be read or written.
         """
-        self.path, self._unsynced = path, False
+        self.path, self._has_unsynced = path, False
         # Cut before it is opened: `_drop_later_rounds_` puts another file in its place.
         with explain_os_errors(path):
             _drop_later_rounds_(path, resume_at)
@@ -56,7 +56,7 @@ class JsonlSink:
         """
         with explain_os_errors(self.path):
             _append_(self._file, encode_line(round, metrics))
-        self._unsynced = True
+        self._has_unsynced = True
 
     def sync(self) -> None:
         """Wait until the disk has every line.
@@ -64,10 +64,10 @@ class JsonlSink:
         Raises:
             RunError: the disk fails.
         """
-        if self._unsynced:
+        if self._has_unsynced:
             with explain_os_errors(self.path):
                 os.fsync(self._file.fileno())
-            self._unsynced = False
+            self._has_unsynced = False
 
     def close(self) -> None:
         """Close the file."""
@@ -143,7 +143,9 @@ def read_metrics(path: Path) -> dict[str, list[float]]:
             lines = [*bounded_lines(file)]
     except OSError as error:
         raise RunError(f"{path}: cannot be read: {error.strerror}. Is this a run folder?") from error
-    records = [_record(path, number, line) for number, line in enumerate(lines, 1) if not _is_torn(lines, number)]
+    records = [
+        _parse_whole_line(path, number, line) for number, line in enumerate(lines, 1) if not _is_torn(lines, number)
+    ]
     return records_to_columns(path, records)
 
 
@@ -181,7 +183,7 @@ def _is_torn(lines: list[bytes], number: int) -> bool:
     return number == len(lines) and parse_record(lines[-1]) is None
 
 
-def _record(path: Path, number: int, line: bytes) -> Record:
+def _parse_whole_line(path: Path, number: int, line: bytes) -> Record:
     """Return the record of a whole line.
 
     Raises:

@@ -49,8 +49,8 @@ def read_records(path: Path, most: int, *, mark: bytes = b"") -> list[Record]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise _unreadable(path, error) from error
-    return [_record(path, line) for line in lines]
+        raise _unreadable_error(path, error) from error
+    return [_parse_whole_line(path, line) for line in lines]
 
 
 def _lines_with_mark(file: BufferedReader, mark: bytes) -> Iterator[bytes]:
@@ -108,10 +108,10 @@ def read_appended_(tail: FollowedFile) -> Iterator[Record]:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise _unreadable(tail.path, error) from error
+        raise _unreadable_error(tail.path, error) from error
 
 
-def _record(path: Path, line: bytes) -> Record:
+def _parse_whole_line(path: Path, line: bytes) -> Record:
     """Return the record of a whole line.
 
     Raises:
@@ -126,5 +126,5 @@ def _bad_line_error(path: Path) -> RunError:
     return RunError(f"{path}: a line is not a record of a round. Restore the file, or delete that line.")
 
 
-def _unreadable(path: Path, fault: OSError) -> RunError:
+def _unreadable_error(path: Path, fault: OSError) -> RunError:
     return RunError(f"{path}: cannot be read: {fault.strerror}. Is this a run folder?")

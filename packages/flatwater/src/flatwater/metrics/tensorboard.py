@@ -22,12 +22,12 @@ from flatwater.metrics.sinks import Metrics
 from flatwater_watch.errors import RunError
 from flatwater_watch.files.directory import explain_os_errors
 
-POLYNOMIAL = 0x82F63B78
+CRC_POLYNOMIAL = 0x82F63B78
 """That of CRC-32C (Castagnoli), its lowest power first."""
-BLOCK = 64
+CRC_BLOCK_BYTES = 64
 """Bytes whose checksum is taken at once."""
 Array = np.ndarray[Any, np.dtype[np.uint32]]
-_NUMBER = re.compile(r"events\.out\.tfevents\.(\d+)\.")
+_EVENT_FILE_NAME = re.compile(r"events\.out\.tfevents\.(\d+)\.")
 
 
 class TensorBoardSink:
@@ -45,7 +45,7 @@ class TensorBoardSink:
             folder.mkdir(parents=True, exist_ok=True)
             # TensorBoard reads the files of a folder in the order of their names: the newest must be the last one, also
             # where the clock was set back since the others were written.
-            numbers = (int(match[1]) for path in folder.iterdir() if (match := _NUMBER.match(path.name)))
+            numbers = (int(match[1]) for path in folder.iterdir() if (match := _EVENT_FILE_NAME.match(path.name)))
             file_number = max(time.time_ns(), max(numbers, default=0) + 1)
             self.path = folder / f"events.out.tfevents.{file_number:019d}.{socket.gethostname()}.{os.getpid()}"
             self._file = self.path.open("xb", buffering=0)
@@ -93,30 +93,30 @@ def encode_record(content: bytes) -> bytes:
     return length + struct.pack("<I", _checksum(length)) + content + struct.pack("<I", _checksum(content))
 
 
-def _remainders() -> Array:
+def _make_remainders() -> Array:
     """Return the remainders, [BLOCK, 256], of each byte that so many zeros follow."""
     row: Array = np.arange(256, dtype=np.uint32)
     for _ in range(8):
-        row = row >> np.uint32(1) ^ row % np.uint32(2) * np.uint32(POLYNOMIAL)
+        row = row >> np.uint32(1) ^ row % np.uint32(2) * np.uint32(CRC_POLYNOMIAL)
     rows = [row]
-    while len(rows) < BLOCK:
+    while len(rows) < CRC_BLOCK_BYTES:
         rows.append(row[rows[-1] & np.uint32(0xFF)] ^ rows[-1] >> np.uint32(8))
     return np.stack(rows)
 
 
-_REMAINDERS = _remainders()
+_REMAINDERS = _make_remainders()
 _FIRST, *_, _FOURTH_LAST, _THIRD_LAST, _SECOND_LAST, _LAST = _REMAINDERS.tolist()
-_ZEROS = np.arange(BLOCK)[::-1]
+_ZEROS = np.arange(CRC_BLOCK_BYTES)[::-1]
 
 
 def _checksum(content: bytes) -> int:
     """Return the CRC-32C of the content, masked as in TensorFlow's files."""
-    crc, odd = 0xFFFFFFFF, len(content) % BLOCK
+    crc, odd = 0xFFFFFFFF, len(content) % CRC_BLOCK_BYTES
     for byte in content[:odd]:
         crc = _FIRST[(crc ^ byte) & 0xFF] ^ crc >> 8
     # A remainder is a sum of those of the bytes: that of a block is taken at once, and what came before enters its
     # first four bytes. Byte by byte, a round of fifty numbers would take two milliseconds.
-    blocks = np.frombuffer(content, np.uint8, offset=odd).reshape(-1, BLOCK)
+    blocks = np.frombuffer(content, np.uint8, offset=odd).reshape(-1, CRC_BLOCK_BYTES)
     for block in np.bitwise_xor.reduce(_REMAINDERS[_ZEROS, blocks], axis=1).tolist():
         first, second, third, fourth = crc.to_bytes(4, "little")
         crc = block ^ _LAST[first] ^ _SECOND_LAST[second] ^ _THIRD_LAST[third] ^ _FOURTH_LAST[fourth]

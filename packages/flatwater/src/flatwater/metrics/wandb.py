@@ -18,7 +18,7 @@ from flatwater_watch.errors import ConfigError
 from flatwater_watch.files.directory import write_object
 from flatwater_watch.files.safe_read import read_regular
 
-ID = "run-id.txt"
+ID_FILE = "run-id.txt"
 INIT_SECONDS, FINISH_SECONDS = 30, 10
 """Seconds that the start may wait for the service, and the end for rows on their way."""
 
@@ -58,7 +58,7 @@ class WandbSink:
 
 def kept_id(folder: Path) -> str:
     """Return the run's id; a new one where there is none yet."""
-    path = folder / ID
+    path = folder / ID_FILE
     if not path.is_file():
         write_object(path, secrets.token_hex(6).encode())
     return read_regular(path, follow=False).decode(errors="replace").strip()

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from flatwater.checkpoints.intact import DamagedError
-from flatwater.checkpoints.remote import FOLDER, fetch_newest, list_stored, read_with_retries
+from flatwater.checkpoints.remote import CHECKPOINT_FOLDER, fetch_newest, list_stored, read_with_retries
 from flatwater.mirror.opening import write_place
-from flatwater.mirror.sender import CLAIM
-from flatwater.rundir.layout import BEGINNINGS, RUNS, RunFolder, open_folder
-from flatwater.storage.claims import LOCK, is_lock, take_lock
+from flatwater.mirror.sender import CLAIM_FILE
+from flatwater.rundir.layout import BEGUN_MARKS, RUNS_FOLDER, RunFolder, open_folder
+from flatwater.storage.claims import LOCK_FILE, is_lock, take_lock
 from flatwater.storage.faults import OddNameError, OversizeError
 from flatwater.storage.objects import ObjectEntry, StoredObjects, is_url, open_objects
 from flatwater_watch.errors import CheckpointError, RunError
@@ -21,12 +21,12 @@ from flatwater_watch.files.directory import write_object
 from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
 
 # Names of files that a run may have at a store: nothing else is asked for, whatever lies there.
-CONFIG = "config.toml"
-JOURNALS = ("metrics", "alarms", "ledger", "findings", "lineage", "episodes", "lessons", "holdout_looks")
-RECORDS = (
-    *(f"{name}.jsonl" for name in JOURNALS),
+CONFIG_FILE = "config.toml"
+JOURNAL_NAMES = ("metrics", "alarms", "ledger", "findings", "lineage", "episodes", "lessons", "holdout_looks")
+RECORD_FILES = (
+    *(f"{name}.jsonl" for name in JOURNAL_NAMES),
     *(
-        CONFIG,
+        CONFIG_FILE,
         "description.json",
         "sections.json",
         "origin.json",
@@ -40,11 +40,11 @@ RECORDS = (
 )
 """Files that most runs have."""
 # Plain names below the run's folder: a store cannot have a file written anywhere else.
-_RECORD = re.compile(r"[a-z0-9_]+\.(toml|json|jsonl|parquet|npz)|tensorboard/events\.[A-Za-z0-9_.-]+")
-Say = Callable[[str], None]
+_RECORD_NAME = re.compile(r"[a-z0-9_]+\.(toml|json|jsonl|parquet|npz)|tensorboard/events\.[A-Za-z0-9_.-]+")
+ShowLine = Callable[[str], None]
 
 
-def fetch_run(url: str, into: Path | None, say: Say) -> RunFolder:
+def fetch_run(url: str, into: Path | None, say: ShowLine) -> RunFolder:
     """Copy a run to this machine, to go on with it: its newest whole checkpoint, and its history.
 
     config.toml is written last: a folder that has it has everything. A fetch that was cut off goes on.
@@ -54,7 +54,7 @@ def fetch_run(url: str, into: Path | None, say: Say) -> RunFolder:
         CheckpointError: no checkpoint at the URL is whole.
     """
     objects, entries = _list_run_objects(url, say)
-    folder = RunFolder(into if into is not None else RUNS / url.rstrip("/").rpartition("/")[2])
+    folder = RunFolder(into if into is not None else RUNS_FOLDER / url.rstrip("/").rpartition("/")[2])
     _require_room(folder, entries)
     # The store's lock: a process that still trains the run there would go on beside this one.
     lock, _ = take_lock(objects)
@@ -62,8 +62,8 @@ def fetch_run(url: str, into: Path | None, say: Say) -> RunFolder:
         if fetch_newest(objects, folder.checkpoints, say=say) is None:
             raise CheckpointError(f"{url}: no checkpoint is complete, so the run cannot be resumed from this URL.")
         _fetch_files(objects, folder, entries)
-        write_place(folder, objects.url, _identity(objects) or secrets.token_hex(16))
-        _fetch(objects, folder, entries[CONFIG])  # last: a folder that has it has everything
+        write_place(folder, objects.url, _read_identity(objects) or secrets.token_hex(16))
+        _fetch_file(objects, folder, entries[CONFIG_FILE])  # last: a folder that has it has everything
     finally:
         lock.release_()
     return folder
@@ -80,11 +80,11 @@ def _require_room(folder: RunFolder, found: Mapping[str, ObjectEntry]) -> None:
             f"{folder.path}: the folder has a run already. Resume it with `flatwater resume {folder.path}`, or give "
             "another folder with --into."
         )
-    brought_names = {PurePosixPath(name).parts[0] for name in found} | {FOLDER, CLAIM}
+    brought_names = {PurePosixPath(name).parts[0] for name in found} | {CHECKPOINT_FOLDER, CLAIM_FILE}
     existing_names = [] if not folder.path.is_dir() else [entry.name for entry in folder.path.iterdir()]
     # What a fetch that was cut off has left is no other thing: it is written over.
     if foreign_names := [
-        name for name in existing_names if name not in brought_names and not name.startswith(BEGINNINGS)
+        name for name in existing_names if name not in brought_names and not name.startswith(BEGUN_MARKS)
     ]:
         raise RunError(
             f"{folder.path}: the folder has other files ({foreign_names[0]}). Give another folder with --into."
@@ -92,7 +92,7 @@ def _require_room(folder: RunFolder, found: Mapping[str, ObjectEntry]) -> None:
 
 
 @contextmanager
-def open_run_folder(place: str | Path, say: Say, *, shards: bool) -> Iterator[RunFolder]:
+def open_run_folder(place: str | Path, say: ShowLine, *, shards: bool) -> Iterator[RunFolder]:
     """Yield a run to look at: its own folder, or a temporary copy of what lies at a URL.
 
     Args:
@@ -117,11 +117,11 @@ def open_run_folder(place: str | Path, say: Say, *, shards: bool) -> Iterator[Ru
             for name in list_stored(objects)[0]:
                 write_object(folder.path / name, objects.read(name) or b"")
         _fetch_files(objects, folder, entries)
-        _fetch(objects, folder, entries[CONFIG])
+        _fetch_file(objects, folder, entries[CONFIG_FILE])
         yield folder
 
 
-def _list_run_objects(url: str, say: Say) -> tuple[StoredObjects, dict[str, ObjectEntry]]:
+def _list_run_objects(url: str, say: ShowLine) -> tuple[StoredObjects, dict[str, ObjectEntry]]:
     """Return the objects of a run, and its small files by name: only those that a run has.
 
     Raises:
@@ -130,9 +130,11 @@ def _list_run_objects(url: str, say: Say) -> tuple[StoredObjects, dict[str, Obje
     objects = open_objects(url)
     entries = small_entries(objects, say)
     entries_by_name = {entry.name: entry for entry in entries if is_record(entry.name)}
-    if CONFIG not in entries_by_name:
+    if CONFIG_FILE not in entries_by_name:
         raise no_run_error(objects)
-    foreign = [e.name for e in entries if e.name not in entries_by_name and e.name != CLAIM and not is_lock(e.name)]
+    foreign = [
+        e.name for e in entries if e.name not in entries_by_name and e.name != CLAIM_FILE and not is_lock(e.name)
+    ]
     if foreign:
         say(
             f"{objects.url}: {len(foreign)} object(s) do not belong to a run and are left there: "
@@ -141,18 +143,18 @@ def _list_run_objects(url: str, say: Say) -> tuple[StoredObjects, dict[str, Obje
     return objects, entries_by_name
 
 
-def small_entries(objects: StoredObjects, say: Say) -> list[ObjectEntry]:
+def small_entries(objects: StoredObjects, say: ShowLine) -> list[ObjectEntry]:
     """Return the objects of a run without its checkpoints; where the list has an odd name, those that runs have."""
     try:
-        return [entry for entry in objects.entries() if not entry.name.startswith(f"{FOLDER}/")]
+        return [entry for entry in objects.entries() if not entry.name.startswith(f"{CHECKPOINT_FOLDER}/")]
     except OddNameError as error:
         say(f"{error} The run is downloaded without this object and without TensorBoard's files.")
-        return objects.find_entries((*RECORDS, CLAIM, LOCK))
+        return objects.find_entries((*RECORD_FILES, CLAIM_FILE, LOCK_FILE))
 
 
 def is_record(name: str) -> bool:
     """Whether a run has a file of this name, beside its checkpoints."""
-    return _RECORD.fullmatch(name) is not None and name != CLAIM and not is_lock(name)
+    return _RECORD_NAME.fullmatch(name) is not None and name != CLAIM_FILE and not is_lock(name)
 
 
 def no_run_error(objects: StoredObjects) -> RunError:
@@ -160,7 +162,7 @@ def no_run_error(objects: StoredObjects) -> RunError:
     return RunError(f"{objects.url}: no run has this URL. See `flatwater runs {objects.url.rpartition('/')[0]}`.")
 
 
-def _identity(objects: StoredObjects) -> str:
+def _read_identity(objects: StoredObjects) -> str:
     """Return the run's identity, as it claimed its place; empty where no run has.
 
     Raises:
@@ -169,12 +171,13 @@ def _identity(objects: StoredObjects) -> str:
 
     def read(objects: StoredObjects) -> str:
         """Return the run's identity; empty where the place is not claimed."""
-        raw = objects.read(CLAIM)
+        raw = objects.read(CLAIM_FILE)
         try:
             return "" if raw is None else convert_to(parse_json(raw), dict[str, str]).get("run", "")
         except ValueError as error:
             raise DamagedError(
-                f"{objects.url}/{CLAIM}: is damaged ({error}). Remove the object if no other run is mirrored there."
+                f"{objects.url}/{CLAIM_FILE}: is damaged ({error}). Remove the object if no other run is mirrored "
+                "there."
             ) from error
 
     return read_with_retries(objects, read)
@@ -183,11 +186,11 @@ def _identity(objects: StoredObjects) -> str:
 def _fetch_files(objects: StoredObjects, folder: RunFolder, found: Mapping[str, ObjectEntry]) -> None:
     """Copy the run's small files, all but config.toml, which comes last."""
     for name, entry in found.items():
-        if name != CONFIG:
-            _fetch(objects, folder, entry)
+        if name != CONFIG_FILE:
+            _fetch_file(objects, folder, entry)
 
 
-def _fetch(objects: StoredObjects, folder: RunFolder, entry: ObjectEntry) -> None:
+def _fetch_file(objects: StoredObjects, folder: RunFolder, entry: ObjectEntry) -> None:
     """Copy a file as long as the store says that it is; ask again where it came shorter or longer.
 
     Raises:

@@ -138,7 +138,7 @@ def open_mirror(base: str | None, keep: CheckpointConfig, folder: RunFolder, voi
     except StoreError as error:
         mirror.state.record_failure_(str(error), "The run starts without it")
     mirror.start()  # from here on only the mirror's thread asks the store
-    _tell(mirror, voice)
+    _show_messages(mirror, voice)
     interrupted = False
     try:
         yield mirror
@@ -165,7 +165,7 @@ def finish_mirror(mirror: Mirror, folder: RunFolder, voice: RunEvents, *, hurrie
     all_sent = False
     with until_interrupted(), voice.console.status(f"sending the rest to {url} … (Ctrl-C leaves it for later)"):
         all_sent = mirror.finish(deadline=GRACE_SECONDS if hurried else None)
-    _tell(mirror, voice)
+    _show_messages(mirror, voice)
     if all_sent:
         voice.show_line(f"mirror: everything is at {url}", style="")
     elif not mirror.state.lost:
@@ -175,7 +175,7 @@ def finish_mirror(mirror: Mirror, folder: RunFolder, voice: RunEvents, *, hurrie
         )
 
 
-def _tell(mirror: Mirror, voice: RunEvents) -> None:
+def _show_messages(mirror: Mirror, voice: RunEvents) -> None:
     """Show what the mirror has to say since the last call."""
     for line in mirror.take_messages():
         voice.show_line(line)

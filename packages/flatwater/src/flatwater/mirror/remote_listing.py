@@ -6,18 +6,18 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from flatwater.mirror.download import CONFIG
+from flatwater.mirror.download import CONFIG_FILE
 from flatwater.rundir.layout import RunFolder
 from flatwater.rundir.listing import MOST_RESULT, RunLine, read_run_line, unreadable_line
-from flatwater.storage.claims import LOCK, has_writer, is_lock
+from flatwater.storage.claims import LOCK_FILE, has_writer, is_lock
 from flatwater.storage.faults import OddNameError, StoreError
 from flatwater.storage.objects import StoredObjects, open_objects
 from flatwater_watch.errors import ConfigError, FlatwaterError, RunError
 from flatwater_watch.files.directory import write_object
 from flatwater_watch.units import format_bytes
 
-READ = (CONFIG, "description.json", "metrics.jsonl", "result.json", "not_exact.json", "origin.json")
-MOST = {"metrics.jsonl": 256 << 20, "result.json": MOST_RESULT}
+FILES_READ = (CONFIG_FILE, "description.json", "metrics.jsonl", "result.json", "not_exact.json", "origin.json")
+MAXIMUM_BYTES_BY_FILE = {"metrics.jsonl": 256 << 20, "result.json": MOST_RESULT}
 """Largest bytes of a file that a list reads; of other files a mebibyte."""
 
 
@@ -50,7 +50,7 @@ def _check_size(file: str, size: int) -> int:
     Raises:
         RunError: the file is larger than any that a run has.
     """
-    if size > (limit := MOST.get(file, 1 << 20)):
+    if size > (limit := MAXIMUM_BYTES_BY_FILE.get(file, 1 << 20)):
         raise RunError(f"{file}: expected at most {format_bytes(limit)}, got {format_bytes(size)}")
     return size
 
@@ -60,18 +60,18 @@ def _read_run_line(objects: StoredObjects, name: str) -> Iterable[tuple[datetime
     try:
         entries = objects.entries()
     except OddNameError:
-        entries = objects.find_entries((*READ, LOCK))
+        entries = objects.find_entries((*FILES_READ, LOCK_FILE))
     sizes = {entry.name: entry.bytes for entry in entries}
     names = sizes.keys()
-    if CONFIG not in names:
+    if CONFIG_FILE not in names:
         return []
     with tempfile.TemporaryDirectory(prefix="flatwater-") as scratch:
         # A copy of the small files, so that one reader serves folders and URLs.
         folder = RunFolder(Path(scratch) / name)
-        for file in sorted(names & {*READ}):
+        for file in sorted(names & {*FILES_READ}):
             write_object(folder.path / file, objects.pieces(file, _check_size(file, sizes[file])))
         line = read_run_line(folder)
-    training = LOCK in names and has_writer(objects)
+    training = LOCK_FILE in names and has_writer(objects)
     # Without the lock: it is renewed each minute, whether anything happens or not.
     last_change = max(entry.modified for entry in entries if not is_lock(entry.name))
     return [

@@ -13,7 +13,7 @@ from flatwater.checkpoints.catalogue import checkpoints_to_keep, list_checkpoint
 from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.checkpoints.manifest import Manifest
 from flatwater.checkpoints.remote import (
-    FOLDER,
+    CHECKPOINT_FOLDER,
     list_stored,
     manifest_name,
     missing_shards,
@@ -28,9 +28,9 @@ from flatwater.storage.objects import StoredObjects
 from flatwater.storage.sending import SendBuffer, send_file
 from flatwater_watch.errors import ConfigError, RunError
 
-CLAIM = "mirror.json"
+CLAIM_FILE = "mirror.json"
 """Object that says which run lies at a URL; in a run folder the file that says where its mirror is."""
-NOT_SENT = (CLAIM, "report.html", "result.png")
+FILES_KEPT_HERE = (CLAIM_FILE, "report.html", "result.png")
 """Files that stay here: the page and the picture can be made again anywhere."""
 
 
@@ -81,7 +81,7 @@ class MirrorSender:
         if self.lock is not None:
             return
         # Claim before lock: the claim stays with the objects, the lock goes with the process.
-        if not self.objects.create(CLAIM, encode_claim(self.identity)):
+        if not self.objects.create(CLAIM_FILE, encode_claim(self.identity)):
             raise LockedError(
                 f"{self.objects.url}: another run is mirrored there. Give this run another folder name with "
                 "--run, or another --mirror."
@@ -102,7 +102,7 @@ class MirrorSender:
 
         The list may be wrong, and the manifest may come whole another time: `flatwater prune` is asked to remove it.
         """
-        for folder in ("", FOLDER, f"{FOLDER}/objects", "tensorboard"):
+        for folder in ("", CHECKPOINT_FOLDER, f"{CHECKPOINT_FOLDER}/objects", "tensorboard"):
             self.objects.remove_unfinished(folder)
         names, sizes = list_stored(self.objects)
         manifests = {name: read_remote(self.objects, name) for name in names}
@@ -224,7 +224,12 @@ def _round_and_step(manifest: Manifest) -> tuple[int, int]:
 def small_files(folder: RunFolder) -> Iterator[Path]:
     """Yield every file of a run but its checkpoints: configuration, records, plan, result. Links stay here."""
     for path in (*folder.root.iterdir(), *folder.tracker("tensorboard").glob("*")):
-        if path.is_file() and not path.is_symlink() and not path.name.startswith(".") and path.name not in NOT_SENT:
+        if (
+            path.is_file()
+            and not path.is_symlink()
+            and not path.name.startswith(".")
+            and path.name not in FILES_KEPT_HERE
+        ):
             yield path
 
 

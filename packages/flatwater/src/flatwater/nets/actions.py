@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-NEVER = -1e9
+IMPOSSIBLE_LOGIT = -1e9
 """Logit of an illegal choice. Its exp is exactly 0 beside any legal choice; -inf would put NaN into gradients where
 nothing is legal, in lists that do not matter."""
 LEAST_LOG_DEVIATION, MOST_LOG_DEVIATION = -5.0, 2.0
@@ -62,8 +62,8 @@ class LogitActions(ABC):
 
 
 def mask_logits(logits: Float[Tensor, "*N R"], legal: Bool[Tensor, "*N R"] | None) -> Float[Tensor, "*N R"]:
-    """Return the logits, with `NEVER` for illegal choices."""
-    return logits if legal is None else logits.masked_fill(~legal, NEVER)
+    """Return the logits, with `IMPOSSIBLE_LOGIT` for illegal choices."""
+    return logits if legal is None else logits.masked_fill(~legal, IMPOSSIBLE_LOGIT)
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,7 @@ def _floor_probabilities(
         legal = torch.ones_like(log_p, dtype=torch.bool)
     # At least 1: log(0) would be infinite in a row without a legal operation.
     uniform = log(floor) - legal.sum(-1, keepdim=True, dtype=log_p.dtype).clamp(min=1).log()
-    return torch.logaddexp(log_p + log(1 - floor), uniform.where(legal, NEVER))
+    return torch.logaddexp(log_p + log(1 - floor), uniform.where(legal, IMPOSSIBLE_LOGIT))
 
 
 @dataclass(frozen=True)

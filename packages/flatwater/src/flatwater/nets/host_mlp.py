@@ -42,7 +42,7 @@ class MLPHost:
         """Matrices [in, out] and biases, scales and shifts of the norms, and the head."""
         weights: dict[str, Weight] = {}
         for block, (inputs, outputs) in enumerate(pairwise((self.images.pixels, *self.hidden))):
-            weights |= linear(str(block), inputs, outputs) | _norm(str(block), outputs)
+            weights |= linear(str(block), inputs, outputs) | _norm_weights(str(block), outputs)
         return Layout(weights | linear("head", self.hidden[-1], self.images.classes))
 
     @cached_property
@@ -108,7 +108,7 @@ class MLPHost:
 def dense_seed(width: int, rank: int) -> Layout:
     """Return the weights of a dense seed, whatever its blueprint."""
     matrices = {"seed.weight": Weight((width, width), width), "seed.factor": Weight((rank, width), rank)}
-    return Layout(matrices | _norm("seed", width))
+    return Layout(matrices | _norm_weights("seed", width))
 
 
 def dense_seed_sizes(width: int, rank: int) -> tuple[int, int, int]:
@@ -132,7 +132,7 @@ def seed_matrix(seed: Params, blueprint: Int[Tensor, " E"], rank: int) -> Float[
     return torch.where(kind == LINEAR, full, torch.where(kind == LOW_RANK, low_rank, identity))
 
 
-def _norm(name: str, width: int) -> dict[str, Weight]:
+def _norm_weights(name: str, width: int) -> dict[str, Weight]:
     return {f"{name}.scale": Weight((width,), 0, 1.0), f"{name}.shift": Weight((width,), 0)}
 
 

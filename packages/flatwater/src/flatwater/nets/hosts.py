@@ -23,9 +23,9 @@ from torch.nn.functional import conv2d, group_norm
 from flatwater.nets.slots import SlotGates, blend_seed, seed_input
 from flatwater.nets.stack import Layout, Params, Weight
 
-TAPS = 9
+KERNEL_TAPS = 9
 """Weights of a 3 x 3 kernel, in the order of its rows."""
-CENTRE = 4
+CENTRE_TAP = 4
 """Index of the middle tap of a 3 x 3 kernel."""
 FULL, CENTRE_ONLY, DIAGONAL = range(3)
 """Blueprints of a convolutional seed."""
@@ -119,7 +119,7 @@ class ConvHost:
         """Kernels [out, in, 9], scales and shifts of the norms, and the head [in, K]."""
         weights: dict[str, Weight] = {}
         for block, (inputs, outputs) in enumerate(pairwise((self.images.channels, *self.channels))):
-            weights |= _conv(str(block), inputs, outputs)
+            weights |= _conv_weights(str(block), inputs, outputs)
         width, classes = self.channels[-1], self.images.classes
         weights |= {"head.weight": Weight((width, classes), width), "head.bias": Weight((classes,), 0)}
         return Layout(weights)
@@ -214,28 +214,28 @@ class ConvHost:
 
 def conv_seed(width: int) -> Layout:
     """Return the weights of a convolutional seed, whatever its blueprint."""
-    return Layout(_conv("seed", width, width))
+    return Layout(_conv_weights("seed", width, width))
 
 
 def conv_seed_sizes(width: int) -> tuple[int, int, int]:
     """Return numbers of weights in use, each with its norm: full C C 9, centre C C, diagonal C 9."""
-    return TAPS * width**2 + 2 * width, width**2 + 2 * width, TAPS * width + 2 * width
+    return KERNEL_TAPS * width**2 + 2 * width, width**2 + 2 * width, KERNEL_TAPS * width + 2 * width
 
 
 def mask_kernel(weight: Float[Tensor, "E C C 9"], blueprint: Tensor) -> Float[Tensor, "E C C 9"]:
     """Return the part of a seed's weight that its blueprint uses, the rest 0: full, centre tap, or depthwise."""
     width, device = weight.shape[1], weight.device
-    is_centre = torch.arange(TAPS, device=device) == CENTRE
+    is_centre = torch.arange(KERNEL_TAPS, device=device) == CENTRE_TAP
     taps = (blueprint != CENTRE_ONLY)[:, None] | is_centre
     is_own = torch.eye(width, dtype=torch.bool, device=device)
     pairs = (blueprint != DIAGONAL)[:, None, None] | is_own
     return weight * (taps[:, None, None, :] & pairs[..., None])
 
 
-def _conv(name: str, inputs: int, outputs: int) -> dict[str, Weight]:
+def _conv_weights(name: str, inputs: int, outputs: int) -> dict[str, Weight]:
     """Return the weights of a 3 x 3 convolution and of its norm, by name."""
     return {
-        f"{name}.weight": Weight((outputs, inputs, TAPS), TAPS * inputs),
+        f"{name}.weight": Weight((outputs, inputs, KERNEL_TAPS), KERNEL_TAPS * inputs),
         f"{name}.scale": Weight((outputs,), 0, 1.0),
         f"{name}.shift": Weight((outputs,), 0),
     }

@@ -12,7 +12,7 @@ from torch.autograd.function import FunctionCtx
 
 from flatwater.nets.stack import Layout, Params, Weight, apply_linear, linear
 
-NARROW = 16
+NARROW_OUTPUTS = 16
 """Batched matrix products with fewer output columns are computed transposed: 4 times as fast at 6 columns (MKL)."""
 
 
@@ -33,18 +33,18 @@ class MLPActor:
     def layout(self) -> Layout:
         """The weights of one member."""
         deviation = linear("deviation", (self.obs, *self.hidden)[-1], self.action) if self.drawn else {}
-        return Layout(_layers((self.obs, *self.hidden, self.action)) | deviation)
+        return Layout(_linear_weights((self.obs, *self.hidden, self.action)) | deviation)
 
     def __call__(self, params: Params, obs: Float[Tensor, "P B O"]) -> Float[Tensor, "P B A"]:
         """Return the action on each observation."""
-        return _output(params, str(len(self.hidden)), _hidden(params, obs, len(self.hidden))).tanh()
+        return _apply_output(params, str(len(self.hidden)), _apply_hidden(params, obs, len(self.hidden))).tanh()
 
     def gaussian(
         self, params: Params, obs: Float[Tensor, "P B O"]
     ) -> tuple[Float[Tensor, "P B A"], Float[Tensor, "P B A"]]:
         """Return mean and log-deviation that actions are drawn from, before they are squashed."""
-        x = _hidden(params, obs, len(self.hidden))
-        return _output(params, str(len(self.hidden)), x), _output(params, "deviation", x)
+        x = _apply_hidden(params, obs, len(self.hidden))
+        return _apply_output(params, str(len(self.hidden)), x), _apply_output(params, "deviation", x)
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class MLPValues:
     def layout(self) -> Layout:
         """The weights of one member."""
         value = linear("value", (self.obs, *self.hidden)[-1], 1) if self.duelling else {}
-        return Layout(_layers((self.obs, *self.hidden, self.choices)) | value)
+        return Layout(_linear_weights((self.obs, *self.hidden, self.choices)) | value)
 
     def __call__(self, params: Params, obs: Float[Tensor, "P B O"]) -> Int[Tensor, "P B"]:
         """Return the choice with the largest number in each observation."""
@@ -72,12 +72,12 @@ class MLPValues:
 
     def values(self, params: Params, obs: Float[Tensor, "P B O"]) -> Float[Tensor, "P B A"]:
         """Return the numbers of all choices."""
-        x = _hidden(params, obs, len(self.hidden))
-        values = _output(params, str(len(self.hidden)), x)
+        x = _apply_hidden(params, obs, len(self.hidden))
+        values = _apply_output(params, str(len(self.hidden)), x)
         if not self.duelling:
             return values
         # Their mean is taken off: value and advantages could not be told apart otherwise.
-        return _output(params, "value", x) + values - values.mean(-1, keepdim=True)
+        return _apply_output(params, "value", x) + values - values.mean(-1, keepdim=True)
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class MLPCritic:
         widths = (self.obs + self.action, *self.hidden, 1)
         by_action = Weight((self.action, widths[1]), widths[0])
         by_obs = Weight((self.obs, widths[1]), widths[0])
-        return Layout(_layers(widths) | {"0.weight": by_obs, "0.action": by_action})
+        return Layout(_linear_weights(widths) | {"0.weight": by_obs, "0.action": by_action})
 
     def __call__(
         self, params: Params, obs: Float[Tensor, "P B O"], action: Float[Tensor, "P B A"]
@@ -118,7 +118,7 @@ class MLPCritic:
         return (x * params[f"{head}.weight"].mT).sum(-1) + params[f"{head}.bias"]
 
 
-def _layers(widths: tuple[int, ...]) -> dict[str, Weight]:
+def _linear_weights(widths: tuple[int, ...]) -> dict[str, Weight]:
     """Return the weights of linear layers of these widths, by name: `0.weight`, `0.bias`, ..."""
     weights: dict[str, Weight] = {}
     for layer, (inputs, outputs) in enumerate(pairwise(widths)):
@@ -126,7 +126,7 @@ def _layers(widths: tuple[int, ...]) -> dict[str, Weight]:
     return weights
 
 
-def _hidden(params: Params, obs: Float[Tensor, "P B O"], layers: int) -> Float[Tensor, "P B H"]:
+def _apply_hidden(params: Params, obs: Float[Tensor, "P B O"], layers: int) -> Float[Tensor, "P B H"]:
     """Return the output of the last hidden layer, of each member's observations."""
     x = obs
     for layer in range(layers):
@@ -135,7 +135,7 @@ def _hidden(params: Params, obs: Float[Tensor, "P B O"], layers: int) -> Float[T
     return x
 
 
-def _output(params: Params, name: str, x: Float[Tensor, "P B H"]) -> Float[Tensor, "P B A"]:
+def _apply_output(params: Params, name: str, x: Float[Tensor, "P B H"]) -> Float[Tensor, "P B A"]:
     """Return the output layer, by `NarrowLinear` where that is faster: few columns, float32, not compiled.
 
     Args:
@@ -145,7 +145,7 @@ def _output(params: Params, name: str, x: Float[Tensor, "P B H"]) -> Float[Tenso
     """
     weight, bias = params[f"{name}.weight"], params[f"{name}.bias"]
     in_autocast = not x.is_meta and torch.is_autocast_enabled(x.device.type)  # a plan: torch knows no autocast there
-    if in_autocast or weight.shape[-1] >= NARROW:
+    if in_autocast or weight.shape[-1] >= NARROW_OUTPUTS:
         return apply_linear(params, name, x)
     if torch.compiler.is_compiling():
         return torch.baddbmm(bias.unsqueeze(2), weight.mT, x.mT).mT

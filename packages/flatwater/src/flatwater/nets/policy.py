@@ -20,21 +20,21 @@ from flatwater.nets.stack import Layout, Weight, linear
 Weights = Mapping[str, Tensor]
 """The weights by name, without the member axis."""
 
-FORGET = 1.0
+FORGET_BIAS = 1.0
 """Added to the forget gate: a new LSTM remembers until it has learned to forget (Jozefowicz et al. 2015)."""
-TIMID = 10_000
+SMALL_HEAD_FACTOR = 10_000
 """Factor on the fan-in of the action head, so that its weights start at 1/100 of the usual range.
 
 The first policy is then uniform over what is legal.
 """
-UNIT = 3.0
+UNIT_GAIN_DIVISOR = 3.0
 """Divisor of the fan-in with which weights keep a signal's variance. With twice as large a divisor they double it,
 which tanh layers need: the gain of the square root of 2 that is usual for PPO (Huang et al. 2022)."""
-CLIP = 5.0
+CLIP_DEVIATIONS = 5.0
 """Deviations that a normalised observation is cut to: a column that had been constant so far stays harmless."""
-NARROW = 0.5
+NARROW_DEVIATION = 0.5
 """Deviation below which a number of an observation is stretched."""
-EPSILON = 1e-4
+VARIANCE_EPSILON = 1e-4
 """Added to the variance of an observation's column."""
 
 
@@ -83,7 +83,7 @@ class RecurrentPolicy:
                 "gates.seen": Weight((self.hidden, gates), features),
                 "gates.remembered": Weight((self.cells, gates), features),
                 "gates.bias": Weight((gates,), 0),
-                "action.weight": Weight((features, self.outputs), TIMID * features),
+                "action.weight": Weight((features, self.outputs), SMALL_HEAD_FACTOR * features),
                 "action.bias": Weight((self.outputs,), 0),
                 "value.weight": Weight((features, 1), features),
                 "value.bias": Weight((1,), 0),
@@ -105,7 +105,7 @@ class RecurrentPolicy:
             memory: memory before the first step.
             starts: mask of rows where an episode begins, with an empty memory; None where none begins.
         """
-        encoded = ACTIVATIONS[self.activation](_apply(weights, "encoder", obs))
+        encoded = ACTIVATIONS[self.activation](_apply_layer(weights, "encoder", obs))
         # The observations' part of all T steps is one product; only the memory's part must wait for its turn.
         gates = encoded @ weights["gates.seen"] + weights["gates.bias"]
         output, cell = memory.unbind(0)
@@ -115,13 +115,13 @@ class RecurrentPolicy:
                 begins = starts[t].unsqueeze(-1)
                 output, cell = output.masked_fill(begins, 0), cell.masked_fill(begins, 0)
             input_gate, forget_gate, output_gate, update = (row + output @ weights["gates.remembered"]).chunk(4, dim=-1)
-            cell = torch.sigmoid(forget_gate + FORGET) * cell + torch.sigmoid(input_gate) * torch.tanh(update)
+            cell = torch.sigmoid(forget_gate + FORGET_BIAS) * cell + torch.sigmoid(input_gate) * torch.tanh(update)
             output = torch.sigmoid(output_gate) * torch.tanh(cell)
             outputs.append(output)
         # The heads read the observation beside the memory, so that what needs no memory is learned without it.
         features = torch.cat([encoded, torch.stack(outputs)], dim=-1)
-        value = _apply(weights, "value", features).squeeze(-1)
-        return PolicyOutput(_apply(weights, "action", features), value, torch.stack([output, cell]))
+        value = _apply_layer(weights, "value", features).squeeze(-1)
+        return PolicyOutput(_apply_layer(weights, "action", features), value, torch.stack([output, cell]))
 
 
 @dataclass(frozen=True)
@@ -148,12 +148,15 @@ class FeedForwardPolicy:
         """The weights, as they lie in the block's row."""
         weights: dict[str, Weight] = {}
         widths = (self.obs, *self.layers)
-        for net, outputs, scale in (("action", self.outputs - self.free, TIMID), ("value", 1, 1 / UNIT)):
+        for net, outputs, scale in (
+            ("action", self.outputs - self.free, SMALL_HEAD_FACTOR),
+            ("value", 1, 1 / UNIT_GAIN_DIVISOR),
+        ):
             for layer, (inputs, width) in enumerate(pairwise(widths)):
                 # Hidden layers double the variance for tanh; the value head keeps it, the action head starts near 0.
                 # Shared layers have one name: the critic finds them in their place.
                 name = f"{self._trunk(net)}.{layer}"
-                weights[f"{name}.weight"] = Weight((inputs, width), inputs / (2 * UNIT))
+                weights[f"{name}.weight"] = Weight((inputs, width), inputs / (2 * UNIT_GAIN_DIVISOR))
                 weights[f"{name}.bias"] = Weight((width,), 0)
             weights[f"{net}.weight"] = Weight((widths[-1], outputs), scale * widths[-1])
             weights[f"{net}.bias"] = Weight((outputs,), 0)
@@ -177,7 +180,7 @@ class FeedForwardPolicy:
         rows = obs.flatten(0, 1)
         features = self._features(weights, "action", rows)
         seen = features if self.shared else self._features(weights, "value", rows)
-        outputs, value = self._outputs(weights, features), _head(weights, "value", seen)
+        outputs, value = self._outputs(weights, features), _apply_head(weights, "value", seen)
         return PolicyOutput(outputs.view(*obs.shape[:2], -1), value.view(obs.shape[:2]), memory)
 
     def choose(self, weights: Weights, obs: Float[Tensor, "B O"]) -> Float[Tensor, "B R"]:
@@ -185,7 +188,7 @@ class FeedForwardPolicy:
         return self._outputs(weights, self._features(weights, "action", obs))
 
     def _outputs(self, weights: Weights, features: Float[Tensor, "B H"]) -> Float[Tensor, "B R"]:
-        outputs = _head(weights, "action", features)
+        outputs = _apply_head(weights, "action", features)
         return torch.cat([outputs, weights["free"].expand(outputs.shape[0], -1)], dim=-1) if self.free else outputs
 
     def _features(self, weights: Weights, net: str, x: Float[Tensor, "B O"]) -> Float[Tensor, "B H"]:
@@ -200,11 +203,11 @@ class FeedForwardPolicy:
         return "shared" if self.shared else net
 
 
-def _head(weights: Weights, net: str, features: Float[Tensor, "B H"]) -> Float[Tensor, "B _"]:
+def _apply_head(weights: Weights, net: str, features: Float[Tensor, "B H"]) -> Float[Tensor, "B _"]:
     return torch.addmm(weights[f"{net}.bias"], features, weights[f"{net}.weight"])
 
 
-def _apply(weights: Weights, name: str, x: Tensor) -> Tensor:
+def _apply_layer(weights: Weights, name: str, x: Tensor) -> Tensor:
     return x @ weights[f"{name}.weight"] + weights[f"{name}.bias"]
 
 
@@ -258,18 +261,22 @@ def update_running_stats_(statistics: dict[str, Tensor], obs: Float[Tensor, "*N 
 
 
 def normalise_obs(statistics: Mapping[str, Tensor], obs: Float[Tensor, "*N O"]) -> Float[Tensor, "*N O"]:
-    """Return deviations from the mean, within `CLIP`."""
-    return ((obs - statistics[MEAN]) * (statistics[VARIANCE] + EPSILON).rsqrt()).clamp(-CLIP, CLIP)
+    """Return deviations from the mean, within `CLIP_DEVIATIONS`."""
+    return ((obs - statistics[MEAN]) * (statistics[VARIANCE] + VARIANCE_EPSILON).rsqrt()).clamp(
+        -CLIP_DEVIATIONS, CLIP_DEVIATIONS
+    )
 
 
 def stretch_columns(statistics: Mapping[str, Tensor], obs: Float[Tensor, "*N O"]) -> Float[Tensor, "*N O"]:
-    """Return the observation, its narrow columns stretched about their mean to a deviation of `NARROW`, within `CLIP`.
+    """Return the observation, with narrow columns stretched about their mean to a deviation of `NARROW_DEVIATION`.
+
+    Stretched numbers are cut to `CLIP_DEVIATIONS`.
 
     Other columns stay as they are: where all were read as deviations from their means, policies that had learned were
     lost again, at learning rates that logarithms allow.
     """
-    mean, size = statistics[MEAN], (statistics[VARIANCE] + EPSILON).sqrt() / NARROW
+    mean, size = statistics[MEAN], (statistics[VARIANCE] + VARIANCE_EPSILON).sqrt() / NARROW_DEVIATION
     narrow = size < 1
     if MEASURED in statistics:
         narrow &= statistics[MEASURED]
-    return torch.where(narrow, mean + ((obs - mean) / size).clamp(-CLIP, CLIP), obs)
+    return torch.where(narrow, mean + ((obs - mean) / size).clamp(-CLIP_DEVIATIONS, CLIP_DEVIATIONS), obs)

@@ -17,9 +17,9 @@ from flatwater.state.tree import derived_field, state
 
 SMALLEST_ERROR = 1e-6
 """Added to every |TD error|, so that a transition that was predicted exactly can still be drawn."""
-BLOCK = 64
+BLOCK_PLACES = 64
 """Places of a block."""
-CHUNK = 1024
+BLOCKS_AT_ONCE = 1024
 """Blocks that are summed at once where all are: a few hundred KiB beside the replay."""
 LARGEST_ERROR = 1e12
 """An error that is not finite counts as this (infinity) or as 0 (NaN), or it would end all drawing."""
@@ -53,7 +53,7 @@ def build_priorities(capacity: int, device: torch.device, *, alpha: float = 0.6,
     return Priorities(
         mass=filled_tensor(0, capacity, device=device),
         top=torch.ones((), device=device),
-        sums=filled_tensor(0, -(-capacity // BLOCK), dtype=torch.float64, device=device),
+        sums=filled_tensor(0, -(-capacity // BLOCK_PLACES), dtype=torch.float64, device=device),
         alpha=alpha,
         beta=beta,
     )
@@ -75,13 +75,13 @@ def remove_priorities_(priorities: Priorities, at: Int[Tensor, "B"]) -> None:
 def _sum_blocks_(priorities: Priorities, at: Int[Tensor, "B"]) -> None:
     """Set the sums of the blocks of places `at`, whose masses have changed."""
     if not priorities.changed:  # else the next draw sums all
-        blocks = at // BLOCK
+        blocks = at // BLOCK_PLACES
         priorities.sums[blocks] = _running_sums(priorities, blocks)[..., -1]
 
 
 def _running_sums(priorities: Priorities, blocks: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch K"]:
     """Return the cumulative sums within blocks, float64; places after the last have no mass."""
-    places = blocks.unsqueeze(-1) * BLOCK + torch.arange(BLOCK, device=blocks.device)
+    places = blocks.unsqueeze(-1) * BLOCK_PLACES + torch.arange(BLOCK_PLACES, device=blocks.device)
     mass, last = priorities.mass, len(priorities.mass) - 1
     # float64: in a float32 sum small masses would vanish. A running sum, whose order is the same for any number of
     # blocks: a resumed run, which sums all of them, must have the same bits.
@@ -120,24 +120,24 @@ def draw_prioritised(
     """
     if priorities.changed:
         sums = priorities.sums
-        for low in range(0, len(sums), CHUNK):
-            blocks = torch.arange(low, min(low + CHUNK, len(sums)), device=sums.device)
+        for low in range(0, len(sums), BLOCKS_AT_ONCE):
+            blocks = torch.arange(low, min(low + BLOCKS_AT_ONCE, len(sums)), device=sums.device)
             sums[blocks] = _running_sums(priorities, blocks)[..., -1]
         priorities.changed = False
     cumulative = priorities.sums.cumsum(0)
     total = cumulative[-1]
     point = torch.rand(shape, generator=rng, device=total.device, dtype=torch.float64) * total
-    block = torch.searchsorted(cumulative, _below(point, total), right=True)
+    block = torch.searchsorted(cumulative, _clamp_below(point, total), right=True)
     running = _running_sums(priorities, block)
     # From the block's beginning, which is the end of the block before it.
     point = point - torch.where(block > 0, cumulative[block - 1], 0)
-    inside = torch.searchsorted(running, _below(point, running[..., -1]).unsqueeze(-1), right=True).squeeze(-1)
-    index = block * BLOCK + inside
+    inside = torch.searchsorted(running, _clamp_below(point, running[..., -1]).unsqueeze(-1), right=True).squeeze(-1)
+    index = block * BLOCK_PLACES + inside
     # N and the total of the masses cancel in the ratio to the largest.
     weight = priorities.mass[index].pow(-priorities.beta)
     return index, weight / weight.amax(-1, keepdim=True)
 
 
-def _below(point: Float[Tensor, "*batch"], end: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+def _clamp_below(point: Float[Tensor, "*batch"], end: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
     """Return points that lie before the end: by rounding one can come to it, beyond the last place."""
     return torch.minimum(point, torch.nextafter(end, torch.zeros_like(end)))

@@ -96,8 +96,8 @@ def build_ring(
     # One slot more than transitions: the newest observation has none yet.
     slots = envs * (-(-config.capacity // envs) + 1)
     return Ring(
-        observation=_storage(observation_space, slots, device, "observation_space"),
-        action=_storage(action_space, slots, device, "action_space"),
+        observation=_allocate_slots(observation_space, slots, device, "observation_space"),
+        action=_allocate_slots(action_space, slots, device, "action_space"),
         reward=filled_tensor(0, slots, device=device),
         terminated=filled_tensor(0, slots, dtype=torch.bool, device=device),
         priorities=build_priorities(slots, device, alpha=config.alpha if config.prioritised else 0.0, beta=config.beta),
@@ -106,7 +106,7 @@ def build_ring(
     )
 
 
-def _storage(space: Space, slots: int, device: torch.device, name: str) -> Structure:
+def _allocate_slots(space: Space, slots: int, device: torch.device, name: str) -> Structure:
     """Return zeros for `slots` values of a space, in its structure; `name` is the space's, for messages.
 
     Args:
@@ -119,7 +119,7 @@ def _storage(space: Space, slots: int, device: torch.device, name: str) -> Struc
         ConfigError: a space has values that are not arrays of one shape.
     """
     if isinstance(space, Mapping):
-        return {key: _storage(child, slots, device, f"{name}.{key}") for key, child in space.items()}
+        return {key: _allocate_slots(child, slots, device, f"{name}.{key}") for key, child in space.items()}
     if space.shape is None or space.dtype is None:
         raise ConfigError(
             f"{name} = {space}: expected a Box, Discrete, MultiDiscrete or MultiBinary space, or a Dict of these. "
@@ -131,10 +131,10 @@ def _storage(space: Space, slots: int, device: torch.device, name: str) -> Struc
 
 def start_(ring: Ring, envs: Int[Tensor, "k"], obs: Structure) -> None:
     """Begin an episode of these envs with `obs` [k, ...]; an episode that was under way in one of them is cut there."""
-    head = (ring.head[envs] + 1) % _length(ring)
+    head = (ring.head[envs] + 1) % _slots_per_env(ring)
     ring.head[envs] = head
     ring.ended[envs] = False
-    _place_(ring, envs * _length(ring) + head, obs)
+    _write_observations_(ring, envs * _slots_per_env(ring) + head, obs)
 
 
 def append_(
@@ -161,43 +161,43 @@ def append_(
         next_obs: [E, ...] in the observation space's structure.
     """
     device = ring.reward.device
-    stream = torch.arange(len(ring.head), device=device) * _length(ring)
+    stream = torch.arange(len(ring.head), device=device) * _slots_per_env(ring)
     # Before its first observation an env has no slot (-1): its ended flag keeps that write from being drawn.
     slots = stream + ring.head.clamp(min=0)
-    _write_(ring.action, slots, action)
+    _write_rows_(ring.action, slots, action)
     ring.reward[slots] = torch.as_tensor(reward, dtype=ring.reward.dtype, device=device)
     done = torch.as_tensor(terminated, dtype=torch.bool, device=device)
     ring.terminated[slots] = done
     # By the flag of before this step: after a final observation no transition begins.
     add_priorities_(ring.priorities, slots, ~ring.ended)
     ring.ended.copy_(done | torch.as_tensor(truncated, dtype=torch.bool, device=device))
-    ring.head.add_(1).remainder_(_length(ring))
-    _place_(ring, stream + ring.head, next_obs)
+    ring.head.add_(1).remainder_(_slots_per_env(ring))
+    _write_observations_(ring, stream + ring.head, next_obs)
 
 
-def _place_(ring: Ring, at: Int[Tensor, "k"], obs: Structure) -> None:
+def _write_observations_(ring: Ring, at: Int[Tensor, "k"], obs: Structure) -> None:
     """Write newest observations over the oldest; the transitions that were there cannot be drawn any more."""
-    _write_(ring.observation, at, obs)
+    _write_rows_(ring.observation, at, obs)
     remove_priorities_(ring.priorities, at)
 
 
-def _write_(stored: Structure, at: Int[Tensor, "k"], new: Structure) -> None:
+def _write_rows_(stored: Structure, at: Int[Tensor, "k"], new: Structure) -> None:
     """Write rows into the slots `at` of the storage, at any depth of its structure."""
     if isinstance(stored, dict):
         for key, below in stored.items():
-            _write_(below, at, new[key])
+            _write_rows_(below, at, new[key])
     else:
         stored[at] = torch.as_tensor(new, dtype=stored.dtype, device=stored.device)
 
 
-def _read(stored: Structure, at: Int[Tensor, "*batch"]) -> Structure:
+def _read_rows(stored: Structure, at: Int[Tensor, "*batch"]) -> Structure:
     """Return copies of the rows at slots `at`, at any depth of the storage's structure."""
     if isinstance(stored, dict):
-        return {key: _read(below, at) for key, below in stored.items()}
+        return {key: _read_rows(below, at) for key, below in stored.items()}
     return stored[at]
 
 
-def _length(ring: Ring) -> int:
+def _slots_per_env(ring: Ring) -> int:
     return len(ring.reward) // len(ring.head)
 
 
@@ -239,19 +239,19 @@ def gather(
         last, factor = torch.where(goes_on, following, last), torch.where(goes_on, gamma * factor, factor)
         reward = reward + factor * ring.reward[following] * goes_on
     return Batch(
-        obs=_read(ring.observation, index),
-        action=_read(ring.action, index),
+        obs=_read_rows(ring.observation, index),
+        action=_read_rows(ring.action, index),
         reward=reward,
         discount=factor * ~ring.terminated[last],
-        next_obs=_read(ring.observation, _next_slot(ring, last)),
+        next_obs=_read_rows(ring.observation, _next_slot(ring, last)),
         weight=weight,
     )
 
 
 def _next_slot(ring: Ring, index: Int[Tensor, "*batch"]) -> Int[Tensor, "*batch"]:
     """Return the slots that follow in the same streams, also over the end of their rings."""
-    slot = index % _length(ring)
-    return index - slot + (slot + 1) % _length(ring)
+    slot = index % _slots_per_env(ring)
+    return index - slot + (slot + 1) % _slots_per_env(ring)
 
 
 def set_priorities_(ring: Ring, index: Int[Tensor, "*batch"], td_error: Float[Tensor, "*batch"]) -> None:

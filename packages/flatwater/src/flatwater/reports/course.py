@@ -10,12 +10,12 @@ from flatwater.reports.result_blocks import missing_paragraph, result_table
 from flatwater_watch.pages.blocks import Block, Heading, Paragraph
 from flatwater_watch.pages.chart import Axis, Bars, Chart, Grid, Line, Picture, round_axis
 
-JUDGED = "--champion"
+JUDGED_COLOUR = "--champion"
 """Colour of the curve and the row that a run is judged by."""
-OTHERS = ("--quiet", "--buy-and-hold", "--equal-weight")
-APART = frozenset({"train/sps", "train/skipped"})
+OTHER_COLOURS = ("--quiet", "--buy-and-hold", "--equal-weight")
+SEPARATE_METRICS = frozenset({"train/sps", "train/skipped"})
 """Numbers of `train/` that are no means over updates."""
-EXPLAINED = "critic/explained"
+EXPLAINED_METRIC = "critic/explained"
 """What the critic knows: 1 is all, 0 what a constant would. Where returns hardly differ it falls far below."""
 MOST_OWN = 24
 """Most numbers of the user's own with a chart."""
@@ -27,7 +27,7 @@ Sections = Mapping[str, Iterator[Block]]
 
 def course_sections(run: RunRecords) -> Sections:
     """Return the single part of a page for a recipe that brings none."""
-    return {"Learning": _learning(run)}
+    return {"Learning": _learning_section(run)}
 
 
 def course_picture(run: RunRecords) -> Picture:
@@ -35,7 +35,7 @@ def course_picture(run: RunRecords) -> Picture:
     return [[course_chart(run), *headline_charts(run)]]
 
 
-def _learning(run: RunRecords) -> Iterator[Block]:
+def _learning_section(run: RunRecords) -> Iterator[Block]:
     """Yield the curves, the result and what was played on the holdout; a part that is not there yet says why."""
     if not run.metrics.get("round"):
         yield missing_paragraph(run.recipe.layout.round, "metrics.jsonl", run.state, "after each round")
@@ -62,8 +62,8 @@ def holdout_blocks(run: RunRecords) -> Iterator[Block]:
 def course_chart(run: RunRecords) -> Chart:
     """Return the recipe's curves over the rounds, those alone that have a point."""
     curves = [
-        metric_line(run.metrics, metric, title, colour, width=2.2 if colour == JUDGED else 1.6)
-        for (title, metric), colour in zip(run.recipe.curves.items(), _colours(run.recipe), strict=False)
+        metric_line(run.metrics, metric, title, colour, width=2.2 if colour == JUDGED_COLOUR else 1.6)
+        for (title, metric), colour in zip(run.recipe.curves.items(), _curve_colours(run.recipe), strict=False)
     ]
     nonempty = [curve for curve in curves if curve.x]
     sentence = "The run is judged by the last curve."
@@ -93,7 +93,7 @@ def headline_charts(run: RunRecords) -> list[Chart]:
                     name=headline.title,
                     at=list(rows),
                     values=[row[headline.key] for row in rows.values()],
-                    colour=[JUDGED if name == recipe.trained else "--quiet" for name in rows],
+                    colour=[JUDGED_COLOUR if name == recipe.trained else "--quiet" for name in rows],
                     across=True,
                     labels=[headline.write(row[headline.key]) for row in rows.values()],
                 )
@@ -107,11 +107,13 @@ def headline_charts(run: RunRecords) -> list[Chart]:
 
 def update_charts(run: RunRecords) -> Iterator[Block]:
     """Yield a small chart of each loss and what else updates say of themselves; nothing where they say nothing."""
-    names = [name for name in run.metrics if name.startswith("train/") and name not in APART]
+    names = [name for name in run.metrics if name.startswith("train/") and name not in SEPARATE_METRICS]
     shown = {name: name.removeprefix("train/").replace("_", " ") for name in names}
     if shown:
         reading = "Means over the updates of a round. Explained variances below -1 are drawn at -1."
-        yield numbers_grid(run, shown | {EXPLAINED: "explained variance of returns"}, title="Updates", reading=reading)
+        yield numbers_grid(
+            run, shown | {EXPLAINED_METRIC: "explained variance of returns"}, title="Updates", reading=reading
+        )
 
 
 def own_numbers(run: RunRecords) -> Iterator[Block]:
@@ -124,7 +126,7 @@ def own_numbers(run: RunRecords) -> Iterator[Block]:
 def numbers_grid(run: RunRecords, shown: Mapping[str, str], *, title: str, reading: str = "") -> Grid:
     """Return a small chart of each of some numbers over the rounds: metric -> title."""
     axis = round_axis(run.metrics["round"], run.recipe.layout.round)
-    lines = {metric: metric_line(run.metrics, metric, "each round", JUDGED) for metric in shown}
+    lines = {metric: metric_line(run.metrics, metric, "each round", JUDGED_COLOUR) for metric in shown}
     charts = [Chart(title=shown[metric], marks=[line], x=axis, height=170) for metric, line in lines.items() if line.x]
     return Grid(title=title, reading=reading, charts=charts)
 
@@ -140,7 +142,7 @@ def metric_line(metrics: Metrics, metric: str, title: str, colour: str, *, width
         width: width of the stroke in pixels.
     """
     x, y = finite_points(metrics["round"], metrics.get(metric, []))
-    if metric == EXPLAINED:
+    if metric == EXPLAINED_METRIC:
         y = [max(value, -1.0) for value in y]
     return Line(name=title, x=x, y=y, colour=colour, width=width, dots=True)
 
@@ -162,7 +164,7 @@ def returns_lines(metrics: Metrics, trained: str, levels: Mapping[str, str]) -> 
             y = [level[-1]] * len(rounds)  # over all rounds, also those before the first evaluation
             lines.append(Line(name=name, x=rounds, y=y, colour=colour, width=1.4, dashed=True))
     if finite_points(rounds, metrics.get(f"evaluation/{trained}", []))[0]:
-        lines.append(metric_line(metrics, f"evaluation/{trained}", f"{trained}, held out", JUDGED, width=2.4))
+        lines.append(metric_line(metrics, f"evaluation/{trained}", f"{trained}, held out", JUDGED_COLOUR, width=2.4))
     return lines
 
 
@@ -175,8 +177,11 @@ def share_lines(metrics: Metrics, shown: Mapping[str, tuple[str, str]]) -> list[
     ]
 
 
-def _colours(recipe: Description) -> Sequence[str]:
-    """Return a colour for each curve of the recipe: `JUDGED` for the last, the others' in turn."""
+def _curve_colours(recipe: Description) -> Sequence[str]:
+    """Return a colour for each curve of the recipe: `JUDGED_COLOUR` for the last, the others' in turn."""
     judged_index = len(recipe.curves) - 1  # the last curve is the one by which the run is judged
-    other_colours = iter(OTHERS)
-    return [JUDGED if index == judged_index else next(other_colours, OTHERS[0]) for index in range(len(recipe.curves))]
+    other_colours = iter(OTHER_COLOURS)
+    return [
+        JUDGED_COLOUR if index == judged_index else next(other_colours, OTHER_COLOURS[0])
+        for index in range(len(recipe.curves))
+    ]

@@ -26,7 +26,7 @@ def index_page(runs: Sequence[RunLine], folder: Path, beside: Path, sort: str | 
         beside: the folder of the page, from which links lead.
         sort: name of the number by which they are sorted; None where they are not.
     """
-    sections = [Section(title="Runs", blocks=[*_runs(runs, folder, beside, sort)])]
+    sections = [Section(title="Runs", blocks=[*_runs_table(runs, folder, beside, sort)])]
     problems = [f"{run.name}: {run.problem}" for run in runs if run.problem]
     if problems:
         sections.append(Section(title="Unreadable", blocks=[Paragraph(problem) for problem in problems]))
@@ -34,13 +34,13 @@ def index_page(runs: Sequence[RunLine], folder: Path, beside: Path, sort: str | 
     return document(
         f"{len(runs)} runs",
         subtitle=subtitle,
-        tiles=_tiles(runs),
+        tiles=_state_tiles(runs),
         sections=sections,
         footer=f"Written by Flatwater from the runs' folders, {datetime.now().astimezone():%Y-%m-%d %H:%M %Z}.",
     )
 
 
-def _tiles(runs: Sequence[RunLine]) -> Iterator[Tile]:
+def _state_tiles(runs: Sequence[RunLine]) -> Iterator[Tile]:
     """Yield the number of runs in each state, and the bytes of all."""
     count = Counter(run.state for run in runs)
     for state in STATES:
@@ -49,7 +49,7 @@ def _tiles(runs: Sequence[RunLine]) -> Iterator[Tile]:
     yield Tile("together", short_bytes(sum(run.bytes for run in runs)), "on the disk")
 
 
-def _runs(runs: Sequence[RunLine], folder: Path, beside: Path, sort: str | None) -> Iterator[Block]:
+def _runs_table(runs: Sequence[RunLine], folder: Path, beside: Path, sort: str | None) -> Iterator[Block]:
     """Yield the table of the runs, and how to write the reports that are not there.
 
     Args:
@@ -60,7 +60,7 @@ def _runs(runs: Sequence[RunLine], folder: Path, beside: Path, sort: str | None)
     """
     tags = ["tags"] if any(run.tag for run in runs) else []
     titles = ("run", "recipe", "state", *tags, "rounds", sort or "score", "size", "last change")
-    yield Table(titles, [_row(run, folder, beside, sort, tags=bool(tags)) for run in runs], words=3 + len(tags))
+    yield Table(titles, [_run_cells(run, folder, beside, sort, tags=bool(tags)) for run in runs], words=3 + len(tags))
     without_report = [run.name for run in runs if not run.problem and not RunFolder(folder / run.name).report.is_file()]
     if without_report:
         command = f"flatwater report {shell_quoted(str(folder / without_report[0]))}"
@@ -69,8 +69,8 @@ def _runs(runs: Sequence[RunLine], folder: Path, beside: Path, sort: str | None)
         yield Paragraph((sentence, Piece(command)), "reading")
 
 
-def _row(run: RunLine, folder: Path, beside: Path, sort: str | None, *, tags: bool) -> tuple[Text, ...]:
-    """Return a run's cells in the order of the titles in `_runs`, its name linked to its report where there is one.
+def _run_cells(run: RunLine, folder: Path, beside: Path, sort: str | None, *, tags: bool) -> tuple[Text, ...]:
+    """Return a run's cells in the order of the titles in `_runs_table`; the name links to the report, if there is one.
 
     Args:
         run: the run.

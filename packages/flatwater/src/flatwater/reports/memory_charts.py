@@ -21,13 +21,13 @@ from flatwater_watch.units import format_bytes
 
 MOST_GROUPS = 8
 """Most owners with an area of their own, as many as there are colours."""
-BUDGET_IN_VIEW = 2.0
+BUDGET_VIEW_RATIO = 2.0
 """Factor above the memory used from which a budget is told in words: drawn, it would flatten all else."""
-LOGARITHMIC = 30
+LOGARITHMIC_RATIO = 30
 """Factor between the paces of phases from which they share a logarithmic axis."""
 
-COLOURS = {FILES: "--files", BASE: "--base", OTHERS: "--others", SLACK: "--slack", REST: "--rest"}
-PHASES = {
+PART_COLOURS = {FILES: "--files", BASE: "--base", OTHERS: "--others", SLACK: "--slack", REST: "--rest"}
+PHASE_COLOURS = {
     "evaluate": "--owner-1",
     "validate": "--owner-2",
     "learn": "--owner-3",
@@ -48,8 +48,8 @@ def memory_chart(ledger: Sequence[LedgerLine], plan: Plan | None, round_name: st
     # An area below a thousandth has no pixel.
     has_others = any(resident_parts(line, groups)[OTHERS] / highest > 1 / 1000 for line in ledger)
     names = [FILES, BASE, *groups, *([OTHERS] if has_others else []), SLACK, REST]
-    levels = _levels(plan, ledger[-1])
-    top = max([highest, *(level for _, level, _ in levels if level <= BUDGET_IN_VIEW * highest)])
+    levels = _plan_levels(plan, ledger[-1])
+    top = max([highest, *(level for _, level, _ in levels if level <= BUDGET_VIEW_RATIO * highest)])
     rounds = [line.round for line in ledger]
     lines = [
         Line(name=name, x=axis_ends(rounds), y=[level / size] * 2, colour=colour, width=1.5, dashed=True)
@@ -67,7 +67,7 @@ def memory_chart(ledger: Sequence[LedgerLine], plan: Plan | None, round_name: st
     return Chart(
         title="Memory by owner",
         reading=" ".join((explanation, *above_picture)),
-        marks=[*_areas(ledger, groups, names, size), *lines],
+        marks=[*_stacked_bands(ledger, groups, names, size), *lines],
         x=round_axis(rounds, round_name),
         # A margin of 6 %, so that the highest line does not lie on the edge.
         y=Axis(unit=f" {unit}", span=(0, 1.06 * top / size)),
@@ -82,14 +82,14 @@ def owned_chart(ledger: Sequence[LedgerLine], round_name: str) -> Chart:
     return Chart(
         title="What the run owns",
         reading="The same owners without the libraries, which take most of a small run.",
-        marks=_areas(ledger, groups, [*groups, OTHERS], size),
+        marks=_stacked_bands(ledger, groups, [*groups, OTHERS], size),
         x=round_axis([line.round for line in ledger], round_name),
         y=Axis(unit=f" {unit}", from_zero=True),
         height=280,
     )
 
 
-def _areas(ledger: Sequence[LedgerLine], groups: list[str], names: Sequence[str], size: int) -> list[Line]:
+def _stacked_bands(ledger: Sequence[LedgerLine], groups: list[str], names: Sequence[str], size: int) -> list[Line]:
     """Return a stacked band for each name, in units of `size` bytes.
 
     Args:
@@ -99,7 +99,7 @@ def _areas(ledger: Sequence[LedgerLine], groups: list[str], names: Sequence[str]
         size: bytes of a unit of the axis.
     """
     stacked_parts = [resident_parts(line, groups) for line in ledger]
-    colours = COLOURS | {name: f"--owner-{index}" for index, name in enumerate(groups, 1)}
+    colours = PART_COLOURS | {name: f"--owner-{index}" for index, name in enumerate(groups, 1)}
     rounds = [line.round for line in ledger]
     return [
         # Never below 0: a stack with a negative part would cover the one below it.
@@ -114,7 +114,7 @@ def _areas(ledger: Sequence[LedgerLine], groups: list[str], names: Sequence[str]
     ]
 
 
-def _levels(plan: Plan | None, line: LedgerLine) -> list[tuple[str, int, str]]:
+def _plan_levels(plan: Plan | None, line: LedgerLine) -> list[tuple[str, int, str]]:
     """Return the horizontal lines of the picture: name, bytes, colour."""
     plan_level = [("plan between rounds", plan.base_bytes + plan.total_bytes, "--ink")] if plan is not None else []
     budget = line.budget or (plan.budget_bytes if plan is not None else 0)
@@ -131,7 +131,7 @@ def unaccounted_chart(ledger: Sequence[LedgerLine], round_name: str) -> Chart:
         reading="Both lines must stay level. Unaccounted memory that grows belongs to objects outside the state; "
         "slack that grows is memory that the program has freed and the allocator keeps.",
         marks=[
-            Line(name=name, x=rounds, y=[value / size for value in values], colour=COLOURS[name])
+            Line(name=name, x=rounds, y=[value / size for value in values], colour=PART_COLOURS[name])
             for name, values in curves
         ],
         x=round_axis(rounds, round_name),
@@ -171,7 +171,7 @@ def pace_chart(ledger: Sequence[LedgerLine], round_name: str) -> Chart:
         for pace in paces.values()
         if (measured := [v for v in pace.values() if isfinite(v) and v])
     ]
-    logarithmic = bool(means) and max(means) > LOGARITHMIC * min(means)
+    logarithmic = bool(means) and max(means) > LOGARITHMIC_RATIO * min(means)
     scale = " The axis is logarithmic: the same distance is the same factor." if logarithmic else ""
     return Chart(
         title="Steps per second by phase",
@@ -181,7 +181,7 @@ def pace_chart(ledger: Sequence[LedgerLine], round_name: str) -> Chart:
                 name=name,
                 x=[*by_round],
                 y=[*by_round.values()],
-                colour=PHASES.get(name, "--others"),
+                colour=PHASE_COLOURS.get(name, "--others"),
                 dots=len(by_round) < len(ledger),
             )
             for name, by_round in paces.items()
@@ -200,7 +200,7 @@ def time_chart(rounds: Sequence[float], seconds: Mapping[str, Sequence[float]], 
         title="Where the time goes",
         reading=f"Each column is one {round_name}. Make the highest part faster first.",
         marks=[
-            Bars(name=name, at=rounds, values=values, colour=PHASES.get(name, "--others"), stacked=True)
+            Bars(name=name, at=rounds, values=values, colour=PHASE_COLOURS.get(name, "--others"), stacked=True)
             for name, values in seconds.items()
         ],
         # Half a column more on either side, so that all columns are whole.

@@ -21,7 +21,7 @@ from flatwater.reports.memory_charts import (
 from flatwater.reports.recipe_parts import installed_parts, own_parts
 from flatwater.reports.records import RunRecords
 from flatwater.reports.result_blocks import missing_paragraph
-from flatwater.rundir.statements import DEPTH, LedgerLine, WorkerLine, held_against
+from flatwater.rundir.statements import OWNER_DEPTH, LedgerLine, WorkerLine, held_against
 from flatwater_watch.diagnose.finding import GRAVE_VERDICTS
 from flatwater_watch.forms import fill_form, write_value
 from flatwater_watch.pages.blocks import (
@@ -39,13 +39,13 @@ from flatwater_watch.pages.blocks import (
 from flatwater_watch.pages.document import document
 from flatwater_watch.units import format_bytes, format_duration, short_bytes
 
-ROUNDS_OF_PACE = 8
+PACE_ROUNDS = 8
 """Number of rounds whose median duration tells how long the rest will take."""
 MOST_COLUMNS_OF_TIME = 120
 """Most columns of the chart of times: more would be narrower than a few pixels."""
 MOST_GROUPS = 12
 """Most owners in the short table; the others are one line there, and have their own in the long one."""
-THIN = 0.15
+THIN_SHARE = 0.15
 """Share of resident memory below which all owners together are too thin to see beside the libraries."""
 
 
@@ -55,8 +55,8 @@ def run_page(run: RunRecords) -> str:
     return document(
         name,
         heading=[name, " ", Piece(run.state, f"state {run.state}")],
-        subtitle=_subtitle(run),
-        tiles=_tiles(run),
+        subtitle=_page_subtitle(run),
+        tiles=_head_tiles(run),
         sections=page_sections(run),
         footer=f"Written by Flatwater from the run's folder alone, {run.read_at:%Y-%m-%d %H:%M %Z}.",
     )
@@ -67,11 +67,11 @@ def page_sections(run: RunRecords) -> list[Section]:
     parts = own_parts(run) | installed_parts(run) | {"Your numbers": own_numbers(run)}
     sections = {title: shown for title, blocks in parts.items() if (shown := list(blocks)) or title != "Your numbers"}
     return [Section(title=title, blocks=blocks) for title, blocks in sections.items()] + [
-        Section(title=title, blocks=list(part(run))) for title, part in PARTS.items()
+        Section(title=title, blocks=list(part(run))) for title, part in SECTION_MAKERS.items()
     ]
 
 
-def _subtitle(run: RunRecords) -> str:
+def _page_subtitle(run: RunRecords) -> str:
     """Return data, device, seed and versions, as far as the folder says."""
     facts = run.checkpoints[-1].facts if run.checkpoints else {}
     data, versions = facts.get("data"), facts.get("versions")
@@ -94,14 +94,14 @@ def _subtitle(run: RunRecords) -> str:
     return " · ".join(phrases)
 
 
-def _tiles(run: RunRecords) -> list[Tile]:
+def _head_tiles(run: RunRecords) -> list[Tile]:
     """Return at most six numbers for the head of the page: result, curve, rounds, memory and findings."""
     tiles: list[Tile] = [] if run.result is None else [_headline(run.recipe, run.result)]
     title, metric = run.recipe.judged_curve
     finite = [value for value in run.metrics.get(metric, []) if isfinite(value)]
     if finite:
         tiles.append(Tile(title, f"{finite[-1]:.4g}", f"{finite[0]:.4g} at first", ""))
-    tiles.append(Tile("rounds", f"{run.done} of {run.rounds}", _left(run), ""))
+    tiles.append(Tile("rounds", f"{run.done} of {run.rounds}", _time_left_text(run), ""))
     if run.ledger:
         line = run.ledger[-1]
         budget = (
@@ -128,13 +128,13 @@ def _headline(recipe: Description, result: Mapping[str, Any]) -> Tile:
     return Tile(headline.title, own_text, write_value(headline.said, baseline_text))
 
 
-def _left(run: RunRecords) -> str:
+def _time_left_text(run: RunRecords) -> str:
     """Return how long a round takes, all of them, and the rest of a run that is in training."""
     times = [run.metrics[name] for name in run.metrics if name.startswith("time/")]
     sums = [sum(value for value in row if isfinite(value)) for row in zip(*times, strict=True)]
     if not sums:
         return "none has ended"
-    pace, total_seconds = median(sums[-ROUNDS_OF_PACE:]), fmean(sums) * run.done  # of thinned rounds
+    pace, total_seconds = median(sums[-PACE_ROUNDS:]), fmean(sums) * run.done  # of thinned rounds
     remaining = f", {format_duration(pace * (run.rounds - run.done))} left" if run.state == "training" else ""
     return f"{format_duration(pace)} each, {format_duration(total_seconds)} in all{remaining}"
 
@@ -155,7 +155,7 @@ def memory_section(run: RunRecords) -> Iterator[Block]:
     """Yield memory by owner over the rounds, then planned and held, workers and what phases take."""
     if run.ledger:
         yield memory_chart(run.ledger, run.plan, run.recipe.layout.round)
-        if max(line.owned_bytes / line.resident for line in run.ledger if line.resident) < THIN:
+        if max(line.owned_bytes / line.resident for line in run.ledger if line.resident) < THIN_SHARE:
             yield owned_chart(run.ledger, run.recipe.layout.round)
         yield unaccounted_chart(run.ledger, run.recipe.layout.round)
     elif run.metrics.get("memory/resident"):
@@ -181,7 +181,7 @@ def planned_and_held(run: RunRecords) -> Iterator[Block]:
     rows = held_against(run.plan, line)
     groups: dict[str, tuple[int, int]] = {}
     for path, planned_bytes, held_bytes in rows:
-        name = ".".join(path.split(".")[:DEPTH])
+        name = ".".join(path.split(".")[:OWNER_DEPTH])
         sums_before = groups.get(name, (0, 0))
         groups[name] = (sums_before[0] + planned_bytes, sums_before[1] + held_bytes)
     total = sum(row[1] for row in rows), sum(row[2] for row in rows)
@@ -201,9 +201,9 @@ def planned_and_held(run: RunRecords) -> Iterator[Block]:
         sizes[MOST_GROUPS:] = [
             (f"{len(small_groups)} smaller", sum(row[1] for row in small_groups), sum(row[2] for row in small_groups))
         ]
-    yield _against([*sizes, ("all owners", *total)], exact=False)
+    yield _planned_table([*sizes, ("all owners", *total)], exact=False)
     if len(rows) > len(groups):
-        yield Folded(f"All {len(rows)} owners, in bytes", _against(rows, exact=True))
+        yield Folded(f"All {len(rows)} owners, in bytes", _planned_table(rows, exact=True))
 
 
 def workers_section(line: LedgerLine) -> Iterator[Block]:
@@ -252,7 +252,7 @@ def machines_section(line: LedgerLine) -> Iterator[Block]:
         yield Paragraph(f"The object stores of all machines hold {store_bytes} between two rounds.", "calm")
 
 
-def _against(rows: Sequence[tuple[str, int, int]], *, exact: bool) -> Table:
+def _planned_table(rows: Sequence[tuple[str, int, int]], *, exact: bool) -> Table:
     """Return planned and held bytes of owners as a table; to the byte where `exact`."""
     cells = list[Sequence[str | Piece]]()
     for name, planned_bytes, held_bytes in rows:
@@ -316,7 +316,7 @@ def configuration_section(run: RunRecords) -> Iterator[Block]:
     yield Folded(title, Lines([Piece(line, "comment") if line.startswith("#") else line for line in lines]))
 
 
-PARTS: dict[str, Callable[[RunRecords], Iterator[Block]]] = {
+SECTION_MAKERS: dict[str, Callable[[RunRecords], Iterator[Block]]] = {
     "Findings": findings_section,
     "Memory": memory_section,
     "Speed": speed_section,

@@ -25,21 +25,21 @@ from flatwater.rundir.layout import RunFolder
 from flatwater_watch.files.directory import write_object
 from flatwater_watch.pages.chart import Axis, Band, Bars, Chart, Dots, Grid, Line, Mark, Picture, Spans, read_asset
 
-WIDTH = 11.0
+WIDTH_INCHES = 11.0
 """Width in inches."""
-PIXELS = 92.0
+PIXELS_PER_INCH = 92.0
 """Pixels of a chart on a page that make an inch of the picture."""
-AROUND = 50
+MARGIN_PIXELS = 50
 """Pixels that the title and the legend of a chart take."""
-POINTS = 72.0
+POINTS_PER_INCH = 72.0
 """Points of an inch."""
 MOST_LETTERS = 30
 LETTER, SYMBOL = 4.7, 8
 """Points of a letter in a legend, and the letters that a name's symbol takes."""
-DECADE = 10.0
-EDGE = 0.02
+LOG_RATIO = 10.0
+EDGE_SHARE = 0.02
 """Share of the rounds that is left free at both ends, so that dots are whole."""
-SYMBOLS = {"circle": "o", "up": "^", "down": "v"}
+MARKERS = {"circle": "o", "up": "^", "down": "v"}
 
 
 def draw_run(path: Path, recipe: Recipe | None = None) -> None:
@@ -68,7 +68,7 @@ def write_picture(out: Path, rows: Picture) -> None:
     """
     # In memory first, then whole into the folder: a picture that fails half-way leaves the old one.
     buffer = io.BytesIO()
-    with mpl.rc_context(_style()):
+    with mpl.rc_context(_matplotlib_settings()):
         paint_figure(rows).savefig(buffer, dpi=130)
     with buffer.getbuffer() as picture:  # given back also where it cannot be written: Python 3.13 warns of what is not
         write_object(out, picture)
@@ -76,18 +76,18 @@ def write_picture(out: Path, rows: Picture) -> None:
 
 def paint_figure(rows: Picture) -> Figure:
     """Return the charts, painted."""
-    heights = [max(part.height for part in row) + AROUND for row in rows]
-    with mpl.rc_context(_style()):
+    heights = [max(part.height for part in row) + MARGIN_PIXELS for row in rows]
+    with mpl.rc_context(_matplotlib_settings()):
         # A Figure of its own: pyplot keeps every figure in a registry until it is closed.
-        figure = Figure(figsize=(WIDTH, sum(heights) / PIXELS), layout="constrained")
-        for part, row in zip(_parts(figure, len(rows), height_ratios=heights), rows, strict=True):
+        figure = Figure(figsize=(WIDTH_INCHES, sum(heights) / PIXELS_PER_INCH), layout="constrained")
+        for part, row in zip(_subfigures(figure, len(rows), height_ratios=heights), rows, strict=True):
             shares = [chart.weight for chart in row]
-            for subfigure, chart in zip(_parts(part, 1, len(row), width_ratios=shares), row, strict=True):
-                _draw(subfigure, chart)
+            for subfigure, chart in zip(_subfigures(part, 1, len(row), width_ratios=shares), row, strict=True):
+                _draw_part(subfigure, chart)
     return figure
 
 
-def _parts(figure: Figure | SubFigure, rows: int, columns: int = 1, **ratios: Any) -> list[SubFigure]:  # noqa: ANN401  (matplotlib's)
+def _subfigures(figure: Figure | SubFigure, rows: int, columns: int = 1, **ratios: Any) -> list[SubFigure]:  # noqa: ANN401  (matplotlib's)
     """Return a figure's subfigures row by row.
 
     Args:
@@ -100,7 +100,7 @@ def _parts(figure: Figure | SubFigure, rows: int, columns: int = 1, **ratios: An
     return list(subfigures.flat)
 
 
-def _style() -> dict[Any, Any]:
+def _matplotlib_settings() -> dict[Any, Any]:
     """Return the settings of matplotlib for these pictures, in the theme of the pages."""
     # Settings for this picture alone: a program's own style of matplotlib stays as it is.
     ink, faint = theme_colour("--ink"), theme_colour("--faint")
@@ -124,7 +124,7 @@ def _style() -> dict[Any, Any]:
 
 
 @cache
-def _light() -> dict[str, str]:
+def _light_colours() -> dict[str, str]:
     """Return the colours of the style sheet in the light theme, by name."""
     light, _, _ = read_asset("page.css").partition("@media")  # the dark theme follows in a media query
     return dict(re.findall(r"(--[\w-]+): (#[0-9a-f]{6})", light))
@@ -132,22 +132,22 @@ def _light() -> dict[str, str]:
 
 def theme_colour(name: str) -> str:
     """Return the colour of a name of the style sheet; `#rrggbb` is returned unchanged."""
-    return _light()[name] if name.startswith("--") else name
+    return _light_colours()[name] if name.startswith("--") else name
 
 
-def _draw(place: SubFigure, part: Chart | Grid) -> None:
+def _draw_part(place: SubFigure, part: Chart | Grid) -> None:
     """Draw a chart, or a grid of small ones, with a legend below that is broken into rows of the picture's width."""
     if isinstance(part, Chart):
         axes = place.subplots()
         axes.set_title(part.title)
-        _paint(axes, part)
+        _paint_chart(axes, part)
         marks_by_name = {mark.name: mark for mark in part.marks}
     else:
         columns = min(part.columns, len(part.charts))
         grid = place.subplots(-(-len(part.charts) // columns), columns, squeeze=False)
         for axes, chart in zip(grid.flat, part.charts, strict=False):
             axes.set_title(chart.title, fontsize=9, fontweight="normal")
-            _paint(axes, chart)
+            _paint_chart(axes, chart)
             if chart.y == part.charts[0].y:
                 axes.tick_params(labelleft=axes in grid[:, 0])
         for axes in grid.flat[len(part.charts) :]:
@@ -155,64 +155,67 @@ def _draw(place: SubFigure, part: Chart | Grid) -> None:
         place.suptitle(part.title, x=0.01, ha="left", fontsize=10, fontweight="bold")
         marks_by_name = part.legend
     if len(marks_by_name) > 1:
-        names, handles = list(map(_short, marks_by_name)), [_handle(mark) for mark in marks_by_name.values()]
-        points = place.bbox.width / place.dpi * POINTS
+        names, handles = (
+            list(map(_short_label, marks_by_name)),
+            [_legend_handle(mark) for mark in marks_by_name.values()],
+        )
+        points = place.bbox.width / place.dpi * POINTS_PER_INCH
         columns = min(len(names), max(1, int(points / LETTER / (max(map(len, names)) + SYMBOL))))
         columns = -(-len(names) // -(-len(names) // columns))  # rows as long as each other
         place.legend(handles, names, loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
 
 
-def _short(name: str) -> str:
+def _short_label(name: str) -> str:
     return name if len(name) <= MOST_LETTERS else f"{name[: MOST_LETTERS - 1]}…"
 
 
-def _handle(mark: Mark) -> Artist:
+def _legend_handle(mark: Mark) -> Artist:
     """Return what stands for a mark in the legend."""
     shade = theme_colour(mark.colour if isinstance(mark.colour, str) else mark.colour[0])
     if isinstance(mark, Dots):
-        return Line2D([], [], ls="", marker=SYMBOLS[mark.symbol], ms=5, color=shade)
+        return Line2D([], [], ls="", marker=MARKERS[mark.symbol], ms=5, color=shade)
     if isinstance(mark, Line) and not mark.stacked:
         return Line2D([], [], color=shade, lw=mark.width, ls="--" if mark.dashed else "-")
     return Patch(color=shade)
 
 
-def _paint(axes: Axes, chart: Chart) -> None:
+def _paint_chart(axes: Axes, chart: Chart) -> None:
     """Paint a chart's marks, its upright lines and both axes."""
     heights: dict[Any, float] = {}  # height so far at each place, for what is stacked
     side_by_side = [mark for mark in chart.marks if isinstance(mark, Bars) and not mark.stacked]
     for mark in chart.marks:
         match mark:
             case Line() if mark.stacked:
-                _paint_stacked(axes, mark.x, _numbers(mark.y), mark, heights)
+                _paint_stacked(axes, mark.x, _finite_numbers(mark.y), mark, heights)
             case Line():
-                _line(axes, mark)
+                _paint_line(axes, mark)
             case Band():
                 shade = theme_colour(mark.colour)
-                area = _places(mark.x), _numbers(mark.low), _numbers(mark.high)
+                area = _axis_places(mark.x), _finite_numbers(mark.low), _finite_numbers(mark.high)
                 axes.fill_between(*area, color=shade, lw=0, alpha=mark.opacity)
             case Dots():
-                symbol, shade = SYMBOLS[mark.symbol], theme_colour(mark.colour)
-                axes.plot(_places(mark.x), _numbers(mark.y), symbol, ms=4, color=shade, zorder=3)
+                symbol, shade = MARKERS[mark.symbol], theme_colour(mark.colour)
+                axes.plot(_axis_places(mark.x), _finite_numbers(mark.y), symbol, ms=4, color=shade, zorder=3)
             case Bars() if mark.stacked:
-                _paint_stacked(axes, mark.at, _numbers(mark.values), mark, heights)
+                _paint_stacked(axes, mark.at, _finite_numbers(mark.values), mark, heights)
             case Bars():
-                _bars(axes, mark, chart, (side_by_side.index(mark), len(side_by_side)))
+                _paint_bars(axes, mark, chart, (side_by_side.index(mark), len(side_by_side)))
             case Spans():
-                starts, ends = _places(mark.starts), _places(mark.ends)
+                starts, ends = _axis_places(mark.starts), _axis_places(mark.ends)
                 rows = chart.y.place_values(mark.rows)
                 axes.barh(rows, ends - starts, mark.thick, left=starts, color=theme_colour(mark.colour))
     for upright in chart.uprights:
-        axes.axvline(_places([upright])[0], color=theme_colour("--quiet"), lw=0.7, ls=":", zorder=1)
-    _axis(axes, chart.x, "x")
-    _axis(axes, chart.vertical, "y")
+        axes.axvline(_axis_places([upright])[0], color=theme_colour("--quiet"), lw=0.7, ls=":", zorder=1)
+    _paint_axis(axes, chart.x, "x")
+    _paint_axis(axes, chart.vertical, "y")
 
 
-def _line(axes: Axes, mark: Line) -> None:
+def _paint_line(axes: Axes, mark: Line) -> None:
     """Paint a line; a single finite value as a dot."""
-    values = _numbers(mark.y)
+    values = _finite_numbers(mark.y)
     dots = mark.dots or int(np.isfinite(values).sum()) == 1  # a single value would be a line without length
     axes.plot(
-        _places(mark.x),
+        _axis_places(mark.x),
         values,
         "--" if mark.dashed else "-",
         marker="o" if dots else "",
@@ -244,11 +247,11 @@ def _paint_stacked(
     if isinstance(mark, Bars) or len(at) == 1:  # an area needs two places
         axes.bar(at, values, 0.5 if len(at) == 1 else 0.88, bottom=bottoms, color=shade)
     else:
-        axes.fill_between(_places(at), bottoms, bottoms + values, color=shade, lw=0)
+        axes.fill_between(_axis_places(at), bottoms, bottoms + values, color=shade, lw=0)
     below |= dict(zip(at, bottoms + np.nan_to_num(values), strict=True))
 
 
-def _bars(axes: Axes, mark: Bars, chart: Chart, place: tuple[int, int]) -> None:
+def _paint_bars(axes: Axes, mark: Bars, chart: Chart, place: tuple[int, int]) -> None:
     """Paint bars of one name, beside the bars of other names.
 
     Args:
@@ -261,7 +264,7 @@ def _bars(axes: Axes, mark: Bars, chart: Chart, place: tuple[int, int]) -> None:
     number, names = place
     bar_width = 0.7 / names
     positions = np.asarray(rows.place_values(mark.at), dtype=float) + (number - (names - 1) / 2) * bar_width
-    values = _numbers(mark.values)
+    values = _finite_numbers(mark.values)
     shade = (
         theme_colour(mark.colour)
         if isinstance(mark.colour, str)
@@ -272,7 +275,7 @@ def _bars(axes: Axes, mark: Bars, chart: Chart, place: tuple[int, int]) -> None:
     )  # a tenth is left between neighbours
     ends = values
     if mark.low:
-        low, high = _numbers(mark.low), _numbers(mark.high)
+        low, high = _finite_numbers(mark.low), _finite_numbers(mark.high)
         error_bars = np.clip(np.stack([values - low, high - values]), 0, None)  # an interval need not hold the value
         error_position: Any = (
             {"x": values, "y": positions, "xerr": error_bars}
@@ -287,27 +290,27 @@ def _bars(axes: Axes, mark: Bars, chart: Chart, place: tuple[int, int]) -> None:
             x, y, alignment, level = (
                 (end, middle, "left", "center") if mark.across else (middle, end, "center", "bottom")
             )
-            axes.text(x, y, f" {_short(label)} ", ha=alignment, va=level, fontsize=8)
+            axes.text(x, y, f" {_short_label(label)} ", ha=alignment, va=level, fontsize=8)
         axes.margins(*((0.15, None) if mark.across else (None, 0.15)))
 
 
-def _places(values: Iterable[Any]) -> np.ndarray:
+def _axis_places(values: Iterable[Any]) -> np.ndarray:
     """Return dates as dates, and numbers as numbers."""
     items = list(values)
     return np.asarray(items, dtype="datetime64[D]" if items and isinstance(items[0], date) else float)
 
 
-def _numbers(values: Iterable[float | None]) -> np.ndarray:
+def _finite_numbers(values: Iterable[float | None]) -> np.ndarray:
     return np.array([np.nan if value is None else value for value in values], dtype=float)
 
 
-def _axis(axes: Axes, given: Axis, name: str) -> None:
+def _paint_axis(axes: Axes, given: Axis, name: str) -> None:
     """Give an axis its title, ticks and span; `name` is `x` or `y`. After the marks, whose extent it asks for."""
     axis = axes.xaxis if name == "x" else axes.yaxis
     set_limits = axes.set_xlim if name == "x" else axes.set_ylim
     (axes.set_xlabel if name == "x" else axes.set_ylabel)(given.title)
     if given.rows:
-        axis.set_ticks(range(len(given.rows)), [_short(name) for name in given.rows])
+        axis.set_ticks(range(len(given.rows)), [_short_label(name) for name in given.rows])
         set_limits(-0.5, len(given.rows) - 0.5)
         axes.grid(visible=False, axis=name)  # type: ignore[arg-type]
         return
@@ -320,7 +323,7 @@ def _axis(axes: Axes, given: Axis, name: str) -> None:
         (axes.set_xscale if name == "x" else axes.set_yscale)("log")
         low, high = axes.dataLim.intervaly if name == "y" else axes.dataLim.intervalx
         # Within a decade there may be no power of ten to mark, so ticks are plain there.
-        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)) if high > DECADE * low > 0 else MaxNLocator(6))
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)) if high > LOG_RATIO * low > 0 else MaxNLocator(6))
         axis.set_minor_formatter(NullFormatter())
     elif given.kind == "round":
         axis.set_major_locator(MaxNLocator(integer=True))
@@ -329,7 +332,7 @@ def _axis(axes: Axes, given: Axis, name: str) -> None:
         (axes.axvline if name == "x" else axes.axhline)(0, color=theme_colour("--quiet"), lw=0.7)
     if given.span is not None:
         start, end = given.span
-        margin = EDGE * (end - start) if given.kind == "round" else 0.0
+        margin = EDGE_SHARE * (end - start) if given.kind == "round" else 0.0
         set_limits(start - margin, end + margin)
     elif given.from_zero:
         low = axes.dataLim.x0 if name == "x" else axes.dataLim.y0

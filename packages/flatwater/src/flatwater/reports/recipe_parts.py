@@ -24,7 +24,7 @@ from flatwater_watch.units import format_bytes
 MOST_BYTES = 8 << 20
 """Most bytes of `sections.json`: a page with more would hardly open."""
 MOST_PARTS, MOST_TITLE = 32, 80
-REMEDY = "Rewrite them with `flatwater resume`."
+REWRITE_ADVICE = "Rewrite them with `flatwater resume`."
 
 
 def own_parts(run: RunRecords) -> dict[str, Iterable[Block]]:
@@ -58,16 +58,16 @@ def _written_parts(folder: RunFolder) -> Mapping[str, Iterable[Block]]:
         content = parse_json(read_regular(folder.sections, MOST_BYTES, follow=False))
         if not isinstance(content, list) or not 0 < len(content) <= MOST_PARTS:
             raise ValueError(f"expected 1 to {MOST_PARTS} parts")  # noqa: TRY301
-        return dict(_part(entry) for entry in content)
+        return dict(_parse_part(entry) for entry in content)
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        sentence = (Piece(folder.sections.name), f" cannot be read as parts of a page: {reason}. ", REMEDY)
+        sentence = (Piece(folder.sections.name), f" cannot be read as parts of a page: {reason}. ", REWRITE_ADVICE)
         return {"Learning": [Paragraph(sentence, "missing")]}
 
 
-def _part(content: object) -> tuple[str, list[Block]]:
+def _parse_part(content: object) -> tuple[str, list[Block]]:
     """Return title and blocks of a part in a run's sections.json.
 
     Raises:

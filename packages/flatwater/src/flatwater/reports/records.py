@@ -80,10 +80,10 @@ def read_run(path: Path) -> RunRecords:
     """
     # Whatever a file names is not imported here: a page is drawn of folders that come from others.
     with importing_only_ours():
-        return _read(path, open_folder(path))
+        return _read_records(path, open_folder(path))
 
 
-def _read(path: Path, folder: RunFolder) -> RunRecords:
+def _read_records(path: Path, folder: RunFolder) -> RunRecords:
     """Return all records of a run, thinned to what a page can show. Within `importing_only_ours`."""
     config = read_settings(folder)
     recipe = read_description(folder, config)
@@ -109,7 +109,7 @@ def _read(path: Path, folder: RunFolder) -> RunRecords:
         alarms=kinds_of_alarms(read_appended_(FollowedFile(folder.alarms)), folder.alarms),
         result=read_result(folder.result, recipe),
         holdout=read_result(folder.holdout, recipe),
-        checkpoints=_checkpoints(folder),
+        checkpoints=_read_checkpoints(folder),
         origin=origin_text(folder, config),
         doubts=read_doubts(folder),
     )
@@ -134,5 +134,5 @@ def _crowning_points(folder: RunFolder) -> list[tuple[float, float]]:
     ]
 
 
-def _checkpoints(folder: RunFolder) -> list[Manifest]:
+def _read_checkpoints(folder: RunFolder) -> list[Manifest]:
     return list_checkpoints(folder.checkpoints) if folder.checkpoints.is_dir() else []

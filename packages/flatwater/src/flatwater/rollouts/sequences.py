@@ -8,11 +8,11 @@ from torch import Tensor
 
 from flatwater.rollouts.block import Rollout
 
-Deal = Callable[[Mapping[str, Tensor], Int[Tensor, "b"]], tuple[dict[str, Tensor], Float[Tensor, "2 b M"]]]
+GatherSequences = Callable[[Mapping[str, Tensor], Int[Tensor, "b"]], tuple[dict[str, Tensor], Float[Tensor, "2 b M"]]]
 """Gives columns [U, b, ...] of some sequences, by their numbers, and the memory before them."""
 
 
-def bind_sequences(rollout: Rollout, begun: Float[Tensor, "C 2 B M"], names: Sequence[str]) -> Deal:
+def bind_sequences(rollout: Rollout, begun: Float[Tensor, "C 2 B M"], names: Sequence[str]) -> GatherSequences:
     """Bind the gathering of sequences from columns [T * B, ...] and `begun`."""
     unroll, agents, home = len(rollout["obs"]) // len(begun), begun.shape[2], rollout["obs"].device
     # Made on the CPU: on the meta device `arange` would import the compiler.

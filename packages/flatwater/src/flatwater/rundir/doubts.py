@@ -7,9 +7,9 @@ from flatwater.rundir.layout import RunFolder
 from flatwater_watch.files.directory import write_object
 from flatwater_watch.files.safe_read import read_regular
 
-MOST = 1 << 16
+MAXIMUM_BYTES = 1 << 16
 """Most bytes that are read of the file."""
-_SHOWN = 500
+_MAXIMUM_LETTERS = 500
 """Most letters of a sentence."""
 
 
@@ -19,15 +19,15 @@ def write_doubts(folder: RunFolder, doubts: Sequence[str]) -> None:
     Raises:
         RunError: the disk is full or the folder read-only.
     """
-    lines = [line[:_SHOWN] for line in doubts[:20]]  # as many as `MOST` bytes hold
+    lines = [line[:_MAXIMUM_LETTERS] for line in doubts[:20]]  # as many as `MAXIMUM_BYTES` bytes hold
     write_object(folder.doubts, json.dumps({"exact": False, "why": lines}, indent=1).encode() + b"\n")
 
 
 def read_doubts(folder: RunFolder) -> list[str]:
     """Return why the run is not exact; empty where it is. A file that cannot be read leaves a doubt as well."""
     try:
-        content = json.loads(read_regular(folder.doubts, MOST, follow=False))
-        reasons = [line[:_SHOWN] for line in content["why"] if isinstance(line, str)]
+        content = json.loads(read_regular(folder.doubts, MAXIMUM_BYTES, follow=False))
+        reasons = [line[:_MAXIMUM_LETTERS] for line in content["why"] if isinstance(line, str)]
     except FileNotFoundError:
         return []
     except (OSError, ValueError, KeyError, TypeError, RecursionError):  # a folder may come from anybody

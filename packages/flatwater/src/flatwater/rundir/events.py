@@ -94,28 +94,32 @@ class RunLog:
     def __init__(self, path: Path) -> None:
         """Open the file; one that cannot be opened takes nothing."""
         self._file: FileIO | None = None
-        self._torn, self._missing = False, 0
+        self._line_is_torn, self._missing_lines = False, 0
         with suppress(OSError):
             # The end may be half a line, of a process that was killed
             # or of a disk that was full: the next line ends it.
             self._file = append_regular(path)
             size = os.fstat(self._file.fileno()).st_size
-            self._torn = size > 0 and os.pread(self._file.fileno(), 1, size - 1) != b"\n"
+            self._line_is_torn = size > 0 and os.pread(self._file.fileno(), 1, size - 1) != b"\n"
 
     def on_event(self, event: Event) -> None:
         """Append the event as a line of run.log; one that the disk refuses is counted, and told in the next one."""
         # One line, without control characters: names in it may come from files of anybody's.
         text = " ".join(escape_controls(event.line).split())[:MOST_LINE]
-        gap = f"{event.stamp} {'note':<{KIND_WIDTH}} {self._missing} lines are missing here\n" if self._missing else ""
+        gap = (
+            f"{event.stamp} {'note':<{KIND_WIDTH}} {self._missing_lines} lines are missing here\n"
+            if self._missing_lines
+            else ""
+        )
         line = f"{gap}{event.stamp} {event.kind:<{KIND_WIDTH}} {text}\n".encode(errors="replace")
         try:
             # One `write` for the line and what precedes it, so that another reader never sees a part of it.
-            written_bytes = 0 if self._file is None else self._file.write(b"\n" + line if self._torn else line)
+            written_bytes = 0 if self._file is None else self._file.write(b"\n" + line if self._line_is_torn else line)
         except (OSError, ValueError):  # the disk is full, the share is gone: what is said is on the console too
-            self._missing += 1
+            self._missing_lines += 1
             return
-        is_whole = written_bytes == len(line) + self._torn
-        self._torn, self._missing = not is_whole, 0 if is_whole else self._missing + 1
+        is_whole = written_bytes == len(line) + self._line_is_torn
+        self._line_is_torn, self._missing_lines = not is_whole, 0 if is_whole else self._missing_lines + 1
 
     def close(self) -> None:
         """Close the file."""

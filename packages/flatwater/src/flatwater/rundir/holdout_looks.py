@@ -21,14 +21,14 @@ def log_look(folder: RunFolder, round_: int) -> str:
     try:
         with append_regular(folder.looks) as file:
             file.write(json.dumps(line).encode() + b"\n")
-        looks_by_run = _looks(folder)  # counted from the file, so that uses by other processes count
+        looks_by_run = _read_looks(folder)  # counted from the file, so that uses by other processes count
     except OSError as error:
         raise RunError(
             f"{folder.looks}: cannot be written ({error.strerror}). Make the run folder writable: each look at the "
             "holdout must be logged."
         ) from error
     sentence = f"look number {looks_by_run} at the holdout of this run, logged in {folder.looks.name}"
-    looks_by_others = _beside(folder)
+    looks_by_others = _looks_by_others(folder)
     return (
         f"{sentence}; other runs in the same folder looked {looks_by_others} "
         f"{'time' if looks_by_others == 1 else 'times'} at the same data"
@@ -37,24 +37,28 @@ def log_look(folder: RunFolder, round_: int) -> str:
     )
 
 
-def _beside(folder: RunFolder) -> int:
+def _looks_by_others(folder: RunFolder) -> int:
     """Return the uses by other runs in the same folder that have the same data; 0 where data have no fingerprint."""
-    fingerprint, looks = _fingerprint(folder), 0
+    fingerprint, looks = _data_fingerprint(folder), 0
     if fingerprint is None:
         return 0
     with suppress(OSError):
         for path in folder.path.absolute().parent.iterdir():
             other_run = RunFolder(path)
-            if path != folder.path.absolute() and other_run.looks.is_file() and _fingerprint(other_run) == fingerprint:
-                looks += _looks(other_run)
+            if (
+                path != folder.path.absolute()
+                and other_run.looks.is_file()
+                and _data_fingerprint(other_run) == fingerprint
+            ):
+                looks += _read_looks(other_run)
     return looks
 
 
-def _looks(folder: RunFolder) -> int:
+def _read_looks(folder: RunFolder) -> int:
     return len(read_regular(folder.looks, follow=False).splitlines())
 
 
-def _fingerprint(folder: RunFolder) -> str | None:
+def _data_fingerprint(folder: RunFolder) -> str | None:
     """Return the hash of the data, as the newest checkpoint has it; None where it has none or cannot be read."""
     with suppress(FlatwaterError, OSError):
         data: Any = next(

@@ -21,9 +21,9 @@ from flatwater_watch.files.directory import (
 )
 from flatwater_watch.files.safe_read import append_regular
 
-RUNS = Path("runs")
+RUNS_FOLDER = Path("runs")
 """Folder for runs that are not given another."""
-BEGINNINGS = (".lock", ".config.toml.", "mirror.json", ".mirror.json.", "origin.json", ".origin.json.")
+BEGUN_MARKS = (".lock", ".config.toml.", "mirror.json", ".mirror.json.", "origin.json", ".origin.json.")
 """Beginnings of files that a run leaves which was killed or refused before it began: the folder is as good as
 empty."""
 
@@ -128,13 +128,13 @@ def create_folder(path: Path | None, kind: str, taken: Collection[str] = ()) -> 
     Raises:
         RunError: the folder has files in it already, or cannot be written.
     """
-    folder = path if path is not None else RUNS
+    folder = path if path is not None else RUNS_FOLDER
     try:
         if path is None:
-            return RunFolder(_make_unused(kind, taken))
+            return RunFolder(_make_numbered_folder(kind, taken))
         folder.mkdir(parents=True, exist_ok=True)
         # Files of a run that never began do not count: the same command can be given again.
-        entries = [entry.name for entry in folder.iterdir() if not entry.name.startswith(BEGINNINGS)]
+        entries = [entry.name for entry in folder.iterdir() if not entry.name.startswith(BEGUN_MARKS)]
     except OSError as error:
         raise RunError(f"--run {folder}: cannot be made ({error.strerror}). Choose another folder.") from error
     if entries:
@@ -144,11 +144,11 @@ def create_folder(path: Path | None, kind: str, taken: Collection[str] = ()) -> 
     return RunFolder(folder)
 
 
-def _make_unused(kind: str, taken: Collection[str]) -> Path:
+def _make_numbered_folder(kind: str, taken: Collection[str]) -> Path:
     """Make `runs/KIND-DATE-N` with the first number that is free here and at the mirror."""
     # Two runs that are started in the same moment find the same name free; only one of them can make the folder.
     today = f"{datetime.now().astimezone():%Y-%m-%d}"
-    paths = (RUNS / f"{kind}-{today}-{n}" for n in count(1))
+    paths = (RUNS_FOLDER / f"{kind}-{today}-{n}" for n in count(1))
     return next(path for path in paths if path.name not in taken and _make_folder(path))
 
 

@@ -33,7 +33,7 @@ MOST_FILES = 100_000
 """Most files of a folder whose sizes are added up."""
 MOST_PROBLEM = 1_000
 """Most characters of a problem."""
-LATEST = 4e10
+LATEST_TIME = 4e10
 """Latest time in seconds since 1970: a file may claim a year that no calendar has."""
 
 
@@ -170,9 +170,11 @@ def read_run_line(folder: RunFolder) -> RunLine:
         with importing_only_ours():  # a list never runs the code that a folder names
             return describe_run(folder)
     except (FlatwaterError, OSError) as error:
-        return unreadable_line(folder.path.name, _date(_last_change(folder.path)), str(error))
+        return unreadable_line(folder.path.name, _format_date(_last_change(folder.path)), str(error))
     except Exception as error:  # noqa: BLE001  (the edge to files of anybody's making: one bad run costs its own row)
-        return unreadable_line(folder.path.name, _date(_last_change(folder.path)), f"{type(error).__name__}: {error}")
+        return unreadable_line(
+            folder.path.name, _format_date(_last_change(folder.path)), f"{type(error).__name__}: {error}"
+        )
 
 
 def unreadable_line(name: str, changed: str, problem: str) -> RunLine:
@@ -202,7 +204,7 @@ def describe_run(folder: RunFolder) -> RunLine:
     rounds_done = int(numbers.get("round", 0))
     # Before its result: a run that is resumed has the result of its earlier end.
     state = run_state(folder, rounds_done, rounds)
-    result = _result(folder, recipe) if state == "finished" else {}
+    result = _read_numbers(folder, recipe) if state == "finished" else {}
     headline, score, score_text = _headline_result(recipe, result, curve_value)
     return RunLine(
         name=folder.path.name,
@@ -213,9 +215,9 @@ def describe_run(folder: RunFolder) -> RunLine:
         measured=headline,
         score=score,
         shown=score_text,
-        bytes=sum(islice(_sizes(folder.path), MOST_FILES)),  # a lower bound where there are more
-        changed=_date(_last_change(folder.path)),
-        tag=_tag(settings, folder),
+        bytes=sum(islice(_file_sizes(folder.path), MOST_FILES)),  # a lower bound where there are more
+        changed=_format_date(_last_change(folder.path)),
+        tag=_read_tag(settings, folder),
         metrics={name: value for name, value in numbers.items() if is_number(value) and isfinite(value)},
         result=result,
         origin=origin_text(folder, settings),
@@ -223,7 +225,7 @@ def describe_run(folder: RunFolder) -> RunLine:
     )
 
 
-def _sizes(path: Path) -> Iterator[int]:
+def _file_sizes(path: Path) -> Iterator[int]:
     """Yield the size of each file below a folder; no link is followed, so no loop is entered."""
     folders = [os.fspath(path)]
     while folders:
@@ -236,7 +238,7 @@ def _sizes(path: Path) -> Iterator[int]:
                         yield entry.stat(follow_symlinks=False).st_size
 
 
-def _tag(settings: Mapping[str, object], folder: RunFolder) -> tuple[str, ...]:
+def _read_tag(settings: Mapping[str, object], folder: RunFolder) -> tuple[str, ...]:
     tag = settings.get("tag", [])
     if not isinstance(tag, list) or not all(isinstance(word, str) for word in tag):
         raise ConfigError(f"{folder.config}: tag = {short_repr(tag)}: expected a list of words")
@@ -256,7 +258,7 @@ def _headline_result(
     return (title, None, "") if watched is None else (title, watched, f"{title} {watched:.3g}")
 
 
-def _result(folder: RunFolder, recipe: Description) -> dict[str, float]:
+def _read_numbers(folder: RunFolder, recipe: Description) -> dict[str, float]:
     """Return numbers of the trained policy; none where the file is damaged, which the run's page says."""
     try:
         result = read_result(folder.result, recipe, MOST_RESULT)
@@ -273,20 +275,20 @@ def run_state(folder: RunFolder, done: int, rounds: int) -> str:
     return "finished" if done >= rounds and folder.result.is_file() else "stopped"
 
 
-def _date(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(min(max(seconds, 0.0), LATEST)).astimezone():%Y-%m-%d %H:%M}"
+def _format_date(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(min(max(seconds, 0.0), LATEST_TIME)).astimezone():%Y-%m-%d %H:%M}"
 
 
 def _last_change(path: Path) -> float:
     """Return the time of the last change of a folder's files, in seconds since 1970; 0 where none can be read."""
     try:
-        statuses = [status for file in islice(path.iterdir(), MOST_FILES) if (status := _stat(file))]
+        statuses = [status for file in islice(path.iterdir(), MOST_FILES) if (status := _file_status(file))]
         return max((status.st_mtime for status in statuses), default=0.0)
     except OSError:
         return 0.0
 
 
-def _stat(file: Path) -> os.stat_result | None:
+def _file_status(file: Path) -> os.stat_result | None:
     """Return the file's status; None where it is gone since it was listed, or closed to this user."""
     try:
         return file.lstat()

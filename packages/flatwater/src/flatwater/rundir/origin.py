@@ -12,7 +12,7 @@ from flatwater_watch.files.directory import write_object
 from flatwater_watch.files.safe_read import read_regular
 from flatwater_watch.sanitize import escape_controls
 
-MOST = 1 << 18
+MAXIMUM_BYTES = 1 << 18
 """Most bytes that are read of the file."""
 
 
@@ -29,11 +29,13 @@ class Origin:
 
     def __str__(self) -> str:
         """Return the parent, the round and what was changed, as a phrase."""
-        changes = (f"{name} {_text(before)} -> {_text(now)}" for name, (before, now) in self.changed.items())
+        changes = (
+            f"{name} {_short_text(before)} -> {_short_text(now)}" for name, (before, now) in self.changed.items()
+        )
         return f"forked from {self.parent} after round {self.round}: {', '.join(changes) or 'no setting changed'}"
 
 
-def _text(value: object) -> str:
+def _short_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
@@ -58,7 +60,7 @@ def read_origin(folder: RunFolder) -> Origin | None:
         RunError: the file is damaged.
     """
     try:
-        origin = convert_to(parse_json(read_regular(folder.origin, MOST, follow=False)), Origin)
+        origin = convert_to(parse_json(read_regular(folder.origin, MAXIMUM_BYTES, follow=False)), Origin)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:

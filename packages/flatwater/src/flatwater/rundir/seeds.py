@@ -7,7 +7,7 @@ from flatwater_watch.errors import RunError
 from flatwater_watch.files.content import convert_to, parse_json
 from flatwater_watch.files.safe_read import read_regular
 
-MOST = 1 << 16
+MAXIMUM_BYTES = 1 << 16
 """Most bytes that are read of the file."""
 
 
@@ -18,7 +18,7 @@ def read_seeds(folder: RunFolder) -> list[int]:
         RunError: the file is damaged.
     """
     try:
-        return convert_to(parse_json(read_regular(folder.seeds, MOST, follow=False)), list[int])
+        return convert_to(parse_json(read_regular(folder.seeds, MAXIMUM_BYTES, follow=False)), list[int])
     except (FileNotFoundError, NotADirectoryError):  # a record of another command may be asked about
         return []
     except (OSError, ValueError) as error:

@@ -20,7 +20,7 @@ BASE, FILES, SLACK, REST = "interpreter and libraries", "mapped files", "allocat
 OTHERS, NUMBERS = "other owners", "single numbers"
 MOST_BYTES = 1 << 62
 """Bound of numbers in bytes: no machine has more, and sums of a few still fit 64 bits."""
-DEPTH = 2
+OWNER_DEPTH = 2
 """Parts of an owner's path that name its group: `learner.actor_adam` of `learner.actor_adam.exp_avg`."""
 
 
@@ -80,7 +80,7 @@ def parse_ledger_line(record: Mapping[str, Any], path: Path) -> LedgerLine:
         RunError: a value is of another kind.
     """
     try:
-        return _line_of(record)
+        return _parse_line(record)
     except (TypeError, ValueError) as error:
         raise RunError(
             f"{path}: the line of round {record['round']} cannot be read: {error}. Restore the file, or delete that "
@@ -88,59 +88,60 @@ def parse_ledger_line(record: Mapping[str, Any], path: Path) -> LedgerLine:
         ) from error
 
 
-def _line_of(record: Mapping[str, Any]) -> LedgerLine:
+def _parse_line(record: Mapping[str, Any]) -> LedgerLine:
     """Return a ledger's record with its types, sizes in bytes. TypeError or ValueError where a value does not fit."""
     allocator, cuda = _sub_record(record, "allocator"), _sub_record(record, "cuda")
-    owned = {name: _whole(_sub_record(record, "owned"), name) for name in _sub_record(record, "owned")}
+    owned = {name: _whole_number(_sub_record(record, "owned"), name) for name in _sub_record(record, "owned")}
     return LedgerLine(
         round=record["round"],
-        resident=_whole(record, "resident"),
-        private=_whole(record, "private"),
-        file_mapped=_whole(record, "file_mapped"),
+        resident=_whole_number(record, "resident"),
+        private=_whole_number(record, "private"),
+        file_mapped=_whole_number(record, "file_mapped"),
         owned=owned,
         # The ledger of another version may have no total.
-        owned_bytes=_whole(record, "owned_bytes") or sum(owned.values()),
-        base=_whole(record, "base"),
-        slack=_whole(record, "slack"),
-        unaccounted=_whole(record, "unaccounted"),
+        owned_bytes=_whole_number(record, "owned_bytes") or sum(owned.values()),
+        base=_whole_number(record, "base"),
+        slack=_whole_number(record, "slack"),
+        unaccounted=_whole_number(record, "unaccounted"),
         in_use=_optional_whole(allocator, "in_use"),
         cuda_allocated=_optional_whole(cuda, "allocated"),
         cuda_reserved=_optional_whole(cuda, "reserved"),
-        processes=_whole(record, "processes"),
-        envs=_whole(record, "envs"),
-        threads=_whole(record, "threads"),
-        files=_whole(record, "files"),
-        budget=_whole(record, "budget"),
+        processes=_whole_number(record, "processes"),
+        envs=_whole_number(record, "envs"),
+        threads=_whole_number(record, "threads"),
+        files=_whole_number(record, "files"),
+        budget=_whole_number(record, "budget"),
         phases={
-            name: _effort(_sub_record(_sub_record(record, "phases"), name)) for name in _sub_record(record, "phases")
+            name: _parse_effort(_sub_record(_sub_record(record, "phases"), name))
+            for name in _sub_record(record, "phases")
         },
         workers=[
-            _worker(_sub_record({"worker": worker}, "worker"))
+            _parse_worker(_sub_record({"worker": worker}, "worker"))
             for worker in _sub_record(record, "exchange").get("workers") or ()
         ],
         stores=_optional_whole(_sub_record(record, "exchange"), "stores"),
     )
 
 
-def _worker(record: Mapping[str, Any]) -> WorkerLine:
+def _parse_worker(record: Mapping[str, Any]) -> WorkerLine:
     """Return a worker's part of a ledger's record, sizes in bytes."""
     return WorkerLine(
         machine=str(record.get("machine", "")),
-        planned=_whole(record, "planned"),
-        private=_whole(record, "private"),
-        proportional=_whole(record, "proportional"),
-        owned_bytes=_whole(record, "owned_bytes"),
-        unplanned=_sizes(record, "unplanned"),
+        planned=_whole_number(record, "planned"),
+        private=_whole_number(record, "private"),
+        proportional=_whole_number(record, "proportional"),
+        owned_bytes=_whole_number(record, "owned_bytes"),
+        unplanned=_whole_numbers(record, "unplanned"),
     )
 
 
-def _effort(record: Mapping[str, Any]) -> Effort:
+def _parse_effort(record: Mapping[str, Any]) -> Effort:
     """Return what a phase took by a ledger's record; its peak is None where none was measured."""
-    seconds, cpu_seconds = _number(record, "seconds"), _number(record, "cpu_seconds")
-    return Effort(seconds, cpu_seconds, _whole(record, "steps"), _optional_whole(record, "peak"))
+    seconds, cpu_seconds = _number_or_zero(record, "seconds"), _number_or_zero(record, "cpu_seconds")
+    return Effort(seconds, cpu_seconds, _whole_number(record, "steps"), _optional_whole(record, "peak"))
 
 
-def _number(record: Mapping[str, Any], name: str) -> float:
+def _number_or_zero(record: Mapping[str, Any], name: str) -> float:
     """Return a number of a record; 0 where it is absent or null.
 
     Raises:
@@ -153,12 +154,12 @@ def _number(record: Mapping[str, Any], name: str) -> float:
     return value
 
 
-def _whole(record: Mapping[str, Any], name: str) -> int:
-    return int(_number(record, name))
+def _whole_number(record: Mapping[str, Any], name: str) -> int:
+    return int(_number_or_zero(record, name))
 
 
 def _optional_whole(record: Mapping[str, Any], name: str) -> int | None:
-    return None if record.get(name) is None else _whole(record, name)
+    return None if record.get(name) is None else _whole_number(record, name)
 
 
 def _sub_record(record: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -224,21 +225,23 @@ def read_plan(path: Path) -> Plan | None:
     """
     try:
         content = parse_json(read_regular(path, follow=False))
-        return _plan_of(_sub_record({"plan": content}, "plan"))
+        return _parse_plan(_sub_record({"plan": content}, "plan"))
     except FileNotFoundError:
         return None
     except (OSError, TypeError, ValueError) as error:
         raise RunError(f"{path}: cannot be read as a plan ({error}). Restore the file, or delete it.") from error
 
 
-def _plan_of(found: Mapping[str, Any]) -> Plan:
+def _parse_plan(found: Mapping[str, Any]) -> Plan:
     """Return the plan of a plan.json of this version or an earlier one.
 
     Raises:
         TypeError: a part of it is of another type.
         ValueError: a part of it has a value that no plan has.
     """
-    limits = _sizes(found, "limits") or {"limit": _whole(found, "limit_bytes")}  # other versions had one limit alone
+    limits = _whole_numbers(found, "limits") or {
+        "limit": _whole_number(found, "limit_bytes")
+    }  # other versions had one limit alone
     suggestions, workers = found.get("suggestions") or [], found.get("workers") or []
     if min(limits.values()) <= 0 or not found.get("owners"):
         raise ValueError("expected owners and limits")
@@ -247,36 +250,36 @@ def _plan_of(found: Mapping[str, Any]) -> Plan:
     if not isinstance(workers, list):
         raise TypeError("workers: expected numbers")
     return Plan(
-        owners=_sizes(found, "owners"),
-        transients=_sizes(found, "transients"),
-        base_bytes=_whole(found, "base_bytes"),
+        owners=_whole_numbers(found, "owners"),
+        transients=_whole_numbers(found, "transients"),
+        base_bytes=_whole_number(found, "base_bytes"),
         limits=limits,
         budget=_optional_whole(found, "budget_bytes"),
         suggestions=tuple(suggestions),
-        workers=[_whole({"workers": item}, "workers") for item in workers],
+        workers=[_whole_number({"workers": item}, "workers") for item in workers],
         apart=found.get("apart") is True,
-        mapped=_sizes(found, "mapped") if "mapped" in found else {},
+        mapped=_whole_numbers(found, "mapped") if "mapped" in found else {},
     )
 
 
-def _sizes(record: Mapping[str, Any], name: str) -> dict[str, int]:
+def _whole_numbers(record: Mapping[str, Any], name: str) -> dict[str, int]:
     """Return the whole numbers under a name of a record, such as bytes by owner."""
     sizes = _sub_record(record, name)
-    return {owner: _whole(sizes, owner) for owner in sizes}
+    return {owner: _whole_number(sizes, owner) for owner in sizes}
 
 
 def largest_groups(lines: Iterable[LedgerLine], most: int) -> list[str]:
     """Return names of the groups that held most at any time, most first."""
     peaks: dict[str, int] = {}
     for line in lines:
-        for name, size in group_bytes(line.owned, depth=DEPTH).items():
+        for name, size in group_bytes(line.owned, depth=OWNER_DEPTH).items():
             peaks[name] = max(peaks.get(name, 0), size)
     return sorted(peaks, key=lambda name: (-peaks[name], name))[:most]
 
 
 def resident_parts(line: LedgerLine, groups: Iterable[str]) -> dict[str, int]:
     """Return the resident memory in parts that add up: base, files, these groups, other owners, slack, the rest."""
-    sizes = group_bytes(line.owned, depth=DEPTH)
+    sizes = group_bytes(line.owned, depth=OWNER_DEPTH)
     group_sizes = {name: sizes.get(name, 0) for name in groups}
     return {
         BASE: line.base,

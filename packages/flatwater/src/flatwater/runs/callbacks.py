@@ -14,7 +14,7 @@ from flatwater.runs.config import EpisodesRunConfig
 from flatwater.trainers.logged import OnEpisode
 from flatwater_watch.errors import ConfigError
 
-IN_PYTHON = "python"
+PYTHON_OBJECT = "python"
 """Value of the setting `on_episode` where the function was given in Python."""
 
 
@@ -92,9 +92,10 @@ def find_callbacks(config: Any, given: Callbacks) -> Callbacks:  # noqa: ANN401 
     if on_round is None and config.on_round is not None:
         on_round = find_function(config.on_round, field="on_round", takes="a round")
     name = config.on_episode if isinstance(config, EpisodesRunConfig) else None
-    if on_episode is None and name == IN_PYTHON:
+    if on_episode is None and name == PYTHON_OBJECT:
         raise ConfigError(
-            f"on_episode = {IN_PYTHON!r}: the run was begun with a function that was given in Python, and goes on with "
+            f"on_episode = {PYTHON_OBJECT!r}: the run was begun with a function that was given in Python, and goes on "
+            "with "
             "it alone: flatwater.resume(run, on_episode=...)"
         )
     if on_episode is None and name is not None:

@@ -20,7 +20,7 @@ from flatwater.storage.objects import open_objects
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.sanitize import short_repr
 
-TRIES = 6
+MAXIMUM_TRIES = 6
 """Attempts before a store counts as gone; the pauses between them add up to 16 s."""
 
 
@@ -52,9 +52,9 @@ def catch_up(run: Path, to: str | None, *, say: Callable[[str], None], step: Cal
     with hold_lock(folder):
         settings, config_file = read_settings(folder), str(folder.config)
         keep = from_mapping(
-            CheckpointConfig, _table(settings, "checkpoints", config_file), f"{config_file}: checkpoints"
+            CheckpointConfig, _settings_table(settings, "checkpoints", config_file), f"{config_file}: checkpoints"
         )
-        base = to or _mirror_in(settings, config_file) or read_place(folder).get("url", "").rpartition("/")[0]
+        base = to or _mirror_url(settings, config_file) or read_place(folder).get("url", "").rpartition("/")[0]
         if not base:
             raise ConfigError(f"{run}: this run has no mirror. Give one: --to s3://bucket/path")
         url, identity = mirror_place(base, folder)
@@ -80,7 +80,7 @@ def catch_up(run: Path, to: str | None, *, say: Callable[[str], None], step: Cal
     return CatchUpResult(url, len(missing), sent_bytes[0])
 
 
-def _table(settings: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
+def _settings_table(settings: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
     """Return a table of a run's settings; the rest is left alone: to send files, nothing that they name is imported.
 
     Raises:
@@ -92,7 +92,7 @@ def _table(settings: Mapping[str, Any], name: str, where: str) -> Mapping[str, A
     return table
 
 
-def _mirror_in(settings: Mapping[str, Any], where: str) -> str:
+def _mirror_url(settings: Mapping[str, Any], where: str) -> str:
     """Return the URL of the mirror in a run's settings; empty where it has none.
 
     Raises:
@@ -105,8 +105,8 @@ def _mirror_in(settings: Mapping[str, Any], where: str) -> str:
 
 
 def _retry_store(work: Callable[[], object], say: Callable[[str], None]) -> None:
-    """Call `work`; after a StoreError wait and call it again, up to `TRIES` times in all. The last error is raised."""
-    for pause in (FIRST_PAUSE * 2**n for n in range(TRIES - 1)):
+    """Call `work`, at most `MAXIMUM_TRIES` times: a StoreError is followed by a pause; the last one is raised."""
+    for pause in (FIRST_PAUSE * 2**n for n in range(MAXIMUM_TRIES - 1)):
         try:
             work()
         except StoreError as error:

@@ -29,9 +29,9 @@ from flatwater_watch.meters.mappings import (
 from flatwater_watch.series.readings import Reading
 from flatwater_watch.units import format_bytes
 
-STOP_SHARE = 0.95
+STOP_BUDGET_SHARE = 0.95
 """Share of the budget at which a run stops while it still can save."""
-_FAMILY_SHARE = 1 / 500
+_FAMILY_TIME_SHARE = 1 / 500
 """Share of the run's time that may go into summing up the worker processes."""
 # 1 MiB. To ask the kernel which pages were touched costs a system call per leaf, and small leaves hardly matter.
 _WEIGHED_PAGES = 1 << 20
@@ -56,7 +56,7 @@ class MemoryContract:
     monitor: Monitor = field(default_factory=lambda: Monitor(Roots(packages=("flatwater", "flatwater_trading"))))
     full: set[str] = field(default_factory=set)
     """Leaves whose pages were all found in RAM; they stay there, so they are not asked again."""
-    family: CostlyMeter[FamilyMemory] = field(default_factory=lambda: CostlyMeter(family_memory, _FAMILY_SHARE))
+    family: CostlyMeter[FamilyMemory] = field(default_factory=lambda: CostlyMeter(family_memory, _FAMILY_TIME_SHARE))
     """Memory of this process and its workers together."""
     breach: int = 0
     """Bytes that were in use when the budget was found exceeded; 0 while it is kept."""
@@ -85,10 +85,10 @@ class MemoryContract:
 
     def over_budget_(self) -> bool:
         """Return whether the run is so near to its budget that it must stop; cheap enough for every step."""
-        if self._used_bytes() >= STOP_SHARE * self.plan.budget_bytes:
+        if self._used_bytes() >= STOP_BUDGET_SHARE * self.plan.budget_bytes:
             release_freed_memory()  # what a phase has freed may be kept for its next step, and is no need of the run
             used_bytes = self._used_bytes()
-            self.breach = used_bytes if used_bytes >= STOP_SHARE * self.plan.budget_bytes else 0
+            self.breach = used_bytes if used_bytes >= STOP_BUDGET_SHARE * self.plan.budget_bytes else 0
         return self.breach != 0
 
     def _used_bytes(self) -> int:
@@ -109,7 +109,7 @@ class MemoryContract:
             owned=group_bytes(statement.owned, depth=2),
             planned=group_bytes(self.plan.owners, depth=2),
             # Growth is told against the share at which the run would stop, not against the whole budget.
-            limit=int(STOP_SHARE * self.plan.budget_bytes),
+            limit=int(STOP_BUDGET_SHARE * self.plan.budget_bytes),
             # What workers compute is not in this process's CPU seconds: nothing is said of how fast a run with them is.
             rates={}
             if self.plan.workers
@@ -209,6 +209,7 @@ def ledger_text(record: Mapping[str, Any]) -> str:
 def budget_stop_text(plan: Plan, used: int) -> str:
     """Return why a run stops at its budget, as a sentence."""
     return (
-        f"{format_bytes(used)} are resident, {STOP_SHARE:.0%} of the budget of {format_bytes(plan.budget_bytes)}. The "
+        f"{format_bytes(used)} are resident, {STOP_BUDGET_SHARE:.0%} of the budget of "
+        f"{format_bytes(plan.budget_bytes)}. The "
         "run finishes this step and saves a checkpoint"
     )

@@ -52,7 +52,9 @@ def evaluate(
         # Before a day or an episode is played: what cannot be seen is refused first.
         seen = None if video is None else _open_video(composed, folder, video)
         result = (
-            _play_holdout(run, composed, folder, manifest.round, say) if holdout else _result(composed, folder, say)
+            _play_holdout(run, composed, folder, manifest.round, say)
+            if holdout
+            else _score_and_write(composed, folder, say)
         )
         if seen is not None:
             first = FIRST_SEEDS["holdout" if holdout else "held-out"]
@@ -118,7 +120,7 @@ def _play_holdout(
     return result
 
 
-def _result(composed: Run, folder: RunFolder, say: Callable[[str], None]) -> dict[str, Any]:
+def _score_and_write(composed: Run, folder: RunFolder, say: Callable[[str], None]) -> dict[str, Any]:
     """Score a run, and write what a finished run leaves also for a stopped one; a read-only folder is left as it is."""
     try:
         composed.write_result(folder)

@@ -26,8 +26,8 @@ from flatwater_watch.errors import CheckpointError, ConfigError
 from flatwater_watch.files.directory import explain_os_errors, write_object
 from flatwater_watch.files.safe_read import open_regular
 
-Say = Callable[[str], None]
-FEW = 4
+ShowLine = Callable[[str], None]
+MAXIMUM_NAMED = 4
 """Leaves or facts that a message lists: the settings say more."""
 
 
@@ -44,7 +44,7 @@ class Parent:
     """What the fork writes down of it."""
 
 
-def find_parent(folder: RunFolder, was: Any, config: Any, round_: int | None, say: Say) -> Parent:  # noqa: ANN401
+def find_parent(folder: RunFolder, was: Any, config: Any, round_: int | None, say: ShowLine) -> Parent:  # noqa: ANN401
     """Return the run to go on from, at its newest intact checkpoint between two rounds.
 
     Args:
@@ -89,28 +89,28 @@ def _require_unedited(folder: RunFolder, settings: Mapping[str, Any], saved: obj
     """
     saved_settings = flat_settings(saved) if isinstance(saved, Mapping) else {}
     # A setting that is newer than the checkpoint is in one of both alone.
-    names = [name for name in saved_settings if name in settings and _table(name) not in apart]
+    names = [name for name in saved_settings if name in settings and _first_name(name) not in apart]
     differences = fact_differences(*({name: each[name] for name in names} for each in (saved_settings, settings)))
     if differences:
         raise CheckpointError(
-            f"{folder.config}: not the settings of the checkpoint.{list_lines(differences, FEW)}\n"
+            f"{folder.config}: not the settings of the checkpoint.{list_lines(differences, MAXIMUM_NAMED)}\n"
             "Put the file back as it was, and give what is to change as options of `flatwater fork`."
         )
 
 
-def compose_fork(config: Any, parent: Parent, say: Say) -> Run:  # noqa: ANN401  (a RunConfig of any recipe)
+def compose_fork(config: Any, parent: Parent, say: ShowLine) -> Run:  # noqa: ANN401  (a RunConfig of any recipe)
     """Return a run with these settings and the parent's state, ready for its next round.
 
     Raises:
         ConfigError: the settings have other leaves, or other data, than the parent's state.
     """
     data = parent.checkpoint.manifest.facts.get("data")
-    changed = {name: pair for name, pair in parent.origin.changed.items() if _table(name) not in config.open_ended}
+    changed = {name: pair for name, pair in parent.origin.changed.items() if _first_name(name) not in config.open_ended}
     # Built first and released, so that two runs are never in memory.
     initial = _initial_values(compose_as_begun(parent.config, parent.config, data)) if changed else {}
     # Without the setting by which the parent may have begun: all of its state follows.
     composed = compose_as_begun(replace(config, from_run=None), parent.config, data)
-    changed = {name: pair for name, pair in changed.items() if _table(name) not in composed.location_settings}
+    changed = {name: pair for name, pair in changed.items() if _first_name(name) not in composed.location_settings}
     if changed:
         composed.begin_()  # another environment may not be exact
     else:
@@ -137,7 +137,7 @@ def compose_fork(config: Any, parent: Parent, say: Say) -> Run:  # noqa: ANN401 
     return composed
 
 
-def copy_history(parent: Parent, folder: RunFolder, say: Say) -> None:
+def copy_history(parent: Parent, folder: RunFolder, say: ShowLine) -> None:
     """Say where a fork begins, and copy the parent's records up to there, so that curves begin where the parent's do.
 
     Args:
@@ -166,7 +166,7 @@ def compose_as_begun(config: Any, was: Any, data: object) -> Run:  # noqa: ANN40
     return composed if begun_config == config else replace(composed, config=config)
 
 
-def _table(setting: str) -> str:
+def _first_name(setting: str) -> str:
     """Return the first part of a dotted path."""
     return setting.partition(".")[0]
 
@@ -207,8 +207,8 @@ def _require_data(composed: Run, parent: Parent, changed: Mapping[str, Any]) -> 
     lines = fact_differences({"data": saved}, {"data": dict(composed.data())})
     if lines:
         raise ConfigError(
-            f"{_names(changed, composed.config.trainer)}: {parent.folder.path} has learned from other data."
-            f"{list_lines(lines, FEW)}\n{_remedy(parent, composed.config.trainer)}"
+            f"{_setting_names(changed, composed.config.trainer)}: {parent.folder.path} has learned from other data."
+            f"{list_lines(lines, MAXIMUM_NAMED)}\n{_fork_remedy(parent, composed.config.trainer)}"
         )
 
 
@@ -218,14 +218,17 @@ def _tree_error(
     """Return the error that names the settings by which the leaves of the state differ."""
     owners = recipe.plan(parent.config).owners
     # Each by itself: of ten changed settings, one may be in the way. Bytes tell, as the plan has every leaf.
-    culprits = [name for name, (_, now) in changed.items() if _owners(recipe, parent.config, name, now) != owners]
+    culprits = [
+        name for name, (_, now) in changed.items() if _leaf_bytes_with(recipe, parent.config, name, now) != owners
+    ]
     return ConfigError(
-        f"{_names(culprits or changed, recipe.name)}: the state of {parent.folder.path} would have other leaves, and a "
-        f"fork goes on with that state.{list_lines(error.lines, FEW)}\n{_remedy(parent, recipe.name)}"
+        f"{_setting_names(culprits or changed, recipe.name)}: the state of {parent.folder.path} would have other "
+        "leaves, and a "
+        f"fork goes on with that state.{list_lines(error.lines, MAXIMUM_NAMED)}\n{_fork_remedy(parent, recipe.name)}"
     )
 
 
-def _owners(recipe: Recipe, config: Any, name: str, value: object) -> Mapping[str, int] | None:  # noqa: ANN401
+def _leaf_bytes_with(recipe: Recipe, config: Any, name: str, value: object) -> Mapping[str, int] | None:  # noqa: ANN401
     """Return the bytes of leaves with one setting changed; None where the setting cannot be changed alone."""
     try:
         return recipe.plan(with_settings(config, {name: value}, "the fork")).owners
@@ -233,11 +236,11 @@ def _owners(recipe: Recipe, config: Any, name: str, value: object) -> Mapping[st
         return None
 
 
-def _names(changed: Collection[str], trainer: str) -> str:
+def _setting_names(changed: Collection[str], trainer: str) -> str:
     return ", ".join(f"--{name.replace('_', '-')}" for name in changed) or trainer
 
 
-def _remedy(parent: Parent, trainer: str) -> str:
+def _fork_remedy(parent: Parent, trainer: str) -> str:
     return (
         "Leave these settings as they were, or begin a new run with its weights alone: flatwater train "
         f"{trainer} --from-run {parent.folder.path}"

@@ -36,23 +36,23 @@ from flatwater_watch.sanitize import short_repr
 _log = logging.getLogger(__name__)
 
 FORMAT = "flatwater-policy-1"
-ABOUT = "about.json"
+ABOUT_FILE = "about.json"
 """Name of the description of inputs and outputs inside of a .pt2 file."""
-KEY = "flatwater"
+METADATA_KEY = "flatwater"
 """Key of the same description in the metadata of the other two forms."""
 MOST_ROWS = 4096
 """Most rows that can be asked for in one call of a program."""
-WEIGHTS = ".safetensors"
+WEIGHTS_SUFFIX = ".safetensors"
 LARGEST_DIFFERENCE = 1e-5
 """Largest difference between the written and the trained policy, relative to numbers above 1."""
 TRACED, COMPARED = 3, 2
 """Rows of the examples: a program that knew only the first number would fail on the second. The numbers are small, as
 a row of a trader is a window of the whole market, 19 MB of 669 columns and 504 days."""
-EXPORT = "export"
+EXPORT_PHASE = "export"
 """Name of the phase of an export."""
-COPIES = 5
+COPIES_IN_MEMORY = 5
 """Copies of the weights in the whole of an export: named, packed, handed over, read again, and rebuilt to be run."""
-LIBRARY_BYTES: Mapping[str, int] = {".pt2": 90 << 20, ".onnx": 400 << 20, WEIGHTS: 4 << 20}
+LIBRARY_BYTES: Mapping[str, int] = {".pt2": 90 << 20, ".onnx": 400 << 20, WEIGHTS_SUFFIX: 4 << 20}
 """Bytes that the packages of a form load: 73 and 3 MB were measured of .pt2 and weights; .onnx is a guess."""
 
 
@@ -113,10 +113,10 @@ def plan_export(taken: Portable, suffix: str, budget: str | None) -> Plan:
     example_bytes = sum(each.nbytes for each in example)
     compared = _meta_forward(taken, example) if taken.wide else lambda: None
     phases = phase_bytes(
-        lambda: {EXPORT: peak_bytes(compared)},
-        {EXPORT: COPIES * weights + (TRACED + COMPARED) * example_bytes + LIBRARY_BYTES[suffix]},
+        lambda: {EXPORT_PHASE: peak_bytes(compared)},
+        {EXPORT_PHASE: COPIES_IN_MEMORY * weights + (TRACED + COMPARED) * example_bytes + LIBRARY_BYTES[suffix]},
     )
-    return planned_use(EXPORT, {"policy.weights": weights}, phases, budget=budget)
+    return planned_use(EXPORT_PHASE, {"policy.weights": weights}, phases, budget=budget)
 
 
 def _meta_forward(taken: Portable, drawn: tuple[Tensor, ...]) -> Callable[[], object]:
@@ -160,7 +160,7 @@ def export(policy: ExportablePolicy, file: Path, budget: str | None = None) -> f
     with torch.no_grad(), _silence_exporter():
         content, rerun = FORMS[file.suffix](portable)
         inputs = portable.example(COMPARED)  # other inputs than those that the form was traced with
-        difference = _difference(_as_tuple(portable.module(*inputs)), rerun(*inputs))
+        difference = _difference(_to_tuple(portable.module(*inputs)), rerun(*inputs))
     if not difference <= LARGEST_DIFFERENCE:  # `not <=`, so that NaN is refused as well
         raise RunError(
             f"{file}: the exported policy differs from the trained policy by {difference:.1g}, more than "
@@ -168,7 +168,7 @@ def export(policy: ExportablePolicy, file: Path, budget: str | None = None) -> f
         )
     replace_output(file, content, POLICY_OUTPUTS[file.suffix])
     settings = _settings_of(portable.recipe, portable.header)
-    if file.suffix == WEIGHTS and (codes := named_code(settings, file)):
+    if file.suffix == WEIGHTS_SUFFIX and (codes := named_code(settings, file)):
         remember_trust(settings, file, codes, _log.warning, beside=portable.header)
     return difference
 
@@ -186,26 +186,26 @@ def _difference(known: tuple[Tensor, ...], found: tuple[Tensor, ...]) -> float:
     return max(float(((a.double() - b.double()).abs() / a.double().abs().clamp(min=1)).max()) for a, b in parts)
 
 
-def _as_tuple(found: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+def _to_tuple(found: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     return (found,) if isinstance(found, Tensor) else tuple(found)
 
 
-def _program(taken: Portable) -> torch.export.ExportedProgram:
+def _trace_program(taken: Portable) -> torch.export.ExportedProgram:
     """Return the traced program of the module, for any number of rows."""
     rows = torch.export.Dim("rows", min=1, max=MOST_ROWS)
     shapes = tuple({axis: rows} for axis in taken.axes)
     return torch.export.export(taken.module.eval(), taken.example(TRACED), dynamic_shapes=shapes)
 
 
-def _as_program(taken: Portable) -> tuple[bytes, Run]:
+def _write_program(taken: Portable) -> tuple[bytes, Run]:
     """Return the policy as the bytes of a .pt2 file, and a call of the program that is loaded from these."""
     content = io.BytesIO()
-    torch.export.save(_program(taken), content, extra_files={ABOUT: json.dumps(taken.about, indent=1)})
+    torch.export.save(_trace_program(taken), content, extra_files={ABOUT_FILE: json.dumps(taken.about, indent=1)})
     program = torch.export.load(io.BytesIO(content.getvalue())).module()
-    return content.getvalue(), lambda *given: _as_tuple(program(*given))
+    return content.getvalue(), lambda *given: _to_tuple(program(*given))
 
 
-def _as_onnx(taken: Portable) -> tuple[bytes, Run]:
+def _write_onnx(taken: Portable) -> tuple[bytes, Run]:
     """Return the policy as the bytes of an .onnx file, and a call that runs these in ONNX Runtime, to be compared.
 
     Raises:
@@ -221,7 +221,7 @@ def _as_onnx(taken: Portable) -> tuple[bytes, Run]:
     takes, gives = [*taken.inputs], [*taken.outputs]
     try:
         onnx_program = torch.onnx.export(
-            _program(taken), (), dynamo=True, verbose=False, input_names=takes, output_names=gives
+            _trace_program(taken), (), dynamo=True, verbose=False, input_names=takes, output_names=gives
         )
     except torch.onnx.errors.OnnxExporterError as fault:
         raise ConfigError(
@@ -230,7 +230,7 @@ def _as_onnx(taken: Portable) -> tuple[bytes, Run]:
     assert onnx_program is not None  # noqa: S101  (for the type checker: only the older exporter returns nothing)
     proto = onnx_program.model_proto
     entry = proto.metadata_props.add()
-    entry.key, entry.value = KEY, json.dumps(taken.about)
+    entry.key, entry.value = METADATA_KEY, json.dumps(taken.about)
     content: bytes = proto.SerializeToString()
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
 
@@ -241,22 +241,22 @@ def _as_onnx(taken: Portable) -> tuple[bytes, Run]:
     return content, again
 
 
-def _as_weights(taken: Portable) -> tuple[bytes, Run]:
+def _write_weights(taken: Portable) -> tuple[bytes, Run]:
     """Return the policy as a .safetensors file's bytes, and a call of the policy that is rebuilt from these bytes."""
     from safetensors.torch import load, save  # noqa: PLC0415  (one home)
 
     header = json.dumps(taken.about | {"header": dict(taken.header)})
     # A copy: safetensors refuses tensors that share storage.
     tensors = {name: tensor.contiguous().clone() for name, tensor in taken.tensors.items()}
-    content: bytes = save(tensors, metadata={KEY: header})
+    content: bytes = save(tensors, metadata={METADATA_KEY: header})
     module = rebuild_policy("the exported policy", header, load(content), ours=True).portable().module
-    return content, lambda *given: _as_tuple(module(*given))
+    return content, lambda *given: _to_tuple(module(*given))
 
 
 FORMS: Mapping[str, Callable[[Portable], tuple[bytes, Run]]] = {
-    ".pt2": _as_program,
-    ".onnx": _as_onnx,
-    WEIGHTS: _as_weights,
+    ".pt2": _write_program,
+    ".onnx": _write_onnx,
+    WEIGHTS_SUFFIX: _write_weights,
 }
 """For each suffix, a function that returns the file's content and a program that runs it."""
 
@@ -268,7 +268,7 @@ def read_policy(file: Path) -> Any:  # noqa: ANN401  (what a recipe's policy is)
         ConfigError: the file has another form.
         DataError: the file cannot be read, is damaged, or holds no policy.
     """
-    if file.suffix in FORMS and file.suffix != WEIGHTS:
+    if file.suffix in FORMS and file.suffix != WEIGHTS_SUFFIX:
         runs = "torch.export.load" if file.suffix == ".pt2" else "ONNX Runtime"
         raise ConfigError(
             f"{file}: expected a .safetensors file, got a program for {runs}. Export to a "
@@ -278,14 +278,16 @@ def read_policy(file: Path) -> Any:  # noqa: ANN401  (what a recipe's policy is)
 
     try:
         with safe_open(file, framework="pt") as weights_file:
-            about = (weights_file.metadata() or {}).get(KEY)
+            about = (weights_file.metadata() or {}).get(METADATA_KEY)
             tensors = {name: weights_file.get_tensor(name) for name in weights_file.keys()}  # noqa: SIM118  (it is no mapping)
     except OSError as fault:
         raise DataError(f"{file}: cannot be read: {fault.strerror or fault}. Check the path.") from fault
     except SafetensorError as fault:
         raise DataError(f"{file}: not a whole .safetensors file: {fault}. Export it again.") from fault
     if about is None:
-        raise DataError(f"{file}: was not written by flatwater export: its metadata lacks {KEY!r}. Export it again.")
+        raise DataError(
+            f"{file}: was not written by flatwater export: its metadata lacks {METADATA_KEY!r}. Export it again."
+        )
     return rebuild_policy(str(file), about, tensors, ours=False)
 
 

@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from flatwater.border import own_place
+from flatwater.border import user_code_line
 from flatwater.recipe import SECTIONS, Recipe, lazy_function, recipe_names
 from flatwater.rundir.layout import RunFolder
 
-SECONDS = 60.0
+MINIMUM_GAP_SECONDS = 60.0
 """Seconds between two writings at least."""
-SHARE = 50.0
+PAUSE_FACTOR = 50.0
 """Factor from the time that writing took to the pause after it."""
 write_parts = lazy_function("flatwater.reports.recipe_parts:write_parts")
 """Pages stand above runs, and are imported by those alone that have such parts."""
@@ -50,11 +50,11 @@ class RecipeParts:
         try:
             write_parts(self.folder, self.recipe)
         except Exception as error:  # noqa: BLE001  (the edge to code that only draws: no run ends by it)
-            place = own_place(error)
+            place = user_code_line(error)
             place_text = "" if place is None else f" ({place.file}, line {place.line})"
             sentence = f"the parts of the page cannot be written: {type(error).__name__}: {error}{place_text}"
             if sentence != self.fault:
                 self.say(f"{sentence}. The run goes on. Correct `sections` of {self.recipe.name}")
             self.fault = sentence
         end = self.clock()  # from the end, so that slow parts never follow each other at once
-        self.due = end + max(SECONDS, SHARE * (end - began))
+        self.due = end + max(MINIMUM_GAP_SECONDS, PAUSE_FACTOR * (end - began))

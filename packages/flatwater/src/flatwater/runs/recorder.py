@@ -15,7 +15,7 @@ from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.checkpoints.writer import save_checkpoint
 from flatwater.memory.ledger import Effort
 from flatwater.metrics.alarms import Alarm, above_formula, alarm_lines, group_by_kind, take_new_alarms_, waiting_threads
-from flatwater.metrics.console import FIRST, RESIDENT, ConsoleTable
+from flatwater.metrics.console import FIRST, RESIDENT_COLUMN, ConsoleTable
 from flatwater.metrics.figures import short_duration
 from flatwater.metrics.jsonl import JsonlSink
 from flatwater.metrics.sinks import write_all
@@ -40,7 +40,7 @@ from flatwater_watch.diagnose.finding_text import finding_lines, headline
 from flatwater_watch.events.background import Sink
 from flatwater_watch.units import format_duration
 
-LOOK_SECONDS = 0.05
+BUDGET_CHECK_SECONDS = 0.05
 """Seconds between two looks at the memory in use: a look costs as much as a part of a small step."""
 
 
@@ -226,7 +226,7 @@ class Recorder:
         curves = {title.replace(",", ""): numbers[name] for title, name in recipe.curves.items() if name in numbers}
         figures = [f"{title} {value:.4g}" for title, value in curves.items()]
         figures += [
-            f"{self.memory[RESIDENT.name] / 1e6:.0f} MB",
+            f"{self.memory[RESIDENT_COLUMN.name] / 1e6:.0f} MB",
             format_duration(self.table.round_seconds),
             f"{short_duration(left_seconds)} left",
         ]
@@ -309,7 +309,7 @@ class Recorder:
     def over_budget_(self) -> bool:
         """Return whether the run must stop at its budget; looks at the memory in use twenty times a second."""
         now = time.monotonic()
-        if now - self.looked < LOOK_SECONDS:
+        if now - self.looked < BUDGET_CHECK_SECONDS:
             return False
         self.looked = now
         return self.contract.over_budget_()

@@ -45,7 +45,7 @@ from flatwater_watch.files.directory import write_object
 from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
 from flatwater_watch.forms import count_phrase
 
-READING = "reading the data and allocating the run …"
+READING_STATUS = "reading the data and allocating the run …"
 # Not 1 or 2, which mean a fault and a wrong command: a job script may raise the budget and resume.
 BUDGET_EXIT = 4
 
@@ -97,7 +97,7 @@ def start_new_run(
             check_profiled(profile, 0 if parent is None else parent.origin.round, config.rounds)
         attach_listener_(voice, config)
         # Allocated before the folder is made: a run that does not fit leaves nothing behind.
-        with console.status(READING):
+        with console.status(READING_STATUS):
             composed = _compose_new(config, parent, profile, voice.show_line)
         folder = create_folder(run, config.trainer, checked.taken)
         # The lock before the mirror: only its holder may send to the URL or write the folder's files.
@@ -257,7 +257,7 @@ def _continue(
         write_config(config, folder.config)
         note_run(folder, voice.show_line)
         return train(composed, folder, voice, first=True, mirror=mirror, callbacks=callbacks, profile=profile)
-    with voice.console.status(READING):
+    with voice.console.status(READING_STATUS):
         composed, manifest = restore_run(config, folder, voice.show_line)
     if config.rounds < manifest.round:
         raise ConfigError(
@@ -280,7 +280,7 @@ def _continue(
 def _compose_again(config: Any, folder: RunFolder, profile: range | None, voice: RunEvents) -> Run:  # noqa: ANN401
     """Return a run that was stopped before its first checkpoint, as it was at the start."""
     origin, parent = read_origin(folder), None
-    with voice.console.status(READING):
+    with voice.console.status(READING_STATUS):
         if origin is not None:
             parent_folder = open_folder(Path(origin.parent))
             was = read_config(parent_folder, trains=True, given=origin.changed)

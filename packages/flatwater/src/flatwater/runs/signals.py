@@ -24,14 +24,14 @@ from flatwater_watch.errors import Terminated
 if TYPE_CHECKING:  # every command listens to signals, and few of them print by rich
     from rich.console import Console
 
-ENDS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 """Signals that mean the machine is taken away: a shutdown, a closed terminal or lost connection, SLURM's notice."""
-SAVES = signal.SIGUSR2
+SAVING_SIGNAL = signal.SIGUSR2
 """Asks a run to save a checkpoint and to go on."""
 
-AGAIN_SECONDS = 0.2
+REPEAT_SECONDS = 0.2
 """Seconds after which a signal that has not ended the command is raised again."""
-SIGNALLED = 128
+SIGNAL_EXIT_BASE = 128
 """Number at which exit codes of a process that a signal ended begin, as in a shell."""
 
 Handler = Callable[[int, FrameType | None], None]
@@ -65,16 +65,16 @@ class StopRequest:
     @property
     def exit_code(self) -> int:
         """Exit code after the work was saved: 0 after Ctrl-C, as it was the user's wish; else 128 + signal."""
-        return 0 if self.signal in (0, signal.SIGINT) else SIGNALLED + self.signal
+        return 0 if self.signal in (0, signal.SIGINT) else SIGNAL_EXIT_BASE + self.signal
 
 
-STOP_CODES = tuple(SIGNALLED + number for number in ENDS)
+STOP_CODES = tuple(SIGNAL_EXIT_BASE + number for number in ENDING_SIGNALS)
 """Exit codes of a run that a signal stopped with a checkpoint."""
 
 
 @contextmanager
 def stop_on_signals(console: "Console") -> Iterator[StopRequest]:
-    """Turn SIGINT and `ENDS` into a stop after the current step, `SAVES` into a checkpoint there.
+    """Turn SIGINT and `ENDING_SIGNALS` into a stop after the current step, `SAVING_SIGNAL` into a checkpoint there.
 
     A second Ctrl-C interrupts at once. In a thread that is not the main one, which alone may listen to signals, nothing
     is listened to.
@@ -94,7 +94,7 @@ def stop_on_signals(console: "Console") -> Iterator[StopRequest]:
             Terminated: it is a second Ctrl-C, and nothing is being cleared away.
         """
         # In a signal handler, between two bytecodes of the main thread.
-        if stop.signal and number == signal.SIGINT and not _clearing_away():
+        if stop.signal and number == signal.SIGINT and not _is_clearing_up():
             raise Terminated(number)  # a second Ctrl-C: the user does not want to wait for the step
         if not stop.signal:
             stop.signal = number  # before anything that could fail
@@ -104,13 +104,18 @@ def stop_on_signals(console: "Console") -> Iterator[StopRequest]:
     def save(_number: int, _frame: FrameType | None) -> None:
         stop.save = True  # in a signal handler: the loop saves, after its step
 
-    stop_signals = (signal.SIGINT, *(number for number in ENDS if signal.getsignal(number) is not signal.SIG_IGN))
-    with _install_handlers(stop_signals, end), _install_handlers((SAVES,), save):
+    stop_signals = (
+        signal.SIGINT,
+        *(number for number in ENDING_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN),
+    )
+    with _install_handlers(stop_signals, end), _install_handlers((SAVING_SIGNAL,), save):
         # A signal that came while the run was built was raised where an exception is lost:
         # the run must not begin over it.
-        for ending in _endings:
+        for ending in _active_endings:
             ending.raise_missed()
-        mask_before = signal.pthread_sigmask(signal.SIG_UNBLOCK, {SAVES})  # a sweep's trial is started with it blocked
+        mask_before = signal.pthread_sigmask(
+            signal.SIG_UNBLOCK, {SAVING_SIGNAL}
+        )  # a sweep's trial is started with it blocked
         try:
             yield stop
         finally:
@@ -119,7 +124,7 @@ def stop_on_signals(console: "Console") -> Iterator[StopRequest]:
 
 @contextmanager
 def end_on_signals() -> Iterator[None]:
-    """Raise `Terminated` in the main thread on SIGINT and the signals of `ENDS`; ignore `SAVES` and SIGCONT.
+    """Raise `Terminated` in the main thread on SIGINT and `ENDING_SIGNALS`; ignore `SAVING_SIGNAL` and SIGCONT.
 
     Around a whole command. A signal for which the calling program has a handler of its own is left alone. In other
     threads, which may not set handlers, nothing is done.
@@ -128,16 +133,20 @@ def end_on_signals() -> Iterator[None]:
         yield
         return
     ending, default = _SignalEnding(), (signal.SIG_DFL, signal.default_int_handler)
-    unhandled = [n for n in (signal.SIGINT, *ENDS, SAVES, signal.SIGCONT) if signal.getsignal(n) in default]
+    unhandled = [
+        n for n in (signal.SIGINT, *ENDING_SIGNALS, SAVING_SIGNAL, signal.SIGCONT) if signal.getsignal(n) in default
+    ]
     with (
-        _install_handlers([number for number in unhandled if number not in {SAVES, signal.SIGCONT}], ending.on_signal_),
-        _install_handlers([number for number in unhandled if number in {SAVES, signal.SIGCONT}], _ignore),
+        _install_handlers(
+            [number for number in unhandled if number not in {SAVING_SIGNAL, signal.SIGCONT}], ending.on_signal_
+        ),
+        _install_handlers([number for number in unhandled if number in {SAVING_SIGNAL, signal.SIGCONT}], _ignore),
     ):
-        _endings.append(ending)
+        _active_endings.append(ending)
         try:
             yield
         finally:
-            _endings.remove(ending)
+            _active_endings.remove(ending)
             ending.close_()
     # A signal whose exception was lost, in a finaliser or a callback, is raised here.
     ending.raise_missed()
@@ -148,11 +157,11 @@ class _SignalEnding:
 
     def __init__(self) -> None:
         """Take the calling thread, the main one, as that to which the signal is sent again."""
-        self._number, self._granted, self._closed = 0, False, False
+        self._number, self._is_granted, self._closed = 0, False, False
         # Held until the ending is over: the thread that repeats the signal waits for it.
-        self._over = _thread.allocate_lock()
-        self._over.acquire()
-        self._sends = _thread.allocate_lock()
+        self._end_lock = _thread.allocate_lock()
+        self._end_lock.acquire()
+        self._send_lock = _thread.allocate_lock()
         """Held where the signal is sent again, so that none comes when the handlers are gone."""
         self._main = get_ident()
 
@@ -173,7 +182,7 @@ class _SignalEnding:
         Raises:
             Terminated: a signal was heard that has not ended the command yet.
         """
-        if self._number and not self._granted and not _clearing_away():
+        if self._number and not self._is_granted and not _is_clearing_up():
             raise Terminated(self._number, self._grant_)
 
     def close_(self) -> None:
@@ -181,27 +190,27 @@ class _SignalEnding:
         # In this order: from here on a handler only notes the signal,
         # the thread wakes, and the lock waits for its last one.
         self._closed = True
-        self._over.release()
-        with self._sends:
+        self._end_lock.release()
+        with self._send_lock:
             pass
 
     def _grant_(self) -> None:
-        self._granted = True
+        self._is_granted = True
 
     def _repeat(self) -> None:
         """Send the signal again, until the command has ended or has granted the request in another way."""
-        # In a thread of its own, which ends when `close_` releases `_over`.
-        while not self._over.acquire(timeout=AGAIN_SECONDS) and not self._granted:
-            with self._sends:
-                if self._over.locked():
+        # In a thread of its own, which ends when `close_` releases `_end_lock`.
+        while not self._end_lock.acquire(timeout=REPEAT_SECONDS) and not self._is_granted:
+            with self._send_lock:
+                if self._end_lock.locked():
                     signal.pthread_kill(self._main, self._number)
 
 
-_endings: list[_SignalEnding] = []
+_active_endings: list[_SignalEnding] = []
 """Endings of the main thread, the inner ones last: signals come to that thread alone."""
 
 
-def _clearing_away() -> bool:
+def _is_clearing_up() -> bool:
     """Whether the interrupted code clears up after a signal has ended what is around it, as in a `finally`."""
     # `sys.exception` is the one being handled in this thread: a `finally` that a signal caused has it in its chain.
     fault = sys.exception()

@@ -21,7 +21,7 @@ from flatwater.named_imports import SHIPPED, Permit, is_trusted
 from flatwater.recipe import find_recipe, recipe_names
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.config import RunConfig, rounds_alone
-from flatwater.runs.started_runs import RECORD, note_begun, was_begun
+from flatwater.runs.started_runs import RECORD_PLACES, note_begun, was_begun
 from flatwater.sources import enclosing_run_folder, module_files, module_place
 from flatwater_watch.errors import ConfigError, TrustError
 from flatwater_watch.files.directory import current_path as named_path
@@ -29,7 +29,7 @@ from flatwater_watch.sanitize import short_repr
 
 C = TypeVar("C")
 
-WRITTEN = ("base.toml", "best.toml")
+WRITTEN_SETTINGS = ("base.toml", "best.toml")
 """Names of settings files that a sweep or a study writes into its folder."""
 
 
@@ -99,7 +99,7 @@ def load_settings(cls: type[C], file: Path, *, given: Collection[str] = ()) -> C
     """
     settings = read_toml(file)
     # Resolved: a link elsewhere does not make the file the user's own.
-    if file.name in WRITTEN or enclosing_run_folder(file.resolve()) is not None:
+    if file.name in WRITTEN_SETTINGS or enclosing_run_folder(file.resolve()) is not None:
         request_permit(settings, file, trains=True, given=given)
     return rounds_alone(from_mapping(cls, settings, str(file)), given)
 
@@ -146,7 +146,7 @@ def remember_trust(
         note_begun(trust_key(settings, where, beside), about)
     except OSError as error:
         say(
-            f"the record of your runs ({RECORD}) cannot be written ({error.strerror}). "
+            f"the record of your runs ({RECORD_PLACES}) cannot be written ({error.strerror}). "
             "This run names code that does not come with Flatwater. To resume or evaluate the run, give --trust"
         )
 
@@ -158,12 +158,12 @@ def named_code(settings: Mapping[str, Any], where: Path | str) -> list[NamedCode
         ConfigError: the settings are nested too deeply.
     """
     try:
-        return [*find_named_code(_class_of(settings), settings)]
+        return [*find_named_code(_settings_class(settings), settings)]
     except RecursionError as error:
         raise ConfigError(f"{where}: nested too deeply") from error
 
 
-def _class_of(settings: Mapping[str, Any]) -> type[Any]:
+def _settings_class(settings: Mapping[str, Any]) -> type[Any]:
     """Return the class that settings are read into; for a recipe that is not installed, the settings of all runs."""
     name = settings.get("trainer")
     if not isinstance(name, str) or name not in recipe_names():
@@ -173,7 +173,7 @@ def _class_of(settings: Mapping[str, Any]) -> type[Any]:
 
 def trust_key(settings: Mapping[str, Any], where: Path | str, beside: object = None) -> str:
     """Return a hash of what makes a run that names code: fixed settings, where its code lies, and `beside`."""
-    cls = _class_of(settings)
+    cls = _settings_class(settings)
     # Settings that may change at a resume are left out, but for those that name code.
     apart = cls.open_ended - set(code_fields(cls)) - {"trainer"}
     key_settings = {name: value for name, value in settings.items() if name not in apart}

@@ -7,9 +7,9 @@ from time import monotonic
 
 FIRST_ROUNDS = 4
 """Rounds of a process after which the work is always done: a short run is recorded whole."""
-SHARE = 1 / 200
+TIME_SHARE = 1 / 200
 """Share of the run's time that each such work may take."""
-LONGEST = 30.0
+MAXIMUM_GAP_SECONDS = 30.0
 """Seconds after which the work is due whatever it costs: a killed run loses no more, or one round."""
 
 
@@ -44,4 +44,4 @@ class Upkeep:
         began = self.clock()
         yield
         ended = self.clock()
-        self.due = ended + min(LONGEST, (ended - began) / SHARE)
+        self.due = ended + min(MAXIMUM_GAP_SECONDS, (ended - began) / TIME_SHARE)

@@ -50,21 +50,21 @@ def leaves(root: object) -> Iterator[Leaf]:
     Raises:
         TypeError: a field holds something that is neither a leaf nor a branch; the message names its path.
     """
-    yield from _walk(root, "", derived=False)
+    yield from _walk_branch(root, "", derived=False)
 
 
-def _walk(branch: Any, path: str, *, derived: bool) -> Iterator[Leaf]:  # noqa: ANN401
+def _walk_branch(branch: Any, path: str, *, derived: bool) -> Iterator[Leaf]:  # noqa: ANN401
     """Yield the leaves below a branch with their paths; a leaf below a derived field is derived."""
-    for key, value, is_derived in _children(branch, path):
+    for key, value, is_derived in _checked_children(branch, path):
         below = f"{path}.{key}" if path else str(key)
         hidden = derived or is_derived
         if isinstance(value, torch.Tensor | np.ndarray | torch.Generator | Scalar):
             yield Leaf(below, branch, key, value, hidden)
         else:
-            yield from _walk(value, below, derived=hidden)
+            yield from _walk_branch(value, below, derived=hidden)
 
 
-def _children(branch: Any, path: str) -> Iterator[tuple[str | int, Any, bool]]:  # noqa: ANN401
+def _checked_children(branch: Any, path: str) -> Iterator[tuple[str | int, Any, bool]]:  # noqa: ANN401
     """Yield key, value and whether it is derived, of each child; refuse what a checkpoint cannot hold.
 
     Raises:
@@ -111,26 +111,26 @@ def nbytes(root: object) -> dict[str, int]:
     storages: set[int] = set()
     sizes: dict[str, int] = {}
     for leaf in leaves(root):
-        sizes[leaf.path] = _weigh(leaf.value, storages)
+        sizes[leaf.path] = _leaf_bytes(leaf.value, storages)
     return sizes
 
 
-def _weigh(value: Value, seen: set[int]) -> int:
+def _leaf_bytes(value: Value, seen: set[int]) -> int:
     """Return a leaf's bytes, 0 where its storage was counted before; `seen` holds the storages that were."""
     if isinstance(value, torch.Tensor):
         storage = value.untyped_storage()
         # Not data_ptr: it is 0 for every tensor on the meta device, where plans are made.
-        return _once(storage._cdata, storage.nbytes(), seen)  # noqa: SLF001
+        return _bytes_once(storage._cdata, storage.nbytes(), seen)  # noqa: SLF001
     if isinstance(value, np.ndarray):
         # Views keep their base alive, and with it all its bytes.
         base: Any = value
         while isinstance(base.base, np.ndarray):
             base = base.base
-        return _once(id(base), int(base.nbytes), seen)
+        return _bytes_once(id(base), int(base.nbytes), seen)
     return GENERATOR_BYTES if isinstance(value, torch.Generator) else 8
 
 
-def _once(identity: int, size: int, seen: set[int]) -> int:
+def _bytes_once(identity: int, size: int, seen: set[int]) -> int:
     """Return `size` the first time that an identity is met, 0 afterwards; note the identity in `seen`."""
     if identity in seen:
         return 0

@@ -22,7 +22,7 @@ from flatwater_watch.files.content import convert_to, parse_json
 from flatwater_watch.sanitize import short_repr
 from flatwater_watch.units import format_duration
 
-LOCK = "lock.json"
+LOCK_FILE = "lock.json"
 RENEW_SECONDS = 60.0
 # Fifteen renewals in a row may fail, at a store that is slow or away.
 STALE_SECONDS = 900.0
@@ -91,7 +91,7 @@ def read_holder(objects: StoredObjects) -> Holder | None:
     Raises:
         LockedError: another version of Flatwater wrote the lock, in a form of its own.
     """
-    content = objects.read(LOCK)
+    content = objects.read(LOCK_FILE)
     return None if content is None else _holder_of(content, objects.url)
 
 
@@ -125,7 +125,7 @@ def _holder_of(content: bytes, url: str) -> Holder | None:
     raise LockedError(
         f"{url}: a process of Flatwater {short_repr(lock.get('version', 'of another version'))} writes here. This "
         f"is Flatwater {__version__!r}, which cannot check whether that process is alive. Stop it, and use one version "
-        f"for a run. If the process is gone, remove {url}/{LOCK}."
+        f"for a run. If the process is gone, remove {url}/{LOCK_FILE}."
     )
 
 
@@ -140,7 +140,7 @@ class Lock:
         """Renew the lock; False where another process has taken it, as it took this one for dead."""
         if not self.is_held():
             return False
-        self.objects.put(LOCK, _content(self.token))
+        self.objects.put(LOCK_FILE, _lock_content(self.token))
         return True
 
     def is_held(self) -> bool:
@@ -156,9 +156,9 @@ class Lock:
         if not self.is_held():  # never another's: it may have been taken over
             return
         try:
-            self.objects.remove([LOCK])
+            self.objects.remove([LOCK_FILE])
         except ConfigError:  # who may not remove it says that nobody holds it
-            self.objects.put(LOCK, json.dumps({"released_by": self.token}).encode() + b"\n")
+            self.objects.put(LOCK_FILE, json.dumps({"released_by": self.token}).encode() + b"\n")
 
 
 def new_token() -> str:
@@ -178,9 +178,9 @@ def take_lock(objects: StoredObjects, token: str = "") -> tuple[Lock, str]:
     """
     lock = Lock(objects, token or new_token())
     # Create-only: of two processes in the same moment the store refuses one.
-    if objects.create(LOCK, _content(lock.token)):
+    if objects.create(LOCK_FILE, _lock_content(lock.token)):
         return lock, ""
-    old_content = objects.read(LOCK)
+    old_content = objects.read(LOCK_FILE)
     if old_content is None:  # released in this moment
         return take_lock(objects, lock.token)
     holder = _holder_of(old_content, objects.url)
@@ -191,7 +191,7 @@ def take_lock(objects: StoredObjects, token: str = "") -> tuple[Lock, str]:
         raise LockedError(
             f"{objects.url}: {holder} writes here. Stop it, or wait: its lock ends "
             f"after {format_duration(STALE_SECONDS)} without a sign of life. If the process is gone, "
-            f"remove {objects.url}/{LOCK}."
+            f"remove {objects.url}/{LOCK_FILE}."
         )
     _replace_stale_lock(lock, old_content)
     return lock, "" if holder is None else str(holder)
@@ -207,15 +207,15 @@ def _replace_stale_lock(lock: Lock, before: bytes) -> None:
         LockedError: another process took the lock in the meantime.
     """
     objects, claim_name = lock.objects, f"lock.{hashlib.sha256(before).hexdigest()[:16]}.json"
-    if not objects.create(claim_name, _content(lock.token)):
+    if not objects.create(claim_name, _lock_content(lock.token)):
         new_holder = _holder_of(objects.read(claim_name) or b"", objects.url)
         if new_holder is not None and new_holder.token != lock.token and not new_holder.is_stale:
             raise _lock_lost_error(objects)
     try:
         # Read once more, now that this process alone may replace it: it may have been replaced just before.
-        if objects.read(LOCK) != before:
+        if objects.read(LOCK_FILE) != before:
             raise _lock_lost_error(objects)
-        objects.put(LOCK, _content(lock.token))
+        objects.put(LOCK_FILE, _lock_content(lock.token))
     finally:
         with suppress(ConfigError):  # who may not remove it leaves it: no other lock has this content
             objects.remove([claim_name])
@@ -230,7 +230,7 @@ def is_lock(name: str) -> bool:
     return name.startswith("lock.")
 
 
-def _content(token: str) -> bytes:
+def _lock_content(token: str) -> bytes:
     """Return a lock's content as JSON: this process as its holder, renewed now."""
     pid, time_now, machine = os.getpid(), datetime.now(UTC).isoformat(timespec="seconds"), _machine_identity()
     holder = Holder(

@@ -15,8 +15,8 @@ _ENDPOINTS = {
     "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
 }
 """Variables that name a server other than the cloud's."""
-_KEYS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
-_OTHER_WAYS = (
+_KEY_NAMES = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
+_OTHER_CREDENTIALS = (
     "AWS_ACCESS_KEY_ID",
     "AWS_WEB_IDENTITY_TOKEN_FILE",
     "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
@@ -25,7 +25,7 @@ _OTHER_WAYS = (
 )
 """Variables that tell the client its identity: where one is set, ~/.aws is not read."""
 
-WANTED = {
+EXPECTED_CREDENTIALS = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or run `aws configure`",
     "gs": "GOOGLE_APPLICATION_CREDENTIALS to a key file, or run `gcloud auth application-default login`",
     "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
@@ -39,28 +39,28 @@ def client_settings(scheme: str) -> tuple[dict[str, str], bool]:
     endpoint = next((os.environ[name] for name in _ENDPOINTS[scheme] if os.environ.get(name)), "")
     settings: dict[str, str] = {}
     if scheme == "s3":
-        settings = _of_profile()
+        settings = _profile_settings()
         if endpoint:
             settings["endpoint"] = endpoint
     return settings, endpoint.startswith("http://")
 
 
-def _of_profile() -> dict[str, str]:
+def _profile_settings() -> dict[str, str]:
     """Return keys and region of the profile in ~/.aws; empty where the environment has its own."""
-    if any(os.environ.get(name) for name in _OTHER_WAYS):
+    if any(os.environ.get(name) for name in _OTHER_CREDENTIALS):
         return {}
     profile = os.environ.get("AWS_PROFILE", "default")
-    keys = _section("AWS_SHARED_CREDENTIALS_FILE", "credentials", profile)
+    keys = _profile_section("AWS_SHARED_CREDENTIALS_FILE", "credentials", profile)
     # The two files name profiles differently.
-    settings = _section("AWS_CONFIG_FILE", "config", profile if profile == "default" else f"profile {profile}")
-    client_keys = {name.removeprefix("aws_"): keys[name] for name in _KEYS if name in keys}
+    settings = _profile_section("AWS_CONFIG_FILE", "config", profile if profile == "default" else f"profile {profile}")
+    client_keys = {name.removeprefix("aws_"): keys[name] for name in _KEY_NAMES if name in keys}
     region = keys.get("region") or settings.get("region")
     if region and not (os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")):
         client_keys["region"] = region
     return client_keys
 
 
-def _section(variable: str, file: str, name: str) -> Mapping[str, str]:
+def _profile_section(variable: str, file: str, name: str) -> Mapping[str, str]:
     """Return a profile of a file in ~/.aws, or of the file that the variable names; empty where there is none."""
     parser = configparser.ConfigParser(interpolation=None)  # a secret key may hold a `%`
     parser.read(Path(os.environ.get(variable) or Path.home() / ".aws" / file))

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
-from flatwater.storage.credentials import WANTED
+from flatwater.storage.credentials import EXPECTED_CREDENTIALS
 from flatwater_watch.errors import ConfigError, FlatwaterError, RunError
 
 # Pieces of messages: obstore has few classes of errors, and the same class for a missing bucket and a missing object.
@@ -94,10 +94,10 @@ def explain_error(url: str, doing: str, error: Exception) -> FlatwaterError:
     is_forbidden = isinstance(error, PermissionDeniedError | PermissionError)
     # In this order: one answer may bear several marks, and the first reason is the one to mend.
     reasons = [
-        (_has(text, _NO_KEYS), f"there are no credentials for it. Set {WANTED[scheme]}."),
+        (_has(text, _NO_KEYS), f"there are no credentials for it. Set {EXPECTED_CREDENTIALS[scheme]}."),
         (
             _has(text, _WRONG_KEYS) or isinstance(error, UnauthenticatedError),
-            f"the credentials are not accepted ({short}). Set {WANTED[scheme]}.",
+            f"the credentials are not accepted ({short}). Set {EXPECTED_CREDENTIALS[scheme]}.",
         ),
         (_has(text, _WRONG_REGION), f"{bucket} is in another region ({short}). Set {_REGIONS.get(scheme)}."),
         (_has(text, _NO_BUCKET) or is_missing, f"there is no {kind} {bucket!r}. Make it, or correct the URL."),

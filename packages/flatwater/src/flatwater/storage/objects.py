@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from flatwater.storage.credentials import WANTED, client_settings
+from flatwater.storage.credentials import EXPECTED_CREDENTIALS, client_settings
 from flatwater.storage.faults import OversizeError, StoreError, telling_store
 from flatwater.storage.folders import files_below, folder_names, is_unfinished, open_below
 from flatwater_watch.errors import ConfigError
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 SCHEMES = ("s3", "gs", "az", "file")
-SHAPES = "s3://bucket/path, gs://bucket/path, az://container/path or file:///path"
-_CHUNK = 1 << 20
+URL_FORMS = "s3://bucket/path, gs://bucket/path, az://container/path or file:///path"
+_CHUNK_BYTES = 1 << 20
 """Bytes that are read at a time."""
-RANGE = 9 << 20
+RANGE_BYTES = 9 << 20
 """Bytes that one request reads: a shard of `checkpoints.shard_bytes` with its header. Larger objects take several."""
 SMALL_BYTES = 64 << 20
 """Largest size of a small object: a manifest, a lock, a claim."""
@@ -43,7 +43,7 @@ MOST_ENTRIES = 200_000
 REQUEST_SECONDS = 300.0
 """Seconds in which a request and its answer must end: a shard at 30 KB/s. A store may be silent or trickle so long."""
 _NAME_BYTES, _PART_BYTES = 1024, 255  # what S3 and file systems allow
-_CLIENT = {"connect_timeout": timedelta(seconds=5), "timeout": timedelta(seconds=REQUEST_SECONDS)}
+_CLIENT_OPTIONS = {"connect_timeout": timedelta(seconds=5), "timeout": timedelta(seconds=REQUEST_SECONDS)}
 _BACKOFF = {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=2), "base": 2}
 T = TypeVar("T")
 PATIENT, QUICK = 6, 4
@@ -114,7 +114,7 @@ class StoredObjects:
             # Not in parts: a put of one request is whole or not there, and a tag that is an MD5 is that of the content.
             tag = obstore.put(self.store, self.prefix + name, content, mode=mode, use_multipart=False)["e_tag"]
         self._flush(name)
-        return _bare(tag)
+        return _bare_tag(tag)
 
     def put_parts(self, name: str, parts: Iterable[bytes]) -> str:
         """Write an object in parts, of which two are held at a time. Returns its tag.
@@ -143,7 +143,7 @@ class StoredObjects:
                 writer.close()
         self._flush(name)
         with telling_store(self.url, "read"):
-            return _bare(obstore.head(self.store, self.prefix + name)["e_tag"])
+            return _bare_tag(obstore.head(self.store, self.prefix + name)["e_tag"])
 
     def _flush(self, name: str) -> None:
         """Wait until the disk has a file; other stores answer no earlier than that."""
@@ -173,18 +173,18 @@ class StoredObjects:
             for piece in self._read_file(name) if self.folder else self._ranged_pieces(name, most):
                 # Counted as it comes, whatever size the store has named.
                 if len(piece) > bytes_left:
-                    raise self._oversize(name, most)
+                    raise self._oversize_error(name, most)
                 bytes_left -= len(piece)
                 yield piece
 
     def _read_file(self, name: str) -> Iterator[bytes]:
         """Yield the content of a file below the folder, a chunk at a time."""
         with open_below(self.folder or Path(), name) as file:
-            while piece := file.read(_CHUNK):
+            while piece := file.read(_CHUNK_BYTES):
                 yield piece
 
     def _ranged_pieces(self, name: str, most: int) -> Iterator[bytes]:
-        """Yield at most `RANGE` bytes of each answer, so that each request may have an end in time.
+        """Yield at most `RANGE_BYTES` bytes of each answer, so that each request may have an end in time.
 
         Raises:
             OversizeError: the object is larger than `most`.
@@ -195,21 +195,21 @@ class StoredObjects:
         while position < size:
             # The first request has no range: an empty object has none that could be asked for.
             response = obstore.get(
-                self.store, path, options={"range": (position, min(position + RANGE, size))} if position else {}
+                self.store, path, options={"range": (position, min(position + RANGE_BYTES, size))} if position else {}
             )
             size, begin = response.meta["size"], position
             if size > most:
-                raise self._oversize(name, most)
-            for piece in response.stream(min_chunk_size=_CHUNK):
-                part = bytes(piece)[: begin + RANGE - position]  # a store that ignores ranges sends more
+                raise self._oversize_error(name, most)
+            for piece in response.stream(min_chunk_size=_CHUNK_BYTES):
+                part = bytes(piece)[: begin + RANGE_BYTES - position]  # a store that ignores ranges sends more
                 position += len(part)
                 yield part
-                if position == begin + RANGE:
+                if position == begin + RANGE_BYTES:
                     break
             if position == begin:  # an answer without a byte: no end would be in sight
                 return
 
-    def _oversize(self, name: str, most: int) -> OversizeError:
+    def _oversize_error(self, name: str, most: int) -> OversizeError:
         return OversizeError(f"{self.url}/{name}: the object has more than the {most} bytes that were expected")
 
     def entries(self, folder: str = "") -> list[ObjectEntry]:
@@ -229,7 +229,7 @@ class StoredObjects:
                     for file in self._limit_entries(files)
                 ]
             else:
-                listing = _in_a_loop(self._in_time(self._list_folder(folder)))
+                listing = _run_coroutine(self._in_time(self._list_folder(folder)))
         return sorted((entry for entry in listing if is_plain(entry.name)), key=lambda entry: entry.name)
 
     def _limit_entries(self, found: Iterable[T]) -> Iterator[T]:
@@ -240,10 +240,10 @@ class StoredObjects:
         """
         for count, entry in enumerate(found):
             if count >= MOST_ENTRIES:
-                raise self._endless()
+                raise self._too_many_error()
             yield entry
 
-    def _endless(self) -> StoreError:
+    def _too_many_error(self) -> StoreError:
         return StoreError(f"{self.url}: there are more than {MOST_ENTRIES} objects. Give the URL of one run.")
 
     async def _list_folder(self, folder: str) -> list[ObjectEntry]:
@@ -258,7 +258,7 @@ class StoredObjects:
                 for entry in page
             ]
             if len(listing) > MOST_ENTRIES:
-                raise self._endless()
+                raise self._too_many_error()
         return listing
 
     async def _in_time(self, answer: Awaitable[T]) -> T:
@@ -271,9 +271,9 @@ class StoredObjects:
 
     def find_entries(self, names: Iterable[str]) -> list[ObjectEntry]:
         """Return those of these objects that are there, each asked for by its name."""
-        return [entry for name in names if (entry := self._head(name))]
+        return [entry for name in names if (entry := self._find_entry(name))]
 
-    def _head(self, name: str) -> ObjectEntry | None:
+    def _find_entry(self, name: str) -> ObjectEntry | None:
         """Return the entry of one object; None where there is none of that name."""
         import obstore  # noqa: PLC0415
 
@@ -296,7 +296,7 @@ class StoredObjects:
             StoreError: the store cannot be reached, or its list does not end.
         """
         with telling_store(self.url, "list"):
-            names = folder_names(self.folder) if self.folder else _in_a_loop(self._in_time(self._prefixes()))
+            names = folder_names(self.folder) if self.folder else _run_coroutine(self._in_time(self._prefixes()))
         return sorted(name for name in names if is_plain(name))
 
     async def _prefixes(self) -> list[str]:
@@ -336,7 +336,7 @@ def is_plain(name: str) -> bool:
     )
 
 
-def _in_a_loop(answers: Coroutine[Any, Any, T]) -> T:
+def _run_coroutine(answers: Coroutine[Any, Any, T]) -> T:
     """Return the result of a coroutine, run in its own thread where this one has a loop, as a notebook's does."""
     try:
         asyncio.get_running_loop()
@@ -346,7 +346,7 @@ def _in_a_loop(answers: Coroutine[Any, Any, T]) -> T:
         return thread.submit(asyncio.run, answers).result()
 
 
-def _bare(tag: str | None) -> str:
+def _bare_tag(tag: str | None) -> str:
     return (tag or "").strip('"')
 
 
@@ -364,7 +364,7 @@ def open_objects(url: str, retries: int = PATIENT) -> StoredObjects:
     parts = urlsplit(url)
     path = unquote(parts.path).strip("/")
     prefix = f"{path}/" if path else ""
-    return StoredObjects(url.rstrip("/"), _open(parts.scheme, parts.netloc, url, retries), prefix, retries)
+    return StoredObjects(url.rstrip("/"), _open_store(parts.scheme, parts.netloc, url, retries), prefix, retries)
 
 
 def check_url(url: str) -> None:
@@ -375,7 +375,7 @@ def check_url(url: str) -> None:
     """
     reason = next(_objections(url), "")
     if reason:
-        raise ConfigError(f"{short_repr(url)}: {reason}. Expected {SHAPES}, without ? and #.")
+        raise ConfigError(f"{short_repr(url)}: {reason}. Expected {URL_FORMS}, without ? and #.")
 
 
 def _objections(url: str) -> Iterator[str]:
@@ -388,7 +388,8 @@ def _objections(url: str) -> Iterator[str]:
         yield str(error)
         return
     if mask_secrets(url) != url:
-        yield f"a URL is stored in records and must not have a key. Set {WANTED.get(parts.scheme, WANTED['s3'])}"
+        credentials = EXPECTED_CREDENTIALS.get(parts.scheme, EXPECTED_CREDENTIALS["s3"])
+        yield f"a URL is stored in records and must not have a key. Set {credentials}"
     if parts.scheme not in SCHEMES:
         yield f"the scheme is {short_repr(parts.scheme)}, expected one of {', '.join(SCHEMES)}"
     if parts.scheme == "file" and parts.netloc:
@@ -405,7 +406,7 @@ def _objections(url: str) -> Iterator[str]:
         yield "a part after ? or # has no meaning for a store"
 
 
-def _open(scheme: str, bucket: str, url: str, retries: int) -> "ObjectStore":
+def _open_store(scheme: str, bucket: str, url: str, retries: int) -> "ObjectStore":
     """Return obstore's client of a bucket, or of the whole disk for `file`; the bucket is not asked yet.
 
     Args:
@@ -425,7 +426,7 @@ def _open(scheme: str, bucket: str, url: str, retries: int) -> "ObjectStore":
         return LocalStore("/")
     kind: Any = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}[scheme]
     settings, plain_http = client_settings(scheme)
-    client = _CLIENT | {"allow_http": plain_http}
+    client = _CLIENT_OPTIONS | {"allow_http": plain_http}
     # Short pauses inside of a request: longer ones belong to the caller, who can say that it waits.
     retry = {"max_retries": retries, "retry_timeout": timedelta(seconds=30), "backoff": _BACKOFF}
     try:

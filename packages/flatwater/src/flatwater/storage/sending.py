@@ -18,11 +18,11 @@ from flatwater.storage.objects import StoredObjects
 from flatwater_watch.errors import RunError
 from flatwater_watch.files.safe_read import open_unbuffered
 
-PART = 8 << 20
+PART_BYTES = 8 << 20
 """Bytes of a part, where a file does not fit the buffer: 10,000 parts make 80 GB, the largest leaf that can be sent."""
-BUFFER_BYTES = PART + (1 << 20)
+BUFFER_BYTES = PART_BYTES + (1 << 20)
 """Bytes of the buffer: a shard of `checkpoints.shard_bytes` fits, with its header on top."""
-QUEUE_BYTES = BUFFER_BYTES + 2 * PART
+QUEUE_BYTES = BUFFER_BYTES + 2 * PART_BYTES
 """The most that sending holds at any time: the buffer, and two parts of a larger file in the client's hands."""
 
 
@@ -77,7 +77,7 @@ def send_file(
         if size <= BUFFER_BYTES:
             expected_tag, store_tag = _put_whole(objects, name, source)
         else:
-            buffer.parts = 2 * PART
+            buffer.parts = 2 * PART_BYTES
             try:
                 expected_tag, store_tag = _put_parts(objects, name, source)
             finally:
@@ -142,7 +142,7 @@ def _put_whole(objects: StoredObjects, name: str, source: _SendSource) -> tuple[
     piece = source.read_next_(source.left)
     tag = objects.put(name, piece)
     source.step(len(piece))
-    return _md5(piece).hexdigest(), tag
+    return _hash_piece(piece).hexdigest(), tag
 
 
 def _put_parts(objects: StoredObjects, name: str, source: _SendSource) -> tuple[str, str]:
@@ -150,10 +150,10 @@ def _put_parts(objects: StoredObjects, name: str, source: _SendSource) -> tuple[
     digests: list[bytes] = []
 
     def parts() -> Iterator[bytes]:
-        """Yield the file in parts of `PART` bytes, and note the MD5 of each."""
+        """Yield the file in parts of `PART_BYTES` bytes, and note the MD5 of each."""
         while source.left:
-            piece = source.read_next_(PART)
-            digests.append(_md5(piece).digest())
+            piece = source.read_next_(PART_BYTES)
+            digests.append(_hash_piece(piece).digest())
             yield bytes(piece)  # the client sends it from where it is, while the buffer takes the next
             source.step(len(piece))
 
@@ -162,7 +162,7 @@ def _put_parts(objects: StoredObjects, name: str, source: _SendSource) -> tuple[
     return f"{hashlib.md5(b''.join(digests), usedforsecurity=False).hexdigest()}-{len(digests)}", store_tag
 
 
-def _md5(piece: memoryview) -> "hashlib._Hash":
+def _hash_piece(piece: memoryview) -> "hashlib._Hash":
     return hashlib.md5(piece, usedforsecurity=False)
 
 

@@ -10,7 +10,7 @@ from flatwater.config.toml import with_settings
 from flatwater.rundir.layout import Folder, FolderFile, RunFolder, write_config
 from flatwater.runs.signals import StopRequest
 from flatwater.runs.trust import note_file
-from flatwater.sweeps.space import TRIAL
+from flatwater.sweeps.space import TRIAL_SOURCE
 from flatwater.sweeps.study import TrialLine
 from flatwater_watch.files.directory import write_object
 
@@ -74,5 +74,5 @@ def write_outcome(outcome: SweepOutcome, base: object) -> None:
     """Write sweep.json, and best.toml where there is a best trial."""
     write_object(outcome.folder.result, json.dumps(outcome.to_json(), indent=1).encode() + b"\n")
     if outcome.best_trial is not None:
-        write_config(with_settings(base, outcome.best_trial.settings, TRIAL), outcome.folder.best)
+        write_config(with_settings(base, outcome.best_trial.settings, TRIAL_SOURCE), outcome.folder.best)
         note_file(outcome.folder.best, lambda _: None)

@@ -16,16 +16,16 @@ from flatwater.metrics.lines import FollowedFile, read_appended_, rewind_if_repl
 from flatwater.named_imports import is_trusted
 from flatwater.rundir.layout import RunFolder
 from flatwater.rundir.listing import run_state
-from flatwater.runs.signals import SAVES, STOP_CODES, StopRequest
+from flatwater.runs.signals import SAVING_SIGNAL, STOP_CODES, StopRequest
 from flatwater_watch.errors import FlatwaterError, MemoryLimitError, RunError
 from flatwater_watch.files.safe_read import append_regular
 
-PROGRAM = (sys.executable, "-P", "-m", "flatwater.sweeps.trial")
+TRIAL_PROGRAM = (sys.executable, "-P", "-m", "flatwater.sweeps.trial")
 """-P: not with the folder of the command first on the search path, where a file may be called like a library."""
 # Seconds between two looks. Rounds take longer, and a look at a file that has not grown costs little.
 POLL_SECONDS = 0.2
 
-Judge = Callable[[Record], bool]
+JudgeRecord = Callable[[Record], bool]
 """Function that takes a round's numbers; True asks for the run's end."""
 
 
@@ -48,7 +48,7 @@ class Job:
     run: RunFolder
     log: Path
     """File for what it prints."""
-    judge: Judge
+    judge: JudgeRecord
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,25 +72,25 @@ class _JobProcess:
         job.log.parent.mkdir(exist_ok=True)
         with append_regular(job.log) as log_file:
             self.process = _start_process(program, {**job.order, "run": str(job.run.path)}, log_file.fileno())
-        self._tail = FollowedFile(job.run.metrics)
-        self._asked: Literal["", "pruned", "stopped"] = ""
+        self._metrics_tail = FollowedFile(job.run.metrics)
+        self._end_requested: Literal["", "pruned", "stopped"] = ""
 
     def poll_process_(self) -> RunExit | None:
         """Read new rounds in their order. Returns how the process ended, None while it works."""
         has_ended = self.process.poll() is not None  # before reading, so that the last round is read as well
-        if not self._asked:
-            rewind_if_replaced_(self._tail)
-            if any(self.job.judge(record) for record in read_appended_(self._tail)):
+        if not self._end_requested:
+            rewind_if_replaced_(self._metrics_tail)
+            if any(self.job.judge(record) for record in read_appended_(self._metrics_tail)):
                 self.request_end_("pruned")
         if not has_ended:
             return None
-        answer = _answer(self.process)
-        return RunExit(self._asked) if self._asked else _ending(self.process.returncode, answer)
+        answer = _read_answer(self.process)
+        return RunExit(self._end_requested) if self._end_requested else _exit_words(self.process.returncode, answer)
 
     def request_end_(self, why: Literal["pruned", "stopped"]) -> None:
         """Ask the process, once, to save a checkpoint and to end."""
-        if not self._asked:
-            self._asked = why
+        if not self._end_requested:
+            self._end_requested = why
             self.process.send_signal(signal.SIGTERM)
 
 
@@ -102,7 +102,7 @@ def ask_process(program: Sequence[str], order: Mapping[str, Any]) -> dict[str, A
     """
     process = _start_process(program, {**order, "run": None}, None)
     with process:
-        answer = _answer(process)
+        answer = _read_answer(process)
     if "config" not in answer:
         kind = MemoryLimitError if answer.get("exit_code") == MemoryLimitError.exit_code else FlatwaterError
         raise kind(answer.get("error") or f"the check of the configuration ended with {process.returncode}")
@@ -121,7 +121,7 @@ def train_jobs(jobs: Iterable[Job | None], crew: RunPool) -> Generator[tuple[Job
     jobs_left, processes = iter(jobs), list[_JobProcess]()
     try:
         while True:
-            while len(processes) < crew.at_once and (job := _next(jobs_left, crew)) is not None:
+            while len(processes) < crew.at_once and (job := _next_job(jobs_left, crew)) is not None:
                 processes.append(_JobProcess(job, crew.program))
             if not processes:
                 return
@@ -129,9 +129,9 @@ def train_jobs(jobs: Iterable[Job | None], crew: RunPool) -> Generator[tuple[Job
             crew.check()
             for work, ending in _poll_processes_(processes, crew.stop):
                 processes.remove(work)
-                _close(work.process)
+                _close_process(work.process)
                 yield work.job, ending
-            _pause(processes)
+            _wait_for_oldest(processes)
     except (RunError, GeneratorExit):  # the latter where the caller cannot go on
         # All are asked before the first is waited for, so that they save at the same time.
         for work in processes:
@@ -142,7 +142,7 @@ def train_jobs(jobs: Iterable[Job | None], crew: RunPool) -> Generator[tuple[Job
     finally:
         for work in processes:
             work.process.kill()  # after a second Ctrl-C it still works
-            _close(work.process)
+            _close_process(work.process)
 
 
 def _poll_processes_(working: Sequence[_JobProcess], stop: StopRequest) -> Iterator[tuple[_JobProcess, RunExit]]:
@@ -155,10 +155,10 @@ def _poll_processes_(working: Sequence[_JobProcess], stop: StopRequest) -> Itera
         elif stop.signal:
             work.request_end_("stopped")
         elif save:
-            work.process.send_signal(SAVES)
+            work.process.send_signal(SAVING_SIGNAL)
 
 
-def _next(waiting: Iterator[Job | None], crew: RunPool) -> Job | None:
+def _next_job(waiting: Iterator[Job | None], crew: RunPool) -> Job | None:
     """Return the next job; None where there is none now, or a signal came before it could begin."""
     job = None if crew.stop.signal else next(waiting, None)
     if job is not None:
@@ -177,7 +177,7 @@ def _wait_for(run: RunFolder, crew: RunPool) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def _pause(working: Sequence[_JobProcess]) -> None:
+def _wait_for_oldest(working: Sequence[_JobProcess]) -> None:
     """Wait until the oldest process ends, or for a moment."""
     if working:
         try:
@@ -186,7 +186,7 @@ def _pause(working: Sequence[_JobProcess]) -> None:
             return
 
 
-def _close(process: Popen[bytes]) -> None:
+def _close_process(process: Popen[bytes]) -> None:
     """Wait for a process that has answered or was killed, and close its pipes."""
     # Closes the pipes as well.
     with process:
@@ -197,7 +197,7 @@ def _start_process(program: Sequence[str], order: Mapping[str, Any], log: int | 
     """Start a trial's process and give it its order on stdin; `log` takes its stderr, None leaves it here."""
     # In a session of its own: a Ctrl-C of the terminal reaches the sweep alone, which then decides.
     # A wish for a checkpoint waits until the trial can grant it: it inherits that the signal is blocked.
-    mask_before = signal.pthread_sigmask(signal.SIG_BLOCK, {SAVES})
+    mask_before = signal.pthread_sigmask(signal.SIG_BLOCK, {SAVING_SIGNAL})
     try:
         process = Popen(program, stdin=PIPE, stdout=PIPE, stderr=log, start_new_session=True)  # noqa: S603  (our own)
     finally:
@@ -211,7 +211,7 @@ def _start_process(program: Sequence[str], order: Mapping[str, Any], log: int | 
     return process
 
 
-def _answer(process: Popen[bytes]) -> dict[str, Any]:
+def _read_answer(process: Popen[bytes]) -> dict[str, Any]:
     """Return what a process has written on stdout, once it has ended; empty where it was killed."""
     assert process.stdout is not None  # noqa: S101  (for the type checker)
     # Read to the end before the wait: a child that fills the pipe would never end.
@@ -221,7 +221,7 @@ def _answer(process: Popen[bytes]) -> dict[str, Any]:
     return answer
 
 
-def _ending(code: int, answer: Mapping[str, Any]) -> RunExit:
+def _exit_words(code: int, answer: Mapping[str, Any]) -> RunExit:
     """Return how a process ended that nobody asked to end."""
     # The answer counts before the code: a run that had finished may still be killed on its way out.
     if answer.get("finished"):

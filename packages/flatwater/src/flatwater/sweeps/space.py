@@ -23,12 +23,12 @@ from flatwater.config.toml import read_toml, with_settings
 from flatwater.runs.config import RunConfig
 from flatwater_watch.errors import ConfigError
 
-TRIAL = "the settings of this trial"
+TRIAL_SOURCE = "the settings of this trial"
 """Source of a trial's settings, for messages."""
-KEYS = ("low", "high", "log", "step", "choices")
-SHARED = frozenset({"trainer", *(f.name for f in fields(RunConfig))})
+RANGE_KEYS = ("low", "high", "log", "step", "choices")
+SHARED_SETTINGS = frozenset({"trainer", *(f.name for f in fields(RunConfig))})
 """Settings that are the same for all trials: those of the machine, and the rounds by which trials are compared."""
-WHOLE = 1e-9
+WHOLE_TOLERANCE = 1e-9
 """Tolerance of a range of fractions: how near to a whole number of steps it must be."""
 
 
@@ -87,7 +87,7 @@ def _check_space(tables: Mapping[str, Any], base: object) -> Space:
     Raises:
         ConfigError: the file has no tables, or a table does not fit.
     """
-    space = dict(_walk(tables, base, ""))
+    space = dict(_searched_settings(tables, base, ""))
     if not space:
         raise ConfigError("expected one or more tables, such as [net.hidden] with low and high.")
     for name, values in space.items():
@@ -95,7 +95,7 @@ def _check_space(tables: Mapping[str, Any], base: object) -> Space:
     return space
 
 
-def _walk(tables: Mapping[str, Any], config: object, above: str) -> Iterator[tuple[str, Range | Choices]]:
+def _searched_settings(tables: Mapping[str, Any], config: object, above: str) -> Iterator[tuple[str, Range | Choices]]:
     """Yield each setting that is searched, by dotted path, with its values; refuse what `config` does not have.
 
     Raises:
@@ -108,7 +108,7 @@ def _walk(tables: Mapping[str, Any], config: object, above: str) -> Iterator[tup
         if name not in field_names:
             hint = did_you_mean(name, field_names) or f" Expected one of {', '.join(field_names)}."
             raise ConfigError(f"[{path}]: no setting has this name.{hint}")
-        if path in SHARED:
+        if path in SHARED_SETTINGS:
             raise ConfigError(
                 f"[{path}]: this setting is the same for all trials. Give it as an option, or in the file of --config."
             )
@@ -116,22 +116,24 @@ def _walk(tables: Mapping[str, Any], config: object, above: str) -> Iterator[tup
             raise ConfigError(f"{path} = {table!r}: expected a table [{path}] with low and high, or with choices")
         setting = getattr(config, name)
         if is_dataclass(setting):
-            yield from _walk(table, setting, path)
+            yield from _searched_settings(table, setting, path)
         else:
-            yield path, _values(table, hints[name], path)
+            yield path, _parse_values(table, hints[name], path)
 
 
-def _values(table: Mapping[str, Any], declared: object, path: str) -> Range | Choices:
+def _parse_values(table: Mapping[str, Any], declared: object, path: str) -> Range | Choices:
     """Return the range or the choices of a setting's table, once each fits its declared type.
 
     Raises:
         ConfigError: a key is unknown, choices are mixed with a range, none or given twice, or a value does not fit.
     """
     for key in table:
-        if key not in KEYS:
-            raise ConfigError(f"[{path}] {key}: no such key: expected {', '.join(KEYS)}.{did_you_mean(key, [*KEYS])}")
+        if key not in RANGE_KEYS:
+            raise ConfigError(
+                f"[{path}] {key}: no such key: expected {', '.join(RANGE_KEYS)}.{did_you_mean(key, [*RANGE_KEYS])}"
+            )
     if "choices" not in table:
-        return _range(table, declared, path)
+        return _parse_range(table, declared, path)
     other_keys = [key for key in table if key != "choices"]
     if other_keys:
         raise ConfigError(f"[{path}] {other_keys[0]}: cannot be combined with choices. Keep one of the two.")
@@ -145,7 +147,7 @@ def _values(table: Mapping[str, Any], declared: object, path: str) -> Range | Ch
     return Choices(tuple(choices))
 
 
-def _range(table: Mapping[str, Any], declared: object, path: str) -> Range:
+def _parse_range(table: Mapping[str, Any], declared: object, path: str) -> Range:
     """Return the range of a setting's table, once its ends and its step fit each other.
 
     Raises:
@@ -155,26 +157,31 @@ def _range(table: Mapping[str, Any], declared: object, path: str) -> Range:
     kind = next((kind for kind in (get_args(declared) or (declared,)) if kind is not NoneType), None)
     if kind not in (int, float):
         raise ConfigError(f"[{path}]: low and high need a number. Give choices = [...].")
-    numbers = {key: _number(table, key, kind, path) for key in ("low", "high", "step") if key in table}
+    numbers = {key: _parse_number(table, key, kind, path) for key in ("low", "high", "step") if key in table}
     for key in ("low", "high"):
         if key not in numbers:
             raise ConfigError(f"[{path}] {key}: is missing. Give low and high, or choices = [...].")
     low, high, log, step = numbers["low"], numbers["high"], table.get("log", False), numbers.get("step")
-    _check(low < high, path, "high", high, f"more than low ({low})")
-    _check(isinstance(log, bool), path, "log", log, "true or false")
-    _check(not log or low > 0, path, "low", low, "more than 0 where log = true")
+    _require(low < high, path, "high", high, f"more than low ({low})")
+    _require(isinstance(log, bool), path, "log", log, "true or false")
+    _require(not log or low > 0, path, "low", low, "more than 0 where log = true")
     if step is not None:
-        _check(not log, path, "step", step, "left out where log = true")
-        _check(step > 0, path, "step", step, "more than 0")
-        # A last value that is not `high` would be a surprise: fractions such as 0.1 are compared within `WHOLE`.
+        _require(not log, path, "step", step, "left out where log = true")
+        _require(step > 0, path, "step", step, "more than 0")
+        # A last value that is not `high` would be a surprise: fractions such as 0.1 are compared within
+        # `WHOLE_TOLERANCE`.
         steps = (high - low) / step
-        _check(
-            abs(steps - round(steps)) < WHOLE, path, "high", high, f"low ({low}) plus a whole number of steps ({step})"
+        _require(
+            abs(steps - round(steps)) < WHOLE_TOLERANCE,
+            path,
+            "high",
+            high,
+            f"low ({low}) plus a whole number of steps ({step})",
         )
     return Range(low=low, high=high, log=log, step=step, whole=kind is int)
 
 
-def _number(table: Mapping[str, Any], key: str, kind: type, path: str) -> float:
+def _parse_number(table: Mapping[str, Any], key: str, kind: type, path: str) -> float:
     """Return a number of a range as it was given, which is all that `from_plain` would change: 1 for 1.0.
 
     Args:
@@ -188,12 +195,12 @@ def _number(table: Mapping[str, Any], key: str, kind: type, path: str) -> float:
     """
     value = table[key]
     from_plain(kind, value, f"[{path}] {key}", _no_table)
-    _check(isfinite(value), path, key, value, "finite")
+    _require(isfinite(value), path, key, value, "finite")
     number: float = kind(value)
     return number
 
 
-def _check(holds: bool, path: str, key: str, given: object, wanted: str) -> None:  # noqa: FBT001  (as `require`)
+def _require(holds: bool, path: str, key: str, given: object, wanted: str) -> None:  # noqa: FBT001  (as `require`)
     """Refuse a number of a range unless `holds`: it is `[path] key = given` in the message, and must be `wanted`."""
     if not holds:
         raise ConfigError(f"[{path}] {key} = {given!r}: must be {wanted}")
@@ -208,9 +215,9 @@ def _try_alone(base: object, path: str, values: Range | Choices) -> None:
     reasons = dict[str, str]()
     for key, value in values.trial_values.items():
         try:
-            with_settings(base, {path: value}, TRIAL)
+            with_settings(base, {path: value}, TRIAL_SOURCE)
         except ConfigError as error:
-            reasons[key] = str(error).removeprefix(f"{TRIAL}: ")
+            reasons[key] = str(error).removeprefix(f"{TRIAL_SOURCE}: ")
     if len(reasons) == len(values.trial_values):
         key, reason = next(iter(reasons.items()))
         raise ConfigError(f"[{path}] {key}: {reason}")

@@ -25,12 +25,12 @@ from sqlalchemy.pool import NullPool
 from flatwater.sweeps.space import Choices, Range, Space
 from flatwater_watch.errors import ConfigError
 
-NAME = "sweep"
-TRIALS = 20
+STUDY_NAME = "sweep"
+DEFAULT_TRIALS = 20
 """Default number of trials of a sweep."""
 STARTUP_TRIALS = 4
 """Trials that must have finished before one is pruned: a median of fewer says little."""
-WARM_UP = 4
+WARM_UP_DIVISOR = 4
 """Part of its rounds, as one in so many, after which a trial can be pruned."""
 FINISHED, PRUNED, FAILED, RUNNING = TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL, TrialState.RUNNING
 
@@ -76,7 +76,7 @@ class Study:
 
     def keep_wanted_(self, trials: int | None) -> int:
         """Return how many trials are wanted in all; kept, so that a sweep goes on without being told again."""
-        saved_trials: int = self.study.user_attrs.get("wanted", TRIALS)
+        saved_trials: int = self.study.user_attrs.get("wanted", DEFAULT_TRIALS)
         if trials is not None and trials != saved_trials:
             self.study.set_user_attr("wanted", trials)
         return saved_trials if trials is None else trials
@@ -225,7 +225,7 @@ class LaggingPruner(MedianPruner):
     """Compares a trial with those that are at least so many before it."""
 
     def __init__(self, rounds: int, lag: int) -> None:
-        super().__init__(n_startup_trials=STARTUP_TRIALS, n_warmup_steps=rounds // WARM_UP)
+        super().__init__(n_startup_trials=STARTUP_TRIALS, n_warmup_steps=rounds // WARM_UP_DIVISOR)
         self._lag = lag
 
     def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
@@ -278,10 +278,10 @@ def open_study(path: Path, space: Space, *, seed: int, prune: bool, rounds: int,
     storage = RDBStorage(
         str(URL.create("sqlite", database=str(path.absolute()))), engine_kwargs={"poolclass": NullPool}
     )
-    study = optuna.create_study(storage=storage, study_name=NAME, direction="maximize", load_if_exists=True)
+    study = optuna.create_study(storage=storage, study_name=STUDY_NAME, direction="maximize", load_if_exists=True)
     lag = _lag_(study, at_once)
     pruner = LaggingPruner(rounds, lag) if prune else NopPruner()
-    return Study(optuna.load_study(study_name=NAME, storage=storage, pruner=pruner), space, seed, lag)
+    return Study(optuna.load_study(study_name=STUDY_NAME, storage=storage, pruner=pruner), space, seed, lag)
 
 
 def _lag_(study: optuna.Study, at_once: int | None) -> int:

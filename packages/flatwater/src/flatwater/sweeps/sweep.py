@@ -23,8 +23,8 @@ from flatwater.runs.config import mirrored_below
 from flatwater.runs.signals import StopRequest, stop_on_signals
 from flatwater.sweeps.folder import SweepFolder, SweepOutcome, write_outcome
 from flatwater.sweeps.opening import OpenedSweep, SweepOrder, open_sweep
-from flatwater.sweeps.process import PROGRAM, Job, RunExit, RunPool, train_jobs
-from flatwater.sweeps.space import TRIAL
+from flatwater.sweeps.process import TRIAL_PROGRAM, Job, RunExit, RunPool, train_jobs
+from flatwater.sweeps.space import TRIAL_SOURCE
 from flatwater.sweeps.study import Study, open_study, trial_number
 from flatwater_watch.errors import ConfigError, RunError
 
@@ -64,7 +64,7 @@ class Sweep:
         self.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def train_sweep(order: SweepOrder, console: Console, program: Sequence[str] = PROGRAM) -> SweepOutcome:
+def train_sweep(order: SweepOrder, console: Console, program: Sequence[str] = TRIAL_PROGRAM) -> SweepOutcome:
     """Begin a sweep, or go on with one, until it is done or a signal stops it."""
     opened: OpenedSweep = open_sweep(order, program)
     # The lock of the folder, so that two sweeps do not draw the same trial.
@@ -119,7 +119,7 @@ def job_(work: Sweep, trial: Trial) -> Job | None:
     settings_text = ", ".join(f"{name} {setting_text(value)}" for name, value in settings.items())
     work.say(f"trial {trial_number(trial)}/{work.wanted}: {settings_text}")
     try:
-        config = mirrored_below(with_settings(work.base, settings, TRIAL), work.folder.path)
+        config = mirrored_below(with_settings(work.base, settings, TRIAL_SOURCE), work.folder.path)
     except ConfigError as error:
         record_ending_(work, trial, RunExit("failed", str(error)))
         return None

@@ -9,11 +9,11 @@ from rich.table import Table
 from rich.text import Text
 
 from flatwater.memory.planner import group_bytes
-from flatwater.metrics.figures import LONG, short_duration, short_number, short_seconds
+from flatwater.metrics.figures import LONG_SECONDS, short_duration, short_number, short_seconds
 from flatwater.rundir.statements import (
     BASE,
-    DEPTH,
     FILES,
+    OWNER_DEPTH,
     REST,
     SLACK,
     LedgerLine,
@@ -155,8 +155,8 @@ def owners_table(followed: FollowedRun, width: int, most: int | None = None) -> 
     """Return bytes by owner, most first, and how far each is from the plan; the `most` largest, or all."""
     if followed.line is None:
         return without_ledger(followed)
-    held_bytes = group_bytes(followed.line.owned, depth=DEPTH)
-    planned_bytes = group_bytes(listed_owners(followed.plan), depth=DEPTH) if followed.plan is not None else {}
+    held_bytes = group_bytes(followed.line.owned, depth=OWNER_DEPTH)
+    planned_bytes = group_bytes(listed_owners(followed.plan), depth=OWNER_DEPTH) if followed.plan is not None else {}
     has_shares = width >= WIDE
     table = _table(width, "owner", "held", *(["share"] if has_shares else []), "off plan")
     ordered = sorted(held_bytes.items(), key=lambda item: (-item[1], item[0]))
@@ -199,7 +199,8 @@ def phases_title(followed: FollowedRun) -> str:
     if not followed.timed:
         return f"{title} {followed.recipe.layout.round}"
     last_seconds, mean = (
-        f"{short_seconds(value)}{' s' if value < LONG else ''}" for value in (followed.took[-1], followed.mean_seconds)
+        f"{short_seconds(value)}{' s' if value < LONG_SECONDS else ''}"
+        for value in (followed.took[-1], followed.mean_seconds)
     )
     share = f" of {followed.timed:,}" if followed.timed < followed.done else ""
     return f"{title} {last_seconds}, mean{share} {mean}"

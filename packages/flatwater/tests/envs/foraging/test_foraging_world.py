@@ -12,7 +12,7 @@ import pytest
 from poisoned import begun, every, play, random_actor, row_of
 
 from flatwater.envs.foraging.config import ForagingConfig
-from flatwater.envs.foraging.game import Game, most_of_the_border
+from flatwater.envs.foraging.game import Game, most_border_cells
 from flatwater.envs.foraging.search import SearchTeacher
 from flatwater.envs.foraging.world import ForagingWorld
 from flatwater.envs.world import PADDING
@@ -59,7 +59,7 @@ def test_the_border_in_sight_is_what_a_walk_around_the_map_sees() -> None:
             border[window + y - window // 2 :][:window, window + x - window // 2 :][:, :window].sum()
             for y, x in itertools.product(range(1, size - 1), repeat=2)
         ]
-        assert most_of_the_border(config) == max(sums)
+        assert most_border_cells(config) == max(sums)
 
 
 def test_an_agent_is_paid_for_each_delivery_and_for_nothing_else() -> None:

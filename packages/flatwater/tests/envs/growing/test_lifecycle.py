@@ -14,7 +14,7 @@ from flatwater.envs.growing.lifecycle import (
 )
 from flatwater.envs.growing.simulator import masks
 from flatwater.envs.growing.spaces import HEADS, RELEVANT, SLOT, Operation, head_sizes
-from flatwater.envs.growing.stages import BY_OPERATION, BY_TIME, SlotStage
+from flatwater.envs.growing.stages import STAGE_AFTER_OPERATION, STAGE_AFTER_TIME, SlotStage
 
 torch.set_num_threads(1)
 LIVE = [SlotStage.GERMINATED, SlotStage.TRAINING, SlotStage.BLENDING, SlotStage.HOLDING]
@@ -28,12 +28,12 @@ def test_an_operation_does_what_the_table_says_and_only_where_it_says(operation:
     slots.stage[0, 1] = stage
     slots.alpha_target[0, 1] = 1
     possible = possible_operations(slots, tables, CONFIG.lifecycle).given["slot"][0, operation, 1]
-    legal = (operation, stage) in BY_OPERATION
+    legal = (operation, stage) in STAGE_AFTER_OPERATION
 
     changed = apply_operation_(slots, tables, torch.tensor([[operation, 1, 2, 1, 1], [0, 0, 0, 0, 0]]))
 
     by_itself = {SlotStage.PRUNED: SlotStage.EMBARGOED, SlotStage.RESETTING: SlotStage.DORMANT}.get(stage, stage)
-    assert slots.stage[0, 1] == (BY_OPERATION[operation, stage] if legal else by_itself)
+    assert slots.stage[0, 1] == (STAGE_AFTER_OPERATION[operation, stage] if legal else by_itself)
     assert bool(possible) is legal
     assert changed.success.tolist() == [legal or operation == Operation.WAIT, True]
     assert changed.germinated.sum() == (legal and operation == Operation.GERMINATE)
@@ -42,9 +42,9 @@ def test_an_operation_does_what_the_table_says_and_only_where_it_says(operation:
 
 
 def test_every_live_stage_can_be_pruned_and_the_fossilised_cannot() -> None:
-    assert [s for s in SlotStage if (Operation.PRUNE, s) in BY_OPERATION] == LIVE
-    assert not [o for o in Operation if (o, SlotStage.FOSSILISED) in BY_OPERATION]
-    assert SlotStage.FOSSILISED not in BY_TIME
+    assert [s for s in SlotStage if (Operation.PRUNE, s) in STAGE_AFTER_OPERATION] == LIVE
+    assert not [o for o in Operation if (o, SlotStage.FOSSILISED) in STAGE_AFTER_OPERATION]
+    assert SlotStage.FOSSILISED not in STAGE_AFTER_TIME
 
 
 @pytest.mark.parametrize("stage", LIVE)
@@ -92,7 +92,7 @@ def test_a_new_target_sends_a_holding_seed_back_to_blending_down_to_it() -> None
 def test_a_hundred_thousand_masked_draws_hold_no_impossible_operation_and_no_impossible_choice() -> None:
     slots, tables = build_slots(1000, 3, CPU), build_tables(CONFIG.lifecycle, CPU)
     envs = envs_of(config(), count=1000)
-    rng, met, legal = generator(0), set(), set(BY_OPERATION)
+    rng, met, legal = generator(0), set(), set(STAGE_AFTER_OPERATION)
     for _ in range(100):
         possible = possible_operations(slots, tables, CONFIG.lifecycle)
         action = at_random(envs, possible, rng)

@@ -19,7 +19,7 @@ from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld
 from flatwater.envs.wrapped.own_world import OwnTeacher
 from flatwater.envs.wrapped.pettingzoo_world import PettingZooWorld
-from flatwater.envs.wrapped.spaces import BESIDE, make_action_spec, make_reader
+from flatwater.envs.wrapped.spaces import BESIDE_POSITION, make_action_spec, make_reader
 from flatwater_watch.errors import ConfigError
 
 
@@ -44,7 +44,7 @@ def test_a_minigrid_view_is_a_token_for_each_channel_of_each_pixel_and_one_for_t
         position = row * 7 + column
         token = obs[position * 3 + channel]
         assert token.tolist() == [position, channel, seen["image"][row, column, channel]]
-    assert obs[-1].tolist() == [BESIDE, 3, seen["direction"]]
+    assert obs[-1].tolist() == [BESIDE_POSITION, 3, seen["direction"]]
     assert world.spaces.actions == ("left", "right", "forward", "pickup", "drop", "toggle", "done")
 
 
@@ -150,7 +150,7 @@ def test_an_image_is_tokens_where_that_is_said() -> None:
     assert rows(gym.Box(0, 9, (1, 1, 2), np.uint8), "tokens", image) == ["tokens", [0, 0, 4], [0, 1, 5]]
     beside = gym.Dict(image=gym.Box(0, 9, (1, 2), np.uint8), way=gym.Discrete(3, start=1))
     seen = {"image": image[0], "way": 2}
-    assert rows(beside, "tokens", seen) == ["tokens", [0, 0, 4], [1, 0, 5], [BESIDE, 1, 1]]
+    assert rows(beside, "tokens", seen) == ["tokens", [0, 0, 4], [1, 0, 5], [BESIDE_POSITION, 1, 1]]
     with pytest.raises(ConfigError, match=r"33600 pixels.*gymnasium\.wrappers"):
         make_reader(gym.Box(0, 255, (210, 160, 3), np.uint8), "one", "tokens")
 

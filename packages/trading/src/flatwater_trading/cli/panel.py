@@ -20,9 +20,9 @@ if TYPE_CHECKING:  # NumPy comes with the summary; `--help` does without
     from flatwater_trading.panel.importing import ImportResult
     from flatwater_trading.panel.summary import PanelSummary
 
-SHOWN = 40
+MAXIMUM_INSTRUMENTS = 40
 """Instruments listed in the table."""
-LISTED = 5
+MAXIMUM_LISTED = 5
 """Columns, gaps and moves listed after an import."""
 
 
@@ -73,12 +73,12 @@ class PanelImport:
         from flatwater_trading.panel.summary import summarise_panel
 
         check_place(self.out, source=self.source, force=self.force)
-        investable = None if self.investable is None else _names(self.investable)
+        investable = None if self.investable is None else _parse_names(self.investable)
         with terminal().status(f"reading {self.source} and computing the indicators …", first=2.0):
             imported = read_prices(
                 self.source,
                 investable=investable,
-                columns=_mapping(self.map),
+                columns=_parse_mapping(self.map),
                 dates=self.dates,
                 features=self.features,
                 decimal=self.decimal,
@@ -98,8 +98,8 @@ class PanelImport:
         return 0
 
 
-def _names(text: str) -> list[str]:
-    """Names between commas, or those of a file, between commas or on lines of their own.
+def _parse_names(text: str) -> list[str]:
+    """Names between commas, or the names in a file, between commas or on lines of their own.
 
     Raises:
         ConfigError: the file cannot be read.
@@ -114,7 +114,7 @@ def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _mapping(words: tuple[str, ...]) -> dict[str, str]:
+def _parse_mapping(words: tuple[str, ...]) -> dict[str, str]:
     """Parse `--map close=COLUMN` to the file's column name by role.
 
     Raises:
@@ -154,14 +154,16 @@ class PanelShow:
 
 
 def _summary_table(imported: "ImportResult", summary: "PanelSummary") -> Table:
-    """Table of what a person checks after an import: columns, days, gaps, moves like splits."""
+    """Table for checking an import: columns, days, gaps, moves that look like splits."""
     table = Table(box=SIMPLE_HEAD, show_header=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     layout = imported.layout
-    columns = [f"{role} = {name or 'the one without a name'}" for role, name in layout.named.items()]
-    if layout.wide:
-        columns.append(f"{len({*layout.wide.values()})} of prices, such as {next(iter(layout.wide.values()))}")
+    columns = [f"{role} = {name or 'the one without a name'}" for role, name in layout.roles.items()]
+    if layout.wide_columns:
+        columns.append(
+            f"{len({*layout.wide_columns.values()})} of prices, such as {next(iter(layout.wide_columns.values()))}"
+        )
     table.add_row("columns", ", ".join(columns))
     if layout.guessed:
         guess = " ".join(f"{role}=COLUMN" for role in layout.guessed)
@@ -170,12 +172,14 @@ def _summary_table(imported: "ImportResult", summary: "PanelSummary") -> Table:
         table.add_row(
             "own features", ", ".join(f"{name} ({origin})" for name, origin in imported.panel.origins.items())
         )
-    table.add_row("not used", list_phrase(layout.unused, LISTED) or "-")
+    table.add_row("not used", list_phrase(layout.unused, MAXIMUM_LISTED) or "-")
     table.add_row(f"{summary.unit}s", f"{summary.days:,}, {summary.first} to {summary.last}; {_longest_gap(imported)}")
     table.add_row("frequency", imported.panel.calendar.in_words)
     holes = sorted((one for one in summary.instruments if one.gaps), key=lambda one: -one.gaps)
-    table.add_row("gaps", list_phrase([f"{one.name} {one.gaps} {summary.unit}s" for one in holes], LISTED) or "-")
-    table.add_row("like splits", list_phrase(imported.jumps, LISTED) or "-")
+    table.add_row(
+        "gaps", list_phrase([f"{one.name} {one.gaps} {summary.unit}s" for one in holes], MAXIMUM_LISTED) or "-"
+    )
+    table.add_row("like splits", list_phrase(imported.jumps, MAXIMUM_LISTED) or "-")
     if summary.splits:
         table.add_row("splits", ", ".join(f"{split.name} {split.days:,} {summary.unit}s" for split in summary.splits))
     if summary.splits_problem:
@@ -196,17 +200,17 @@ def _longest_gap(imported: "ImportResult") -> str:
 def _print_tables(name: str, summary: "PanelSummary") -> None:
     """Print the tables of `flatwater panel show`, and below the splits why they do not fit, if they do not."""
     console = terminal()
-    console.print(_overview(name, summary))
+    console.print(_overview_table(name, summary))
     if summary.splits:
-        console.print(_splits(summary))
+        console.print(_splits_table(summary))
     if summary.splits_problem:
         remedy = "says which fit" if summary.unit == "day" else "chooses lengths that fit, and says which"
         console.print(f"the default splits do not fit: {summary.splits_problem} `flatwater train erl` {remedy}.\n")
-    console.print(_instruments(summary))
-    console.print(_features(summary))
+    console.print(_instruments_table(summary))
+    console.print(_features_table(summary))
 
 
-def _overview(name: str, summary: "PanelSummary") -> Table:
+def _overview_table(name: str, summary: "PanelSummary") -> Table:
     """Return the table of facts about the whole panel, titled `name`: days, frequency, missing closes, file."""
     investable = sum(one.investable for one in summary.instruments)
     table = Table(title=name, box=SIMPLE_HEAD, title_justify="left", show_header=False)
@@ -223,7 +227,7 @@ def _overview(name: str, summary: "PanelSummary") -> Table:
     return table
 
 
-def _splits(summary: "PanelSummary") -> Table:
+def _splits_table(summary: "PanelSummary") -> Table:
     """Return the table of the default splits: first and last tradable day of each, and how many they are."""
     table = Table(title=f"tradable {summary.unit}s by default", box=SIMPLE_HEAD, title_justify="left")
     for heading in ("split", "first day", "last day"):
@@ -234,17 +238,17 @@ def _splits(summary: "PanelSummary") -> Table:
     return table
 
 
-def _instruments(summary: "PanelSummary") -> Table:
-    """Return the table of instruments: role, days and gaps; of the first `SHOWN` columns of the panel."""
+def _instruments_table(summary: "PanelSummary") -> Table:
+    """Return the table of instruments: role, days and gaps; of the first `MAXIMUM_INSTRUMENTS` columns of the panel."""
     columns = summary.instruments
-    hidden_count = len(columns) - SHOWN
+    hidden_count = len(columns) - MAXIMUM_INSTRUMENTS
     caption = f"and {hidden_count} more: --json shows all" if hidden_count > 0 else None
     table = Table(title="instruments", box=SIMPLE_HEAD, title_justify="left", caption=caption, caption_justify="left")
     for heading in ("name", "role", "first day", "last day"):
         table.add_column(heading)
     for heading in ("missing", f"{summary.unit}s in gaps"):
         table.add_column(heading, justify="right")
-    for instrument in columns[:SHOWN]:
+    for instrument in columns[:MAXIMUM_INSTRUMENTS]:
         role = "investable" if instrument.investable else "context"
         missing_share = f"{instrument.missing:.2%}"
         table.add_row(
@@ -253,7 +257,7 @@ def _instruments(summary: "PanelSummary") -> Table:
     return table
 
 
-def _features(summary: "PanelSummary") -> Table:
+def _features_table(summary: "PanelSummary") -> Table:
     """Return the table of features: mean, deviation and missing share over all days and columns, and origin."""
     table = Table(title=f"features, all {summary.unit}s together", box=SIMPLE_HEAD, title_justify="left")
     table.add_column("name")

@@ -18,7 +18,7 @@ from flatwater_watch.options.bounds import Bounds
 if TYPE_CHECKING:
     from flatwater_trading.study.study import StudyOutcome
 
-SETTINGS = ".toml"
+SETTINGS_SUFFIX = ".toml"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class StudyCommand(WithTrust, FileSettings, ErlRunConfig):
         The settings below hold for every run. The seed, `splits.days` and `splits.holdout-days` are set by the
         study for each run.
         """
-    source: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="PANEL|SETTINGS")] = None
+    source: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="PANEL|SETTINGS_SUFFIX")] = None
     """A panel, which stands for --panel, or a TOML file with settings, which stands for --config."""
     folds: Annotated[int, Bounds(1, MOST_FOLDS)] | None = None
     """Folds. Left out: 5, or as many as the study in --run has."""
@@ -70,7 +70,7 @@ class StudyCommand(WithTrust, FileSettings, ErlRunConfig):
         if source is None:
             return command
         # --config goes before the options, which win over its settings.
-        option = "--config" if source.lower().endswith(SETTINGS) else "--panel"
+        option = "--config" if source.lower().endswith(SETTINGS_SUFFIX) else "--panel"
         if option_value(option, options) is not None:
             raise ConfigError(f"{source}: stands for {option}, which is given as well. Leave one of them out.")
         return (
@@ -78,7 +78,7 @@ class StudyCommand(WithTrust, FileSettings, ErlRunConfig):
         )
 
     def __call__(self) -> int:
-        """Run the study and show it; with --plan show what its largest run would hold. Returns the exit code.
+        """Run the study and show it; with --plan print the memory of its largest run. Returns the exit code.
 
         Raises:
             ConfigError: there is no file of the prices' name.
@@ -93,20 +93,20 @@ class StudyCommand(WithTrust, FileSettings, ErlRunConfig):
 
 
 def show_plan(command: StudyCommand) -> int:
-    """Print what the largest run would hold. Returns the exit code: 3 where so many at once do not fit."""
+    """Print what the largest run would hold. Returns the exit code: 3 if the runs at work do not fit together."""
     from flatwater.cli.plan import print_plan
     from flatwater_trading.study.member import plan_member
-    from flatwater_trading.study.opening import find_wanted, that_fit
+    from flatwater_trading.study.opening import complete_order, jobs_that_fit
     from flatwater_watch.terminal import say, terminal
 
-    request = find_wanted(_study_order(command))
+    request = complete_order(_study_order(command))
     with terminal(errors=True).status("reading the panel and planning its largest fold …"):
         plan = plan_member(request.base, request.folds)
     code = print_plan(plan, as_json=command.json)
     if not command.json:
         from flatwater_watch.units import format_bytes
 
-        jobs = that_fit(request.jobs, plan.needed_bytes, plan.limit_bytes, asked=command.jobs is not None)
+        jobs = jobs_that_fit(request.jobs, plan.needed_bytes, plan.limit_bytes, asked=command.jobs is not None)
         runs = request.folds * len(request.seeds)
         say(f"{runs} runs, none larger; {jobs} at once take up to {format_bytes(jobs * plan.needed_bytes)}")
     return code

@@ -73,7 +73,7 @@ def resolve_exits(
     )
 
 
-_TRADES = 1 << 17
+_TRADES_AT_ONCE = 1 << 17
 """Trades that are resolved at a time: 20 MiB of highs where a position is held for 20 days."""
 
 
@@ -99,7 +99,7 @@ def trade_gains(
     """
     columns = market.close.shape[1]
     gains = torch.empty(len(rows), columns, len(targets), device=market.close.device)
-    step = max(1, _TRADES // (columns * len(targets)))
+    step = max(1, _TRADES_AT_ONCE // (columns * len(targets)))
     for first in range(0, len(rows), step):
         gains[first : first + step] = _gains(market, rows[first : first + step], targets, hold_days, account)
     return gains

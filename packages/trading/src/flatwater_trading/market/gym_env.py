@@ -47,8 +47,8 @@ class TradingEnv(gymnasium.Env[Observation, np.ndarray]):
         self.market, self.config, self.days = market, config, days
         self.action_space = action_space(config.trade, len(market.investable))
         self.observation_space = observation_space(market, config)
-        self._shown = shown_panel(market)
-        self._copy = copy
+        self._shown_panel = shown_panel(market)
+        self._copies = copy
         self.simulator = build_simulator(
             config, batch=1, max_days=len(days), instruments=len(market.investable), device=torch.device("cpu")
         )
@@ -111,10 +111,10 @@ class TradingEnv(gymnasium.Env[Observation, np.ndarray]):
         return self._observe(day), float(step.reward), terminated, False, info
 
     def _observe(self, day: int) -> Observation:
-        """Return what the agent sees before it acts on row `day`; a view of the panel unless copies were asked for."""
+        """Return the observation before the action on row `day`: a view of the panel, unless copies were asked for."""
         # The rows up to and with `day`, at whose close the next action trades.
-        window = self._shown[day - self.config.episode.context + 1 : day + 1]
-        panel = window.copy() if self._copy else window
+        window = self._shown_panel[day - self.config.episode.context + 1 : day + 1]
+        panel = window.copy() if self._copies else window
         if not self.config.account_observation:
             return panel
         return {"panel": panel, "account": account_block(self.simulator, self.market)[0].numpy()}

@@ -67,7 +67,7 @@ def build_market(panel: Panel, observations: Float[Tensor, "N T F"], device: tor
         # [K, T] in memory, seen as [T, K]: an instrument's next days lie side by side.
         high=torch.from_numpy(np.ascontiguousarray(high.T)).to(device).T,
         mark=torch.from_numpy(last_usable(close)).to(device),
-        last_day=torch.from_numpy(last_rows(usable)).to(device),
+        last_day=torch.from_numpy(last_usable_rows(usable)).to(device),
         investable=torch.from_numpy(np.array(panel.investable, dtype=np.int64)).to(device),
     )
 
@@ -78,7 +78,7 @@ def market_tensors(market: Market) -> dict[str, Tensor]:
 
 
 def make_market(tensors: Mapping[str, Tensor]) -> Market:
-    """Build the market whose fields `market_tensors` gave."""
+    """Build a market from the fields that `market_tensors` gave."""
     return Market(**(dict(tensors) | {"high": tensors["high"].T}))
 
 
@@ -123,7 +123,7 @@ def last_usable(close: np.ndarray) -> np.ndarray:
     )
 
 
-def last_rows(usable: np.ndarray) -> np.ndarray:
+def last_usable_rows(usable: np.ndarray) -> np.ndarray:
     """Return the last usable row of each column, -1 where there is none. [T, K] -> [K]."""
     # argmax of booleans is the first True: from the end, the last usable row.
     last = len(usable) - 1 - np.argmax(usable[::-1], axis=0)

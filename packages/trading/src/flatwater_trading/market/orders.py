@@ -17,10 +17,10 @@ from flatwater_trading.market.config import TradingConfig
 from flatwater_trading.market.exits import target_prices
 from flatwater_trading.market.market import Market
 from flatwater_trading.panel.calendar import DAILY, infer_calendar
-from flatwater_trading.panel.traded_closes import NEAR, SPLIT, TradedCloses
+from flatwater_trading.panel.traded_closes import PRICE_TOLERANCE_FACTOR, SPLIT_FACTOR, TradedCloses
 from flatwater_watch.errors import DataError
 
-SHOWN = 5
+RANKED_INSTRUMENTS = 5
 """Instruments whose coefficients are shown, the largest first."""
 
 
@@ -60,7 +60,7 @@ class Position:
 
 @dataclass(frozen=True, kw_only=True)
 class Sale:
-    """A position whose day to be sold has come."""
+    """A position that is due to be sold."""
 
     instrument: str
     date: str
@@ -135,7 +135,7 @@ class Orders:
 
     @property
     def positions(self) -> tuple[Position, ...]:
-        """Positions held after these orders: those to give on the next day."""
+        """Positions after these orders, to be given on the next day."""
         positions_kept = tuple(each.position for each in self.holdings)
         if self.purchase is None:
             return positions_kept
@@ -159,7 +159,7 @@ class Orders:
 def split_due_positions(
     evening: MarketClose, positions: Sequence[Position]
 ) -> tuple[tuple[Sale, ...], tuple[Holding, ...]]:
-    """Split positions into those due to be sold by the day and those that stay.
+    """Split positions into positions due to be sold by the day, and positions that stay.
 
     Raises:
         DataError: a position is in no instrument, or of no day, of the market; or two are in one instrument.
@@ -239,7 +239,11 @@ def _entry_price(evening: MarketClose, position: Position, entry: int, column: i
     """
     traded_per_adjusted, paid = evening.traded_ratio(entry, column), position.entry_price
     traded_close = float(evening.market.mark[entry, column]) * traded_per_adjusted
-    if evening.traded is not None and traded_close > 0 and not 1 / NEAR < paid / traded_close < NEAR:
+    if (
+        evening.traded is not None
+        and traded_close > 0
+        and not 1 / PRICE_TOLERANCE_FACTOR < paid / traded_close < PRICE_TOLERANCE_FACTOR
+    ):
         raise DataError(
             f"{position.instrument} is held since {position.entry_date} at {paid:g}, and its close on that day was "
             f"{traded_close:g}. Write the price as it was traded, before adjustments, and the shares as they are held "
@@ -259,7 +263,7 @@ def splits_since(evening: MarketClose, positions: Sequence[Position]) -> tuple[s
         column = evening.names.index(position.instrument)
         ratio_today = evening.traded_ratio(len(evening.dates) - 1, column)
         split_ratio = evening.traded_ratio(rows[position.entry_date], column) / ratio_today
-        if not 1 / SPLIT < split_ratio < SPLIT:
+        if not 1 / SPLIT_FACTOR < split_ratio < SPLIT_FACTOR:
             split_instruments.append(
                 f"{position.instrument} ({split_ratio:.3g}:1)"
                 if split_ratio > 1
@@ -275,7 +279,7 @@ def decide_orders(
     holdings: tuple[Holding, ...],
     cash: float,
 ) -> Orders:
-    """Decide on a purchase and return the orders of a day whose sales are known.
+    """Decide on a purchase, and return all orders of the day; the sales are decided already.
 
     Args:
         evening: the market after the close.
@@ -292,13 +296,13 @@ def decide_orders(
     free = (evening.market.close[-1] > 0) & torch.tensor([name not in held_names for name in evening.names])
     trader_coefficients = action[:, 0].where(free, -torch.inf)
     # Stable: of equal coefficients the first instrument is bought, as `max` takes it in the simulator.
-    order = [int(k) for k in trader_coefficients.argsort(descending=True, stable=True)[:SHOWN] if free[k]]
+    order = [int(k) for k in trader_coefficients.argsort(descending=True, stable=True)[:RANKED_INSTRUMENTS] if free[k]]
     ranking = tuple((evening.names[k], float(trader_coefficients[k].clamp(0, trade.coefficient_max))) for k in order)
     today, purchase = str(evening.dates[-1]), None
     # One purchase a day: asked a second time on the same day, the answer must not buy again.
     bought_already = any(each.position.entry_date == today for each in holdings)
     if ranking and ranking[0][1] >= trade.buy_threshold and not bought_already:
-        purchase = _purchase(evening, order[0], action[order[0]], equity, cash)
+        purchase = _size_purchase(evening, order[0], action[order[0]], equity, cash)
         cash -= purchase.share * equity
     return Orders(
         date=today,
@@ -315,7 +319,9 @@ def decide_orders(
     )
 
 
-def _purchase(evening: MarketClose, column: int, action: Float[Tensor, "2"], equity: float, cash: float) -> Purchase:
+def _size_purchase(
+    evening: MarketClose, column: int, action: Float[Tensor, "2"], equity: float, cash: float
+) -> Purchase:
     """Size the purchase of one instrument at today's close; its prices are as traded.
 
     Args:

@@ -22,7 +22,7 @@ def fitness(sim: Simulator, config: TradingConfig) -> Float[Tensor, " B"]:
 
 
 def closed_mask(sim: Simulator) -> Bool[Tensor, "B D1"]:
-    """Mask of the days whose purchase has closed."""
+    """Mask of days with a purchase that has closed."""
     # The log holds exits that lie ahead, as they were resolved on entry: only those before today have happened.
     return (sim.logs.exit_day >= 0) & (sim.logs.exit_day < sim.day[:, None])
 

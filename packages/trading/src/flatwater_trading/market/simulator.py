@@ -180,17 +180,17 @@ def build_simulator(
         instruments=instruments,
         opening_cash=config.account.cash,
     )
-    _alive.add(sim)
+    _living_simulators.add(sim)
     return sim
 
 
 # Weak: the count of simulators that leak must not be what keeps them alive.
-_alive: WeakSet[Simulator] = WeakSet()
+_living_simulators: WeakSet[Simulator] = WeakSet()
 
 
 def live_simulators() -> int:
     """Simulators of this process that something still holds: a training run has two, and no more after any round."""
-    return len(_alive)
+    return len(_living_simulators)
 
 
 def reset_(
@@ -262,7 +262,7 @@ class _DayPurchases(NamedTuple):
 
 @torch.no_grad()
 def step_(sim: Simulator, market: Market, config: TradingConfig, action: Float[Tensor, "B K 2"]) -> TimeStep:
-    """Play one day: close what is due, act, take the penalties, go to the next day.
+    """Play one day: close due positions, buy, take the penalties, go to the next day.
 
     Args:
         sim: written in place.
@@ -294,8 +294,8 @@ def step_(sim: Simulator, market: Market, config: TradingConfig, action: Float[T
     # Exits first: what is sold today pays for today's purchase. Behind an episode's end nothing is due.
     sim.cash.add_(torch.take(sim.proceeds_due, today.at))
     reward = torch.take(sim.reward_due, today.at)
-    purchase = _choose(sim, market, config, today, action)
-    trade_reward = _buy_(sim, market, config, today, purchase)
+    purchase = _choose_purchase(sim, market, config, today, action)
+    trade_reward = _book_purchases_(sim, market, config, today, purchase)
     # Possible as prices are exogenous, and for learning only: no observation and no equity carries it.
     if config.reward.credit == "entry":
         reward = reward + trade_reward
@@ -309,8 +309,10 @@ def step_(sim: Simulator, market: Market, config: TradingConfig, action: Float[T
     return TimeStep(reward, (~terminated).float(), terminated, torch.zeros_like(terminated), today.active)
 
 
-def _choose(sim: Simulator, market: Market, config: TradingConfig, today: _DayView, action: Tensor) -> _DayPurchases:
-    """Choose the instrument with the largest coefficient among those with a close today that are not held.
+def _choose_purchase(
+    sim: Simulator, market: Market, config: TradingConfig, today: _DayView, action: Tensor
+) -> _DayPurchases:
+    """Choose the instrument with the largest coefficient that has a close today and is not held.
 
     Args:
         sim: B episodes; `refused` is counted up where a coefficient reached the threshold, of an instrument not held,
@@ -349,7 +351,9 @@ def _choose(sim: Simulator, market: Market, config: TradingConfig, today: _DayVi
     )
 
 
-def _buy_(sim: Simulator, market: Market, config: TradingConfig, today: _DayView, new: _DayPurchases) -> Tensor:
+def _book_purchases_(
+    sim: Simulator, market: Market, config: TradingConfig, today: _DayView, new: _DayPurchases
+) -> Tensor:
     """Book today's purchases and their exits.
 
     Args:
@@ -377,7 +381,7 @@ def _buy_(sim: Simulator, market: Market, config: TradingConfig, today: _DayView
     # An episode buys once a day, so no index repeats in a put_: sums have one order, on a GPU as well.
     if config.reward.credit == "exit":
         sim.reward_due.put_(due, rewards, accumulate=True)
-    shares = _pay_(sim, market, config, today, new)
+    shares = _pay_and_mark_(sim, market, config, today, new)
     sim.proceeds_due.put_(due, shares * exits.price * config.account.sale_factor, accumulate=True)
 
     exit_day = (today.row + exits.held).where(new.bought, -1)
@@ -397,7 +401,9 @@ def _buy_(sim: Simulator, market: Market, config: TradingConfig, today: _DayView
     return rewards
 
 
-def _pay_(sim: Simulator, market: Market, config: TradingConfig, today: _DayView, new: _DayPurchases) -> Tensor:
+def _pay_and_mark_(
+    sim: Simulator, market: Market, config: TradingConfig, today: _DayView, new: _DayPurchases
+) -> Tensor:
     """Take the money for today's purchases, and mark the account to market.
 
     Args:

@@ -55,11 +55,11 @@ class TradingVectorEnv(gymnasium.vector.VectorEnv[Observation, np.ndarray, np.nd
         self.simulator = build_simulator(
             config, batch=num_envs, max_days=len(days), instruments=len(market.investable), device=torch.device("cpu")
         )
-        self._shown = shown_panel(market)
-        shape = (num_envs, config.episode.context, *self._shown.shape[1:])
-        self._block = np.full(shape, 0, dtype=np.float32)
+        self._shown_panel = shown_panel(market)
+        shape = (num_envs, config.episode.context, *self._shown_panel.shape[1:])
+        self._observation_block = np.full(shape, 0, dtype=np.float32)
         self._copy = copy
-        self._ended = np.zeros(num_envs, dtype=bool)
+        self._has_ended = np.zeros(num_envs, dtype=bool)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -71,25 +71,25 @@ class TradingVectorEnv(gymnasium.vector.VectorEnv[Observation, np.ndarray, np.nd
             options: `start_idx`, `end_idx`, `trading_end_idx`, each one row for all or an array [B].
         """
         super().reset(seed=seed)
-        self._begin(np.ones(self.num_envs, dtype=bool), options or {})
+        self._begin_episodes(np.ones(self.num_envs, dtype=bool), options or {})
         return self._observe(), self._info()
 
     def step(self, actions: np.ndarray) -> tuple[Observation, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """Trade one day in each episode; begin those anew that had ended."""
+        """Trade one day in each episode; episodes that had ended begin anew."""
         # An ended episode stays as it is under step_, with reward 0.
         real = torch.from_numpy(np.array(actions, dtype=np.float32))
         step = step_(self.simulator, self.market, self.config, real)
         terminated = step.terminated.numpy().copy()
-        if self._ended.any():
+        if self._has_ended.any():
             # NEXT_STEP: this step was the reset of what had ended before, and its action was ignored.
-            terminated[self._ended] = False
-            self._begin(self._ended, {})
+            terminated[self._has_ended] = False
+            self._begin_episodes(self._has_ended, {})
         # A copy, as the caller owns the array that is returned.
-        self._ended = terminated.copy()
+        self._has_ended = terminated.copy()
         truncated = np.zeros(self.num_envs, dtype=bool)
         return self._observe(), step.reward.numpy().astype(np.float64), terminated, truncated, self._info()
 
-    def _begin(self, chosen: np.ndarray, options: dict[str, Any]) -> None:
+    def _begin_episodes(self, chosen: np.ndarray, options: dict[str, Any]) -> None:
         """Begin new episodes where `chosen` [B] is true, on windows from `options` or drawn; the others go on.
 
         Raises:
@@ -103,7 +103,7 @@ class TradingVectorEnv(gymnasium.vector.VectorEnv[Observation, np.ndarray, np.nd
         # In the order of the episodes: one generator draws all windows, so the order belongs to the seed.
         windows = [
             complete_window(
-                self.config.episode, self.days, self.np_random, **{n: _row(v[b]) for n, v in rows_given.items()}
+                self.config.episode, self.days, self.np_random, **{n: _info_row(v[b]) for n, v in rows_given.items()}
             )
             if chosen[b]
             else Window(0, 0, 0)
@@ -116,15 +116,15 @@ class TradingVectorEnv(gymnasium.vector.VectorEnv[Observation, np.ndarray, np.nd
             end=torch.from_numpy(np.array([w.end for w in windows])),
             chosen=torch.from_numpy(chosen),
         )
-        self._ended &= ~chosen
+        self._has_ended &= ~chosen
 
     def _observe(self) -> Observation:
-        """Return what all episodes see before they act; it lies in the one block unless copies were asked for."""
+        """Return the observations of all episodes before they act, in one reused block unless copies were asked for."""
         context = self.config.episode.context
         sim = self.simulator
         for b, day in enumerate(observed_rows(sim).tolist()):
-            self._block[b] = self._shown[day - context + 1 : day + 1]
-        panel = self._block.copy() if self._copy else self._block
+            self._observation_block[b] = self._shown_panel[day - context + 1 : day + 1]
+        panel = self._observation_block.copy() if self._copy else self._observation_block
         if not self.config.account_observation:
             return panel
         return {"panel": panel, "account": account_block(sim, self.market).numpy()}
@@ -142,5 +142,5 @@ class TradingVectorEnv(gymnasium.vector.VectorEnv[Observation, np.ndarray, np.nd
         return values | {f"_{name}": np.ones(self.num_envs, dtype=bool) for name in values}
 
 
-def _row(value: int | np.integer | None) -> int | None:
+def _info_row(value: int | np.integer | None) -> int | None:
     return None if value is None else int(value)

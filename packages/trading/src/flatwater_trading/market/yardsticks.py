@@ -27,13 +27,13 @@ from flatwater_trading.market.simulator import Simulator, step_
 from flatwater_trading.panel.calendar import Calendar
 from flatwater_watch.progress import count_steps
 
-MONTHS = 12
+MONTHS_OF_A_YEAR = 12
 """Months of a year."""
-MOMENTUM = 20
+MOMENTUM_ROWS = 20
 """Rows: as long as a position is held by default."""
-LENGTHS = (1, 2, 5, 10, 20, 40, 60, 120)
+RETURN_ROWS = (1, 2, 5, 10, 20, 40, 60, 120)
 """Rows of the past returns that ridge sees."""
-PENALTY = 1.0
+RIDGE_PENALTY = 1.0
 """Penalty of ridge, on features of deviation 1."""
 MOST_WATCHED = 8
 """Columns that cannot be bought up to which ridge sees them: with more it would have more features than it can fit."""
@@ -70,15 +70,15 @@ def gain_features(
         bought; resolved gains, clipped; and a mask.
     """
     context_features = _context_features(market)
-    features = np.empty((*market.close.shape, 2 * len(LENGTHS) + context_features.shape[-1]))
-    raw, less_mean = features[..., : len(LENGTHS)], features[..., len(LENGTHS) : 2 * len(LENGTHS)]
-    for number, days in enumerate(LENGTHS):
+    features = np.empty((*market.close.shape, 2 * len(RETURN_ROWS) + context_features.shape[-1]))
+    raw, less_mean = features[..., : len(RETURN_ROWS)], features[..., len(RETURN_ROWS) : 2 * len(RETURN_ROWS)]
+    for number, days in enumerate(RETURN_ROWS):
         raw[..., number] = past_return(market, days)
     with np.errstate(invalid="ignore"):
         is_known = np.isfinite(raw)
         mean = np.where(is_known, raw, 0).sum(1, keepdims=True) / np.maximum(is_known.sum(1, keepdims=True), 1)
     np.subtract(raw, mean, out=less_mean)
-    features[..., 2 * len(LENGTHS) :] = context_features
+    features[..., 2 * len(RETURN_ROWS) :] = context_features
     target = torch.tensor([config.trade.target_high], device=market.close.device)
     gains = trade_gains(market, rows=learnt, targets=target, hold_days=config.trade.hold_days, account=config.account)[
         ..., 0
@@ -107,9 +107,9 @@ def _context_features(market: Market) -> Float[np.ndarray, "T 1 CF"]:
 def ridge_bytes(market: Market) -> int:
     """Most bytes that `ridge_scores` holds at a time, for a market of that size."""
     (days, instruments), (columns, _, features) = market.close.shape, market.observations.shape
-    feature_count = 2 * len(LENGTHS) + watched_columns(columns, instruments) * features
+    feature_count = 2 * len(RETURN_ROWS) + watched_columns(columns, instruments) * features
     # All features, and those that it is fitted to; beside them masks, and the numbers of a few instruments and days.
-    return 8 * days * instruments * (2 * feature_count + len(LENGTHS))
+    return 8 * days * instruments * (2 * feature_count + len(RETURN_ROWS))
 
 
 def ridge_scores(market: Market, config: TradingConfig, learnt: range) -> np.ndarray:
@@ -130,7 +130,7 @@ def ridge_scores(market: Market, config: TradingConfig, learnt: range) -> np.nda
     samples /= spread
     mean_gain = gain[usable].mean()
     # Features and gains are centred: the mean gain is the intercept, and no penalty shrinks it.
-    normal_matrix = samples.T @ samples + PENALTY * np.eye(samples.shape[1])
+    normal_matrix = samples.T @ samples + RIDGE_PENALTY * np.eye(samples.shape[1])
     weights = np.linalg.solve(normal_matrix, samples.T @ (gain[usable] - mean_gain))
     # Day by day: the standardised features are never all in memory beside the raw ones.
     for day, row in enumerate(features):
@@ -151,9 +151,9 @@ def yardstick_rules(
         calendar: how often the market's rows come.
     """
     # At least a row: where rows are longer than a month, the last row is left out instead.
-    month = max(1, round(calendar.a_year / MONTHS))
+    month = max(1, round(calendar.a_year / MONTHS_OF_A_YEAR))
     return {
-        f"{MOMENTUM}-{calendar.unit} momentum": lambda: past_return(market, MOMENTUM),
+        f"{MOMENTUM_ROWS}-{calendar.unit} momentum": lambda: past_return(market, MOMENTUM_ROWS),
         "12-1 momentum": lambda: past_return(market, max(1, calendar.a_year - month), skip=month),
         "ridge": lambda: ridge_scores(market, config, learnt),
     }
@@ -174,7 +174,7 @@ def oracle_scores(truth: np.ndarray, config: TradingConfig) -> np.ndarray:
 def play_rule_(
     sim: Simulator, market: Market, config: TradingConfig, scores: Float[Tensor, "T K"], *, start: int, days: int
 ) -> None:
-    """Play `days` steps of the episodes that `reset_` has begun on row `start`; each day asks for what scores above 0.
+    """Play `days` steps of the episodes that `reset_` has begun on row `start`; a score above 0 asks for a purchase.
 
     Args:
         sim: written in place; its logs then hold the rule's trades and equity.

@@ -15,7 +15,7 @@ Bars = Literal["last", "daily"]
 """Ways to make one row of a day: `last` keeps its last row, `daily` makes a bar of all its rows (first open, highest
 high, lowest low, last close)."""
 
-_DAY = ["symbol", "date"]
+_DAY_COLUMNS = ["symbol", "date"]
 
 
 def to_daily_rows(source: Path, prices: Prices, dates: pl.Series, bars: Bars | None) -> Prices:
@@ -31,13 +31,13 @@ def to_daily_rows(source: Path, prices: Prices, dates: pl.Series, bars: Bars | N
         DataError: a day has rows of several times and nobody says what to make of them; or a time is there twice.
     """
     moments, frame = seconds_of_day(dates), prices.frame
-    if moments is None or not frame.select(pl.struct(_DAY)).to_series().is_duplicated().any():
+    if moments is None or not frame.select(pl.struct(_DAY_COLUMNS)).to_series().is_duplicated().any():
         return prices
     # By row number: a wide file has become long, so its rows stand here once for each instrument.
     file_row = (frame["row"] - 1).cast(pl.UInt32)
     frame = frame.with_columns(moments.gather(file_row).alias("moment"), dates.gather(file_row).alias("cell"))
     _check_times(source, frame)
-    of_day = frame.group_by(_DAY, maintain_order=True).agg(
+    of_day = frame.group_by(_DAY_COLUMNS, maintain_order=True).agg(
         pl.len(), first=pl.col("moment").min(), last=pl.col("moment").max()
     )
     if bars is None:
@@ -51,7 +51,7 @@ def to_daily_rows(source: Path, prices: Prices, dates: pl.Series, bars: Bars | N
     usual_count = of_day["len"].sort()[len(of_day) // 2]
     note_about_file(source, f"intraday prices, {usual_count} rows on a usual day: --bars {bars} made one of each day.")
     # Stable: rows that a clock put back gives the same time keep the order of the file.
-    frame = frame.sort(*_DAY, "moment", maintain_order=True).drop("moment", "cell")
+    frame = frame.sort(*_DAY_COLUMNS, "moment", maintain_order=True).drop("moment", "cell")
     daily = _last_rows(frame) if bars == "last" else _daily_bar(frame)
     return Prices(daily.select(prices.frame.columns), prices.instruments, prices.columns)
 
@@ -75,7 +75,7 @@ def _check_times(source: Path, frame: pl.DataFrame) -> None:
 def _last_rows(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the last row with a close of each instrument and day; the rows must be in the order of their times."""
     # A row without a close would hide the last trade of its day.
-    return frame.filter(pl.col("close").is_not_null()).group_by(_DAY, maintain_order=True).last()
+    return frame.filter(pl.col("close").is_not_null()).group_by(_DAY_COLUMNS, maintain_order=True).last()
 
 
 def _daily_bar(frame: pl.DataFrame) -> pl.DataFrame:
@@ -84,9 +84,9 @@ def _daily_bar(frame: pl.DataFrame) -> pl.DataFrame:
     The rows must be in the order of their times.
     """
     bar_prices = {"open": pl.col("open").drop_nulls().first(), "high": pl.col("high").max(), "low": pl.col("low").min()}
-    others = [name for name in frame.columns if name not in {*bar_prices, *_DAY, "row"}]
+    others = [name for name in frame.columns if name not in {*bar_prices, *_DAY_COLUMNS, "row"}]
     named_prices = [each.alias(name) for name, each in bar_prices.items()]
-    return frame.group_by(_DAY, maintain_order=True).agg(
+    return frame.group_by(_DAY_COLUMNS, maintain_order=True).agg(
         pl.col("row").last(), *named_prices, pl.col(others).drop_nulls().last()
     )
 

@@ -12,12 +12,12 @@ DAYS_OF_A_YEAR = 365.2425  # the mean Gregorian year
 TRADING_DAYS, TRADING_WEEKDAYS = 252, 5
 """Trading days of a year and of a week, on exchanges that rest on weekends; holidays are taken off the first alone."""
 EVERY_DAY, DAYS_OF_A_WEEK = 365, 7
-NEAR = 0.12
+RATE_TOLERANCE = 0.12
 """Largest relative distance of the rows in a year from those of days, weeks, months or quarters: holidays
 and missing rows make it differ by a few percent. Weeks and fortnights, months and quarters differ by 50 % and more."""
-PAUSE = 3
+HOLE_PAUSE_FACTOR = 3
 """A pause of so many times the median pause is a hole in the file, and says nothing of how often its rows come."""
-FEWEST = 10
+MINIMUM_DATES = 10
 """Dates of daily rows below which weekdays cannot be counted: two weeks."""
 
 
@@ -44,7 +44,7 @@ class Calendar:
 
 
 DAILY = Calendar("daily", TRADING_DAYS, "day")
-_KNOWN = (
+_KNOWN_CALENDARS = (
     DAILY,
     Calendar("daily, weekends too", EVERY_DAY, "day"),
     Calendar("weekly", 52, "week"),
@@ -59,7 +59,7 @@ def infer_calendar(dates: np.ndarray) -> Calendar:
 
     Daily where the usual pause is one day and there are weekdays without rows: 252 rows a year on five of them, in
     proportion on others. Otherwise by the mean pause without holes: daily with weekends, weekly, monthly, quarterly or
-    yearly where the count is within `NEAR`, irregular with that count where it is not.
+    yearly where the count is within `RATE_TOLERANCE`, irregular with that count where it is not.
 
     Args:
         dates: [T] days, strictly increasing. Fewer than two are taken as daily.
@@ -70,22 +70,22 @@ def infer_calendar(dates: np.ndarray) -> Calendar:
     pauses = np.diff(days)
     # The median: weekends and holes in the file do not move it.
     usual_pause = float(np.median(pauses))
-    weekdays = _regular_weekdays(days) if usual_pause <= 1 and len(days) >= FEWEST else TRADING_WEEKDAYS
+    weekdays = _regular_weekdays(days) if usual_pause <= 1 and len(days) >= MINIMUM_DATES else TRADING_WEEKDAYS
     if usual_pause <= 1 and weekdays < DAYS_OF_A_WEEK:
         return _weekday_calendar(weekdays)
     # The mean without holes: a median of monthly pauses, 31 days, would count 11.8 months a year.
-    return _calendar_by_count(DAYS_OF_A_YEAR / float(pauses[pauses <= PAUSE * usual_pause].mean()))
+    return _name_by_count(DAYS_OF_A_YEAR / float(pauses[pauses <= HOLE_PAUSE_FACTOR * usual_pause].mean()))
 
 
 def calendar_of_year(a_year: int) -> Calendar:
-    """Return the calendar with so many rows a year, for a reader of a result without its dates."""
-    return next((each for each in _KNOWN if each.a_year == a_year), Calendar("irregular", a_year, "period"))
+    """Return the calendar with `a_year` rows a year, for readers of a result, which have no dates."""
+    return next((each for each in _KNOWN_CALENDARS if each.a_year == a_year), Calendar("irregular", a_year, "period"))
 
 
-def _calendar_by_count(count: float) -> Calendar:
+def _name_by_count(count: float) -> Calendar:
     # On a logarithmic scale half as many rows are as far away as twice as many.
-    nearest = min(_KNOWN, key=lambda each: abs(np.log(count / each.a_year)))
-    return nearest if abs(count / nearest.a_year - 1) <= NEAR else calendar_of_year(max(1, round(count)))
+    nearest = min(_KNOWN_CALENDARS, key=lambda each: abs(np.log(count / each.a_year)))
+    return nearest if abs(count / nearest.a_year - 1) <= RATE_TOLERANCE else calendar_of_year(max(1, round(count)))
 
 
 def _regular_weekdays(days: np.ndarray) -> int:

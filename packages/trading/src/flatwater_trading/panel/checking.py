@@ -13,7 +13,7 @@ from flatwater_watch.errors import DataError
 TOLERANCE = 1e-5
 """Relative slack between high, low and close: adjusted prices are rounded to float32 one by one."""
 
-KEPT = (1e-30, 1e30)
+PRICE_RANGE = (1e-30, 1e30)
 """Least and greatest price that float32 holds with all its digits, and with room for what is computed from it."""
 
 
@@ -55,7 +55,7 @@ def check_order(source: Path, prices: Prices) -> None:
 
 
 def check_prices(source: Path, prices: Prices, traded: Collection[str]) -> None:
-    """Check that prices lie within `KEPT`, the close between low and high, and that every instrument has a close.
+    """Check that prices lie within `PRICE_RANGE`, closes between low and high, and that every instrument has a close.
 
     What is not traded may be a spread or a rate, of any sign.
 
@@ -80,16 +80,16 @@ def check_prices(source: Path, prices: Prices, traded: Collection[str]) -> None:
     # A panel holds float32, and indicators multiply: beyond these a price becomes infinite, or 0, which is missing.
     rules += [
         (
-            (can_be_bought | (pl.col(price) != 0)) & ~pl.col(price).cast(pl.Float32).abs().is_between(*KEPT),
+            (can_be_bought | (pl.col(price) != 0)) & ~pl.col(price).cast(pl.Float32).abs().is_between(*PRICE_RANGE),
             (price,),
-            f"must be {KEPT[0]:g} to {KEPT[1]:g}: rescale it",
+            f"must be {PRICE_RANGE[0]:g} to {PRICE_RANGE[1]:g}: rescale it",
         )
         for price in PRICES
     ]
     rules += [
-        (_below("high", "low"), ("high", "low"), "the high is below the low"),
-        (_below("high", "close"), ("close", "high"), "the close is above the high"),
-        (_below("close", "low"), ("close", "low"), "the close is below the low"),
+        (_is_below("high", "low"), ("high", "low"), "the high is below the low"),
+        (_is_below("high", "close"), ("close", "high"), "the close is above the high"),
+        (_is_below("close", "low"), ("close", "low"), "the close is below the low"),
     ]
     # One pass over the table for all rules; rows are only looked for where a rule is broken.
     any_broken = prices.frame.select(broken.any().alias(str(n)) for n, (broken, *_) in enumerate(rules)).row(0)
@@ -103,7 +103,7 @@ def check_prices(source: Path, prices: Prices, traded: Collection[str]) -> None:
             )
 
 
-def _below(less: str, more: str) -> pl.Expr:
+def _is_below(less: str, more: str) -> pl.Expr:
     """Return whether `less` is below `more` by more than rounding, `TOLERANCE`, as an expression of each row."""
     # abs: what is only watched may be negative.
     return pl.col(less) + TOLERANCE * pl.col(less).abs() < pl.col(more)

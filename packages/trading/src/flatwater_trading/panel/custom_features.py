@@ -13,11 +13,11 @@ from flatwater_trading.panel.features import OBSERVABLE
 from flatwater_trading.panel.panel import FEATURES, PRICES
 from flatwater_watch.errors import DataError
 
-_KEYS = ["symbol", "date"]
+_KEY_COLUMNS = ["symbol", "date"]
 
 
 def kept_names(features: Sequence[str]) -> list[str]:
-    """Return the features that are columns of the file: those without a `:`.
+    """Return the features that are columns of the file: names without a `:`.
 
     Raises:
         DataError: a feature has the name of a price, or of what is computed from prices, or a name that is none.
@@ -28,7 +28,7 @@ def kept_names(features: Sequence[str]) -> list[str]:
     return names
 
 
-def compute_own(source: Path, frame: pl.DataFrame, features: Sequence[str]) -> tuple[pl.DataFrame, dict[str, str]]:
+def compute_custom(source: Path, frame: pl.DataFrame, features: Sequence[str]) -> tuple[pl.DataFrame, dict[str, str]]:
     """Return the frame with the columns that functions compute, and the origin of every own feature.
 
     A function such as `signals:alpha` is given symbol, date, open, high, low, close and the columns that were kept,
@@ -47,18 +47,18 @@ def compute_own(source: Path, frame: pl.DataFrame, features: Sequence[str]) -> t
     if functions:
         # The user's function gets plain text: symbols of a wide file are an Enum here.
         frame = frame.with_columns(pl.col("symbol").cast(pl.String))
-        given = frame.drop("row", RAW_CLOSE, strict=False).sort(_KEYS)
+        given = frame.drop("row", RAW_CLOSE, strict=False).sort(_KEY_COLUMNS)
     for where in functions:
         function, version = _find_feature(where)
         features_frame = _call_feature(where, function, given)
         _check_causal(where, function, given, features_frame)
-        for name in (name for name in features_frame.columns if name not in _KEYS):
+        for name in (name for name in features_frame.columns if name not in _KEY_COLUMNS):
             _check_name(name)
             if name in origins:
                 raise DataError(f"--features {where}: {name} is there already, as {origins[name]}. Rename one.")
             origins[name] = f"{where} {version}"
         # maintain_order: row numbers in messages follow the order of the file.
-        frame = frame.join(features_frame, on=_KEYS, how="left", maintain_order="left")
+        frame = frame.join(features_frame, on=_KEY_COLUMNS, how="left", maintain_order="left")
     for name in origins:
         infinite = frame.filter(pl.col(name).is_infinite())
         if not infinite.is_empty():
@@ -98,7 +98,7 @@ def _find_feature(where: str) -> tuple[Any, str]:
 
 
 def _call_feature(where: str, function: Any, given: pl.DataFrame) -> pl.DataFrame:  # noqa: ANN401  (the user's)
-    """Call the user's function; its errors are reported as those of `--features`.
+    """Call the user's function; an error in it names `--features` as its source.
 
     Args:
         where: the function as the user wrote it, `signals:alpha`.
@@ -113,17 +113,19 @@ def _call_feature(where: str, function: Any, given: pl.DataFrame) -> pl.DataFram
     """
     with Border(f"--features {where}", function, wanted="a function of one frame of prices"):
         features = function(given)
-    if not isinstance(features, pl.DataFrame) or not {*_KEYS} < {*features.columns}:
+    if not isinstance(features, pl.DataFrame) or not {*_KEY_COLUMNS} < {*features.columns}:
         raise DataError(f"--features {where}: returned no frame with symbol, date and a column for each feature.")
-    not_numeric = [name for name in features.columns if name not in _KEYS and not features[name].dtype.is_numeric()]
-    if not_numeric or features.select(pl.struct(_KEYS).is_duplicated().any()).item():
+    not_numeric = [
+        name for name in features.columns if name not in _KEY_COLUMNS and not features[name].dtype.is_numeric()
+    ]
+    if not_numeric or features.select(pl.struct(_KEY_COLUMNS).is_duplicated().any()).item():
         reason = (
             f"{not_numeric[0]} holds {features[not_numeric[0]].dtype}"
             if not_numeric
             else "a day of an instrument is there twice"
         )
         raise DataError(f"--features {where}: {reason}. Return one number for each symbol and date.")
-    return features.select(*_KEYS, pl.exclude(_KEYS).cast(pl.Float64).fill_nan(None))
+    return features.select(*_KEY_COLUMNS, pl.exclude(_KEY_COLUMNS).cast(pl.Float64).fill_nan(None))
 
 
 def _check_causal(where: str, function: Any, given: pl.DataFrame, found: pl.DataFrame) -> None:  # noqa: ANN401  (same)
@@ -142,8 +144,8 @@ def _check_causal(where: str, function: Any, given: pl.DataFrame, found: pl.Data
     # Half of the days: a look ahead of one day shows on the last of them, and one over all days on each.
     middle = days[(len(days) - 1) // 2]
     early = _call_feature(where, function, given.filter(pl.col("date") <= middle))
-    both = early.join(found, on=_KEYS, how="left", suffix=" of all")
-    for name in (name for name in early.columns if name not in _KEYS):
+    both = early.join(found, on=_KEY_COLUMNS, how="left", suffix=" of all")
+    for name in (name for name in early.columns if name not in _KEY_COLUMNS):
         early_value, late_value = pl.col(name), pl.col(f"{name} of all")
         # Not exactly: a sum over fewer days may round another way. 1e-6 is far above the rounding of float64.
         alike = (early_value == late_value) | (

@@ -21,10 +21,10 @@ def find_difference(own: Panel, given: Panel) -> str:
     Returns:
         The rest of a sentence: `on 2013-03-01 the close of AAPL is 430.5 and was 430.47`.
     """
-    return next(_differences(own, given), "")
+    return next(_difference_phrases(own, given), "")
 
 
-def _differences(own: Panel, given: Panel) -> Iterator[str]:
+def _difference_phrases(own: Panel, given: Panel) -> Iterator[str]:
     """Yield the rest of a sentence for each difference, the plainest first: names, then days, then values.
 
     Later ones take the earlier ones for absent: values are compared by place, so only the first is sure to be right.
@@ -51,7 +51,7 @@ def _differences(own: Panel, given: Panel) -> Iterator[str]:
         )
     # In chunks: both panels are mapped files, and a whole comparison would hold masks as large as they are.
     for first in range(0, common, _CHUNK_DAYS):
-        yield from _values(own, given, slice(first, min(first + _CHUNK_DAYS, common)))
+        yield from _differing_cell(own, given, slice(first, min(first + _CHUNK_DAYS, common)))
     if common < len(own.dates):
         yield f"it ends on {given.dates[-1]}, before the day {own.dates[common]}"
 
@@ -60,7 +60,7 @@ def _investable_names(panel: Panel) -> tuple[str, ...]:
     return tuple(panel.instruments[n] for n in panel.investable)
 
 
-def _values(own: Panel, given: Panel, days: slice) -> Iterator[str]:
+def _differing_cell(own: Panel, given: Panel, days: slice) -> Iterator[str]:
     """Describe the first cell that differs; missing in both is the same."""
     values_before, values_now = own.values[days], given.values[days]
     # Bit for bit, as the fingerprint: a price that was revised by a rounding is another panel.
@@ -72,9 +72,9 @@ def _values(own: Panel, given: Panel, days: slice) -> Iterator[str]:
     feature = close if unlike[day, column, close] else feature  # the others often follow from it
     yield (
         f"on {own.dates[days][day]} the {own.features[feature]} of {own.instruments[column]} is "
-        f"{_value_text(values_now[day, column, feature])} and was {_value_text(values_before[day, column, feature])}"
+        f"{_cell_text(values_now[day, column, feature])} and was {_cell_text(values_before[day, column, feature])}"
     )
 
 
-def _value_text(value: float) -> str:
+def _cell_text(value: float) -> str:
     return "missing" if np.isnan(value) else f"{value:.9g}"

@@ -35,7 +35,7 @@ def _plain_feature(name: str) -> Feature:
     return Feature((name,), lambda columns: columns[name], scale_free=name in {"rsi", "trix"})
 
 
-def _a_price(close: np.ndarray) -> np.ndarray:
+def _was_always_positive(close: np.ndarray) -> np.ndarray:
     """Mask of days on which all closes so far are above 0: of a spread that crossed 0 no percentage can be taken."""
     # Accumulated, not of all days: whether a later close falls below 0 is not known yet. fmin skips NaN.
     return np.fmin.accumulate(close, axis=0) > 0
@@ -49,7 +49,9 @@ def _past_return(columns: Columns, *, days: int = 1) -> np.ndarray:
     newest_row = np.maximum.accumulate(rows, axis=0)
     row_before = np.vstack([np.full((min(days, len(close)), close.shape[1]), -1), newest_row[:-days]])
     close_before = np.where(
-        (row_before >= 0) & _a_price(close), np.take_along_axis(close, np.maximum(row_before, 0), axis=0), np.nan
+        (row_before >= 0) & _was_always_positive(close),
+        np.take_along_axis(close, np.maximum(row_before, 0), axis=0),
+        np.nan,
     )
     return 100 * (close / close_before - 1)
 
@@ -59,7 +61,7 @@ def _percent_of_close(name: str) -> Feature:
 
     def of(columns: Columns) -> np.ndarray:
         close = columns["close"]
-        return 100 * columns[name] / np.where(_a_price(close), close, np.nan)
+        return 100 * columns[name] / np.where(_was_always_positive(close), close, np.nan)
 
     return Feature((name, "close"), of, scale_free=True)
 

@@ -9,7 +9,7 @@ import polars as pl
 from flatwater_trading.panel.adjusting import adjust_prices, say_adjusted
 from flatwater_trading.panel.checking import Prices
 from flatwater_trading.panel.dates import DateOrder, parse_dates, seconds_of_day
-from flatwater_trading.panel.naming import ADJUSTED, ColumnLayout, file_kind, say_closes
+from flatwater_trading.panel.naming import ADJUSTED_CLOSE, ColumnLayout, file_kind, say_closes
 from flatwater_trading.panel.notes import note_about_file
 from flatwater_trading.panel.panel import PRICES
 from flatwater_trading.panel.parsing import parse_columns, parse_numbers, to_text
@@ -33,7 +33,7 @@ def long_prices(
     Raises:
         DataError: a date or a number cannot be read, or a symbol is empty.
     """
-    names_by_role = layout.named
+    names_by_role = layout.roles
     days = parse_dates(source, frame[names_by_role["date"]], order)
     if "symbol" in names_by_role:
         symbol = to_text(source, frame[names_by_role["symbol"]])
@@ -57,9 +57,9 @@ def long_prices(
             *(parse_numbers(source, frame[name]).alias(name) for name in kept),
         ]
     )
-    adjusted = names_by_role.get(ADJUSTED)
+    adjusted = names_by_role.get(ADJUSTED_CLOSE)
     if adjusted is not None and adjusted != names_by_role["close"]:
-        table = table.with_columns(parse_numbers(source, frame[adjusted]).alias(ADJUSTED))
+        table = table.with_columns(parse_numbers(source, frame[adjusted]).alias(ADJUSTED_CLOSE))
         table = adjust_prices(source, table, dict.fromkeys(instruments, adjusted))
         say_adjusted(source, adjusted)
     return Prices(table, instruments, {(name, price): columns[price] for name in instruments for price in PRICES})
@@ -91,7 +91,7 @@ def _from_file_name(source: Path, dates: pl.Series, days: pl.Series) -> pl.Serie
 def wide_prices(
     source: Path, frame: pl.DataFrame, layout: ColumnLayout, order: DateOrder | None, kept: Sequence[str]
 ) -> Prices:
-    """Read wide form as long: the rows of the first instrument, then those of the next.
+    """Read wide form as long: all rows of the first instrument, then all rows of the next.
 
     Args:
         source: for messages.
@@ -103,11 +103,11 @@ def wide_prices(
     Raises:
         DataError: a date or a number cannot be read.
     """
-    columns, height = layout.wide, frame.height
+    columns, height = layout.wide_columns, frame.height
     instruments = tuple(dict.fromkeys(name for name, _ in columns))
-    days = parse_dates(source, frame[layout.named["date"]], order)
-    adjusted = {name: column for (name, field), column in columns.items() if field == ADJUSTED}
-    fields = (*PRICES, *kept, *((ADJUSTED,) if adjusted else ()))
+    days = parse_dates(source, frame[layout.roles["date"]], order)
+    adjusted = {name: column for (name, field), column in columns.items() if field == ADJUSTED_CLOSE}
+    fields = (*PRICES, *kept, *((ADJUSTED_CLOSE,) if adjusted else ()))
     number_columns = [column for (_, field), column in columns.items() if field in fields]
     # Once a column: a close alone stands for four prices.
     numbers = parse_columns(source, frame, [*dict.fromkeys(number_columns)])

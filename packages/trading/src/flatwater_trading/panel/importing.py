@@ -21,15 +21,15 @@ from flatwater_trading.panel.adjusting import RAW_CLOSE, find_jumps, say_jumps, 
 from flatwater_trading.panel.bars import Bars, to_daily_rows
 from flatwater_trading.panel.calendar import DAILY
 from flatwater_trading.panel.checking import check_order, check_prices
-from flatwater_trading.panel.custom_features import compute_own, custom_features, kept_names
+from flatwater_trading.panel.custom_features import compute_custom, custom_features, kept_names
 from flatwater_trading.panel.dates import DateOrder
 from flatwater_trading.panel.forms import long_prices, wide_prices
 from flatwater_trading.panel.indicators import write_indicators_
 from flatwater_trading.panel.lists import unpack_lists
 from flatwater_trading.panel.naming import (
-    PACKED,
-    SHEETS,
+    SHEET_SUFFIXES,
     SUFFIXES,
+    UNPACK_COMMANDS,
     ColumnLayout,
     check_names,
     file_kind,
@@ -141,9 +141,9 @@ def read_prices(
         kept_columns = kept_names(features)
         frame, mapping = unpack_lists(source, frame, columns, kept_columns)
         layout = find_layout(source, frame.columns, mapping, kept_columns)
-        read = wide_prices if layout.wide else long_prices
+        read = wide_prices if layout.wide_columns else long_prices
         prices = to_daily_rows(
-            source, read(source, frame, layout, dates, kept_columns), frame[layout.named["date"]], bars
+            source, read(source, frame, layout, dates, kept_columns), frame[layout.roles["date"]], bars
         )
         # Order before prices: indicators and jumps below compare neighbouring rows.
         check_order(source, prices)
@@ -151,7 +151,7 @@ def read_prices(
         names = tuple(prices.instruments[n] for n in traded)
         check_prices(source, prices, names)
         # Only now: a user's function gets prices that have passed all checks.
-        table, origins = compute_own(source, prices.frame, features)
+        table, origins = compute_custom(source, prices.frame, features)
         panel = _panel(prices.instruments, table, names, origins)
         return ImportResult(panel, layout, find_jumps(names, panel.dates, panel.feature("close")[:, traded]))
 
@@ -165,14 +165,14 @@ def _read(source: Path, decimal: Decimal | None, sheet: str | None) -> pl.DataFr
     kind = file_kind(source)
     if kind not in SUFFIXES:
         remedy = "Save it as one of these in the program that wrote it"
-        if kind in PACKED:
-            remedy = f"Unpack it first ({PACKED[kind]} {source.name})"
+        if kind in UNPACK_COMMANDS:
+            remedy = f"Unpack it first ({UNPACK_COMMANDS[kind]} {source.name})"
         raise DataError(f"{source}: a panel is imported from {', '.join(SUFFIXES)}, not from {kind!r}. {remedy}.")
-    if sheet is not None and kind not in SHEETS:
+    if sheet is not None and kind not in SHEET_SUFFIXES:
         raise DataError(f"--sheet {sheet}: {source} has no sheets. Leave --sheet out.")
     try:
         with open_regular(source) as file:
-            if kind in SHEETS:
+            if kind in SHEET_SUFFIXES:
                 return read_sheet(source, file, sheet, decimal)
         # polars opens the path itself; opening it above has refused a device or a pipe, which it would wait for.
         if kind == ".parquet":

@@ -20,7 +20,7 @@ With lambda = 1 - 2 / RULE_DAYS, or 1 where s is constant, and H = 20 days:
 
 where c is the covariance of the shocks within the H days with the drift that they cause within them; it is 0 where s
 flips or the shocks are another column's. The share b^2 g^2 / variance = `signal` is a quadratic equation for b. Where a
-column's own noise is what is followed, most of the noise is its own (`COMMON`).
+column's own noise is what is followed, most of the noise is its own (`COMMON_VARIANCE_SHARE`).
 """
 
 from collections.abc import Callable, Mapping
@@ -32,23 +32,23 @@ import numpy as np
 from flatwater_trading.panel.config import Law, SyntheticConfig
 from flatwater_watch.errors import ConfigError
 
-HORIZON = 20
+HORIZON_DAYS = 20
 """Days that `signal` and the truth speak about: the holding period of the reference."""
-NOISE = 0.012
+DAILY_NOISE = 0.012
 """Daily deviation of market, sector and own noise together; the same for every column."""
 MARKET_SHARE, SECTOR_SHARE = 0.25, 0.15
 """Shares of the noise variance that a column of beta 1 has in common with the market and with its sector."""
-RULE_DAYS = 250
+MEAN_REGIME_DAYS = 250
 """Mean days between two flips of the sign in `regimes` and `interaction`."""
 SHOWN_DRIFT, SHOWN_NOISE = 0.003, 0.004
 """Daily log return of the column that shows the sign, and its deviation: a month says it for sure."""
 
-COMMON = 0.25
+COMMON_VARIANCE_SHARE = 0.25
 """The part of those shares that is left where a column's own shocks move it."""
 
-_STATES = np.array([-1.0, 0.0, 1.0]) * 1.5**0.5
+_DRIFT_STATES = np.array([-1.0, 0.0, 1.0]) * 1.5**0.5
 """Down, flat and up, with mean 0 and variance 1."""
-_OWN = NOISE * (1 - COMMON * (MARKET_SHARE + SECTOR_SHARE)) ** 0.5
+_OWN_NOISE = DAILY_NOISE * (1 - COMMON_VARIANCE_SHARE * (MARKET_SHARE + SECTOR_SHARE)) ** 0.5
 """Daily deviation of own noise in a column of beta 1 that follows its own shocks."""
 
 
@@ -64,10 +64,10 @@ class MarketLaw(Protocol):
         """Factor of the variance that columns have in common with the market and their sector."""
 
     def draw(self, rng: np.random.Generator) -> np.ndarray | None:
-        """Draw what is hidden in a column, [T], from its own stream, before its noise; None where nothing is."""
+        """Draw the hidden state of a column, [T], from its own stream, before its noise; None if it has none."""
 
     def moves(self, n: int, hidden: np.ndarray | None, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the drift of each day, [T], and the log return that it is expected to add over the next H days, [T].
+        """Return two arrays [T]: each day's drift, and the log return it is expected to add over the next H days.
 
         Args:
             n: the column.
@@ -87,7 +87,7 @@ class HiddenTrend:
     deviation: float
     """Daily deviation of the drift, in log returns."""
     gain: float
-    """What a drift of 1 today is expected to add over the next `HORIZON` days: g."""
+    """What a drift of 1 today is expected to add over the next `HORIZON_DAYS` days: g."""
     growth: float
     common: float = 1.0
     """Factor of the variance in common: all of it, as no column follows its own noise."""
@@ -97,12 +97,12 @@ class HiddenTrend:
         days = self.config.days
         # Two draws of fixed size, in this order: the column's later draws do not depend on the states.
         redrawn = rng.random(days) < 1 / self.config.signal_days
-        states = rng.choice(_STATES, size=days)
+        states = rng.choice(_DRIFT_STATES, size=days)
         # The running maximum points each day to its last redraw: the states without a loop.
         return np.asarray(states[np.maximum.accumulate(np.where(redrawn, np.arange(days), 0))])
 
     def moves(self, n: int, hidden: np.ndarray | None, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # noqa: ARG002
-        """Return the drift of the state, and what it is expected to add."""
+        """Return two arrays [T]: the drift of the state, and the log return that it is expected to add."""
         assert hidden is not None  # noqa: S101  (`draw` gives it)
         drift = hidden * self.deviation
         return drift, drift * self.gain
@@ -119,7 +119,7 @@ class ShockFollowing:
     strength: float
     """Drift that follows from weighted shocks of 1: b."""
     gain: float
-    """Expected return of the next `HORIZON` days, for weighted shocks of 1 and a strength of 1: g."""
+    """Expected return of the next `HORIZON_DAYS` days, for weighted shocks of 1 and a strength of 1: g."""
     growth: float
     sign: np.ndarray
     """Sign of each day [T], 1 or -1."""
@@ -131,13 +131,13 @@ class ShockFollowing:
     @property
     def common(self) -> float:
         """Part of the common noise that is left: less where own shocks are followed."""
-        return COMMON if self.leader is None else 1.0
+        return COMMON_VARIANCE_SHARE if self.leader is None else 1.0
 
     def draw(self, rng: np.random.Generator) -> None:
         """Draw nothing: no state is hidden in a column, so its stream goes on with its noise."""
 
     def moves(self, n: int, hidden: np.ndarray | None, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # noqa: ARG002
-        """Return the drift that follows the shocks up to the day before, and what it is expected to add."""
+        """Return two arrays [T]: the drift that follows the shocks up to the day before, and its expected return."""
         shocks, factor = own / own.std(), 1.0
         if self.leader is not None:
             # Columns differ, so that there is something to choose; the mean square of the factors is 1.08.
@@ -151,7 +151,7 @@ class ShockFollowing:
         """Return the leader's own returns, or the sign with some noise; None where the law shows neither."""
         if self.leader is not None:
             # Less half the variance: the mean of exp(return) is then 1.
-            return self.leader * NOISE - NOISE**2 / 2
+            return self.leader * DAILY_NOISE - DAILY_NOISE**2 / 2
         if not self.shows_sign:
             return None
         # Streams are named by [seed, n]: 0 common noise, 1 columns, 2 signs or the leader, 3 factors, 4 this noise.
@@ -165,52 +165,52 @@ def make_law(config: SyntheticConfig) -> MarketLaw:
     Raises:
         ConfigError: `signal` is larger than the law can explain, or the law needs a context column and there is none.
     """
-    return _LAWS[config.law](config)
+    return _LAW_MAKERS[config.law](config)
 
 
-def _trend(config: SyntheticConfig) -> HiddenTrend:
+def _make_trend(config: SyntheticConfig) -> HiddenTrend:
     deviation, gain, _ = drift_deviation(config.signal, config.signal_days)
     return HiddenTrend(config, deviation, gain, mean_growth(deviation))
 
 
-def _none(config: SyntheticConfig) -> HiddenTrend:
+def _make_random_walk(config: SyntheticConfig) -> HiddenTrend:
     return HiddenTrend(config, 0.0, 0.0, mean_growth(0.0))
 
 
-def _reversal(config: SyntheticConfig) -> ShockFollowing:
-    return _following(config, sign=np.full(config.days, -1.0))
+def _make_reversal(config: SyntheticConfig) -> ShockFollowing:
+    return _make_shock_following(config, sign=np.full(config.days, -1.0))
 
 
-def _regimes(config: SyntheticConfig, *, shown: bool = False) -> ShockFollowing:
-    """Return the law whose sign flips at random for all columns at once; `shown`: the first context column says it.
+def _make_regimes(config: SyntheticConfig, *, shown: bool = False) -> ShockFollowing:
+    """Return the law whose sign flips at random for all columns at once; `shown`: the first context column is the sign.
 
-    The mean time between two flips is `RULE_DAYS`.
+    The mean time between two flips is `MEAN_REGIME_DAYS`.
     """
     rng = np.random.default_rng([config.seed, 2])
     # A telegraph signal: E[s[t + k] s[t]] = (1 - 2 / RULE_DAYS)^k, the lambda of the module's docstring.
-    flips = np.where(rng.random(config.days) < 1 / RULE_DAYS, -1.0, 1.0)
+    flips = np.where(rng.random(config.days) < 1 / MEAN_REGIME_DAYS, -1.0, 1.0)
     flips[0] = rng.choice([-1.0, 1.0])
-    return _following(config, sign=np.cumprod(flips), persists=1 - 2 / RULE_DAYS, shows_sign=shown)
+    return _make_shock_following(config, sign=np.cumprod(flips), persists=1 - 2 / MEAN_REGIME_DAYS, shows_sign=shown)
 
 
-def _interaction(config: SyntheticConfig) -> ShockFollowing:
+def _make_interaction(config: SyntheticConfig) -> ShockFollowing:
     _require_context(config, "shows which rule pays")
-    return _regimes(config, shown=True)
+    return _make_regimes(config, shown=True)
 
 
-def _lead(config: SyntheticConfig) -> ShockFollowing:
+def _make_lead(config: SyntheticConfig) -> ShockFollowing:
     _require_context(config, "leads the others")
     shocks = np.random.default_rng([config.seed, 2]).standard_normal(config.days)
-    return _following(config, sign=np.ones(config.days), leader=shocks)
+    return _make_shock_following(config, sign=np.ones(config.days), leader=shocks)
 
 
-_LAWS: Mapping[Law, Callable[[SyntheticConfig], MarketLaw]] = {
-    "trend": _trend,
-    "reversal": _reversal,
-    "lead": _lead,
-    "regimes": _regimes,
-    "interaction": _interaction,
-    "none": _none,
+_LAW_MAKERS: Mapping[Law, Callable[[SyntheticConfig], MarketLaw]] = {
+    "trend": _make_trend,
+    "reversal": _make_reversal,
+    "lead": _make_lead,
+    "regimes": _make_regimes,
+    "interaction": _make_interaction,
+    "none": _make_random_walk,
 }
 
 
@@ -225,16 +225,16 @@ def drift_deviation(signal: float, signal_days: int) -> tuple[float, float, floa
         ConfigError: `signal` is not below g^2 / V.
     """
     phi = daily_persistence(signal_days)
-    gain = float((phi ** np.arange(1, HORIZON + 1)).sum())
+    gain = float((phi ** np.arange(1, HORIZON_DAYS + 1)).sum())
     total = _summed_variance(phi)
     _require_below(signal, gain**2 / total, signal_days, "it may change within them")
-    deviation = float((signal * HORIZON * NOISE**2 / (gain**2 - signal * total)) ** 0.5)
+    deviation = float((signal * HORIZON_DAYS * DAILY_NOISE**2 / (gain**2 - signal * total)) ** 0.5)
     return deviation, gain, gain**2 / total
 
 
 def mean_growth(deviation: float) -> float:
     """Log of the mean daily return factor of `trend`, over the three equally likely states and the noise."""
-    return float(np.log(np.exp(_STATES * deviation + NOISE**2 / 2).mean()))
+    return float(np.log(np.exp(_DRIFT_STATES * deviation + DAILY_NOISE**2 / 2).mean()))
 
 
 def daily_persistence(signal_days: int) -> float:
@@ -242,7 +242,7 @@ def daily_persistence(signal_days: int) -> float:
     return 1 - 1 / signal_days
 
 
-def _following(
+def _make_shock_following(
     config: SyntheticConfig,
     *,
     sign: np.ndarray,
@@ -265,17 +265,19 @@ def _following(
         ConfigError: `config.signal` is as large as the law can explain, or larger.
     """
     rho, signal, follows_own = daily_persistence(config.signal_days), config.signal, leader is None
-    ahead = np.arange(1, HORIZON + 1)
+    ahead = np.arange(1, HORIZON_DAYS + 1)
     # g.
     gain = float((persists**ahead * rho ** (ahead - 1)).sum())
     # V, and H e^2.
-    total, noise = _summed_variance(persists * rho), HORIZON * NOISE**2
+    total, noise = _summed_variance(persists * rho), HORIZON_DAYS * DAILY_NOISE**2
     # c before its factors: the drift of each of the H days holds the shocks of those before it, by rho^0, rho^1 ...
-    shocks_within = float(sum((rho ** np.arange(day)).sum() for day in range(HORIZON)))
-    covariance = float(sign[0]) * _OWN * (1 - rho**2) ** 0.5 * shocks_within if follows_own and persists == 1 else 0.0
+    shocks_within = float(sum((rho ** np.arange(day)).sum() for day in range(HORIZON_DAYS)))
+    covariance = (
+        float(sign[0]) * _OWN_NOISE * (1 - rho**2) ** 0.5 * shocks_within if follows_own and persists == 1 else 0.0
+    )
     largest_signal, because = gain**2 / total, "it may change within them"
     if follows_own:
-        full_strength = _OWN * ((1 - rho) / (1 + rho)) ** 0.5  # shocks are taken back as they were
+        full_strength = _OWN_NOISE * ((1 - rho) / (1 + rho)) ** 0.5  # shocks are taken back as they were
         largest_signal = (
             full_strength**2 * gain**2 / (full_strength**2 * total + 2 * full_strength * covariance + noise)
         )
@@ -285,7 +287,7 @@ def _following(
     # 0, so one root is positive.
     a, h, k = gain**2 - signal * total, signal * covariance, signal * noise
     strength = float((h + (h**2 + a * k) ** 0.5) / a)
-    return ShockFollowing(config, strength, gain, (strength**2 + NOISE**2) / 2, sign, leader, shows_sign)
+    return ShockFollowing(config, strength, gain, (strength**2 + DAILY_NOISE**2) / 2, sign, leader, shows_sign)
 
 
 def _weighted_shocks(shocks: np.ndarray, rho: float) -> np.ndarray:
@@ -301,12 +303,12 @@ def _weighted_shocks(shocks: np.ndarray, rho: float) -> np.ndarray:
 
 def _summed_variance(persistence: float) -> float:
     """Variance of the sum over H days of a series of variance 1 with this correlation from day to day."""
-    days = np.arange(HORIZON)
+    days = np.arange(HORIZON_DAYS)
     return float((persistence ** np.abs(days[:, None] - days[None, :])).sum())
 
 
 def _require_below(signal: float, most: float, signal_days: int, because: str) -> None:
-    """Check that a law can explain so much of the variance.
+    """Check that a law can explain the share `signal` of the variance: at most `most`.
 
     Args:
         signal: the share that is asked for.
@@ -320,12 +322,12 @@ def _require_below(signal: float, most: float, signal_days: int, because: str) -
     if signal >= most:
         raise ConfigError(
             f"synthetic.signal = {signal}: a drift that lives {signal_days} days can explain less than {most:.2f} of a "
-            f"{HORIZON}-day return, because {because}. Lower it or change synthetic.signal_days."
+            f"{HORIZON_DAYS}-day return, because {because}. Lower it or change synthetic.signal_days."
         )
 
 
 def _require_context(config: SyntheticConfig, does: str) -> None:
-    """Check that there is a context column; `does` says for the message what the law needs it for.
+    """Check that there is a context column; `does` is the end of the message: what the law does with it.
 
     Raises:
         ConfigError: there is none.

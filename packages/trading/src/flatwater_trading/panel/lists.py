@@ -9,7 +9,7 @@ from flatwater_trading.panel.notes import note_about_file
 from flatwater_trading.panel.panel import FEATURES, PRICES
 from flatwater_watch.errors import DataError
 
-_TEXT = r"(?s)^\s*[\[(].*[\])]\s*$"
+_LIST_TEXT = r"(?s)^\s*[\[(].*[\])]\s*$"
 
 
 def unpack_lists(
@@ -63,7 +63,7 @@ def _to_lists(column: pl.Series) -> pl.Series | None:
         return column.arr.to_list()
     if isinstance(column.dtype, pl.List):
         return column
-    if column.dtype != pl.String or not column.str.contains(_TEXT).any():
+    if column.dtype != pl.String or not column.str.contains(_LIST_TEXT).any():
         return None
     text = column.str.replace_all(r"[\[\](),\s]+", " ").str.strip_chars()
     # An empty list is missing and not a list of one empty text.

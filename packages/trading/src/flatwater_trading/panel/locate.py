@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flatwater_trading.panel.config import SyntheticConfig
-from flatwater_trading.panel.naming import PACKED, SUFFIXES, file_kind
+from flatwater_trading.panel.naming import SUFFIXES, UNPACK_COMMANDS, file_kind
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.shipped import shipped_panel_path
 from flatwater_trading.panel.specification import is_synthetic, parse_synthetic
@@ -43,8 +43,8 @@ def load_panel(path: str | None) -> Panel:
         config = parse_synthetic(path)
         return _open_or_store(repr(config), lambda: _generate_panel(config))
     source = expand_path(path)
-    if file_kind(source) in (*SUFFIXES, *PACKED):  # a packed one is refused, with what unpacks it
-        return _open_or_store(_file_hash(source), lambda: _import_file(source))
+    if file_kind(source) in (*SUFFIXES, *UNPACK_COMMANDS):  # a packed one is refused, with what unpacks it
+        return _open_or_store(_kind_and_hash(source), lambda: _import_file(source))
     return open_panel(source)
 
 
@@ -125,7 +125,7 @@ def _import_file(source: Path) -> Panel:
 
 
 def load_truth(spec: str | None) -> "np.ndarray | None":
-    """Generate what an oracle knows of a synthetic market, [T, K] of investable columns; None for any other panel.
+    """Generate the expected returns behind a synthetic market, [T, K] of investable columns; None for any other panel.
 
     Nothing has to be stored for it: the text says all there is to know.
     """
@@ -142,8 +142,8 @@ def _generate_panel(config: SyntheticConfig) -> Panel:
     return synthetic_panel(config).panel
 
 
-def _file_hash(source: Path) -> str:
-    """Return the file's kind and the sha256 (hex) of its contents: what an imported panel is named by in the cache.
+def _kind_and_hash(source: Path) -> str:
+    """Return the file's kind and the sha256 (hex) of its contents, which name an imported panel in the cache.
 
     Raises:
         DataError: the file cannot be read.

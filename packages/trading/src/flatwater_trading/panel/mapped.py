@@ -20,11 +20,11 @@ from flatwater_watch.errors import RunError
 from flatwater_watch.files.directory import remove_strays, replace_whole
 from flatwater_watch.files.safe_read import open_regular
 
-KEPT = 16
+MAXIMUM_FILES = 16
 """Files kept in the folder: the oldest makes room for another. A process that maps a removed file keeps its pages."""
 _ALIGNMENT = 64  # bytes of a cache line
 _HASH_BYTES = hashlib.sha256().digest_size
-_BEGIN = struct.Struct(f"<8s{_HASH_BYTES}sQ")
+_HEAD_STRUCT = struct.Struct(f"<8s{_HASH_BYTES}sQ")
 """Head of a file: the format, the hash of all behind it, and the length of the JSON that describes the tensors."""
 _FORMAT = b"flatmap1"
 _DTYPES = {"float32": torch.float32, "int64": torch.int64}
@@ -48,8 +48,8 @@ def map_tensors(place: Path, make: Callable[[], Mapping[str, Tensor]]) -> tuple[
         with suppress(RunError):  # another user's, say, only costs room
             remove_strays(place.parent)
         # Written beside and renamed: two processes that make it at once leave one whole file, whichever is last.
-        replace_whole(place, _pieces(tensors))
-        _forget_old(place.parent)
+        replace_whole(place, _file_pieces(tensors))
+        _remove_old_files(place.parent)
         return open_mapped(place), ""
     except OSError as error:
         return tensors, f"{place.parent}: {error.strerror}"
@@ -58,7 +58,7 @@ def map_tensors(place: Path, make: Callable[[], Mapping[str, Tensor]]) -> tuple[
 
 
 def open_mapped(place: Path) -> dict[str, Tensor]:
-    """Map the tensors of a file. All pages are read for the hash, so what is resident does not grow later.
+    """Map the tensors of a file. The hash reads every page, so resident memory does not grow later.
 
     Raises:
         OSError: the file is not there, or cannot be read.
@@ -67,18 +67,18 @@ def open_mapped(place: Path) -> dict[str, Tensor]:
     with open_regular(place) as file:
         # The mapping outlives the file object: tensors hold it through their buffer.
         mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    if len(mapping) < _BEGIN.size:
+    if len(mapping) < _HEAD_STRUCT.size:
         raise ValueError("it is cut off")
-    format_mark, digest, length = _BEGIN.unpack_from(mapping)
+    format_mark, digest, length = _HEAD_STRUCT.unpack_from(mapping)
     # Views are released at once: on an error the mapping must be free to be closed.
-    with memoryview(mapping) as view, view[_BEGIN.size :] as rest:
+    with memoryview(mapping) as view, view[_HEAD_STRUCT.size :] as rest:
         if format_mark != _FORMAT or hashlib.sha256(rest).digest() != digest:
             raise ValueError("its contents do not match their hash")
-    layout = json.loads(mapping[_BEGIN.size : _BEGIN.size + length])
-    return {name: _view(mapping, *about) for name, about in layout.items()}
+    layout = json.loads(mapping[_HEAD_STRUCT.size : _HEAD_STRUCT.size + length])
+    return {name: _tensor_view(mapping, *about) for name, about in layout.items()}
 
 
-def _view(whole: mmap.mmap, dtype: str, shape: list[int], offset: int) -> Tensor:
+def _tensor_view(whole: mmap.mmap, dtype: str, shape: list[int], offset: int) -> Tensor:
     """Return the tensor at byte `offset` of the mapping; it shares the pages, which must not be written to.
 
     Args:
@@ -94,32 +94,32 @@ def _view(whole: mmap.mmap, dtype: str, shape: list[int], offset: int) -> Tensor
         return torch.frombuffer(whole, dtype=_DTYPES[dtype], count=count, offset=offset).view(shape)
 
 
-def _pieces(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
-    """Yield the bytes of a file: a head with the hash, JSON of what lies where, then the tensors, each on a cache line.
+def _file_pieces(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
+    """Yield the bytes of a file: head with hash, JSON with each tensor's place, then the tensors on cache lines.
 
     The JSON has room of fixed size, so that offsets are known before it is written. The tensors are views, not copied.
     """
     names = {dtype: name for name, dtype in _DTYPES.items()}
-    body_start = _BEGIN.size + 1024 * _ALIGNMENT  # more than any description
+    body_start = _HEAD_STRUCT.size + 1024 * _ALIGNMENT  # more than any description
     layout, offset = {}, body_start
     for name, tensor in tensors.items():
         layout[name] = (names[tensor.dtype], list(tensor.shape), offset)
         offset += -(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT
     text = json.dumps(layout).encode()
     # Views of the tensors: a market of gigabytes is hashed and written without a copy.
-    body: list[bytes | memoryview] = [text.ljust(body_start - _BEGIN.size)]
+    body: list[bytes | memoryview] = [text.ljust(body_start - _HEAD_STRUCT.size)]
     for tensor in tensors.values():
         body += [memoryview(tensor.numpy().data).cast("B"), bytes(-tensor.nbytes % _ALIGNMENT)]
     digest = hashlib.sha256()
     for piece in body:
         digest.update(piece)
-    yield _BEGIN.pack(_FORMAT, digest.digest(), len(text))
+    yield _HEAD_STRUCT.pack(_FORMAT, digest.digest(), len(text))
     yield from body
 
 
-def _forget_old(folder: Path) -> None:
-    """Remove all but the `KEPT` newest files; a process that maps a removed one keeps its pages."""
+def _remove_old_files(folder: Path) -> None:
+    """Remove all but the `MAXIMUM_FILES` newest files; a process that maps a removed one keeps its pages."""
     # By the time of writing: access times are often switched off.
     newest = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
-    for path in newest[KEPT:]:
+    for path in newest[MAXIMUM_FILES:]:
         path.unlink(missing_ok=True)

@@ -10,11 +10,11 @@ from flatwater_trading.panel.panel import PRICES
 from flatwater_watch.errors import DataError
 from flatwater_watch.forms import list_phrase
 
-SHEETS = (".xlsx", ".xlsm", ".xls", ".ods")
+SHEET_SUFFIXES = (".xlsx", ".xlsm", ".xls", ".ods")
 """Workbooks of spreadsheet programs."""
-SUFFIXES = (".parquet", ".csv", ".csv.gz", *SHEETS)
+SUFFIXES = (".parquet", ".csv", ".csv.gz", *SHEET_SUFFIXES)
 """The files that can be imported."""
-PACKED = {
+UNPACK_COMMANDS = {
     ".zip": "unzip",
     ".7z": "7z x",
     ".gz": "gunzip",
@@ -27,7 +27,7 @@ PACKED = {
 """Suffixes of files that hold others, and what unpacks them. Of these, gzip alone is unpacked here (`unpacking`): the
 standard library has no zstd before Python 3.14, and polars unpacks without a bound."""
 
-ADJUSTED = "adj_close"
+ADJUSTED_CLOSE = "adj_close"
 """The close after splits and dividends: where it is there, all prices of its row are scaled by it."""
 
 SYNONYMS = {
@@ -38,11 +38,11 @@ SYNONYMS = {
     "high": "high high_price px_high hoch h",
     "low": "low low_price px_low tief l",
     "close": "close close_price px_last close/last last_price schlusskurs schluss closing_price last price c",
-    ADJUSTED: "adj_close adjusted_close adjclose adjusted adj._close adj_close* adj_price",
+    ADJUSTED_CLOSE: "adj_close adjusted_close adjclose adjusted adj._close adj_close* adj_price",
 }
 """Accepted names of each column in lower case, with spaces as underscores; an earlier one is preferred."""
 
-UNUSED = ("volume", "vol", "dividends", "stock_splits")
+UNUSED_COLUMNS = ("volume", "vol", "dividends", "stock_splits")
 """Columns that are no price of a day."""
 
 _PRICES = "open|high|low|close"
@@ -57,9 +57,9 @@ _UNPACKED = re.compile(rf"(?P<symbol>.+)\[(?P<field>{_PRICES})\]")
 class ColumnLayout:
     """The file's own names of everything that is read from it."""
 
-    named: dict[str, str]
+    roles: dict[str, str]
     """Name of the date's column; in long form of symbol, prices, adjusted close and own features as well, by role."""
-    wide: dict[tuple[str, str], str]
+    wide_columns: dict[tuple[str, str], str]
     """Name of the column of each (instrument, price) in wide form, own features included; empty in long form."""
     guessed: dict[str, str]
     """Columns in `named` that were guessed, not mapped by the user, and whose file names differ from ours."""
@@ -103,8 +103,10 @@ def find_layout(source: Path, columns: list[str], mapping: Mapping[str, str], ke
     """
     _check_mapping(source, columns, mapping)
     patterns = {role: name for role, name in mapping.items() if "*" in name}
-    column_by_role = _guess(source, columns) | {role: name for role, name in mapping.items() if "*" not in name}
-    wide = _wide(source, [column for column in columns if column != column_by_role.get("date")], patterns, kept)
+    column_by_role = _guess_roles(source, columns) | {role: name for role, name in mapping.items() if "*" not in name}
+    wide = _find_wide_columns(
+        source, [column for column in columns if column != column_by_role.get("date")], patterns, kept
+    )
     long_form = "symbol" in column_by_role or "close" in column_by_role or len(column_by_role.keys() & {*PRICES}) > 1
     if long_form and not wide:
         _check_long(source, columns, column_by_role, mapping)
@@ -113,10 +115,10 @@ def find_layout(source: Path, columns: list[str], mapping: Mapping[str, str], ke
         unused = [column for column in columns if column not in column_by_role.values()]
         return ColumnLayout(column_by_role, {}, _guessed_columns(column_by_role, mapping), unused)
     if "date" not in column_by_role:
-        raise _missing(source, columns, ["date"])
+        raise _missing_error(source, columns, ["date"])
     date_column = {"date": column_by_role["date"]}
     others = [column for column in columns if column != column_by_role["date"]]
-    wide = _require_all_prices(source, wide) if wide else _closes(source, others)
+    wide = _require_all_prices(source, wide) if wide else _closes_alone(source, others)
     _check_kept(source, columns, kept, {field for _, field in wide})
     unused = [column for column in others if column not in wide.values()]
     return ColumnLayout(date_column, wide, _guessed_columns(date_column, mapping), unused)
@@ -132,10 +134,10 @@ def join_heads(rows: Sequence[Sequence[str]]) -> tuple[list[str], int] | None:
         A name such as `('Close', 'AAPL')` for each column, and the number of rows that are heads; None where there is
         one head.
     """
-    if len(rows) < 3 or {_plain(rows[0][0]), _plain(rows[1][0])} not in ({"price", "ticker"}, {"", "ticker"}):  # noqa: PLR2004
+    if len(rows) < 3 or {_plain_name(rows[0][0]), _plain_name(rows[1][0])} not in ({"price", "ticker"}, {"", "ticker"}):  # noqa: PLR2004
         return None
     pairs = [f"('{above.strip()}', '{below.strip()}')" for above, below in zip(rows[0][1:], rows[1][1:], strict=True)]
-    third = _plain(rows[2][0]) in SYNONYMS["date"].split() and not any(cell.strip() for cell in rows[2][1:])
+    third = _plain_name(rows[2][0]) in SYNONYMS["date"].split() and not any(cell.strip() for cell in rows[2][1:])
     return ["date", *pairs], 3 if third else 2
 
 
@@ -174,7 +176,7 @@ def _check_kept(source: Path, columns: list[str], kept: Sequence[str], found: Co
         )
 
 
-def _guess(source: Path, columns: list[str]) -> dict[str, str]:
+def _guess_roles(source: Path, columns: list[str]) -> dict[str, str]:
     """Guess the columns that have a usual name: role -> the file's name; each role by its first synonym in the file.
 
     Raises:
@@ -182,11 +184,11 @@ def _guess(source: Path, columns: list[str]) -> dict[str, str]:
     """
     plain_names: dict[str, str] = {}
     for column in columns:
-        if _plain(column) in plain_names:
+        if _plain_name(column) in plain_names:
             raise DataError(
-                f"{source}: columns {plain_names[_plain(column)]!r} and {column!r} have the same name. Drop one."
+                f"{source}: columns {plain_names[_plain_name(column)]!r} and {column!r} have the same name. Drop one."
             )
-        plain_names[_plain(column)] = column
+        plain_names[_plain_name(column)] = column
     # One letter may as well be a share (C is Citigroup): it counts where all four prices are written so.
     letters = {"o", "h", "l", "c"} <= plain_names.keys()
     column_by_role = {}
@@ -217,10 +219,10 @@ def _check_long(source: Path, columns: list[str], found: dict[str, str], mapping
     required = ("date", "close") if close_alone else ("date", *PRICES)
     missing = [role for role in required if role not in found]
     if missing:
-        raise _missing(source, columns, missing if "symbol" in found else ["symbol", *missing])
+        raise _missing_error(source, columns, missing if "symbol" in found else ["symbol", *missing])
 
 
-def _missing(source: Path, columns: list[str], missing: list[str]) -> DataError:
+def _missing_error(source: Path, columns: list[str], missing: list[str]) -> DataError:
     """Return the error for roles that no column was found for, with the `--map` that would name them."""
     mapping = " ".join(f"{role}=COLUMN" for role in missing)
     if missing == ["date"]:
@@ -233,7 +235,7 @@ def _missing(source: Path, columns: list[str], missing: list[str]) -> DataError:
     )
 
 
-def _wide(
+def _find_wide_columns(
     source: Path, columns: list[str], patterns: dict[str, str], kept: Sequence[str]
 ) -> dict[tuple[str, str], str]:
     """Find the file's column of each (instrument, price or own feature); empty where no column is of that form.
@@ -249,7 +251,7 @@ def _wide(
     """
     columns_by_price: dict[tuple[str, str], str] = {}
     for column in columns:
-        key = _wide_column(column, patterns) or _kept_column(column, kept)
+        key = _split_wide_column(column, patterns) or _split_feature_column(column, kept)
         if key is not None and key[1] != "volume":
             if key in columns_by_price:
                 raise DataError(
@@ -259,7 +261,7 @@ def _wide(
     return columns_by_price
 
 
-def _wide_column(column: str, patterns: dict[str, str]) -> tuple[str, str] | None:
+def _split_wide_column(column: str, patterns: dict[str, str]) -> tuple[str, str] | None:
     """Split `AAPL_close` or `close.AAPL` into instrument and price (`open`, `high` ...); None for other columns.
 
     Pairs that pandas wrote as text, `('AAPL', 'close')`, count too.
@@ -274,14 +276,18 @@ def _wide_column(column: str, patterns: dict[str, str]) -> tuple[str, str] | Non
     text = f"{pair['first']}.{pair['second']}" if pair else column
     # The suffix goes before the prefix: `OPEN_close` is the close of OPEN.
     match = _UNPACKED.fullmatch(text) or _SUFFIXED.fullmatch(text) or _PREFIXED.fullmatch(text)
-    if match is None or _plain(text) in UNUSED or any(_plain(text) in names.split() for names in SYNONYMS.values()):
+    if (
+        match is None
+        or _plain_name(text) in UNUSED_COLUMNS
+        or any(_plain_name(text) in names.split() for names in SYNONYMS.values())
+    ):
         return None
     field = match["field"].lower()
     # `[_. ]?` in the pattern: adj_close, adj close and adjclose are one field.
-    return match["symbol"], ADJUSTED if field.startswith("adj") else field
+    return match["symbol"], ADJUSTED_CLOSE if field.startswith("adj") else field
 
 
-def _kept_column(column: str, kept: Sequence[str]) -> tuple[str, str] | None:
+def _split_feature_column(column: str, kept: Sequence[str]) -> tuple[str, str] | None:
     """Split `AAPL_signal` or `AAPL[signal]` into instrument and own feature; None for other columns."""
     for name in kept:
         match = re.fullmatch(rf"(.+?)(?:[_. :/-]{re.escape(name)}|\[{re.escape(name)}\])", column)
@@ -314,8 +320,8 @@ def _require_all_prices(source: Path, found: dict[tuple[str, str], str]) -> dict
     return found | {(name, price): found[name, "close"] for name in closes for price in PRICES}
 
 
-def _closes(source: Path, columns: list[str]) -> dict[tuple[str, str], str]:
-    """Take every column besides the date and what is no price as the closes of an instrument, and note that.
+def _closes_alone(source: Path, columns: list[str]) -> dict[tuple[str, str], str]:
+    """Take every column that is neither the date nor another number as closes of an instrument, and note that.
 
     Returns:
         The column for each (instrument, price): the close stands for all four prices.
@@ -323,8 +329,8 @@ def _closes(source: Path, columns: list[str]) -> dict[tuple[str, str], str]:
     Raises:
         DataError: no column is left.
     """
-    no_price = {*UNUSED, *SYNONYMS[ADJUSTED].split()}
-    names = [column for column in columns if _plain(column) not in no_price]
+    no_price = {*UNUSED_COLUMNS, *SYNONYMS[ADJUSTED_CLOSE].split()}
+    names = [column for column in columns if _plain_name(column) not in no_price]
     if not names:
         raise DataError(f"{source}: the file has dates, but no column with prices.")
     say_closes(source, len(names))
@@ -342,7 +348,7 @@ def say_closes(source: Path, count: int) -> None:
 
 
 def say_guessed(source: Path, layout: ColumnLayout) -> None:
-    """Note which columns were guessed, and for what."""
+    """Note the columns that were guessed, each with its role."""
     if layout.guessed:
         guesses = ", ".join(f"{name or 'the column without a name'} as {role}" for role, name in layout.guessed.items())
         mapping = " ".join(f"{role}=COLUMN" for role in layout.guessed)
@@ -350,10 +356,12 @@ def say_guessed(source: Path, layout: ColumnLayout) -> None:
 
 
 def _guessed_columns(found: dict[str, str], mapping: Mapping[str, str]) -> dict[str, str]:
-    return {role: name for role, name in found.items() if role not in mapping and name != role and _plain(name) != role}
+    return {
+        role: name for role, name in found.items() if role not in mapping and name != role and _plain_name(name) != role
+    }
 
 
-def _plain(column: str) -> str:
+def _plain_name(column: str) -> str:
     """Reduce `5. Adj Close` and `<ADJ_CLOSE>` to `adj_close`."""
     name = re.sub(r"^\d+\.\s+", "", column.strip().lower()).strip("<>")
     return re.sub(r"[\s.-]+", "_", name)

@@ -21,7 +21,7 @@ from flatwater_trading.panel.panel import Panel
 OBSERVATION_LIMIT = 10.0
 """Normalised values are clipped to +-10 deviations: one bad print must not swamp a network's inputs."""
 
-SCALES = "shares and context columns apart"
+SEPARATE_SCALES = "shares and context columns apart"
 """Name of the scaling. Runs on panels with context columns keep it: their weights mean nothing under another one."""
 
 BLOCK_BYTES = 2 << 20
@@ -43,8 +43,8 @@ class Statistics:
 
 
 def scale_kind(panel: Panel) -> str | None:
-    """Return `SCALES` for a panel with context columns; None for one without, where it makes no difference."""
-    return SCALES if len(panel.investable) < len(panel.instruments) else None
+    """Return `SEPARATE_SCALES` for a panel with context columns; None for one without, where it makes no difference."""
+    return SEPARATE_SCALES if len(panel.investable) < len(panel.instruments) else None
 
 
 def training_statistics(panel: Panel, features: tuple[str, ...], days: range | slice) -> Statistics:
@@ -57,12 +57,12 @@ def training_statistics(panel: Panel, features: tuple[str, ...], days: range | s
     scale_free = np.array([feature.scale_free for feature in find_features(features, panel.features)])
     pooled = np.isin(np.arange(len(panel.instruments)), panel.investable)[:, None] & scale_free
     count, total, squares = (np.zeros((len(panel.instruments), len(features))) for _ in range(3))
-    for columns, block in _blocks(panel, features, start, stop):
+    for columns, block in _column_blocks(panel, features, start, stop):
         count[columns] = np.isfinite(block).sum(axis=0)
         total[columns] = np.nansum(block, axis=0)
     mean = _pool_sums(total, pooled) / np.maximum(_pool_sums(count, pooled), 1)
     # The second pass takes differences from the mean: squares of the values themselves would lose digits.
-    for columns, block in _blocks(panel, features, start, stop):
+    for columns, block in _column_blocks(panel, features, start, stop):
         np.subtract(block, mean[columns], out=block)
         squares[columns] = np.nansum(np.square(block, out=block), axis=0)
     count = _pool_sums(count, pooled)
@@ -98,7 +98,7 @@ def observation_panel(
     shape = (len(panel.instruments), len(panel.dates), len(features))
     if tuple(out.shape) != shape or out.dtype != torch.float32 or not out.is_contiguous():
         raise ValueError(f"out is {out.dtype} {tuple(out.shape)}: expected contiguous float32 {shape}")
-    for columns, block in _blocks(panel, features, 0, len(panel.dates)):
+    for columns, block in _column_blocks(panel, features, 0, len(panel.dates)):
         np.subtract(block, stats.mean[columns], out=block)
         np.divide(block, stats.deviation[columns], out=block)
         # 0 stands for missing, and is the mean as well.
@@ -108,7 +108,9 @@ def observation_panel(
         out[columns].copy_(torch.from_numpy(block).transpose(0, 1))
 
 
-def _blocks(panel: Panel, features: tuple[str, ...], start: int, stop: int) -> Iterator[tuple[slice, np.ndarray]]:
+def _column_blocks(
+    panel: Panel, features: tuple[str, ...], start: int, stop: int
+) -> Iterator[tuple[slice, np.ndarray]]:
     """Yield blocks of columns as fresh float64 [rows, columns, F'], NaN where value or close of the day is missing.
 
     A block is as wide as `BLOCK_BYTES` allow, at least one column.

@@ -8,25 +8,25 @@ from pathlib import Path
 
 _log = logging.getLogger(__name__)
 # A context variable and no global: two threads may import at the same time.
-_held: ContextVar[list[str] | None] = ContextVar("held", default=None)
+_held_lines: ContextVar[list[str] | None] = ContextVar("held", default=None)
 
 
 @contextmanager
 def notes_at_the_end() -> Iterator[None]:
     """Hold notes back until the block has ended; where it raises, they are dropped and the error stands alone."""
     lines: list[str] = []
-    token = _held.set(lines)
+    token = _held_lines.set(lines)
     try:
         yield
     finally:
-        _held.reset(token)
+        _held_lines.reset(token)
     for line in lines:
         _log.warning("%s", line)
 
 
 def note_about_file(source: Path, text: str) -> None:
     """Log a note about a file, or hold it back in `notes_at_the_end`."""
-    line, held_lines = f"{source}: {text}", _held.get()
+    line, held_lines = f"{source}: {text}", _held_lines.get()
     if held_lines is None:
         _log.warning("%s", line)
     else:

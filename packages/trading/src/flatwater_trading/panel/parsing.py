@@ -10,7 +10,7 @@ from flatwater_watch.errors import DataError
 from flatwater_watch.progress import count_steps
 from flatwater_watch.sanitize import short_repr
 
-MISSING = ("", "nan", "na", "n/a", "null", "none", "-", "#n/a", "#n/a n/a")
+MISSING_TEXTS = ("", "nan", "na", "n/a", "null", "none", "-", "#n/a", "#n/a n/a")
 """Texts that count as a missing number, in any case."""
 
 _MONEY = r"^\s*[$€£]\s*(-?[\d.,]+)\s*$"
@@ -22,7 +22,7 @@ _ONLY_ENGLISH = (
 )
 _ONLY_GERMAN = r"^-?\d{1,3}(?:\.\d{3})+,\d+$|^-?\d+,(?:\d{1,2}|\d{4,})$|^-?(?:0|\d{4,}),\d+$"
 
-AT_ONCE = 100
+COLUMNS_AT_ONCE = 100
 """Columns that are parsed in one call: a call for each takes longer than the parsing."""
 
 Decimal = Literal["point", "comma"]
@@ -54,7 +54,7 @@ def plain_numbers(frame: pl.DataFrame, *, separator: str, decimal: Decimal | Non
     commas, points = (sum(way == {only} for way in ways_by_column.values()) for only in ("comma", "point"))
     # A file that separates its fields by commas hardly writes decimals with them.
     usual_way: Decimal = "comma" if commas > points or (commas == points and separator != ",") else "point"
-    return frame.with_columns([_rewritten(name, way or {usual_way}) for name, way in ways_by_column.items()])
+    return frame.with_columns([_plain_column(name, way or {usual_way}) for name, way in ways_by_column.items()])
 
 
 def _decimal_readings(column: pl.Series) -> set[Decimal]:
@@ -63,7 +63,7 @@ def _decimal_readings(column: pl.Series) -> set[Decimal]:
     return {way for way, pattern in kinds if column.str.contains(pattern).any()}
 
 
-def _rewritten(name: str, way: set[Decimal]) -> pl.Expr:
+def _plain_column(name: str, way: set[Decimal]) -> pl.Expr:
     """Return the column `name` with numbers in plain form where they can be read in that way; else as it is.
 
     Args:
@@ -81,15 +81,15 @@ def _rewritten(name: str, way: set[Decimal]) -> pl.Expr:
 
 
 def parse_columns(source: Path, frame: pl.DataFrame, names: Sequence[str]) -> dict[str, pl.Series]:
-    """Parse many columns: text whose cells are all finite numbers at once, any other by `parse_numbers`.
+    """Parse many columns: several at once if all their cells are finite numbers, any other by `parse_numbers`.
 
     Raises:
         DataError: as `parse_numbers`, for the first such column.
     """
     numbers_by_name: dict[str, pl.Series] = {}
     kinds = dict(frame.schema)  # asked once: it is built anew for each question
-    chunks = [names[at : at + AT_ONCE] for at in range(0, len(names), AT_ONCE)]
-    for chunk in count_steps(f"columns, {AT_ONCE} at once", chunks):
+    chunks = [names[at : at + COLUMNS_AT_ONCE] for at in range(0, len(names), COLUMNS_AT_ONCE)]
+    for chunk in count_steps(f"columns, {COLUMNS_AT_ONCE} at once", chunks):
         text = [name for name in chunk if kinds[name] == pl.String]
         numbers = frame.select(pl.col(text).str.strip_chars().cast(pl.Float64, strict=False))
         finite = (
@@ -116,7 +116,7 @@ def to_text(source: Path, column: pl.Series) -> pl.Series:
 
 
 def parse_numbers(source: Path, column: pl.Series) -> pl.Series:
-    """Parse a column to float64, null where missing (empty, NaN or one of `MISSING`).
+    """Parse a column to float64, null where missing (empty, NaN or one of `MISSING_TEXTS`).
 
     Raises:
         DataError: a cell is neither a number nor missing, or is infinite; the message names the first such row.
@@ -126,7 +126,7 @@ def parse_numbers(source: Path, column: pl.Series) -> pl.Series:
         unreadable = pl.repeat(value=False, n=len(column), eager=True)
     else:
         text = to_text(source, column)
-        is_given = ~text.str.to_lowercase().is_in(MISSING).fill_null(value=True)
+        is_given = ~text.str.to_lowercase().is_in(MISSING_TEXTS).fill_null(value=True)
         numbers = text.cast(pl.Float64, strict=False)
         unreadable = is_given & numbers.is_null()
     unreadable |= numbers.is_infinite().fill_null(value=False)

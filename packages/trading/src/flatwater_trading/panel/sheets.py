@@ -13,12 +13,12 @@ import polars as pl
 
 from flatwater_trading.panel.naming import join_heads
 from flatwater_trading.panel.notes import note_about_file
-from flatwater_trading.panel.parsing import MISSING, Decimal, plain_numbers
+from flatwater_trading.panel.parsing import MISSING_TEXTS, Decimal, plain_numbers
 from flatwater_watch.errors import DataError
 
 _WRITTEN_NUMBER = re.compile(r"[$€£+-]?\s*\d[\d.,:/\sTZ-]*")
 """Pattern of text that is a number or a date."""
-_LOOKED_AT = 100
+_ROWS_SEARCHED = 100
 """Number of rows in which the table must begin."""
 
 
@@ -54,7 +54,7 @@ def read_sheet(source: Path, file: IO[bytes], sheet: str | None, decimal: Decima
     head = _header_row(rows)
     if head:
         note_about_file(source, f"sheet {name}: the table begins in row {head + 1}; rows above it are left out.")
-    return _frame(source, name, rows[head:], decimal)
+    return _build_frame(source, name, rows[head:], decimal)
 
 
 def _choose_sheet(source: Path, tables: dict[str, list[list[Any]]], sheet: str | None) -> str:
@@ -83,7 +83,7 @@ def _first_number_row(rows: list[list[Any]]) -> int | None:
 
     A title with the day of printing beside it is narrower than the table below it.
     """
-    top_rows = rows[:_LOOKED_AT]
+    top_rows = rows[:_ROWS_SEARCHED]
     width = max((_count_filled_cells(row) for row in top_rows), default=0)
     for number, row in enumerate(top_rows):
         numbers = sum(_is_number(cell) for cell in row)
@@ -102,10 +102,10 @@ def _header_row(rows: list[list[Any]]) -> int:
         row for row in range(number_row) if 2 * _count_filled_cells(rows[row]) > _count_filled_cells(rows[number_row])
     ]
     head = wide_rows[-1] if wide_rows else number_row - 1
-    return head - 1 if head and join_heads(_as_text(rows[head - 1 : head + 2])) else head
+    return head - 1 if head and join_heads(_rows_as_text(rows[head - 1 : head + 2])) else head
 
 
-def _as_text(rows: list[list[Any]]) -> list[list[str]]:
+def _rows_as_text(rows: list[list[Any]]) -> list[list[str]]:
     return [[str(cell) for cell in row] for row in rows]
 
 
@@ -120,7 +120,7 @@ def _is_number(cell: object) -> bool:
     return not isinstance(cell, bool)
 
 
-def _frame(source: Path, sheet: str, rows: list[list[Any]], decimal: Decimal | None) -> pl.DataFrame:
+def _build_frame(source: Path, sheet: str, rows: list[list[Any]], decimal: Decimal | None) -> pl.DataFrame:
     """Return the rows as a table: names from the first row, or from two heads, then columns by their types.
 
     Columns without a name and without a cell are left out, and so are empty rows at the end.
@@ -138,7 +138,7 @@ def _frame(source: Path, sheet: str, rows: list[list[Any]], decimal: Decimal | N
         rows.pop()
     if not rows:
         raise DataError(f"{source}: sheet {sheet} is empty. Add --sheet NAME for another one.")
-    names, heads = join_heads(_as_text(rows[:3])) or ([str(cell).strip() for cell in rows[0]], 1)
+    names, heads = join_heads(_rows_as_text(rows[:3])) or ([str(cell).strip() for cell in rows[0]], 1)
     columns: dict[str, list[Any]] = {}
     for column, name in enumerate(names):
         cells = [row[column] for row in rows[heads:]]
@@ -163,7 +163,7 @@ def _frame(source: Path, sheet: str, rows: list[list[Any]], decimal: Decimal | N
 
 
 def _is_text(cell: object) -> bool:
-    return isinstance(cell, bool) or (isinstance(cell, str) and cell.strip().lower() not in MISSING)
+    return isinstance(cell, bool) or (isinstance(cell, str) and cell.strip().lower() not in MISSING_TEXTS)
 
 
 def _typed_column(name: str, cells: list[Any]) -> pl.Series:

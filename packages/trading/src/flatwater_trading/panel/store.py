@@ -23,13 +23,13 @@ from flatwater_watch.files.output import reserved_name_reason
 from flatwater_watch.files.safe_read import describe_irregular, open_regular
 
 _FORMAT = "flatwater-panel-1"
-_LARGEST_HEADER = 16 << 20  # a foreign file's first eight bytes may be any number
+_MAXIMUM_HEADER_BYTES = 16 << 20  # a foreign file's first eight bytes may be any number
 _ALIGNMENT = 64  # bytes of a cache line
-_CHUNK = 4 << 20
+_CHUNK_BYTES = 4 << 20
 _DTYPES = {"values": ("F32", "<f4"), "dates": ("I64", "<i8"), "investable": ("I64", "<i8"), "valid": ("BOOL", "|b1")}
 _OPTIONAL = {"raw_close": ("F32", "<f4")}
 """Arrays that only panels with two kinds of prices have."""
-_KINDS = _DTYPES | _OPTIONAL
+_ARRAY_KINDS = _DTYPES | _OPTIONAL
 
 
 def save_panel(panel: Panel, path: Path) -> None:
@@ -41,19 +41,19 @@ def save_panel(panel: Panel, path: Path) -> None:
     arrays = {"values": panel.values, "dates": panel.dates, "investable": panel.investable, "valid": panel.valid}
     if panel.raw_close is not None:
         arrays["raw_close"] = panel.raw_close
-    header = _header(arrays, panel)
+    header = _build_header(arrays, panel)
     try:
         file = path.resolve()
         with suppress(RunError):  # another user's, say, only costs room
             # Temporary files of writers that were killed; those that are at work hold theirs.
             remove_strays(file.parent, file_name=file.name)
-        replace_whole(file, itertools.chain((struct.pack("<Q", len(header)) + header,), _blocks(arrays)))
+        replace_whole(file, itertools.chain((struct.pack("<Q", len(header)) + header,), _array_blocks(arrays)))
     except OSError as error:
         raise DataError(f"{path}: the panel cannot be written: {error.strerror}. Choose another place.") from error
 
 
 def check_place(path: Path, *, source: Path | None = None, force: bool = False) -> None:
-    """Check before a panel is made that it may take the place of what is there.
+    """Check, before a panel is made, that it may replace the file at its place.
 
     Args:
         path: place where it will be stored.
@@ -123,7 +123,7 @@ def open_panel(path: Path) -> Panel:
         with open_regular(path) as file:
             header, start = _read_header(path, file)
             # Read in pieces and not through the mapping: pages of a mapping that were touched count as resident.
-            digest = _digest(header, iter(lambda: file.read(_CHUNK), b""))
+            digest = _hash_contents(header, iter(lambda: file.read(_CHUNK_BYTES), b""))
         if digest != header["__metadata__"]["sha256"]:
             raise DataError(f"{path}: the contents do not match their hash: cut off or damaged. Import it again.")
         return _map_panel(path, header, start)
@@ -131,16 +131,16 @@ def open_panel(path: Path) -> Panel:
         raise DataError(f"{path}: the panel cannot be read: {error.strerror}. Check the path.") from error
 
 
-def _blocks(arrays: dict[str, np.ndarray]) -> Iterator[bytes]:
-    """Yield the bytes of the arrays, one after the other, in the file's types, in pieces of about `_CHUNK` bytes."""
+def _array_blocks(arrays: dict[str, np.ndarray]) -> Iterator[bytes]:
+    """Yield the bytes of the arrays, one after the other, in the file's types, in pieces of about `_CHUNK_BYTES`."""
     for name, array in arrays.items():
-        dtype = _KINDS[name][1]
-        rows = max(1, _CHUNK // max(1, array[:1].nbytes))
+        dtype = _ARRAY_KINDS[name][1]
+        rows = max(1, _CHUNK_BYTES // max(1, array[:1].nbytes))
         for first in range(0, len(array), rows):
             yield np.ascontiguousarray(array[first : first + rows], dtype=dtype).tobytes()
 
 
-def _header(arrays: dict[str, np.ndarray], panel: Panel) -> bytes:
+def _build_header(arrays: dict[str, np.ndarray], panel: Panel) -> bytes:
     """Return the file's JSON header, padded to a cache line: type, shape and offsets of each array, facts of the panel.
 
     Reads all arrays once for the hash that stands in it.
@@ -156,18 +156,18 @@ def _header(arrays: dict[str, np.ndarray], panel: Panel) -> bytes:
     header: dict[str, Any] = {"__metadata__": facts}
     offset = 0
     for name, array in arrays.items():
-        kind, dtype = _KINDS[name]
+        kind, dtype = _ARRAY_KINDS[name]
         size = array.size * np.dtype(dtype).itemsize
         header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [offset, offset + size]}
         offset += size
     # Arrays are read twice, to hash and to write: the hash stands in front of them, and no copy is kept.
-    facts["sha256"] = _digest(header, _blocks(arrays))
+    facts["sha256"] = _hash_contents(header, _array_blocks(arrays))
     text = json.dumps(header).encode()
     # Spaces behind the JSON (allowed by the format) let the float32 values begin on a cache line.
     return text + b" " * (-(len(text) + 8) % _ALIGNMENT)
 
 
-def _digest(header: dict[str, Any], blocks: Iterator[bytes]) -> str:
+def _hash_contents(header: dict[str, Any], blocks: Iterator[bytes]) -> str:
     """Return the sha256 (hex) of the header, without the hash that stands in it, and of the arrays behind it."""
     facts = {name: text for name, text in header["__metadata__"].items() if name != "sha256"}
     digest = hashlib.sha256(json.dumps(header | {"__metadata__": facts}, sort_keys=True).encode())
@@ -185,7 +185,7 @@ def _read_header(path: Path, file: BinaryIO) -> tuple[dict[str, Any], int]:
     not_a_panel = f"{path}: this is no stored panel. Import it first: flatwater panel import SOURCE --out FILE."
     first_bytes = file.read(8)
     size = struct.unpack("<Q", first_bytes)[0] if len(first_bytes) == 8 else 0  # noqa: PLR2004
-    if not 0 < size <= _LARGEST_HEADER:
+    if not 0 < size <= _MAXIMUM_HEADER_BYTES:
         raise DataError(not_a_panel)
     try:
         header = json.loads(file.read(size))
@@ -212,7 +212,7 @@ def _map_panel(path: Path, header: dict[str, Any], start: int) -> Panel:
     def place(name: str) -> dict[str, Any]:
         described = header[name]
         shape, offset = tuple(described["shape"]), start + described["data_offsets"][0]
-        return {"dtype": _KINDS[name][1], "mode": "r", "offset": offset, "shape": shape}
+        return {"dtype": _ARRAY_KINDS[name][1], "mode": "r", "offset": offset, "shape": shape}
 
     # Copies: they are small, and need not hold a mapping open.
     dates = np.array(np.memmap(path, **place("dates"))).astype("datetime64[D]")

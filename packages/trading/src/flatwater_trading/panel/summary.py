@@ -97,7 +97,7 @@ def summarise_panel(panel: Panel, *, context: int, episode: int) -> PanelSummary
         context: days that are seen before the first is traded.
         episode: days that a split should hold.
     """
-    splits, problem = _splits(panel, context, episode)
+    splits, problem = _summarise_splits(panel, context, episode)
     calendar = panel.calendar
     file = Path(panel.values.filename) if isinstance(panel.values, np.memmap) and panel.values.filename else None
     return PanelSummary(
@@ -108,8 +108,8 @@ def summarise_panel(panel: Panel, *, context: int, episode: int) -> PanelSummary
         unit=calendar.unit,
         periods_per_year=calendar.a_year,
         missing=float(1 - panel.valid.mean()),
-        instruments=[_instrument(panel, n) for n in range(len(panel.instruments))],
-        features=[_feature(panel, name) for name in panel.features],
+        instruments=[_summarise_instrument(panel, n) for n in range(len(panel.instruments))],
+        features=[_summarise_feature(panel, name) for name in panel.features],
         context=context,
         splits=splits,
         splits_problem=problem,
@@ -119,7 +119,7 @@ def summarise_panel(panel: Panel, *, context: int, episode: int) -> PanelSummary
     )
 
 
-def _instrument(panel: Panel, n: int) -> InstrumentSummary:
+def _summarise_instrument(panel: Panel, n: int) -> InstrumentSummary:
     """Summarise column `n` of the panel."""
     valid_rows = np.flatnonzero(panel.valid[:, n])
     has_close = len(valid_rows) > 0
@@ -133,7 +133,7 @@ def _instrument(panel: Panel, n: int) -> InstrumentSummary:
     )
 
 
-def _feature(panel: Panel, name: str) -> FeatureSummary:
+def _summarise_feature(panel: Panel, name: str) -> FeatureSummary:
     """Summarise one feature over all days and columns; mean and deviation are None where it has no value."""
     values = panel.feature(name)
     # In float64: a float32 mean over millions of cells loses digits.
@@ -147,7 +147,7 @@ def _feature(panel: Panel, name: str) -> FeatureSummary:
     )
 
 
-def _splits(panel: Panel, context: int, episode: int) -> tuple[list[SplitSummary], str | None]:
+def _summarise_splits(panel: Panel, context: int, episode: int) -> tuple[list[SplitSummary], str | None]:
     """Return the default splits, none where the panel is too short, and why they do not fit; None where they do."""
     try:
         splits = split_days(len(panel.dates), context=context, config=SplitConfig())

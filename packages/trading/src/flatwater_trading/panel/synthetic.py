@@ -17,7 +17,7 @@ import numpy as np
 
 from flatwater_trading.panel.config import SyntheticConfig
 from flatwater_trading.panel.indicators import write_indicators_
-from flatwater_trading.panel.laws import HORIZON, MARKET_SHARE, NOISE, SECTOR_SHARE, make_law
+from flatwater_trading.panel.laws import DAILY_NOISE, HORIZON_DAYS, MARKET_SHARE, SECTOR_SHARE, make_law
 from flatwater_trading.panel.panel import FEATURES, Panel, build_panel
 
 SECTORS = 8
@@ -46,7 +46,7 @@ def synthetic_panel(config: SyntheticConfig) -> SyntheticPanel:
     """
     values = np.full((config.days, config.instruments, len(FEATURES)), np.nan, dtype=np.float32)
     drift = np.full((config.days, config.instruments), np.nan, dtype=np.float32)
-    for n, (prices, traded, ahead) in enumerate(_columns(config)):
+    for n, (prices, traded, ahead) in enumerate(_generate_columns(config)):
         for name, price in prices.items():
             values[traded, n, FEATURES.index(name)] = price[traded]
         drift[traded, n] = ahead[traded]
@@ -56,44 +56,44 @@ def synthetic_panel(config: SyntheticConfig) -> SyntheticPanel:
 
 
 def synthetic_truth(config: SyntheticConfig) -> np.ndarray:
-    """Generate the drift of investable columns, [T, K], without the panel, whose indicators take most of its time."""
+    """Generate the drift of investable columns, [T, K], without the panel: its indicators take most of the time."""
     drift = np.full((config.days, config.instruments - config.context_instruments), np.nan, dtype=np.float32)
-    for n, (_, traded, ahead) in enumerate(islice(_columns(config), drift.shape[1])):
+    for n, (_, traded, ahead) in enumerate(islice(_generate_columns(config), drift.shape[1])):
         drift[traded, n] = ahead[traded]
     return drift
 
 
-def _columns(config: SyntheticConfig) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]]:
+def _generate_columns(config: SyntheticConfig) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]]:
     """Yield each column's prices [T], the rows on which it is traded, and the log return that its law expects [T]."""
     law = make_law(config)
     context_returns, first_context = law.context_returns(), config.instruments - config.context_instruments
     days = np.arange(config.days)
     common = np.random.default_rng([config.seed, 0])
     market_share, sector_share = law.common * MARKET_SHARE, law.common * SECTOR_SHARE
-    market = common.standard_normal(config.days) * NOISE * market_share**0.5
-    sectors = common.standard_normal((SECTORS, config.days)) * NOISE * sector_share**0.5
+    market = common.standard_normal(config.days) * DAILY_NOISE * market_share**0.5
+    sectors = common.standard_normal((SECTORS, config.days)) * DAILY_NOISE * sector_share**0.5
     for n in range(config.instruments):
         # A stream for each column. The order of its draws (state, beta, noise, prices, days) is part of every panel.
         rng = np.random.default_rng([config.seed, 1, n])
         hidden = law.draw(rng)
         beta = rng.uniform(0.7, 1.3)
         # The rest of the variance, so that every column has the deviation NOISE whatever its beta is.
-        own_noise = (1 - sector_share - beta**2 * market_share) ** 0.5 * NOISE * rng.standard_normal(config.days)
+        own_noise = (1 - sector_share - beta**2 * market_share) ** 0.5 * DAILY_NOISE * rng.standard_normal(config.days)
         moves, expected_return = law.moves(n, hidden, own_noise)
         returns = moves + beta * market + sectors[n % SECTORS] + own_noise - law.growth
         law_returns = context_returns if n == first_context else None
-        prices = _prices(rng, returns if law_returns is None else law_returns)
+        prices = _draw_prices(rng, returns if law_returns is None else law_returns)
         traded = days[_draw_traded_days(rng, config)] if law_returns is None else days
-        yield prices, traded, expected_return - HORIZON * law.growth
+        yield prices, traded, expected_return - HORIZON_DAYS * law.growth
 
 
-def _prices(rng: np.random.Generator, returns: np.ndarray) -> dict[str, np.ndarray]:
+def _draw_prices(rng: np.random.Generator, returns: np.ndarray) -> dict[str, np.ndarray]:
     """Draw open, close, high and low [T] around the path of log returns; consistent by construction."""
     # Prices begin around 50, two thirds of them between 30 and 82.
     start = np.log(50.0) + 0.5 * rng.standard_normal()
     close = start + np.cumsum(returns)
     before = np.concatenate([[start], close[:-1]])
-    gap, above, below = rng.standard_normal((3, len(returns))) * NOISE
+    gap, above, below = rng.standard_normal((3, len(returns))) * DAILY_NOISE
     opened = before + 0.3 * gap
     # Beyond open and close, by |noise|: high and low are consistent without a check.
     high = np.maximum(opened, close) + 0.4 * np.abs(above)

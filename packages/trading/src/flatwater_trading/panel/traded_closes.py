@@ -11,9 +11,9 @@ import numpy as np
 from flatwater_trading.panel.panel import Panel
 from flatwater_watch.errors import DataError
 
-SPLIT = 1.3
+SPLIT_FACTOR = 1.3
 """Factor by which the ratio must have moved, either way, to be a split: no share pays a dividend of 30 %."""
-NEAR = 1.3
+PRICE_TOLERANCE_FACTOR = 1.3
 """Factor by which a purchase price may differ from the day's close as it was traded, either way."""
 
 

@@ -21,9 +21,9 @@ MOST_BYTES = 4 << 30
 MOST_SHARE, FREE = 200, 64 << 20
 """Factor of its size on disk that a file may be unpacked to, beyond the first 64 MiB: numbers reach 3 to 20, repeated
 numbers 100, and a file that was made to fill a disk 1,000."""
-_CHUNK = 1 << 20  # memory that unpacking takes, whatever the file
-_GZIP = b"\x1f\x8b"  # by content: a file named .csv may be packed as well
-_OTHERS = {
+_CHUNK_BYTES = 1 << 20  # memory that unpacking takes, whatever the file
+_GZIP_MAGIC = b"\x1f\x8b"  # by content: a file named .csv may be packed as well
+_REFUSED_MAGICS = {
     b"PK\x03\x04": "a zip archive or a workbook: unpack it, or give it the suffix of its kind (.xlsx)",
     b"PAR1": "Parquet: name it .parquet",
     b"\x28\xb5\x2f\xfd": "packed by zstd: unpack it first (zstd -d)",
@@ -33,8 +33,8 @@ _OTHERS = {
 }
 """First bytes of other kinds of files -> the kind, and what to do."""
 # UTF-32 before UTF-16: its little-endian mark begins with that of UTF-16.
-_MARKS = ((codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"), (codecs.BOM_UTF16_LE, "utf-16"))
-_ENCODINGS = (*_MARKS, (codecs.BOM_UTF16_BE, "utf-16"))
+_BYTE_ORDER_MARKS = ((codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"), (codecs.BOM_UTF16_LE, "utf-16"))
+_ENCODINGS = (*_BYTE_ORDER_MARKS, (codecs.BOM_UTF16_BE, "utf-16"))
 
 
 @contextmanager
@@ -47,24 +47,24 @@ def plain_text(source: Path) -> Iterator[Path]:
     """
     with ExitStack() as open_files:
         text_file = source
-        if _begin(text_file) == _GZIP:
+        if _first_bytes(text_file) == _GZIP_MAGIC:
             unpacked = open_files.enter_context(NamedTemporaryFile(prefix="flatwater-", suffix=".csv"))
             _unpack_(source, unpacked)
             text_file = Path(unpacked.name)
-        if encoding := _encoding_of(source, text_file):
+        if encoding := _find_encoding(source, text_file):
             text = open_files.enter_context(NamedTemporaryFile(prefix="flatwater-", suffix=".csv"))
             _rewrite_(source, text_file, encoding, text)
             text_file = Path(text.name)
         yield text_file
 
 
-def _begin(place: Path) -> bytes:
+def _first_bytes(place: Path) -> bytes:
     with open_regular(place) as file:
         return file.read(2)
 
 
 def _unpack_(source: Path, into: IO[bytes]) -> None:
-    """Unpack a gzip file into another, which is left flushed, in pieces of `_CHUNK` bytes.
+    """Unpack a gzip file into another, which is left flushed, in pieces of `_CHUNK_BYTES` bytes.
 
     Raises:
         DataError: more comes out than a table of prices can have, or the file is damaged.
@@ -75,7 +75,7 @@ def _unpack_(source: Path, into: IO[bytes]) -> None:
     written = 0
     try:
         with open_regular(source) as packed, gzip.GzipFile(fileobj=packed) as file:
-            while chunk := file.read(_CHUNK):
+            while chunk := file.read(_CHUNK_BYTES):
                 written += len(chunk)
                 # Counted while it comes and before it is written: the size in gzip's trailer can say anything.
                 if written > cap:
@@ -89,7 +89,7 @@ def _unpack_(source: Path, into: IO[bytes]) -> None:
     into.flush()
 
 
-def _encoding_of(source: Path, place: Path) -> str:
+def _find_encoding(source: Path, place: Path) -> str:
     """Return the encoding that the first bytes show; empty for UTF-8 and anything without a mark.
 
     Raises:
@@ -97,7 +97,7 @@ def _encoding_of(source: Path, place: Path) -> str:
     """
     with open_regular(place) as file:
         head = file.read(8)
-    for mark, kind in _OTHERS.items():
+    for mark, kind in _REFUSED_MAGICS.items():
         if head.startswith(mark):
             raise DataError(f"{source}: this is no text, but {kind}.")
     for mark, encoding in _ENCODINGS:
@@ -124,7 +124,7 @@ def _rewrite_(source: Path, place: Path, encoding: str, into: IO[bytes]) -> None
         # Incremental: a chunk may end within a character.
         decoder = codecs.getincrementaldecoder(encoding)()
         try:
-            while chunk := file.read(_CHUNK):
+            while chunk := file.read(_CHUNK_BYTES):
                 into.write(decoder.decode(chunk).encode())
             into.write(decoder.decode(b"", final=True).encode())
         except UnicodeError as error:

@@ -46,9 +46,9 @@ def kernels(context: int) -> tuple[int, ...]:
     Raises:
         ConfigError: `context` has a prime factor above 16; the message names the nearest lengths that work.
     """
-    factors = _factors(context)
+    factors = _fewest_factors(context)
     if factors is None:
-        lengths = [c for c in range(max(1, context - 60), context + 61) if _factors(c) is not None]
+        lengths = [c for c in range(max(1, context - 60), context + 61) if _fewest_factors(c) is not None]
         lengths.sort(key=lambda c: abs(c - context))
         raise ConfigError(
             f"env.episode.context = {context}: must be a product of numbers up to {LARGEST_KERNEL}, because the "
@@ -57,24 +57,24 @@ def kernels(context: int) -> tuple[int, ...]:
     return factors
 
 
-def _factors(context: int) -> tuple[int, ...] | None:
+def _fewest_factors(context: int) -> tuple[int, ...] | None:
     """Return `context` as the fewest factors up to `LARGEST_KERNEL`, largest first; None where a prime is larger."""
     # The fewest factors first: each is a level that passes over the whole series.
     for count in range(1, 12):
-        best = _split(context, count, LARGEST_KERNEL)
+        best = _split_factors(context, count, LARGEST_KERNEL)
         if best is not None:
             return best
     return None
 
 
-def _split(number: int, count: int, largest: int) -> tuple[int, ...] | None:
+def _split_factors(number: int, count: int, largest: int) -> tuple[int, ...] | None:
     """Find the most even way to write `number` as `count` factors in descending order, none above `largest`."""
     if count == 1:
         return (number,) if 1 <= number <= largest else None
     options = (
         (factor, *rest)
         for factor in range(min(largest, number), 1, -1)
-        if number % factor == 0 and (rest := _split(number // factor, count - 1, factor)) is not None
+        if number % factor == 0 and (rest := _split_factors(number // factor, count - 1, factor)) is not None
     )
     return min(options, key=lambda split: split[0] - split[-1], default=None)
 

@@ -98,7 +98,7 @@ class Embedding:
 
 @dataclass(frozen=True)
 class Trunk:
-    """Encoder and attention: what actor and critic have in common, each with weights of its own."""
+    """Encoder and attention, the parts that actor and critic share; each has its own weights."""
 
     encoder: Encoder
     heads: int
@@ -110,7 +110,7 @@ class Trunk:
     drown among the others, and each means something of its own: they have an attention that knows them apart."""
 
     def embed(self, params: Params, tokens: Float[Tensor, "P M N W"], today: Float[Tensor, "P M N F"]) -> Embedding:
-        """Attend over the columns of each day. A column whose features of the day are all exactly 0 is missing."""
+        """Attend over the columns of each day. A column is missing on a day on which all its features are exactly 0."""
         # Exactly 0 in all features stands for no data; occlusion writes 1e-6 for "nothing to say".
         missing = (today == 0).all(-1).expand(tokens.shape[:-1])
         market, attention = attend_columns(params, "attention", tokens, missing)
@@ -254,10 +254,10 @@ def apply_rowwise(params: Params, name: str, x: Tensor) -> Tensor:
 
 
 def instrument_hidden(params: Params, seen: Embedding) -> Float[Tensor, "P M K H"]:
-    """Return each instrument's token, weighed by what the market's summary makes of it, beside that summary.
+    """Return each instrument's token weighed by the market's summary, and the summary beside it.
 
     The product lets the market decide which way a token counts: now its trend pays, then its reversal. A sum alone says
-    that only after many more updates.
+    that only after many more steps.
     """
     weighed = 1 + apply_rowwise(params, "gate", seen.market).unsqueeze(2)
     return apply_rowwise(params, "token", seen.tokens) * weighed + apply_rowwise(

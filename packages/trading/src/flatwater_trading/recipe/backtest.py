@@ -194,7 +194,7 @@ def _play_backtest(trader: "Trader", panel: Panel, days: Days, truth: np.ndarray
         "seed": trader.settings.seed,
         "settlement_days": trader.config.episode.settlement_days,
         "days_of": days_by_use,
-        "note": _note(days_by_use, trader.config.episode.settlement_days, panel.calendar.unit),
+        "note": _caveat(days_by_use, trader.config.episode.settlement_days, panel.calendar.unit),
     }
     return Backtest(result, equity_frame(panel, score), pl.DataFrame(score.trades))
 
@@ -209,7 +209,7 @@ def _splits(trader: "Trader", panel: Panel) -> Splits:
     )
 
 
-def _note(shares: Mapping[str, int], settlement: int, unit: str) -> str:
+def _caveat(shares: Mapping[str, int], settlement: int, unit: str) -> str:
     """Say how far the result can be trusted, and what the last days are."""
     words = {
         "training": "of the training, so that what was earned on them says nothing",

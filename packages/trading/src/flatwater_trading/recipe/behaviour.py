@@ -7,11 +7,11 @@ import polars as pl
 
 from flatwater_trading.panel.calendar import Calendar, infer_calendar
 
-HELD_AGAINST = "equal weight"
+REFERENCE_TRADER = "equal weight"
 """The curve that stands for the market: all instruments in equal parts."""
-TREND = 20
+TREND_DAYS = 20
 """Rows over which the market's rise or fall, and its unrest, are measured."""
-REASONS = {
+EXIT_PHRASES = {
     "target": "at its target",
     "held": "after its holding time",
     "data_ended": "with its instrument's last price",
@@ -40,28 +40,32 @@ def describe_habits(trades: pl.DataFrame, equity: pl.DataFrame) -> str:
     if "reason" in trades.columns:
         reason_counts = trades["reason"].value_counts(sort=True).rows()
         sentences += (
-            " Trades ended " + ", ".join(f"{REASONS.get(name, name)}: {count}" for name, count in reason_counts) + "."
+            " Trades ended "
+            + ", ".join(f"{EXIT_PHRASES.get(name, name)}: {count}" for name, count in reason_counts)
+            + "."
         )
     return sentences
 
 
-PERIODS = ("period", "champion", HELD_AGAINST, "difference", "trades closed", "wins")
+PERIOD_COLUMNS = ("period", "champion", REFERENCE_TRADER, "difference", "trades closed", "wins")
 
 
 def period_rows(trades: pl.DataFrame, equity: pl.DataFrame) -> list[tuple[str, ...]]:
-    """Return one row under `PERIODS` for each month, quarter or year, depending on how long the stretch is."""
+    """Return one row under `PERIOD_COLUMNS` for each month, quarter or year, depending on how long the stretch is."""
     calendar_days = (equity["date"][-1] - equity["date"][0]).days
     step, form = (
         ("1mo", "%Y-%m") if calendar_days <= MONTHS else ("3mo", "%Y-%m") if calendar_days <= QUARTERS else ("1y", "%Y")
     )
     equity_with_period = equity.with_columns(pl.col("date").dt.truncate(step).alias("period"))
     # Without the first row, the opening cash: its day may lie in an earlier period.
-    last = equity_with_period[1:].group_by("period", maintain_order=True).agg(pl.col("champion", HELD_AGAINST).last())
+    last = (
+        equity_with_period[1:].group_by("period", maintain_order=True).agg(pl.col("champion", REFERENCE_TRADER).last())
+    )
     start = equity.row(0, named=True)
     trades_with_period = trades.with_columns(pl.col("exit_date").dt.truncate(step).alias("period"))
     rows = []
-    for period, champion, market in last.select("period", "champion", HELD_AGAINST).rows():
-        champion_return, market_return = champion / start["champion"] - 1, market / start[HELD_AGAINST] - 1
+    for period, champion, market in last.select("period", "champion", REFERENCE_TRADER).rows():
+        champion_return, market_return = champion / start["champion"] - 1, market / start[REFERENCE_TRADER] - 1
         gains = trades_with_period.filter(pl.col("period") == period)["gain"]
         wins = f"{(gains > 0).sum() / len(gains):.0%}" if len(gains) else ""
         rows.append(
@@ -72,7 +76,7 @@ def period_rows(trades: pl.DataFrame, equity: pl.DataFrame) -> list[tuple[str, .
                 wins,
             )
         )
-        start = {"champion": champion, HELD_AGAINST: market}
+        start = {"champion": champion, REFERENCE_TRADER: market}
     return rows
 
 
@@ -85,40 +89,40 @@ def regime_titles(equity: pl.DataFrame) -> tuple[str, ...]:
     """Return the titles of `regime_rows`."""
     calendar = calendar_of_equity(equity)
     per_unit = f"a {calendar.unit}"
-    return "market", calendar.units, f"champion, {per_unit}", f"{HELD_AGAINST}, {per_unit}", "difference"
+    return "market", calendar.units, f"champion, {per_unit}", f"{REFERENCE_TRADER}, {per_unit}", "difference"
 
 
 def regime_rows(equity: pl.DataFrame) -> list[tuple[str, ...]]:
     """Return one row under `regime_titles` for each kind of market; empty where there are too few days to tell.
 
-    A day's kind follows from the `TREND` days before it, so it could be known in the morning.
+    A day's kind follows from the `TREND_DAYS` days before it, so it could be known in the morning.
     """
     units = calendar_of_equity(equity).units
-    change = pl.col("champion", HELD_AGAINST).pct_change()
+    change = pl.col("champion", REFERENCE_TRADER).pct_change()
     days = equity.select(
         change,
         # shift(1): the day's own return is not among those that say of which kind the day is.
-        trend=(pl.col(HELD_AGAINST) / pl.col(HELD_AGAINST).shift(TREND) - 1).shift(1),
-        unrest=pl.col(HELD_AGAINST).pct_change().rolling_std(TREND).shift(1),
+        trend=(pl.col(REFERENCE_TRADER) / pl.col(REFERENCE_TRADER).shift(TREND_DAYS) - 1).shift(1),
+        unrest=pl.col(REFERENCE_TRADER).pct_change().rolling_std(TREND_DAYS).shift(1),
     ).drop_nulls()
-    if len(days) < TREND:
+    if len(days) < TREND_DAYS:
         return []
     usual_unrest = days["unrest"].median()
     kinds = (
-        (f"rose in the {TREND} {units} before", pl.col("trend") > 0),
-        (f"fell in the {TREND} {units} before", pl.col("trend") <= 0),
+        (f"rose in the {TREND_DAYS} {units} before", pl.col("trend") > 0),
+        (f"fell in the {TREND_DAYS} {units} before", pl.col("trend") <= 0),
         ("calmer than usual", pl.col("unrest") <= usual_unrest),
         ("more restless than usual", pl.col("unrest") > usual_unrest),
     )
-    return list(_regimes(days, kinds))
+    return list(_market_rows(days, kinds))
 
 
-def _regimes(days: pl.DataFrame, kinds: Sequence[tuple[str, pl.Expr]]) -> Iterator[tuple[str, ...]]:
+def _market_rows(days: pl.DataFrame, kinds: Sequence[tuple[str, pl.Expr]]) -> Iterator[tuple[str, ...]]:
     """Yield a row for each kind of market that came: name, days, mean return of champion and market, difference."""
     for name, kind in kinds:
         days_of_kind = days.filter(kind)
         if len(days_of_kind):
-            champion, market = days_of_kind.select("champion", HELD_AGAINST).mean().row(0)
+            champion, market = days_of_kind.select("champion", REFERENCE_TRADER).mean().row(0)
             yield name, str(len(days_of_kind)), *_signed_percents(champion, market, champion - market, digits=2)
 
 

@@ -22,9 +22,9 @@ from flatwater.algorithms.api import Members
 from flatwater.state.tree import leaves
 from flatwater_trading.training.rows import RowReplay
 from flatwater_trading.training.setup import ErlSetup
-from flatwater_trading.training.state import JUDGED, TRAINING, ErlState
+from flatwater_trading.training.state import TRAINING_MEASURES, VALIDATION_MEASURES, ErlState
 
-GATHERED = 8
+UPDATES_PER_GATHERING = 8
 """Updates after which members' rows are brought home: no more are computed again where a worker dies."""
 PLACE, NUMBER = np.dtype(np.int64).itemsize, np.dtype(np.float32).itemsize
 
@@ -49,12 +49,16 @@ def measure_wire_bytes(setup: ErlSetup, run: ErlState, shares: Sequence[Span]) -
     """
     config, workers, tiles = setup.config, len(shares), len(setup.tiles)
     members, updates, slices = config.population.size, config.learner.own.updates, config.evaluation
-    gathers = -(-updates // GATHERED)
-    rows = [_rows(run.learner, members, high - low) for low, high in shares]
+    gathers = -(-updates // UPDATES_PER_GATHERING)
+    rows = [_share_row_bytes(run.learner, members, high - low) for low, high in shares]
     # Fitness and the columns of the training slices; then value and activity, the columns of the validation slices and
     # the attention.
-    results = NUMBER * members * (1 + len(TRAINING) * slices.train_slices)
-    results += NUMBER * (members + tiles) * (2 + len(JUDGED) * slices.validation_slices + len(run.market.observations))
+    results = NUMBER * members * (1 + len(TRAINING_MEASURES) * slices.train_slices)
+    results += (
+        NUMBER
+        * (members + tiles)
+        * (2 + len(VALIDATION_MEASURES) * slices.validation_slices + len(run.market.observations))
+    )
     total, largest, replay = (1 + gathers) * sum(rows) + results, max(rows), run.replay
     if replay is not None and run.played is not None:
         played = sum(leaf.value.nbytes for leaf in leaves(run.played) if isinstance(leaf.value, Tensor))
@@ -93,6 +97,6 @@ def draw_weights(replay: RowReplay) -> Iterator[tuple[str, Tensor]]:
         yield "top", replay.priorities.top
 
 
-def _rows(learner: Members, members: int, share: int) -> int:
+def _share_row_bytes(learner: Members, members: int, share: int) -> int:
     """Count the bytes of a share's rows, the champion's with them."""
     return sum(leaf.nbytes // len(leaf) * (share + len(leaf) - members) for _, leaf in member_rows(learner))

@@ -22,13 +22,13 @@ from flatwater_trading.panel.splits import check_episode, split_days
 from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_watch.errors import ConfigError
 
-DEFAULT = ErlRunConfig()
-PARTS = 5
+DEFAULT_CONFIG = ErlRunConfig()
+SPLIT_PARTS = 5
 """Parts that all rows are cut into: one is the holdout, and one is for validation."""
 YEARS, QUARTERS = 2, 4
 """Years that are traded in an episode at most; a position is held for one of the quarters of a year."""
 LEAST_CONTEXT, LEAST_HOLD = 4, 2
-KNOWN = 0.5
+MINIMUM_KNOWN_SHARE = 0.5
 """Share of the training rows in which a feature must have a number: `return_120` of months has none in 10 years."""
 
 
@@ -44,11 +44,11 @@ def with_fitting_lengths(config: ErlRunConfig) -> ErlRunConfig:
     panel = load_panel(config.panel)
     rows = min(len(panel.dates), config.splits.days or len(panel.dates))
     try:
-        _check(config, rows)
+        _check_splits(config, rows)
     except ConfigError as error:
         fitting = _shorten_lengths(config, panel, rows)
         try:
-            _check(fitting, rows)
+            _check_splits(fitting, rows)
         except ConfigError:
             # The first refusal and not the second: it speaks of the lengths that the user knows.
             raise error from None
@@ -63,8 +63,8 @@ def with_fitting_lengths(config: ErlRunConfig) -> ErlRunConfig:
     return config
 
 
-def _check(config: ErlRunConfig, rows: int) -> None:
-    """Check that the splits of so many rows each hold an episode.
+def _check_splits(config: ErlRunConfig, rows: int) -> None:
+    """Check that each split of `rows` rows holds an episode.
 
     Raises:
         ConfigError: a split is too short.
@@ -76,19 +76,19 @@ def _check(config: ErlRunConfig, rows: int) -> None:
 def _shorten_lengths(config: ErlRunConfig, panel: Panel, rows: int) -> ErlRunConfig:
     """Return the configuration with shorter lengths in the place of defaults."""
     env, splits, calendar = config.env, config.splits, panel.calendar
-    split = max(1, rows // PARTS)
-    splits = _shorten_table(splits, DEFAULT.splits, holdout_days=split, validation_days=split)
-    trade = _shorten_table(env.trade, DEFAULT.env.trade, hold_days=_fitting_hold_days(calendar))
+    split = max(1, rows // SPLIT_PARTS)
+    splits = _shorten_table(splits, DEFAULT_CONFIG.splits, holdout_days=split, validation_days=split)
+    trade = _shorten_table(env.trade, DEFAULT_CONFIG.env.trade, hold_days=_fitting_hold_days(calendar))
     shortest = min(splits.holdout_days, splits.validation_days)
     episode = _shorten_table(
         env.episode,
-        DEFAULT.env.episode,
+        DEFAULT_CONFIG.env.episode,
         context=max(LEAST_CONTEXT, calendar.a_year),
         trading_days=max(1, min(YEARS * calendar.a_year, shortest // 2)),
         settlement_days=trade.hold_days,
     )
     shorter = replace(config, splits=splits, env=replace(env, trade=trade, episode=episode))
-    if config.observation_features != DEFAULT.observation_features:
+    if config.observation_features != DEFAULT_CONFIG.observation_features:
         return shorter
     # Training rows alone: what is known later must not choose the features.
     learnt = slice(episode.context - 1, max(episode.context, rows - splits.holdout_days - splits.validation_days))
@@ -110,18 +110,21 @@ def _known_features(panel: Panel, features: tuple[str, ...], learnt: slice) -> t
     """Return the features that have numbers in enough of the rows that are learned from; all where none has."""
     values = observed_features(panel, find_features(features, panel.features), learnt.stop, slice(None))[learnt]
     shares = np.isfinite(values).sum((0, 1)) / max(1, panel.valid[learnt].sum())
-    return tuple(name for name, share in zip(features, shares.tolist(), strict=True) if share >= KNOWN) or features
+    return (
+        tuple(name for name, share in zip(features, shares.tolist(), strict=True) if share >= MINIMUM_KNOWN_SHARE)
+        or features
+    )
 
 
 def _changed_settings(was: ErlRunConfig, now: ErlRunConfig) -> Iterator[tuple[str, Any]]:
     """Yield the settings that differ, by their whole names."""
-    yield from _differing(to_mapping(was), to_mapping(now), "")
+    yield from _differing_settings(to_mapping(was), to_mapping(now), "")
 
 
-def _differing(was: dict[str, Any], now: dict[str, Any], path: str) -> Iterator[tuple[str, Any]]:
+def _differing_settings(was: dict[str, Any], now: dict[str, Any], path: str) -> Iterator[tuple[str, Any]]:
     """Yield the settings of `now` that are not as in `was`, tables within tables included; `path` ends with a dot."""
     for name, value in now.items():
         if isinstance(value, dict):
-            yield from _differing(was[name], value, f"{path}{name}.")
+            yield from _differing_settings(was[name], value, f"{path}{name}.")
         elif value != was[name]:
             yield f"{path}{name}", value

@@ -26,9 +26,9 @@ from flatwater_trading.training.rows import windows
 from flatwater_trading.training.setup import ErlSetup
 from flatwater_watch.progress import count_steps
 
-NOTHING = 1e-6
+BLANK_VALUE = 1e-6
 """A normalised value that says nothing: the mean. Not 0, which stands for a missing day."""
-DAYS_ASKED = 24
+MAXIMUM_DAYS = 24
 """Days of the stretch, evenly spaced, on which every feature and every column is replaced once."""
 ROOM_BYTES = 8 << 20
 """Bytes of the tokens that are asked about in one call."""
@@ -49,9 +49,9 @@ class OcclusionDay:
 
     @cached_property
     def _blank_window(self) -> Float[Tensor, "N C F"]:
-        """The window with every column at its mean on the days that it has; what is missing stays missing."""
+        """The window with every column at its mean over its known days; missing values stay missing."""
         has_data: Bool[Tensor, "N C 1"] = (self.window != 0).any(-1, keepdim=True)
-        return (NOTHING * has_data).expand_as(self.window)
+        return (BLANK_VALUE * has_data).expand_as(self.window)
 
     @cached_property
     def _tokens(self) -> Float[Tensor, "N W"]:
@@ -117,7 +117,7 @@ class OcclusionDay:
 
 @dataclass(frozen=True)
 class OcclusionEffects:
-    """Mean change, up or down, of a coefficient where a part of what is seen says nothing."""
+    """Mean absolute change of a coefficient if a part of the observation is blanked."""
 
     features: Float[Tensor, "F"]
     """Effect of each feature, hidden in all columns at once."""
@@ -126,16 +126,16 @@ class OcclusionEffects:
 
 
 def find_effects(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], days: Days) -> OcclusionEffects:
-    """Find what the coefficients of a stretch of days follow from. An account in the observation is empty.
+    """Find which features and columns decide the coefficients of a stretch of days. An account is taken as empty.
 
     Args:
         setup: configuration and networks.
         market: what is observed.
         actor: the weights.
-        days: `DAYS_ASKED` of them are looked at, or all where they are fewer.
+        days: `MAXIMUM_DAYS` of them are looked at, or all where they are fewer.
     """
     # Evenly spaced and not drawn: asked again, the same days are looked at.
-    rows = torch.linspace(days.first, days.stop - 1, min(DAYS_ASKED, len(days))).long().tolist()
+    rows = torch.linspace(days.first, days.stop - 1, min(MAXIMUM_DAYS, len(days))).long().tolist()
     columns, _, features = market.observations.shape
     account = None
     if setup.config.env.account_observation:

@@ -28,14 +28,14 @@ from flatwater_trading.training.state import ErlState, build_erl
 from flatwater_watch.meters.process import free_cores
 from flatwater_watch.meters.torch_ops import peak_bytes
 
-MARKET = "market"
+MARKET_OWNER = "market"
 """Place of the market in the state."""
-SCORE = "score"
+SCORE_PHASE = "score"
 """The phase in which the champion plays against the baselines, after training and whenever that is asked for again."""
 
 
 def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device, *, private: bool | None = None) -> Plan:
-    """Plan what a run with this configuration on this panel will hold.
+    """Plan the memory of a run with this configuration on this panel.
 
     Args:
         config: the run's; `budget` is taken from it.
@@ -45,7 +45,7 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device, *, privat
     """
     find_features(config.observation_features, panel.features)
     setup, run = build_on_meta(config, panel, device.type)
-    owners, market = nbytes(run), {f"{MARKET}.{path}": size for path, size in nbytes(run.market).items()}
+    owners, market = nbytes(run), {f"{MARKET_OWNER}.{path}": size for path, size in nbytes(run.market).items()}
     if private is None:
         private = not can_be_mapped(device, sum(market.values()))
     mapped = {} if private else market
@@ -65,8 +65,8 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device, *, privat
         apart=bool(config.cluster),
         exchange=exchange,
         mapped=mapped,
-        here=frozenset({SCORE}),
-        beside={SCORE: score_extra_bytes(run.market)},
+        here=frozenset({SCORE_PHASE}),
+        beside={SCORE_PHASE: score_extra_bytes(run.market)},
     )
     if plan.apart and shares:
         plan = place_workers(plan, config)
@@ -74,7 +74,7 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device, *, privat
         if not isinstance(config.workers, int) and most_workers < len(shares):
             return plan_erl(replace(config, workers=max(1, most_workers)), panel, device, private=private)
     return with_advice(
-        plan, _alternatives(config), owners, lambda other: nbytes(build_on_meta(other, panel, device.type)[1])
+        plan, _smaller_configs(config), owners, lambda other: nbytes(build_on_meta(other, panel, device.type)[1])
     )
 
 
@@ -124,7 +124,7 @@ def phase_transients(setup: ErlSetup, run: ErlState) -> dict[str, int]:
         **{name: peak_bytes(step) for name, step in phases.items()},
         # Selection waits for fitness, so this phase cannot be tried out: parents are gathered block by block.
         "evolve": 3 * max(rows.nbytes for rows in run.learner.inherited),
-        SCORE: score_bytes(setup, run.market, run.learner.actor[-1:], longest_split(setup.splits)),
+        SCORE_PHASE: score_bytes(setup, run.market, run.learner.actor[-1:], longest_split(setup.splits)),
     }
 
 
@@ -133,7 +133,7 @@ def longest_split(splits: Splits) -> Days:
     return max(splits.validation, splits.holdout, key=len)
 
 
-def _alternatives(config: ErlRunConfig) -> Iterator[Alternative[ErlRunConfig]]:
+def _smaller_configs(config: ErlRunConfig) -> Iterator[Alternative[ErlRunConfig]]:
     """Yield changes that make the largest owners smaller, with the owner and the changed configuration."""
     replay, learner, net = config.replay, config.learner, config.net
     in_hindsight = learns_from_outcomes(config)

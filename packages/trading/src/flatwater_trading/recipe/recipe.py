@@ -1,7 +1,7 @@
 """The recipe `erl`."""
 
 from flatwater.metrics.console import (
-    BUFFER,
+    BUFFER_COLUMN,
     WHOLE,
     Column,
     TableLayout,
@@ -38,7 +38,7 @@ LAYOUT = TableLayout(
         Column("", "holding", 8, "validation/holding", signed_percent),
         Column("", "members' drawdown", 8, "account/drawdown", format_share),
         Column("", "trades", 7, "trades/count", format_whole),
-        BUFFER,
+        BUFFER_COLUMN,
     ),
 )
 

@@ -14,7 +14,7 @@ from flatwater_trading.recipe.sections import equity_line
 from flatwater_trading.recipe.tables import read_equity
 from flatwater_watch.pages.chart import MOST_POINTS, Axis, Chart
 
-FEWEST = 20
+MINIMUM_COMMON_DAYS = 20
 """Fewest periods of a difference with an interval: one block of the bootstrap."""
 
 
@@ -40,8 +40,8 @@ def champion_difference(runs: Mapping[str, RunRecords]) -> Difference:
     returns = [period_returns(table[column].to_numpy()) for table in tables if column in table.columns]
     if len(returns) < len(tables):
         raise NoDifferenceError("they trained different things")
-    if len(returns[0]) < FEWEST:
-        raise NoDifferenceError(f"fewer than {FEWEST} {calendar.units}")
+    if len(returns[0]) < MINIMUM_COMMON_DAYS:
+        raise NoDifferenceError(f"fewer than {MINIMUM_COMMON_DAYS} {calendar.units}")
     if not all(np.isfinite(each).all() for each in returns):
         raise NoDifferenceError(f"an equity curve has {calendar.units} without a number")
     # A fixed seed: the same two runs always get the same interval.
@@ -56,7 +56,7 @@ def period_returns(equity: np.ndarray) -> np.ndarray:
 
 
 def comparison_charts(runs: Mapping[str, RunRecords], colours: Sequence[str]) -> list[Chart]:
-    """Draw the equity of what each run trained, in percent of its first day's; no chart where no run has any.
+    """Draw the equity of each run's champion, in percent of its first day; no chart without any equity.
 
     Args:
         runs: records of runs by the letter that names each.

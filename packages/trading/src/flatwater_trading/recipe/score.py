@@ -30,13 +30,13 @@ from flatwater_trading.recipe.comparison import (
     simple_rules,
 )
 from flatwater_trading.recipe.occlusion import find_effects
-from flatwater_trading.training.play import TRIED_DAYS, play_slices_
+from flatwater_trading.training.play import META_DAYS, play_slices_
 from flatwater_trading.training.setup import ErlSetup
 from flatwater_watch.meters.torch_ops import peak_bytes
 
-RULES = 4
+SIMULATED_RULES = 4
 """Simple rules and the oracle, each with a simulator of its own."""
-PRICES = 6
+PRICE_TABLES_PER_RULE = 6
 """Tables of all prices in double precision that a rule holds at a time."""
 LIBRARY_BYTES = 140 << 20
 """Resident once arch is imported, which brings pandas, SciPy and statsmodels: 134 MB were measured."""
@@ -46,7 +46,7 @@ RANDOM_TRADERS = 100
 
 @dataclass(frozen=True)
 class ChampionEvaluation:
-    """Days that a champion and the baselines play, and what they are played with."""
+    """Days for the champion and the baselines to play, with panel, market, actor and settings."""
 
     setup: ErlSetup
     panel: Panel
@@ -67,7 +67,7 @@ class ChampionEvaluation:
         return torch.tensor([self.days.first], device=self.setup.device)
 
     def simulator(self, batch: int) -> Simulator:
-        """Build a simulator of so many episodes, as long as the days."""
+        """Build a simulator of `batch` episodes, as long as the days."""
         return build_simulator(
             self.setup.config.env,
             batch=batch,
@@ -127,16 +127,14 @@ def score_champion(contest: ChampionEvaluation) -> ChampionScore:
         "champion": champion.logs.equity[0],
         "buy and hold": buy_and_hold(market, days.first, days.stop, env_config.account),
         "equal weight": equal_weight(market, days.first, days.stop, env_config.account),
-        **_benchmark(contest),
+        **_benchmark_equity(contest),
         **{name: env.logs.equity[0] for name, env in rule_envs.items()},
         "random": chance.logs.equity[median],
     }
     rows = {
-        "champion": _env_measures(champion, env_config, a_year),
-        **{
-            name: _curve_measures(curves[name], a_year) for name in curves if name not in {CHAMPION, CHANCE, *rule_envs}
-        },
-        **{name: _env_measures(env, env_config, a_year) for name, env in rule_envs.items()},
+        "champion": _measure_env(champion, env_config, a_year),
+        **{name: _measure_curve(curves[name], a_year) for name in curves if name not in {CHAMPION, CHANCE, *rule_envs}},
+        **{name: _measure_env(env, env_config, a_year) for name, env in rule_envs.items()},
         "random": {name: float(value.median()) for name, value in random.items()},
     }
     effects = find_effects(setup, market, contest.actor, days)
@@ -150,7 +148,7 @@ def score_champion(contest: ChampionEvaluation) -> ChampionScore:
             a_year=a_year,
             seed=setup.config.seed,
         ),
-        rows={name: row | _market_measures(curves[name], curves["equal weight"], a_year) for name, row in rows.items()},
+        rows={name: row | _measure_market(curves[name], curves["equal weight"], a_year) for name, row in rows.items()},
         equity=curves,
         chance=random["total_return"],
         trades=trade_columns(champion, market, env_config, instruments=panel.instruments, dates=panel.dates),
@@ -159,7 +157,7 @@ def score_champion(contest: ChampionEvaluation) -> ChampionScore:
     )
 
 
-def _benchmark(contest: ChampionEvaluation) -> dict[str, Float[Tensor, "D1"]]:
+def _benchmark_equity(contest: ChampionEvaluation) -> dict[str, Float[Tensor, "D1"]]:
     """Return the equity of the benchmark, where one is named."""
     panel, days, name = contest.panel, contest.days, contest.setup.config.benchmark
     if name is None:
@@ -177,7 +175,7 @@ def _benchmark(contest: ChampionEvaluation) -> dict[str, Float[Tensor, "D1"]]:
 def _play_chance_(contest: ChampionEvaluation, chance: Simulator, *, bought: Tensor) -> None:
     """Play the random traders, with purchases on the days of the champion's."""
     setup, days = contest.setup, len(contest.days)
-    _begin_(contest, chance, RANDOM_TRADERS)
+    _begin_episodes_(contest, chance, RANDOM_TRADERS)
     rng = generator(setup.config.seed, "random traders", setup.device)
     play_random_(chance, contest.market, setup.config.env, days=days, rng=rng, buys=bought)
 
@@ -190,7 +188,7 @@ def _play_rules(contest: ChampionEvaluation) -> dict[str, Simulator]:
         rules[ORACLE] = lambda: oracle_scores(truth, setup.config.env)
     for name, scores in rules.items():
         env = contest.simulator(1)
-        _begin_(contest, env, 1)
+        _begin_episodes_(contest, env, 1)
         # One rule's scores at a time: each is a table of all days and instruments.
         rule_scores = torch.from_numpy(scores()).to(setup.device)
         play_rule_(env, market, setup.config.env, rule_scores, start=contest.days.first, days=len(contest.days))
@@ -198,18 +196,18 @@ def _play_rules(contest: ChampionEvaluation) -> dict[str, Simulator]:
     return played
 
 
-def _begin_(contest: ChampionEvaluation, env: Simulator, batch: int) -> None:
+def _begin_episodes_(contest: ChampionEvaluation, env: Simulator, batch: int) -> None:
     """Begin `batch` episodes on the evaluation's days; in the last `settlement_days` of them nothing is bought."""
     start = contest.first.repeat(batch)
     end = start + len(contest.days)
     reset_(env, start=start, trading_end=end - contest.setup.config.env.episode.settlement_days, end=end)
 
 
-def _env_measures(env: Simulator, config: TradingConfig, a_year: int) -> dict[str, float]:
+def _measure_env(env: Simulator, config: TradingConfig, a_year: int) -> dict[str, float]:
     return {name: float(value[0]) for name, value in episode_summary(env, config, a_year).items()}
 
 
-def _market_measures(curve: Float[Tensor, "D1"], market: Float[Tensor, "D1"], a_year: int) -> dict[str, float]:
+def _measure_market(curve: Float[Tensor, "D1"], market: Float[Tensor, "D1"], a_year: int) -> dict[str, float]:
     """Measure the risk of a curve, by itself and beside the market's."""
     alpha, beta = account.alpha_beta(curve, market, a_year)
     risk = {"sortino": account.sortino(curve, a_year), "calmar": account.calmar(curve, a_year)}
@@ -217,7 +215,7 @@ def _market_measures(curve: Float[Tensor, "D1"], market: Float[Tensor, "D1"], a_
     return {name: float(value) for name, value in measures.items()}
 
 
-def _curve_measures(curve: Float[Tensor, "D1"], a_year: int) -> dict[str, float]:
+def _measure_curve(curve: Float[Tensor, "D1"], a_year: int) -> dict[str, float]:
     """Measure a curve that is held and never traded: no trades, and all of the equity invested."""
     return {
         "total_return": float(account.total_return(curve)),
@@ -229,7 +227,7 @@ def _curve_measures(curve: Float[Tensor, "D1"], a_year: int) -> dict[str, float]
 
 def score_extra_bytes(market: Market) -> int:
     """Bytes that `score_champion` takes besides tensors: the rules' numbers in NumPy, and the library that compares."""
-    return ridge_bytes(market) + PRICES * 8 * market.close.numel() + LIBRARY_BYTES
+    return ridge_bytes(market) + PRICE_TABLES_PER_RULE * 8 * market.close.numel() + LIBRARY_BYTES
 
 
 def score_bytes(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], days: Days) -> int:
@@ -247,7 +245,7 @@ def score_bytes(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], da
         # All are there at the end: the champion's, that of the random traders, and one for each rule and the oracle.
         envs = [
             build_simulator(config, batch=batch, max_days=len(days), instruments=count, device=setup.device)
-            for batch in (1, RANDOM_TRADERS, *(1,) * RULES)
+            for batch in (1, RANDOM_TRADERS, *(1,) * SIMULATED_RULES)
         ]
         first = torch.empty(1, dtype=torch.int64, device=setup.device)
         play_slices_(setup, market, envs[0], actors=actor, starts=first, days=len(days))
@@ -256,6 +254,6 @@ def score_bytes(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], da
             starts = first.expand(len(env.day))
             reset_(env, start=starts, trading_end=starts, end=starts)
             step_(env, market, config, torch.empty(len(env.day), count, ACTION_PARTS, device=setup.device))
-        find_effects(setup, market, actor, Days(days.first, min(days.stop, days.first + TRIED_DAYS)))
+        find_effects(setup, market, actor, Days(days.first, min(days.stop, days.first + META_DAYS)))
 
     return peak_bytes(play)

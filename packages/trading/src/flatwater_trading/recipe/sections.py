@@ -14,8 +14,8 @@ from flatwater.reports.records import RunRecords
 from flatwater.reports.result_blocks import missing_paragraph, result_table
 from flatwater_trading.panel.calendar import DAILY, calendar_of_year
 from flatwater_trading.recipe.behaviour import (
-    HELD_AGAINST,
-    PERIODS,
+    PERIOD_COLUMNS,
+    REFERENCE_TRADER,
     calendar_of_equity,
     describe_habits,
     period_rows,
@@ -40,7 +40,7 @@ from flatwater_watch.pages.chart import (
     round_axis,
 )
 
-TRADERS = {
+TRADER_COLOURS = {
     "champion": "--champion",
     "buy and hold": "--buy-and-hold",
     "equal weight": "--equal-weight",
@@ -51,27 +51,27 @@ TRADERS = {
     "oracle": "--oracle",
 }
 """The colour of each trader, in a run and in a study."""
-OTHER = "--quiet"
+OTHER_COLOUR = "--quiet"
 """The colour of a benchmark, and of any trader without one of its own."""
 RETURN, HOLDING = "validation/return", "validation/holding"
-COURSE = (
+COURSE_CURVES = (
     ("fitness/mean", "fitness, mean", "--quiet", 1.6),
     ("validation/best", "validation, best member", "--buy-and-hold", 1.4),
     ("validation/champion", "validation, champion", "--champion", 2.4),
 )
 """Metric, what it is called, its colour, and the width of its line."""
-OUTCOMES = (("gained", pl.col("gain") > 0, "--equal-weight"), ("lost", pl.col("gain") <= 0, "--champion"))
+OUTCOME_MARKS = (("gained", pl.col("gain") > 0, "--equal-weight"), ("lost", pl.col("gain") <= 0, "--champion"))
 """Outcomes of trades, with their colours."""
-DEEDS = (("entry", "bought", "up", "--equal-weight"), ("exit", "sold", "down", "--champion"))
+DEED_MARKS = (("entry", "bought", "up", "--equal-weight"), ("exit", "sold", "down", "--champion"))
 """Prefixes of a trade's columns, what was done, and how that is drawn."""
-PLACED = {"instrument", "entry_date", "entry_price", "exit_date", "exit_price"}
+PLACED_COLUMNS = {"instrument", "entry_date", "entry_price", "exit_date", "exit_price"}
 """Columns of the trades that are drawn on prices."""
 MOST_ROWS = 12
 """Columns, features or instruments that are drawn."""
 MOST_PRICED = 4
 """Instruments whose trades are drawn on their prices."""
 BEST_AND_WORST = 5
-MARGIN = 0.08  # of the range, below and above the curves
+AXIS_MARGIN_SHARE = 0.08  # of the range, below and above the curves
 
 
 def trading_sections(run: RunRecords) -> Sections:
@@ -80,7 +80,7 @@ def trading_sections(run: RunRecords) -> Sections:
 
 
 def trading_picture(run: RunRecords) -> Picture:
-    """Equity against the baselines, the course of evolution, the champion's trades and what it follows."""
+    """Equity against the baselines, the course of evolution, the champion's trades, and what decides them."""
     result = run.result or {}
     folder = TraderFolder(run.path)
     curves, closed = read_equity(run.path), read_table(folder.trades, TRADES)
@@ -111,7 +111,7 @@ def champion_section(run: RunRecords) -> Iterator[Block]:
 
 
 def behaviour_section(run: RunRecords) -> Iterator[Block]:
-    """When the champion buys, what it holds, in which markets it gains, and what its decisions follow from."""
+    """Purchases and holdings of the champion, its gains by kind of market, and the features that decide them."""
     if run.result is None:
         yield missing_paragraph("result", "result.json", run.state)
         return
@@ -128,7 +128,7 @@ def behaviour_section(run: RunRecords) -> Iterator[Block]:
 
 
 def _trade_blocks(trades: pl.DataFrame, equity: pl.DataFrame | None, prices: pl.DataFrame | None) -> Iterator[Block]:
-    """Yield what the page shows of the champion's trades, each block where the tables have the columns that it needs.
+    """Yield the blocks on the champion's trades; a block is left out if the tables lack its columns.
 
     Args:
         trades: columns of `TRADES`, and what else the run or an editor left.
@@ -137,19 +137,19 @@ def _trade_blocks(trades: pl.DataFrame, equity: pl.DataFrame | None, prices: pl.
     """
     # Tables of other versions and of hands that edited them lack columns: what these are needed for is left out.
     placed = {"instrument", "exit_date"} <= set(trades.columns)
-    if placed and equity is not None and len(equity) > 1 and HELD_AGAINST in equity.columns:
+    if placed and equity is not None and len(equity) > 1 and REFERENCE_TRADER in equity.columns:
         yield Paragraph(describe_habits(trades, equity), "reading")
         yield positions_chart(trades)
-        yield Table(PERIODS, period_rows(trades, equity))
+        yield Table(PERIOD_COLUMNS, period_rows(trades, equity))
         if regimes := regime_rows(equity):
             yield Table(regime_titles(equity), regimes)
-    if prices is not None and len(prices.columns) > 1 and set(trades.columns) >= PLACED:
+    if prices is not None and len(prices.columns) > 1 and set(trades.columns) >= PLACED_COLUMNS:
         yield priced_charts(prices, trades)
     yield trades_chart(trades)
-    yield Folded("Its best and its worst trades", _extremes(trades))
+    yield Folded("Its best and its worst trades", _extreme_trades(trades))
 
 
-def _extremes(trades: pl.DataFrame) -> Table:
+def _extreme_trades(trades: pl.DataFrame) -> Table:
     """Return a table of the trades that gained and lost most, `BEST_AND_WORST` of each; all where they are few."""
     names = [name for name in ("instrument", "entry_date", "exit_date", "reason", "gain") if name in trades.columns]
     ordered = trades.sort("gain", descending=True).select(names).rows()
@@ -178,7 +178,7 @@ def course_chart(run: RunRecords) -> Chart:
         marks.append(Band(name="fitness, lowest to highest", x=rounds, low=low, high=high))
     marks += [
         Line(name=title, x=rounds, y=metrics[name], colour=colour, width=width)
-        for name, title, colour, width in COURSE
+        for name, title, colour, width in COURSE_CURVES
         if name in metrics
     ]
     x, y = [at for at, _ in run.crowned], [value for _, value in run.crowned]
@@ -209,12 +209,12 @@ def robust_range(metrics: Metrics) -> tuple[float, float] | None:
     span = high - low or 1.0
     means = [value for value in metrics.get("fitness/mean", []) if isfinite(value) and value > low - span]
     low = min([low, *means])
-    margin = MARGIN * (high - low or 1.0)
+    margin = AXIS_MARGIN_SHARE * (high - low or 1.0)
     return low - margin, high + margin
 
 
 def gain_chart(run: RunRecords) -> Chart:
-    """Draw what the champion gained on each generation's validation slices, beside holding."""
+    """Draw the champion's gain on each generation's validation slices, beside holding."""
     return Chart(
         title="The champion beside holding, generation by generation",
         reading="Mean gain in percent on the validation slices of each generation, after costs; holding is all "
@@ -247,14 +247,14 @@ def equity_line(name: str, dates: list[date], values: list[float], colour: str, 
 
 
 def trader_colour(trader: str) -> str:
-    """Return the colour of a trader; a momentum over 20 weeks or months has that of the one over days."""
+    """Return the colour of a trader; a momentum over 20 weeks or months has the colour of that over days."""
     fast = re.fullmatch(r"\d+-(week|month|quarter|year|period) momentum", trader)
-    return TRADERS["20-day momentum"] if fast else TRADERS.get(trader, OTHER)
+    return TRADER_COLOURS["20-day momentum"] if fast else TRADER_COLOURS.get(trader, OTHER_COLOUR)
 
 
 def _column_colours(columns: Sequence[str]) -> dict[str, str]:
-    """Return trader -> colour, in the order of `TRADERS`; others last. Only an artificial market has an oracle."""
-    order = list(TRADERS.values())
+    """Return trader -> colour, in the order of `TRADER_COLOURS`, others last; an oracle needs an artificial market."""
+    order = list(TRADER_COLOURS.values())
     colours = {name: trader_colour(name) for name in columns if name != "date"}
     ranks = {name: order.index(colour) if colour in order else len(order) for name, colour in colours.items()}
     return {name: colours[name] for name in sorted(colours, key=lambda name: ranks[name])}
@@ -280,10 +280,10 @@ def equity_chart(equity: pl.DataFrame, split: str) -> Chart:
 
 
 def trades_chart(trades: pl.DataFrame) -> Chart:
-    """Each trade of the champion by its day of entry, at what it gained."""
+    """Each trade of the champion as a dot, by its day of entry and its gain."""
     shown_rows = trades[spread_indexes(len(trades), MOST_POINTS)]
     marks = []
-    for title, kind, colour in OUTCOMES:
+    for title, kind, colour in OUTCOME_MARKS:
         rows = shown_rows.filter(kind)
         hover_texts = rows["instrument"].to_list() if "instrument" in rows.columns else []
         x, y = rows["entry_date"].to_list(), rows["gain"].to_list()
@@ -310,7 +310,7 @@ def positions_chart(trades: pl.DataFrame) -> Chart:
     of_instruments = trades.filter(pl.col("instrument").is_in(rows))
     shown_rows = of_instruments[spread_indexes(len(of_instruments), MOST_POINTS)]
     marks = []
-    for title, kind, colour in OUTCOMES:
+    for title, kind, colour in OUTCOME_MARKS:
         trade_rows = shown_rows.filter(kind).select("entry_date", "exit_date", "instrument", "gain").rows()
         starts, ends, names, gains = zip(*trade_rows, strict=True) if trade_rows else ((), (), (), ())
         hover_texts = [f"{gain:+.1f}%, {start} to {end}" for gain, start, end in zip(gains, starts, ends, strict=True)]
@@ -362,7 +362,7 @@ def _price_chart(name: str, prices: pl.DataFrame, own: pl.DataFrame) -> Chart:
             symbol="up" if symbol == "up" else "down",
             form=".4g",
         )
-        for kind, title, symbol, colour in DEEDS
+        for kind, title, symbol, colour in DEED_MARKS
     ]
     return Chart(title=name, marks=[line, *deeds], x=Axis(kind="date"), height=170)
 
@@ -370,7 +370,7 @@ def _price_chart(name: str, prices: pl.DataFrame, own: pl.DataFrame) -> Chart:
 def effects_chart(effects: dict[str, float]) -> Chart:
     """The features whose absence changes the champion's coefficients most."""
     top, more = largest_values(effects, MOST_ROWS, "features")
-    return _bars(
+    return _effect_bars(
         top,
         title="Which features its decisions follow from",
         reading="By occlusion: a feature of all instruments is replaced by its mean, and the coefficients are asked "
@@ -381,7 +381,7 @@ def effects_chart(effects: dict[str, float]) -> Chart:
 def columns_chart(effects: dict[str, float]) -> Chart:
     """The columns whose absence changes the champion's coefficients most."""
     top, more = largest_values(effects, MOST_ROWS, "columns")
-    return _bars(
+    return _effect_bars(
         top,
         title="Which columns its decisions follow from",
         reading="By occlusion: a column, also one that cannot be bought, is replaced by its mean, and the coefficients "
@@ -389,7 +389,7 @@ def columns_chart(effects: dict[str, float]) -> Chart:
     )
 
 
-def _bars(top: list[tuple[str, float]], *, title: str, reading: str) -> Chart:
+def _effect_bars(top: list[tuple[str, float]], *, title: str, reading: str) -> Chart:
     """Draw named values as bars across, one a row, in the order in which they are given."""
     names, values = [name for name, _ in top], [value for _, value in top]
     return Chart(

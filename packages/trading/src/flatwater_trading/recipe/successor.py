@@ -25,11 +25,11 @@ def take_over_(learner: Members, run: "ErlRun", path: Path) -> None:
     folder = open_folder(path)
     config = read_config(folder)
     if config.trainer != run.config.trainer:
-        raise _refusal(path, f"it trains `{config.trainer}`", f"the folder of a run of `{run.config.trainer}`")
+        raise _refusal_error(path, f"it trains `{config.trainer}`", f"the folder of a run of `{run.config.trainer}`")
     restored, _ = restore_run(config, folder, lambda _: None)
     elder: ErlRun = restored  # type: ignore[assignment]  # what its recipe composes
     if not has_champion(elder.trainer.run):
-        raise _refusal(path, "it has no champion yet", "a run whose first generation has ended")
+        raise _refusal_error(path, "it has no champion yet", "a run whose first generation has ended")
     _require_alike(path, elder, run)
     _require_new_days(path, elder, run)
     count = min(config.population.size, run.config.population.size)
@@ -56,7 +56,7 @@ def _require_alike(path: Path, elder: "ErlRun", run: "ErlRun") -> None:
         ("weights of a member", *shapes),
     ):
         if elder_value != own_value:
-            raise _refusal(
+            raise _refusal_error(
                 path,
                 f"its {name}: {elder_value}; of this run: {own_value}",
                 "a run of the same networks, inputs and instruments",
@@ -76,12 +76,12 @@ def _require_new_days(path: Path, elder: "ErlRun", run: "ErlRun") -> None:
     ):
         day, first_day = elder.panel.dates[last_row], run.panel.dates[first_row]
         if day >= first_day:
-            raise _refusal(
+            raise _refusal_error(
                 path,
                 f"its traders {use} days up to {day}, and the {split} days of this run begin on {first_day}",
                 f"fewer days held back (splits.validation_days, splits.holdout_days), so that they begin after {day}",
             )
 
 
-def _refusal(path: Path, reason: str, wanted: str) -> ConfigError:
+def _refusal_error(path: Path, reason: str, wanted: str) -> ConfigError:
     return ConfigError(f"from_run = {str(path)!r}: {reason}. Give {wanted}.")

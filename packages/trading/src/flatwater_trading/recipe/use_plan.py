@@ -20,17 +20,17 @@ from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.splits import Days, Splits
 from flatwater_trading.policy.trader import ACCOUNT_PARTS, MarketObs
 from flatwater_trading.recipe.occlusion import OcclusionDay
-from flatwater_trading.recipe.plan import MARKET, SCORE
-from flatwater_trading.recipe.score import PRICES, score_bytes, score_extra_bytes
+from flatwater_trading.recipe.plan import MARKET_OWNER, SCORE_PHASE
+from flatwater_trading.recipe.score import PRICE_TABLES_PER_RULE, score_bytes, score_extra_bytes
 from flatwater_trading.training.config import ErlConfig
 from flatwater_trading.training.setup import ErlSetup, build_setup
 from flatwater_watch.meters.torch_ops import peak_bytes
 
 READ, DECIDE = "read", "decide"
 """The phases in which prices are normalised, and in which orders are made and explained."""
-BLOCKS = 4
+BLOCKS_IN_MEMORY = 4
 """Blocks of values in memory at a time while they are normalised: read, scaled and masked."""
-KEPT_TRIALS = 16
+REMEMBERED_TRIALS = 16
 """Maximum trials of phases that are kept, each of a trader with a panel of some size."""
 
 
@@ -44,7 +44,7 @@ class PanelSizes:
 
 
 def plan_orders(settings: ErlConfig, panel: Panel, budget: str | None = None) -> Plan:
-    """Plan what it takes to decide on the newest day of a panel, and to say why.
+    """Plan the memory to decide on the newest day of a panel, and to explain the decision.
 
     Args:
         settings: settings of the trader.
@@ -58,7 +58,7 @@ def plan_orders(settings: ErlConfig, panel: Panel, budget: str | None = None) ->
 
 
 def plan_backtest(settings: ErlConfig, panel: Panel, days: Days, budget: str | None = None) -> Plan:
-    """Plan what it takes to play a stretch of days of a panel against the baselines.
+    """Plan the memory to play a stretch of days of a panel against the baselines.
 
     Args:
         settings: settings of the trader.
@@ -77,7 +77,7 @@ def panel_sizes(panel: Panel) -> PanelSizes:
     return PanelSizes(len(panel.instruments), len(panel.dates), len(panel.investable))
 
 
-@lru_cache(maxsize=KEPT_TRIALS)
+@lru_cache(maxsize=REMEMBERED_TRIALS)
 def _phases_of_orders(settings: ErlConfig, sizes: PanelSizes) -> Mapping[str, int]:
     """Return the most bytes of each phase of `flatwater orders`, tried out on the meta device."""
     setup, market, weights = _outline(settings, sizes)
@@ -98,17 +98,17 @@ def _phases_of_orders(settings: ErlConfig, sizes: PanelSizes) -> Mapping[str, in
     return phase_bytes(lambda: {READ: 0, DECIDE: peak_bytes(decide)}, _read_bytes(market))
 
 
-@lru_cache(maxsize=KEPT_TRIALS)
+@lru_cache(maxsize=REMEMBERED_TRIALS)
 def _phases_of_backtest(settings: ErlConfig, sizes: PanelSizes, days: Days) -> Mapping[str, int]:
     """Return the most bytes of each phase of `flatwater backtest`, tried out on the meta device."""
     setup, market, weights = _outline(settings, sizes)
-    outside_torch = _read_bytes(market) | {SCORE: score_extra_bytes(market)}
-    return phase_bytes(lambda: {READ: 0, SCORE: score_bytes(setup, market, weights, days)}, outside_torch)
+    outside_torch = _read_bytes(market) | {SCORE_PHASE: score_extra_bytes(market)}
+    return phase_bytes(lambda: {READ: 0, SCORE_PHASE: score_bytes(setup, market, weights, days)}, outside_torch)
 
 
 def _read_bytes(market: Market) -> dict[str, int]:
     """Return the bytes that reading and normalising prices takes in NumPy, at its most."""
-    return {READ: BLOCKS * BLOCK_BYTES + PRICES * 8 * market.close.numel()}
+    return {READ: BLOCKS_IN_MEMORY * BLOCK_BYTES + PRICE_TABLES_PER_RULE * 8 * market.close.numel()}
 
 
 def _outline(settings: ErlConfig, sizes: PanelSizes) -> tuple[ErlSetup, Market, Tensor]:
@@ -127,7 +127,7 @@ def _outline(settings: ErlConfig, sizes: PanelSizes) -> tuple[ErlSetup, Market, 
 
 
 def _plan_use(what: str, settings: ErlConfig, panel: Panel, budget: str | None, phases: Mapping[str, int]) -> Plan:
-    """Return the plan of a use of a trader: its market's bytes, those of its phases, and the mapped panel.
+    """Return the plan of a use of a trader: bytes of its market and of its phases, and the mapped panel.
 
     Args:
         what: the use, for messages.
@@ -139,7 +139,7 @@ def _plan_use(what: str, settings: ErlConfig, panel: Panel, budget: str | None, 
     _, market, _ = _outline(settings, panel_sizes(panel))
     return planned_use(
         what,
-        {f"{MARKET}.{path}": size for path, size in nbytes(market).items()},
+        {f"{MARKET_OWNER}.{path}": size for path, size in nbytes(market).items()},
         phases,
         budget=budget,
         mapped={"panel.values": panel.values.nbytes, "panel.valid": panel.valid.nbytes},

@@ -19,7 +19,7 @@ from flatwater.runs.fingerprint import version_facts
 from flatwater.runs.team import Arrays, Assignment, WorkerPool, WorkerService, to_arrays, to_tensors
 from flatwater.state.tree import leaves
 from flatwater_trading.recipe.config import ErlRunConfig
-from flatwater_trading.recipe.exchange import GATHERED, draw_weights, member_rows, transition_columns
+from flatwater_trading.recipe.exchange import UPDATES_PER_GATHERING, draw_weights, member_rows, transition_columns
 from flatwater_trading.recipe.market import build_run_market, read_run_panel
 from flatwater_trading.training.learn import make_learning
 from flatwater_trading.training.rows import RowReplay, Transitions
@@ -28,7 +28,7 @@ from flatwater_trading.training.state import ErlState, build_erl
 from flatwater_trading.training.tile import TileTraining, TileValidation, judge_tile, train_tile
 from flatwater_watch.errors import RunError
 
-DESK = "flatwater_trading.recipe.workers:TraderService"
+SERVICE_PATH = "flatwater_trading.recipe.workers:TraderService"
 
 
 class TraderService(WorkerService):
@@ -75,13 +75,13 @@ class TraderService(WorkerService):
         replay.appended = appended
 
     def learn(self) -> np.ndarray | None:
-        """Do the next update. Returns |TD error| of what its members drew, where that decides what is drawn."""
+        """Do the next update. Returns |TD error| of the drawn transitions if draws depend on errors."""
         td_error, replay = self._learning.update_(), self._run.replay
         is_prioritised = replay is not None and replay.priorities is not None
         return td_error.numpy() if is_prioritised and td_error is not None else None
 
     def weigh(self, td_error: np.ndarray) -> None:
-        """Set the priorities by |TD error| of what all members drew in that update."""
+        """Set the priorities by |TD error| of the transitions that all members drew in that update."""
         self._learning.update_priorities_(torch.from_numpy(td_error))
 
     def rows(self) -> tuple[Arrays, Mapping[str, int]]:
@@ -130,53 +130,56 @@ class TraderWorkers(WorkerPool):
         self._tiles = setup.tiles
         dealt = worker_shares(len(self._tiles), len(plan.workers))
         self.spans = [(self._tiles[low][0], self._tiles[high - 1][1]) for low, high in dealt]
-        self._owner = [n for n, (low, high) in enumerate(dealt) for _ in range(low, high)]
+        self._owner_of_tile = [n for n, (low, high) in enumerate(dealt) for _ in range(low, high)]
         mapped = tuple(plan.mapped)
         super().__init__(
-            config, plan, DESK, [Assignment(config, span, fingerprint, version_facts(), mapped) for span in self.spans]
+            config,
+            plan,
+            SERVICE_PATH,
+            [Assignment(config, span, fingerprint, version_facts(), mapped) for span in self.spans],
         )
-        self._stale = True
-        self._appended = [0] * len(dealt)
-        self._learned: list[np.ndarray | None] = []
-        self._asked: deque[tuple[str, int, int]] = deque()
+        self._are_stale = True
+        self._appended_count = [0] * len(dealt)
+        self._updates_since_gathering: list[np.ndarray | None] = []
+        self._asked_tiles: deque[tuple[str, int, int]] = deque()
 
     def expected_bytes(self) -> int:
         """Return the bytes on the wire of each generation."""
         return self._plan.exchange["generation"]
 
     def learn_(self) -> None:
-        """Update all shares at once; draws that depend on errors wait for those of all."""
+        """Update all shares at once; if draws depend on errors, the errors of all shares are awaited."""
         self._ready_()
         errors = self.ask_all("learn")
         # In the order of the shares, which is the order of the members.
         error = None if errors[0] is None else np.concatenate(errors)
-        self._learned.append(error)
+        self._updates_since_gathering.append(error)
         if error is not None:
             # Before the next update: what anyone draws next follows from the errors of all.
             self.ask_all("weigh", error)
-        if len(self._learned) >= GATHERED:
+        if len(self._updates_since_gathering) >= UPDATES_PER_GATHERING:
             self.gather_()
 
     def train(self, tile: int) -> TileTraining:
         """Have the tile's worker play the training slices; all workers are asked for all tiles from this one on."""
-        fitness, slices, played = self._tile("train", tile)
+        fitness, slices, played = self._tile_answer("train", tile)
         transitions = None if played is None else Transitions(**to_tensors(played))
         return TileTraining(torch.from_numpy(fitness), to_tensors(slices), transitions)
 
     def judge(self, tile: int) -> TileValidation:
         """Have the tile's worker play the validation slices."""
-        value, slices, activity, attention = self._tile("judge", tile)
+        value, slices, activity, attention = self._tile_answer("judge", tile)
         return TileValidation(
             torch.from_numpy(value), to_tensors(slices), torch.from_numpy(activity), torch.from_numpy(attention)
         )
 
     def mark_members_changed_(self) -> None:
         """Have workers sent their rows before they compute again."""
-        self._stale = True
+        self._are_stale = True
 
     def gather_(self) -> None:
         """Bring home members' rows, the sums of their updates, and the priorities of the replay."""
-        if not self._learned:
+        if not self._updates_since_gathering:
             return
         answers = self.ask_all("rows")
         replay, learner = self._run.replay, self._run.learner
@@ -188,53 +191,53 @@ class TraderWorkers(WorkerPool):
                 leaf[slice(*span)] = torch.from_numpy(rows[name][: span[1] - span[0]])
         for name in learner.tally.added:
             learner.tally.added[name] = sum(added[name] for _, added in answers)
-        learner.tally.updates += len(self._learned)
+        learner.tally.updates += len(self._updates_since_gathering)
         if replay is not None:
             write_weights_(replay, weights)
-        self._learned.clear()
+        self._updates_since_gathering.clear()
 
     def close(self) -> None:
-        """End the processes; those that are started after it know nothing of the run."""
+        """End the processes; processes that are started later know nothing of the run."""
         super().close()
-        self._stale = True
+        self._are_stale = True
 
-    def _tile(self, name: str, tile: int) -> Any:  # noqa: ANN401
+    def _tile_answer(self, name: str, tile: int) -> Any:  # noqa: ANN401
         """Return a worker's answer for a tile, in a phase (`name`: train or judge) whose tiles are asked for in order.
 
         The first call of a phase posts all tiles from this one on, so that workers compute side by side.
         """
         round_ = self._run.progress.round
-        if not self._asked:
+        if not self._asked_tiles:
             self.gather_()
             self._ready_()
             # All at once, so that workers compute side by side; answers are taken in the tiles' order.
             for number in range(tile, len(self._tiles)):
-                self.workers[self._owner[number]].post(name, self._tiles[number], round_)
-                self._asked.append((name, number, round_))
-        expected = self._asked.popleft()
+                self.workers[self._owner_of_tile[number]].post(name, self._tiles[number], round_)
+                self._asked_tiles.append((name, number, round_))
+        expected = self._asked_tiles.popleft()
         assert expected == (name, tile, round_)  # noqa: S101  (the loop asks for a phase's tiles in order)
-        return self.workers[self._owner[tile]].take_answer()
+        return self.workers[self._owner_of_tile[tile]].take_answer()
 
     def _ready_(self) -> None:
         """Make sure that every worker runs and knows the run as it is."""
         self.ready_()
-        if self._stale:
+        if self._are_stale:
             for worker in self.workers:
                 self._load_(worker)
-            self._stale = False
+            self._are_stale = False
 
     def restore_worker_(self, worker: Worker) -> None:
         """Bring a process that takes a dead one's place up to date: it repeats the updates since the last gathering."""
-        self._appended[worker.number] = 0
+        self._appended_count[worker.number] = 0
         self._load_(worker)
         # The same updates with the same errors in the same order: the rows come to the same bits.
-        for error in self._learned:
+        for error in self._updates_since_gathering:
             worker.ask("learn")
             if error is not None:
                 worker.ask("weigh", error)
 
     def _load_(self, worker: Worker) -> None:
-        """Send a worker what it lacks: its members' rows, counts of updates, and transitions since the last time."""
+        """Send a worker its members' rows, its counts of updates, and the transitions since the last time."""
         learner, replay, (low, high) = self._run.learner, self._run.replay, self.spans[worker.number]
         members = self._setup.config.population.size
         rows = {
@@ -247,11 +250,11 @@ class TraderWorkers(WorkerPool):
         if replay is None:
             return
         # What this worker lacks, and of that what the ring still holds.
-        first = max(self._appended[worker.number], replay.appended - len(replay.row))
+        first = max(self._appended_count[worker.number], replay.appended - len(replay.row))
         appended_places = torch.arange(first, replay.appended) % len(replay.row)
         columns = {name: column[appended_places].numpy() for name, column in transition_columns(replay)}
         worker.ask("experience", appended_places.numpy(), columns, replay_weights(replay), replay.appended)
-        self._appended[worker.number] = replay.appended
+        self._appended_count[worker.number] = replay.appended
 
 
 def replay_weights(replay: RowReplay) -> Arrays:

@@ -9,7 +9,7 @@ from flatwater_watch.sanitize import short_repr
 
 MOST_FOLDS = 1000
 MOST_SEEDS = 1000
-LONGEST = 12
+MAXIMUM_SEED_DIGITS = 12
 """Most digits of a seed."""
 
 
@@ -37,14 +37,14 @@ def check_seeds(seeds: tuple[int, ...]) -> None:
 
 
 def read_seeds(text: str, first: int) -> tuple[int, ...]:
-    """Read the seeds that `--seeds` asks for: `3` for so many from `first` on, `0,5,9` for these, `7,` for one.
+    """Read the seeds of `--seeds`: `3` for three from `first` on, `0,5,9` for these three, `7,` for one.
 
     Raises:
         ConfigError: `text` is none of these.
     """
     words = [word.strip() for word in text.split(",")]
     listed = [word for word in words if word]
-    if not listed or not all(word.isdecimal() and len(word) <= LONGEST for word in listed):
+    if not listed or not all(word.isdecimal() and len(word) <= MAXIMUM_SEED_DIGITS for word in listed):
         raise ConfigError(
             f"--seeds {short_repr(text)}: must be a number of seeds, such as 3, or a list of them, such as 0,5,9"
         )

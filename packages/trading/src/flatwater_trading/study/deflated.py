@@ -20,7 +20,7 @@ from statistics import NormalDist
 import numpy as np
 
 EULER_MASCHERONI = 0.5772156649015329
-SMALLEST = 1e-12
+ROUNDING_DEVIATION = 1e-12
 """Deviation of returns below which it is rounding."""
 _NORMAL = NormalDist()
 
@@ -46,7 +46,7 @@ def deflated_sharpe(returns: np.ndarray, tries: int) -> DeflatedSharpe:
         tries: among which this may be the best, 1 or more.
     """
     periods, spread = len(returns), float(returns.std(ddof=1)) if len(returns) > 1 else 0.0
-    if spread <= SMALLEST:
+    if spread <= ROUNDING_DEVIATION:
         return DeflatedSharpe(0.0, 0.0, 0.5)
     # SR0 with V = 1 / (T - 1), the variance of a Sharpe ratio without skill.
     sharpe, by_chance = float(returns.mean()) / spread, highest_by_chance(tries) / sqrt(periods - 1)
@@ -68,12 +68,12 @@ def sharpe_probability(sharpe: float, by_chance: float, *, periods: int, skewnes
         kurtosis: kurtosis of the returns; 3 for a normal distribution.
     """
     # At least (1 - g3 SR / 2)^2, as g4 >= 1 + g3^2, but that can be 0.
-    width = sqrt(max(1 - skewness * sharpe + (kurtosis - 1) / 4 * sharpe**2, SMALLEST))
+    width = sqrt(max(1 - skewness * sharpe + (kurtosis - 1) / 4 * sharpe**2, ROUNDING_DEVIATION))
     return _NORMAL.cdf((sharpe - by_chance) * sqrt(periods - 1) / width)
 
 
 def highest_by_chance(tries: int) -> float:
-    """Approximate the expected highest of so many draws from the standard normal distribution; 0 for one draw."""
+    """Approximate the expected highest of `tries` draws from the standard normal distribution; 0 for one draw."""
     # The quantile of 1 - 1 / 1 is minus infinity; one draw has the mean 0.
     if tries == 1:
         return 0.0

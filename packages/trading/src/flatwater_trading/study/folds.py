@@ -22,7 +22,7 @@ class Fold:
 
 
 def cut_folds(days: int, folds: int) -> list[Fold]:
-    """Cut a panel of so many days into folds; what does not divide is only trained on. Test days may be empty."""
+    """Cut a panel of `days` days into folds; the remainder is only trained on. Test days may be empty."""
     length = days // (folds + 1)
     # What does not divide goes to the front: the newest days are tested.
     first = days - folds * length
@@ -43,9 +43,9 @@ def find_folds(base: ErlRunConfig, days: int, folds: int) -> list[Fold]:
     """
     parts = cut_folds(days, folds)
     try:
-        _check(base, parts)
+        _check_first_fold(base, parts)
     except ConfigError as error:
-        fewer = next((n for n in range(folds - 1, 0, -1) if _fit(base, cut_folds(days, n))), None)
+        fewer = next((n for n in range(folds - 1, 0, -1) if _folds_fit(base, cut_folds(days, n))), None)
         remedy = f"Give --folds {fewer} or fewer." if fewer else "It is too short for one fold: give a longer panel."
         raise ConfigError(
             f"--folds {folds}: of {days:,} days the first fold would train on {parts[0].test.first:,} and be tested on "
@@ -54,7 +54,7 @@ def find_folds(base: ErlRunConfig, days: int, folds: int) -> list[Fold]:
     return parts
 
 
-def _check(base: ErlRunConfig, folds: list[Fold]) -> None:
+def _check_first_fold(base: ErlRunConfig, folds: list[Fold]) -> None:
     """Check that the first fold, which has the fewest days, can train, validate and test.
 
     Raises:
@@ -68,10 +68,10 @@ def _check(base: ErlRunConfig, folds: list[Fold]) -> None:
     check_episode(splits, base.env.episode.days)
 
 
-def _fit(base: ErlRunConfig, folds: list[Fold]) -> bool:
+def _folds_fit(base: ErlRunConfig, folds: list[Fold]) -> bool:
     """Return whether these folds are long enough to train, validate and test."""
     try:
-        _check(base, folds)
+        _check_first_fold(base, folds)
     except ConfigError:
         return False
     return True

@@ -50,7 +50,7 @@ def play_test_days(folder: RunFolder) -> None:
 
 
 def prepare(order: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings as runs keep them, facts about the panel, and what the largest run would hold."""
+    """Return the settings as runs keep them, facts about the panel, and the plan of the largest run."""
     config = check_settings(from_mapping(ErlRunConfig, order["config"], "the study")).config
     panel = read_run_panel(config)
     days = len(panel.dates)
@@ -71,14 +71,14 @@ def prepare(order: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def plan_member(base: ErlRunConfig, folds: int) -> Plan:
-    """Plan what the largest run of a study would hold."""
+    """Plan the memory of the largest run of a study."""
     config = check_settings(base).config
     panel = read_run_panel(config)
     return plan_of_fold(config, panel, find_folds(config, len(panel.dates), folds)[-1])
 
 
 def plan_of_fold(config: ErlRunConfig, panel: Panel, fold: Fold) -> Plan:
-    """Plan what a run of the fold would hold."""
+    """Plan the memory of a run of the fold."""
     return plan_erl(
         fold_config(config, fold, config.seed), first_days(panel, fold.test.stop), find_device(config.device)
     )

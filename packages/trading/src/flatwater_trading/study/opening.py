@@ -44,7 +44,7 @@ class StudyOrder:
 
 @dataclass(frozen=True, kw_only=True)
 class OpenedStudy:
-    """A study whose folder has all that it needs."""
+    """A study with a complete folder, ready to run."""
 
     folder: StudyFolder
     base: ErlRunConfig
@@ -56,11 +56,11 @@ class OpenedStudy:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyRequest:
-    """A completed order, with what the study in the folder has and what follows from the machine."""
+    """A completed order, with the settings of the study in the folder and the values that the machine decides."""
 
-    begun: StudyFolder | None
+    existing_folder: StudyFolder | None
     """Folder of the study that goes on; None for a new study."""
-    before: StudyConfig | None
+    existing: StudyConfig | None
     """Settings that it was begun with."""
     base: ErlRunConfig
     folds: int
@@ -69,7 +69,7 @@ class StudyRequest:
     """Runs at once, as far as there are cores."""
 
 
-def find_wanted(order: StudyOrder) -> StudyRequest:
+def complete_order(order: StudyOrder) -> StudyRequest:
     """Complete an order.
 
     Raises:
@@ -80,14 +80,14 @@ def find_wanted(order: StudyOrder) -> StudyRequest:
     before = None if begun is None else load_config(StudyConfig, begun.study)
     folds = order.folds or (FOLDS if before is None else before.folds)
     if before is not None and folds != before.folds:
-        raise ConfigError(f"--folds {folds}: the study in {order.folder} has {before.folds}. {_ANOTHER}")
-    seeds = _seeds(order, before)
+        raise ConfigError(f"--folds {folds}: the study in {order.folder} has {before.folds}. {_OTHER_FOLDER_ADVICE}")
+    seeds = _choose_seeds(order, before)
     cores = free_cores()
     jobs = min(order.jobs or cores, folds * len(seeds))
     base = order.config if begun is None else _match_settings(order.config, begun)
     # Settled once and written with the settings: the last bits of a run follow from its threads.
     base = replace(base, threads=base.threads or max(1, cores // jobs))
-    return StudyRequest(begun=begun, before=before, base=base, folds=folds, seeds=seeds, jobs=jobs)
+    return StudyRequest(existing_folder=begun, existing=before, base=base, folds=folds, seeds=seeds, jobs=jobs)
 
 
 def open_study_folder(order: StudyOrder, program: Sequence[str]) -> OpenedStudy:
@@ -96,16 +96,18 @@ def open_study_folder(order: StudyOrder, program: Sequence[str]) -> OpenedStudy:
     Raises:
         FlatwaterError: settings, panel or folder cannot be used, or the runs do not fit into memory at once.
     """
-    request = find_wanted(order)
+    request = complete_order(order)
     # In a process of its own: this one stays free of torch while its runs take the memory.
     answer = ask_process(program, {"config": to_mapping(request.base), "folds": request.folds})
     base = from_mapping(ErlRunConfig, answer["config"], "the study")
     setup = StudyConfig(folds=request.folds, seeds=request.seeds, days=answer["days"], data=answer["data"])
-    before = request.before
+    before = request.existing
     if before is not None and (before.days, before.data) != (setup.days, setup.data):
-        raise ConfigError(f"{base.panel}: has other days or prices than when the study was begun. {_ANOTHER}")
-    jobs = that_fit(request.jobs, answer["needed_bytes"], answer["limit_bytes"], asked=order.jobs is not None)
-    folder = request.begun or StudyFolder(create_folder(order.folder, "study").path)
+        raise ConfigError(
+            f"{base.panel}: has other days or prices than when the study was begun. {_OTHER_FOLDER_ADVICE}"
+        )
+    jobs = jobs_that_fit(request.jobs, answer["needed_bytes"], answer["limit_bytes"], asked=order.jobs is not None)
+    folder = request.existing_folder or StudyFolder(create_folder(order.folder, "study").path)
     write_config(base, folder.base)
     note_file(folder.base, lambda _: None)  # each run says it where that cannot be
     write_config(setup, folder.study)  # last: a folder that has it is whole
@@ -113,11 +115,11 @@ def open_study_folder(order: StudyOrder, program: Sequence[str]) -> OpenedStudy:
     return OpenedStudy(folder=folder, base=base, setup=setup, jobs=jobs, days=days)
 
 
-_ANOTHER = "Give another folder with --run for a new study."
+_OTHER_FOLDER_ADVICE = "Give another folder with --run for a new study."
 
 
-def _seeds(order: StudyOrder, before: StudyConfig | None) -> tuple[int, ...]:
-    """Return the seeds that are asked for, else those that the study has (`before`; None for a new one), else `SEEDS`.
+def _choose_seeds(order: StudyOrder, before: StudyConfig | None) -> tuple[int, ...]:
+    """Return the seeds of the order, else those of the existing study (`before`; None for a new one), else `SEEDS`.
 
     Raises:
         ConfigError: a seed is left out that the study has, or the text names no seeds.
@@ -128,20 +130,20 @@ def _seeds(order: StudyOrder, before: StudyConfig | None) -> tuple[int, ...]:
     if before is not None and (missing := [seed for seed in before.seeds if seed not in seeds]):
         raise ConfigError(
             f"--seeds {order.seeds}: leaves out {', '.join(map(str, missing))}, which the study in {order.folder} has. "
-            f"Seeds can be added and not taken away: a choice among them would be one more try. {_ANOTHER}"
+            f"Seeds can be added and not taken away: a choice among them would be one more try. {_OTHER_FOLDER_ADVICE}"
         )
     return seeds
 
 
 def _match_settings(now: ErlRunConfig, begun: StudyFolder) -> ErlRunConfig:
-    """Return the settings, where they are those of the study apart from what may change."""
+    """Return the settings, once they are the study's in all parts that may not change."""
     before = load_settings(ErlRunConfig, begun.base)
     now = replace(now, threads=now.threads or before.threads)
     refuse_others(replace(before, panel=None), replace(now, panel=None), begun.path, "study")
     return now
 
 
-def that_fit(jobs: int, needed: int, limit: int, *, asked: bool) -> int:
+def jobs_that_fit(jobs: int, needed: int, limit: int, *, asked: bool) -> int:
     """Return how many runs can be at work at once: `jobs`, or as many as there is memory for, at least 1.
 
     Args:

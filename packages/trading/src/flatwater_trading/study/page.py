@@ -28,10 +28,10 @@ from flatwater_watch.pages.document import document
 def study_page(study: StudyRecords) -> str:
     """Build the whole page as HTML."""
     sections = [
-        Section(title="Result", blocks=list(_result(study))),
-        Section(title="Folds", blocks=list(_folds(study))),
-        Section(title="How sure", blocks=list(_sure(study))),
-        Section(title="Runs", blocks=list(_runs(study))),
+        Section(title="Result", blocks=list(_result_section(study))),
+        Section(title="Folds", blocks=list(_folds_section(study))),
+        Section(title="How sure", blocks=list(_certainty_section(study))),
+        Section(title="Runs", blocks=list(_runs_section(study))),
     ]
     name = study.path.resolve().name
     # A failed run as well leaves the study open: it is trained on when the study goes on.
@@ -39,8 +39,8 @@ def study_page(study: StudyRecords) -> str:
     return document(
         name,
         heading=[name, " ", Piece(state, f"state {state}")],
-        subtitle=_subtitle(study),
-        tiles=_tiles(study),
+        subtitle=_page_subtitle(study),
+        tiles=_figure_tiles(study),
         sections=sections,
         footer=f"Written by Flatwater, {study.read_at:%Y-%m-%d %H:%M %Z}.",
     )
@@ -65,7 +65,7 @@ def study_picture(study: StudyRecords) -> Picture:
     )
 
 
-def _subtitle(study: StudyRecords) -> str:
+def _page_subtitle(study: StudyRecords) -> str:
     """Return the line below the title: the panel, the test days once a fold is complete, folds and seeds."""
     result = study.result
     parts = [str(result.get("panel") or "the panel that comes with Flatwater")]
@@ -79,7 +79,7 @@ def _subtitle(study: StudyRecords) -> str:
     return " · ".join(parts)
 
 
-def _tiles(study: StudyRecords) -> Iterator[Tile]:
+def _figure_tiles(study: StudyRecords) -> Iterator[Tile]:
     """Yield the figures on top: return, Sharpe ratio, drawdown, differences; none before a fold is complete."""
     pooled = study.pooled_numbers
     if pooled is None:
@@ -93,7 +93,7 @@ def _tiles(study: StudyRecords) -> Iterator[Tile]:
     yield Tile("Sharpe ratio", number_cell(champions["sharpe"]), f"equal weight {number_cell(equal['sharpe'])}")
     drawdowns = [percent_cell(row["drawdown"], "{:.0%}") for row in (champions, equal)]
     yield Tile("drawdown", drawdowns[0], f"equal weight {drawdowns[1]}")
-    for title, difference in _differences(pooled).items():
+    for title, difference in _difference_numbers(pooled).items():
         interval = f"90 % interval {difference['low']:+.1%} to {difference['high']:+.1%}"
         kind = "good" if difference["low"] > 0 else "bad" if difference["high"] < 0 else ""
         yield Tile(title, f"{difference['mean']:+.1%}", interval, kind)
@@ -101,14 +101,14 @@ def _tiles(study: StudyRecords) -> Iterator[Tile]:
     yield Tile("deflated Sharpe", f"{deflated['probability']:.0%}", f"for {deflated['tries']:,} tries")
 
 
-def _differences(pooled: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:
+def _difference_numbers(pooled: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:
     """Return the champions' return less a rule's, a year: mean, and the ends of its interval."""
     comparison = pooled["comparison"]
     best = {"mean": comparison["difference"], "low": comparison["low"], "high": comparison["high"]}
     return {f"less {comparison['best']}": best, "less equal weight": pooled["against_equal_weight"]}
 
 
-def _result(study: StudyRecords) -> Iterator[Block]:
+def _result_section(study: StudyRecords) -> Iterator[Block]:
     """Yield the section `Result`: verdict, pooled equity, and a table of the traders."""
     pooled = study.pooled_numbers
     if pooled is None:
@@ -186,7 +186,7 @@ def folds_chart(study: StudyRecords) -> Chart:
 def differences_chart(pooled: Mapping[str, Any]) -> Chart:
     """Draw the champions' return less a rule's, with the interval."""
     # Reversed: an axis of rows is drawn from the bottom up.
-    rows = dict(reversed(_differences(pooled).items()))
+    rows = dict(reversed(_difference_numbers(pooled).items()))
     mean, low, high = ([100 * row[name] for row in rows.values()] for name in ("mean", "low", "high"))
     bars = Bars(name="a year", at=list(rows), values=mean, low=low, high=high, colour="--champion", across=True)
     return Chart(
@@ -199,7 +199,7 @@ def differences_chart(pooled: Mapping[str, Any]) -> Chart:
     )
 
 
-def _folds(study: StudyRecords) -> Iterator[Block]:
+def _folds_section(study: StudyRecords) -> Iterator[Block]:
     """Yield the section `Folds`: each fold's return, drawn and as a table."""
     if study.pooled_numbers is None:
         yield Paragraph("No fold is complete.", "missing")
@@ -215,7 +215,7 @@ def _folds(study: StudyRecords) -> Iterator[Block]:
     )
 
 
-def _sure(study: StudyRecords) -> Iterator[Block]:
+def _certainty_section(study: StudyRecords) -> Iterator[Block]:
     """Yield the section `How sure`: intervals of the differences, a row for each seed, and deflated Sharpe ratios."""
     if study.pooled_numbers is None:
         yield Paragraph("No fold is complete.", "missing")
@@ -241,7 +241,7 @@ def _sure(study: StudyRecords) -> Iterator[Block]:
     )
 
 
-def _runs(study: StudyRecords) -> Iterator[Block]:
+def _runs_section(study: StudyRecords) -> Iterator[Block]:
     """Yield the section `Runs`: a row for each, and the command that shows one."""
     rows = [[str(run[name]) for name in ("run", "state", "reason")] for run in study.result["runs"]]
     yield Table(("run", "state", "reason"), rows, words=3)

@@ -136,7 +136,7 @@ def pool_folds(folder: StudyFolder, setup: StudyConfig) -> PooledResult | None:
         name: torch.from_numpy(chain_curves([_mean_equity(runs, name) for runs in complete_folds])) for name in traders
     }
     # Random traders have no skill, so any of one fold may be chained to any of the next.
-    chance = np.prod([_chance(runs) for runs in complete_folds], axis=0) - 1
+    chance = np.prod([_chance_returns(runs) for runs in complete_folds], axis=0) - 1
     champion, equal = period_returns(equity[CHAMPION]), period_returns(equity[EQUAL_WEIGHT])
     # Every member was a candidate in every generation's validation.
     tries = sum(run.result["generations"] * run.result["population"] for runs in complete_folds for run in runs)
@@ -164,7 +164,7 @@ def pool_folds(folder: StudyFolder, setup: StudyConfig) -> PooledResult | None:
 
 
 def chain_curves(curves: Sequence[np.ndarray]) -> np.ndarray:
-    """Chain curves that begin at 1 to one curve, each going on where the one before ended."""
+    """Chain curves that begin at 1 to one curve; each continues at the end of the one before."""
     parts = [np.ones(1)]
     for curve in curves:
         parts.append(parts[-1][-1] * curve[1:])
@@ -175,8 +175,8 @@ def _mean_equity(runs: Sequence[FoldResult], trader: str) -> np.ndarray:
     return np.asarray(np.mean([run.relative_equity(trader) for run in runs], axis=0))
 
 
-def _chance(runs: Sequence[FoldResult]) -> np.ndarray:
-    """Return what each random trader's money came to in a fold, 1 at the start: the mean over the fold's runs, [R]."""
+def _chance_returns(runs: Sequence[FoldResult]) -> np.ndarray:
+    """Return the final equity of each random trader in a fold, 1 at the start: the mean over the fold's runs, [R]."""
     # Runs of another version may have played another number of them.
     fewest = min(len(run.result["chance"]) for run in runs)
     return 1 + np.asarray(np.mean([run.result["chance"][:fewest] for run in runs], axis=0))
@@ -191,21 +191,21 @@ def as_json(found: PooledResult) -> dict[str, Any]:
         "days": len(found.dates) - 1,
         "periods_per_year": found.a_year,
         "traders": {
-            name: _numbers(curve, years, found.a_year) | {"turnover": _turnover(found, name, years)}
+            name: _curve_numbers(curve, years, found.a_year) | {"turnover": _turnover(found, name, years)}
             for name, curve in found.equity.items()
         },
         "comparison": vars(found.comparison),
         "against_equal_weight": vars(found.against_equal),
         "deflated": vars(found.deflated) | {"tries": found.tries},
         "deflated_lead_over_equal_weight": vars(found.deflated_excess) | {"tries": found.tries},
-        "by_seed": [_seed_row(found, at, years) for at in range(len(found.folds[0]))],
-        "by_fold": [_fold_row(runs, found.a_year) for runs in found.folds],
+        "by_seed": [_describe_seed(found, at, years) for at in range(len(found.folds[0]))],
+        "by_fold": [_describe_fold(runs, found.a_year) for runs in found.folds],
         "verdict": found.verdict,
     }
 
 
-def _numbers(curve: torch.Tensor, years: float, a_year: int) -> dict[str, float | None]:
-    """Measure a curve of `years` years with `a_year` periods each; None for what is no finite number."""
+def _curve_numbers(curve: torch.Tensor, years: float, a_year: int) -> dict[str, float | None]:
+    """Measure a curve of `years` years with `a_year` periods each; None for a number that is not finite."""
     return {
         "annual_return": finite_or_none(float(curve[-1] / curve[0]) ** (1 / years) - 1),
         "total_return": finite_or_none(float(account.total_return(curve))),
@@ -224,13 +224,13 @@ def _turnover(found: PooledResult, trader: str, years: float) -> float | None:
     return float(np.sum(of_folds) / years) if len(of_folds) == len(found.folds) else None
 
 
-def _seed_row(found: PooledResult, at: int, years: float) -> dict[str, Any]:
+def _describe_seed(found: PooledResult, at: int, years: float) -> dict[str, Any]:
     """Return the measures of one seed's champions alone, chained over the folds; `at` is the seed's place."""
     curve = torch.from_numpy(chain_curves([runs[at].relative_equity(CHAMPION) for runs in found.folds]))
-    return {"seed": found.folds[0][at].seed} | _numbers(curve, years, found.a_year)
+    return {"seed": found.folds[0][at].seed} | _curve_numbers(curve, years, found.a_year)
 
 
-def _fold_row(runs: Sequence[FoldResult], a_year: int) -> dict[str, Any]:
+def _describe_fold(runs: Sequence[FoldResult], a_year: int) -> dict[str, Any]:
     """Return the row of a fold: the champions, and the best rule on these days."""
     rows = runs[0].result[ERL.players]
     curve = torch.from_numpy(_mean_equity(runs, CHAMPION))
@@ -240,14 +240,14 @@ def _fold_row(runs: Sequence[FoldResult], a_year: int) -> dict[str, Any]:
         "first_day": runs[0].result["first_day"],
         "last_day": runs[0].result["last_day"],
         "days": runs[0].result["days"],
-        **_numbers(curve, runs[0].result["days"] / a_year, a_year),
+        **_curve_numbers(curve, runs[0].result["days"] / a_year, a_year),
         "lowest": min(returns),
         "highest": max(returns),
         "turnover": float(np.mean([run.result[ERL.players][CHAMPION]["turnover"] for run in runs])),
         "equal_weight": rows[EQUAL_WEIGHT]["total_return"],
         "best_rule": best,
         "best_rule_return": rows[best]["total_return"],
-        "beaten": float((torch.from_numpy(_chance(runs)) < curve[-1]).double().mean()),
+        "beaten": float((torch.from_numpy(_chance_returns(runs)) < curve[-1]).double().mean()),
     }
 
 

@@ -74,7 +74,7 @@ def read_study(path: Path) -> StudyRecords:
     again = f"Write it anew with: flatwater study --run {path}"
     try:
         result = parse_json(read_regular(folder.result, RESULT_BYTES))
-        _require(result)
+        _require_result(result)
     except FileNotFoundError as no_file:
         raise RunError(
             f"{folder.result}: is not there: it is written when the study ends or is stopped. {again}"
@@ -90,7 +90,7 @@ def read_study(path: Path) -> StudyRecords:
     )
 
 
-def _require(result: Any) -> None:  # noqa: ANN401  (whatever the file holds)
+def _require_result(result: Any) -> None:  # noqa: ANN401  (whatever the file holds)
     """Check everything that is shown of a result.
 
     Raises:

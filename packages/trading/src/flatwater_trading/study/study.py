@@ -31,8 +31,8 @@ from flatwater_watch.errors import RunError
 from flatwater_watch.files.directory import write_object
 from flatwater_watch.units import format_duration
 
-PROGRAM = (sys.executable, "-P", "-m", "flatwater_trading.study.member")
-NOTE = (
+MEMBER_PROGRAM = (sys.executable, "-P", "-m", "flatwater_trading.study.member")
+STUDY_NOTE = (
     "nothing was trained or chosen on a fold's test days before they were played; whoever changes settings after "
     "looking at this result has chosen on them"
 )
@@ -76,23 +76,22 @@ class StudyProgress:
     """Rounds of all runs together."""
     done: int
     """Rounds that are done, those of earlier starts included."""
-    before: int = field(init=False)
+    rounds_before: int = field(init=False)
     """Rounds that were done when this start began."""
-    began: float = field(default_factory=time.monotonic)
+    began_at: float = field(default_factory=time.monotonic)
     """Clock of this start, in seconds of `time.monotonic`."""
 
     def __post_init__(self) -> None:
         # Rounds of an earlier start say nothing of the speed of this one.
-        self.before = self.done
+        self.rounds_before = self.done
 
     def time_left(self) -> str:
         """Phrase such as `12m left`, once a round is done."""
-        rounds_since_start = self.done - self.before
+        rounds_since_start = self.done - self.rounds_before
         if not rounds_since_start:
             return "time left unknown yet"
-        return (
-            f"{short_duration((time.monotonic() - self.began) / rounds_since_start * (self.rounds - self.done))} left"
-        )
+        seconds_per_round = (time.monotonic() - self.began_at) / rounds_since_start
+        return f"{short_duration(seconds_per_round * (self.rounds - self.done))} left"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,12 +99,12 @@ class _RunningStudy:
     """A study at work."""
 
     opened: OpenedStudy
-    held: RunFolder
+    held_folder: RunFolder
     """The study's folder, locked while this is at work; it knows its name when it is moved."""
     members: Sequence[StudyRun]
     console: Console
     status: Status
-    pace: StudyProgress
+    progress: StudyProgress
 
     def require_in_place(self) -> None:
         """Check that the folder has its name: runs are started below it, so a study cannot go on under another one.
@@ -113,7 +112,7 @@ class _RunningStudy:
         Raises:
             RunError: the folder was moved, or is gone.
         """
-        old, new = self.opened.folder.path, self.held.with_current_name.path
+        old, new = self.opened.folder.path, self.held_folder.with_current_name.path
         if new != old:
             raise RunError(
                 f"{old}: the study's folder was moved, and is {new} now. What was done is there, and the runs at work "
@@ -127,7 +126,7 @@ class _RunningStudy:
     def show_(self) -> None:
         """Update the status line."""
         tested = sum(member.is_tested for member in self.members)
-        pace = self.pace
+        pace = self.progress
         rounds = f"generation {pace.done:,} of {pace.rounds:,}"
         self.status.update(f"{tested} of {len(self.members)} runs, {rounds}, {pace.time_left()}")
 
@@ -141,9 +140,9 @@ class _RunningStudy:
                 config = fold_config(base, member.fold, seed)
                 log = folder.log(number, seed)
                 order = {"config": to_mapping(config)}
-                yield Job(order=order, run=member.run, log=log, judge=self._count(recorded_rounds(member.run)))
+                yield Job(order=order, run=member.run, log=log, judge=self._round_counter(recorded_rounds(member.run)))
 
-    def _count(self, known: int) -> Callable[[Record], bool]:
+    def _round_counter(self, known: int) -> Callable[[Record], bool]:
         """Return a function that counts a run's new rounds, given its records, and never stops it.
 
         Rounds up to `known`, its last one when the study began, are not counted again.
@@ -151,14 +150,14 @@ class _RunningStudy:
 
         def judge(record: Record) -> bool:
             if record["round"] > known:
-                self.pace.done += 1
+                self.progress.done += 1
                 self.show_()
             return False
 
         return judge
 
 
-def train_study(order: StudyOrder, console: Console, program: Sequence[str] = PROGRAM) -> StudyOutcome:
+def train_study(order: StudyOrder, console: Console, program: Sequence[str] = MEMBER_PROGRAM) -> StudyOutcome:
     """Begin a study, or go on with one, until it is done or a signal stops it."""
     with console.status("reading the panel and planning the runs …"):
         opened = open_study_folder(order, program)
@@ -179,7 +178,9 @@ def train_study(order: StudyOrder, console: Console, program: Sequence[str] = PR
         stop_on_signals(console) as stop,
         console.status("") as status,
     ):
-        work = _RunningStudy(opened=opened, held=held, members=members, console=console, status=status, pace=pace)
+        work = _RunningStudy(
+            opened=opened, held_folder=held, members=members, console=console, status=status, progress=pace
+        )
         work.say(
             f"study folder {folder.path}: {len(members)} runs (folds: {setup.folds}, seeds: {len(setup.seeds)}), "
             f"tested on {opened.days}, {opened.jobs} at once, {threads} each"
@@ -196,7 +197,7 @@ def train_study(order: StudyOrder, console: Console, program: Sequence[str] = PR
         children = getrusage(RUSAGE_CHILDREN)
         cpu = format_duration(children.ru_utime + children.ru_stime)
         work.say(
-            f"{progress_line(members)}; this took {format_duration(time.monotonic() - pace.began)}, and {cpu} of CPU"
+            f"{progress_line(members)}; this took {format_duration(time.monotonic() - pace.began_at)}, and {cpu} of CPU"
         )
         # Runs take hours: the folder is looked for again before anything is written below its name.
         status.update("pooling the folds …")
@@ -210,7 +211,7 @@ def progress_line(members: Sequence[StudyRun]) -> str:
 
 
 def outcome_line(member: StudyRun, ending: RunExit) -> str:
-    """Describe in a line what came of a run."""
+    """Describe the outcome of a run in a line."""
     if ending.how == "stopped":
         return f"stopped in generation {recorded_rounds(member.run) + 1}; it is resumed when the study goes on"
     result = read_result(member.run.holdout, ERL)
@@ -252,15 +253,15 @@ def write_study(found: OpenedStudy, members: Sequence[StudyRun], failed: Mapping
         "members": found.base.population.size,
         "generations": found.base.rounds,
         "threads": found.base.threads,
-        "runs": [_line(member, failed) for member in members],
+        "runs": [_run_line(member, failed) for member in members],
         "pooled": None if pooled is None else as_json(pooled),
-        "note": NOTE,
+        "note": STUDY_NOTE,
     }
     write_object(folder.result, json.dumps(result, indent=1).encode() + b"\n")
     return result
 
 
-def _line(member: StudyRun, failed: Mapping[str, str]) -> dict[str, Any]:
+def _run_line(member: StudyRun, failed: Mapping[str, str]) -> dict[str, Any]:
     """Return the row of a run in study.json; `failed` has the reasons of failed runs by their folders' names."""
     name = member.run.path.name
     reason = failed.get(name, "")

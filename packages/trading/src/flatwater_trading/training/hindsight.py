@@ -95,7 +95,7 @@ def interpolate_gain(gain: Float[Tensor, "*N G"], target: Float[Tensor, "*N"]) -
 def hindsight_loss(
     action: Float[Tensor, "P M K 2"], gain: Float[Tensor, "P M K G"], threshold: float
 ) -> Float[Tensor, "P"]:
-    """Minus the mean gain of what each member asks for."""
+    """Minus the mean gain of the purchases that each member asks for."""
     coefficient, target = action.unbind(-1)
     # A smooth step in place of the environment's hard one, which has no gradient.
     bought = torch.sigmoid(SHARPNESS * (coefficient - threshold))
@@ -154,7 +154,7 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: Members, group
 
 
 def explorer(_config: AlgorithmConfig, _members: Any, _spread: Spread) -> Explorer:  # noqa: ANN401
-    """Explore by the actor's own actions, without noise: what is played is not learnt from."""
+    """Explore by the actor's own actions, without noise: its played transitions are not learnt from."""
     return lambda actor, params, obs, _rng: actor(params, obs)
 
 

@@ -36,10 +36,10 @@ class PopulationLearning(Protocol):
     """An update of all members that are computed here, each from a draw of its own, bound to the run's state."""
 
     def update_(self) -> Float[Tensor, "P G B"] | None:
-        """Do the next update. Returns |TD error| of what each member drew, where the algorithm knows one."""
+        """Do the next update. Returns |TD error| of each member's transitions, if values are estimated."""
 
     def update_priorities_(self, td_error: Float[Tensor, "P G B"] | None) -> None:
-        """Set how often transitions are drawn again, by the error on what all members of the population drew."""
+        """Set how often transitions are drawn again, by their errors in the draws of the whole population."""
 
 
 def make_learning(setup: ErlSetup, run: ErlState) -> PopulationLearning:
@@ -95,7 +95,7 @@ class ReplayLearning:
         self._drawn: Tensor | None = None
 
     def update_(self) -> Float[Tensor, "P G B"] | None:
-        """Draw for all members of the population, and update those that are computed here."""
+        """Draw for all members of the population, and update the members of this process."""
         setup, replay, learner = self._setup, self._replay, self._setup.config.learner
         shape = (setup.config.population.size, learner.micro_batches, learner.own.batch_size)
         # A stream for each update, by its number: a resumed run draws what it would have drawn.

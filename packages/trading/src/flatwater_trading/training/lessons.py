@@ -15,7 +15,7 @@ from flatwater_trading.training.rows import windows
 from flatwater_trading.training.setup import ErlSetup, learns_from_outcomes, members_at_once, stretch_count
 from flatwater_watch.errors import ConfigError
 
-TARGETS = 5
+RESOLVED_TARGETS = 5
 """Sale targets that are resolved, evenly spaced over their range; between them the gain is taken on straight lines."""
 LARGEST_GAIN = 0.5
 """Gains are clipped to +-50 %, so that one takeover or one default does not outweigh a year."""
@@ -32,7 +32,7 @@ class PurchaseOutcomes:
 
 
 def lesson_days(setup: ErlSetup) -> range:
-    """Return the rows whose purchases are learnt from: every exit lies within the training days, whatever is held.
+    """Return the rows to learn purchases from: every possible exit lies within the training days.
 
     A purchase on one of the last `hold_days` training days would be sold at a validation price, which is what the
     champion is chosen by.
@@ -67,13 +67,13 @@ def build_outcomes(setup: ErlSetup, market: Market) -> PurchaseOutcomes:
     buffer = filled_tensor(0, rows, columns, length, features, device=setup.device)
     if setup.device.type == "meta":
         return PurchaseOutcomes(
-            gain=torch.empty((len(days), len(market.investable), TARGETS), device="meta"), seen=buffer
+            gain=torch.empty((len(days), len(market.investable), RESOLVED_TARGETS), device="meta"), seen=buffer
         )
     trade = config.env.trade
     gain = trade_gains(
         market,
         rows=days,
-        targets=torch.linspace(trade.target_low, trade.target_high, TARGETS, device=setup.device),
+        targets=torch.linspace(trade.target_low, trade.target_high, RESOLVED_TARGETS, device=setup.device),
         hold_days=trade.hold_days,
         account=config.env.account,
     )

@@ -24,13 +24,13 @@ from flatwater_trading.policy.trader import ACTION_PARTS, TraderActor
 from flatwater_trading.training.setup import ErlSetup
 from flatwater_watch.progress import count_steps
 
-TRIED_DAYS = 2
+META_DAYS = 2
 """On the meta device, where only sizes count: each day after the first makes what the second does."""
 
 
 @dataclass(frozen=True)
 class DayTransitions:
-    """One day of B episodes, after its step: what a replay stores."""
+    """One day of B episodes, after its step, as a replay stores it."""
 
     day: int
     """Number of the day in the episode, from 0."""
@@ -90,7 +90,7 @@ class DayInput:
 
 @dataclass(frozen=True)
 class DayActor:
-    """The actor on days whose market is encoded already: what an algorithm explores with."""
+    """The actor on days with an encoded market, for an algorithm to explore with."""
 
     actor: TraderActor
     by_day: bool
@@ -138,10 +138,10 @@ Shapes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 """Shapes of the planned actions, of the missing-data mask and of the attention sums."""
 
 
-def outlook_shapes(
+def plan_shapes(
     setup: ErlSetup, market: Market, members: int, slices: int, *, explored: bool = False, days: int | None = None
 ) -> Shapes:
-    """Return the shapes of the plans of so many members on so many slices.
+    """Return the shapes of the plans of `members` members on `slices` slices.
 
     Args:
         setup: configuration.
@@ -226,7 +226,7 @@ class SlicePlay:
         setup, env, params = self.setup, self.env, views(self.actors, self.setup.actor.layout)
         actor, first = DayActor(setup.actor, self.outlook.by_day), env.start.clone()
         days = self.outlook.planned.shape[2]
-        for day in count_steps("days", range(min(days, TRIED_DAYS) if self.actors.is_meta else days)):
+        for day in count_steps("days", range(min(days, META_DAYS) if self.actors.is_meta else days)):
             # Before the step: the positions that the action may know of.
             account = account_block(env, self.market) if setup.config.env.account_observation else None
             inputs = self.outlook.day_input(day, account)
@@ -258,7 +258,7 @@ def make_slice_play(
         days: number of days of each slice; an episode's where left out.
     """
     count = len(env.start) // len(actors)
-    shapes = outlook_shapes(setup, market, len(actors), count, explored=explored, days=days)
+    shapes = plan_shapes(setup, market, len(actors), count, explored=explored, days=days)
     buffers = (room.planned, room.missing, room.attention)
     # Views of the room's beginning: plans of different sizes share its memory, one after the other.
     planned, missing, attention = (flat[: prod(shape)].view(shape) for flat, shape in zip(buffers, shapes, strict=True))
@@ -289,7 +289,7 @@ def play_slices_(
     Returns:
         What the members saw and would have done on every day.
     """
-    room = build_room(setup, outlook_shapes(setup, market, len(actors), len(starts), days=days))
+    room = build_room(setup, plan_shapes(setup, market, len(actors), len(starts), days=days))
     slices = make_slice_play(room, setup, market, env, actors=actors, days=days)
     slices.begin_(starts)
     for number in range(len(starts)):

@@ -49,7 +49,7 @@ class ErlSetup:
 WINDOW_BYTES = 64 << 20
 """Observations gathered at a time on a CPU, whose cache this is made for. Members learn in groups so that more never
 stand in memory, whatever the panel."""
-ROOM = {"cpu": 1, "cuda": 64}
+GROUP_SIZE_FACTOR = {"cpu": 1, "cuda": 64}
 """Multiple of a CPU's amount that is made at once, by the kind of device. A GPU has no such cache to keep to,
 and waits for the host between short calls: 16 members of the largest panel are one group of 3.4 GB there, not 16.
 It follows from the kind alone, and not from how much memory is free: numbers must not depend on what else runs."""
@@ -86,7 +86,7 @@ def build_setup(
         # The threshold in the networks' range [-1, 1]: the inverse of `to_orders`.
         threshold=2 * config.env.trade.buy_threshold / config.env.trade.coefficient_max - 1,
         gaussian=algorithm.gaussian,
-        room=ROOM[kind],
+        room=GROUP_SIZE_FACTOR[kind],
     )
     size = config.population.size
     tile = min(size, config.population.tile or usual_tile(config, market, kind))
@@ -98,7 +98,7 @@ def learns_from_outcomes(config: ErlConfig) -> bool:
     return not config.learner.own.replays
 
 
-ROWS_A_DAY = 20
+READ_ROWS_PER_DAY = 20
 """Rows of the panel that may be read for each day learnt from, where `learner.hindsight.stretches` is left out."""
 
 
@@ -109,12 +109,12 @@ def stretch_count(config: ErlConfig) -> int:
         return configured
     size: int = config.learner.own.batch_size
     # s stretches read s (context - 1) + size rows for size days: at most ROWS_A_DAY each, solved for s.
-    most_stretches = (ROWS_A_DAY - 1) * size // max(1, config.env.episode.context - 1)
+    most_stretches = (READ_ROWS_PER_DAY - 1) * size // max(1, config.env.episode.context - 1)
     return max(s for s in range(1, max(1, min(most_stretches, size)) + 1) if size % s == 0)
 
 
 LARGE_TILE, SMALL_TILE = 16, 4
-LITTLE_WORK = 1 << 20
+LITTLE_WORK_BYTES = 1 << 20
 """Bytes of a member's micro-batch below which calls are so short that tiles of 4 took 1.23 CPU seconds to learn where
 tiles of 16 took 0.70."""
 
@@ -124,17 +124,17 @@ def usual_tile(config: ErlConfig, market: Market, kind: str) -> int:
 
     Many workers, which a GPU has not, want small tiles, and little work large ones.
     """
-    little = kind != "cpu" or window_bytes(config, market) < LITTLE_WORK
+    little = kind != "cpu" or window_bytes(config, market) < LITTLE_WORK_BYTES
     return LARGE_TILE if little else SMALL_TILE
 
 
 def members_at_once(setup: ErlSetup, market: Market) -> int:
     """Return how many members' observations of one micro-batch may stand in memory together; at least one."""
-    return min(setup.tile, max(1, WINDOW_BYTES * ROOM[setup.kind] // window_bytes(setup.config, market)))
+    return min(setup.tile, max(1, WINDOW_BYTES * GROUP_SIZE_FACTOR[setup.kind] // window_bytes(setup.config, market)))
 
 
 def window_bytes(config: ErlConfig, market: Market) -> int:
-    """Return the bytes of the observations that one member learns from at once."""
+    """Return the bytes of the observations in one micro-batch of a member."""
     columns, _, features = market.observations.shape
     batch_size: int = config.learner.own.batch_size
     context = config.env.episode.context

@@ -14,7 +14,7 @@ from flatwater_trading.market.market import Market
 from flatwater_trading.market.simulator import Simulator, build_simulator
 from flatwater_trading.training.config import replay_capacity
 from flatwater_trading.training.lessons import PurchaseOutcomes, build_outcomes
-from flatwater_trading.training.play import PlayBuffers, build_room, outlook_shapes
+from flatwater_trading.training.play import PlayBuffers, build_room, plan_shapes
 from flatwater_trading.training.rows import RowReplay, Transitions, build_rows, build_transitions
 from flatwater_trading.training.setup import ErlSetup, learns_from_outcomes, members_at_once
 
@@ -26,9 +26,9 @@ class GenerationScores:
     fitness: Float[Tensor, "P"]
     """Fitness: mean of the lowest training slices."""
     training: dict[str, Float[Tensor, "P S"]]
-    """Numbers of each member's training slices, by the names of `TRAINING`."""
+    """Numbers of each member's training slices, by the names of `TRAINING_MEASURES`."""
     judged: dict[str, Float[Tensor, "P+1 V"]]
-    """Numbers of each member's and the champion's validation slices, by the names of `JUDGED`."""
+    """Numbers of each member's and the champion's validation slices, by the names of `VALIDATION_MEASURES`."""
     validation: Float[Tensor, "P+1"]
     """Mean of the lowest validation slices; the champion's, on the same slices, is the last."""
     activity: Float[Tensor, "P+1"]
@@ -83,9 +83,9 @@ class ErlState:
     market: Market
 
 
-TRAINING = ("trades", "win_rate", "mean_gain", "refused", "total_return", "drawdown", "exposure")
+TRAINING_MEASURES = ("trades", "win_rate", "mean_gain", "refused", "total_return", "drawdown", "exposure")
 """Numbers of `episode_summary` that are kept of training slices."""
-JUDGED = ("trades", "refused", "total_return")
+VALIDATION_MEASURES = ("trades", "refused", "total_return")
 """Numbers of `episode_summary` that are kept of validation slices."""
 
 
@@ -108,15 +108,15 @@ def build_erl(setup: ErlSetup, market: Market) -> ErlState:
             setup.nets,
             Setting(members=members, seed=config.seed, device=device, first=setup.share[0]),
         ),
-        replay=None if in_hindsight else _replay(setup, market),
-        windows=None if in_hindsight else _windows(setup, market),
+        replay=None if in_hindsight else _empty_replay(setup, market),
+        windows=None if in_hindsight else _window_buffers(setup, market),
         outcomes=build_outcomes(setup, market) if in_hindsight else None,
         eval_env=env(batch),
         val_env=env((tile + 1) * slices.validation_slices),
         room=build_room(
             setup,
-            outlook_shapes(setup, market, tile, slices.train_slices, explored=not in_hindsight),
-            outlook_shapes(setup, market, tile + 1, slices.validation_slices),
+            plan_shapes(setup, market, tile, slices.train_slices, explored=not in_hindsight),
+            plan_shapes(setup, market, tile + 1, slices.validation_slices),
         ),
         played=None
         if in_hindsight
@@ -125,12 +125,12 @@ def build_erl(setup: ErlSetup, market: Market) -> ErlState:
         ),
         schedule=build_schedule(config.evolution),
         lineage=first_generation(members, device),
-        scores=_no_scores(setup, len(market.observations)),
+        scores=_empty_scores(setup, len(market.observations)),
         market=market,
     )
 
 
-def _replay(setup: ErlSetup, market: Market) -> RowReplay:
+def _empty_replay(setup: ErlSetup, market: Market) -> RowReplay:
     """Allocate the empty replay of `replay.generations` generations of transitions."""
     config = setup.config
     return build_rows(
@@ -142,7 +142,7 @@ def _replay(setup: ErlSetup, market: Market) -> RowReplay:
     )
 
 
-def _windows(setup: ErlSetup, market: Market) -> WindowBuffers:
+def _window_buffers(setup: ErlSetup, market: Market) -> WindowBuffers:
     """Allocate the two buffers of observations, each for one micro-batch of the members that are updated together."""
     config, (columns, _, features) = setup.config, market.observations.shape
     rows = members_at_once(setup, market) * config.learner.own.batch_size
@@ -152,7 +152,7 @@ def _windows(setup: ErlSetup, market: Market) -> WindowBuffers:
     return WindowBuffers(seen=seen, following=following)
 
 
-def _no_scores(setup: ErlSetup, columns: int) -> GenerationScores:
+def _empty_scores(setup: ErlSetup, columns: int) -> GenerationScores:
     """Allocate the scores of a run before its first generation: NaN, and -inf for the champion's value."""
     members, device, slices = setup.members, setup.device, setup.config.evaluation
 
@@ -161,8 +161,8 @@ def _no_scores(setup: ErlSetup, columns: int) -> GenerationScores:
 
     return GenerationScores(
         fitness=unknown(members),
-        training={name: unknown(members, slices.train_slices) for name in TRAINING},
-        judged={name: unknown(members + 1, slices.validation_slices) for name in JUDGED},
+        training={name: unknown(members, slices.train_slices) for name in TRAINING_MEASURES},
+        judged={name: unknown(members + 1, slices.validation_slices) for name in VALIDATION_MEASURES},
         validation=unknown(members + 1),
         activity=unknown(members + 1),
         attention=unknown(members + 1, columns),

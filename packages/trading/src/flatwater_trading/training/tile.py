@@ -23,9 +23,9 @@ from flatwater_trading.training.config import ExplorationConfig
 from flatwater_trading.training.play import DayTransitions, Explore, SlicePlay, draw_slices, make_slice_play
 from flatwater_trading.training.rows import Transitions, append_
 from flatwater_trading.training.setup import ErlSetup
-from flatwater_trading.training.state import JUDGED, TRAINING, ErlState
+from flatwater_trading.training.state import TRAINING_MEASURES, VALIDATION_MEASURES, ErlState
 
-JUDGING = "walk-forward slices"
+VALIDATION_STREAM = "walk-forward slices"
 """Name of the stream that validation slices are drawn from. Another name draws others: no run goes on bit for bit."""
 
 
@@ -56,7 +56,7 @@ class TileValidation:
 
 
 def train_tile(setup: ErlSetup, run: ErlState, span: Span, round_: int) -> TileTraining:
-    """Play random training slices, the same for every tile; with noise where members learn from what they play.
+    """Play random training slices, the same for every tile; with noise if members learn from these transitions.
 
     Args:
         setup: configuration and networks.
@@ -82,7 +82,9 @@ def train_tile(setup: ErlSetup, run: ErlState, span: Span, round_: int) -> TileT
     count = span[1] - span[0]
     # Cut to the members: padding was played to keep the shape, and counts nowhere.
     summary = {name: each[:count] for name, each in _by_member(setup, run.eval_env, len(rows)).items()}
-    return TileTraining(lowest_mean(summary["fitness"], setup), {name: summary[name] for name in TRAINING}, run.played)
+    return TileTraining(
+        lowest_mean(summary["fitness"], setup), {name: summary[name] for name in TRAINING_MEASURES}, run.played
+    )
 
 
 def judge_tile(setup: ErlSetup, run: ErlState, span: Span, round_: int) -> TileValidation:
@@ -100,7 +102,7 @@ def judge_tile(setup: ErlSetup, run: ErlState, span: Span, round_: int) -> TileV
     champion = torch.full((1,), setup.members, device=setup.device)
     rows = torch.cat([_rows(setup, span), champion])
     slices = make_slice_play(run.room, setup, run.market, run.val_env, actors=run.learner.actor[rows])
-    _begin_(setup, slices, setup.splits.validation, JUDGING, round_)
+    _begin_(setup, slices, setup.splits.validation, VALIDATION_STREAM, round_)
     slices.play_()
     summary = _by_member(setup, run.val_env, len(rows))
     count = span[1] - span[0]
@@ -110,7 +112,7 @@ def judge_tile(setup: ErlSetup, run: ErlState, span: Span, round_: int) -> TileV
 
     return TileValidation(
         value=strip_padding(lowest_mean(summary["fitness"], setup)),
-        slices={name: strip_padding(summary[name]) for name in JUDGED},
+        slices={name: strip_padding(summary[name]) for name in VALIDATION_MEASURES},
         activity=strip_padding(slices.outlook.planned.std(dim=2).mean(dim=(1, 2, 3))),
         attention=strip_padding(slices.outlook.attention) / len(slices),
     )
@@ -118,7 +120,7 @@ def judge_tile(setup: ErlSetup, run: ErlState, span: Span, round_: int) -> TileV
 
 def held_return(setup: ErlSetup, market: Market, round_: int) -> Float[Tensor, ""]:
     """Return the mean gain of equal parts of all instruments over a generation's validation slices, without costs."""
-    rng = stream(setup.config.seed, JUDGING, round_, device=setup.device)
+    rng = stream(setup.config.seed, VALIDATION_STREAM, round_, device=setup.device)
     first = draw_slices(setup, setup.splits.validation, setup.config.evaluation.validation_slices, rng)
     # The same stream as in `judge_tile`, so the same slices.
     entry_price, exit_price = market.mark[first], market.mark[first + setup.config.env.episode.days - 1]
@@ -165,7 +167,7 @@ def _write_day_(played: Transitions, moment: DayTransitions) -> None:
 
 
 def append_to_replay_(setup: ErlSetup, run: ErlState, played: Transitions, span: Span) -> None:
-    """Append what a tile's members have played to the replay, day by day; tiles come in their order.
+    """Append the transitions that a tile's members have played to the replay, day by day; tiles come in their order.
 
     Args:
         setup: configuration.

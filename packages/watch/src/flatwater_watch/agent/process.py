@@ -115,7 +115,7 @@ class ProcessWatch:
         self._rows_after_main = 0
         """Readings since the program's main code returned."""
         self._rates, self._reads_at_ticks = RateMeter(), False
-        self._leading_roots: list[tuple[str, int]] = []
+        self._lead_roots: list[tuple[str, int]] = []
 
     def tick(self, ticks: int) -> int:
         """Pass some ticks; return the number of ticks to the next call.
@@ -391,7 +391,7 @@ class ProcessWatch:
             known = [self._in_user_units(finding) for finding in owned]
         known = self._drop_rooted_native(known)
         causes = self._find_open_causes(known)
-        return [*with_root_gains(known, self._leading_roots, self._rows), *causes]
+        return [*with_root_gains(known, self._lead_roots, self._rows), *causes]
 
     def _append_last_reading_(self) -> None:
         """Take a reading at the end, and keep it if more memory is held than at the last one, which may be long ago."""
@@ -429,7 +429,7 @@ class ProcessWatch:
         if not causes and outcome.next and self._monitor.censuses.last_cpu_seconds <= ENDING.last_census_seconds:
             latest = self._monitor.take_whole_census()  # one for both questions: the program does not run meanwhile
             causes = self._monitor.find_behind_handles(outcome.bytes, latest)
-            self._leading_roots = [] if causes else self._monitor.root_gains(latest)
+            self._lead_roots = [] if causes else self._monitor.root_gains(latest)
         return [self._in_user_units(finding) for finding in causes]
 
     def summary(self, findings: list[Finding] | None = None) -> dict[str, Any]:
@@ -447,7 +447,7 @@ class ProcessWatch:
             counts=self.boundaries.all_counts,
             unread=self._unread_by_class,
             censuses=self.censuses,
-            leads=self._leading_roots,
+            leads=self._lead_roots,
             waiting=self._monitor.ordinary_garbage,
             refilled=sorted(self._monitor.reset_tracker.periodically_emptied),
             monitor_findings=self._monitor.findings(),

@@ -14,7 +14,7 @@ from flatwater_watch.meters.mappings import footprint
 from flatwater_watch.meters.system_calls import process_seconds
 from flatwater_watch.series.readings import Reading
 
-MINIMUM_BOUNDARIES = 5
+MINIMUM_READINGS = 5
 """Minimum readings after warm-up for growth to be distinguished from noise."""
 SHUTDOWN_CODE = threading._shutdown.__code__  # type: ignore[attr-defined]  # noqa: SLF001  (Python's own last wait)
 MINIMUM_RATE_CPU_SECONDS = 0.1
@@ -94,7 +94,7 @@ def unseen_sentences(rows: Sequence[Sample], unread: Mapping[str, int]) -> list[
     unseen = []
     if not rows:
         unseen.append("the program ended before its first step: nothing was read")
-    elif len(after_warm_up(rows)) < MINIMUM_BOUNDARIES:
+    elif len(after_warm_up(rows)) < MINIMUM_READINGS:
         unseen.append(f"{len(rows)} readings are too few to tell growth from warm-up")
     if rows and rows[-1].reading.free is None:
         unseen.append("this C library does not tell what it has freed and kept")

@@ -54,7 +54,7 @@ WORKER_SECONDS = 1.0
 """Age at which a worker is watched: most processes that are forked end, or become another program, at once."""
 MOST_WORKERS = 64
 """Maximum workers of one command that are watched."""
-MAXIMUM_CODE_CHECKED = 10
+GUEST_CHECK_TICKS = 10
 """Maximum ticks after which a watch that entered a running process checks whether it may stay."""
 MAXIMUM_NAMES = 3
 """Maximum names of code without a file that are listed."""
@@ -97,7 +97,7 @@ def enter(variables: dict[str, str]) -> None:
     Raises:
         RuntimeError: the process is watched already.
     """
-    if _seats:
+    if _agents:
         raise RuntimeError("the process is watched already")
     claim = os.path.join(variables[FOLDER], CLAIM)  # noqa: PTH118
     os.close(os.open(claim, os.O_CREAT | os.O_EXCL))
@@ -128,8 +128,8 @@ def _watch_workers(told: dict[str, str]) -> None:
 
     def leave() -> None:
         # A fork of the watch's own stays without a watch, and its forks too.
-        if not _seats or _seats[0].leave_in_fork():
-            _seats.clear()
+        if not _agents or _agents[0].leave_in_fork():
+            _agents.clear()
             ProcessAgent(told).begin_later()
 
     def spawning(module: ModuleType) -> None:
@@ -162,7 +162,7 @@ def _watch_workers(told: dict[str, str]) -> None:
 
 
 _unlink = os.unlink
-_seats: list["ProcessAgent"] = []
+_agents: list["ProcessAgent"] = []
 """The watch of this process; just after a fork, that of the process it was forked from."""
 _lines: dict[str, "AllocationSite"] = {}
 """Allocating lines by owner, kept for later watches: Python before 3.12.5 never frees the stacks of `tracemalloc`."""
@@ -180,12 +180,12 @@ class ProcessAgent:
             guest: whether the watch ends before the process does, and leaves it as it was.
         """
         self._told, self._claim, self._owner, self._guest = variables, claim, process_id(), guest
-        self._is_claimed = os.path.join(variables[FOLDER], str(process_id()))  # noqa: PTH118
-        self._main_module = _thread.get_ident()
-        self._guard = Guard(lambda sentence: write_whole(f"{self._is_claimed}.fault", sentence))
+        self._file_prefix = os.path.join(variables[FOLDER], str(process_id()))  # noqa: PTH118
+        self._main_thread = _thread.get_ident()
+        self._guard = Guard(lambda sentence: write_whole(f"{self._file_prefix}.fault", sentence))
         self._watch: ProcessWatch | None = None
         self._ended = frameless_callable(self._end)
-        _seats.append(self)
+        _agents.append(self)
 
     def begin(self) -> None:
         """Watch from now on."""
@@ -217,7 +217,7 @@ class ProcessAgent:
         """
         if self._watch is None:
             if (
-                _thread.get_ident() != self._main_module
+                _thread.get_ident() != self._main_thread
             ):  # the main thread waits for work: its own imports would count as the watch's cost
                 return 1
             if _worker_files(self._told[FOLDER]) >= MOST_WORKERS:
@@ -238,7 +238,7 @@ class ProcessAgent:
         if worker and unit != TIME_UNIT:
             unit = None  # workers may repeat other boundaries than the program
         limit = int(self._told[LIMIT]) if LIMIT in self._told else None
-        kind, spool = None if unit == TIME_UNIT else unit, self._is_claimed + (WORKER if worker else PROGRAM)
+        kind, spool = None if unit == TIME_UNIT else unit, self._file_prefix + (WORKER if worker else PROGRAM)
         self._watch = watch = ProcessWatch(kind, None, limit, spool, self._guard, lines=_lines)
         watch.cost_bytes = max(0, footprint().anonymous - before)
         counters = {} if unit == TIME_UNIT else hook_steps(watch.step)
@@ -261,12 +261,12 @@ class ProcessAgent:
         except OSError:  # the runner was killed, and its folder removed
             notes = []
         if STAY in notes:
-            return min(self._watch.tick(ticks), MAXIMUM_CODE_CHECKED)
+            return min(self._watch.tick(ticks), GUEST_CHECK_TICKS)
         if PAGE in notes:
             _unmap(read_text(os.path.join(folder, PAGE)))  # noqa: PTH118
         self._end()
         atexit.unregister(self._ended)
-        _seats.remove(self)
+        _agents.remove(self)
         self._watch = None
         return ticks
 
@@ -275,7 +275,7 @@ class ProcessAgent:
         if process_id() == self._owner and self._watch is not None:
             set_listener(None)
             self._guard.run(self._watch.close)
-            self._guard.run(_note_nameless, f"{self._is_claimed}.unseen")
+            self._guard.run(_note_nameless, f"{self._file_prefix}.unseen")
             self._guard.has_ended = True
             if self._claim is not None:
                 self._guard.run_or_default(None, _unlink, self._claim)

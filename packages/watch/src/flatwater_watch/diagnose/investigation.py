@@ -52,7 +52,7 @@ class Investigation:
     looks: int = 0
     """Number of comparisons with the first census so far."""
     trace_tries: int = 0
-    """Number of tries to trace so far; one after a look at which nothing had grown (`grew`) does not count."""
+    """Number of tries to trace so far; a try after a look without growth (`first_owner_grew`) does not count."""
     contains_tensors: bool = True
     """Whether the owner's contents are tensors."""
     contents_hidden: bool = False

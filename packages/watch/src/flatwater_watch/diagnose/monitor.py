@@ -38,7 +38,7 @@ CASE, DRIFT = SHIPPED.investigating, SHIPPED.drift
 class Monitor(Investigator):
     """Watches one process: call `observe` once a step, in the thread that trains, and `close` at the end."""
 
-    _has_ended: Collection[str] = ()
+    _stopped_owners: Collection[str] = ()
     """Owners that have stopped growing, at the end."""
 
     def observe(self, reading: Reading, *, seconds: float = inf, trace: bool = True) -> list[Finding]:
@@ -90,7 +90,7 @@ class Monitor(Investigator):
         """
         if self._latest_reading is None:
             return
-        self._has_ended = stopped_owners
+        self._stopped_owners = stopped_owners
         self._new_findings += judge_slowdown_at_end(self._history, self._latest_reading, self._unit)
         self._new_findings += judge_retention_at_end(self._history, self._latest_reading, self._unit)
         self._trace_allowed = False  # no reading will come at which a trace could end
@@ -122,7 +122,7 @@ class Monitor(Investigator):
             or stopped_owners
         )
         if not self._garbage_suspected and asks_native:
-            self._new_findings += self._judge_unexplained(self._latest_reading, self._has_ended)
+            self._new_findings += self._judge_unexplained(self._latest_reading, self._stopped_owners)
             self._publish_news()
 
     def conclude(self) -> list[Finding]:
@@ -183,7 +183,7 @@ class Monitor(Investigator):
             findings = judge_garbage_at_end(garbage, self._history, growth, open_bytes, steps)
         asks_native = not (findings or explains_most or self._awaits_first_look)
         return self._record_findings(
-            self._judge_unexplained(self._latest_reading, self._has_ended, ended=True) if asks_native else findings
+            self._judge_unexplained(self._latest_reading, self._stopped_owners, ended=True) if asks_native else findings
         )
 
     def _is_ordinary_backlog(self, garbage: Garbage, sawtooth: GcSawtooth | None) -> bool:

@@ -26,13 +26,13 @@ class _TrackedContainer:
     greatest_length: int
     """The greatest length that was seen."""
     item_bytes: float
-    resident_when_full: int
+    resident_when_found: int
     """Resident bytes of the process when the container was found."""
     is_emptied: bool = False
     """Whether it was seen emptied, and not refilled since."""
     refilled: bool = False
     """Whether it was seen emptied, and refilled later."""
-    checks_since_reset: int = 0
+    checks_since_emptied: int = 0
     """Number of checks since it was seen emptied."""
     all_checks: int = 0
     """Number of checks since it was found."""
@@ -65,7 +65,7 @@ class ResetTracker:
         return {
             path
             for path, level in self._containers.items()
-            if level.refilled and level.checks_since_reset <= OWNING.maximum_checks_between_resets
+            if level.refilled and level.checks_since_emptied <= OWNING.maximum_checks_between_resets
         }
 
     def negligible_paths(self, resident: int) -> set[str]:
@@ -79,7 +79,8 @@ class ResetTracker:
         return {
             path
             for path, container in emptied.items()
-            if container.greatest_length * container.item_bytes < open_share * (resident - container.resident_when_full)
+            if container.greatest_length * container.item_bytes
+            < open_share * (resident - container.resident_when_found)
         }
 
     @property
@@ -101,9 +102,9 @@ class ResetTracker:
             opened = None if container is None else open_object(container, Walk(1, lambda _: False, 1))
             if opened is None or opened.kind != level.kind:
                 continue
-            level.checks_since_reset += 1
+            level.checks_since_emptied += 1
             if opened.length <= OWNING.emptied_share * level.greatest_length:
-                level.is_emptied, level.checks_since_reset = True, 0
+                level.is_emptied, level.checks_since_emptied = True, 0
             elif level.is_emptied:
                 level.is_emptied, level.refilled = False, True
             level.greatest_length = max(level.greatest_length, opened.length)

@@ -95,8 +95,8 @@ class BackgroundSink:
             self._queued_bytes = 0
         self._show_notes()
         if self._thread.is_alive():
-            limit = f"{self._grace_seconds:.0f} s"
-            self._show_line(f"{self.name}: did not end within {limit} and is left alone; {self._dropped_phrase()}")
+            limit = f"{self._grace_seconds:.0f}"
+            self._show_line(f"{self.name}: did not end within {limit} s and is left alone; {self._dropped_phrase()}")
         elif self.dropped or self._fault:
             self._show_line(f"{self.name}: {self._fault or 'too slow'}; {self._dropped_phrase()}")
 

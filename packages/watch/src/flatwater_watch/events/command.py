@@ -26,7 +26,7 @@ LIMIT_SECONDS = 10.0
 """Maximum seconds of the command for one event."""
 GRACE_SECONDS = 2 * LIMIT_SECONDS
 """Maximum seconds that the end of a run waits for the command."""
-MAXIMUM_STDERR = 300
+STDERR_BYTES = 300
 """Number of last bytes of the command's stderr that are read."""
 
 ShowLine = Callable[[str], None]
@@ -74,13 +74,13 @@ class EventCommand:
         """
         self._call = _CommandSink(shlex.split(command))
         self._queue = BackgroundSink(named, self._open_call, say, unit="event", grace=GRACE_SECONDS)
-        self._is_closed = 0
+        self._event_count = 0
 
     def on_event(self, event: Event) -> None:
         """Put the event into the queue, if the command runs for its kind."""
         if event.kind in COMMAND_KINDS:
-            self._is_closed += 1
-            self._queue.write(self._is_closed, {"payload": json.dumps(event.to_json())})
+            self._event_count += 1
+            self._queue.write(self._event_count, {"payload": json.dumps(event.to_json())})
 
     def close(self) -> None:
         """Wait for the command, at most for the grace."""
@@ -146,7 +146,7 @@ class _CommandSink:
 def _last_line(error_output: Any) -> str:  # noqa: ANN401  (a temporary file)
     """The last line that a command wrote to stderr, in brackets behind a blank; empty if it wrote none."""
     size = error_output.seek(0, os.SEEK_END)
-    error_output.seek(max(0, size - MAXIMUM_STDERR))
+    error_output.seek(max(0, size - STDERR_BYTES))
     lines = error_output.read().decode(errors="replace").split("\n")
     last_line = next((line.strip() for line in reversed(lines) if line.strip()), "")
     return f" ({last_line})" if last_line else ""

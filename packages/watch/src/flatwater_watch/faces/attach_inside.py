@@ -20,7 +20,7 @@ from flatwater_watch.errors import FlatwaterError, until_interrupted
 from flatwater_watch.faces.folder import masked_summary, read_notes, read_sentences, read_spools, watch_folder
 from flatwater_watch.meters.proc import process_command, process_owner, read_kib_counters
 
-STOPPED_LIMIT_SECONDS = 30.0
+GDB_SECONDS = 30.0
 """Maximum seconds of gdb for looking up symbols and making two calls."""
 ANSWER_SECONDS = 5.0
 """Seconds of waiting for the main thread to begin, and to end: it may be in a call of C."""
@@ -153,7 +153,7 @@ def _try_gdb(gdb: str) -> None:
     gdb 13 cannot on processors whose registers it does not know, and a process that it has tried fails at its next
     call.
     """
-    line = [sys.executable, "-c", f"import time; time.sleep({2 * STOPPED_LIMIT_SECONDS})"]
+    line = [sys.executable, "-c", f"import time; time.sleep({2 * GDB_SECONDS})"]
     with subprocess.Popen(line, stderr=subprocess.DEVNULL) as probe:  # noqa: S603  (our own)
         try:
             answers, messages = _run_gdb(gdb, probe.pid, ["print ((int(*)(void))getpid)()"])
@@ -170,12 +170,10 @@ def _run_gdb(gdb: str, pid: int, commands_asked: Sequence[str]) -> tuple[list[in
     try:
         ran = subprocess.run(  # noqa: S603  (gdb, and nothing of the user's)
             [gdb, "-p", str(pid), "-batch", "-nx", *before, *commands],
-            capture_output=True, text=True, check=False, timeout=STOPPED_LIMIT_SECONDS, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, check=False, timeout=GDB_SECONDS, stdin=subprocess.DEVNULL,
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
-        raise CannotEnterError(
-            f"gdb took more than {STOPPED_LIMIT_SECONDS:.0f} s. Try again, or run under watch"
-        ) from error
+        raise CannotEnterError(f"gdb took more than {GDB_SECONDS:.0f} s. Try again, or run under watch") from error
     return [int(found) for found in re.findall(r"^\$\d+ = (-?\d+)$", ran.stdout, re.MULTILINE)], ran.stderr
 
 

@@ -23,7 +23,7 @@ from flatwater_watch.thresholds import SHIPPED
 
 DRIFT, ENDING = SHIPPED.drift, SHIPPED.ending
 
-MAXIMUM_LOOKS = 40
+READING_COUNT = 40
 """Number of readings, spread over the time."""
 COUNTER_KINDS: dict[str, tuple[Verdict, str, str]] = {
     "RssAnon": ("native", "anonymous memory", "heap, stacks and arrays; who holds it is not seen from outside"),
@@ -68,13 +68,13 @@ def watch_outside(
     looks = _CounterHistory({name: Series() for name in COUNTER_KINDS}, Series())
     began = time.monotonic()
     with until_interrupted():  # with the findings so far
-        for look in range(MAXIMUM_LOOKS):
+        for look in range(READING_COUNT):
             elapsed = time.monotonic() - began
             if not _read_once_(looks, pid, elapsed):
                 break
             on_look(elapsed / seconds)
             # To the next point of the whole duration, so that delays of readings do not add up.
-            time.sleep(max(0.0, (look + 1) * seconds / MAXIMUM_LOOKS - (time.monotonic() - began)))
+            time.sleep(max(0.0, (look + 1) * seconds / READING_COUNT - (time.monotonic() - began)))
     if not looks.resident.steps:
         raise ConfigError(f"--attach {pid}: the process ended before it was read")
     return masked_summary(_summarize(looks, limit), program)

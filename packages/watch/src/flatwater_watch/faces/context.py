@@ -76,7 +76,7 @@ class Watch:
             raise ConfigError(f"watch: budget = {budget!r}: must be positive, such as '8GiB'; None takes the machine's")
         self._unit, self._limit, self._report, self._gives_way = unit, limit, report, yields
         self._reading_guard, self._print_guard, self._tick_guard = Guard(), Guard(), Guard()
-        self._began_at = False
+        self._has_begun = False
         self._process_watch: ProcessWatch | None = None
         """The watch of the process; None before it is open, or if it could not begin."""
         self._final_findings: tuple[list[Finding], dict[str, Any]] | None = None
@@ -99,7 +99,7 @@ class Watch:
         Raises:
             ConfigError: this watch was used before, or another is open.
         """
-        if self._began_at:
+        if self._has_begun:
             raise ConfigError(
                 "this watch has been used: each `with` needs one of its own, `with flatwater_watch.watch() as w:`."
             )
@@ -110,7 +110,7 @@ class Watch:
             )
         if _open_watches:  # before this one begins, as only one can trace allocations
             _open_watches[0].close()
-        self._began_at = True
+        self._has_begun = True
         self._process_watch = self._reading_guard.run_or_default(None, run_untraced, self._start_process_watch)
         _open_watches.append(self)
 
@@ -124,13 +124,13 @@ class Watch:
 
     def __repr__(self) -> str:
         if self._final_findings is None:
-            return f"<watch: {'open' if self._began_at else 'not begun'}>"
+            return f"<watch: {'open' if self._has_begun else 'not begun'}>"
         return "\n".join(terminal_lines(self._final_findings[1]))
 
     @property
     def is_open(self) -> bool:
         """Whether `step` may be called."""
-        return self._began_at and self._final_findings is None
+        return self._has_begun and self._final_findings is None
 
     def step(self) -> None:
         """Pass a boundary: a round is done.
@@ -216,7 +216,7 @@ class Watch:
         return list(dict.fromkeys([*self._reading_guard.faults, *self._print_guard.faults]))
 
     def _require_begun(self) -> None:
-        if not self._began_at:
+        if not self._has_begun:
             raise ConfigError("the watch has not begun. Use it as `with flatwater_watch.watch() as w:`.")
 
     def _print_news(self, process: ProcessWatch) -> None:

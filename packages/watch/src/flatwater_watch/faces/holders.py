@@ -30,7 +30,7 @@ from flatwater_watch.heap.view import Walk
 
 MAXIMUM_OBJECTS = 2_000_000
 """Maximum number of objects that are opened."""
-MAXIMUM_REFERRERS = 4
+MAXIMUM_CHAIN_HOPS = 4
 """Maximum hops of a chain if no name leads to the object."""
 NO_PYTHON_HOLDER = "native code, as no Python object does: a C extension, or a tensor's C++ part"
 
@@ -177,7 +177,7 @@ def _describe_object(obj: object) -> str:
 def _referrer_chain(target: object) -> tuple[str, ...]:
     """The nearest holders that the collector knows, outermost first."""
     chain: list[Any] = [target]
-    for _ in range(MAXIMUM_REFERRERS):
+    for _ in range(MAXIMUM_CHAIN_HOPS):
         above = [holder for holder in gc.get_referrers(chain[-1]) if _belongs_to_program(holder, chain)]
         if not above:
             break

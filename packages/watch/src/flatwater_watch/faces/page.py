@@ -11,7 +11,7 @@ from flatwater_watch.agent.outcome import explained_shares
 from flatwater_watch.diagnose.finding_text import brief_line
 from flatwater_watch.faces.records import ReadingColumns, WatchRecords
 from flatwater_watch.faces.runner import SIGNAL_EXIT_BASE
-from flatwater_watch.faces.terminal import SMALL_COST_SHARE
+from flatwater_watch.faces.terminal import MINIMUM_KEPT_SHARE
 from flatwater_watch.pages.blocks import Block, Listing, Paragraph, Piece, Section, Tile, finding_cards, is_grave
 from flatwater_watch.pages.chart import Axis, Chart, Line, byte_unit
 from flatwater_watch.pages.document import document
@@ -31,7 +31,7 @@ MINIMUM_SPAN_SHARE = 0.05
 MINIMUM_SPAN_BYTES = 1 << 20
 """Minimum bytes that the axis of changes covers, up and down."""
 CLOCK_UNITS = (("h", 3600.0), ("min", 60.0))
-LONG_DURATION_UNITS = 3.0
+MINIMUM_CLOCK_UNITS = 3.0
 """Minimum duration of the watch, in a clock's unit, for an axis in that unit; else it is in seconds."""
 
 
@@ -109,7 +109,7 @@ def _figure_tiles(watch: WatchRecords) -> Iterator[Tile]:
     kind = "good" if watch.explained >= WELL_EXPLAINED_SHARE else ""
     found, kept_share = explained_shares(watch.explained, watch.findings)
     apart = f"{found:.0%} found, {kept_share:.0%} freed memory and files"
-    below = apart if watch.findings and kept_share >= SMALL_COST_SHARE else "of the growth has a cause"
+    below = apart if watch.findings and kept_share >= MINIMUM_KEPT_SHARE else "of the growth has a cause"
     yield Tile("explained", f"{watch.explained:.0%}", below, kind)
     grave = sum(is_grave(found) for found in watch.findings)
     act_words = f"{grave} to act on" if watch.findings else watch.outcome.first_words(0)
@@ -271,7 +271,7 @@ def _warm_up_index(series: ReadingColumns) -> int:
 
 def _clock_unit(seconds: float) -> tuple[str, float]:
     """The unit of the axis of time, and its seconds."""
-    return next((found for found in CLOCK_UNITS if seconds >= LONG_DURATION_UNITS * found[1]), ("s", 1.0))
+    return next((found for found in CLOCK_UNITS if seconds >= MINIMUM_CLOCK_UNITS * found[1]), ("s", 1.0))
 
 
 def _to_unit(size: float, values: Sequence[float]) -> list[float]:

@@ -17,7 +17,7 @@ MINIMUM_SHARE_SECONDS = 5.0
 """CPU seconds of the watch from which on they are given as a share of the program's."""
 MAXIMUM_NAMES = 3
 """Maximum owners of small findings that are named."""
-SMALL_COST_SHARE = 0.02
+MINIMUM_KEPT_SHARE = 0.02
 """Share of the growth from which on freed memory and files are given apart from the findings."""
 
 
@@ -87,7 +87,7 @@ def summary_head(summary: dict[str, Any]) -> list[str]:
         return [f"flatwater: {first_words}"]
     found, kept_share = explained_shares(summary["explained_share"], findings)
     parts = f"{found + kept_share:.0%} explained"
-    if findings and kept_share >= SMALL_COST_SHARE:
+    if findings and kept_share >= MINIMUM_KEPT_SHARE:
         parts = f"{found:.0%} found, {kept_share:.0%} freed memory and files"
     grown = f"{format_bytes(summary['resident_growth_bytes'])} grown, {parts}"
     cost = summary["cost"]

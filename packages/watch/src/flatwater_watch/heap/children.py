@@ -251,7 +251,7 @@ class ContainerSpec(NamedTuple):
     """The attribute with its list, deque, dict or set."""
     bound: str | None = None
     """The attribute with the maximum number of items; None if nothing bounds it."""
-    counts_waiting: bool = False
+    is_queue: bool = False
     """Whether it is a queue, whose items wait to be taken."""
 
 
@@ -281,7 +281,7 @@ def _open_container(held_by: Any, walk: Walk, *, spec: ContainerSpec) -> OpenedO
     inside = open_object(attributes.pop(f".{spec.items}"), walk)
     capacity = None if spec.bound is None else attributes.pop(f".{spec.bound}", None)
     return inside._replace(
-        kind="queue" if spec.counts_waiting else inside.kind,
+        kind="queue" if spec.is_queue else inside.kind,
         parts=[*inside.parts, *attributes.items()],
         capacity=capacity if type(capacity) is int and capacity > 0 else None,
     )
@@ -401,9 +401,9 @@ _LIBRARY_OPENERS: dict[tuple[str, str], _Opener] = {
 _OPENERS_WITH_ATTRIBUTES = {_open_module, _open_class}
 """Openers that read the attributes of an instance themselves."""
 CONTAINERS = {
-    ("queue", "Queue"): ContainerSpec("queue", "maxsize", counts_waiting=True),
-    ("asyncio.queues", "Queue"): ContainerSpec("_queue", "_maxsize", counts_waiting=True),
-    ("multiprocessing.queues", "Queue"): ContainerSpec("_buffer", counts_waiting=True),
+    ("queue", "Queue"): ContainerSpec("queue", "maxsize", is_queue=True),
+    ("asyncio.queues", "Queue"): ContainerSpec("_queue", "_maxsize", is_queue=True),
+    ("multiprocessing.queues", "Queue"): ContainerSpec("_buffer", is_queue=True),
     ("weakref", "WeakKeyDictionary"): ContainerSpec("data"),
     ("weakref", "WeakValueDictionary"): ContainerSpec("data"),
     ("_weakrefset", "WeakSet"): ContainerSpec("data"),

@@ -22,12 +22,12 @@ from flatwater_watch.heap.raw import (
 )
 from flatwater_watch.heap.view import Named, OpenedObject, Opener, Walk, claim_bytes
 
-UNREAD_DICT_INSTANCES = 16
+INSTANCES_READ_WITHOUT_DICT = 16
 """Number of instances of each class whose attributes a census reads without making their dicts."""
-BUFFER_BYTES = 4096
+BUFFER_BYTES_PER_CHILD = 4096
 """Own bytes per child, above which an object of C is a buffer rather than a container."""
 _StringIO = names_of(io.StringIO)
-_HAS_INLINE_VALUES = sys.version_info < (3, 13)
+_DICT_STAYS = sys.version_info < (3, 13)
 """Whether an instance keeps a dict that was made once, and has slower attributes from then on."""
 _TOOL_PREFIX = "flatwater_watch."
 _OPAQUE_TYPES = frozenset(map(id, (
@@ -89,7 +89,7 @@ def attribute_reader(kind: type) -> Callable[[Any], list[Named]]:
     dotted_names = {"[*]": "[*]"}
     """Names with a dot, as in paths, made once: there may be a million instances."""
     instances_left = (
-        UNREAD_DICT_INSTANCES if _HAS_INLINE_VALUES and own_dict is not None and not _may_hide_referents(kind) else 0
+        INSTANCES_READ_WITHOUT_DICT if _DICT_STAYS and own_dict is not None and not _may_hide_referents(kind) else 0
     )
     attribute_names: list[str] = []
 
@@ -209,7 +209,7 @@ _DICT_BYTES, _ENTRY_BYTES = 64, 8
 
 def _is_buffer(size: int, parts: int) -> bool:
     """Whether an object of C with `size` bytes and `parts` children is a buffer rather than a container."""
-    return size > BUFFER_BYTES * max(1, parts)
+    return size > BUFFER_BYTES_PER_CHILD * max(1, parts)
 
 
 def foreign_opener(kind: type) -> Opener:

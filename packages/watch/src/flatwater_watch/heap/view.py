@@ -20,9 +20,9 @@ class OpenedObject(NamedTuple):
     parts: Sequence[Named] = ()
     """Children that count once each."""
     sampled: Sequence[Named] = ()
-    """Sampled children of a big container, which stand for those of all `of` items."""
+    """Sampled children of a big container, which stand for those of all `sampled_of` items."""
     sampled_of: int = 0
-    """Number of items that `drawn` stands for; 0 where nothing is drawn."""
+    """Number of items that `sampled` stands for; 0 if nothing is sampled."""
     children_per_item: int = 1
     """Children of one item: an entry of a dict has two."""
     capacity: int | None = None
@@ -41,7 +41,7 @@ class Walk:
     opened_count: int = 0
     """Number of objects that were opened."""
     seen_ids: set[int] = field(default_factory=set)
-    """Ids of objects, each of which lives as long as the walk: in the program, or in `kept`."""
+    """Ids of objects, each of which lives as long as the walk: in the program, or in `kept_alive`."""
     kept_alive: list[Any] = field(default_factory=list)
     """Objects that were made by opening others: while they live, no new object gets their ids."""
     storage_addresses: set[int] = field(default_factory=set)

@@ -20,7 +20,7 @@ _POINTER = ctypes.sizeof(ctypes.c_void_p)
 _GC_HEAD = 2 * _POINTER
 _MANAGED_DICT = 1 << 4
 """Flag of a type whose instances have two pointers before the collector's own, in Python 3.11."""
-_DICT_POINTER_OFFSET = 2 * _POINTER
+_MANAGED_POINTER_BYTES = 2 * _POINTER
 _PointerWays = tuple[tuple[int, ...], ...]
 _BLOCK_WAYS: dict[int, _PointerWays] = {
     id(list): ((3,),),
@@ -63,7 +63,7 @@ def _block_addresses(item: object) -> Iterator[int]:
     """Addresses of the blocks that belong to an object and that tracemalloc does not look up itself."""
     kind = type(item)
     if sys.version_info < (3, 12) and type.__dict__["__flags__"].__get__(kind) & _MANAGED_DICT:
-        yield id(item) - _GC_HEAD - _DICT_POINTER_OFFSET
+        yield id(item) - _GC_HEAD - _MANAGED_POINTER_BYTES
     for way in _BLOCK_WAYS.get(id(kind), ()):
         address = id(item)
         for pointers in way:

@@ -15,7 +15,7 @@ from flatwater_watch.meters.fork_warnings import remove_filter
 from flatwater_watch.meters.proc import process_cpu_seconds
 from flatwater_watch.meters.system_calls import end_process, fork, monotonic, read_file, read_to_end, system
 
-MAXIMUM_COPIED_CHAIN = 60
+MAXIMUM_FORK_SECONDS = 60
 """Seconds after which a detached fork ends by itself, whatever it waits for."""
 WALL_SECONDS_PER_CPU_SECOND = 3.0
 """Maximum wait for a fork, as a multiple of its CPU seconds: other processes want the cores too."""
@@ -238,7 +238,7 @@ def _work_detached(work: Work, pipe: int) -> None:
     system.setsid()  # a session of its own: Ctrl-C goes to the terminal's process group
     # By the kernel, not by Python: the fork must end even if it waits for a lock that another thread held.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.alarm(MAXIMUM_COPIED_CHAIN)
+    signal.alarm(MAXIMUM_FORK_SECONDS)
     system.write(pipe, system.getpid().to_bytes(ID_BYTES))  # before the result: the parent reads the id first
     null_file = system.open(os.devnull, system.O_RDWR)
     for standard in (0, 1, 2):

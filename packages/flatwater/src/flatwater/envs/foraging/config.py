@@ -6,7 +6,7 @@ from flatwater_watch.errors import require
 from flatwater_watch.options.bounds import Bounds, Number
 from flatwater_watch.options.declare import config
 
-WIDEST = 15
+MAXIMUM_SIDE = 15
 """Cells of a window's side, at most: a token packs row and column into four bits each."""
 
 
@@ -17,7 +17,7 @@ class ForagingConfig:
     Mines never run out. Where mines, depots, walls and agents stand is drawn anew for each episode, from its seed.
     """
 
-    agents: Annotated[int, Bounds(1, WIDEST**2)] = 4
+    agents: Annotated[int, Bounds(1, MAXIMUM_SIDE**2)] = 4
     """Agents in each environment."""
     size: Annotated[int, Bounds(3, 1 << 8)] = 20
     """Cells of the map's side, with the wall around it."""
@@ -29,7 +29,7 @@ class ForagingConfig:
     """Number of wall cells inside the map."""
     steps: Number = 256
     """Steps of an episode, which is then truncated."""
-    window: Annotated[int, Bounds(3, WIDEST)] = 11
+    window: Annotated[int, Bounds(3, MAXIMUM_SIDE)] = 11
     """Cells of the side of the square that an agent sees, itself in the middle; odd."""
     tokens: Annotated[int, Bounds(16, 1 << 12)] = 64
     """Tokens of an observation, the nearest first; tokens beyond this number are left out."""
@@ -42,4 +42,4 @@ class ForagingConfig:
         objects = self.mines + self.depots + self.walls + self.agents
         expected = f"large enough for {objects} mines, depots, walls and agents: the map has {cells} cells"
         require(objects <= cells, "foraging.size", self.size, expected)
-        require(self.window % 2 == 1, "foraging.window", self.window, f"odd, 3 to {WIDEST}")
+        require(self.window % 2 == 1, "foraging.window", self.window, f"odd, 3 to {MAXIMUM_SIDE}")

@@ -30,7 +30,7 @@ class Game:
         """Compile the rules once; each episode shuffles the same objects over the cells inside the wall."""
         self.tokens = max(config.tokens, most_tokens(config))
         """Tokens that a simulator has room for, for each agent: it stops where an observation does not fit."""
-        rules = _rules(config, self.tokens)
+        rules = _game_rules(config, self.tokens)
         self._size = config.size
         self._compiled, agents = _compile_rules(rules)
         cells = (config.size - 2) ** 2
@@ -48,9 +48,9 @@ class Game:
         """Return a simulator at the start of the episode of this seed, map included."""
         # NumPy takes no negative seed, and the simulator takes 32 bits of it.
         seed %= 2**64
-        return MettaGrid(self._compiled, self._map(seed), seed % 2**32)
+        return MettaGrid(self._compiled, self._shuffled_map(seed), seed % 2**32)
 
-    def _map(self, seed: int) -> list[list[str]]:
+    def _shuffled_map(self, seed: int) -> list[list[str]]:
         """Return the episode's map [size, size] of names: a wall around all objects, shuffled by the seed."""
         cells = np.full((self._size, self._size), WALL, dtype=object)
         inside = (self._size - 2, self._size - 2)
@@ -62,11 +62,11 @@ def most_tokens(config: ForagingConfig) -> int:
     """Return how many tokens a view with everything in it has."""
     cells = config.window**2
     agents = min(config.agents, cells)
-    others = config.mines + config.depots + config.walls + most_of_the_border(config)
+    others = config.mines + config.depots + config.walls + most_border_cells(config)
     return OWN_TOKENS + AGENT_TOKENS * agents + min(others, cells - agents)
 
 
-def most_of_the_border(config: ForagingConfig) -> int:
+def most_border_cells(config: ForagingConfig) -> int:
     """Return how many cells of the wall around the map are in sight at once, at most."""
     size, radius = config.size, config.window // 2
     spans = [(min(row, radius) + min(size - 1 - row, radius) + 1, row, size - 1 - row) for row in range(1, size - 1)]
@@ -75,7 +75,7 @@ def most_of_the_border(config: ForagingConfig) -> int:
     return max(high * across + wide * down - high * wide for down, high in sides for across, wide in sides)
 
 
-def _rules(config: ForagingConfig, tokens: int) -> GameConfig:
+def _game_rules(config: ForagingConfig, tokens: int) -> GameConfig:
     """Return the game for the simulator: agents carry one ore at a time from mines to depots, and are paid there."""
     return GameConfig(
         num_agents=config.agents,

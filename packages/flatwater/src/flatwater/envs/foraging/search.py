@@ -16,14 +16,14 @@ from flatwater.envs.world import PADDING, Array
 
 ELSEWHERE, WALL, MINE, DEPOT, AGENT = range(5)
 """Contents of a cell; the first is nothing."""
-COMPASS = np.array([(-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1)], np.int16)
+NEIGHBOUR_OFFSETS = np.array([(-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1)], np.int16)
 """Rows and columns of a step in each direction of exploring, clockwise from north."""
-DICE = (np.uint64(6364136223846793005), np.uint64(1442695040888963407))
+DICE_CONSTANTS = (np.uint64(6364136223846793005), np.uint64(1442695040888963407))
 """Factor and summand of each agent's random numbers (Knuth's MMIX). Which way to explore is drawn, or agents circle."""
-TOWARDS = np.array((0, 0, 3, 3, 1, 1, 2, 2))
-"""Side to step to, of `SIDES`, for each of these directions."""
-SIDES = {"move_north": (-1, 0), "move_south": (1, 0), "move_west": (0, -1), "move_east": (0, 1)}
-NOWHERE = np.int16(2**14)
+MOVE_TOWARDS = np.array((0, 0, 3, 3, 1, 1, 2, 2))
+"""Side to step to, of `MOVE_OFFSETS`, for each of these directions."""
+MOVE_OFFSETS = {"move_north": (-1, 0), "move_south": (1, 0), "move_west": (0, -1), "move_east": (0, 1)}
+NO_PLACE = np.int16(2**14)
 
 
 class AgentView(NamedTuple):
@@ -48,9 +48,9 @@ class SearchTeacher:
         self._side = world.window + 2
         self._middle = (self._side // 2) * (self._side + 1)
         """The cell of the agent itself."""
-        names = list(SIDES)
+        names = list(MOVE_OFFSETS)
         self._move = np.array([self._spaces.actions.index(name) for name in names])
-        self._beside = self._middle + np.array([row * self._side + column for row, column in SIDES.values()])
+        self._beside = self._middle + np.array([row * self._side + column for row, column in MOVE_OFFSETS.values()])
         """The cells around the agent, one for each move."""
         offset = np.arange(self._side, dtype=np.int16) - self._side // 2
         self._row, self._column = np.repeat(offset, self._side), np.tile(offset, self._side)
@@ -89,7 +89,7 @@ class SearchTeacher:
         side = first_cell_reached(targets, view.cells == ELSEWHERE, self._beside, self._prefers, self._side)
         lost_agents = np.flatnonzero(side < 0)
         self._explore_elsewhere_(lost_agents)
-        side[lost_agents] = TOWARDS[self._heading[lost_agents]]
+        side[lost_agents] = MOVE_TOWARDS[self._heading[lost_agents]]
         actions_out[...] = self._move[side].reshape(actions_out.shape)
 
     def _remember_(self, seen: AgentView) -> None:
@@ -99,9 +99,9 @@ class SearchTeacher:
         self._goal -= seen.shift
         distances = np.abs(self._row) + np.abs(self._column)
         for number, kind in enumerate((MINE, DEPOT)):
-            distance = np.where(seen.cells == kind, distances, NOWHERE)
+            distance = np.where(seen.cells == kind, distances, NO_PLACE)
             nearest = distance.argmin(1)
-            in_sight = distance[np.arange(len(nearest)), nearest] < NOWHERE
+            in_sight = distance[np.arange(len(nearest)), nearest] < NO_PLACE
             self._place[in_sight, number, 0] = self._row[nearest[in_sight]]
             self._place[in_sight, number, 1] = self._column[nearest[in_sight]]
             self._knows[in_sight, number] = True
@@ -119,7 +119,7 @@ class SearchTeacher:
         is_known = self._knows[agents, target]
         goal = np.where(is_known[:, None], self._place[agents, target], self._goal[agents])
         distance = np.abs(self._row - goal[:, :1]) + np.abs(self._column - goal[:, 1:])
-        distance[~reachable_cells(seen.cells[agents] == ELSEWHERE, self._middle, self._side)] = NOWHERE
+        distance[~reachable_cells(seen.cells[agents] == ELSEWHERE, self._middle, self._side)] = NO_PLACE
         nearest = distance.argmin(1)
         targets[agents, nearest] = True
         is_nearer = distance[np.arange(len(agents)), nearest] < np.abs(goal).sum(1)
@@ -134,12 +134,12 @@ class SearchTeacher:
             return
         self._patience[which] = self._longest
         # uint64 wraps on purpose: the generator is taken modulo 2^64.
-        self._dice[which] = self._dice[which] * DICE[0] + DICE[1]
+        self._dice[which] = self._dice[which] * DICE_CONSTANTS[0] + DICE_CONSTANTS[1]
         # The upper half: the low bits of such a generator repeat soon.
         number = (self._dice[which] >> 32).astype(np.int64)
-        self._heading[which] = number % len(COMPASS)
-        far = self._reach[0] + number // len(COMPASS) % (self._reach[1] - self._reach[0])
-        self._goal[which] = COMPASS[self._heading[which]] * far[:, None]
+        self._heading[which] = number % len(NEIGHBOUR_OFFSETS)
+        far = self._reach[0] + number // len(NEIGHBOUR_OFFSETS) % (self._reach[1] - self._reach[0])
+        self._goal[which] = NEIGHBOUR_OFFSETS[self._heading[which]] * far[:, None]
 
 
 class _TokenReader:
@@ -162,7 +162,7 @@ class _TokenReader:
         border = np.full((side, side), WALL, np.uint8)
         border[1:-1, 1:-1] = ELSEWHERE
         self._empty = border.ravel()
-        self._steps = np.array([SIDES.get(name, (0, 0)) for name in spaces.actions], np.int16)
+        self._steps = np.array([MOVE_OFFSETS.get(name, (0, 0)) for name in spaces.actions], np.int16)
         self._agents = np.arange(spaces.envs * spaces.agents)
 
     def read_tokens(self, tokens: Array) -> AgentView:
@@ -233,7 +233,7 @@ def _wave_fronts(start: Array, free: Array, side: int) -> list[int]:
         The cells reached after 0, 1, 2, ... steps, at least one integer; the last step that reached a new cell is last.
     """
     rows: list[int] = []
-    front, passable = _bits(start), _bits(start | free)
+    front, passable = _flags_to_integer(start), _flags_to_integer(start | free)
     while not rows or front != rows[-1]:
         rows.append(front)
         # The border is not passable, so no shift carries a bit into the next row, or to another agent.
@@ -241,7 +241,7 @@ def _wave_fronts(start: Array, free: Array, side: int) -> list[int]:
     return rows
 
 
-def _bits(cells: Array) -> int:
+def _flags_to_integer(cells: Array) -> int:
     """Return flags, bool [N, C], as one integer: flag c of row n is bit n C + c, from the lowest on."""
     return int.from_bytes(np.packbits(cells, bitorder="little").tobytes(), "little")
 

@@ -11,25 +11,25 @@ import numpy as np
 
 from flatwater_watch.errors import ConfigError
 
-BRIGHTEST = 16
+MAXIMUM_BRIGHTNESS = 16
 """Largest brightness in the file."""
 TRAINING, VALIDATION = 1433, 200
 """Images in each part: enough to tell accuracies 1 % apart."""
-_SHUFFLE = 20261121
+_SHUFFLE_SEED = 20261121
 """Seed of the split, so that each part has the same images in every run."""
 
 
 def digits() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return images and classes to train on, then images and classes to validate with."""
-    images, labels = _read()
+    images, labels = _read_file()
     # Its own generator: the split does not depend on the run's seed.
-    order = np.random.default_rng(_SHUFFLE).permutation(len(images))
+    order = np.random.default_rng(_SHUFFLE_SEED).permutation(len(images))
     train, valid = order[:TRAINING], order[TRAINING : TRAINING + VALIDATION]
-    pixels = images.reshape(-1, 8, 8) / BRIGHTEST
+    pixels = images.reshape(-1, 8, 8) / MAXIMUM_BRIGHTNESS
     return pixels[train], labels[train], pixels[valid], labels[valid]
 
 
-def _read() -> tuple[np.ndarray, np.ndarray]:
+def _read_file() -> tuple[np.ndarray, np.ndarray]:
     """Return brightnesses [1797, 64], and classes: a row of the file is an image, its class last."""
     package = find_spec("sklearn")
     if package is None or package.origin is None:

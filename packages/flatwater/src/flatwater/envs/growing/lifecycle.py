@@ -19,7 +19,7 @@ from flatwater.envs.growing.spaces import (
     Operation,
     head_sizes,
 )
-from flatwater.envs.growing.stages import BY_OPERATION, BY_TIME, HOSTED, MIXED_IN, SlotStage
+from flatwater.envs.growing.stages import HOSTED, MIXED_IN, STAGE_AFTER_OPERATION, STAGE_AFTER_TIME, SlotStage
 from flatwater.state.allocation import filled_tensor
 from flatwater.state.tree import state
 
@@ -96,11 +96,11 @@ def build_slots(hosts: int, slots: int, device: torch.device) -> Slots:
 
 def build_tables(config: LifecycleConfig, device: torch.device) -> LifecycleTables:
     """Return the tables of `stages` as tensors."""
-    by_operation = [[BY_OPERATION.get((o, s), IMPOSSIBLE) for s in SlotStage] for o in Operation]
+    by_operation = [[STAGE_AFTER_OPERATION.get((o, s), IMPOSSIBLE) for s in SlotStage] for o in Operation]
     patience = [config.embargo if s == SlotStage.EMBARGOED else 1 for s in SlotStage]
     return LifecycleTables(
         by_operation=torch.tensor(by_operation, device=device),
-        by_time=torch.tensor([BY_TIME.get(s, s) for s in SlotStage], device=device),
+        by_time=torch.tensor([STAGE_AFTER_TIME.get(s, s) for s in SlotStage], device=device),
         patience=torch.tensor(patience, device=device),
         hosted=torch.tensor([s in HOSTED for s in SlotStage], device=device),
         mixed_in=torch.tensor([s in MIXED_IN for s in SlotStage], device=device),

@@ -14,17 +14,21 @@ from flatwater.envs.growing.measures import Measures
 from flatwater.envs.growing.spaces import BLUEPRINTS, Operation
 from flatwater.envs.growing.stages import SlotStage
 
-_OF_A_VALIDATION = ("loss", "accuracy", "measured")
-_OF_A_SLOT = ("alpha", "target", "contribution", "measured", "velocity", "measured", "age", "gradient", "measured")
+_VALIDATION_NUMBERS = ("loss", "accuracy", "measured")
+_SLOT_NUMBERS = ("alpha", "target", "contribution", "measured", "velocity", "measured", "age", "gradient", "measured")
 """Numbers of a slot besides stage and blueprint; `measured` says whether the number before it is known."""
 
 
 def observation_size(config: GrowingConfig, slots: int) -> int:
     """Return D, the size of an observation, for hosts with so many slots."""
     host = (
-        1 + len(_OF_A_VALIDATION) * config.history + len(SlotStage) + len(Operation) + len(("success", "rolled back"))
+        1
+        + len(_VALIDATION_NUMBERS) * config.history
+        + len(SlotStage)
+        + len(Operation)
+        + len(("success", "rolled back"))
     )
-    return host + slots * (len(SlotStage) + BLUEPRINTS + len(_OF_A_SLOT))
+    return host + slots * (len(SlotStage) + BLUEPRINTS + len(_SLOT_NUMBERS))
 
 
 def host_observation(

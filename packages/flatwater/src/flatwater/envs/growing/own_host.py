@@ -8,27 +8,27 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from flatwater.border import own_place
+from flatwater.border import user_code_line
 from flatwater.envs.growing.config import HostConfig
 from flatwater.envs.growing.simulator import build_host
 from flatwater.named_imports import find_object
 from flatwater.nets.grafts import ConvGraft, DenseGraft, Graft
-from flatwater.nets.hosts import TAPS, Host, Images
+from flatwater.nets.hosts import KERNEL_TAPS, Host, Images
 from flatwater.nets.own_host import OwnHost, make_network
 from flatwater.nets.slots import SlotGates
 from flatwater.nets.stack import init_, views
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.sanitize import short_repr
 
-WANTED = (
+EXPECTED_HOST = (
     "a class of torch.nn.Module, made from (channels, height, width, classes), whose forward takes images [N, C, H, W] "
     "and returns logits [N, classes], and whose `slots` name the submodules that seeds grow behind"
 )
 TRIED = 4
 """Images that a class is tried out with."""
-SEEDS = (1, 2)
+TRIED_SEEDS = (1, 2)
 """Seeds of the two networks that are tried out."""
-NEAR = 1e-3
+RELATIVE_TOLERANCE = 1e-3
 """Largest distance of a stacked network's logits from the same network's alone, relative to the largest logit.
 
 float32 sums in another order differ by less.
@@ -83,7 +83,7 @@ def _try_host(build: Any, images: Images, rank: int, device: torch.device) -> Ow
     """
     slots = _check_class(build, images)
     # Twice from one seed, which must give the same weights, and once from another.
-    first, repeated, other = (make_network(build, images, seed) for seed in (SEEDS[0], *SEEDS))
+    first, repeated, other = (make_network(build, images, seed) for seed in (TRIED_SEEDS[0], *TRIED_SEEDS))
     _check_weights(first, repeated)
     rng = torch.Generator().manual_seed(0)
     sample_images = torch.rand(TRIED, images.channels, images.height, images.width, generator=rng)
@@ -108,14 +108,14 @@ def _try_host(build: Any, images: Images, rank: int, device: torch.device) -> Ow
 
 def torch_error_text(error: Exception) -> str:
     """Return torch's message without its advice, and with the line of the user's code."""
-    message, source_line = str(error).strip().partition("\n")[0].partition(". ")[0].rstrip(".!"), own_place(error)
+    message, source_line = str(error).strip().partition("\n")[0].partition(". ")[0].rstrip(".!"), user_code_line(error)
     return message if source_line is None else f"{message} ({source_line.file}, line {source_line.line})"
 
 
 def _check_class(build: Any, images: Images) -> tuple[str, ...]:  # noqa: ANN401  (whatever it is)
     """Check the class, and return the names of its slots."""
     if not isinstance(build, type) or not issubclass(build, nn.Module):
-        raise ConfigError(f"expected {WANTED}, got a {type(build).__name__}")
+        raise ConfigError(f"expected {EXPECTED_HOST}, got a {type(build).__name__}")
     slots = inspect.getattr_static(build, "slots", None)
     if not isinstance(slots, tuple | list) or not slots or not all(isinstance(slot, str) for slot in slots):
         raise ConfigError(
@@ -212,19 +212,19 @@ def _check_stacked(host: OwnHost, networks: list[nn.Module], alone: list[Tensor]
 
     Args:
         host: the host that is tried, on the CPU.
-        networks: those of `SEEDS`, in this order; only their number is read, as `host` draws their weights anew.
+        networks: those of `TRIED_SEEDS`, in this order; only their number is read, as `host` draws their weights anew.
         alone: logits [TRIED, classes] of each of them, computed alone.
         images: the images of these logits, [TRIED, C, H, W].
 
     Raises:
-        ConfigError: logits differ by more than `NEAR`, or do not depend on a parameter.
+        ConfigError: logits differ by more than `RELATIVE_TOLERANCE`, or do not depend on a parameter.
         RuntimeError: torch cannot run the forward stacked, or not differentiate it.
     """
     hosts, flat = len(networks), images.flatten(1)
     host_weights, seeds, gates = _example_arena(host, hosts)
     logits = host.logits(host_weights, seeds, gates, flat[:, None].expand(-1, hosts, -1))
     for row, expected in enumerate(alone):
-        if not torch.allclose(logits[:, row], expected, rtol=0, atol=NEAR * float(expected.abs().max())):
+        if not torch.allclose(logits[:, row], expected, rtol=0, atol=RELATIVE_TOLERANCE * float(expected.abs().max())):
             raise ConfigError(
                 "a host has other logits stacked with others than alone. Make every number that a host draws or learns "
                 "an nn.Parameter, and let no forward depend on an earlier forward"
@@ -245,9 +245,9 @@ def _example_arena(host: OwnHost, hosts: int) -> tuple[dict[str, Tensor], list[d
     blocks = [torch.zeros(hosts, layout.size) for layout in layouts]
     for block, layout in zip(blocks[1:], host.seeds, strict=True):
         init_(block, layout, torch.Generator().manual_seed(0))
-    host.draw_(blocks[0], torch.tensor(SEEDS))
+    host.draw_(blocks[0], torch.tensor(TRIED_SEEDS))
     host_weights, *seeds = [
         views(block.requires_grad_(), layout) for block, layout in zip(blocks, layouts, strict=True)
     ]
     zeros = torch.zeros(hosts, slots)
-    return host_weights, seeds, SlotGates(torch.ones(hosts, TAPS), zeros.long(), zeros, zeros)
+    return host_weights, seeds, SlotGates(torch.ones(hosts, KERNEL_TAPS), zeros.long(), zeros, zeros)

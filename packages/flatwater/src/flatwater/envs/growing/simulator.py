@@ -41,7 +41,7 @@ from flatwater.envs.growing.stream import SEEDLING, WEIGHTS, draw_weights_, imag
 from flatwater.envs.growing.task import Task
 from flatwater.envs.growing.weights import StackedWeights, build_part, reset_moments_
 from flatwater.nets.host_mlp import MLPHost
-from flatwater.nets.hosts import CENTRE, TAPS, ConvHost, Host, Images
+from flatwater.nets.hosts import CENTRE_TAP, KERNEL_TAPS, ConvHost, Host, Images
 from flatwater.nets.own_host import OwnHost
 from flatwater.nets.slots import SlotGates
 from flatwater.state.allocation import filled_tensor
@@ -87,7 +87,7 @@ def build_host(config: HostConfig, images: Images) -> Host:
 
 def pool_host(envs: GrowingEnvs) -> Host:
     """Return the host that computes with the weights of the pool."""
-    return _nets[envs]
+    return _host_by_pool[envs]
 
 
 def build_envs(
@@ -115,7 +115,7 @@ def build_envs(
         seed=integers(),
         step=integers(),
         drawn=integers(),
-        kernel=filled_tensor(0, count, TAPS, device=device),
+        kernel=filled_tensor(0, count, KERNEL_TAPS, device=device),
         alone=build_alone(config.steps, device),
         constants=dict(net.constants),
         seed_share=share.to(device),
@@ -123,14 +123,14 @@ def build_envs(
         task=data,
         config=config,
     )
-    _nets[pool] = net
-    _alive.add(pool)
+    _host_by_pool[pool] = net
+    _living_pools.add(pool)
     return pool
 
 
-_alive: WeakSet[GrowingEnvs] = WeakSet()
+_living_pools: WeakSet[GrowingEnvs] = WeakSet()
 """Every pool that something still holds."""
-_nets: WeakKeyDictionary[GrowingEnvs, Host] = WeakKeyDictionary()
+_host_by_pool: WeakKeyDictionary[GrowingEnvs, Host] = WeakKeyDictionary()
 """Host of each pool, or of a part of one: its functions, which no state can hold."""
 OF_EACH = ("host", "seeds", "slots", "measures", "seed", "step", "drawn", "kernel")
 """Fields of a pool that have a row for each of its hosts."""
@@ -150,13 +150,13 @@ def sub_pool(envs: GrowingEnvs, low: int, high: int) -> GrowingEnvs:
         return branch
 
     part = replace(envs, **{name: rows(getattr(envs, name)) for name in OF_EACH})
-    _nets[part] = _nets[envs]
+    _host_by_pool[part] = _host_by_pool[envs]
     return part
 
 
 def live_pools() -> int:
     """Return the number of pools that something still holds: a training run has one, and no more after any round."""
-    return len(_alive)
+    return len(_living_pools)
 
 
 @torch.no_grad()
@@ -178,7 +178,7 @@ def reset_(envs: GrowingEnvs, seeds: Int[Tensor, " E"]) -> None:
     envs.seed.copy_(seeds)
     net, start = pool_host(envs), stream_key(seeds, WEIGHTS)
     is_impaired = {"odd": seeds % 2 == 1, "all": seeds >= 0, "none": seeds < 0}[envs.config.host.impaired]
-    is_centre = torch.arange(TAPS, device=seeds.device) == CENTRE
+    is_centre = torch.arange(KERNEL_TAPS, device=seeds.device) == CENTRE_TAP
     envs.kernel.copy_(~(is_impaired & net.has_kernels)[:, None] | is_centre)
     if isinstance(net, OwnHost):
         net.draw_(envs.host.weights, start)
@@ -287,7 +287,7 @@ def measure_hosts_(envs: GrowingEnvs) -> tuple[Float[Tensor, " E"], Bool[Tensor,
 
 def impaired_hosts(envs: GrowingEnvs) -> Bool[Tensor, " E"]:
     """Return which hosts lack taps of their kernels."""
-    return envs.kernel.sum(1) < TAPS
+    return envs.kernel.sum(1) < KERNEL_TAPS
 
 
 def observe(envs: GrowingEnvs) -> Float[Tensor, "E D"]:

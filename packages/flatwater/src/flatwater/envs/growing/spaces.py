@@ -22,7 +22,7 @@ class Operation(IntEnum):
     PRUNE = 5
 
 
-_MATTERS = {
+_RELEVANT_HEADS = {
     Operation.WAIT: (),
     Operation.GERMINATE: (SLOT, BLUEPRINT),
     Operation.ADVANCE: (SLOT, TEMPO),
@@ -30,7 +30,7 @@ _MATTERS = {
     Operation.FOSSILISE: (SLOT,),
     Operation.PRUNE: (SLOT,),
 }
-RELEVANT = tuple(tuple(h in (OPERATION, *_MATTERS[o]) for h in range(len(HEADS))) for o in Operation)
+RELEVANT = tuple(tuple(h in (OPERATION, *_RELEVANT_HEADS[o]) for h in range(len(HEADS))) for o in Operation)
 """Whether a head matters for an operation, [6 operations, 5 heads]. The operation's own always does."""
 
 

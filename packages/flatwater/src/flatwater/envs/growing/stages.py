@@ -33,7 +33,7 @@ class SlotStage(IntEnum):
     """The last step before it is empty again."""
 
 
-BY_OPERATION: dict[tuple[Operation, SlotStage], SlotStage] = {
+STAGE_AFTER_OPERATION: dict[tuple[Operation, SlotStage], SlotStage] = {
     (Operation.GERMINATE, SlotStage.DORMANT): SlotStage.GERMINATED,
     (Operation.ADVANCE, SlotStage.GERMINATED): SlotStage.TRAINING,
     (Operation.ADVANCE, SlotStage.TRAINING): SlotStage.BLENDING,
@@ -47,7 +47,7 @@ BY_OPERATION: dict[tuple[Operation, SlotStage], SlotStage] = {
 }
 """Stage after an operation. What is not here is impossible, and masked."""
 
-BY_TIME: dict[SlotStage, SlotStage] = {
+STAGE_AFTER_TIME: dict[SlotStage, SlotStage] = {
     SlotStage.BLENDING: SlotStage.HOLDING,
     SlotStage.PRUNED: SlotStage.EMBARGOED,
     SlotStage.EMBARGOED: SlotStage.RESETTING,

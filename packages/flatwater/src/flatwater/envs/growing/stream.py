@@ -28,7 +28,7 @@ WEIGHTS, SEEDLING, DATA = range(3)
 """Uses of a number, so that no two uses share it."""
 _MASK, _GOLDEN = 0xFFFFFFFF, 0x9E3779B9
 """The lower 32 bits, and G of the formula above."""
-_CHUNK = 1 << 15
+_CHUNK_NUMBERS = 1 << 15
 """Weights of one env drawn at a time: 64-bit integers of all weights at once would be larger than the arena."""
 
 
@@ -97,8 +97,8 @@ def draw_weights_(
         weight, flat = layout.weights[name], view.flatten(1)
         if not weight.fan_in:
             flat.copy_(torch.where(chosen[:, None], weight.start, flat))
-        for low in range(0, flat.shape[1] if weight.fan_in else 0, _CHUNK):
-            part = flat[:, low : low + _CHUNK]
+        for low in range(0, flat.shape[1] if weight.fan_in else 0, _CHUNK_NUMBERS):
+            part = flat[:, low : low + _CHUNK_NUMBERS]
             index = torch.arange(offset + low, offset + low + part.shape[1], device=block.device)
             # The upper 24 of 32 bits, which float32 holds exactly.
             bits = hash_sequence(start[:, None], index) >> 8

@@ -15,17 +15,17 @@ from flatwater.state.tree import state
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.sanitize import short_repr
 
-SHIPPED = {"digits": "flatwater.envs.growing.digits:digits"}
+SHIPPED_TASKS = {"digits": "flatwater.envs.growing.digits:digits"}
 """Tasks that have a short name."""
-WANTED = (
+EXPECTED_TASK = (
     "a function without arguments that returns images and their classes, or images and classes to train on and then "
     "images and classes to validate with"
 )
-FEWEST, MOST_CLASSES = 8, 1 << 14
+MINIMUM_IMAGES, MOST_CLASSES = 8, 1 << 14
 """Images of a part at least, and classes at most."""
 PART, LEAST, MOST = 10, 200, 2000
 """One in ten images is kept to validate with, and within these bounds: 200 tell accuracies 1 % apart."""
-_SHUFFLE = 20261121
+_SHUFFLE_SEED = 20261121
 """Seed of the split, so that each part has the same images in every run."""
 
 
@@ -50,14 +50,15 @@ def load_task(name: str, device: torch.device) -> Task:
     Raises:
         ConfigError: `name` names no function, or the function's result cannot be learned.
     """
-    target = SHIPPED.get(name, name)
+    target = SHIPPED_TASKS.get(name, name)
     if ":" not in target:
         raise ConfigError(
-            f"task = {short_repr(name)}: expected {', '.join(SHIPPED)}, or package.module:function, {WANTED}"
+            f"task = {short_repr(name)}: expected {', '.join(SHIPPED_TASKS)}, or package.module:function, "
+            f"{EXPECTED_TASK}"
         )
     function = find_object(target, given=f"task = {short_repr(name)}: it", wanted="package.module:function")
     if not callable(function):
-        raise ConfigError(f"task = {short_repr(name)}: expected {WANTED}, got a {type(function).__name__}")
+        raise ConfigError(f"task = {short_repr(name)}: expected {EXPECTED_TASK}, got a {type(function).__name__}")
     with Border(f"task {short_repr(name)}", function, wanted="a function without arguments"):
         result = cast("Callable[[], Any]", function)()
     try:
@@ -79,11 +80,11 @@ def make_task(given: Any, device: torch.device) -> Task:  # noqa: ANN401  (whate
     """
     arrays = [np.asarray(array) for array in given] if isinstance(given, tuple | list) else []
     if len(arrays) not in {2, 4}:
-        raise ConfigError(f"expected {WANTED}, got a {type(given).__name__} of {len(arrays)} arrays")
+        raise ConfigError(f"expected {EXPECTED_TASK}, got a {type(given).__name__} of {len(arrays)} arrays")
     images, labels = (arrays, None) if len(arrays) == 2 else (arrays[:2], arrays[2:])  # noqa: PLR2004
     parts = _split(*images) if labels is None else ((images[0], images[1]), (labels[0], labels[1]))
     for part, (pictures, classes) in zip(("train on", "validate with"), parts, strict=True):
-        _check(part, pictures, classes)
+        _check_arrays(part, pictures, classes)
     (train, train_labels), (valid, valid_labels) = parts
     if train.shape[1:] != valid.shape[1:]:
         raise ConfigError(
@@ -103,20 +104,20 @@ def make_task(given: Any, device: torch.device) -> Task:  # noqa: ANN401  (whate
 
 def _split(images: np.ndarray, labels: np.ndarray) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
     """Split at random, and always alike."""
-    _check("learn", images, labels)
+    _check_arrays("learn", images, labels)
     # Its own generator: the split does not depend on the run's seed.
-    order = np.random.default_rng(_SHUFFLE).permutation(len(images))
+    order = np.random.default_rng(_SHUFFLE_SEED).permutation(len(images))
     # At most half, so that a small set still has images to train on.
     held_out = min(max(len(images) // PART, LEAST), MOST, len(images) // 2)
     return (images[order[held_out:]], labels[order[held_out:]]), (images[order[:held_out]], labels[order[:held_out]])
 
 
-def _check(part: str, images: np.ndarray, labels: np.ndarray) -> None:
+def _check_arrays(part: str, images: np.ndarray, labels: np.ndarray) -> None:
     """Refuse arrays that cannot be learned from; `part` says in messages what they are for."""
     if images.ndim not in {2, 3, 4} or 0 in images.shape[1:]:
         raise ConfigError(f"images to {part}: expected the shape [N, C, H, W], [N, H, W] or [N, D], got {images.shape}")
-    if len(images) < FEWEST:
-        raise ConfigError(f"images to {part}: expected {FEWEST} or more, got {len(images)}")
+    if len(images) < MINIMUM_IMAGES:
+        raise ConfigError(f"images to {part}: expected {MINIMUM_IMAGES} or more, got {len(images)}")
     if labels.shape != (len(images),) or labels.dtype.kind not in "iu":
         raise ConfigError(
             f"classes to {part}: expected a whole number for each of the {len(images)} images, got {labels.dtype} "

@@ -5,12 +5,12 @@ from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
 from minigrid.utils.baby_ai_bot import BabyAIBot, DisappearedBoxError
 
 from flatwater.envs.world import Array, World
-from flatwater.envs.wrapped.gymnasium_world import NOTHING, GymnasiumWorld
+from flatwater.envs.wrapped.gymnasium_world import NO_ACTION, GymnasiumWorld
 from flatwater_watch.errors import ConfigError
 
-REST = "done"
+REST_ACTION = "done"
 """Action where no bot finds one: it changes nothing in a level."""
-FAILURES = (AssertionError, AttributeError, DisappearedBoxError, IndexError, KeyError, TypeError, ValueError)
+BOT_ERRORS = (AssertionError, AttributeError, DisappearedBoxError, IndexError, KeyError, TypeError, ValueError)
 """Errors of a bot that does not know what to do: its assertions, and those of a plan that no longer fits."""
 
 
@@ -18,7 +18,7 @@ class BabyAITeacher:
     """A `Teacher` for BabyAI's levels. It reads the level, of which it sees no more than the agent has seen.
 
     A bot that fails is replaced by a new one, which knows only the part of the level in sight. If that fails as well,
-    the action is `REST`.
+    the action is `REST_ACTION`.
     """
 
     def __init__(self, world: World) -> None:
@@ -32,7 +32,7 @@ class BabyAITeacher:
             raise ConfigError("the teacher `babyai` teaches in BabyAI's levels only, such as BabyAI-GoToRedBall-v0")
         # `executed` is the world's own array, which it writes at each step.
         self._levels, self._executed = copies, world.executed
-        self._rest = world.spaces.actions.index(REST)
+        self._rest_action = world.spaces.actions.index(REST_ACTION)
         self._bots: list[BabyAIBot | None] = [None] * len(copies)
         self.failures = 0
         """Number of times that no bot found an action."""
@@ -53,10 +53,10 @@ class BabyAITeacher:
         for bot in (self._bots[env], None):
             try:
                 return self._ask_(env, bot)
-            except FAILURES:
+            except BOT_ERRORS:
                 self._bots[env] = None
         self.failures += 1
-        return self._rest
+        return self._rest_action
 
     def _ask_(self, env: int, bot: BabyAIBot | None) -> int:
         """Return the bot's action. A new bot has not seen the last action, and is told of none."""
@@ -66,4 +66,4 @@ class BabyAITeacher:
         else:
             last_action = int(self._executed[env, 0])
         self._bots[env] = bot
-        return int(bot.replan(None if last_action == NOTHING else last_action))  # type: ignore[no-untyped-call]
+        return int(bot.replan(None if last_action == NO_ACTION else last_action))  # type: ignore[no-untyped-call]

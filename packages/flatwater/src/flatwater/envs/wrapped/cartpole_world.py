@@ -17,9 +17,9 @@ from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.native import native_spaces
 from flatwater.envs.wrapped.step_limit import StepLimit
 
-CARTPOLES = {"CartPole-v0", "CartPole-v1"}
+CARTPOLE_IDS = {"CartPole-v0", "CartPole-v1"}
 """Gymnasium's names of CartPole, which differ in their limit alone."""
-NEVER = 1 << 30
+NO_LIMIT = 1 << 30
 """Steps of an episode without a limit."""
 
 
@@ -32,7 +32,7 @@ class CartPoleWorld:
         Rows of the state: the cart's position and speed, the pole's angle and angular speed.
         """
         self._one = cartpole = cast("CartPoleEnv", gymnasium.make(name).unwrapped)
-        limit = gymnasium.spec(name).max_episode_steps or NEVER
+        limit = gymnasium.spec(name).max_episode_steps or NO_LIMIT
         steps = config.steps or limit
         self.native = native_spaces(cartpole.observation_space, cartpole.action_space, "vector", name)
         """Spaces of Gymnasium's environment."""

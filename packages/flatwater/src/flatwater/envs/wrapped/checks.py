@@ -8,18 +8,18 @@ from flatwater.border import dotted_name, find_source_line
 from flatwater.envs.world import Array
 from flatwater_watch.errors import UserCodeError
 
-LARGEST = float(np.finfo(np.float32).max)
+LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 """Largest float32, as rewards and observations are."""
-ANYWAY = "--allow-nan trains all the same"
+ALLOW_NAN_ADVICE = "--allow-nan trains all the same"
 
 
-REFUSED = (TypeError, ValueError, KeyError, IndexError, OverflowError)
+CONVERSION_ERRORS = (TypeError, ValueError, KeyError, IndexError, OverflowError)
 """Errors of writing a value that is not of its space."""
 
 
 def not_finite_error(part: str, number: float) -> ValueError:
     """Return the error for a number of an observation that is not finite."""
-    return ValueError(f"{part} is {number}: expected a finite number. {ANYWAY}")
+    return ValueError(f"{part} is {number}: expected a finite number. {ALLOW_NAN_ADVICE}")
 
 
 def check_flag(name: str, given: Any) -> bool:  # noqa: ANN401  (whatever an environment gives)
@@ -32,7 +32,7 @@ def check_flag(name: str, given: Any) -> bool:  # noqa: ANN401  (whatever an env
         return given
     array = np.asarray(given)
     if array.size != 1 or array.dtype.kind not in "biu" or array.ravel()[0] not in {0, 1}:
-        raise TypeError(f"{name} is {_shortly(given)}: expected True or False")
+        raise TypeError(f"{name} is {_short_value(given)}: expected True or False")
     return bool(array.ravel()[0])
 
 
@@ -43,16 +43,20 @@ def check_reward(given: Any, *, allow_nan: bool) -> float:  # noqa: ANN401  (sam
         TypeError: `given` is no number.
         ValueError: `given` is NaN, infinite or beyond a float32, and `allow_nan` is off.
     """
-    if isinstance(given, float) and -LARGEST <= given <= LARGEST:  # of nearly all environments, also NumPy's
+    if (
+        isinstance(given, float) and -LARGEST_FLOAT32 <= given <= LARGEST_FLOAT32
+    ):  # of nearly all environments, also NumPy's
         return given
     array = np.asarray(given)
     if array.size != 1 or (array.dtype.kind not in "biuf" and not isinstance(given, int)):
-        raise TypeError(f"the reward is {_shortly(given)}: expected a number")
+        raise TypeError(f"the reward is {_short_value(given)}: expected a number")
     reward = given if isinstance(given, int) else float(array.ravel()[0])
-    if -LARGEST <= reward <= LARGEST:
+    if -LARGEST_FLOAT32 <= reward <= LARGEST_FLOAT32:
         return reward
     if not allow_nan:
-        raise ValueError(f"the reward is {_shortly(given)}: expected a finite number below 3.4e38. {ANYWAY}")
+        raise ValueError(
+            f"the reward is {_short_value(given)}: expected a finite number below 3.4e38. {ALLOW_NAN_ADVICE}"
+        )
     return np.inf if reward > 0 else -np.inf if reward < 0 else np.nan
 
 
@@ -78,7 +82,7 @@ def check_info(given: Any) -> dict[str, Any]:  # noqa: ANN401  (same)
         TypeError: `given` is no dict.
     """
     if not isinstance(given, dict):
-        raise TypeError(f"the info is {_shortly(given)}: expected a dict")
+        raise TypeError(f"the info is {_short_value(given)}: expected a dict")
     return given
 
 
@@ -107,7 +111,7 @@ def source_location(env: object, method: str = "") -> str:
     return f" ({source_line})" if source_line else ""
 
 
-def _shortly(given: object) -> str:
+def _short_value(given: object) -> str:
     """Return a value's text with its class; a number of 400 digits not in full."""
     try:
         text = repr(given)

@@ -13,7 +13,7 @@ from flatwater.envs.kept_state import EpisodeStarts, keeps_state, wrapper_layers
 from flatwater.envs.names import registered_id
 from flatwater.envs.world import Array, Spaces
 from flatwater.envs.wrapped.checks import (
-    REFUSED,
+    CONVERSION_ERRORS,
     check_flag,
     check_info,
     check_reward,
@@ -23,14 +23,14 @@ from flatwater.envs.wrapped.checks import (
 )
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.native import frame_pace, native_spaces
-from flatwater.envs.wrapped.spaces import MASK, make_action_spec, write_mask
+from flatwater.envs.wrapped.spaces import MASK_KEY, make_action_spec, write_mask
 from flatwater.envs.wrapped.step_limit import MOST_STEPS, StepLimit
 from flatwater.named_imports import import_named
 from flatwater_watch.errors import ConfigError, UserCodeError
 
-TALKATIVE = "minigrid.envs.babyai.core.roomgrid_level"
+NOISY_MODULE = "minigrid.envs.babyai.core.roomgrid_level"
 """Module that prints a line for each map that it drops before an episode: thousands in a run of `teach`."""
-NOTHING = -1
+NO_ACTION = -1
 """Value in `executed` before the first action of an episode."""
 
 
@@ -63,7 +63,7 @@ class GymnasiumWorld:
         self._resetting = Border(subject, env, "reset", wanted="reset(self, *, seed=None, options=None)")
         self._seeding = Border(subject, env, "observation_space", call="its spaces", passing=(AttributeError,))
         self._rendering = Border(subject, env, "render")
-        self._own, self._allow_nan = env, allow_nan
+        self._user_layer, self._allow_nan = env, allow_nan
         seen, done = self._given_spaces = self._spaces_of(first_copy)
         self.native = native_spaces(seen, done, config.form, title)
         """Spaces of the environment."""
@@ -74,7 +74,7 @@ class GymnasiumWorld:
         steps = config.steps or (first_copy.spec.max_episode_steps if first_copy.spec else None) or MOST_STEPS
         names, bounds, choices = self._actions.names, self._actions.bounds, self._actions.choices
         # Masks are announced in infos alone, so the first copy is reset to look at one.
-        masked = bounds is None and MASK in self._reset(first_copy, 0)[1]
+        masked = bounds is None and MASK_KEY in self._reset(first_copy, 0)[1]
         if keeps_state(first_copy):  # it is to be as new as the others: what it keeps has seen a reset more
             first_copy.close()
             self.copies[0] = make()
@@ -83,9 +83,9 @@ class GymnasiumWorld:
         self._spaces = Spaces(
             *first_six, bounds, choices, masked, reader.measures, kept=self.beginnings.room, parts=reader.parts
         )
-        self._looks = not allow_nan and bool(reader.measures)
-        self.executed = np.full((envs, 1, *self._spaces.action_shape), NOTHING, np.float32 if bounds else np.int64)
-        """Last action of each copy, or `NOTHING`."""
+        self._checks_observations = not allow_nan and bool(reader.measures)
+        self.executed = np.full((envs, 1, *self._spaces.action_shape), NO_ACTION, np.float32 if bounds else np.int64)
+        """Last action of each copy, or `NO_ACTION`."""
         self._limit, self.infos = StepLimit(envs, steps), [dict[str, Any]() for _ in range(envs)]
 
     @property
@@ -111,9 +111,9 @@ class GymnasiumWorld:
         for before, current in zip(self._given_spaces, self._spaces_of(copy), strict=True):
             if current is not before and current != before:
                 raise UserCodeError(
-                    f"environment {dotted_name(self._own)}: expected the same spaces in all copies "
+                    f"environment {dotted_name(self._user_layer)}: expected the same spaces in all copies "
                     f"and episodes, got {current} "
-                    f"after {before}{source_location(self._own)}"
+                    f"after {before}{source_location(self._user_layer)}"
                 )
 
     def _reset(self, copy: gymnasium.Env[Any, Any], seed: int) -> tuple[Any, dict[str, Any]]:
@@ -124,7 +124,7 @@ class GymnasiumWorld:
             observation, info = answer
             return observation, check_info(info)
         except (TypeError, ValueError) as error:
-            raise interface_error(self._own, "reset", error) from error
+            raise interface_error(self._user_layer, "reset", error) from error
 
     def begin_(self, which: Array, seeds: Array, obs: Array, legal: Array | None = None) -> None:
         """Reset copies with seeds; the arguments are those of `World` and `MaskedWorld`.
@@ -139,13 +139,15 @@ class GymnasiumWorld:
             self._check_spaces(self.copies[env])
             try:
                 self._reader.write(observation, obs[env, 0])
-            except REFUSED as error:
-                raise interface_error(self._own, "reset", error, f"with seed {int(seeds[env]) % 2**32}") from error
+            except CONVERSION_ERRORS as error:
+                raise interface_error(
+                    self._user_layer, "reset", error, f"with seed {int(seeds[env]) % 2**32}"
+                ) from error
             if legal is not None:
                 write_mask(info, legal[env, 0], self._name)
-        self.executed[which] = NOTHING
+        self.executed[which] = NO_ACTION
         self._limit.begin_(which, seeds)
-        if self._looks:
+        if self._checks_observations:
             self._check_finite(obs, "reset")
 
     def step_(  # noqa: PLR0917  (those of a world with masks)
@@ -182,14 +184,14 @@ class GymnasiumWorld:
                 )
                 write(observation, obs[env, 0])
                 self.infos[env] = check_info(info)
-            except REFUSED as error:
-                raise interface_error(self._own, "step", error, self._limit.place(env, "step")) from error
+            except CONVERSION_ERRORS as error:
+                raise interface_error(self._user_layer, "step", error, self._limit.place(env, "step")) from error
             if legal is not None:
                 # All is legal after an end, as a `MaskedWorld` promises.
                 legal[env] = True
                 if not (terminated[env, 0] or truncated[env, 0]):
                     write_mask(info, legal[env, 0], self._name)
-        if self._looks:
+        if self._checks_observations:
             self._check_finite(obs, "step")
         self._limit.truncate_(terminated, truncated)
 
@@ -200,7 +202,7 @@ class GymnasiumWorld:
             return
         env, _, number = (int(index) for index in np.argwhere(~np.isfinite(numbers))[0])
         error = not_finite_error(self._reader.part_name(number), numbers[env, 0, number])
-        raise interface_error(self._own, method, error, self._limit.place(env, method))
+        raise interface_error(self._user_layer, method, error, self._limit.place(env, method))
 
     @property
     def frames_per_second(self) -> float:
@@ -251,6 +253,6 @@ def named_env(name: str, arguments: Mapping[str, Any] = MappingProxyType({})) ->
             'gymnasium.make takes (python -c "import gymnasium; gymnasium.pprint_registry()" lists the installed '
             "IDs), or package.module:Class"
         ) from refusal
-    if (level := sys.modules.get(TALKATIVE)) is not None:
+    if (level := sys.modules.get(NOISY_MODULE)) is not None:
         vars(level)["print"] = lambda *_: None  # the module's own name: other code prints as before
     return env

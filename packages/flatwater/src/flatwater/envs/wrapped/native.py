@@ -14,15 +14,15 @@ from gymnasium import spaces as gym
 from torch import Tensor
 
 from flatwater.envs.world import Array, World
-from flatwater.envs.wrapped.checks import REFUSED
-from flatwater.envs.wrapped.spaces import Form, ObservationReader, make_reader
+from flatwater.envs.wrapped.checks import CONVERSION_ERRORS
+from flatwater.envs.wrapped.spaces import ObservationForm, ObservationReader, make_reader
 from flatwater_watch.errors import ConfigError
 
-READABLE = gym.Box | gym.Discrete | gym.MultiDiscrete | gym.MultiBinary
+READABLE_SPACES = gym.Box | gym.Discrete | gym.MultiDiscrete | gym.MultiBinary
 """Spaces of numbers; others beside them in a Dict, such as words, are not looked at."""
 FRAMES_PER_SECOND = 30
 """Pace of an environment that has none in its metadata."""
-OTHER = "other"
+OTHER_KIND = "other"
 """Name of a space that holds no numbers, in a file."""
 MOST_NUMBERS = 1 << 24
 """Most numbers of a space in a file."""
@@ -43,7 +43,7 @@ class NativeSpaces:
 
     observation: gym.Space[Any]
     action: gym.Space[Any]
-    form: Form
+    form: ObservationForm
     """As in `WrappedConfig.form`."""
     reader: ObservationReader
 
@@ -59,15 +59,15 @@ class NativeSpaces:
             ConfigError: an observation is not of the space.
         """
         try:
-            axes = set(_axes(self.observation, obs, "obs"))
+            axes = set(_leading_axes(self.observation, obs, "obs"))
             if len(axes) > 1:
                 raise ValueError(f"its parts are of different numbers of observations: {sorted(axes)}")
             (lead,) = axes
-            each = _flat_axes(self.observation, obs, lead)
+            each = _flatten_axes(self.observation, obs, lead)
             rows = np.zeros((prod(lead), *self.reader.shape), self.reader.dtype)
             for number, row in enumerate(rows):
-                self.reader.write(_pick(each, number), row)
-        except REFUSED as fault:
+                self.reader.write(_pick_observation(each, number), row)
+        except CONVERSION_ERRORS as fault:
             missing = f"no entry {fault}" if isinstance(fault, KeyError) else str(fault)
             raise ConfigError(f"obs: expected one of {self.observation}, or several side by side: {missing}") from fault
         return Rows(rows, lead)
@@ -96,7 +96,9 @@ class NativeSpaces:
         return {"observation": _to_plain(self.observation), "action": _to_plain(self.action), "form": self.form}
 
 
-def native_spaces(observation: gym.Space[Any], action: gym.Space[Any], form: Form, name: str) -> NativeSpaces:
+def native_spaces(
+    observation: gym.Space[Any], action: gym.Space[Any], form: ObservationForm, name: str
+) -> NativeSpaces:
     """Return the spaces of an environment.
 
     Args:
@@ -159,34 +161,36 @@ def split_axes(array: Array, shape: tuple[int, ...], name: str) -> tuple[int, ..
     return tuple(array.shape[:count])
 
 
-def _inside(space: gym.Space[Any]) -> Iterator[tuple[Any, gym.Space[Any]]]:
+def _readable_children(space: gym.Space[Any]) -> Iterator[tuple[Any, gym.Space[Any]]]:
     """Yield the key of each space within a Dict or a Tuple that holds numbers, or others that do."""
     children = space.items() if isinstance(space, gym.Dict) else enumerate(cast("gym.Tuple[Any]", space).spaces)
-    return ((key, child) for key, child in children if isinstance(child, READABLE | gym.Dict | gym.Tuple))
+    return ((key, child) for key, child in children if isinstance(child, READABLE_SPACES | gym.Dict | gym.Tuple))
 
 
-def _axes(space: gym.Space[Any], obs: Any, name: str) -> Iterator[tuple[int, ...]]:  # noqa: ANN401
+def _leading_axes(space: gym.Space[Any], obs: Any, name: str) -> Iterator[tuple[int, ...]]:  # noqa: ANN401
     """Yield the axes before those of one observation, of each part."""
     if isinstance(space, gym.Dict | gym.Tuple):
         wanted: Any = Mapping if isinstance(space, gym.Dict) else (tuple, list)
         if not isinstance(obs, wanted):
             raise TypeError(f"{name} is a {type(obs).__name__}")
-        for key, child in _inside(space):
-            yield from _axes(child, obs[key], f"{name}[{key!r}]")
+        for key, child in _readable_children(space):
+            yield from _leading_axes(child, obs[key], f"{name}[{key!r}]")
     else:
         yield split_axes(to_array(obs), space.shape or (), name)
 
 
-def _flat_axes(space: gym.Space[Any], obs: Any, axes: tuple[int, ...]) -> Any:  # noqa: ANN401
+def _flatten_axes(space: gym.Space[Any], obs: Any, axes: tuple[int, ...]) -> Any:  # noqa: ANN401
     """Return the same observations, each part an array [B, *part]."""
     if isinstance(space, gym.Dict | gym.Tuple):
-        return {key: _flat_axes(child, obs[key], axes) for key, child in _inside(space)}
+        return {key: _flatten_axes(child, obs[key], axes) for key, child in _readable_children(space)}
     return to_array(obs).reshape(prod(axes), *(space.shape or ()))
 
 
-def _pick(each: Any, number: int) -> Any:  # noqa: ANN401  (same)
-    """Return one observation of those of `_flat_axes`; a Tuple's parts are found by their positions as well."""
-    return {key: _pick(part, number) for key, part in each.items()} if isinstance(each, dict) else each[number]
+def _pick_observation(each: Any, number: int) -> Any:  # noqa: ANN401  (same)
+    """Return one observation of those of `_flatten_axes`; a Tuple's parts are found by their positions as well."""
+    return (
+        {key: _pick_observation(part, number) for key, part in each.items()} if isinstance(each, dict) else each[number]
+    )
 
 
 def _to_plain(space: gym.Space[Any]) -> dict[str, Any]:
@@ -196,11 +200,11 @@ def _to_plain(space: gym.Space[Any]) -> dict[str, Any]:
         return plain | {"parts": {key: _to_plain(child) for key, child in space.items()}}
     if isinstance(space, gym.Tuple):
         return plain | {"parts": [_to_plain(child) for child in space.spaces]}
-    if not isinstance(space, READABLE):
-        return {"space": OTHER}
+    if not isinstance(space, READABLE_SPACES):
+        return {"space": OTHER_KIND}
     plain |= {"shape": [*(space.shape or ())], "dtype": np.dtype(space.dtype).name}
     if isinstance(space, gym.Box):
-        return plain | {"low": _bound(space.low), "high": _bound(space.high)}
+        return plain | {"low": _bound_to_plain(space.low), "high": _bound_to_plain(space.high)}
     if isinstance(space, gym.Discrete):
         return plain | {"n": int(space.n), "start": int(space.start)}
     return plain | (
@@ -208,7 +212,7 @@ def _to_plain(space: gym.Space[Any]) -> dict[str, Any]:
     )
 
 
-def _bound(bound: Array) -> Any:  # noqa: ANN401  (a number, None for infinity, or nested lists of these)
+def _bound_to_plain(bound: Array) -> Any:  # noqa: ANN401  (a number, None for infinity, or nested lists of these)
     """Return the bounds of a Box: one number where all are the same, as those of an image are."""
     if bound.size and (bound == bound.flat[0]).all():
         return None if np.isinf(bound.flat[0]) else bound.flat[0].item()
@@ -229,8 +233,8 @@ def read_native(header: Mapping[str, Any], obs: tuple[int, ...]) -> NativeSpaces
     """
     try:
         form = header["form"]
-        if form not in get_args(Form):
-            raise ValueError(f"form = {form!r}: expected one of {get_args(Form)}")
+        if form not in get_args(ObservationForm):
+            raise ValueError(f"form = {form!r}: expected one of {get_args(ObservationForm)}")
         native = native_spaces(_from_plain(header["observation"]), _from_plain(header["action"]), form, "env")
     except (KeyError, TypeError, AttributeError, AssertionError, ConfigError) as fault:
         raise ValueError(f"env: describes no spaces: {type(fault).__name__} {fault}") from fault
@@ -252,7 +256,7 @@ def _from_plain(plain: Mapping[str, Any]) -> gym.Space[Any]:
         case "Tuple":
             space = gym.Tuple([_from_plain(part) for part in plain["parts"]])
         case "Box":
-            low, high = _filled(plain["low"], shape, -np.inf), _filled(plain["high"], shape, np.inf)
+            low, high = _bound_array(plain["low"], shape, -np.inf), _bound_array(plain["high"], shape, np.inf)
             space = gym.Box(low.astype(dtype), high.astype(dtype), shape, np.dtype(dtype).type)
         case "Discrete":
             space = gym.Discrete(plain["n"], start=plain["start"])
@@ -266,7 +270,7 @@ def _from_plain(plain: Mapping[str, Any]) -> gym.Space[Any]:
     return space
 
 
-def _filled(bound: Any, shape: Sequence[int], infinity: float) -> Array:  # noqa: ANN401  (as `_bound` gives it)
+def _bound_array(bound: Any, shape: Sequence[int], infinity: float) -> Array:  # noqa: ANN401  (as `_bound_to_plain` gives it)
     """Return bounds as an array, its missing numbers infinite."""
     numbers = np.array(bound, object)
     numbers[numbers == None] = infinity  # noqa: E711  (of each element)

@@ -8,7 +8,7 @@ import numpy as np
 from flatwater.border import Border, dotted_name
 from flatwater.envs.kept_state import StateKeeper
 from flatwater.envs.world import Array, Spaces, Teacher, World
-from flatwater.envs.wrapped.checks import ANYWAY, source_location
+from flatwater.envs.wrapped.checks import ALLOW_NAN_ADVICE, source_location
 from flatwater_watch.errors import ConfigError, UserCodeError
 
 
@@ -27,15 +27,15 @@ class OwnWorld:
         Raises:
             ConfigError: the world's `spaces` are missing or of another number of environments.
         """
-        self._what, self.inner = f"environment {title}", inner
-        with Border(self._what, inner, "spaces", call="its spaces"):
+        self._subject, self.inner = f"environment {title}", inner
+        with Border(self._subject, inner, "spaces", call="its spaces"):
             self._spaces = inner.spaces
         # As an object: a class of the user's may give anything.
         spaces: object = self._spaces
         if not isinstance(spaces, Spaces) or spaces.envs != envs:
             raise ConfigError(f"`spaces`: expected flatwater.envs.world.Spaces of {envs} copies, got {spaces!r}")
         self._beginning, self._stepping, self._closing = (
-            Border(self._what, self.inner, method) for method in ("begin_", "step_", "close")
+            Border(self._subject, self.inner, method) for method in ("begin_", "step_", "close")
         )
         self._checks_rewards = not allow_nan
         """Whether NaN ends the run, in rewards."""
@@ -72,12 +72,12 @@ class OwnWorld:
 
     def state_dict(self) -> Any:  # noqa: ANN401  (of the class)
         """Return the state that the world keeps over episodes."""
-        with Border(self._what, self.inner, "state_dict"):
+        with Border(self._subject, self.inner, "state_dict"):
             return self._keeper.state_dict()
 
     def load_state_dict(self, state: Any) -> None:  # noqa: ANN401  (same)
         """Have the world take its state back."""
-        with Border(self._what, self.inner, "load_state_dict"):
+        with Border(self._subject, self.inner, "load_state_dict"):
             self._keeper.load_state_dict(state)
 
     @property
@@ -102,10 +102,10 @@ class OwnWorld:
         index = tuple(int(number) for number in np.argwhere(~np.isfinite(written))[0])
         env, agent, *number = index
         raise UserCodeError(
-            f"{self._what}: {method} wrote the {name} {written[index]} for agent {agent} of environment {env}"
+            f"{self._subject}: {method} wrote the {name} {written[index]} for agent {agent} of environment {env}"
             f"{f', in number {number[0]}' if number else ''}{source_location(self.inner, method)}: "
             "expected a finite number. "
-            f"{ANYWAY}"
+            f"{ALLOW_NAN_ADVICE}"
         )
 
 

@@ -9,7 +9,7 @@ from flatwater.border import Border
 from flatwater.envs.kept_state import EpisodeStarts
 from flatwater.envs.world import Array, Spaces
 from flatwater.envs.wrapped.checks import (
-    REFUSED,
+    CONVERSION_ERRORS,
     check_flag,
     check_info,
     check_reward,
@@ -18,7 +18,7 @@ from flatwater.envs.wrapped.checks import (
 )
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.native import frame_pace, native_spaces
-from flatwater.envs.wrapped.spaces import MASK, make_action_spec, write_mask
+from flatwater.envs.wrapped.spaces import MASK_KEY, make_action_spec, write_mask
 from flatwater.envs.wrapped.step_limit import MOST_STEPS, StepLimit
 from flatwater.named_imports import import_named
 from flatwater_watch.errors import ConfigError
@@ -65,7 +65,7 @@ class PettingZooWorld:
         self._actions = make_action_spec(action_space, first_copy.unwrapped, title)
         shape, steps = (envs, len(self._agents)), config.steps or MOST_STEPS
         names, bounds, choices = self._actions.names, self._actions.bounds, self._actions.choices
-        has_masks = bounds is None and any(MASK in info for info in self._reset(first_copy, 0)[1].values())
+        has_masks = bounds is None and any(MASK_KEY in info for info in self._reset(first_copy, 0)[1].values())
         reader, self.beginnings = self._reader, EpisodeStarts(self._copies, make)
         first_six = *shape, reader.form, reader.shape, names, steps
         self._spaces = Spaces(
@@ -94,7 +94,7 @@ class PettingZooWorld:
             observations, infos = self._reset(self._copies[env], int(seeds[env]) % 2**32)
             try:
                 self._write_(obs[env], observations)
-            except REFUSED as error:
+            except CONVERSION_ERRORS as error:
                 raise interface_error(self._own, "reset", error, f"with seed {int(seeds[env]) % 2**32}") from error
             if legal is not None:
                 self._write_legal_(legal[env], infos, self._copies[env].agents)
@@ -135,7 +135,7 @@ class PettingZooWorld:
                     reward[env, index] = check_reward(rewards.get(agent, 0.0), allow_nan=self._allow_nan)
                     self._over[0, env, index] |= check_flag("terminated", terminations.get(agent, False))
                     self._over[1, env, index] |= check_flag("truncated", truncations.get(agent, False))
-            except REFUSED as error:
+            except CONVERSION_ERRORS as error:
                 raise interface_error(self._own, "step", error, self._limit.place(env, "step")) from error
             if legal is not None:
                 self._write_legal_(legal[env], infos, copy.agents)

@@ -24,15 +24,15 @@ from flatwater_watch.errors import ConfigError, RunError
 # A number that no float32 can hold becomes an infinity, and the world reports it in a sentence of its own.
 warnings.filterwarnings("ignore", "overflow encountered in cast", RuntimeWarning, re.escape(__name__))
 
-BESIDE = PADDING - 1
+BESIDE_POSITION = PADDING - 1
 """Position of a token that is at no pixel. Pixels are numbered up to here."""
 TOKEN, TOKEN_AXES = 3, 2
 """Bytes of a token, and axes of an array of them."""
-Form = Literal["auto", "tokens", "image", "vector"]
-_RANKS = (2, 3, 4)
+ObservationForm = Literal["auto", "tokens", "image", "vector"]
+_IMAGE_RANKS = (2, 3, 4)
 """Axes of an image of one channel, of an image with channels, and of a stack of these."""
-_PIXELS = (np.dtype(np.uint8), np.dtype(np.bool_))
-MISSION = "mission"
+_PIXEL_TYPES = (np.dtype(np.uint8), np.dtype(np.bool_))
+MISSION_KEY = "mission"
 """Key of the words beside an image of labels, as MiniGrid's environments show it."""
 
 
@@ -75,7 +75,7 @@ class ObservationReader(NamedTuple):
         return PADDING if self.form == "tokens" else 0
 
 
-def make_reader(space: gym.Space[Any], name: str, form: Form = "auto") -> ObservationReader:
+def make_reader(space: gym.Space[Any], name: str, form: ObservationForm = "auto") -> ObservationReader:
     """Return how observations of a space are written.
 
     Args:
@@ -92,24 +92,24 @@ def make_reader(space: gym.Space[Any], name: str, form: Form = "auto") -> Observ
     if form == "tokens":
         return _plain_tokens(space, name)
     if form == "vector":
-        return _numbers(space, name)
+        return _numbers_reader(space, name)
     # The shape does not tell, and either reading would train: the user says which.
-    if form == "auto" and any(_may_be_tokens(leaf.space) for leaf in _leaves(space)):
+    if form == "auto" and any(_may_be_tokens(leaf.space) for leaf in _leaf_spaces(space)):
         raise ConfigError(
             f'{name}: observations of {space} may be tokens or an image. Give wrapped.form = "tokens" where each '
             'row is a position, a feature and a value; else "image" or "vector"'
         )
-    if form == "auto" and labels and isinstance(space, gym.Dict) and MISSION in space.spaces:
-        small = _size(space["image"])[0] <= BESIDE  # larger images are pictures of the same world
-        return _image_tokens(space, name) if small else _images(space, name)
-    if any(_is_image(leaf.space) for leaf in _leaves(space)):
-        return _images(space, name)
+    if form == "auto" and labels and isinstance(space, gym.Dict) and MISSION_KEY in space.spaces:
+        small = _image_size(space["image"])[0] <= BESIDE_POSITION  # larger images are pictures of the same world
+        return _image_tokens(space, name) if small else _images_reader(space, name)
+    if any(_is_image(leaf.space) for leaf in _leaf_spaces(space)):
+        return _images_reader(space, name)
     if form == "image":
         raise ConfigError(
             f"{name}: wrapped.form = image: expected observations of a Box of uint8 or bool with 2 to 4 axes, or of a "
             f"Dict with such a Box, got {space}"
         )
-    return _numbers(space, name)
+    return _numbers_reader(space, name)
 
 
 def read_space(parts: Parts) -> gym.Space[Any]:
@@ -154,9 +154,9 @@ def _plain_tokens(space: gym.Space[Any], name: str) -> ObservationReader:
     return ObservationReader("tokens", (shape[0], TOKEN), write)
 
 
-def _numbers(space: gym.Space[Any], name: str) -> ObservationReader:
+def _numbers_reader(space: gym.Space[Any], name: str) -> ObservationReader:
     """Read all numbers into a row, those of images too."""
-    leaves = [*_leaves(space)]
+    leaves = [*_leaf_spaces(space)]
     if any(leaf.is_odd for leaf in leaves):
         raise ConfigError(
             f"{name}: expected observations of a Box, a Discrete or a Dict of these, or of a Dict with an `image` of "
@@ -165,9 +165,9 @@ def _numbers(space: gym.Space[Any], name: str) -> ObservationReader:
     parts = tuple(_number_part(leaf) for leaf in leaves)
     if not parts:
         raise ConfigError(f"{name}: observations of {space} have no numbers: nothing can be learned from them")
-    keys = _ends(parts)
+    keys = _part_ends(parts)
     places = [slice(end - part.size, end) for part, (end, _) in zip(parts, keys, strict=True)]
-    write_parts = [(leaf.of, _writer(leaf.space), place) for leaf, place in zip(leaves, places, strict=True)]
+    write_parts = [(leaf.of, _value_writer(leaf.space), place) for leaf, place in zip(leaves, places, strict=True)]
 
     def write(observation: Any, out: Array) -> None:  # noqa: ANN401  (whatever the space holds)
         for of, write_part, place in write_parts:
@@ -175,12 +175,12 @@ def _numbers(space: gym.Space[Any], name: str) -> ObservationReader:
 
     # A single Box, as most environments have, is written without the loop.
     alone = write_parts[0][1] if not parts[0].keys else write
-    return ObservationReader("vector", (count_numbers(parts),), alone, _measures(leaves), keys, parts)
+    return ObservationReader("vector", (count_numbers(parts),), alone, _measured_numbers(leaves), keys, parts)
 
 
-def _images(space: gym.Space[Any], name: str) -> ObservationReader:
+def _images_reader(space: gym.Space[Any], name: str) -> ObservationReader:
     """Read images as bytes, and the numbers beside them as float32 before them."""
-    leaves = [leaf for leaf in _leaves(space) if not _is_words(leaf.space)]
+    leaves = [leaf for leaf in _leaf_spaces(space) if not _is_words(leaf.space)]
     if fault := next((leaf.space for leaf in leaves if leaf.is_odd), None):
         raise ConfigError(
             f"{name}: expected a Box, a Discrete or the like beside images, got {fault}. Wrap the environment with "
@@ -190,12 +190,12 @@ def _images(space: gym.Space[Any], name: str) -> ObservationReader:
     leaves.sort(key=lambda leaf: _is_image(leaf.space))
     parts = tuple(_image_part(leaf) if _is_image(leaf.space) else _number_part(leaf) for leaf in leaves)
     if len(parts) == 1 and not parts[0].keys:
-        return ObservationReader("image", parts[0].shape, _copier(parts[0].shape), parts=parts)
+        return ObservationReader("image", parts[0].shape, _image_copier(parts[0].shape), parts=parts)
     numbers, size = [leaf for leaf in leaves if not _is_image(leaf.space)], row_bytes(parts)
     write_parts, begins = [], 0
     for leaf, part in zip(leaves, parts, strict=True):
         ends = begins + part.size * (1 if part.is_image else FLOAT)
-        write_part = _copier(part.shape) if part.is_image else _writer(leaf.space)
+        write_part = _image_copier(part.shape) if part.is_image else _value_writer(leaf.space)
         write_parts.append((leaf.of, write_part, slice(begins, ends), part.shape if part.is_image else None))
         begins = ends
 
@@ -203,7 +203,7 @@ def _images(space: gym.Space[Any], name: str) -> ObservationReader:
         for of, write_part, place, shape in write_parts:
             write_part(of(observation), out[place].view(np.float32) if shape is None else out[place].reshape(shape))
 
-    return ObservationReader("image", (size,), write, _measures(numbers), _ends(parts), parts)
+    return ObservationReader("image", (size,), write, _measured_numbers(numbers), _part_ends(parts), parts)
 
 
 class _Leaf(NamedTuple):
@@ -220,7 +220,7 @@ class _Leaf(NamedTuple):
         return _is_words(self.space) or isinstance(self.space, gym.Graph | gym.Sequence | gym.OneOf)
 
 
-def _leaves(
+def _leaf_spaces(
     space: gym.Space[Any], keys: tuple[str | int, ...] = (), of: Callable[[Any], Any] = lambda observation: observation
 ) -> Iterator[_Leaf]:
     """Yield the spaces within a space that have numbers or words, in the order of Gymnasium's flattening.
@@ -240,7 +240,7 @@ def _leaves(
         def read_part(observation: Any, name: Any = name) -> Any:  # noqa: ANN401  (a key, or a position)
             return of(observation)[name]
 
-        yield from _leaves(child, (*keys, name), read_part)
+        yield from _leaf_spaces(child, (*keys, name), read_part)
 
 
 def _number_part(leaf: _Leaf) -> Part:
@@ -265,13 +265,13 @@ def _image_part(leaf: _Leaf) -> Part:
     return Part(leaf.keys, shape, channels, (0.0,), (most,))
 
 
-def _ends(parts: Parts) -> tuple[tuple[int, str], ...]:
+def _part_ends(parts: Parts) -> tuple[tuple[int, str], ...]:
     """Return the end of each part of numbers in the row of them, and the text of the access to it."""
     ends = accumulate(0 if part.is_image else part.size for part in parts)
     return tuple((end, "".join(f"[{key!r}]" for key in part.keys)) for end, part in zip(ends, parts, strict=True))
 
 
-def _measures(leaves: Iterable[_Leaf]) -> tuple[int, ...]:
+def _measured_numbers(leaves: Iterable[_Leaf]) -> tuple[int, ...]:
     """Return which numbers are of a Box of floats, on a scale of its own: neither places nor pixels."""
     masks = [np.full(gym.flatdim(leaf.space), _is_float(leaf.space)) for leaf in leaves]
     return tuple(np.flatnonzero(np.concatenate([np.zeros(0, np.bool_), *masks])).tolist())
@@ -281,7 +281,7 @@ def _is_float(space: gym.Space[Any]) -> bool:
     return isinstance(space, gym.Box) and np.issubdtype(space.dtype, np.floating)
 
 
-def _copier(shape: tuple[int, ...]) -> Callable[[Any, Array], None]:
+def _image_copier(shape: tuple[int, ...]) -> Callable[[Any, Array], None]:
     """Return the function that writes an image into an array of its shape."""
 
     def write_image(observation: Any, out: Array) -> None:  # noqa: ANN401  (whatever the space holds)
@@ -290,7 +290,7 @@ def _copier(shape: tuple[int, ...]) -> Callable[[Any, Array], None]:
     return write_image
 
 
-def _writer(space: gym.Space[Any]) -> Callable[[Any, Array], None]:
+def _value_writer(space: gym.Space[Any]) -> Callable[[Any, Array], None]:
     """Return the function that writes a value of a space without others inside."""
     shape = space.shape or ()
 
@@ -306,7 +306,7 @@ def _writer(space: gym.Space[Any]) -> Callable[[Any, Array], None]:
     return write_box if isinstance(space, gym.Box) else write_flat
 
 
-MASK = "action_mask"
+MASK_KEY = "action_mask"
 """Key of an info with the mask of legal actions: 1 for each legal action, 0 for the others; with several lists an
 array for each, or all in a row."""
 
@@ -322,13 +322,14 @@ def write_mask(info: dict[str, Any], legal: Array, name: str) -> None:
     Raises:
         RunError: the info has no such mask.
     """
-    mask = info.get(MASK)
+    mask = info.get(MASK_KEY)
     parts = mask if isinstance(mask, tuple | list) else (mask,)
     row = np.concatenate([np.ravel(part) for part in parts])
     if mask is None or len(row) != len(legal):
         state = "none" if mask is None else f"{len(row)} numbers"
         raise RunError(
-            f"{name}: info[{MASK!r}]: expected {len(legal)} numbers, one for each action, at each reset and step, got "
+            f"{name}: info[{MASK_KEY!r}]: expected {len(legal)} numbers, one for each action, at each reset and step, "
+            "got "
             f"{state}"
         )
     legal[:] = row
@@ -379,7 +380,7 @@ def make_action_spec(space: gym.Space[Any], env: object, name: str) -> ActionSpe
             raise ConfigError(f"{name}: actions of {space} have no numbers: there is nothing to choose")
         return ActionSpec(tuple(str(number) for number in range(len(bounds))), 0, bounds)
     if isinstance(space, gym.MultiDiscrete | gym.MultiBinary) and len(space.shape) == 1:
-        return _choices(space)
+        return _action_choices(space)
     if not isinstance(space, gym.Discrete):
         raise ConfigError(
             f"{name}: expected actions of a Discrete, of a MultiDiscrete or MultiBinary with one "
@@ -393,7 +394,7 @@ def make_action_spec(space: gym.Space[Any], env: object, name: str) -> ActionSpe
     return ActionSpec(tuple(str(number) for number in numbers), numbers.start)
 
 
-def _choices(space: gym.MultiDiscrete | gym.MultiBinary) -> ActionSpec:
+def _action_choices(space: gym.MultiDiscrete | gym.MultiBinary) -> ActionSpec:
     """Return a choice for each place of the action."""
     sizes = space.nvec if isinstance(space, gym.MultiDiscrete) else np.full(space.shape, 2)
     start = space.start if isinstance(space, gym.MultiDiscrete) else np.zeros(space.shape)
@@ -403,7 +404,7 @@ def _choices(space: gym.MultiDiscrete | gym.MultiBinary) -> ActionSpec:
 
 def _is_image(space: gym.Space[Any] | None) -> bool:
     """Return whether a space is one of images, or of tokens."""
-    return isinstance(space, gym.Box) and space.dtype in _PIXELS and len(space.shape) in _RANKS
+    return isinstance(space, gym.Box) and space.dtype in _PIXEL_TYPES and len(space.shape) in _IMAGE_RANKS
 
 
 def _is_words(space: gym.Space[Any]) -> bool:
@@ -417,11 +418,11 @@ def _discrete_minima(space: gym.Dict) -> dict[str, int]:
     return {key: int(child.start) for key, child in discrete.items()}
 
 
-def _tokens(space: gym.Space[Any], numbers: dict[str, int], name: str) -> ObservationReader:
+def _tokens_reader(space: gym.Space[Any], numbers: dict[str, int], name: str) -> ObservationReader:
     """Read an image, and discrete numbers beside it, as tokens.
 
     A token of an image is (number of the pixel, row by row; channel; byte), one for each channel of each pixel. Those
-    of the other numbers follow: (`BESIDE`, number of channels + position among them, value minus minimum).
+    of the other numbers follow: (`BESIDE_POSITION`, number of channels + position among them, value minus minimum).
 
     Args:
         space: the image's space, uint8.
@@ -429,19 +430,20 @@ def _tokens(space: gym.Space[Any], numbers: dict[str, int], name: str) -> Observ
         name: name of the environment, for messages.
 
     Raises:
-        ConfigError: the image has more than `BESIDE` pixels.
+        ConfigError: the image has more than `BESIDE_POSITION` pixels.
     """
-    pixels, channels = _size(space)
-    if pixels > BESIDE:
+    pixels, channels = _image_size(space)
+    if pixels > BESIDE_POSITION:
         raise ConfigError(
-            f"{name}: images of {pixels} pixels cannot be tokens: the most are {BESIDE} pixels. Leave out wrapped.form "
+            f"{name}: images of {pixels} pixels cannot be tokens: the most are {BESIDE_POSITION} pixels. "
+            "Leave out wrapped.form "
             "for a network of convolutions, or make them smaller with gymnasium.wrappers.ResizeObservation"
         )
     size, shape = pixels * channels, space.shape or ()
     columns = np.zeros((size + len(numbers), 2), np.uint8)
     columns[:size, 0] = np.repeat(np.arange(pixels), channels)
     columns[:size, 1] = np.tile(np.arange(channels), pixels)
-    columns[size:, 0] = BESIDE
+    columns[size:, 0] = BESIDE_POSITION
     columns[size:, 1] = channels + np.arange(len(numbers))
 
     def write(observation: dict[str, Any], out: Array) -> None:
@@ -458,12 +460,12 @@ def _tokens(space: gym.Space[Any], numbers: dict[str, int], name: str) -> Observ
 def _image_tokens(space: gym.Space[Any], name: str) -> ObservationReader:
     """Read an image, alone or in a Dict, as tokens."""
     if isinstance(space, gym.Dict):
-        return _tokens(space["image"], _discrete_minima(space), name)
-    reader = _tokens(space, {}, name)
+        return _tokens_reader(space["image"], _discrete_minima(space), name)
+    reader = _tokens_reader(space, {}, name)
     return reader._replace(write=lambda observation, out: reader.write({"image": observation}, out))
 
 
-def _size(space: gym.Space[Any]) -> tuple[int, int]:
+def _image_size(space: gym.Space[Any]) -> tuple[int, int]:
     """Return the numbers of pixels and channels."""
     shape = space.shape or ()
     channels = shape[2] if len(shape) == TOKEN else 1

@@ -11,11 +11,11 @@ from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 from flatwater.border import Border
 from flatwater.envs.kept_state import buffer_size, keeps_state, load_state_, read_env_state
 from flatwater.envs.world import Array, Spaces, UnseededError
-from flatwater.envs.wrapped.checks import REFUSED, check_flag, check_reward, interface_error, not_finite_error
+from flatwater.envs.wrapped.checks import CONVERSION_ERRORS, check_flag, check_reward, interface_error, not_finite_error
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.infos import InfosByNumber
 from flatwater.envs.wrapped.native import frame_pace, native_spaces
-from flatwater.envs.wrapped.spaces import MASK, make_action_spec, write_mask
+from flatwater.envs.wrapped.spaces import MASK_KEY, make_action_spec, write_mask
 from flatwater.envs.wrapped.step_limit import MOST_STEPS, StepLimit
 from flatwater_watch.errors import ConfigError
 
@@ -65,15 +65,15 @@ class VectorWorld:
             *(envs, 1, self._reader.form, self._reader.shape, self._actions.names, steps),
             bounds,
             self._actions.choices,
-            bounds is None and MASK in infos,
+            bounds is None and MASK_KEY in infos,
             self._reader.measures,
             kept=buffer_size(read_env_state(env)) if keeps_state(env) else 0,
             parts=self._reader.parts,
         )
-        self._limit, self._looks = StepLimit(envs, steps), not allow_nan and bool(self._reader.measures)
+        self._limit, self._checks_observations = StepLimit(envs, steps), not allow_nan and bool(self._reader.measures)
         self._next = list(iterate(env.observation_space, observations)), infos
         """First observations, and infos, of episodes that the environment has begun by itself."""
-        self._begun = np.zeros(envs, np.bool_)
+        self._has_begun = np.zeros(envs, np.bool_)
         """Environments whose next episode has begun so."""
         self._infos, self.infos = infos, InfosByNumber(envs, self._read_info)
 
@@ -92,7 +92,7 @@ class VectorWorld:
         if self._resets_single or which.all():
             observations, infos = self._reset(which, seeds)
             rows = list(iterate(self._env.observation_space, observations))
-        elif self._begun[which].all():
+        elif self._has_begun[which].all():
             rows, infos = self._next
         else:
             raise UnseededError(
@@ -103,9 +103,9 @@ class VectorWorld:
             self._write_(obs, env, rows[env], "reset")
             if legal is not None:
                 write_mask(_row_of(infos, env), legal[env, 0], self._name)
-        self._begun[which] = False
+        self._has_begun[which] = False
         self._limit.begin_(which, seeds)
-        if self._looks:
+        if self._checks_observations:
             self._check_finite(obs, "reset")
 
     def step_(  # noqa: PLR0917  (those of a world with masks)
@@ -134,18 +134,18 @@ class VectorWorld:
                 reward[env] = check_reward(rewards[env], allow_nan=self._allow_nan)
                 terminated[env] = check_flag("terminated", terminations[env])
                 truncated[env] = check_flag("truncated", truncations[env])
-        except REFUSED as error:
+        except CONVERSION_ERRORS as error:
             raise interface_error(self._env.unwrapped, "step", error, self._limit.place(0, "step")) from error
         over = (terminated | truncated)[:, 0]
-        self._infos, self._next, self._begun[...] = infos, (rows, infos), over & self._same_step
+        self._infos, self._next, self._has_begun[...] = infos, (rows, infos), over & self._same_step
         for env, row in enumerate(rows):
-            last = _row_of(infos, env).get(FINAL) if self._begun[env] else None
+            last = _row_of(infos, env).get(FINAL) if self._has_begun[env] else None
             self._write_(obs, env, row if last is None else last, "step")
             if legal is not None:
                 legal[env] = True
                 if not over[env]:
                     write_mask(_row_of(infos, env), legal[env, 0], self._name)
-        if self._looks:
+        if self._checks_observations:
             self._check_finite(obs, "step")
         self._limit.truncate_(terminated, truncated)
 
@@ -176,7 +176,7 @@ class VectorWorld:
     def _read_info(self, env: int) -> dict[str, Any]:
         """Return what an environment said of its last step, which of an episode that is over is its last."""
         info = _info_of(self._infos, env, self._spaces.envs)
-        last = info.get(FINAL_INFO) if self._begun[env] else None
+        last = info.get(FINAL_INFO) if self._has_begun[env] else None
         return info if last is None else last
 
     def _reset(self, which: Array, seeds: Array) -> tuple[Any, dict[str, Any]]:
@@ -193,7 +193,7 @@ class VectorWorld:
     def _write_(self, obs: Array, env: int, row: Any, method: str) -> None:  # noqa: ANN401  (of the space)
         try:
             self._reader.write(row, obs[env, 0])
-        except REFUSED as error:
+        except CONVERSION_ERRORS as error:
             raise interface_error(self._env.unwrapped, method, error, self._limit.place(env, method)) from error
 
     def _check_finite(self, obs: Array, method: str) -> None:
@@ -207,7 +207,7 @@ class VectorWorld:
 
 def _row_of(infos: Any, env: int) -> dict[str, Any]:  # noqa: ANN401  (whatever the environment gives)
     """Return one environment's mask and last observation from the infos of all."""
-    return {name: _entry(infos[name], env) for name in (MASK, FINAL) if name in infos}
+    return {name: _entry(infos[name], env) for name in (MASK_KEY, FINAL) if name in infos}
 
 
 def _entry(column: Any, env: int) -> Any:  # noqa: ANN401  (same)

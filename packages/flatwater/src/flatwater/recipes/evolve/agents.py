@@ -8,7 +8,7 @@ from dataclasses import field, replace
 from typing import Annotated, ClassVar, Literal
 
 from flatwater.config.code import EnvName
-from flatwater.metrics.console import BUFFER, WHOLE, Column, TableLayout, format_whole
+from flatwater.metrics.console import BUFFER_COLUMN, WHOLE, Column, TableLayout, format_whole
 from flatwater.metrics.figures import short_seconds
 from flatwater.recipe import Headline, Recipe
 from flatwater.recipes.evolve.config import MembersRunConfig
@@ -163,7 +163,7 @@ LAYOUT = TableLayout(
         WHOLE,
     ),
     dispensable=frozenset({"critic", "q"}),
-    glance=(Column("", "transitions", 9, "transitions", format_whole), BUFFER),
+    glance=(Column("", "transitions", 9, "transitions", format_whole), BUFFER_COLUMN),
 )
 
 

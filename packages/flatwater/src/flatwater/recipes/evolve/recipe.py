@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from flatwater.metrics.console import BUFFER, WHOLE, Column, TableLayout, format_whole
+from flatwater.metrics.console import BUFFER_COLUMN, WHOLE, Column, TableLayout, format_whole
 from flatwater.metrics.figures import short_seconds
-from flatwater.recipe import OF_RETURNS, Headline, Recipe, lazy_function
+from flatwater.recipe import RETURN_NUMBERS, Headline, Recipe, lazy_function
 from flatwater.recipes.evolve.config import EvolveRunConfig
 
 LAYOUT = TableLayout(
@@ -23,7 +23,7 @@ LAYOUT = TableLayout(
         WHOLE,
     ),
     dispensable=frozenset({"dev", "q"}),
-    glance=(Column("", "transitions", 9, "transitions", format_whole), BUFFER),
+    glance=(Column("", "transitions", 9, "transitions", format_whole), BUFFER_COLUMN),
 )
 
 EVOLVE = Recipe(
@@ -46,6 +46,6 @@ EVOLVE = Recipe(
     title="{episodes} {split} {episodes:episode} of at most {steps} {steps:step} in {env}",
     said=("episodes", "split", "env", "steps", "note"),
     headline=Headline("champion's return", "return", "{:.2f}", "random", "{} by chance"),
-    numbers=OF_RETURNS,
+    numbers=RETURN_NUMBERS,
     trained_on=lambda settings: str(settings.get("env")),
 )

@@ -5,7 +5,7 @@ from itertools import groupby
 from typing import Any
 
 from flatwater.recipes.grow.lives import Lives, read_lives
-from flatwater.reports.course import JUDGED, Sections, holdout_blocks, returns_lines, share_lines
+from flatwater.reports.course import JUDGED_COLOUR, Sections, holdout_blocks, returns_lines, share_lines
 from flatwater.reports.records import RunRecords
 from flatwater.reports.result_blocks import missing_paragraph, result_table
 from flatwater_watch.forms import fill_form
@@ -116,7 +116,7 @@ def accuracy_chart(result: Mapping[str, Any]) -> Chart:
     for name, row in players.items():
         heights = [None if row.get(kind) is None else 100 * row[kind] for kind in kinds]
         labels = ["" if height is None else f"{height:.0f}" for height in heights]
-        colour = JUDGED if name == "policy" else PLAYERS.get(name, "--others")
+        colour = JUDGED_COLOUR if name == "policy" else PLAYERS.get(name, "--others")
         marks.append(Bars(name=name, at=places, values=heights, colour=colour, labels=labels, form=".1f"))
     return Chart(
         title=fill_form("Accuracy after the last step ({episodes} {split} {episodes:episode})", result),

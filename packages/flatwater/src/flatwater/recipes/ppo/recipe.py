@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from flatwater.metrics.console import WHOLE, Column, TableLayout, format_explained, format_small
 from flatwater.metrics.figures import short_seconds
-from flatwater.recipe import OF_RETURNS, Headline, Recipe, lazy_function
+from flatwater.recipe import RETURN_NUMBERS, Headline, Recipe, lazy_function
 from flatwater.recipes.ppo.config import PpoRunConfig
 
 LAYOUT = TableLayout(
@@ -46,6 +46,6 @@ PPO = Recipe(
     title="{episodes} {split} {episodes:episode} of at most {steps} {steps:step}, seeds from {first_seed}",
     said=("episodes", "split", "agents", "steps", "note"),
     headline=Headline("policy's return", "return", "{:.2f}", "random", "{} by chance"),
-    numbers=OF_RETURNS,
+    numbers=RETURN_NUMBERS,
     trained_on=lambda settings: str(settings.get("env")),
 )

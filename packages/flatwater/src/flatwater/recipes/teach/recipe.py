@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from flatwater.metrics.console import WHOLE, Column, TableLayout, format_explained, format_percent
-from flatwater.recipe import OF_RETURNS, Headline, Number, Recipe, lazy_function
+from flatwater.recipe import RETURN_NUMBERS, Headline, Number, Recipe, lazy_function
 from flatwater.recipes.teach.config import TeachRunConfig
 
 LAYOUT = TableLayout(
@@ -48,7 +48,7 @@ TEACH = Recipe(
     "seeds from {first_seed}",
     headline=Headline("student's return", "return", "{:.2f}", "teacher", "{} of the teacher"),
     numbers=(
-        *OF_RETURNS,
+        *RETURN_NUMBERS,
         Number("of the teacher", "of_teacher", "{:.0%}"),
         Number("x random", "times_random", "{:.1f}"),
     ),

@@ -6,7 +6,7 @@ from typing import Any
 
 from flatwater.metrics.jsonl import finite_points
 from flatwater.recipe import ShownTable
-from flatwater.reports.course import JUDGED, Sections, holdout_blocks, returns_lines, share_lines, update_charts
+from flatwater.reports.course import JUDGED_COLOUR, Sections, holdout_blocks, returns_lines, share_lines, update_charts
 from flatwater.reports.records import RunRecords
 from flatwater.reports.result_blocks import missing_paragraph, result_table
 from flatwater_watch.forms import fill_form
@@ -123,7 +123,7 @@ def players_chart(result: Mapping[str, Any]) -> Chart:
         values=mean,
         low=low,
         high=high,
-        colour=[JUDGED if name == "student" else LEVELS.get(name, "--others") for name in rows],
+        colour=[JUDGED_COLOUR if name == "student" else LEVELS.get(name, "--others") for name in rows],
         across=True,
         labels=["" if value is None else f"mean {value:.1f}" for value in mean],
     )
