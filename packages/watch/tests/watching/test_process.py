@@ -260,14 +260,14 @@ def test_a_slice_is_short_unless_boundaries_are_rare() -> None:
 def test_a_census_without_proven_growth_waits_for_the_age_that_pays_for_it() -> None:
     pace, took = ReadingSchedule(began=0.0), 0.0
     for reading in range(1, 21):  # a second
-        pace.spent += census_slice_seconds(pace, now=0.05 * reading, boundaries=reading)
-    assert pace.spent < 0.1
+        pace.spent_seconds += census_slice_seconds(pace, now=0.05 * reading, boundaries=reading)
+    assert pace.spent_seconds < 0.1
     pace.is_proven = True
     assert census_slice_seconds(pace, now=1.0, boundaries=20) == SLICE
     pace.is_proven = False
     for reading in range(21, 201):  # and nine more: a large heap has its census
         took += census_slice_seconds(pace, now=0.05 * reading, boundaries=reading)
-        pace.spent = took
+        pace.spent_seconds = took
     assert took > 3.0
 
 

@@ -203,7 +203,7 @@ class ProcessWatch:
         if schedule.overspent_seconds(self._schedule, now, share) <= 0:
             cpu = thread_seconds()
             if under_way:
-                self._monitor.censuses.run_slice(schedule.census_slice_seconds(self._pace, now))
+                self._monitor.censuses.run_slice(schedule.census_slice_seconds(self._schedule, now))
             else:
                 self._check_resets(now)
             took = thread_seconds() - cpu
@@ -255,16 +255,15 @@ class ProcessWatch:
             self._append_sample(reading, now - self._schedule.began)
             self._request_census(reading)
         measure_workers_(self._workers, reading.step)
-        for finding in news:
-            self._found_steps[finding.owner] = reading.step
+        self._found_steps.update({finding.owner: reading.step for finding in news})
         # Memory that the watch made here is not the program's growth.
         if thread_seconds() - cpu > ALLOCATING_CPU_SECONDS:
             self._watch_bytes += max(0, footprint().resident - reading.resident)
         read_end = self._last_read_time = monotonic()
         took = thread_seconds() - cpu
         counting = counting or self._monitor.censuses.is_under_way
-        state = {"counting": counting, "tracing": self._monitor.is_tracing}
-        state["investigating"] = self._monitor.is_investigating
+        is_tracing, is_investigating = self._monitor.is_tracing, self._monitor.is_investigating
+        state = {"counting": counting, "tracing": is_tracing, "investigating": is_investigating}
         quiet = self._monitor.state is CaseState.WATCHING and not self._found_steps and not counting
         idle_cpu = process_seconds() - self._cpu_at_start - self._cost_seconds if quiet else None
         schedule.schedule_next_(self._schedule, read_end, took, self.boundaries.counts, **state, idle_cpu=idle_cpu)
@@ -365,33 +364,26 @@ class ProcessWatch:
             del self._rows[-1]
         if not alive:
             self._append_last_reading_()
-        if (
-            alive
-            and self._rows
-            and self._found_owners()
-            and self._monitor.censuses.last_cpu_seconds <= ENDING.last_census_seconds
-        ):
+        if alive and self._rows and self._found_owners() and self._census_is_short:
             self._take_last_census()
-        self._monitor.finish_pending(
-            stopped_owners(self._monitor.findings(), self._rows, self._found_steps, self._census_history)
-            if self._rows
-            else ()
-        )
+        found = self._monitor.findings() if self._rows else []
+        self._monitor.finish_pending(stopped_owners(found, self._rows, self._found_steps, self._census_history))
         known = self.findings()
         # Data that is loaded at the beginning looks like a leak: only a program's own boundaries show that it repeats.
         unsure = not self._monitor.is_investigating if self._reads_at_ticks else len(self._rows) > ENDING.few_readings
         unsure = unsure or self._monitor.reset_tracker.periodically_emptied > self._monitor.negligible_resets
-        if (
-            not known
-            and not unsure
-            and len(self._rows) >= schedule.REGULAR_COUNT
-            and growth.process_still_grows(self._rows)
-        ):
+        has_readings = len(self._rows) >= schedule.REGULAR_COUNT
+        if not known and not unsure and has_readings and growth.process_still_grows(self._rows):
             owned = growth.owned_or_native(self._monitor.conclude(), self._rows)
             known = [self._in_user_units(finding) for finding in owned]
         known = self._drop_rooted_native(known)
         causes = self._find_open_causes(known)
         return [*with_root_gains(known, self._lead_roots, self._rows), *causes]
+
+    @property
+    def _census_is_short(self) -> bool:
+        """Whether the program may wait for one more census at its end, by the duration of the last one."""
+        return self._monitor.censuses.last_cpu_seconds <= ENDING.last_census_seconds
 
     def _append_last_reading_(self) -> None:
         """Take a reading at the end, and keep it if more memory is held than at the last one, which may be long ago."""
@@ -406,7 +398,7 @@ class ProcessWatch:
     def _drop_rooted_native(self, findings: list[Finding]) -> list[Finding]:
         """The findings, without native growth if roots of the program hold the bytes."""
         is_native = any(finding.owner == UNOWNED_KINDS["native"][0] for finding in findings)
-        if not is_native or self._monitor.censuses.last_cpu_seconds > ENDING.last_census_seconds:
+        if not is_native or not self._census_is_short:
             return findings
         return drop_rooted_native(findings, self._monitor.root_gains(), growth.growth_bytes(self._rows))
 
@@ -415,18 +407,16 @@ class ProcessWatch:
 
         Other roots that hold more than at the beginning become leads, which are no proof.
         """
-        outcome = (
-            decide_outcome(self._rows, findings, growth.explained_share(self._rows, findings)) if self._rows else None
-        )
-        if outcome is None:
+        if not self._rows:
             return []
+        outcome = decide_outcome(self._rows, findings, growth.explained_share(self._rows, findings))
         steps = self._rows[-1].reading.step - growth.after_warm_up(self._rows)[0].reading.step
         causes = self._monitor.judge_garbage_at_end(outcome.bytes, steps, self._gc_sawtooth()) if outcome.next else []
         garbage_bytes = 0 if self._monitor.ordinary_garbage is None else self._monitor.ordinary_garbage.bytes
         is_open = bool(outcome.next) and outcome.bytes - garbage_bytes >= ENDING.open_bytes
         causes = causes or judge_collections(self._rows, findings, self._gc_sawtooth(), growing=is_open)
         causes = causes or (self._monitor.confirm_unproven(outcome.bytes) if outcome.next else [])
-        if not causes and outcome.next and self._monitor.censuses.last_cpu_seconds <= ENDING.last_census_seconds:
+        if not causes and outcome.next and self._census_is_short:
             latest = self._monitor.take_whole_census()  # one for both questions: the program does not run meanwhile
             causes = self._monitor.find_behind_handles(outcome.bytes, latest)
             self._lead_roots = [] if causes else self._monitor.root_gains(latest)

@@ -133,7 +133,9 @@ def census_slice_seconds(pace: ReadingSchedule, now: float, boundaries: float = 
     age = now - pace.began
     seconds = max(SLICE, SLICE_SHARE * age / max(1, boundaries))
     earned = FIRST_CREDIT + age**2 / CREDIT_AGE
-    return seconds if pace.is_proven or earned >= CREDIT else min(seconds, max(SHORT_SLICE, earned - pace.spent_seconds))
+    if pace.is_proven or earned >= CREDIT:
+        return seconds
+    return min(seconds, max(SHORT_SLICE, earned - pace.spent_seconds))
 
 
 def overspent_seconds(pace: ReadingSchedule, now: float, share: float) -> float:
