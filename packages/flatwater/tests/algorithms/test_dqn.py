@@ -4,8 +4,9 @@ from copy import deepcopy
 
 import pytest
 import torch
+from choices import CHOICES, CPU, HIDDEN, OBS, B, OneNetwork, assert_same_weights, batch_of, members_of
 from torch import Tensor, nn
-from torch.nn.functional import huber_loss, relu
+from torch.nn.functional import huber_loss
 
 from flatwater.algorithms.adam import Span
 from flatwater.algorithms.api import Members, Networks, Setting, Update, find_algorithm
@@ -18,8 +19,6 @@ from flatwater.replay.batch import Batch
 from flatwater.state.tree import nbytes
 from flatwater_watch.errors import ConfigError
 
-OBS, CHOICES, HIDDEN, B = 5, 3, (8, 7), 6
-CPU = torch.device("cpu")
 SWITCHES: list[dict[str, object]] = [
     {"target_every": 3},
     {"double": True, "target_every": 4, "grad_clip": 0.5},
@@ -34,44 +33,6 @@ def population(groups: list[Span] | None = None, **settings: object) -> tuple[Dq
     algorithm, nets = find_algorithm(config), Networks(values, values)
     members = algorithm.build(config, nets, Setting(members=3, seed=0, device=CPU, dtype=torch.float64))
     return config, nets, members, algorithm.make_update(config, nets, members, groups or [(0, 3)])
-
-
-def batch_of(rng: torch.Generator) -> Batch:
-    def normal(*shape: int) -> Tensor:
-        return torch.randn(3, B, *shape, generator=rng, dtype=torch.float64)
-
-    return Batch(
-        obs=normal(OBS),
-        action=torch.randint(CHOICES, (3, B), generator=rng),
-        reward=3 * normal(),
-        discount=(normal() > -1).double(),
-        next_obs=normal(OBS),
-        weight=normal().abs(),
-    )
-
-
-def members_of(batch: Batch, low: int, high: int) -> Batch:
-    return Batch(**{name: part[low:high] for name, part in vars(batch).items()})
-
-
-class OneNetwork(nn.Module):
-    """One member's network, from its row."""
-
-    def __init__(self, values: MLPValues, row: Tensor) -> None:
-        super().__init__()
-        self.weights = nn.ParameterDict(
-            {k.replace(".", "_"): nn.Parameter(v[0].clone()) for k, v in views(row[None], values.layout).items()}
-        )
-
-    def layer(self, name: str, x: Tensor) -> Tensor:
-        return x @ self.weights[f"{name}_weight"] + self.weights[f"{name}_bias"]
-
-    def forward(self, obs: Tensor) -> Tensor:
-        x = relu(self.layer("1", relu(self.layer("0", obs))))
-        advantage = self.layer("2", x)
-        if "value_weight" not in self.weights:
-            return advantage
-        return self.layer("value", x) + advantage - advantage.mean(1, keepdim=True)
 
 
 class OneDqn:
@@ -123,8 +84,7 @@ def test_equals_members_trained_one_by_one(switches: dict[str, object], groups: 
             torch.testing.assert_close(errors[p], one.update(own), rtol=0, atol=1e-12)
     for p, one in enumerate(ones):
         for rows, net in zip(members.inherited, (one.net, one.target), strict=True):
-            for name, given in views(rows[p][None], nets.actor.layout).items():
-                torch.testing.assert_close(net.weights[name.replace(".", "_")].detach(), given[0], rtol=0, atol=1e-12)
+            assert_same_weights(net, rows[p], nets.actor.layout, atol=1e-12)
 
 
 def test_what_is_planned_is_held_and_the_champion_is_not_trained() -> None:

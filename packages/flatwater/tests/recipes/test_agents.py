@@ -18,8 +18,9 @@ FILE = Path(__file__).with_name("continuous.py")
 TINY = ("--steps", "37", "--net.hidden", "8", "--evaluation.episodes", "2", "--learner.batch-size", "16", "--trackers")
 TINY += ("--replay.warmup", "24", "--replay.capacity", "200", "--threads", "1")
 NUMBERS = ("sac", "td3", "ddpg")
-PLACES = {"dqn": "CartPole-v1"}
+PLACES = {"dqn": "CartPole-v1", "sac of choices": "CartPole-v1"}
 """Environment of a recipe, where numbers are no actions."""
+KINDS = (*NUMBERS, *PLACES)
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +36,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def train(recipe: str, run: str, rounds: int, *options: str) -> dict[str, object]:
     words = [
         "train",
-        recipe,
+        recipe.partition(" ")[0],
         "--env",
         PLACES.get(recipe, "continuous:Reach"),
         *TINY,
@@ -52,10 +53,11 @@ def train(recipe: str, run: str, rounds: int, *options: str) -> dict[str, object
 
 def compose_agent(recipe: str, *options: str) -> EvolveRun:
     words = ["--env", PLACES.get(recipe, "continuous:ReachWorld"), *TINY, *options]
-    return compose(command_class(("train", recipe)).read(f"train {recipe}", words).settings())
+    name = recipe.partition(" ")[0]
+    return compose(command_class(("train", name)).read(f"train {name}", words).settings())
 
 
-@pytest.mark.parametrize("recipe", [*NUMBERS, "dqn"])
+@pytest.mark.parametrize("recipe", KINDS)
 def test_resumed_an_agent_ends_as_if_it_had_not_stopped(recipe: str) -> None:
     whole = train(recipe, "whole", 3)
     train(recipe, "cut", 1)
@@ -84,7 +86,7 @@ def test_rates_follow_a_schedule_which_a_stopped_run_goes_on_with(recipe: str) -
     assert all(later[leaf.path].sha256 == leaf.sha256 for leaf in end if leaf.path == "learner.actor")
 
 
-@pytest.mark.parametrize("recipe", [*NUMBERS, "dqn"])
+@pytest.mark.parametrize("recipe", KINDS)
 @pytest.mark.parametrize("size", ["1", "3"])
 def test_what_is_planned_is_held(recipe: str, size: str) -> None:
     run = compose_agent(recipe, "--population.size", size)
@@ -149,6 +151,28 @@ def test_every_part_of_rainbow_is_a_switch_and_a_policy_of_choices_is_used_as_an
     assert policy.act(seen[0]) == actions[0]
 
 
+def test_a_policy_of_choices_by_sac_is_drawn_from_valued_and_exported() -> None:
+    train("sac of choices", "run", 2, "--population.size", "2")
+    assert main(["export", "run", "--to", "policy.safetensors"]) == 0
+    assert main(["export", "run", "--to", "policy.pt2"]) == 0
+    policy, again = fw.load("run"), fw.load("policy.safetensors")
+    seen = np.random.default_rng(0).normal(size=(400, 4)).astype(np.float32)
+    assert np.array_equal(again.act(seen), policy.act(seen))
+    assert np.allclose(again.value(seen), policy.value(seen))
+    drawn = policy.act(seen, deterministic=False)
+    assert set(drawn.tolist()) == {0, 1}
+    assert not np.array_equal(drawn, policy.act(seen))
+
+
+@pytest.mark.few(1)
+def test_sac_learns_a_choice() -> None:
+    options = ("--steps", "2500", "--net.hidden", "64", "--learner.batch-size", "64", "--replay.capacity", "10000")
+    rates = ("--learner.actor-lr", "1e-3", "--learner.critic-lr", "2e-3", "--learner.temperature-lr", "1e-3")
+    players = train("sac of choices", "run", 2, *options, *rates, "--learner.train-every", "2")["players"]
+    assert isinstance(players, dict)
+    assert players["policy"]["return"] > 4 * players["random"]["return"]
+
+
 @pytest.mark.slow
 def test_dqn_solves_cartpole() -> None:
     """With the settings of RL Zoo for it, at its 50,000 steps."""
@@ -163,7 +187,8 @@ def test_dqn_solves_cartpole() -> None:
     ("recipe", "env", "said"),
     [
         ("dqn", "Pendulum-v1", "train sac"),
-        ("sac", "CartPole-v1", "train dqn"),
+        ("sac", "forage", "train ppo"),
+        ("td3", "CartPole-v1", "train dqn"),
     ],
 )
 def test_an_environment_of_other_actions_is_refused(

@@ -186,10 +186,12 @@ class Algorithm:
     numbers: Callable[[Any, Any], Mapping[str, float]] = lambda _config, _members: {}
     """Named numbers of the round besides the tally's."""
     gaussian: bool = False
-    """Whether the actor must give a distribution (`sac.GaussianActor`), and not only an action."""
+    """Whether the actor must give a distribution (`sac.GaussianActor`, or logits of choices), not only an action."""
     chooses: bool = False
     """Whether an action is a position in a list, int64 [P, B], and not numbers in [-1, 1]: actor and critic are then
     `ValueNetwork`s."""
+    choosing: str = ""
+    """Place, `package.module:NAME`, of the same algorithm where an action is a choice; empty where there is none."""
     settings: type[Settings] = Settings
     """The class of its settings. Those of an algorithm that is listed by name stand with each recipe that offers it."""
 
@@ -201,6 +203,16 @@ def find_algorithm(config: AlgorithmConfig) -> Algorithm:
         ConfigError: `named_algorithm` refuses it.
     """
     return named_algorithm(config.places.get(config.algorithm) or own_algorithm(config.algorithm))
+
+
+def algorithm_for(config: AlgorithmConfig, *, chooses: bool) -> Algorithm:
+    """Return the algorithm that the configuration chooses, in its form for choices where actions are choices.
+
+    Raises:
+        ConfigError: `named_algorithm` refuses it.
+    """
+    algorithm = find_algorithm(config)
+    return named_algorithm(algorithm.choosing) if chooses and algorithm.choosing else algorithm
 
 
 def named_algorithm(where: str) -> Algorithm:

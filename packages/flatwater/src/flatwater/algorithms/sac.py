@@ -6,7 +6,7 @@ min Q - temperature * log pi is higher, and each member's temperature to where i
 (Haarnoja et al. 2018, "Soft Actor-Critic Algorithms and Applications").
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log, pi
 from typing import Any, Protocol, cast
@@ -197,12 +197,33 @@ def actor_gradients(
 
 def make_update(config: AlgorithmConfig, nets: Networks, members: SacMembers, groups: Sequence[Span]) -> Update:
     """Bind an update of SAC to the population's storage; each span [low, high) of `groups` learns at once."""
-    own = config.own
+    # Streams of their own for critics and actor: another number of draws of one does not move the other's.
+    return bind_sac_update(config, nets, members, groups, critic_gradients, actor_gradients, noise=("critics", "actor"))
+
+
+def bind_sac_update(
+    config: AlgorithmConfig,
+    nets: Networks,
+    members: SacMembers,
+    groups: Sequence[Span],
+    *learn: Callable[..., Learnt],
+    noise: tuple[str, str] = ("", ""),
+) -> Update:
+    """Bind an update of critics, and then of actor and temperature.
+
+    Args:
+        config: settings of the algorithm.
+        nets: networks of actor and critic.
+        members: the population.
+        groups: spans of members.
+        learn: what gives the gradients of critics, and those of actor and temperature.
+        noise: streams of random numbers of both; empty where none are drawn.
+    """
+    own, (of_critics, of_actor) = config.own, learn
     actor = Part(nets.actor.layout, own.actor_lr, "actor_grad_norm")
     stages = [
-        # Streams of their own for critics and actor: another number of draws of one does not move the other's.
-        Stage(critic_gradients, critic_parts(nets, members, own.critic_lr), "critics"),
-        Stage(actor_gradients, {"actor": actor, "temperature": Part(TEMPERATURE, own.temperature_lr)}, "actor"),
+        Stage(of_critics, critic_parts(nets, members, own.critic_lr), noise[0]),
+        Stage(of_actor, {"actor": actor, "temperature": Part(TEMPERATURE, own.temperature_lr)}, noise[1]),
     ]
 
     def member_weights(span: Span) -> SacWeights:
@@ -245,4 +266,11 @@ def mean_temperature(_config: AlgorithmConfig, members: SacMembers) -> Mapping[s
     return {"temperature": float(members.log_temperature[: len(members.tally.skipped)].exp().mean())}
 
 
-SAC = Algorithm(build, make_update, make_explorer, mean_temperature, gaussian=True)
+SAC = Algorithm(
+    build,
+    make_update,
+    make_explorer,
+    mean_temperature,
+    gaussian=True,
+    choosing="flatwater.algorithms.discrete_sac:DISCRETE_SAC",
+)

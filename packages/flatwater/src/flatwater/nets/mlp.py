@@ -59,6 +59,8 @@ class MLPValues:
     """Width of each hidden layer."""
     duelling: bool = False
     """Whether the value of the observation has an output of its own, and each choice an advantage over their mean."""
+    drawn: bool = False
+    """Whether the numbers are logits, by which a choice can be drawn."""
 
     @cached_property
     def layout(self) -> Layout:

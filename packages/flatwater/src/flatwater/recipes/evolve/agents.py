@@ -117,6 +117,9 @@ class SacRunConfig(NumbersRunConfig):
     """An agent of Soft Actor-Critic."""
 
     trainer: Literal["sac"] = "sac"
+    env: EnvName = "Pendulum-v1"
+    """An ID of Gymnasium, or package.module:Class: a Gymnasium environment or a world of yours. Actions are numbers
+    within bounds, or an action is a choice from a list."""
     learner: SacConfig = field(default_factory=SacConfig)
 
 
@@ -184,7 +187,7 @@ def _agent(config: type[AgentRunConfig], about: str) -> Recipe:
     )
 
 
-SAC = _agent(SacRunConfig, "Train an agent by Soft Actor-Critic, where actions are numbers")
+SAC = _agent(SacRunConfig, "Train an agent by Soft Actor-Critic, where actions are numbers or a choice from a list")
 TD3 = _agent(Td3RunConfig, "Train an agent by TD3, where actions are numbers")
 DDPG = _agent(DdpgRunConfig, "Train an agent by DDPG, where actions are numbers")
 DQN = _agent(DqnRunConfig, "Train an agent by deep Q-learning, where an action is a choice from a list")

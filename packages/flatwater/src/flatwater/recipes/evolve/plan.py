@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from flatwater.algorithms.api import Algorithm, find_algorithm
+from flatwater.algorithms.api import Algorithm, algorithm_for
 from flatwater.envs.foraging.config import ForagingConfig
 from flatwater.envs.world import Spaces, World, describe_spaces
 from flatwater.envs.worlds import build_world
@@ -55,7 +55,7 @@ def build_run_world(config: MembersRunConfig, envs: int) -> World:
             arguments=config.env_args,
             workers=config.env_workers,
         )
-        _check(world.spaces, find_algorithm(config.learner))
+        _check(world.spaces, algorithm_for(config.learner, chooses=world.spaces.bounds is None))
     except ConfigError as error:
         raise ConfigError(f"env = {config.env!r}: {error}") from error
     return world
@@ -70,7 +70,7 @@ def _check(spaces: Spaces, algorithm: Algorithm) -> None:
     if spaces.bounds is None and not algorithm.chooses:
         raise ConfigError(
             f"expected continuous actions with bounds, got choices ({describe_spaces(spaces)}). Use "
-            "`flatwater train dqn` or `flatwater train ppo` for this environment"
+            "`flatwater train dqn`, `sac` or `ppo` for this environment"
         )
     if algorithm.chooses and (spaces.bounds is not None or spaces.choices is not None or spaces.masked):
         other = "ppo" if spaces.bounds is None else "sac"

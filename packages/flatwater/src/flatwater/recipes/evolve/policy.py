@@ -1,7 +1,7 @@
 """The champion of a run, ready for use: observations in, actions out."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from flatwater.algorithms.critics import CriticMembers
+from flatwater.algorithms.discrete_sac import ChosenValue, draw_choice
 from flatwater.algorithms.sac import sample_action
 from flatwater.envs.world import Spaces
 from flatwater.envs.wrapped.native import NativeSpaces, find_native, read_native
@@ -94,24 +95,26 @@ class ChampionModule(nn.Module):
         rng: torch.Generator | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Return actions and the memory as it is; only SAC's are drawn, others have no distribution."""
-        if rng is None or isinstance(self.actor, MLPValues) or not self.actor.drawn:
+        if rng is None or not self.actor.drawn:
             return self(obs), memory
+        if isinstance(self.actor, MLPValues):
+            logits = self.actor.values(self._params(""), obs[None])[0]
+            return draw_choice(logits.cpu(), rng).to(obs.device), memory
         mean, log_deviation = self.actor.gaussian(self._params(""), obs[None])
         noise = torch.empty(mean.shape).normal_(generator=rng).to(mean.device)
         return self._within_bounds(sample_action(mean, log_deviation, noise)[0][0]), memory
 
     def value(self, obs: Tensor, memory: Tensor) -> Tensor:  # noqa: ARG002  (there is none)
-        """Return the smallest critic's value of the action without noise, or the largest value of a choice, [B].
+        """Return the smallest critic's value of the action without noise, or DQN's largest value of a choice, [B].
 
         Raises:
             ConfigError: there is no critic.
         """
-        if isinstance(self.actor, MLPValues):
+        if isinstance(self.actor, MLPValues) and not self.actor.drawn:
             return self.actor.values(self._params(""), obs[None]).amax(-1)[0]
         if not self.critics:
             raise ConfigError("value: the policy has no critic: its algorithm trains none, or its file is an older one")
-        critic = MLPCritic(self.actor.obs, self.actor.action, self.actor.hidden)
-        action = self.actor(self._params(""), obs[None])
+        critic, action = critic_of(self.actor), self.actor(self._params(""), obs[None])
         values = [critic(self._params(f"{CRITIC}{number}."), obs[None], action) for number in range(self.critics)]
         return torch.stack(values).amin(0)[0]
 
@@ -124,6 +127,13 @@ class ChampionModule(nn.Module):
         """Return actions in [-1, 1] as numbers within the bounds."""
         middle, half = (self.low + self.high) / 2, (self.high - self.low) / 2
         return torch.minimum(torch.maximum(action * half + middle, self.low), self.high)
+
+
+def critic_of(actor: MLPActor | MLPValues) -> MLPCritic | ChosenValue:
+    """Return the network of an actor's critics."""
+    if isinstance(actor, MLPValues):
+        return ChosenValue(replace(actor, drawn=False))
+    return MLPCritic(actor.obs, actor.action, actor.hidden)
 
 
 def _portable(module: ChampionModule, native: NativeSpaces | None) -> Portable:
@@ -145,10 +155,11 @@ def _portable(module: ChampionModule, native: NativeSpaces | None) -> Portable:
             "hidden": list(actor.hidden),
             "bounds": bounds,
             **(
-                {"actions": list(module.spaces.actions), "duelling": actor.duelling, "drawn": False}
+                {"actions": list(module.spaces.actions), "duelling": actor.duelling}
                 if isinstance(actor, MLPValues)
-                else {"drawn": actor.drawn}
+                else {}
             ),
+            "drawn": actor.drawn,
             "critics": module.critics,
             "env": None if native is None else native.header(),
         },
@@ -176,10 +187,10 @@ def rebuild_champion(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
     values = convert_to(dict(header), _ChampionHeader)
     actor: MLPActor | MLPValues
     if values.actions:
-        actor = MLPValues(values.obs, len(values.actions), values.hidden, duelling=values.duelling)
+        actor = MLPValues(values.obs, len(values.actions), values.hidden, duelling=values.duelling, drawn=values.drawn)
     else:  # by the number of bounds: an action has as many numbers
         actor = MLPActor(values.obs, len(values.bounds), values.hidden, drawn=values.drawn)
-    critic = MLPCritic(actor.obs, len(values.bounds), actor.hidden)
+    critic = critic_of(actor)
     weights = dict(actor.layout.weights)
     for number in range(min(values.critics, len(tensors))):  # a file may claim any number
         weights |= {f"{CRITIC}{number}.{name}": weight for name, weight in critic.layout.weights.items()}

@@ -91,6 +91,10 @@ class PolicyTD3Config(PolicyDDPGConfig, TD3Config):
 class PolicySACConfig(StepsConfig, SACConfig):
     """Random policies with a reward for their entropy, and two critics each."""
 
+    choice_entropy: Share = 0.5
+    """Entropy wanted where an action is a choice from a list, as a share of a uniform choice's entropy. `entropy` is
+    for numbers."""
+
 
 @config(table="learner.dqn")
 class PolicyDQNConfig(StepsConfig, DQNConfig):
@@ -161,8 +165,8 @@ class PolicyLearnerConfig(MemberLearnerConfig):
     """How every member learns. The settings of an algorithm are in the table of its name."""
 
     algorithm: Annotated[str, Code()] = "td3"
-    """ddpg, td3, sac where actions are numbers, dqn where they are a choice from a list: all learn from the transitions
-    of the whole population, with critics of their own.
+    """ddpg, td3, sac where actions are numbers, dqn and sac where they are a choice from a list: all learn from the
+    transitions of the whole population, with critics of their own.
     package.module:NAME: an algorithm of yours, with its settings in the table `own`."""
     ddpg: PolicyDDPGConfig = field(default_factory=PolicyDDPGConfig)
     td3: PolicyTD3Config = field(default_factory=PolicyTD3Config)

@@ -1,6 +1,6 @@
 """The state that a population in an environment keeps between steps, and how it is built."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from flatwater.algorithms.api import Algorithm, Members, Networks, Setting, build_members, find_algorithm
+from flatwater.algorithms.api import Algorithm, Members, Networks, Setting, algorithm_for, build_members
 from flatwater.envs.world import Spaces
 from flatwater.evolution.generation import Lineage, MutationSchedule, build_schedule, first_generation
 from flatwater.nets.mlp import MLPActor, MLPCritic, MLPValues
@@ -113,7 +113,7 @@ def build_setup(
     Raises:
         ConfigError: the algorithm does not learn from played episodes.
     """
-    algorithm = find_algorithm(config.learner)
+    algorithm = algorithm_for(config.learner, chooses=spaces.bounds is None)
     require(
         config.learner.own.replays,
         "learner.algorithm",
@@ -130,7 +130,7 @@ def _build_networks(config: EvolveConfig, algorithm: Algorithm, spaces: Spaces) 
     hidden = (config.net.hidden,) * config.net.layers
     if algorithm.chooses:
         values = MLPValues(obs_size, action_size, hidden, duelling=config.learner.own.duels)
-        return Networks(values, values)
+        return Networks(replace(values, drawn=algorithm.gaussian), values)
     return Networks(
         MLPActor(obs_size, action_size, hidden, drawn=algorithm.gaussian), MLPCritic(obs_size, action_size, hidden)
     )

@@ -1,0 +1,141 @@
+"""Soft Actor-Critic where an action is a choice from a list (Christodoulou 2019), for a whole population at once.
+
+Expectations over actions are sums over the list, and nothing is drawn: critics give the value of every choice and move
+towards y = r + gamma sum_a' pi(a'|s') (min Q'(s', a') - temperature * log pi(a'|s')), the actor to where
+sum_a pi(a|s) (min Q(s, a) - temperature * log pi(a|s)) is higher, and each member's temperature to where its entropy is
+the wanted share of a uniform choice's. All else is as in `sac.py`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log
+from typing import Any, cast
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from flatwater.algorithms.adam import Span
+from flatwater.algorithms.api import (
+    Algorithm,
+    Explorer,
+    Networks,
+    Spread,
+    Update,
+    ValueNetwork,
+    autocast,
+    free,
+    gradients,
+)
+from flatwater.algorithms.config import AlgorithmConfig
+from flatwater.algorithms.critics import learn_values, smallest_value
+from flatwater.algorithms.sac import (
+    SacMembers,
+    SacWeights,
+    bind_sac_update,
+    build,
+    mean_temperature,
+    temperature_loss,
+)
+from flatwater.algorithms.update import Learnt
+from flatwater.nets.stack import Layout, Params
+from flatwater.replay.batch import Batch
+
+
+@dataclass(frozen=True)
+class ChosenValue:
+    """A critic of one choice, as algorithms ask it, over a network that values all of them."""
+
+    net: ValueNetwork
+
+    @property
+    def layout(self) -> Layout:
+        """The weights of one member."""
+        return self.net.layout
+
+    def __call__(self, params: Params, obs: Any, action: Tensor) -> Float[Tensor, "P B"]:  # noqa: ANN401  (any agent's)
+        """Return Q of each observation and the choice made there, [P, B]."""
+        return self.net.values(params, obs).gather(-1, action.long().unsqueeze(-1)).squeeze(-1)
+
+
+def choice_log_probs(
+    config: AlgorithmConfig, nets: Networks, params: Params, obs: Tensor, dtype: torch.dtype
+) -> Float[Tensor, "p B A"]:
+    """Return the log-probability of every choice on each observation, in a loss's precision."""
+    with autocast(config, obs.device):
+        logits = cast("ValueNetwork", nets.actor).values(params, obs)
+    return logits.to(dtype).log_softmax(-1)
+
+
+def smallest_values(
+    config: AlgorithmConfig, nets: Networks, critics: Sequence[Params], obs: Tensor, dtype: torch.dtype
+) -> Float[Tensor, "p B A"]:
+    """Return the smallest of the critics' values of every choice."""
+    with autocast(config, obs.device):
+        values = [cast("ValueNetwork", nets.critic).values(critic, obs) for critic in critics]
+    return smallest_value(values, dtype)
+
+
+def soft_value(
+    values: Float[Tensor, "p B A"], log_probs: Float[Tensor, "p B A"], temperature: Float[Tensor, "p 1"]
+) -> Float[Tensor, "p B"]:
+    """Return the expected value of a choice by the policy, and of its entropy: sum pi (Q - temperature * log pi)."""
+    return (log_probs.exp() * (values - temperature.unsqueeze(-1) * log_probs)).sum(-1)
+
+
+def critic_gradients(
+    config: AlgorithmConfig, nets: Networks, weights: SacWeights, batch: Batch, _noise: Tensor | None
+) -> Learnt:
+    """Return each critic's gradients towards the target, which is the same for both."""
+    dtype = batch.reward.dtype
+    with torch.no_grad():
+        log_probs = choice_log_probs(config, nets, weights.actor, batch.next_obs, dtype)
+        values = smallest_values(config, nets, weights.critic_targets, batch.next_obs, dtype)
+        soft = soft_value(values, log_probs, weights.log_temperature.exp())
+    gamma: float = config.own.gamma
+    chosen = Networks(nets.actor, ChosenValue(nets.critic))
+    return learn_values(config, chosen, weights, batch, batch.reward + gamma * batch.discount * soft)
+
+
+def actor_gradients(
+    config: AlgorithmConfig, nets: Networks, weights: SacWeights, batch: Batch, _noise: Tensor | None
+) -> Learnt:
+    """Return the actor's gradients, and the temperature's; of the batch only observations are read."""
+    dtype = batch.reward.dtype
+    params, log_temperature = free(weights.actor), free({"log": weights.log_temperature})
+    log_probs = choice_log_probs(config, nets, params, batch.obs, dtype)
+    with torch.no_grad():
+        values = smallest_values(config, nets, weights.critics, batch.obs, dtype)
+    loss = -soft_value(values, log_probs, weights.log_temperature.exp()).mean(1)
+    grads = gradients(loss / config.micro_batches, params)
+    entropy = -(log_probs.exp() * log_probs).sum(-1).detach()
+    wanted = torch.full_like(entropy, config.own.choice_entropy * log(log_probs.shape[-1]))
+    entropy_loss = temperature_loss(log_temperature["log"], -entropy, wanted)
+    return Learnt(
+        {"actor": grads, "temperature": gradients(entropy_loss / config.micro_batches, log_temperature)},
+        [("actor_loss", loss.detach()), ("entropy", entropy.mean(1))],
+    )
+
+
+def make_update(config: AlgorithmConfig, nets: Networks, members: SacMembers, groups: Sequence[Span]) -> Update:
+    """Bind an update to the population's storage; each span [low, high) of `groups` learns at once."""
+    return bind_sac_update(config, nets, members, groups, critic_gradients, actor_gradients)
+
+
+def draw_choice(logits: Float[Tensor, "*any A"], rng: torch.Generator) -> Int[Tensor, "*any"]:
+    """Return choices drawn from the softmax of logits; the generator is on their device."""
+    # Logits with Gumbel noise are largest at a choice with the probability that their softmax gives it.
+    noise = torch.empty_like(logits).exponential_(generator=rng).log_()
+    return (logits - noise).argmax(-1)
+
+
+def make_explorer(_config: AlgorithmConfig, _members: SacMembers, _spread: Spread) -> Explorer:
+    """Return choices drawn from the policy: how far they spread is learned."""
+
+    def explore(actor: Any, params: Params, obs: Any, rng: torch.Generator) -> Tensor:  # noqa: ANN401
+        return draw_choice(actor.values(params, obs), rng)
+
+    return explore
+
+
+DISCRETE_SAC = Algorithm(build, make_update, make_explorer, mean_temperature, gaussian=True, chooses=True)
