@@ -2,6 +2,10 @@
 
 RECIPES = {
     "erl": ("flatwater_trading.recipe.recipe:ERL", "evolve a population of traders on a market panel"),
+    "weights": (
+        "flatwater_trading.recipe.weights.recipe:WEIGHTS",
+        "learn target weights on a market panel, by differentiating the account",
+    ),
 }
 """Name -> where the recipe is, and what it does, for the list of commands."""
 

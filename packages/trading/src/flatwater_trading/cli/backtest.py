@@ -49,7 +49,8 @@ class BacktestCommand(WithTrust, WithBudget):
         from flatwater.cli.outcome import show_result
         from flatwater.cli.plan import print_plan
         from flatwater.memory.planner import Plan
-        from flatwater_trading.recipe.recipe import ERL
+        from flatwater.named_imports import GIVEN
+        from flatwater.recipe import find_recipe
         from flatwater_watch.terminal import say, terminal
 
         with terminal(errors=True).status("reading the run and playing its champion …"):
@@ -61,7 +62,7 @@ class BacktestCommand(WithTrust, WithBudget):
         if self.json:
             print(json.dumps(dict(backtest.result), indent=1))
             return 0
-        show_result(dict(backtest.result), terminal(), ERL)
+        show_result(dict(backtest.result), terminal(), find_recipe(str(backtest.result["trainer"]), GIVEN))
         say(f"equity, trades and result: {folder}")
         return 0
 
@@ -70,8 +71,7 @@ class BacktestCommand(WithTrust, WithBudget):
         from flatwater.memory.planner import refuse
         from flatwater_trading.cli.orders import load_trader, trained_panel
         from flatwater_trading.panel.locate import load_panel
-        from flatwater_trading.recipe.backtest import check_free, find_days, known_truth, note_look, play_backtest
-        from flatwater_trading.recipe.use_plan import plan_backtest
+        from flatwater_trading.recipe.backtest import check_free, known_truth, note_look
         from flatwater_watch.terminal import terminal
 
         # Before the run is read, and again when the folder has its name: nothing is played that cannot be written.
@@ -80,8 +80,8 @@ class BacktestCommand(WithTrust, WithBudget):
         trader = load_trader(self.run, "Backtests")
         prices = trained_panel(self.run) if self.prices is None else self.prices
         panel = trader.align_panel(load_panel(prices))
-        days = find_days(trader, panel, self.first, self.last)
-        plan = plan_backtest(trader.settings, panel, days, self.budget)
+        days = trader.find_days(panel, self.first, self.last)
+        plan = trader.plan_backtest(panel, days, self.budget)
         if self.plan:
             return plan
         refuse(plan)
@@ -90,7 +90,7 @@ class BacktestCommand(WithTrust, WithBudget):
         # The look is logged before holdout days are played: one that is interrupted counts as well.
         if look := note_look(trader, panel, days):
             terminal(errors=True).print(look, highlight=False)
-        return play_backtest(trader, panel, days, known_truth(prices, panel)), folder
+        return trader.play_backtest(panel, days, known_truth(prices, panel)), folder
 
     def _choose_folder(self, panel: "Panel", days: "Days") -> Path:
         """Return the result's folder: `--out`, or one named by the days, in the run's folder or beside the file."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from flatwater.memory.planner import Plan
+    from flatwater_trading.cli.order_sheet import OrderSheet
     from flatwater_trading.market.orders import Orders
     from flatwater_trading.recipe.trader import Reason, Trader
+    from flatwater_trading.recipe.weights.trader import WeightsTrader
 
 REASONS = 4
 """Reasons that are shown: the features and columns that moved the coefficient most."""
@@ -39,7 +41,8 @@ class OrdersCommand(WithTrust, WithBudget):
     """A stored panel, a Parquet, CSV or Excel file, or `synthetic:60x1500`. Left out: the training panel."""
     positions: Path | None = None
     """CSV file of the positions that are held: instrument, entry_date, entry_price, target (percent above it) and
-    shares, and a row `cash` with its amount under shares. Left out: nothing is held."""
+    shares, and a row `cash` with its amount under shares; of target weights instrument and shares alone. Left out:
+    nothing is held."""
     raw_prices: str | None = None
     """Closes as they were traded, where the prices are adjusted for splits and dividends and the file holds no others.
     Prices, limits and shares are then those that a broker takes, and so are those of --positions."""
@@ -60,62 +63,85 @@ class OrdersCommand(WithTrust, WithBudget):
             ConfigError: both `--json` and `--csv` are given.
         """
         import json
-        from dataclasses import asdict
 
         from flatwater.cli.plan import print_plan
         from flatwater.memory.planner import Plan
-        from flatwater_trading.recipe.positions import POSITIONS, write_positions
         from flatwater_watch.errors import ConfigError
-        from flatwater_watch.files.output import check_output
         from flatwater_watch.terminal import say, terminal
 
         if self.json and self.csv:
             raise ConfigError("--json, --csv: only one of them can be printed. Leave out the other.")
-        if self.after is not None:
-            # Before anything is read: orders that took seconds must not fail on where to write them.
-            check_output("--after", self.after, POSITIONS)
         with terminal(errors=True).status("reading the run and the prices …"):
             answer = self.decide()
         if isinstance(answer, Plan):
             return print_plan(answer, as_json=self.json)
-        orders, reasons = answer
         if self.after is not None:
             # First the file, then the output: a closed pipe must not cost the positions.
-            write_positions(self.after, orders.positions, orders.cash)
+            answer.write_after(self.after)
         if self.json:
-            print(json.dumps(orders.to_json() | {"reasons": [asdict(reason) for reason in reasons]}, indent=1))
+            print(json.dumps(answer.json, indent=1))
             return 0
         if self.csv:
-            print(_csv(orders), end="")
+            print(answer.csv, end="")
             return 0
         console = terminal()
-        console.print(f"after the close of {orders.date}", style="italic", highlight=False)
-        console.print(_table(orders))
-        for line in _sentences(orders, reasons):
+        console.print(f"after the close of {answer.date}", style="italic", highlight=False)
+        console.print(answer.table)
+        for line in answer.lines:
             console.print(line, highlight=False, markup=False)
         if self.after is not None:
             say(f"positions and cash after these orders: {self.after}")
         return 0
 
-    def decide(self) -> "tuple[Orders, Sequence[Reason]] | Plan":
-        """Return the orders and the reasons of the largest coefficient; with --plan the memory that both would take."""
+    def decide(self) -> "OrderSheet | Plan":
+        """Return the orders, ready to be shown and written; with --plan the memory that they would take."""
+        from flatwater_trading.cli.weight_orders import weights_sheet
         from flatwater_trading.panel.locate import load_panel
-        from flatwater_trading.recipe.positions import Portfolio, read_positions
-        from flatwater_trading.recipe.use_plan import plan_orders
+        from flatwater_trading.recipe.positions import POSITIONS, SHARES, Portfolio, read_positions, read_shares
+        from flatwater_trading.recipe.weights.trader import WeightsTrader
+        from flatwater_watch.files.output import check_output
 
-        portfolio = Portfolio() if self.positions is None else read_positions(self.positions)
         trader = load_trader(self.run, "Orders")
-        panel = trader.align_panel(load_panel(trained_panel(self.run) if self.prices is None else self.prices))
+        if self.after is not None:
+            # Before prices are read: orders that took seconds must not fail on where to write them.
+            check_output("--after", self.after, SHARES if isinstance(trader, WeightsTrader) else POSITIONS)
+        prices = trained_panel(self.run) if self.prices is None else self.prices
+        options: dict[str, Any] = {"raw_prices": self.raw_prices, "budget": self.budget}
+        if isinstance(trader, WeightsTrader):
+            shares, cash = ({}, None) if self.positions is None else read_shares(self.positions)
+            panel = trader.align_panel(load_panel(prices))
+            if self.plan:
+                return trader.plan_orders(panel, self.budget)
+            return weights_sheet(trader.orders(panel, shares, cash if self.cash is None else self.cash, **options))
+        portfolio = Portfolio() if self.positions is None else read_positions(self.positions)
+        panel = trader.align_panel(load_panel(prices))
         if self.plan:
-            return plan_orders(trader.settings, panel, self.budget)
+            return trader.plan_orders(panel, self.budget)
         cash = portfolio.cash if self.cash is None else self.cash
-        orders = trader.orders(panel, portfolio.positions, cash, raw_prices=self.raw_prices, budget=self.budget)
-        if not orders.ranking:
-            return orders, ()
-        return orders, trader.reasons(panel, orders, orders.ranking[0][0], budget=self.budget)[:REASONS]
+        orders = trader.orders(panel, portfolio.positions, cash, **options)
+        first = orders.ranking[0][0] if orders.ranking else None
+        reasons = () if first is None else trader.reasons(panel, orders, first, budget=self.budget)[:REASONS]
+        return purchases_sheet(orders, reasons)
 
 
-def load_trader(run: str, what: str) -> "Trader":
+def purchases_sheet(orders: "Orders", reasons: "Sequence[Reason]") -> "OrderSheet":
+    """Return the sheet of a trader that buys and sells whole positions."""
+    from dataclasses import asdict
+
+    from flatwater_trading.cli.order_sheet import OrderSheet
+    from flatwater_trading.recipe.positions import write_positions
+
+    return OrderSheet(
+        date=orders.date,
+        json=orders.to_json() | {"reasons": [asdict(reason) for reason in reasons]},
+        csv=_csv(orders),
+        table=_table(orders),
+        lines=_sentences(orders, reasons),
+        write_after=lambda file: write_positions(file, orders.positions, orders.cash),
+    )
+
+
+def load_trader(run: str, what: str) -> "Trader | WeightsTrader":
     """Load the trader of a run or of a file.
 
     Args:
@@ -127,11 +153,12 @@ def load_trader(run: str, what: str) -> "Trader":
     """
     from flatwater.api import load
     from flatwater_trading.recipe.trader import Trader
+    from flatwater_trading.recipe.weights.trader import WeightsTrader
     from flatwater_watch.errors import ConfigError
 
     trader = load(run)
-    if not isinstance(trader, Trader):
-        raise ConfigError(f"{run}: what it has trained buys nothing. {what} belong to `train erl`.")
+    if not isinstance(trader, Trader | WeightsTrader):
+        raise ConfigError(f"{run}: what it has trained buys nothing. {what} belong to `train erl` and `train weights`.")
     return trader
 
 

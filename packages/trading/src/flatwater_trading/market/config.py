@@ -4,7 +4,7 @@ from dataclasses import field
 from typing import Annotated, Literal
 
 from flatwater_watch.errors import require
-from flatwater_watch.options.bounds import Bounds, Count, Weight
+from flatwater_watch.options.bounds import Bounds, Count, Share, Weight
 from flatwater_watch.options.declare import config
 
 _BPS = 10_000  # basis points of a whole
@@ -110,6 +110,33 @@ class AccountConfig:
     def sale_factor(self) -> float:
         """Money received for each unit of quoted value sold."""
         return (1 - self.slippage_bps / _BPS) * (1 - self.cost_bps / _BPS)
+
+
+@config(table="account")
+class PortfolioConfig:
+    """The cash account of target weights, its costs, and when it trades."""
+
+    cash: Annotated[float, Bounds(0, 1e12, above=True)] = 100_000.0
+    """Money at the start."""
+    cost_bps: Annotated[float, Bounds(0, _BPS / 10, below=True)] = 5.0
+    """Commission of each trade, in hundredths of a percent of its value."""
+    slippage_bps: Annotated[float, Bounds(0, _BPS / 10, below=True)] = 5.0
+    """Slippage of each trade against the quoted price, in hundredths of a percent."""
+    band: Share = 0.0
+    """Share of the equity that has to change hands before anything is traded: with 0.05 the account waits until its
+    weights and the target differ by 5 % in all. 0 trades on every day. It counts where the account is played; what is
+    learned are the weights of every day."""
+
+    @property
+    def as_account(self) -> AccountConfig:
+        """The same cash and costs as those of an account that buys and sells whole positions."""
+        return AccountConfig(cash=self.cash, cost_bps=self.cost_bps, slippage_bps=self.slippage_bps)
+
+    @property
+    def cost(self) -> float:
+        """Part of the traded value that a trade costs: the mean of a purchase's and a sale's."""
+        account = self.as_account
+        return (account.purchase_factor - account.sale_factor) / 2
 
 
 @config

@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import polars as pl
 import torch
 
 from flatwater.rundir.holdout_looks import log_look
+from flatwater.rundir.layout import RunFolder
 from flatwater_trading.panel.locate import load_truth
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.splits import Days, Splits
@@ -23,7 +24,7 @@ from flatwater_watch.files.output import flatwater_folder_kind
 from flatwater_watch.sanitize import short_repr
 
 if TYPE_CHECKING:
-    from flatwater_trading.recipe.trader import Trader
+    from flatwater_trading.recipe.trader import Provenance, Trader
 
 FILES = ("equity.parquet", "trades.parquet", "result.json")
 """Files of a backtest; the last one says that it is whole."""
@@ -86,15 +87,7 @@ def find_days(trader: "Trader", panel: Panel, first: str | None, last: str | Non
         ConfigError: a date is none, or the last one is before the first.
         DataError: there are too few such days, or too few before them.
     """
-    begin, end = _date("first", first), _date("last", last)
-    if begin is not None and end is not None and end < begin:
-        raise ConfigError(f"the first day is {begin} and the last day {end}: exchange them.")
-    # "right" is the row behind a date: by default no day that chose the champion is played.
-    last_chosen = np.datetime64(trader.past.chosen)
-    low = int(
-        np.searchsorted(panel.dates, last_chosen, "right") if begin is None else np.searchsorted(panel.dates, begin)
-    )
-    high = len(panel.dates) if end is None else int(np.searchsorted(panel.dates, end, "right"))
+    low, high = date_row(panel, first, last, after=trader.past.chosen)
     episode = trader.config.episode
     earliest = max(episode.context - 1, 1)
     units, dates = panel.calendar.units, f"the prices have {panel.dates[0]} to {panel.dates[-1]}"
@@ -104,14 +97,37 @@ def find_days(trader: "Trader", panel: Panel, first: str | None, last: str | Non
             f"at least {earliest - low} {units} later, or give prices that reach further back."
         )
     if (count := high - low) <= episode.settlement_days:
-        since = "" if begin is not None else f" after {last_chosen}, the last one on which the champion was chosen,"
-        until = "" if end is None else f" up to {end}"
+        since = (
+            "" if first is not None else f" after {trader.past.chosen}, the last one on which the champion was chosen,"
+        )
+        until = "" if last is None else f" up to {last}"
         raise DataError(
             f"there are {max(0, count)} {units} to play{since}{until}, but {episode.settlement_days + 1} or more are "
             f"needed, as the last {episode.settlement_days} only close (env.episode.settlement_days): {dates}. Give "
             "more prices, or begin earlier."
         )
     return Days(low, high)
+
+
+def date_row(panel: Panel, first: str | None, last: str | None, *, after: str) -> tuple[int, int]:
+    """Return the row of the first day, and the one behind the last day.
+
+    Args:
+        panel: its dates.
+        first: ISO date; None for the day after `after`.
+        last: ISO date; None for the newest.
+        after: the last day that something was chosen on.
+
+    Raises:
+        ConfigError: a date is none, or the last one is before the first.
+    """
+    begin, end = _date("first", first), _date("last", last)
+    if begin is not None and end is not None and end < begin:
+        raise ConfigError(f"the first day is {begin} and the last day {end}: exchange them.")
+    # "right" is the row behind a date: by default no day that chose the champion is played.
+    low = np.searchsorted(panel.dates, np.datetime64(after), "right") if begin is None else None
+    low = np.searchsorted(panel.dates, begin) if low is None else low
+    return int(low), len(panel.dates) if end is None else int(np.searchsorted(panel.dates, end, "right"))
 
 
 def _date(which: str, text: str | None) -> np.datetime64 | None:
@@ -126,7 +142,19 @@ def _date(which: str, text: str | None) -> np.datetime64 | None:
         raise ConfigError(f"the {which} day is {short_repr(text)}: expected a date, such as 2024-01-31.") from error
 
 
-def count_days_by_use(trader: "Trader", panel: Panel, days: Days) -> dict[str, int]:
+class Trained(Protocol):
+    """A policy of any kind, with the past that says which days it has seen."""
+
+    @property
+    def past(self) -> "Provenance":
+        """The training that it comes from."""
+
+    @property
+    def folder(self) -> RunFolder | None:
+        """Folder of its run; None where there is none."""
+
+
+def count_days_by_use(trader: Trained, panel: Panel, days: Days) -> dict[str, int]:
     """Count the days that the trader's run has learnt from, chosen on, held out, and never had."""
     played, past = panel.dates[days.first : days.stop], trader.past
     bounds = [np.searchsorted(played, np.datetime64(day), "right") for day in (past.learnt, past.chosen, past.ended)]
@@ -134,7 +162,7 @@ def count_days_by_use(trader: "Trader", panel: Panel, days: Days) -> dict[str, i
     return dict(zip(("training", "validation", "holdout", "newer"), counts, strict=True))
 
 
-def note_look(trader: "Trader", panel: Panel, days: Days) -> str:
+def note_look(trader: Trained, panel: Panel, days: Days) -> str:
     """Log the look at holdout days in the run's folder. Returns how many there were; empty where it is no look."""
     if trader.folder is None or not count_days_by_use(trader, panel, days)["holdout"]:
         return ""
@@ -194,7 +222,8 @@ def _play_backtest(trader: "Trader", panel: Panel, days: Days, truth: np.ndarray
         "seed": trader.settings.seed,
         "settlement_days": trader.config.episode.settlement_days,
         "days_of": days_by_use,
-        "note": _caveat(days_by_use, trader.config.episode.settlement_days, panel.calendar.unit),
+        "note": f"{note_of_days(days_by_use, panel.calendar.unit)}; on the last "
+        f"{trader.config.episode.settlement_days} nothing is bought, and what is open at the end is sold",
     }
     return Backtest(result, equity_frame(panel, score), pl.DataFrame(score.trades))
 
@@ -209,8 +238,8 @@ def _splits(trader: "Trader", panel: Panel) -> Splits:
     )
 
 
-def _caveat(shares: Mapping[str, int], settlement: int, unit: str) -> str:
-    """Say how far the result can be trusted, and what the last days are."""
+def note_of_days(shares: Mapping[str, int], unit: str) -> str:
+    """Say how far the result can be trusted, by what its days were used for."""
     words = {
         "training": "of the training, so that what was earned on them says nothing",
         "validation": "of the validation, on which the champion was chosen: expect less elsewhere",
@@ -218,4 +247,4 @@ def _caveat(shares: Mapping[str, int], settlement: int, unit: str) -> str:
         "newer": "newer than all of the run",
     }
     parts = [f"{count} {unit}{'s' if count > 1 else ''} {words[name]}" for name, count in shares.items() if count]
-    return f"{'; '.join(parts)}; on the last {settlement} nothing is bought, and what is open at the end is sold"
+    return "; ".join(parts)

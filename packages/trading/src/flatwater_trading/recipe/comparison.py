@@ -19,6 +19,8 @@ LEVEL = 0.9
 """Coverage of the interval."""
 CHAMPION, CHANCE, ORACLE = "champion", "random", "oracle"
 """Names of the traders that are no simple rules. The oracle knows the law of a synthetic market."""
+ROUNDING = 1e-9
+"""Difference of two returns below which they are the same."""
 SURE = 0.95
 """Share of the random traders that must be beaten, or chance explains the result as well; as large a share that earned
 more makes it worse than chance.
@@ -123,7 +125,9 @@ def compare_to_yardsticks(
     difference = bootstrap_difference(
         period_returns(equity[trained]), period_returns(equity[best]), a_year=a_year, seed=seed
     )
-    beaten = float((chance < returns[trained]).float().mean())
+    lead = returns[trained] - chance
+    # Who earned as much, to rounding, counts half: where nothing is left to chance, it neither wins nor loses.
+    beaten = float((lead > ROUNDING).float().mean() + (lead.abs() <= ROUNDING).float().mean() / 2)
     return Comparison(best=best, difference=difference.mean, low=difference.low, high=difference.high, beaten=beaten)
 
 

@@ -5,12 +5,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from shutil import disk_usage
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
 
 from flatwater_trading.market.market import Market, build_market, make_market, market_tensors
+from flatwater_trading.panel.config import SplitConfig
 from flatwater_trading.panel.extending import find_difference
 from flatwater_trading.panel.locate import cache_folder, cached_panel, load_panel, name_in_cache
 from flatwater_trading.panel.mapped import map_tensors
@@ -24,7 +25,26 @@ MARKETS = "markets"
 """The cache's folder of what normalised markets are mapped from."""
 
 
-def read_run_panel(config: ErlRunConfig) -> Panel:
+class OnPanel(Protocol):
+    """Settings of a run on a panel, whatever it trains."""
+
+    @property
+    def panel(self) -> str | None:
+        """What the panel is read from."""
+
+    @property
+    def splits(self) -> SplitConfig:
+        """How many of its days are used, and for what."""
+
+    @property
+    def benchmark(self) -> str | None:
+        """Instrument that results are compared with."""
+
+
+C = TypeVar("C", bound=OnPanel)
+
+
+def read_run_panel(config: OnPanel) -> Panel:
     """Load the panel of a run, cut where the configuration says so; check that the benchmark's closes are above 0.
 
     Raises:
@@ -45,23 +65,31 @@ def begun_on(config: ErlRunConfig, was: ErlRunConfig, data: Mapping[str, Any]) -
     """Return the settings that cut the panel to the days that a run began with, where it has newer ones by now.
 
     Raises:
-        DataError: the panel lacks a day or an instrument of the run's own, or differs from it on a day that both have;
-            or the run's version scaled its context columns in another way. Where the run's own panel is gone from this
-            machine, whoever compares fingerprints says so.
+        DataError: see `cut_to_days`; or the run's version scaled its context columns in another way.
     """
-    days, fingerprint = data.get("days"), data.get("fingerprint")
-    current_panel = load_panel(config.panel)
-    if data and (scales := scale_kind(current_panel)) is not None and data.get("scales") != scales:
+    if data and (scales := scale_kind(load_panel(config.panel))) is not None and data.get("scales") != scales:
         raise DataError(
             "the run was begun with a version of Flatwater that scaled context columns together with the instruments "
             f"that can be bought; this one scales {scales}, so its networks would see other numbers than they learned "
             "from. Go on with that version, or train anew."
         )
+    return cut_to_days(config, was, data)
+
+
+def cut_to_days(config: C, was: OnPanel, data: Mapping[str, Any]) -> C:
+    """Return the settings that cut the panel to the days that a run began with, where it has newer ones by now.
+
+    Raises:
+        DataError: the panel lacks a day or an instrument of the run's own, or differs from it on a day that both have.
+            Where the run's own panel is gone from this machine, whoever compares fingerprints says so.
+    """
+    days, fingerprint = data.get("days"), data.get("fingerprint")
+    current_panel = load_panel(config.panel)
     if not isinstance(days, int) or current_panel.fingerprint == fingerprint:
         return config
     first_part = first_days(current_panel, min(days, len(current_panel.dates)))
     if first_part.fingerprint == fingerprint:
-        return config if config.splits.days else replace(config, splits=replace(config.splits, days=days))
+        return config if config.splits.days else replace(config, splits=replace(config.splits, days=days))  # type: ignore[type-var]  # a dataclass it is
     old_panel = _own_panel(was, str(fingerprint), days)
     if old_panel is not None and (difference := find_difference(old_panel, first_part)):
         raise DataError(
@@ -72,7 +100,7 @@ def begun_on(config: ErlRunConfig, was: ErlRunConfig, data: Mapping[str, Any]) -
     return config
 
 
-def _own_panel(was: ErlRunConfig, mark: str, days: int) -> Panel | None:
+def _own_panel(was: OnPanel, mark: str, days: int) -> Panel | None:
     """Find the panel that a run began with, where it was or in the cache; None where it is gone."""
     with suppress(DataError):
         panel = load_panel(was.panel)

@@ -7,7 +7,7 @@ that begins with `=`, `+`, `-` or `@` for a formula and runs it: such a name has
 import csv
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import date
 from math import isfinite
@@ -21,6 +21,8 @@ from flatwater_watch.sanitize import short_repr
 
 COLUMNS = tuple(field.name for field in fields(Position))
 POSITIONS = table_kind("a table of positions", COLUMNS)
+SHARE_COLUMNS = ("instrument", "shares")
+SHARES = table_kind("a table of shares", SHARE_COLUMNS)
 CASH = "cash"
 # With apostrophes in front as well: writing adds one and reading takes one away, whatever the name has.
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
@@ -44,12 +46,53 @@ def read_positions(file: Path) -> Portfolio:
     Raises:
         DataError: the file cannot be read, or a cell of it; the message names row, column and what is wanted.
     """
+    rows, cash = _read_rows(file, COLUMNS)
+    return Portfolio(tuple(_position(file, number, row) for number, row in rows), cash)
+
+
+def read_shares(file: Path) -> tuple[dict[str, float], float | None]:
+    """Read the shares of a file with the columns instrument and shares, and its cash; None where it does not say.
+
+    Raises:
+        DataError: the file cannot be read, or a cell of it, or an instrument stands in two rows.
+    """
+    rows, cash = _read_rows(file, SHARE_COLUMNS)
+    shares: dict[str, float] = {}
+    for number, row in rows:
+        name = from_cell((row["instrument"] or "").strip())
+        if name in shares:
+            raise DataError(f"{file}: row {number}: a second row of {name}. One says how many shares there are.")
+        shares[name] = _number(f"{file}: row {number}, column shares", row["shares"])
+    return shares, cash
+
+
+def write_shares(file: Path, shares: Mapping[str, float], cash: float) -> None:
+    """Write shares and cash to a file, whole or not at all.
+
+    Raises:
+        RunError: `file` cannot be written, or is there already and is no table of shares.
+    """
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(SHARE_COLUMNS)
+    # repr: the shortest text that is read as the same number.
+    table.writerows((spreadsheet_cell(name), repr(count)) for name, count in shares.items())
+    table.writerow((CASH, repr(cash)))
+    replace_output(file, text.getvalue().encode(), SHARES)
+
+
+def _read_rows(file: Path, columns: Sequence[str]) -> tuple[list[tuple[int, dict[str, str | None]]], float | None]:
+    """Read the rows of a table with these columns, numbered from 1, and the cash, which stands in a row of its own.
+
+    Raises:
+        DataError: the file cannot be read, lacks a column, or has two rows of cash.
+    """
     try:
         # utf-8-sig: spreadsheets write a mark in front of UTF-8, which would become part of the first column's name.
         table = csv.DictReader(io.StringIO(read_regular(file).decode("utf-8-sig"), newline=""))
-        absent = [name for name in COLUMNS if name not in (table.fieldnames or ())]
+        absent = [name for name in columns if name not in (table.fieldnames or ())]
         if absent:
-            raise DataError(f"{file}: lacks the columns {', '.join(absent)}. It needs: {', '.join(COLUMNS)}.")
+            raise DataError(f"{file}: lacks the columns {', '.join(absent)}. It needs: {', '.join(columns)}.")
         rows = list(enumerate(table, start=1))
     except OSError as error:
         raise DataError(f"{file}: the file cannot be read: {error.strerror}. Check the path.") from error
@@ -59,7 +102,7 @@ def read_positions(file: Path) -> Portfolio:
     if len(money) > 1:
         raise DataError(f"{file}: row {money[1][0]}: a second row of {CASH}. One says how much there is.")
     cash = _number(f"{file}: row {money[0][0]}, column shares", money[0][1]["shares"], least=0) if money else None
-    return Portfolio(tuple(_position(file, number, row) for number, row in rows if row["instrument"] != CASH), cash)
+    return [(number, row) for number, row in rows if row["instrument"] != CASH], cash
 
 
 def _position(file: Path, number: int, row: dict[str, str | None]) -> Position:

@@ -4,15 +4,18 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import polars as pl
+from jaxtyping import Float
+from torch import Tensor
 
 from flatwater.metrics.figures import finite_or_none
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.fingerprint import version_facts
 from flatwater_trading.panel.panel import Panel
+from flatwater_trading.panel.splits import Days
 from flatwater_trading.recipe.score import ChampionScore
 from flatwater_trading.recipe.tables import TraderFolder, write_frame
 from flatwater_trading.training.round import ErlTrainer
@@ -129,7 +132,19 @@ def prices_frame(panel: Panel, score: ChampionScore) -> pl.DataFrame:
     return pl.DataFrame({"date": panel.dates[rows]} | columns)
 
 
-def equity_frame(panel: Panel, score: ChampionScore) -> pl.DataFrame:
+class PlayedDays(Protocol):
+    """The result of a stretch of days, whoever played it."""
+
+    @property
+    def days(self) -> Days:
+        """Rows of the panel that were played."""
+
+    @property
+    def equity(self) -> Mapping[str, Float[Tensor, "D1"]]:
+        """Trader -> equity at the start and at each close."""
+
+
+def equity_frame(panel: Panel, score: PlayedDays) -> pl.DataFrame:
     """Return date and each trader's equity at the close; the first row is the opening cash on the day before."""
     # From the day before: `find_days` and the splits leave at least one row in front.
     rows = slice(score.days.first - 1, score.days.stop)

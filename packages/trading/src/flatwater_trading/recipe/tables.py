@@ -24,6 +24,8 @@ class TraderFolder(RunFolder):
     """The champion's trades on the validation days."""
     equity = FolderFile("equity.parquet")
     """Equity of the champion and the baselines on the validation days."""
+    weights = FolderFile("weights.parquet")
+    """Weights of what a policy of target weights held most, on the validation days."""
     prices = FolderFile("prices.parquet")
     """Closes of the instruments that the champion traded most, on the validation days."""
     holdout_trades = FolderFile("holdout_trades.parquet")

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from flatwater.algorithms.api import find_algorithm
 from flatwater.config.toml import from_mapping, to_mapping
 from flatwater.envs.world import Array
-from flatwater.memory.planner import refuse
+from flatwater.memory.planner import Plan, refuse
 from flatwater.nets.stack import Params, join_weights, views
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.portable import Portable
@@ -25,6 +25,7 @@ from flatwater_trading.panel.features import find_features, observed_features
 from flatwater_trading.panel.locate import load_panel
 from flatwater_trading.panel.normalise import OBSERVATION_LIMIT, Statistics, observation_panel, training_statistics
 from flatwater_trading.panel.panel import Panel, choose_instruments
+from flatwater_trading.panel.splits import Days
 from flatwater_trading.panel.traded_closes import traded_closes, with_raw_closes
 from flatwater_trading.policy.trader import ACCOUNT_PARTS, MarketObs, TraderActor, build_trader
 from flatwater_trading.recipe.backtest import Backtest, find_days, known_truth, note_look, play_backtest
@@ -355,6 +356,22 @@ class Trader:
         # Before the days are played, and after the plan: a look that was refused is none, one that is interrupted is.
         note_look(self, panel, days)
         return play_backtest(self, panel, days, known_truth(prices, panel))
+
+    def plan_orders(self, panel: Panel, budget: str | None = None) -> Plan:
+        """Plan what it takes to decide on the newest day of a panel, and to say why."""
+        return plan_orders(self.settings, panel, budget)
+
+    def plan_backtest(self, panel: Panel, days: Days, budget: str | None = None) -> Plan:
+        """Plan what it takes to play days of a panel against the baselines."""
+        return plan_backtest(self.settings, panel, days, budget)
+
+    def find_days(self, panel: Panel, first: str | None, last: str | None) -> Days:
+        """Find the rows that are played; see `backtest`."""
+        return find_days(self, panel, first, last)
+
+    def play_backtest(self, panel: Panel, days: Days, truth: np.ndarray[Any, Any] | None = None) -> Backtest:
+        """Play rows of a panel that `find_days` gave, against the baselines."""
+        return play_backtest(self, panel, days, truth)
 
     def observe_market(self, panel: Panel) -> tuple[Tensor, Market]:
         """Return the observations [N, T, F'] and the market of a panel that `align_panel` gave."""

@@ -1,0 +1,86 @@
+"""Orders of target weights as a sheet: a table of purchases and sales, and what is held after them."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from flatwater_trading.cli.order_sheet import OrderSheet
+    from flatwater_trading.recipe.weights.orders import WeightOrders
+
+COLUMNS = ("order", "instrument", "shares", "price", "value", "weight")
+
+
+def weights_sheet(orders: "WeightOrders") -> "OrderSheet":
+    """Return the orders in every form in which they are asked for."""
+    from flatwater_trading.cli.order_sheet import OrderSheet
+    from flatwater_trading.recipe.positions import write_shares
+
+    return OrderSheet(
+        date=orders.date,
+        json=orders.to_json(),
+        csv=_csv(orders),
+        table=_table(orders),
+        lines=_sentences(orders),
+        write_after=lambda file: write_shares(file, orders.shares, orders.cash),
+    )
+
+
+def _rows(orders: "WeightOrders") -> list[tuple[str, str, float, float, float, float]]:
+    """Return the values of `COLUMNS` for each order, sales first; the weight is what is held after it."""
+    weights = {each.instrument: each.weight for each in orders.holdings}
+    return [
+        (each.order, each.instrument, each.shares, each.price, each.value, weights.get(each.instrument, 0.0))
+        for each in orders.orders
+    ]
+
+
+def _csv(orders: "WeightOrders") -> str:
+    """Return the orders as CSV text with the header `COLUMNS`, a row for each order."""
+    import csv
+    import io
+
+    from flatwater_trading.recipe.positions import spreadsheet_cell
+
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(COLUMNS)
+    # A name that begins as a formula would be run by the spreadsheet that opens the file.
+    table.writerows((order, spreadsheet_cell(name), *numbers) for order, name, *numbers in _rows(orders))
+    return text.getvalue()
+
+
+def _table(orders: "WeightOrders") -> "Table":
+    """Return the orders as a table for the terminal."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("order", no_wrap=True)
+    table.add_column("instrument", no_wrap=True)
+    for title in ("shares", "price", "value", "weight after"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for order, name, shares, price, value, weight in _rows(orders):
+        style = "bold" if order == "buy" else None
+        table.add_row(order, name, f"{shares:,.2f}", f"{price:,.2f}", f"{value:,.2f}", f"{weight:.1%}", style=style)
+    if not table.rows:
+        table.add_row("nothing", "", "", "", "", "")
+    return table
+
+
+def _sentences(orders: "WeightOrders") -> list[str]:
+    """Return the sentences below the table."""
+    invested = sum(each.weight for each in orders.holdings)
+    lines = [
+        f"After these orders {invested:.1%} of the equity of {orders.equity:,.2f} are invested, in "
+        f"{len(orders.holdings)} instruments; {orders.cash:,.2f} are cash. The orders cost {orders.cost:,.2f}.",
+        f"{orders.held:.0%} of the learned weights are held, the rest is {orders.rest}.",
+    ]
+    if orders.as_traded:
+        lines.append("Prices and shares are as traded; the weights follow from adjusted prices.")
+    else:
+        lines.append(
+            "Prices and shares are as in the file. If it is adjusted for splits or dividends, so are they: give the "
+            "closes as traded with --raw-prices FILE."
+        )
+    return lines

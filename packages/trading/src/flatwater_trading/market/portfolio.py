@@ -1,0 +1,168 @@
+"""The account of target weights: what is traded at a close to come to them, what it costs, and what is held then.
+
+One function for the simulator, orders and backtests: `rebalance`, in float64, so that all agree to the cent. It knows
+prices up to the day alone. What has no close on the day cannot be traded and keeps its shares at its last price; where
+that has been so for `STALE` days, it is sold at that price, as nobody would wait for ever. What is held so takes its
+part of the equity, and the others get less.
+
+Costs are paid from the same money as the shares: the weights are parts of the equity that is left after them.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from flatwater_trading.market.config import PortfolioConfig
+from flatwater_watch.progress import count_steps
+
+STALE = 10
+"""Days without a close after which a holding is sold at its last price."""
+TURNS = 6
+"""Turns of the search for the equity after costs: each shrinks what is missed by the cost rate, to 1e-16 of it."""
+LEAST_VALUE = 1e-9
+"""Part of the equity below which a difference is rounding, and no trade."""
+
+
+@dataclass(frozen=True)
+class DayPrices:
+    """Prices at the close of a day, as they are known then."""
+
+    mark: Float[Tensor, "K"]
+    """The last close, float64; 0 before the first."""
+    priced: Bool[Tensor, "K"]
+    """Mask of what has a close on this day."""
+    stale: Bool[Tensor, "K"]
+    """Mask of what has had none for `STALE` days."""
+
+
+@dataclass(frozen=True)
+class Rebalanced:
+    """Accounts after the trades of a day."""
+
+    shares: Float[Tensor, "B K"]
+    cash: Float[Tensor, "B"]
+    traded: Float[Tensor, "B K"]
+    """Value bought of each instrument; below 0 where it was sold."""
+    cost: Float[Tensor, "B"]
+
+
+@dataclass(frozen=True)
+class PortfolioPrices:
+    """Closes of K instruments on T days, for accounts of target weights."""
+
+    mark: Float[Tensor, "T K"]
+    """The last close so far, float64; 0 before the first."""
+    age: Int[Tensor, "T K"]
+    """Days since that close; 0 on its own day."""
+
+    def day(self, row: int) -> DayPrices:
+        """Return what is known at the close of a day."""
+        mark, age = self.mark[row], self.age[row]
+        return DayPrices(mark, (age == 0) & (mark > 0), age >= STALE)
+
+
+def portfolio_prices(close: Float[Tensor, "T K"]) -> PortfolioPrices:
+    """Return the prices of closes [T, K], NaN where there is none."""
+    rows = torch.arange(len(close), device=close.device)[:, None].expand(close.shape)
+    usable = close > 0
+    newest = torch.where(usable, rows, -1).cummax(0).values
+    mark = close.double().nan_to_num(nan=0.0).gather(0, newest.clamp(min=0)).where(newest >= 0, 0.0)
+    return PortfolioPrices(mark, rows - newest.clamp(min=0))
+
+
+def rebalance(
+    shares: Float[Tensor, "B K"],
+    cash: Float[Tensor, "B"],
+    wanted: Float[Tensor, "B K"],
+    prices: DayPrices,
+    config: PortfolioConfig,
+) -> Rebalanced:
+    """Trade to target weights at the close of a day.
+
+    Args:
+        shares: held before, float64.
+        cash: beside them.
+        wanted: parts of the equity, 0 or more, that sum to at most 1 in each row; those of what has no close on the day
+            are taken as 0.
+        prices: prices of the day.
+        config: costs, and the band within which nothing is traded.
+    """
+    account = config.as_account
+    value = shares * prices.mark
+    equity = cash + value.sum(-1)
+    free = prices.priced | prices.stale
+    wanted = wanted.double().where(prices.priced, 0.0)
+    locked, total = value.where(~free, 0.0).sum(-1), wanted.sum(-1)
+    cost, change = torch.zeros_like(cash), torch.zeros_like(value)
+    for _ in range(TURNS):
+        net = equity - cost
+        # What cannot be sold takes its part: the others share what is left.
+        room = ((net - locked).clamp(min=0) / (total * net).clamp(min=LEAST_VALUE)).clamp(max=1)
+        change = ((wanted * (net * room)[:, None]) - value).where(free, 0.0)
+        bought, sold = change.clamp(min=0).sum(-1), -change.clamp(max=0).sum(-1)
+        cost = bought * (account.purchase_factor - 1) + sold * (1 - account.sale_factor)
+    worth_it = (change.abs().sum(-1) >= config.band * equity) | (value.where(prices.stale, 0.0) > 0).any(-1)
+    change = change.where(worth_it[:, None] & (change.abs() > LEAST_VALUE * equity[:, None]), 0.0)
+    bought, sold = change.clamp(min=0).sum(-1), -change.clamp(max=0).sum(-1)
+    cost = bought * (account.purchase_factor - 1) + sold * (1 - account.sale_factor)
+    return Rebalanced(
+        shares=shares + change / prices.mark.where(prices.mark > 0, 1.0),
+        # Rounding of a few 1e-11 below 0 is no debt.
+        cash=(cash - change.sum(-1) - cost).clamp(min=0),
+        traded=change,
+        cost=cost,
+    )
+
+
+@dataclass(frozen=True)
+class PlayedWeights:
+    """Accounts after a stretch of D days."""
+
+    equity: Float[Tensor, "B D+1"]
+    """Equity at the start and after the trades of each close."""
+    invested: Float[Tensor, "B D+1"]
+    """Value of the shares, likewise."""
+    traded: Float[Tensor, "B D K"]
+    """Value bought of each instrument on each day; below 0 where it was sold."""
+    cost: Float[Tensor, "B D"]
+
+
+Wanted = Callable[[int, DayPrices], Float[Tensor, "B K"]]
+"""Gives target weights from the number of a day of the stretch, and its prices."""
+
+
+def play_weights(
+    prices: PortfolioPrices, config: PortfolioConfig, wanted: Wanted, *, start: int, days: int, batch: int = 1
+) -> PlayedWeights:
+    """Play accounts of target weights, from cash; on the last day all is sold, as the other traders do.
+
+    Args:
+        prices: prices of all days.
+        config: cash, costs and band.
+        wanted: gives the weights of each day; it is not asked on the last one.
+        start: row of the first day.
+        days: number of days.
+        batch: accounts that are played at once.
+    """
+    mark = prices.mark
+    cash = mark.new_full((batch,), config.cash)
+    shares, count = mark.new_zeros(batch, mark.shape[1]), mark.shape[1]
+    equity, invested = mark.new_empty(batch, days + 1), mark.new_zeros(batch, days + 1)
+    traded, cost = mark.new_empty(batch, days, count), mark.new_empty(batch, days)
+    equity[:, 0] = cash
+    for number in count_steps("days of an account", range(days)):
+        today = prices.day(start + number)
+        is_last = number == days - 1
+        if is_last:
+            # At the last close, whatever it is: an account that ends waits for nobody.
+            today = DayPrices(today.mark, today.priced, torch.ones_like(today.stale))
+        target = mark.new_zeros(batch, count) if is_last else wanted(number, today)
+        after = rebalance(shares, cash, target, today, config)
+        shares, cash = after.shares, after.cash
+        invested[:, number + 1] = (shares * today.mark).sum(-1)
+        equity[:, number + 1] = cash + invested[:, number + 1]
+        traded[:, number], cost[:, number] = after.traded, after.cost
+    return PlayedWeights(equity, invested, traded, cost)

@@ -1,0 +1,187 @@
+"""Simple rules of target weights, played by the account of a policy of weights: what learning has to beat.
+
+Each gives the weights of a day from closes up to that day. So rules and policy have the same costs and the same days,
+and differ in what they hold alone.
+
+- equal weight: equal parts of what is traded.
+- inverse volatility: parts in proportion to 1 / the deviation of the last 60 days or so.
+- minimum variance, risk parity: by the covariance of the last year, shrunk half-way to its diagonal, anew every 20
+  days: long only, the least variance, and equal parts of the variance (Maillard, Roncalli & Teiletche 2010). Both are
+  found by a few hundred turns of a closed step, which no library is needed for.
+- volatility rule: equal weights, less where the market's deviation of the last days is above that of the last year, by
+  the square of their ratio (Moreira & Muir 2017).
+- 20-day momentum: equal parts of the five with the largest return of 20 days, those above 0.
+- ridge: a linear regression of the next day's return on the signals that the policy sees, fitted to its training days;
+  `top five` holds equal parts of the five with the largest forecasts, `weights` parts in proportion to them; cash where
+  none is above 0.
+"""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+USUAL, SLOW, QUICK = 60, 250, 8
+"""Days that deviations remember, as those of the signals."""
+MOMENTUM = 20
+TOP = 5
+"""Instruments that the rules of the best hold."""
+ANEW = 20
+"""Days between two covariances."""
+SHRUNK = 0.5
+"""Part of the way that a covariance is moved to its diagonal: a year has fewer days than the covariance has numbers."""
+TURNS = 300
+"""Turns of the search for weights by a covariance."""
+PENALTY = 1.0
+"""Penalty of ridge, in days, on signals of deviation about 1."""
+LEAST = 1e-12
+
+Weights = Float[Tensor, "D K"]
+
+
+def weight_rules(
+    closes: "Closes", signals: Float[Tensor, "T K F"], learnt: range, days: range
+) -> Mapping[str, Callable[[], Weights]]:
+    """Return rules by name, each as the function that computes its weights on some days.
+
+    Args:
+        closes: prices, of which each rule sees those up to its day.
+        signals: what the policy sees of each instrument.
+        learnt: rows that ridge is fitted to.
+        days: rows that are played.
+    """
+    scores: list[Tensor] = []
+
+    def ridge() -> Tensor:
+        if not scores:
+            scores.append(ridge_forecasts(closes, signals, learnt, days))
+        return scores[0]
+
+    tradable = closes.tradable[days.start : days.stop]
+    return {
+        "equal weight": lambda: _in_proportion(tradable.double()),
+        "inverse volatility": lambda: _in_proportion(
+            (1 / closes.deviation(USUAL)[days.start : days.stop]).where(tradable, 0)
+        ),
+        "minimum variance": lambda: _by_covariance(closes, days, minimum_variance),
+        "risk parity": lambda: _by_covariance(closes, days, risk_parity),
+        "volatility rule": lambda: _volatility_rule(closes, days),
+        "20-day momentum": lambda: _top(closes.past_return(MOMENTUM)[days.start : days.stop], tradable),
+        "ridge, top five": lambda: _top(ridge(), tradable),
+        "ridge, weights": lambda: _in_proportion(ridge().clamp(min=0).where(tradable, 0)),
+    }
+
+
+class Closes:
+    """Closes of K instruments on T days, and what rules ask of them; float64."""
+
+    def __init__(self, mark: Float[Tensor, "T K"], tradable: Bool[Tensor, "T K"]) -> None:
+        """Compute the moves of each day.
+
+        Args:
+            mark: the last close so far; 0 before the first.
+            tradable: mask of what has a close on the day.
+        """
+        self.mark, self.tradable = mark, tradable
+        self.moves = torch.zeros_like(mark)
+        self.moves[1:] = (mark[1:] / mark[:-1].where(mark[:-1] > 0, 1) - 1).where(mark[:-1] > 0, 0)
+
+    def deviation(self, memory: int) -> Float[Tensor, "T K"]:
+        """Return the deviation of moves about 0, of the days so far."""
+        return mean_so_far(self.moves.square(), memory, (self.mark > 0).cumsum(0)).sqrt().clamp(min=1e-4)
+
+    def past_return(self, days: int) -> Float[Tensor, "T K"]:
+        """Return the return over some days; 0 where there is none."""
+        past = torch.zeros_like(self.mark)
+        known = self.mark[:-days] > 0
+        past[days:] = (self.mark[days:] / self.mark[:-days].where(known, 1) - 1).where(known, 0)
+        return past
+
+
+def mean_so_far(values: Float[Tensor, "T C"], memory: int, count: Tensor) -> Float[Tensor, "T C"]:
+    """Return the exponential mean of each column up to each day, whose first days weigh as those that they are.
+
+    Args:
+        values: numbers of each day.
+        memory: span of the mean, in days.
+        count: days that each column has had, [T, C] or [T, 1].
+    """
+    part, mean = 2 / (memory + 1), torch.zeros_like(values[0])
+    means = torch.empty_like(values)
+    for day, row in enumerate(values):
+        mean = mean + part * (row - mean)
+        means[day] = mean
+    return means / (1 - (1 - part) ** count.clamp(min=1))
+
+
+def _in_proportion(parts: Weights) -> Weights:
+    """Return weights in proportion to numbers of 0 or more; cash where all are 0."""
+    return parts / parts.sum(-1, keepdim=True).clamp(min=LEAST)
+
+
+def _top(scores: Weights, tradable: Bool[Tensor, "D K"]) -> Weights:
+    """Return a fifth of the money for each of the five with the largest scores, those above 0."""
+    scores = scores.where(tradable, -torch.inf)
+    best = scores.topk(min(TOP, scores.shape[-1]), dim=-1)
+    return torch.zeros_like(scores).scatter(-1, best.indices, (best.values > 0).double() / TOP)
+
+
+def _volatility_rule(closes: Closes, days: range) -> Weights:
+    equal = _in_proportion(closes.tradable.double())
+    market = (equal * closes.moves).sum(-1, keepdim=True)
+    count = torch.arange(1, len(market) + 1, device=market.device)[:, None]
+    quick, slow = (mean_so_far(market.square(), memory, count) for memory in (QUICK, SLOW))
+    return (equal * (slow / quick.clamp(min=LEAST)).clamp(max=1))[days.start : days.stop]
+
+
+def _by_covariance(closes: Closes, days: range, find: Callable[[Tensor], Tensor]) -> Weights:
+    """Return weights by the covariance of the last year, found anew every `ANEW` days."""
+    weights, found = closes.mark.new_zeros(len(days), closes.mark.shape[1]), closes.mark.new_zeros(0)
+    for number, day in enumerate(days):
+        tradable = closes.tradable[day]
+        if number % ANEW == 0:
+            moves = closes.moves[max(0, day + 1 - SLOW) : day + 1]
+            covariance = moves.T @ moves / len(moves)
+            variance = covariance.diagonal().clamp(min=1e-8)
+            shrunk = (1 - SHRUNK) * covariance + SHRUNK * torch.diag(variance)
+            found = find(shrunk + torch.diag(1e-8 * torch.ones_like(variance)))
+        weights[number] = _in_proportion(found.where(tradable, 0)[None])[0]
+    return weights
+
+
+def minimum_variance(covariance: Float[Tensor, "K K"]) -> Float[Tensor, "K"]:
+    """Return the weights of 0 or more, with sum 1, of the least variance, by exponentiated gradients."""
+    deviation = covariance.diagonal().sqrt()
+    weights = _in_proportion((1 / deviation**2)[None])[0]
+    for _ in range(TURNS):
+        slope = covariance @ weights
+        variance = weights @ slope
+        # The gradient beside the mean one, in parts of the variance: what adds less than the mean gets more.
+        weights = _in_proportion((weights * torch.exp((1 - slope / variance).clamp(-1, 1) / 2))[None])[0]
+    return weights
+
+
+def risk_parity(covariance: Float[Tensor, "K K"]) -> Float[Tensor, "K"]:
+    """Return the weights at which all instruments have the same part of the variance."""
+    weights = _in_proportion((1 / covariance.diagonal().sqrt())[None])[0]
+    for _ in range(TURNS):
+        slope = covariance @ weights
+        # Half a step, in logarithms, towards w = 1 / (C w), at which w (C w) is the same for all.
+        weights = _in_proportion((weights * (weights * slope).clamp(min=LEAST).rsqrt().sqrt())[None])[0]
+    return weights
+
+
+def ridge_forecasts(closes: Closes, signals: Float[Tensor, "T K F"], learnt: range, days: range) -> Weights:
+    """Return the next day's return that ridge expects of each instrument, on some days."""
+    # A return knows the day after its own: the last one that is learnt ends on the last learnt day.
+    rows = slice(learnt.start, max(learnt.start, learnt.stop - 1))
+    is_known = closes.tradable[rows]
+    samples = signals[rows][is_known].double()
+    target = closes.moves[rows.start + 1 : rows.stop + 1][is_known]
+    if not len(samples):
+        return closes.mark.new_zeros(len(days), closes.mark.shape[1])
+    mean = target.mean()
+    normal = samples.T @ samples + PENALTY * torch.eye(samples.shape[1], dtype=samples.dtype, device=samples.device)
+    slope = torch.linalg.solve(normal, samples.T @ (target - mean))
+    return signals[days.start : days.stop].double() @ slope + mean

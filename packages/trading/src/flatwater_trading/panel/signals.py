@@ -1,0 +1,158 @@
+"""Signals: what a policy of target weights knows of each day, from closes up to that day alone.
+
+All signals are free of units and of levels: moves are measured in deviations of the days before them, so a policy that
+was learned on one share means the same on another one, and a price that drifts away is no new world.
+
+- of an instrument: its move over eight lengths of memory, less the day's mean over the instruments; the deviation of
+  its last days beside that of its last months, and beside those of the other instruments.
+- of the market: the mean move over the same lengths, and its deviation at three lengths.
+- of each column that cannot be bought, where there are `MOST_CONTEXT` of them or fewer: its moves over the same
+  lengths, and its level beside that of its last year.
+
+A move with a memory of n rows is an exponential mean of one-row moves with span n, scaled to deviation 1.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flatwater_trading.panel.panel import Panel
+
+MEMORIES = (1, 2, 4, 8, 16, 32, 64, 128)
+"""Rows that a move remembers."""
+QUICK, USUAL, SLOW = 8, 60, 250
+"""Rows that deviations remember: of the last days, of the last months, and of the last year."""
+OWN_SIGNALS = len(MEMORIES) + 2
+"""Signals of an instrument."""
+MARKET_SIGNALS = len(MEMORIES) + 2
+CONTEXT_SIGNALS = len(MEMORIES) + 2
+"""Signals of a column that cannot be bought."""
+MOST_CONTEXT = 8
+"""Columns that cannot be bought up to which they are seen, as in ridge's yardstick."""
+LIMIT = 5.0
+"""Largest signal, in deviations."""
+LEAST_DEVIATION = 1e-4
+"""Deviation of a row's move below which it says nothing: a price that stands still."""
+
+
+@dataclass(frozen=True)
+class Signals:
+    """What is known at the close of each day, and what the next one brings."""
+
+    own: np.ndarray
+    """Signals of each instrument [T, K, F] float32; 0 where nothing is known."""
+    market: np.ndarray
+    """Signals that all instruments share [T, G] float32."""
+    following: np.ndarray
+    """Return of each instrument from a day's close to the next one's [T, K] float32; 0 where there is none, and on the
+    last day. Only the account may read it."""
+    tradable: np.ndarray
+    """Mask [T, K] of what has a close on the day."""
+
+
+def market_signals(columns: int, investable: int) -> int:
+    """Return the number of signals that all instruments share, G."""
+    others = columns - investable
+    return MARKET_SIGNALS + (others * CONTEXT_SIGNALS if others <= MOST_CONTEXT else 0)
+
+
+def find_signals(panel: Panel) -> Signals:
+    """Compute the signals of all days of a panel."""
+    tradable = panel.valid[:, panel.investable]
+    close = np.where(tradable, panel.feature("close")[:, panel.investable], np.nan).astype(np.float64)
+    moves, listed = _moves(close), np.logical_or.accumulate(tradable, axis=0)
+    own = np.empty((*close.shape, OWN_SIGNALS), dtype=np.float32)
+    deviation = _deviation(moves, USUAL, listed)
+    remembered = _remember(_scaled(moves, deviation))
+    remembered -= _day_mean(remembered, tradable)
+    own[..., : len(MEMORIES)] = remembered
+    own[..., -2] = np.log(_deviation(moves, QUICK, listed) / deviation)
+    relative = np.log(deviation)
+    own[..., -1] = relative - _day_mean(relative[..., None], tradable)[..., 0]
+    own[~tradable] = 0
+    np.clip(own, -LIMIT, LIMIT, out=own)
+    following = np.zeros(close.shape, dtype=np.float32)
+    following[:-1] = moves[1:]
+    return Signals(own=own, market=_shared_signals(panel, moves, tradable), following=following, tradable=tradable)
+
+
+def _shared_signals(panel: Panel, moves: np.ndarray, tradable: np.ndarray) -> np.ndarray:
+    """Return the signals of the market and of columns that cannot be bought, side by side [T, G] float32."""
+    mean = _day_mean(moves[..., None], tradable)[:, 0]
+    deviations = [_deviation(mean, memory) for memory in (QUICK, USUAL, SLOW)]
+    parts = [
+        _remember(_scaled(mean, deviations[1]))[:, 0],
+        np.log(deviations[0] / deviations[1]),
+        np.log(deviations[1] / deviations[2]),
+    ]
+    others = np.setdiff1d(np.arange(len(panel.instruments)), panel.investable)
+    if 0 < len(others) <= MOST_CONTEXT:
+        levels = _carried(
+            np.where(panel.valid[:, others], panel.feature("close")[:, others], np.nan).astype(np.float64)
+        )
+        steps = np.diff(levels, axis=0, prepend=levels[:1])
+        parts.append(_remember(_scaled(steps, _deviation(steps, USUAL, least=0))).reshape(len(levels), -1))
+        distance = levels - _mean_so_far(levels, SLOW)
+        place = np.divide(distance, spread := _deviation(distance, SLOW, least=0), where=spread > 0, out=distance * 0)
+        parts += [place, _mean_so_far(place, QUICK)]
+    return np.concatenate(parts, axis=-1).clip(-LIMIT, LIMIT).astype(np.float32)
+
+
+def _moves(close: np.ndarray) -> np.ndarray:
+    """Return the change of the last known close, as a fraction [T, K]; 0 before the first."""
+    mark = _carried(close)
+    moves = np.zeros_like(mark)
+    known = mark[:-1] > 0
+    np.divide(mark[1:], mark[:-1], out=moves[1:], where=known)
+    moves[1:][known] -= 1
+    return moves
+
+
+def _carried(values: np.ndarray) -> np.ndarray:
+    """Fill each hole with the last number before it, [T, C]; 0 before the first."""
+    rows = np.maximum.accumulate(np.where(np.isnan(values), -1, np.arange(len(values))[:, None]), axis=0)
+    return np.where(rows >= 0, np.take_along_axis(values, np.maximum(rows, 0), axis=0), 0.0)
+
+
+def _mean_so_far(values: np.ndarray, memory: int, listed: np.ndarray | None = None) -> np.ndarray:
+    """Return the exponential mean of each column up to each day, of the days since it was listed alone, [T, C]."""
+    part = 2 / (memory + 1)
+    means, mean = np.empty_like(values), np.zeros_like(values[0])
+    for day, row in enumerate(values):
+        mean = mean + part * (row - mean)
+        means[day] = mean
+    days = np.arange(1, len(values) + 1)[:, None] if listed is None else listed.cumsum(axis=0)
+    # A mean that begins at 0 is too small by the weight that its first days have not got yet.
+    return means / (1 - (1 - part) ** np.maximum(days, 1))
+
+
+def _deviation(
+    moves: np.ndarray, memory: int, listed: np.ndarray | None = None, *, least: float = LEAST_DEVIATION
+) -> np.ndarray:
+    """Return the deviation of the moves so far about 0, [T, C]."""
+    return np.maximum(np.sqrt(_mean_so_far(moves * moves, memory, listed)), least)
+
+
+def _scaled(moves: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+    """Return each day's moves in deviations of the days before it; 0 where there was none."""
+    before = np.concatenate([deviation[:1], deviation[:-1]])
+    return np.divide(moves, before, where=before > 0, out=np.zeros_like(moves)).clip(-2 * LIMIT, 2 * LIMIT)
+
+
+def _remember(moves: np.ndarray) -> np.ndarray:
+    """Return the moves over each of `MEMORIES`, scaled to deviation 1 [T, C, M] float32."""
+    parts = np.array([2 / (memory + 1) for memory in MEMORIES])
+    # The variance of an exponential mean of independent moves of variance 1 is part / (2 - part).
+    scale = np.sqrt((2 - parts) / parts)
+    remembered, means = np.empty((*moves.shape, len(parts)), dtype=np.float32), np.zeros((moves.shape[1], len(parts)))
+    for day, row in enumerate(moves):
+        means += parts * (row[:, None] - means)
+        remembered[day] = means * scale
+    return remembered
+
+
+def _day_mean(values: np.ndarray, tradable: np.ndarray) -> np.ndarray:
+    """Return the mean of each day over what is traded, [T, K, M] -> [T, 1, M]."""
+    total = np.einsum("tkm,tk->tm", values, tradable.astype(values.dtype))
+    count = np.maximum(tradable.sum(axis=1), 1).astype(values.dtype)
+    return (total / count[:, None])[:, None]

@@ -1,0 +1,1 @@
+"""The recipe `weights`: target weights on a panel, learned by differentiating the account."""

@@ -1,0 +1,151 @@
+"""Orders of target weights after a day: what to buy and sell to come from the shares that are held to the weights."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from flatwater_trading.market.config import PortfolioConfig
+from flatwater_trading.market.portfolio import DayPrices, rebalance
+from flatwater_watch.errors import DataError
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightOrder:
+    """A purchase or a sale."""
+
+    order: str
+    """`buy` or `sell`."""
+    instrument: str
+    shares: float
+    price: float
+    """The last close, at which the account trades."""
+    value: float
+    """Shares times price."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightHolding:
+    """What is held after the orders."""
+
+    instrument: str
+    shares: float
+    price: float
+    """The last close."""
+    weight: float
+    """Part of the equity."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightOrders:
+    """Orders after the close of a day, with the account beside them."""
+
+    date: str
+    """The newest day of the prices."""
+    orders: tuple[WeightOrder, ...]
+    """Sales first, then purchases; each in the order of the instruments."""
+    holdings: tuple[WeightHolding, ...]
+    cash: float
+    """Cash that is left after these orders."""
+    equity: float
+    """Cash and shares at the last closes, after these orders."""
+    cost: float
+    """What the orders cost, which is in neither."""
+    held: float
+    """Part of the learned weights that is held."""
+    rest: str
+    """What the rest is: `equal weight` or `cash`."""
+    as_traded: bool
+    """True where prices and shares are as traded; else they are those of the file, which may be adjusted."""
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Shares that are held after these orders, by instrument: those to give on the next day."""
+        return {each.instrument: each.shares for each in self.holdings}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class WeightsClose:
+    """The close of a day, as an account of target weights meets it."""
+
+    date: str
+    names: Sequence[str]
+    """Names [K] of what can be bought."""
+    prices: DayPrices
+    """In the panel's prices, which may be adjusted."""
+    ratios: Float[Tensor, "K"]
+    """Price as traded over the panel's price; 1 where nobody knows."""
+    as_traded: bool
+
+
+def decide_weight_orders(
+    evening: WeightsClose,
+    wanted: Float[Tensor, "K"],
+    shares: Mapping[str, float],
+    cash: float,
+    config: PortfolioConfig,
+    *,
+    held: float,
+    rest: str,
+) -> WeightOrders:
+    """Decide on the orders of a day.
+
+    Args:
+        evening: prices and names.
+        wanted: weights that are wanted.
+        shares: shares held before, by instrument, as traded where that is known.
+        cash: money beside them.
+        config: costs and band.
+        held: part of the learned weights that is in `wanted`.
+        rest: what the rest is.
+
+    Raises:
+        DataError: something is held that is no instrument of the prices, or has never had a price.
+    """
+    mark, names = evening.prices.mark, list(evening.names)
+    before = torch.zeros_like(mark)
+    for name, count in shares.items():
+        if name not in names:
+            raise DataError(f"{name} is held, and is none of the instruments that these weights are of.")
+        k = names.index(name)
+        if mark[k] <= 0:
+            raise DataError(f"{name} is held, and has no price up to {evening.date}. Give prices that have one.")
+        # Shares as traded are worth the traded price: in the panel's prices there are more of them, or fewer.
+        before[k] = count * evening.ratios[k]
+    after = rebalance(before[None], mark.new_tensor([cash]), wanted[None], evening.prices, config)
+    prices, kept = mark * evening.ratios, after.shares[0] / evening.ratios
+    equity = float(after.cash[0] + (after.shares[0] * mark).sum())
+    orders = [
+        WeightOrder(
+            order="buy" if value > 0 else "sell",
+            instrument=name,
+            shares=abs(value) / price,
+            price=price,
+            value=abs(value),
+        )
+        for name, value, price in zip(names, after.traded[0].tolist(), prices.tolist(), strict=True)
+        if value
+    ]
+    holdings = [
+        WeightHolding(instrument=name, shares=count, price=price, weight=count * price / equity)
+        for name, count, price in zip(names, kept.tolist(), prices.tolist(), strict=True)
+        if count * price > 0
+    ]
+    return WeightOrders(
+        date=evening.date,
+        orders=tuple(sorted(orders, key=lambda order: order.order != "sell")),
+        holdings=tuple(holdings),
+        cash=float(after.cash[0]),
+        equity=equity,
+        cost=float(after.cost[0]),
+        held=held,
+        rest=rest,
+        as_traded=evening.as_traded,
+    )

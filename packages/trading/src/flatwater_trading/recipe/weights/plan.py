@@ -1,0 +1,105 @@
+"""Plans of runs that learn target weights, and of what is done with them later: all on the meta device."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+import torch
+
+from flatwater.algorithms.adam import bind_step
+from flatwater.memory.planner import Plan
+from flatwater.runs.planning import META, Alternative, make_plan, phase_bytes, planned_use, with_advice
+from flatwater.state.tree import nbytes
+from flatwater_trading.panel.panel import Panel
+from flatwater_trading.panel.signals import MEMORIES
+from flatwater_trading.recipe.weights.config import WeightsRunConfig
+from flatwater_trading.recipe.weights.market import outline_market, split_panel
+from flatwater_trading.recipe.weights.score import RANDOM_TRADERS
+from flatwater_trading.training.weights.config import WeightsConfig
+from flatwater_trading.training.weights.judge import judge_
+from flatwater_trading.training.weights.round import learn_
+from flatwater_trading.training.weights.state import WeightsSetup, WeightsState, build_setup, build_weights
+from flatwater_watch.meters.torch_ops import peak_bytes
+
+READ, SCORE = "read", "score"
+"""The phases in which signals are computed, and in which weights are played against the rules."""
+LIBRARY_BYTES = 140 << 20
+"""Resident once arch is imported, as in the score of purchases."""
+TABLES = 12
+"""Tables of all days and instruments in double precision that signals, or a rule, hold at a time."""
+
+
+def plan_weights(config: WeightsRunConfig, panel: Panel, device: torch.device) -> Plan:
+    """Plan what a run with this configuration on this panel will hold."""
+    setup, run = build_on_meta(config, panel)
+    owners = nbytes(run)
+    plan = make_plan(
+        owners,
+        lambda: phase_transients(setup, run),
+        config=config,
+        device=device,
+        beside={READ: read_bytes(panel), SCORE: score_bytes(panel) + LIBRARY_BYTES},
+    )
+    return with_advice(plan, _alternatives(config), owners, lambda other: nbytes(build_on_meta(other, panel)[1]))
+
+
+def build_on_meta(config: WeightsConfig, panel: Panel) -> tuple[WeightsSetup, WeightsState]:
+    """Build a run on the meta device, with the sizes that it has elsewhere."""
+    market = outline_market(panel, META)
+    setup = build_setup(config, market, split_panel(config, panel), META)
+    return setup, build_weights(setup, market)
+
+
+def phase_transients(setup: WeightsSetup, run: WeightsState) -> dict[str, int]:
+    """Try out each phase on a run of the meta device: the bytes of tensors that it makes and frees, at its highest."""
+    adam = setup.config.learner
+    step_ = bind_step(run.weights, run.adam, lr=adam.lr, weight_decay=adam.weight_decay, clip=adam.grad_clip)
+    return {
+        "learn": peak_bytes(partial(learn_, setup, run, step_)),
+        "judge": peak_bytes(partial(judge_, setup, run)),
+        READ: 0,
+        SCORE: 0,
+    }
+
+
+def read_bytes(panel: Panel) -> int:
+    """Return the most bytes that computing signals takes in NumPy."""
+    days, instruments = len(panel.dates), len(panel.investable)
+    # In double precision, and once more the moves of every memory, less their mean.
+    return 8 * TABLES * days * instruments + 2 * 4 * len(MEMORIES) * days * instruments
+
+
+def score_bytes(panel: Panel) -> int:
+    """Return the most bytes that playing a stretch of the panel's days takes, however long it is."""
+    days, instruments = len(panel.dates), len(panel.investable)
+    played = 8 * RANDOM_TRADERS * days * instruments
+    samples = 8 * len(MEMORIES) * 2 * days * instruments
+    return played + samples + 8 * TABLES * days * instruments + 8 * 4 * instruments**2
+
+
+def plan_use(what: str, panel: Panel, budget: str | None, *, scored: bool) -> Plan:
+    """Plan what it takes to use trained weights on a panel.
+
+    Args:
+        what: the command, for messages.
+        panel: panel with the columns of training; only its sizes are read.
+        budget: memory that may be taken; None for 90 % of the tightest limit.
+        scored: whether days are played; else the newest one is decided on alone.
+
+    Raises:
+        ConfigError: the budget is no amount of memory.
+    """
+    beside = {READ: read_bytes(panel)} | ({SCORE: score_bytes(panel) + LIBRARY_BYTES} if scored else {})
+    owners = {f"market.{path}": 2 * size for path, size in nbytes(outline_market(panel, META)).items()}
+    return planned_use(what, owners, phase_bytes(lambda: dict.fromkeys(beside, 0), beside), budget=budget)
+
+
+def _alternatives(config: WeightsRunConfig) -> Iterator[Alternative[WeightsRunConfig]]:
+    """Yield changes that make the largest owners smaller, with the owner and the changed configuration."""
+    members = config.members
+    if members.hidden > 1:
+        half = members.hidden // 2
+        yield f"members.hidden = {half}", "weights", replace(config, members=replace(members, hidden=half))
+    if members.size >= 4:  # noqa: PLR2004  (two are the least)
+        half = members.size // 2
+        yield f"members.size = {half}", "weights", replace(config, members=replace(members, size=half))

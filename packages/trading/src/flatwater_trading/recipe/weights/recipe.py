@@ -1,0 +1,72 @@
+"""The recipe `weights`."""
+
+from flatwater.metrics.console import WHOLE, Column, TableLayout, format_share
+from flatwater.recipe import Headline, Number, Recipe, lazy_function
+from flatwater_trading.recipe.weights.config import WeightsRunConfig
+
+
+def format_points(value: float) -> str:
+    """Return hundredths of a percent with a sign."""
+    return f"{value:+.1f}"
+
+
+LAYOUT = TableLayout(
+    round="round",
+    short="round",
+    columns=(
+        Column("growth a day, bps", "learned", 8, "train/growth", format_points),
+        Column("growth a day, bps", "unseen", 7, "unseen/growth", format_points),
+        Column("growth a day, bps", "resting", 8, "unseen/resting", format_points),
+        Column("growth a day, bps", "lead", 6, "unseen/lead", format_points),
+        Column("growth a day, bps", "+-", 5, "unseen/deviation"),
+        Column("", "held", 5, "champion/held", format_share),
+        WHOLE,
+    ),
+    dispensable=frozenset({"+-"}),
+    glance=(
+        Column("", "unseen", 8, "unseen/growth", format_points),
+        Column("", "lead", 8, "unseen/lead", format_points),
+        Column("", "held", 5, "champion/held", format_share),
+    ),
+)
+
+WEIGHTS = Recipe(
+    config=WeightsRunConfig,
+    guide="""Learn target weights on a market panel: which part of the money is in which instrument, anew on each day.
+
+    Prices do not answer, so the account can be differentiated: members learn by the gradient of its log growth after
+    costs. How much of what they learned is held is judged on days that they did not learn from; the rest is equal
+    weights or cash. Long only. Without options: the panel that comes with Flatwater, less than a minute on 2 cores.
+    """,
+    prepare=lazy_function("flatwater_trading.recipe.weights.run:prepare"),
+    plan=lazy_function("flatwater_trading.recipe.weights.run:plan"),
+    compose=lazy_function("flatwater_trading.recipe.weights.run:compose"),
+    begun_on=lazy_function("flatwater_trading.recipe.market:cut_to_days"),
+    policy=lazy_function("flatwater_trading.recipe.weights.run:make_trader"),
+    layout=LAYOUT,
+    curves={"learned, on unseen days": "unseen/growth", "champion": "validation/champion"},
+    journal="held",
+    players="traders",
+    trained="champion",
+    said=("split", "first_day", "last_day", "days", "weights", "note"),
+    title="{split} days {first_day} to {last_day} ({days} {days:row})",
+    headline=Headline("champion's return", "total_return", "{:+.1%}", "equal weight", "equal weight {}"),
+    numbers=(
+        Number("return", "total_return", "{:+.1%}"),
+        Number("Sharpe", "sharpe", "{:.2f}"),
+        Number("drawdown", "drawdown", "{:.1%}"),
+        Number("exposure", "exposure", "{:.0%}"),
+        Number("trades", "trades", "{:.0f}"),
+        Number("turnover", "turnover", "{:.1f} x"),
+        Number("costs", "costs", "{:.1%}"),
+        Number("Sortino", "sortino", "{:.2f}"),
+        Number("Calmar", "calmar", "{:.2f}"),
+        Number("alpha, a year", "alpha", "{:+z.1%}"),
+        Number("beta", "beta", "{:.2f}"),
+    ),
+    trained_on=lambda settings: str(settings.get("panel") or "the panel that comes with Flatwater"),
+    picture=lazy_function("flatwater_trading.recipe.weights.sections:weights_picture"),
+    sections=lazy_function("flatwater_trading.recipe.weights.sections:weights_sections"),
+    difference=lazy_function("flatwater_trading.recipe.run_comparison:champion_difference"),
+    comparison=lazy_function("flatwater_trading.recipe.run_comparison:comparison_charts"),
+)

@@ -1,0 +1,180 @@
+"""Runs that learn target weights, from a configuration to a trainer: panel, signals, state, phases."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from flatwater.memory.planner import Plan, refuse
+from flatwater.metrics.alarms import Alarm, learner_alarms
+from flatwater.rundir.layout import RunFolder
+from flatwater.runs.machine import find_device
+from flatwater.runs.planning import allocate_planned
+from flatwater.runs.run import Run
+from flatwater_trading.panel.locate import expand_path, load_truth
+from flatwater_trading.panel.panel import Panel
+from flatwater_trading.panel.specification import is_synthetic
+from flatwater_trading.recipe.market import read_run_panel
+from flatwater_trading.recipe.result import NOTES, equity_frame, write_json
+from flatwater_trading.recipe.tables import TraderFolder, write_frame
+from flatwater_trading.recipe.trader import Provenance
+from flatwater_trading.recipe.weights.config import WeightsRunConfig
+from flatwater_trading.recipe.weights.market import build_market
+from flatwater_trading.recipe.weights.plan import plan_weights
+from flatwater_trading.recipe.weights.score import WeightsScore, as_json, score_weights
+from flatwater_trading.recipe.weights.trader import WeightsTrader
+from flatwater_trading.training.weights.config import WeightsConfig
+from flatwater_trading.training.weights.round import WeightsTrainer, build_trainer
+from flatwater_trading.training.weights.state import WeightsSetup, build_setup, build_weights
+from flatwater_watch.errors import ConfigError
+from flatwater_watch.forms import count_phrase
+
+
+@dataclass(frozen=True)
+class WeightsRun(Run):
+    """Target weights on a panel, ready to be learned or restored."""
+
+    config: WeightsRunConfig
+    plan: Plan
+    trainer: WeightsTrainer
+    panel: Panel
+
+    @property
+    def setup(self) -> WeightsSetup:
+        """Configuration, network and days."""
+        return self.trainer.setup
+
+    @property
+    def location_settings(self) -> frozenset[str]:
+        """Settings that only say where something lies: the panel's path."""
+        return frozenset({"panel"})
+
+    def describe(self) -> str:
+        """Return a phrase of members, instruments and days."""
+        panel = self.panel
+        days = f"{count_phrase(len(panel.dates), panel.calendar.unit)} ({panel.dates[0]} to {panel.dates[-1]})"
+        members = count_phrase(self.config.members.size, "member")
+        return f"target weights of {count_phrase(len(panel.investable), 'instrument')} by {members}, {days}"
+
+    def about(self) -> Sequence[str]:
+        """Return a line about the days of each split."""
+        dates, splits = self.panel.dates, self.setup.splits
+        parts = (("training", splits.train), ("validation", splits.validation), ("holdout", splits.holdout))
+        days = (f"{len(days):,} {name} (to {dates[days.stop - 1]})" for name, days in parts)
+        return [f"{self.panel.calendar.units}: {', '.join(days)}"]
+
+    def data(self) -> dict[str, Any]:
+        """Return facts about the panel, by its content."""
+        panel = self.panel
+        return {
+            "fingerprint": panel.fingerprint,
+            "days": len(panel.dates),
+            "instruments": len(panel.instruments),
+            "first_day": str(panel.dates[0]),
+            "last_day": str(panel.dates[-1]),
+        }
+
+    def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:
+        """Find everything wrong with the round."""
+        largest, learner = float(self.trainer.run.weights.abs().max()), self.config.learner
+        return learner_alarms(round_, "members", largest, dict(metrics), learner.updates * self.config.members.size)
+
+    def record(self) -> Mapping[str, Any]:
+        """Return the part of the learned weights that is held, and what the rest is."""
+        best = self.trainer.run.best
+        return {"held": float(best.held), "rest": "equal weight" if float(best.invested) else "cash"}
+
+    def score(self, *, holdout: bool) -> dict[str, Any]:
+        """Play the held weights against the baselines, on validation or holdout days."""
+        return self._score_split(holdout=holdout)[1]
+
+    def write_result(self, folder: RunFolder) -> None:
+        """Play the validation days; write result.json, trades, weights and equity."""
+        score, result = self._score_split(holdout=False)
+        tables = TraderFolder.of(folder)
+        write_frame(score.trades, tables.trades)
+        write_frame(score.weights, tables.weights)
+        write_frame(equity_frame(self.panel, score), tables.equity)
+        write_json(result, folder.result)
+
+    def write_holdout(self, folder: RunFolder) -> dict[str, Any]:
+        """Play the holdout days; write holdout.json, its trades and equity, and return the result."""
+        score, result = self._score_split(holdout=True)
+        tables = TraderFolder.of(folder)
+        write_frame(score.trades, tables.holdout_trades)
+        write_frame(equity_frame(self.panel, score), tables.holdout_equity)
+        write_json({**result, "chance": score.chance.tolist()}, folder.holdout)
+        return result
+
+    def _score_split(self, *, holdout: bool) -> tuple[WeightsScore, dict[str, Any]]:
+        """Play holdout or validation days; return the score, and it as plain values."""
+        splits, trader = self.setup.splits, make_trader(self)
+        days = splits.holdout if holdout else splits.validation
+        learnt = range(splits.train.first, splits.train.stop)
+        score = score_weights(trader.evaluation(self.panel, days, learnt, load_truth(self.config.panel)))
+        split = "holdout" if holdout else "validation"
+        facts = {
+            "rounds": self.trainer.progress.round,
+            "seed": self.config.seed,
+            "threads": self.config.threads,
+            "note": NOTES[split],
+        }
+        return score, as_json(self.panel, score, split) | trader.as_json() | facts
+
+
+def make_trader(run: WeightsRun, folder: RunFolder | None = None) -> WeightsTrader:
+    """Make the policy of a restored run: the members of its best round, and the part of them that is held.
+
+    Raises:
+        ConfigError: no round has ended yet.
+    """
+    if reason := run.too_early():
+        raise ConfigError(f"the run has no weights yet: {reason}. Train on until the first round ends.")
+    panel, setup, best = run.panel, run.setup, run.trainer.run.best
+    dates, splits = panel.dates, setup.splits
+    return WeightsTrader(
+        settings=WeightsConfig(**{each.name: getattr(run.config, each.name) for each in fields(WeightsConfig)}),
+        past=Provenance(
+            generations=run.trainer.progress.round,
+            learnt=str(dates[splits.train.stop - 1]),
+            chosen=str(dates[splits.validation.stop - 1]),
+            ended=str(dates[-1]),
+        ),
+        instruments=panel.instruments,
+        investable=tuple(panel.instruments[n] for n in panel.investable),
+        layout=setup.layout,
+        # A copy: the run may train on and write another champion into these rows.
+        members=run.trainer.run.champion.double().cpu(),
+        held=float(best.held),
+        invested=bool(best.invested),
+        at_once=setup.at_once,
+        folder=folder,
+    )
+
+
+def compose(config: WeightsRunConfig) -> WeightsRun:
+    """Read the panel and allocate the run whole.
+
+    Raises:
+        DataError: the panel cannot be used.
+        ConfigError: the configuration does not fit the panel or the machine.
+        MemoryLimitError: the run would hold more than there is; names its largest owners.
+    """
+    device, panel = find_device(config.device), read_run_panel(config)
+    plan = plan_weights(config, panel, device)
+    if not config.start_over_budget:
+        refuse(plan)
+    built = build_market(config, panel, device)
+    setup = build_setup(config, built.market, built.splits, device)
+    run = allocate_planned(lambda: build_weights(setup, built.market), plan)
+    return WeightsRun(config, plan, build_trainer(setup, run), panel)
+
+
+def prepare(config: WeightsRunConfig) -> WeightsRunConfig:
+    """Make the panel's path absolute, so that the run can be resumed from any folder."""
+    panel = config.panel
+    return config if panel is None or is_synthetic(panel) else replace(config, panel=str(expand_path(panel).absolute()))
+
+
+def plan(config: WeightsRunConfig) -> Plan:
+    """Plan what a run would hold."""
+    return plan_weights(config, read_run_panel(config), find_device(config.device))

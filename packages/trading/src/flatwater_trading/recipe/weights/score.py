@@ -1,0 +1,286 @@
+"""Learned weights against the baselines, on one stretch of days that all of them play by one account."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from flatwater.metrics.figures import finite_or_none
+from flatwater.runs.fingerprint import version_facts
+from flatwater.state.random import generator
+from flatwater_trading.market import account
+from flatwater_trading.market.baselines import buy_and_hold_equity
+from flatwater_trading.market.config import EpisodeConfig, TradingConfig
+from flatwater_trading.market.market import Market
+from flatwater_trading.market.market import build_market as build_priced_market
+from flatwater_trading.market.portfolio import DayPrices, PlayedWeights, PortfolioPrices, play_weights
+from flatwater_trading.market.simulator import build_simulator, reset_
+from flatwater_trading.market.weight_rules import Closes, weight_rules
+from flatwater_trading.market.yardsticks import oracle_scores, play_rule_
+from flatwater_trading.panel.panel import Panel
+from flatwater_trading.panel.splits import Days
+from flatwater_trading.recipe.comparison import (
+    CHAMPION,
+    CHANCE,
+    ORACLE,
+    Comparison,
+    beside_oracle,
+    compare_to_yardsticks,
+    oracle_share,
+    simple_rules,
+)
+from flatwater_trading.recipe.weights.market import account_prices
+from flatwater_trading.training.weights.config import WeightsConfig
+from flatwater_watch.errors import DataError
+
+RANDOM_TRADERS = 100
+"""Random traders that are played: the learned weights of other days, on other instruments."""
+LEARNED = "learned"
+"""The weights as they were learned, which are played besides."""
+HELD, MARKET = "buy and hold", "equal weight"
+"""The rows of who buys all on the first day, and of the market that alpha and beta are measured by."""
+
+
+@dataclass(frozen=True)
+class WeightsEvaluation:
+    """Days that are played, and by what."""
+
+    config: WeightsConfig
+    panel: Panel
+    days: Days
+    held: Float[Tensor, "D K"]
+    """Weights that are held at each close, float64."""
+    learned: Float[Tensor, "D K"]
+    """Weights as they were learned: `held` is a part of them."""
+    signals: Float[Tensor, "T K F"]
+    learnt: range
+    """Rows that ridge is fitted to."""
+    truth: np.ndarray[Any, Any] | None
+    """Expected log returns of a synthetic market [T, K], for the oracle; None where nobody knows them."""
+
+
+@dataclass(frozen=True)
+class WeightsScore:
+    """The result of a stretch of days."""
+
+    days: Days
+    comparison: Comparison
+    rows: Mapping[str, Mapping[str, float]]
+    """Trader -> named numbers."""
+    equity: Mapping[str, Float[Tensor, "D1"]]
+    """Trader -> equity at the start and at each close. Random: the median trader's."""
+    chance: Float[Tensor, "R"]
+    """Total return of each random trader."""
+    trades: pl.DataFrame
+    """What the champion traded: date, instrument, shares, price, value."""
+    weights: pl.DataFrame
+    """Date, and the champion's weights of what it held most."""
+
+    learned_return: float
+    """Total return of all of the learned weights, whatever part of them is held."""
+
+    @property
+    def verdict(self) -> str:
+        """Sentences that follow from the numbers."""
+        learned = f"All of the learned weights would have returned {self.learned_return:+.1%}."
+        return f"{self.comparison.sentence} {learned} {beside_oracle(self.returns)}".rstrip()
+
+    @property
+    def returns(self) -> dict[str, float | None]:
+        """Trader -> total return."""
+        return {name: row["total_return"] for name, row in self.rows.items()}
+
+
+MOST_SHOWN = 12
+"""Instruments whose weights are kept for a page."""
+
+
+def score_weights(contest: WeightsEvaluation) -> WeightsScore:
+    """Play the held weights, simple rules, random traders and, where the law is known, the oracle, on the same days."""
+    panel, days, a_year = contest.panel, contest.days, contest.panel.calendar.a_year
+    prices = account_prices(panel)
+    closes = Closes(prices.mark, (prices.age == 0) & (prices.mark > 0))
+    rules = weight_rules(closes, contest.signals, contest.learnt, range(days.first, days.stop))
+    tables = {CHAMPION: contest.held, **{name: weights() for name, weights in rules.items()}, LEARNED: contest.learned}
+    played = _play(contest, prices, torch.stack([*tables.values()]))
+    accounts = {name: number for number, name in enumerate(tables) if name != LEARNED}
+    chance = _play_chance(contest, prices)
+    returns = account.total_return(chance.equity)
+    median = returns.argsort()[(RANDOM_TRADERS - 1) // 2]
+    held = _held_curves(contest, prices)
+    curves = {
+        CHAMPION: played.equity[accounts[CHAMPION]],
+        **held,
+        **{name: played.equity[number] for name, number in accounts.items() if name != CHAMPION},
+        CHANCE: chance.equity[median],
+        **_oracle(contest),
+    }
+    rows = {name: _curve_measures(curve, curves[MARKET], a_year) for name, curve in curves.items()}
+    for name, number in accounts.items():
+        rows[name] |= _account_measures(played, number)
+    rows[CHANCE] |= _account_measures(chance, int(median))
+    return WeightsScore(
+        days=days,
+        comparison=compare_to_yardsticks(
+            curves,
+            returns,
+            trained=CHAMPION,
+            yardsticks=simple_rules(curves),
+            a_year=a_year,
+            seed=contest.config.seed,
+        ),
+        rows=rows,
+        equity=curves,
+        chance=returns,
+        trades=trade_frame(panel, days, prices, played.traded[accounts[CHAMPION]]),
+        weights=weight_frame(panel, days, contest.held),
+        learned_return=float(account.total_return(played.equity[-1])),
+    )
+
+
+def _play(contest: WeightsEvaluation, prices: PortfolioPrices, weights: Float[Tensor, "B D K"]) -> PlayedWeights:
+    """Play tables of weights, each with a row for each day."""
+    return play_weights(
+        prices,
+        contest.config.account,
+        lambda number, _: weights[:, number],
+        start=contest.days.first,
+        days=len(contest.days),
+        batch=len(weights),
+    )
+
+
+def _play_chance(contest: WeightsEvaluation, prices: PortfolioPrices) -> PlayedWeights:
+    """Play random traders: each holds the champion's weights of other days, in other instruments.
+
+    The days are the champion's own in their order, begun elsewhere, so that as much is invested and as much traded.
+    """
+    days, count = contest.held.shape
+    rng = generator(contest.config.seed, "random traders", torch.device("cpu"))
+    shift = torch.randint(days, (RANDOM_TRADERS,), generator=rng)
+    places = torch.stack([torch.randperm(count, generator=rng) for _ in range(RANDOM_TRADERS)])
+
+    def wanted(number: int, today: DayPrices) -> Tensor:
+        weights = contest.held[(number + shift) % days]
+        moved = weights.gather(1, places).where(today.priced, 0.0)
+        # What falls on an instrument without a price goes to the others: as much is invested.
+        return moved * (weights.sum(1) / moved.sum(1).clamp(min=1e-12)).where(moved.sum(1) > 0, 0.0)[:, None]
+
+    return play_weights(
+        prices, contest.config.account, wanted, start=contest.days.first, days=days, batch=RANDOM_TRADERS
+    )
+
+
+def _held_curves(contest: WeightsEvaluation, prices: PortfolioPrices) -> dict[str, Tensor]:
+    """Return the equity of what is bought on the first day and sold on the last: all instruments, and the benchmark."""
+    days, panel = contest.days, contest.panel
+    as_account = contest.config.account.as_account
+    mark, today = prices.mark[days.first : days.stop], prices.day(days.first)
+    curves = {HELD: buy_and_hold_equity(mark, today.priced, as_account).double()}
+    if (name := contest.config.benchmark) is not None:
+        if name not in panel.instruments:
+            raise DataError(f"benchmark = {name}: the prices have no such instrument.")
+        n = panel.instruments.index(name)
+        close = np.where(panel.valid[:, n], panel.feature("close")[:, n], np.nan).astype(np.float64)
+        known = torch.from_numpy(pl.Series(close).fill_nan(None).fill_null(strategy="forward").to_numpy().copy())
+        column = known[days.first : days.stop, None].nan_to_num(nan=0.0)
+        curves[f"{name} held"] = buy_and_hold_equity(column, column[0] > 0, as_account).double()
+    return curves
+
+
+def _oracle(contest: WeightsEvaluation) -> dict[str, Tensor]:
+    """Return the equity of who knows the law, by the rules of purchases: one a day, held for 20 days."""
+    if contest.truth is None:
+        return {}
+    panel, days, cpu = contest.panel, contest.days, torch.device("cpu")
+    config = TradingConfig(
+        account=contest.config.account.as_account, episode=EpisodeConfig(trading_days=max(1, len(days) - 20))
+    )
+    market: Market = build_priced_market(panel, torch.zeros(*panel.valid.T.shape, 1), cpu)
+    env = build_simulator(config, batch=1, max_days=len(days), instruments=len(panel.investable), device=cpu)
+    start, end = torch.tensor([days.first]), torch.tensor([days.stop])
+    reset_(env, start=start, trading_end=(end - config.episode.settlement_days).clamp(min=days.first), end=end)
+    scores = torch.from_numpy(oracle_scores(contest.truth, config))
+    play_rule_(env, market, config, scores, start=days.first, days=len(days))
+    return {ORACLE: env.logs.equity[0, : len(days) + 1].double()}
+
+
+def _curve_measures(curve: Tensor, market: Tensor, a_year: int) -> dict[str, float]:
+    """Measure an equity curve, by itself and beside the market's."""
+    alpha, beta = account.alpha_beta(curve, market, a_year)
+    measures = {
+        "total_return": account.total_return(curve),
+        "sharpe": account.sharpe(curve, a_year),
+        "drawdown": account.drawdown(curve),
+        "sortino": account.sortino(curve, a_year),
+        "calmar": account.calmar(curve, a_year),
+        "alpha": alpha,
+        "beta": beta,
+    }
+    return {name: float(value) for name, value in measures.items()}
+
+
+def _account_measures(played: PlayedWeights, number: int) -> dict[str, float]:
+    """Measure what one of the accounts held and traded."""
+    equity, traded = played.equity[number], played.traded[number]
+    return {
+        "exposure": float(account.exposure(equity, played.invested[number])),
+        "turnover": float(account.turnover(equity, traded.abs().sum())),
+        "trades": float((traded != 0).sum()),
+        "costs": float(played.cost[number].sum() / equity.mean()),
+    }
+
+
+def trade_frame(panel: Panel, days: Days, prices: PortfolioPrices, traded: Float[Tensor, "D K"]) -> pl.DataFrame:
+    """Return what an account traded, in the order of days and instruments."""
+    number, column = traded.nonzero().unbind(1)
+    row = number + days.first
+    value, price = traded[number, column], prices.mark[row, column]
+    names = [panel.instruments[n] for n in panel.investable]
+    return pl.DataFrame(
+        {
+            "date": panel.dates[row.numpy()],
+            "instrument": [names[k] for k in column.tolist()],
+            "shares": (value / price).numpy(),
+            "price": price.numpy(),
+            "value": value.numpy(),
+        }
+    )
+
+
+def weight_frame(panel: Panel, days: Days, held: Float[Tensor, "D K"]) -> pl.DataFrame:
+    """Return the weights of what was held most, and those of all others and of cash, for each day."""
+    most = held.mean(0).argsort(descending=True, stable=True)[:MOST_SHOWN].sort().values.tolist()
+    names = [panel.instruments[n] for n in panel.investable]
+    columns = {names[k]: held[:, k].numpy() for k in most if names[k] != "date"}
+    return pl.DataFrame({"date": panel.dates[days.first : days.stop]} | columns)
+
+
+def as_json(panel: Panel, score: WeightsScore, split: str) -> dict[str, Any]:
+    """Return what was played on which days of which panel, and its results, as plain values."""
+    share = oracle_share(score.returns)
+    return {
+        "trainer": "weights",
+        "split": split,
+        "first_day": str(panel.dates[score.days.first]),
+        "last_day": str(panel.dates[score.days.stop - 1]),
+        "days": len(score.days),
+        "periods_per_year": panel.calendar.a_year,
+        "traders": {
+            name: {key: finite_or_none(value) for key, value in row.items()} for name, row in score.rows.items()
+        },
+        "comparison": {
+            name: finite_or_none(value) if isinstance(value, float) else value
+            for name, value in asdict(score.comparison).items()
+        },
+        "learned_return": finite_or_none(score.learned_return),
+        "oracle_share": None if share is None else finite_or_none(share),
+        "verdict": score.verdict,
+        "data_fingerprint": panel.fingerprint,
+        "versions": version_facts(),
+    }

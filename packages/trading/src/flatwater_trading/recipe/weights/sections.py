@@ -1,0 +1,97 @@
+"""Sections that only a run of target weights has on its page: its equity, what it held, and how it was judged."""
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from flatwater.metrics.lines import spread_indexes
+from flatwater.reports.course import Sections, course_chart, metric_line, update_charts
+from flatwater.reports.records import RunRecords
+from flatwater.reports.result_blocks import missing_paragraph
+from flatwater_trading.recipe.sections import champion_section, equity_chart
+from flatwater_trading.recipe.tables import TraderFolder, read_equity, read_table
+from flatwater_watch.pages.blocks import Block, Paragraph
+from flatwater_watch.pages.chart import MOST_POINTS, Axis, Chart, Line, Picture, round_axis
+
+WEIGHTS = {"date": False}
+COLOURS = ("--champion", "--buy-and-hold", "--equal-weight", "--momentum", "--slow-momentum", "--ridge")
+"""Colours of the instruments that were held most."""
+
+
+def weights_sections(run: RunRecords) -> Sections:
+    """Return the sections' blocks by title."""
+    return {"Trading": champion_section(run), "What it held": held_section(run), "Learning": learning_section(run)}
+
+
+def weights_picture(run: RunRecords) -> Picture:
+    """Equity against the baselines, the judgement, and what was held."""
+    curves, weights = read_equity(run.path), read_table(TraderFolder(run.path).weights, WEIGHTS)
+    equity = (
+        [] if curves is None or not len(curves) or run.result is None else [equity_chart(curves, run.result["split"])]
+    )
+    held = [] if weights is None or len(weights.columns) < 2 else [held_chart(weights)]  # noqa: PLR2004  (date, and one)
+    return [row for row in ([*equity, course_chart(run)], held) if row]
+
+
+def held_section(run: RunRecords) -> Iterator[Block]:
+    """What was held, and how much of it was learned."""
+    if run.result is None:
+        yield missing_paragraph("result", "result.json", run.state)
+        return
+    result = run.result
+    if isinstance(held := result.get("held"), int | float):
+        yield Paragraph(
+            f"It holds {held:.0%} of the learned weights; the rest is {result.get('rest', 'cash')}. "
+            "Decided on days that members had not learned from, by their lead less a margin for chance.",
+            "reading",
+        )
+    weights = read_table(TraderFolder(run.path).weights, WEIGHTS)
+    if weights is not None and len(weights.columns) > 1:
+        yield held_chart(weights)
+
+
+def held_chart(weights: pl.DataFrame) -> Chart:
+    """Draw the weights of what was held most."""
+    names = [name for name in weights.columns if name != "date"]
+    most = sorted(names, key=lambda name: -float(weights[name].mean() or 0))[: len(COLOURS)]  # type: ignore[arg-type]
+    shown = weights[spread_indexes(len(weights), MOST_POINTS)]
+    left_out = f" The {len(names) - len(most)} that it held less are left out." if len(names) > len(most) else ""
+    return Chart(
+        title="Weights of what it held most",
+        reading=f"Part of the equity in each instrument at the close of each day, in percent.{left_out}",
+        marks=[
+            Line(
+                name=name,
+                x=shown["date"].to_list(),
+                y=[100 * value for value in shown[name].to_list()],
+                colour=colour,
+                width=1.5,
+                form=".1f",
+            )
+            for name, colour in zip(most, COLOURS, strict=False)
+        ],
+        x=Axis(kind="date"),
+        y=Axis(unit="%", zero=True),
+        height=320,
+    )
+
+
+def learning_section(run: RunRecords) -> Iterator[Block]:
+    """The growth of members on days that they learned from and on others, and the updates."""
+    if not run.metrics.get("round"):
+        yield missing_paragraph("round", "metrics.jsonl", run.state, "after each round")
+        return
+    shown = (
+        ("train/growth", "learned from", "--quiet"),
+        ("unseen/resting", "equal weights or cash", "--equal-weight"),
+        ("unseen/growth", "not learned from", "--champion"),
+    )
+    yield Chart(
+        title="Growth on days that members learned from, and on others",
+        reading="Log growth of a day after costs, in hundredths of a percent. A wide gap between the first and the "
+        "last is what was learned of the days and not of the market.",
+        marks=[metric_line(run.metrics, name, title, colour) for name, title, colour in shown if name in run.metrics],
+        x=round_axis(run.metrics["round"], run.recipe.layout.round),
+        height=300,
+    )
+    yield from update_charts(run)

@@ -1,0 +1,249 @@
+"""Trained target weights for use: prices in, weights and orders out. They keep members, settings and no run."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from flatwater.memory.planner import Plan, refuse
+from flatwater.nets.stack import Layout
+from flatwater.rundir.layout import RunFolder
+from flatwater_trading.panel.locate import load_panel
+from flatwater_trading.panel.panel import Panel, choose_instruments
+from flatwater_trading.panel.signals import find_signals
+from flatwater_trading.panel.splits import Days
+from flatwater_trading.panel.traded_closes import traded_closes, with_raw_closes
+from flatwater_trading.recipe.backtest import Backtest, date_row, known_truth, note_look, note_of_days
+from flatwater_trading.recipe.backtest import count_days_by_use as count_days
+from flatwater_trading.recipe.result import equity_frame
+from flatwater_trading.recipe.trader import Provenance
+from flatwater_trading.recipe.weights.market import account_prices, signal_market
+from flatwater_trading.recipe.weights.orders import WeightOrders, WeightsClose, decide_weight_orders
+from flatwater_trading.recipe.weights.plan import plan_use
+from flatwater_trading.recipe.weights.score import WeightsEvaluation, as_json, score_weights
+from flatwater_trading.training.weights.config import WeightsConfig
+from flatwater_trading.training.weights.judge import hold, weigh_days
+from flatwater_watch.errors import ConfigError, DataError
+
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class WeightsTrader:
+    """A policy of target weights with the rules that it was trained with."""
+
+    settings: WeightsConfig
+    """Settings that it was trained with."""
+    past: Provenance
+    instruments: tuple[str, ...]
+    """Names [N] of the columns that it was trained on, in their order."""
+    investable: tuple[str, ...]
+    """Names [K] of the columns that it may hold."""
+    layout: Layout
+    members: Float[Tensor, "P n"]
+    """The members of the best round, float64: a day that is weighed alone gives what it gives among others."""
+    held: float
+    """Part of the learned weights that is held."""
+    invested: bool
+    """Whether the rest is equal weights; else it is cash."""
+    at_once: int
+    """Days that are weighed at a time."""
+    folder: RunFolder | None = None
+    """Folder of the run; None where there is none."""
+
+    @property
+    def rest(self) -> str:
+        """What is held beside the learned weights."""
+        return "equal weight" if self.invested else "cash"
+
+    def act(self, prices: Path | str | Panel) -> dict[str, float]:
+        """Return the weights after the newest day of some prices, by instrument; the rest is cash."""
+        held, _, _ = self._weigh(panel := self.align_panel(prices), Days(len(panel.dates) - 1, len(panel.dates)))
+        return dict(zip(self.investable, held[0].tolist(), strict=True))
+
+    def align_panel(self, prices: Path | str | Panel) -> Panel:
+        """Return the prices with the columns of training, in their order.
+
+        Raises:
+            DataError: a column is missing, or there are fewer days than signals need.
+        """
+        panel = prices if isinstance(prices, Panel) else load_panel(str(prices))
+        aligned = choose_instruments(panel, self.instruments, self.investable)
+        history = self.settings.history
+        if len(aligned.dates) < history:
+            raise DataError(f"{len(aligned.dates)} rows of prices: signals need {history} (history). Give more.")
+        return aligned
+
+    def orders(
+        self,
+        prices: Path | str | Panel,
+        shares: Mapping[str, float] | None = None,
+        cash: float | None = None,
+        *,
+        raw_prices: Path | str | Panel | None = None,
+        budget: str | None = None,
+    ) -> WeightOrders:
+        """Decide what to buy and to sell after the newest day of `prices`.
+
+        Args:
+            prices: prices, as for `--panel`, of every column of training. They should reach back as far as those of
+                training, since signals remember.
+            shares: held before the day, by instrument, as `WeightOrders.shares` of the day before.
+            cash: money beside the shares. Left out where nothing is held: the money that an account begins with.
+            raw_prices: closes as they were traded, where `prices` are adjusted and do not hold both; orders and shares
+                are then in these.
+            budget: memory that may be taken, such as 2GiB. Left out: 90 % of what the machine, the container and the
+                shell allow.
+
+        Raises:
+            DataError: prices or shares cannot be used.
+            ConfigError: shares are held and `cash` is not given, or is not a number of 0 or more.
+            MemoryLimitError: the decision would need more memory than `budget`.
+        """
+        if cash is None and shares:
+            raise ConfigError("cash is left out: expected the money beside the shares, which sizes the orders")
+        money = self.settings.account.cash if cash is None else float(cash)
+        if not 0 <= money < float("inf"):
+            raise ConfigError(f"cash = {cash}: must be 0 or more")
+        panel = self.align_panel(prices)
+        if raw_prices is not None:
+            panel = with_raw_closes(panel, raw_prices if isinstance(raw_prices, Panel) else load_panel(str(raw_prices)))
+        refuse(self.plan_orders(panel, budget))
+        last = len(panel.dates) - 1
+        wanted, _, _ = self._weigh(panel, Days(last, last + 1))
+        traded = traded_closes(panel)
+        ratios = [1.0 if traded is None else traded.traded_ratio(last, k) for k in range(len(self.investable))]
+        evening = WeightsClose(
+            date=str(panel.dates[last]),
+            names=self.investable,
+            prices=account_prices(panel).day(last),
+            ratios=torch.tensor(ratios, dtype=torch.float64),
+            as_traded=traded is not None,
+        )
+        return decide_weight_orders(
+            evening, wanted[0], shares or {}, money, self.settings.account, held=self.held, rest=self.rest
+        )
+
+    def plan_orders(self, panel: Panel, budget: str | None = None) -> Plan:
+        """Plan what it takes to decide on the newest day of a panel."""
+        return plan_use("orders", panel, budget, scored=False)
+
+    def plan_backtest(self, panel: Panel, days: Days, budget: str | None = None) -> Plan:  # noqa: ARG002  (any days)
+        """Plan what it takes to play days of a panel."""
+        return plan_use("backtest", panel, budget, scored=True)
+
+    def find_days(self, panel: Panel, first: str | None, last: str | None) -> Days:
+        """Find the rows that are played: from the day after those that the weights were judged on, to the newest.
+
+        Raises:
+            ConfigError: a date is none, or the last one is before the first.
+            DataError: there are too few such days, or too few before them.
+        """
+        low, high = date_row(panel, first, last, after=self.past.chosen)
+        earliest = self.settings.history
+        units, dates = panel.calendar.units, f"the prices have {panel.dates[0]} to {panel.dates[-1]}"
+        if low < earliest:
+            raise DataError(
+                f"the first day is row {low} of the prices, and signals need {earliest} {units} before it (history): "
+                f"{dates}. Begin later, or give prices that reach further back."
+            )
+        if high - low <= 1:
+            raise DataError(
+                f"there are {max(0, high - low)} {units} to play, and 2 or more are needed, as all is sold on the last "
+                f"one: {dates}. Give more prices, or begin earlier."
+            )
+        return Days(low, high)
+
+    def backtest(
+        self,
+        prices: Path | str | Panel,
+        first: str | None = None,
+        last: str | None = None,
+        *,
+        budget: str | None = None,
+    ) -> Backtest:
+        """Play a stretch of days against the baselines: as `flatwater backtest` does.
+
+        Args:
+            prices: prices, as in `orders`.
+            first: ISO date of the first day that is played. Left out: the first one after those that the weights were
+                judged on.
+            last: date of the last one, on which all is sold. Left out: the newest.
+            budget: memory that may be taken, as in `orders`.
+
+        Where holdout days of its run are among them, the look is logged in the run's folder.
+
+        Raises:
+            MemoryLimitError: the backtest would need more memory than `budget`; no look is logged.
+        """
+        panel = self.align_panel(prices)
+        days = self.find_days(panel, first, last)
+        refuse(self.plan_backtest(panel, days, budget))
+        note_look(self, panel, days)
+        return self.play_backtest(panel, days, known_truth(prices, panel))
+
+    def play_backtest(self, panel: Panel, days: Days, truth: np.ndarray[Any, Any] | None = None) -> Backtest:
+        """Play rows of a panel that `find_days` gave, against the baselines.
+
+        Args:
+            panel: panel, as `align_panel` gives it.
+            days: rows that are played.
+            truth: what an oracle knows of a synthetic market [T, K]; None where nobody knows.
+        """
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # as runs have by default: sums in another order differ in their last bit
+        try:
+            learnt_stop = int(np.searchsorted(panel.dates, np.datetime64(self.past.learnt), "right"))
+            learnt = range(self.settings.history - 1, max(self.settings.history - 1, learnt_stop))
+            score = score_weights(self.evaluation(panel, days, learnt, truth))
+        finally:
+            torch.set_num_threads(threads)
+        days_by_use = count_days(self, panel, days)
+        note = f"{note_of_days(days_by_use, panel.calendar.unit)}; on the last one all is sold"
+        result = (
+            as_json(panel, score, "backtest")
+            | self.as_json()
+            | {
+                "rounds": self.past.generations,
+                "seed": self.settings.seed,
+                "days_of": days_by_use,
+                "note": note,
+            }
+        )
+        return Backtest(result, equity_frame(panel, score), pl.DataFrame(score.trades))
+
+    def evaluation(
+        self, panel: Panel, days: Days, learnt: range, truth: np.ndarray[Any, Any] | None
+    ) -> WeightsEvaluation:
+        """Weigh days of a panel, for an evaluation of what is held on them."""
+        held, learned, signals = self._weigh(panel, days)
+        return WeightsEvaluation(
+            config=self.settings,
+            panel=panel,
+            days=days,
+            held=held,
+            learned=learned,
+            signals=signals,
+            learnt=learnt,
+            truth=truth,
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return how much of the learned weights is held, as plain values."""
+        text = f"{self.held:.0%} of the learned weights are held, the rest is {self.rest}"
+        return {"held": self.held, "rest": self.rest, "weights": text}
+
+    def _weigh(self, panel: Panel, days: Days) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the weights that are held on some days, those that were learned, and the signals of all days."""
+        market = signal_market(find_signals(panel), CPU)
+        rows = range(days.first, days.stop)
+        with torch.no_grad():
+            learned = weigh_days(self.layout, market, self.members, rows, at_once=self.at_once)
+        tradable = market.tradable[days.first : days.stop]
+        return hold(learned, tradable, held=self.held, invested=self.invested), learned, market.own

@@ -1,0 +1,1 @@
+"""Target weights, learned by differentiating the account, and judged on days that they were not learned from."""

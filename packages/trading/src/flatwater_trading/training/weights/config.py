@@ -1,0 +1,65 @@
+"""Settings of a run that learns target weights, apart from its data and its machine."""
+
+from dataclasses import field
+from typing import Annotated
+
+from flatwater_trading.market.config import PortfolioConfig
+from flatwater_trading.panel.config import SplitConfig
+from flatwater_watch.options.bounds import Bounds, Count, Rate, Seed, Weight
+from flatwater_watch.options.declare import config
+
+
+@config(table="members")
+class EnsembleConfig:
+    """The members whose mean weights are held."""
+
+    size: Annotated[int, Bounds(2, 1 << 10)] = 4
+    """Members. The training days are cut into as many blocks, and each member leaves another one out: on all blocks
+    together it shows what the weights are worth on days that they were not learned from."""
+    hidden: Annotated[int, Bounds(1, 1 << 12)] = 32
+    """Width of a member's small network, beside its linear path."""
+
+
+@config(table="learner")
+class WeightsLearnerConfig:
+    """How members learn: by the gradient of the account's log growth after costs, over stretches of days."""
+
+    updates: Count = 30
+    """Updates of a round."""
+    stretches: Count = 2
+    """Stretches of days that a member learns from in one update."""
+    days: Annotated[int, Bounds(2, 1 << 16)] = 128
+    """Days of a stretch."""
+    lr: Rate = 1e-2
+    """Learning rate of the first round; in round n it is this over the root of n."""
+    weight_decay: Weight = 1e-2
+    """Part of each weight that is taken off, times the learning rate, at each update."""
+    grad_clip: Annotated[float, Bounds(0, 1e6)] = 10.0
+    """Largest norm of a member's gradient. 0 clips nothing."""
+
+
+@config(table="judgement")
+class JudgementConfig:
+    """How much of the learned weights is held."""
+
+    caution: Annotated[float, Bounds(0, 10)] = 1.64
+    """Deviations of its mean by which the learned weights' lead over equal weight, or cash, is lowered before it is
+    judged: 1.64 asks for a lead that chance would show in one of 20 markets without a signal. 0 takes it as it is."""
+
+
+@config
+class WeightsConfig:
+    """Target weights on a panel."""
+
+    seed: Seed = 0
+    """Every random number of the run follows from it."""
+    benchmark: str | None = None
+    """Instrument of the panel that results are also compared with: bought on the first day and held. It may be one that
+    cannot be traded. Left out: none."""
+    history: Count = 120
+    """Rows before the first training day: signals remember up to 128 of them."""
+    splits: SplitConfig = field(default_factory=SplitConfig)
+    account: PortfolioConfig = field(default_factory=PortfolioConfig)
+    members: EnsembleConfig = field(default_factory=EnsembleConfig)
+    learner: WeightsLearnerConfig = field(default_factory=WeightsLearnerConfig)
+    judgement: JudgementConfig = field(default_factory=JudgementConfig)

@@ -1,0 +1,132 @@
+"""The judgement of learned weights, by days that they were not learned from.
+
+Each member leaves a block of the training days out; on the block its weights are those of one who has not seen it. All
+blocks and the validation days, on which the mean of the members is held, are one account that nothing was learned from.
+Its lead over what needs no learning (equal weights where these grew on the same days, else cash) is random, so it is
+lowered by `judgement.caution` deviations of its mean before it counts. Of several parts of the learned weights, the one
+with the largest lead that is left is held: none, where no lead is left. So what is not known is not paid for.
+
+Days are summed in blocks of `BLOCK` before the deviation is taken, as neighbouring days are not independent.
+"""
+
+from collections.abc import Iterator
+from dataclasses import fields
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from flatwater.nets.stack import Layout, views
+from flatwater_trading.policy.weigher import Seen, log_growth, weigh
+from flatwater_trading.training.weights.state import Judgement, SignalMarket, WeightsSetup, WeightsState
+
+PARTS = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Parts of the learned weights that may be held."""
+BLOCK = 20
+"""Days whose growth is summed before its deviation is taken."""
+
+
+def weigh_days(
+    layout: Layout, market: SignalMarket, weights: Float[Tensor, "P n"], days: range, *, at_once: int
+) -> Float[Tensor, "D K"]:
+    """Return the mean weights of some members on consecutive days, computed in the precision of `weights`.
+
+    Args:
+        layout: names of the members' weights.
+        market: what they see.
+        weights: a row for each member.
+        days: rows of the market.
+        at_once: days that are weighed at a time; it does not change what comes out.
+    """
+    members, params = len(weights), views(weights, layout)
+    wanted = weights.new_zeros(len(days), market.tradable.shape[1])
+    for first in range(0, len(days), at_once):
+        rows = slice(days.start + first, min(days.stop, days.start + first + at_once))
+        own, shared = (signals[rows][None].to(weights.dtype) for signals in (market.own, market.shared))
+        seen = Seen(own, shared, market.tradable[rows][None])
+        # One member at a time: their hidden units never stand in memory together.
+        for member in range(members):
+            one = {name: weight[member : member + 1] for name, weight in params.items()}
+            wanted[first : first + at_once] += weigh(one, seen)[0] / members
+    return wanted
+
+
+def equal_weights(tradable: Bool[Tensor, "D K"]) -> Float[Tensor, "D K"]:
+    """Return equal parts of what is traded on each day."""
+    return tradable / tradable.sum(-1, keepdim=True).clamp(min=1)
+
+
+def judge_(setup: WeightsSetup, run: WeightsState) -> None:
+    """Weigh the days that members have not learned from, and decide how much of the learned weights is held.
+
+    Args:
+        setup: blocks, splits and costs.
+        run: its newest judgement is written; where the weights grew more than ever, the champion as well.
+    """
+    judged, market = setup.judged, run.market
+
+    def weigh_rows(weights: Tensor, days: range) -> Tensor:
+        return weigh_days(setup.layout, market, weights, days, at_once=setup.at_once)
+
+    with torch.no_grad():
+        for member, (first, stop) in enumerate(setup.blocks):
+            rows = slice(first - judged.first, stop - judged.first)
+            run.unseen[rows] = weigh_rows(run.weights[member : member + 1], range(first, stop))
+        validation = setup.splits.validation
+        rows = slice(validation.first - judged.first, None)
+        run.unseen[rows] = weigh_rows(run.weights, range(validation.first, validation.stop))
+        # The last judged day's return belongs to the holdout.
+        rows = slice(judged.first, judged.stop - 1)
+        learned, following = run.unseen[:-1], market.following[rows]
+        for kept, new in _pairs(run.newest, judge(setup, learned, following, market.tradable[rows])):
+            kept.copy_(new)
+        run.crowned.copy_(run.newest.growth > run.best.growth)
+        for best, new in _pairs(run.best, run.newest):
+            best.copy_(torch.where(run.crowned, new, best))
+        run.champion.copy_(torch.where(run.crowned, run.weights, run.champion))
+
+
+def judge(
+    setup: WeightsSetup, learned: Float[Tensor, "D K"], following: Float[Tensor, "D K"], tradable: Bool[Tensor, "D K"]
+) -> Judgement:
+    """Return the judgement of weights on days that they were not learned from."""
+    cost, caution = setup.config.account.cost, setup.config.judgement.caution
+
+    def growth(weights: Tensor) -> Tensor:
+        return log_growth(weights, following, cost).double()
+
+    equal = equal_weights(tradable)
+    invested = (growth(equal).sum() > 0).double()
+    resting = equal * invested.float()
+    at_rest = growth(resting)
+    leads, deviations = [], []
+    for part in PARTS:
+        lead = growth(part * learned + (1 - part) * resting) - at_rest
+        blocks = lead[: len(lead) // BLOCK * BLOCK].view(-1, BLOCK).mean(1)
+        leads.append(lead.mean())
+        deviations.append(blocks.std() / len(blocks) ** 0.5)
+    lead, deviation = torch.stack(leads), torch.stack(deviations)
+    # Under two blocks there is no deviation, and nothing is known. The first part, 0, has neither lead nor deviation.
+    best = (lead - caution * deviation).nan_to_num(nan=-torch.inf).argmax()
+    return Judgement(
+        growth=growth(learned).mean(),
+        resting=at_rest.mean(),
+        lead=lead[-1],
+        deviation=deviation[-1],
+        held=best.double() / (len(PARTS) - 1),  # the parts are evenly spaced
+        invested=invested,
+    )
+
+
+def hold(
+    learned: Float[Tensor, "D K"], tradable: Bool[Tensor, "D K"], *, held: float, invested: bool
+) -> Float[Tensor, "D K"]:
+    """Return the weights that are held: a part of the learned ones, and equal weights or cash for the rest."""
+    resting = equal_weights(tradable) if invested else torch.zeros_like(learned)
+    return held * learned + (1 - held) * resting
+
+
+def _pairs(kept: Judgement, new: Judgement) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield each number of a judgement beside that of another one."""
+    for each in fields(Judgement):
+        yield getattr(kept, each.name), getattr(new, each.name)

@@ -1,0 +1,126 @@
+"""One round of target weights: members learn from stretches of days, then they are judged on days they did not see."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from flatwater.algorithms.adam import Span, Step, bind_step
+from flatwater.algorithms.api import add_, count_step_, read_tally_
+from flatwater.nets.stack import views
+from flatwater.state.random import stream
+from flatwater.trainers.loop import Phase, Progress
+from flatwater_trading.policy.weigher import Seen, log_growth, weigh
+from flatwater_trading.training.weights.judge import judge_
+from flatwater_trading.training.weights.state import WeightsSetup, WeightsState, stretch_starts
+
+
+@dataclass(frozen=True)
+class WeightsTrainer:
+    """The phases of a round over a run's state, which the loop drives."""
+
+    setup: WeightsSetup
+    run: WeightsState
+    phases: Sequence[Phase]
+
+    @property
+    def progress(self) -> Progress:
+        """Progress of the run."""
+        return self.run.progress
+
+    def settle_(self) -> dict[str, float]:
+        """Return the round's numbers, and clear the sums behind them."""
+        return read_numbers_(self.run)
+
+
+def build_trainer(setup: WeightsSetup, run: WeightsState) -> WeightsTrainer:
+    """Bind the phases to the state."""
+    learner = setup.config.learner
+    step_ = bind_step(
+        run.weights,
+        run.adam,
+        # Of the round alone, and not of how many are wanted: a run that goes on to more rounds learns as it would have.
+        lr=lambda: learner.lr / (1 + run.progress.round) ** 0.5,
+        weight_decay=learner.weight_decay,
+        clip=learner.grad_clip,
+        groups=setup.groups,
+    )
+    phases = (
+        Phase("learn", lambda: learner.updates, lambda _: learn_(setup, run, step_)),
+        Phase("judge", lambda: 1, lambda _: judge_(setup, run)),
+    )
+    return WeightsTrainer(setup, run, phases)
+
+
+def learn_(setup: WeightsSetup, run: WeightsState, step_: Step) -> None:
+    """Update every member by the gradient of its account's log growth over stretches of its own training days."""
+    days = draw_days(setup, run.tally.updates)
+    for span in setup.groups:
+        growth, grad = _growth_and_gradient(setup, run, days[slice(*span)], span)
+        run.adam.grad[slice(*span)] = grad
+        add_(run.tally, "growth", growth, span)
+    count_step_(run.tally, "grad_norm", *step_())
+    # Last: draws are named by the count, and a resume must draw the same.
+    run.tally.updates += 1
+
+
+def draw_days(setup: WeightsSetup, update: int) -> Int[Tensor, "P S L"]:
+    """Draw the rows of every member's stretches for an update, by its number."""
+    learner, members = setup.config.learner, setup.config.members.size
+    rng = stream(setup.config.seed, "stretches", update, device=setup.device)
+    places = torch.rand(members, learner.stretches, generator=rng, device=setup.device)
+    starts = []
+    for member, place in enumerate(places):
+        before, after = stretch_starts(setup, member)
+        start = (place * (len(before) + len(after))).long()
+        starts.append(torch.where(start < len(before), before.start + start, after.start + start - len(before)))
+    return torch.stack(starts)[..., None] + torch.arange(learner.days, device=setup.device)
+
+
+def _growth_and_gradient(
+    setup: WeightsSetup, run: WeightsState, days: Int[Tensor, "p S L"], span: Span
+) -> tuple[Float[Tensor, "p"], Float[Tensor, "p n"]]:
+    """Return the mean log growth of a day of some members, and the gradient of its opposite by their weights.
+
+    Args:
+        setup: network and costs.
+        run: weights and market.
+        days: rows of their stretches.
+        span: the members.
+    """
+    market, rows = run.market, days.flatten(1)
+    weights = run.weights[slice(*span)].detach().requires_grad_()
+    seen = Seen(market.own[rows], market.shared[rows], market.tradable[rows])
+    held = weigh(views(weights, setup.layout), seen).unflatten(1, days.shape[1:])
+    growth = log_growth(held, market.following[days], setup.config.account.cost).mean((1, 2))
+    (grad,) = torch.autograd.grad(-growth.sum() * A_YEAR, weights)
+    return growth.detach(), grad
+
+
+A_YEAR = 252
+"""Days by which growth is multiplied before its gradient is taken: so that clipping means the same on any panel."""
+
+
+BPS = 10_000
+"""Hundredths of a percent in a whole: the unit of a day's growth in metrics."""
+
+
+def read_numbers_(run: WeightsState) -> dict[str, float]:
+    """Return the round's numbers, read from the device once, and clear the sums behind them."""
+    newest, best = run.newest, run.best
+    numbers = {
+        "unseen/growth": newest.growth * BPS,
+        "unseen/resting": newest.resting * BPS,
+        "unseen/lead": newest.lead * BPS,
+        "unseen/deviation": newest.deviation * BPS,
+        "validation/champion": best.growth * BPS,
+        "champion/held": best.held,
+        "champion/invested": best.invested,
+        "champion/crowned": run.crowned,
+    }
+    sums = read_tally_(run.tally)
+    # The growth of training in the unit of the others.
+    learned = {name: value * BPS if name == "train/growth" else value for name, value in sums.items()}
+    return {name: float(value) for name, value in numbers.items()} | learned

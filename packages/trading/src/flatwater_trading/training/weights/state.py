@@ -1,0 +1,178 @@
+"""State of a run that learns target weights: everything that it keeps between rounds, and its build."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from flatwater.algorithms.adam import Adam, Span
+from flatwater.algorithms.api import Setting, UpdateSums
+from flatwater.nets.stack import Layout
+from flatwater.state.allocation import filled_tensor
+from flatwater.state.tree import derived_field, state
+from flatwater.trainers.loop import Progress
+from flatwater_trading.panel.splits import Days, Splits
+from flatwater_trading.policy.weigher import build_weigher
+from flatwater_trading.training.weights.config import WeightsConfig
+from flatwater_watch.errors import ConfigError
+
+BLOCK_BYTES = 32 << 20
+"""Bytes of hidden units that are made at a time: members learn, and days are weighed, in groups of so many."""
+
+
+@state
+class SignalMarket:
+    """What a policy sees, and what the account earns, on all T days; never written."""
+
+    own: Float[Tensor, "T K F"] = derived_field()
+    shared: Float[Tensor, "T G"] = derived_field()
+    following: Float[Tensor, "T K"] = derived_field()
+    """Returns up to the next day's close."""
+    tradable: Bool[Tensor, "T K"] = derived_field()
+
+
+@state
+class Judgement:
+    """What the learned weights were worth on days that they were not learned from, and what follows."""
+
+    growth: Float[Tensor, ""]
+    """Mean log growth of a day, of the weights as they were learned."""
+    resting: Float[Tensor, ""]
+    """The same of what is held where nothing was learned: equal weights or cash."""
+    lead: Float[Tensor, ""]
+    """Mean log growth of a day over that, of all learned weights."""
+    deviation: Float[Tensor, ""]
+    """Deviation of that mean."""
+    held: Float[Tensor, ""]
+    """Part of the learned weights that is held, 0 to 1; the rest is equal weights or cash."""
+    invested: Float[Tensor, ""]
+    """1 where the rest is equal weights, 0 where it is cash."""
+
+
+@state
+class WeightsState:
+    """The root of the state tree."""
+
+    progress: Progress
+    weights: Float[Tensor, "P n"]
+    """Members in training."""
+    adam: Adam
+    tally: UpdateSums
+    newest: Judgement
+    """Of the members as they are."""
+    best: Judgement
+    """Of the best round so far, whose members are `champion`."""
+    champion: Float[Tensor, "P n"]
+    """The members of the best round."""
+    crowned: Bool[Tensor, ""]
+    """True where this round is the best so far."""
+    unseen: Float[Tensor, "D K"] = derived_field()
+    """Weights on the training and validation days, each of members that did not learn from the day."""
+    market: SignalMarket
+
+
+@dataclass(frozen=True)
+class WeightsSetup:
+    """The parts of a run that never change and are no state."""
+
+    config: WeightsConfig
+    layout: Layout
+    splits: Splits
+    blocks: tuple[Span, ...]
+    """The rows that each member leaves out, as [first, stop)."""
+    device: torch.device
+    instruments: int
+
+    @property
+    def judged(self) -> Days:
+        """Training and validation days."""
+        return Days(self.splits.train.first, self.splits.validation.stop)
+
+    @property
+    def at_once(self) -> int:
+        """Days that one member weighs at a time."""
+        return max(1, BLOCK_BYTES // (4 * self.instruments * self.config.members.hidden))
+
+    @property
+    def groups(self) -> tuple[Span, ...]:
+        """Members that learn at once."""
+        learner, members = self.config.learner, self.config.members.size
+        size = min(members, max(1, self.at_once // (learner.stretches * learner.days)))
+        return tuple((low, min(members, low + size)) for low in range(0, members, size))
+
+
+def build_setup(config: WeightsConfig, market: SignalMarket, splits: Splits, device: torch.device) -> WeightsSetup:
+    """Build the network for a market's shape, and cut the training days into blocks.
+
+    Raises:
+        ConfigError: the training days are too few for the members' stretches.
+    """
+    _, instruments, own = market.own.shape
+    members, train, days = config.members.size, splits.train, config.learner.days
+    edges = [train.first + number * len(train) // members for number in range(members + 1)]
+    blocks = tuple(pairwise(edges))
+    for block in blocks:
+        if not _stretch_starts(train, block, days):
+            raise ConfigError(
+                f"learner.days = {days}: the {len(train)} training days, less the {block[1] - block[0]} that a member "
+                f"leaves out, hold no stretch of so many. Lower learner.days, history ({config.history}) or the other "
+                "splits, or give a longer panel."
+            )
+    layout = build_weigher(own, market.shared.shape[1], config.members.hidden)
+    return WeightsSetup(config, layout, splits, blocks, device, instruments)
+
+
+def _stretch_starts(train: Days, block: Span, days: int) -> list[range]:
+    """Return the first rows of all stretches that have no day of the block, nor the return that leads into it."""
+    before = range(train.first, block[0] - days)
+    after = range(block[1], train.stop - days)
+    return [part for part in (before, after) if len(part)]
+
+
+def stretch_starts(setup: WeightsSetup, member: int) -> tuple[range, range]:
+    """Return the rows on which a member's stretches may begin: before its block, and after it; one may be empty."""
+    parts = _stretch_starts(setup.splits.train, setup.blocks[member], setup.config.learner.days)
+    return (parts[0], parts[1] if len(parts) > 1 else range(0))
+
+
+def build_weights(setup: WeightsSetup, market: SignalMarket) -> WeightsState:
+    """Allocate a run whole. On the meta device this is its plan."""
+    config, device = setup.config, setup.device
+    setting = Setting(members=config.members.size, seed=config.seed, device=device, extra=0)
+    size = setup.layout.size
+    return WeightsState(
+        progress=Progress(),
+        weights=setting.rows("target weights", setup.layout),
+        adam=setting.adam(size),
+        tally=setting.tally("growth", "grad_norm"),
+        newest=_no_judgement(device),
+        best=_no_judgement(device),
+        champion=filled_tensor(0, config.members.size, size, device=device),
+        crowned=filled_tensor(0, dtype=torch.bool, device=device),
+        unseen=filled_tensor(0, len(setup.judged), setup.instruments, device=device),
+        market=market,
+    )
+
+
+def _no_judgement(device: torch.device) -> Judgement:
+    """Allocate the judgement of a run before its first round: any growth is above it, and nothing learned is held."""
+    return Judgement(
+        growth=filled_tensor(-torch.inf, device=device),
+        resting=filled_tensor(0, device=device),
+        lead=filled_tensor(0, device=device),
+        deviation=filled_tensor(0, device=device),
+        held=filled_tensor(0, device=device),
+        invested=filled_tensor(0, device=device),
+    )
+
+
+def outline_signals(*, days: int, instruments: int, own: int, shared: int, device: torch.device) -> SignalMarket:
+    """Build a market of that size without its contents: on the meta device it is the plan of one."""
+    return SignalMarket(
+        own=torch.empty(days, instruments, own, device=device),
+        shared=torch.empty(days, shared, device=device),
+        following=torch.empty(days, instruments, device=device),
+        tradable=torch.empty(days, instruments, dtype=torch.bool, device=device),
+    )
