@@ -71,9 +71,12 @@ def _table(orders: "WeightOrders") -> "Table":
 def _sentences(orders: "WeightOrders") -> list[str]:
     """Return the sentences below the table."""
     invested = sum(each.weight for each in orders.holdings)
-    lines = [
+    account = (
         f"After these orders {invested:.1%} of the equity of {orders.equity:,.2f} are invested, in "
-        f"{len(orders.holdings)} instruments; {orders.cash:,.2f} are cash. The orders cost {orders.cost:,.2f}.",
+        f"{len(orders.holdings)} instruments; {orders.cash:,.2f} are cash. The orders cost {orders.cost:,.2f}."
+    )
+    lines = [
+        account,
         f"{orders.held:.0%} of the learned weights are held, the rest is {orders.rest}.",
     ]
     if orders.as_traded:

@@ -183,5 +183,6 @@ def ridge_forecasts(closes: Closes, signals: Float[Tensor, "T K F"], learnt: ran
         return closes.mark.new_zeros(len(days), closes.mark.shape[1])
     mean = target.mean()
     normal = samples.T @ samples + PENALTY * torch.eye(samples.shape[1], dtype=samples.dtype, device=samples.device)
-    slope = torch.linalg.solve(normal, samples.T @ (target - mean))
-    return signals[days.start : days.stop].double() @ slope + mean
+    slope: Tensor = torch.linalg.solve(normal, samples.T @ (target - mean))
+    forecasts: Tensor = signals[days.start : days.stop].double() @ slope + mean
+    return forecasts

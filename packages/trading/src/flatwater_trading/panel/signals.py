@@ -123,14 +123,14 @@ def _mean_so_far(values: np.ndarray, memory: int, listed: np.ndarray | None = No
         means[day] = mean
     days = np.arange(1, len(values) + 1)[:, None] if listed is None else listed.cumsum(axis=0)
     # A mean that begins at 0 is too small by the weight that its first days have not got yet.
-    return means / (1 - (1 - part) ** np.maximum(days, 1))
+    return np.asarray(means / (1 - (1 - part) ** np.maximum(days, 1)))
 
 
 def _deviation(
     moves: np.ndarray, memory: int, listed: np.ndarray | None = None, *, least: float = LEAST_DEVIATION
 ) -> np.ndarray:
     """Return the deviation of the moves so far about 0, [T, C]."""
-    return np.maximum(np.sqrt(_mean_so_far(moves * moves, memory, listed)), least)
+    return np.asarray(np.maximum(np.sqrt(_mean_so_far(moves * moves, memory, listed)), least))
 
 
 def _scaled(moves: np.ndarray, deviation: np.ndarray) -> np.ndarray:
@@ -155,4 +155,4 @@ def _day_mean(values: np.ndarray, tradable: np.ndarray) -> np.ndarray:
     """Return the mean of each day over what is traded, [T, K, M] -> [T, 1, M]."""
     total = np.einsum("tkm,tk->tm", values, tradable.astype(values.dtype))
     count = np.maximum(tradable.sum(axis=1), 1).astype(values.dtype)
-    return (total / count[:, None])[:, None]
+    return np.asarray((total / count[:, None])[:, None])

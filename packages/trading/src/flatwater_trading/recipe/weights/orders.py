@@ -107,18 +107,9 @@ def decide_weight_orders(
         rest: what the rest is.
 
     Raises:
-        DataError: something is held that is no instrument of the prices, or has never had a price.
+        DataError: something is held that cannot be, see `_shares_before`.
     """
-    mark, names = evening.prices.mark, list(evening.names)
-    before = torch.zeros_like(mark)
-    for name, count in shares.items():
-        if name not in names:
-            raise DataError(f"{name} is held, and is none of the instruments that these weights are of.")
-        k = names.index(name)
-        if mark[k] <= 0:
-            raise DataError(f"{name} is held, and has no price up to {evening.date}. Give prices that have one.")
-        # Shares as traded are worth the traded price: in the panel's prices there are more of them, or fewer.
-        before[k] = count * evening.ratios[k]
+    mark, names, before = evening.prices.mark, evening.names, _shares_before(evening, shares)
     after = rebalance(before[None], mark.new_tensor([cash]), wanted[None], evening.prices, config)
     prices, kept = mark * evening.ratios, after.shares[0] / evening.ratios
     equity = float(after.cash[0] + (after.shares[0] * mark).sum())
@@ -133,15 +124,10 @@ def decide_weight_orders(
         for name, value, price in zip(names, after.traded[0].tolist(), prices.tolist(), strict=True)
         if value
     ]
-    holdings = [
-        WeightHolding(instrument=name, shares=count, price=price, weight=count * price / equity)
-        for name, count, price in zip(names, kept.tolist(), prices.tolist(), strict=True)
-        if count * price > 0
-    ]
     return WeightOrders(
         date=evening.date,
         orders=tuple(sorted(orders, key=lambda order: order.order != "sell")),
-        holdings=tuple(holdings),
+        holdings=_holdings(names, kept, prices, equity),
         cash=float(after.cash[0]),
         equity=equity,
         cost=float(after.cost[0]),
@@ -149,3 +135,33 @@ def decide_weight_orders(
         rest=rest,
         as_traded=evening.as_traded,
     )
+
+
+def _holdings(
+    names: Sequence[str], kept: Float[Tensor, "K"], prices: Float[Tensor, "K"], equity: float
+) -> tuple[WeightHolding, ...]:
+    """Return what is held, with its part of the equity."""
+    return tuple(
+        WeightHolding(instrument=name, shares=count, price=price, weight=count * price / equity)
+        for name, count, price in zip(names, kept.tolist(), prices.tolist(), strict=True)
+        if count * price > 0
+    )
+
+
+def _shares_before(evening: WeightsClose, shares: Mapping[str, float]) -> Float[Tensor, "K"]:
+    """Return the shares that are held, in the panel's prices.
+
+    Raises:
+        DataError: something is held that is no instrument of the prices, or has never had a price.
+    """
+    mark, names = evening.prices.mark, list(evening.names)
+    before = torch.zeros_like(mark)
+    for name, count in shares.items():
+        if name not in names:
+            raise DataError(f"{name} is held, and is no instrument that this trader buys.")
+        k = names.index(name)
+        if mark[k] <= 0:
+            raise DataError(f"{name} is held, and has no price up to {evening.date}. Give prices that have one.")
+        # Shares as traded are worth the traded price: in the panel's prices there are more of them, or fewer.
+        before[k] = count * evening.ratios[k]
+    return before

@@ -38,7 +38,7 @@ def plan_weights(config: WeightsRunConfig, panel: Panel, device: torch.device) -
         lambda: phase_transients(setup, run),
         config=config,
         device=device,
-        beside={READ: read_bytes(panel), SCORE: score_bytes(panel) + LIBRARY_BYTES},
+        beside={READ: signal_bytes(panel), SCORE: score_bytes(panel) + LIBRARY_BYTES},
     )
     return with_advice(plan, _alternatives(config), owners, lambda other: nbytes(build_on_meta(other, panel)[1]))
 
@@ -62,7 +62,7 @@ def phase_transients(setup: WeightsSetup, run: WeightsState) -> dict[str, int]:
     }
 
 
-def read_bytes(panel: Panel) -> int:
+def signal_bytes(panel: Panel) -> int:
     """Return the most bytes that computing signals takes in NumPy."""
     days, instruments = len(panel.dates), len(panel.investable)
     # In double precision, and once more the moves of every memory, less their mean.
@@ -89,7 +89,7 @@ def plan_use(what: str, panel: Panel, budget: str | None, *, scored: bool) -> Pl
     Raises:
         ConfigError: the budget is no amount of memory.
     """
-    beside = {READ: read_bytes(panel)} | ({SCORE: score_bytes(panel) + LIBRARY_BYTES} if scored else {})
+    beside = {READ: signal_bytes(panel)} | ({SCORE: score_bytes(panel) + LIBRARY_BYTES} if scored else {})
     owners = {f"market.{path}": 2 * size for path, size in nbytes(outline_market(panel, META)).items()}
     return planned_use(what, owners, phase_bytes(lambda: dict.fromkeys(beside, 0), beside), budget=budget)
 

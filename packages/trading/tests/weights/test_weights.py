@@ -1,0 +1,182 @@
+"""Target weights: exact, planned, blind to what comes, and the same money in simulator, orders and backtest."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from trees import digest
+from watchers import Silent
+
+import flatwater as fw
+from flatwater.checkpoints.config import CheckpointConfig
+from flatwater.checkpoints.reader import newest_intact, restore_state_
+from flatwater.checkpoints.writer import save_checkpoint
+from flatwater.cli.main import main
+from flatwater.config.toml import from_mapping
+from flatwater.state.tree import leaves, nbytes
+from flatwater.trainers.loop import train_
+from flatwater_trading.panel.locate import load_panel
+from flatwater_trading.panel.panel import build_panel, first_days
+from flatwater_trading.panel.signals import find_signals
+from flatwater_trading.recipe.weights.config import WeightsRunConfig
+from flatwater_trading.recipe.weights.plan import build_on_meta
+from flatwater_trading.recipe.weights.run import WeightsRun, compose
+from flatwater_watch.errors import ConfigError, DataError
+
+PANEL = "synthetic:6x460:signal=0.7:context_instruments=1"
+TINY: dict[str, Any] = {
+    "panel": PANEL,
+    "rounds": 2,
+    "threads": 1,
+    "trackers": (),
+    "history": 40,
+    "splits": {"holdout_days": 90, "validation_days": 60},
+    "members": {"size": 2, "hidden": 4},
+    "learner": {"updates": 3, "days": 20},
+}
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+def tiny_run(**changes: Any) -> WeightsRun:
+    return compose(from_mapping(WeightsRunConfig, TINY | changes, "test"))
+
+
+def test_what_is_held_is_what_was_planned_and_never_moves() -> None:
+    run = tiny_run()
+    _, planned = build_on_meta(run.config, run.panel)
+    held = nbytes(run.trainer.run)
+    assert nbytes(planned) == held
+    places = [leaf.value.data_ptr() for leaf in leaves(run.trainer.run) if isinstance(leaf.value, torch.Tensor)]
+    assert train_(run.trainer, 2, Silent())
+    assert nbytes(run.trainer.run) == held
+    now = [leaf.value.data_ptr() for leaf in leaves(run.trainer.run) if isinstance(leaf.value, torch.Tensor)]
+    assert now == places
+    saved = [leaf.path for leaf in leaves(run.trainer.run) if not leaf.derived]
+    assert not [path for path in saved if path.startswith(("market.", "unseen"))]
+
+
+def test_a_run_resumed_after_any_step_is_the_run_that_went_on(tmp_path: Path) -> None:
+    whole = tiny_run()
+    assert train_(whole.trainer, 2, Silent())
+    for stop in range(1, 8):  # the steps of both rounds: three updates and a judgement each
+        stopped, resumed = tiny_run(), tiny_run()
+        assert not train_(stopped.trainer, 2, Silent(left=stop))
+        folder = tmp_path / str(stop)
+        save_checkpoint(folder, stopped.trainer.run, round=1, step=stop, facts={}, config=CheckpointConfig())
+        intact = newest_intact(folder, say=print)
+        assert intact is not None
+        restore_state_(resumed.trainer.run, intact)
+        assert train_(resumed.trainer, 2, Silent())
+        assert digest(resumed.trainer.run) == digest(whole.trainer.run), stop
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fw.train("weights", run=tmp_path_factory.mktemp("weights") / "run", quiet=True, **TINY).path
+
+
+def test_a_backtest_of_the_holdout_is_its_evaluation(trained: Path) -> None:
+    found, known = fw.load(trained).backtest(PANEL), fw.evaluate(trained, holdout=True)
+    same = ("first_day", "last_day", "days", "traders", "comparison", "verdict", "held")
+    assert {name: found.result[name] for name in same} == {name: known[name] for name in same}
+
+
+def test_the_orders_of_each_evening_are_the_trades_of_the_backtest_to_the_cent(trained: Path) -> None:
+    # Three quarters of what was learned, whatever it is worth: there must be something to trade.
+    trader, panel = replace(fw.load(trained), held=0.75), load_panel(PANEL)
+    found = trader.backtest(PANEL)
+    known = found.result
+    first = int(np.searchsorted(panel.dates, np.datetime64(known["first_day"])))
+    shares, cash, done = {}, None, []
+    equity = found.equity["champion"].to_list()[1:]
+    for day in range(first, first + known["days"] - 1):  # on the last one a backtest sells all
+        orders = trader.orders(first_days(panel, day + 1), shares, cash)
+        shares, cash = orders.shares, orders.cash
+        done += [(orders.date, each.instrument, each.order, each.value) for each in orders.orders]
+        assert orders.equity == pytest.approx(equity[day - first], abs=0.005)
+    wanted = [
+        (str(date), name, "buy" if value > 0 else "sell", abs(value))
+        for date, name, value in found.trades.select("date", "instrument", "value").rows()
+        if str(date) < known["last_day"]
+    ]
+    assert sorted((*each[:3],) for each in done) == sorted((*each[:3],) for each in wanted)
+    assert [each[3] for each in sorted(done)] == pytest.approx([each[3] for each in sorted(wanted)], abs=0.005)
+    assert len(wanted) > 100
+
+
+def test_prices_after_a_day_move_no_earlier_weight(trained: Path) -> None:
+    trader, panel = replace(fw.load(trained), held=0.75), load_panel(PANEL)
+    values, day = panel.values.copy(), 400
+    noise = np.random.default_rng(0).uniform(0.5, 2.0, values[day:].shape)
+    values[day:] *= noise.astype(np.float32)
+    other = build_panel(
+        values=values,
+        dates=panel.dates,
+        instruments=panel.instruments,
+        investable=[panel.instruments[n] for n in panel.investable],
+    )
+    one, two = find_signals(panel), find_signals(other)
+    for name in ("own", "market", "tradable"):
+        assert np.array_equal(getattr(one, name)[:day], getattr(two, name)[:day]), name
+    assert np.array_equal(one.following[: day - 1], two.following[: day - 1])
+    before, after = (trader.backtest(each, str(panel.dates[360])) for each in (panel, other))
+    for name in ("champion", "minimum variance", "risk parity", "ridge, weights", "volatility rule"):
+        rows = day - 360
+        assert before.equity[name].to_list()[:rows] == after.equity[name].to_list()[:rows], name
+
+
+def test_the_commands_write_what_they_read(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    held = tmp_path / "held.csv"
+    assert main(["orders", str(trained), "--after", str(held)]) == 0
+    assert "of the learned weights are held" in " ".join(capsys.readouterr().out.split())
+    assert held.read_text().startswith("instrument,shares\n")
+    # The same evening again: the account is where it wants to be.
+    assert main(["orders", str(trained), "--positions", str(held), "--csv"]) == 0
+    assert capsys.readouterr().out == "order,instrument,shares,price,value,weight\n"
+    assert main(["orders", str(trained), "--plan"]) == 0
+    assert main(["backtest", str(trained), "--plan"]) == 0
+    capsys.readouterr()
+    held.write_text("instrument,shares\nNOBODY,3\ncash,5\n")
+    assert main(["orders", str(trained), "--positions", str(held)]) == 2
+    assert "NOBODY is held" in " ".join(capsys.readouterr().err.split())
+    assert main(["report", str(trained)]) == 0
+    assert "Weights of what it held most" in (trained / "report.html").read_text()
+
+
+def test_what_does_not_fit_is_refused_with_what_to_change() -> None:
+    with pytest.raises(ConfigError, match=r"learner\.days = 5000: the .* training days"):
+        tiny_run(learner={"days": 5000})
+    with pytest.raises(ConfigError, match="from_run"):
+        tiny_run(from_run="elsewhere")
+
+
+def test_shares_without_cash_or_price_are_refused(trained: Path) -> None:
+    trader = fw.load(trained)
+    with pytest.raises(ConfigError, match="cash is left out"):
+        trader.orders(PANEL, {"S0": 1.0})
+    with pytest.raises(DataError, match="gold is held, and is no instrument"):
+        trader.orders(PANEL, {"gold": 1.0}, 1.0)
+
+
+def test_what_is_no_surer_than_chance_is_not_held() -> None:
+    """A market without a signal: equal weights or cash, to the cent."""
+    run = tiny_run(panel="synthetic:6x900:law=none:signal=0", splits={"holdout_days": 200, "validation_days": 200})
+    assert train_(run.trainer, 2, Silent())
+    row = run.score(holdout=True)
+    assert row["held"] == 0
+    equal = row["traders"]["equal weight"]["total_return"] if row["rest"] == "equal weight" else 0.0
+    assert row["traders"]["champion"]["total_return"] == pytest.approx(equal, abs=1e-6)
+
+
+def test_another_seed_learns_other_weights() -> None:
+    one, two = tiny_run(), compose(replace(tiny_run().config, seed=1))
+    for run in (one, two):
+        assert train_(run.trainer, 1, Silent())
+    assert not torch.equal(one.trainer.run.champion, two.trainer.run.champion)
