@@ -125,8 +125,11 @@ def date_row(panel: Panel, first: str | None, last: str | None, *, after: str) -
     if begin is not None and end is not None and end < begin:
         raise ConfigError(f"the first day is {begin} and the last day {end}: exchange them.")
     # "right" is the row behind a date: by default no day that chose the champion is played.
-    low = np.searchsorted(panel.dates, np.datetime64(after), "right") if begin is None else None
-    low = np.searchsorted(panel.dates, begin) if low is None else low
+    low = (
+        np.searchsorted(panel.dates, np.datetime64(after), "right")
+        if begin is None
+        else np.searchsorted(panel.dates, begin)
+    )
     return int(low), len(panel.dates) if end is None else int(np.searchsorted(panel.dates, end, "right"))
 
 
