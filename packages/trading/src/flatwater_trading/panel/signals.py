@@ -137,7 +137,7 @@ def _scaled(moves: np.ndarray, deviation: np.ndarray) -> np.ndarray:
     """Return each day's moves in deviations of the days before it; 0 where there was none."""
     before = np.concatenate([deviation[:1], deviation[:-1]])
     scaled = np.divide(moves, before, where=before > 0, out=np.zeros_like(moves))
-    return np.clip(scaled, -2 * LIMIT, 2 * LIMIT)
+    return np.asarray(np.clip(scaled, -2 * LIMIT, 2 * LIMIT))
 
 
 def _remember(moves: np.ndarray) -> np.ndarray:
