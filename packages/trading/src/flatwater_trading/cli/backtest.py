@@ -49,8 +49,8 @@ class BacktestCommand(WithTrust, WithBudget):
         from flatwater.cli.outcome import show_result
         from flatwater.cli.plan import print_plan
         from flatwater.memory.planner import Plan
-        from flatwater.named_imports import GIVEN
-        from flatwater.recipe import find_recipe
+        from flatwater_trading.recipe.recipe import ERL
+        from flatwater_trading.recipe.weights.recipe import WEIGHTS
         from flatwater_watch.terminal import say, terminal
 
         with terminal(errors=True).status("reading the run and playing its champion …"):
@@ -62,7 +62,7 @@ class BacktestCommand(WithTrust, WithBudget):
         if self.json:
             print(json.dumps(dict(backtest.result), indent=1))
             return 0
-        show_result(dict(backtest.result), terminal(), find_recipe(str(backtest.result["trainer"]), GIVEN))
+        show_result(dict(backtest.result), terminal(), WEIGHTS if backtest.result["trainer"] == WEIGHTS.name else ERL)
         say(f"equity, trades and result: {folder}")
         return 0
 

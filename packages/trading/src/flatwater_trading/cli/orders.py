@@ -66,11 +66,17 @@ class OrdersCommand(WithTrust, WithBudget):
 
         from flatwater.cli.plan import print_plan
         from flatwater.memory.planner import Plan
+        from flatwater_trading.recipe.positions import SHARES
         from flatwater_watch.errors import ConfigError
+        from flatwater_watch.files.output import check_output
         from flatwater_watch.terminal import say, terminal
 
         if self.json and self.csv:
             raise ConfigError("--json, --csv: only one of them can be printed. Leave out the other.")
+        if self.after is not None:
+            # Before anything is read: orders that took seconds must not fail on where to write them. A table of
+            # positions is one of shares as well.
+            check_output("--after", self.after, SHARES)
         with terminal(errors=True).status("reading the run and the prices …"):
             answer = self.decide()
         if isinstance(answer, Plan):
@@ -97,14 +103,13 @@ class OrdersCommand(WithTrust, WithBudget):
         """Return the orders, ready to be shown and written; with --plan the memory that they would take."""
         from flatwater_trading.cli.weight_orders import weights_sheet
         from flatwater_trading.panel.locate import load_panel
-        from flatwater_trading.recipe.positions import POSITIONS, SHARES, Portfolio, read_positions, read_shares
+        from flatwater_trading.recipe.positions import POSITIONS, Portfolio, read_positions, read_shares
         from flatwater_trading.recipe.weights.trader import WeightsTrader
         from flatwater_watch.files.output import check_output
 
         trader = load_trader(self.run, "Orders")
-        if self.after is not None:
-            # Before prices are read: orders that took seconds must not fail on where to write them.
-            check_output("--after", self.after, SHARES if isinstance(trader, WeightsTrader) else POSITIONS)
+        if self.after is not None and not isinstance(trader, WeightsTrader):
+            check_output("--after", self.after, POSITIONS)
         prices = trained_panel(self.run) if self.prices is None else self.prices
         options: dict[str, Any] = {"raw_prices": self.raw_prices, "budget": self.budget}
         if isinstance(trader, WeightsTrader):

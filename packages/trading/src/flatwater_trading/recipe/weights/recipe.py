@@ -4,28 +4,22 @@ from flatwater.metrics.console import WHOLE, Column, TableLayout, format_share
 from flatwater.recipe import Headline, Number, Recipe, lazy_function
 from flatwater_trading.recipe.weights.config import WeightsRunConfig
 
-
-def format_points(value: float) -> str:
-    """Return hundredths of a percent with a sign."""
-    return f"{value:+.1f}"
-
-
 LAYOUT = TableLayout(
     round="round",
     short="round",
     columns=(
-        Column("growth a day, bps", "learned", 8, "train/growth", format_points),
-        Column("growth a day, bps", "unseen", 7, "unseen/growth", format_points),
-        Column("growth a day, bps", "resting", 8, "unseen/resting", format_points),
-        Column("growth a day, bps", "lead", 6, "unseen/lead", format_points),
+        Column("growth a day, bps", "learned", 8, "train/growth"),
+        Column("growth a day, bps", "unseen", 7, "unseen/growth"),
+        Column("growth a day, bps", "resting", 8, "unseen/resting"),
+        Column("growth a day, bps", "lead", 6, "unseen/lead"),
         Column("growth a day, bps", "+-", 5, "unseen/deviation"),
         Column("", "held", 5, "champion/held", format_share),
         WHOLE,
     ),
     dispensable=frozenset({"+-"}),
     glance=(
-        Column("", "unseen", 8, "unseen/growth", format_points),
-        Column("", "lead", 8, "unseen/lead", format_points),
+        Column("", "unseen", 8, "unseen/growth"),
+        Column("", "lead", 8, "unseen/lead"),
         Column("", "held", 5, "champion/held", format_share),
     ),
 )
