@@ -40,29 +40,38 @@ def build_worlds(config: MembersRunConfig) -> EvolveWorlds:
 
 
 def build_run_world(config: MembersRunConfig, envs: int) -> World:
-    """Return a world of this kind.
+    """Return a world of this kind: of images where the algorithm has networks for them, of vectors elsewhere.
 
     Raises:
         ConfigError: `config.env` names no world, or one that cannot be used here.
     """
     try:
-        world = build_world(
-            config.env,
-            envs=envs,
-            foraging=ForagingConfig(),
-            wrapped=config.wrapped,
-            allow_nan=config.allow_nan,
-            arguments=config.env_args,
-            workers=config.env_workers,
-        )
-        _check(world.spaces, algorithm_for(config.learner, chooses=world.spaces.bounds is None))
+        world = _build(config, envs)
+        algorithm = algorithm_for(config.learner, chooses=world.spaces.bounds is None)
+        if world.spaces.form == "tokens" or (world.spaces.form == "image" and not algorithm.chooses):
+            world.close()
+            world = _build(replace(config, wrapped=replace(config.wrapped, form="vector")), envs)
+        _check(world.spaces, algorithm)
     except ConfigError as error:
         raise ConfigError(f"env = {config.env!r}: {error}") from error
     return world
 
 
+def _build(config: MembersRunConfig, envs: int) -> World:
+    """Return a world in the form of `config.wrapped`."""
+    return build_world(
+        config.env,
+        envs=envs,
+        foraging=ForagingConfig(),
+        wrapped=config.wrapped,
+        allow_nan=config.allow_nan,
+        arguments=config.env_args,
+        workers=config.env_workers,
+    )
+
+
 def _check(spaces: Spaces, algorithm: Algorithm) -> None:
-    """Refuse worlds that the algorithm cannot learn in: one agent, vectors as observations, its kind of actions.
+    """Refuse worlds that the algorithm cannot learn in: one agent, its kinds of observations and of actions.
 
     Raises:
         ConfigError: a world has other actions, or several agents, or another form of observations.
@@ -83,10 +92,11 @@ def _check(spaces: Spaces, algorithm: Algorithm) -> None:
             f"expected 1 agent in an environment, got {spaces.agents} agents. Use `flatwater train ppo` for this "
             "environment"
         )
-    if spaces.form != "vector" or len(spaces.obs) != 1:
+    is_vector = spaces.form == "vector" and len(spaces.obs) == 1
+    if not is_vector and not (spaces.form == "image" and algorithm.chooses):
         raise ConfigError(
-            f'expected vector observations [N], got {spaces.form} {list(spaces.obs)}. Set wrapped.form = "vector", or '
-            "use `flatwater train ppo`, which has networks for images"
+            f"expected vector observations [N], got {spaces.form} {list(spaces.obs)}. Use `flatwater train ppo`, which "
+            "has networks for them"
         )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -14,8 +14,10 @@ from flatwater.algorithms.discrete_sac import ChosenValue, draw_choice
 from flatwater.algorithms.sac import sample_action
 from flatwater.envs.world import Spaces
 from flatwater.envs.wrapped.native import NativeSpaces, find_native, read_native
+from flatwater.nets.image_values import ImageValues, image_values
 from flatwater.nets.mlp import MLPActor, MLPCritic, MLPValues
 from flatwater.nets.named_weights import NamedWeights
+from flatwater.nets.observation import numbers_in
 from flatwater.nets.stack import Layout, join_weights, views
 from flatwater.recipes.evolve.run import EvolveRun
 from flatwater.rundir.layout import RunFolder
@@ -143,15 +145,16 @@ def _portable(module: ChampionModule, native: NativeSpaces | None) -> Portable:
     return Portable(
         recipe="evolve",
         module=ChampionModule(actor, module.spaces, weights),
-        example=lambda rows: (torch.randn(rows, actor.obs, generator=torch.Generator().manual_seed(0)),),
+        example=partial(_example, module.spaces),
         axes=(0,),
-        inputs={"obs": f"float32 [rows, {actor.obs}]"},
+        inputs={"obs": f"{module.spaces.obs_type.__name__} [{', '.join(['rows', *map(str, module.spaces.obs)])}]"},
         outputs={"action": "int64 [rows], positions in the list"}
         if isinstance(actor, MLPValues)
         else {"action": f"float32 [rows, {actor.action}], within the bounds"},
         meaning={"bounds": bounds} if bounds else {"actions": list(module.spaces.actions)},
         header={
             "obs": actor.obs,
+            **({"image": [*module.spaces.obs], "network": actor.network} if isinstance(actor, ImageValues) else {}),
             "hidden": list(actor.hidden),
             "bounds": bounds,
             **(
@@ -167,6 +170,17 @@ def _portable(module: ChampionModule, native: NativeSpaces | None) -> Portable:
     )
 
 
+def _example(spaces: Spaces, rows: int) -> tuple[Tensor]:
+    """Return random observations: bytes where there are images, with numbers beside them."""
+    rng = torch.Generator().manual_seed(0)
+    if spaces.form != "image":
+        return (torch.randn(rows, *spaces.obs, generator=rng),)
+    obs = torch.randint(0, 256, (rows, *spaces.obs), generator=rng, dtype=torch.uint8)
+    numbers = numbers_in(obs.flatten(1), spaces.parts, torch.float32)
+    numbers.copy_(torch.rand(numbers.shape, generator=rng))
+    return (obs,)
+
+
 @dataclass(frozen=True)
 class _ChampionHeader:
     """Facts of an exported champion besides its weights."""
@@ -180,14 +194,26 @@ class _ChampionHeader:
     actions: tuple[str, ...] = ()
     """Names of the choices, where an action is one."""
     duelling: bool = False
+    image: tuple[int, ...] = ()
+    """Shape of an observation with images."""
+    network: str = ""
+    """What reads them."""
 
 
 def rebuild_champion(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> TrainedPolicy:
     """Return the champion of a .safetensors file."""
     values = convert_to(dict(header), _ChampionHeader)
+    native = None if values.env is None else read_native(values.env, values.image or (values.obs,))
+    names = values.actions or tuple(map(str, range(len(values.bounds))))
+    form: Literal["image", "vector"] = "image" if values.image else "vector"
+    parts = native.reader.parts if values.image and native is not None else ()
+    spaces = Spaces(1, 1, form, values.image or (values.obs,), names, 1, values.bounds or None, parts=parts)
+    choices = {"duelling": values.duelling, "drawn": values.drawn}
     actor: MLPActor | MLPValues
-    if values.actions:
-        actor = MLPValues(values.obs, len(values.actions), values.hidden, duelling=values.duelling, drawn=values.drawn)
+    if values.image:
+        actor = image_values(spaces.parts, values.network, len(names), values.hidden, **choices)
+    elif values.actions:
+        actor = MLPValues(values.obs, len(names), values.hidden, **choices)
     else:  # by the number of bounds: an action has as many numbers
         actor = MLPActor(values.obs, len(values.bounds), values.hidden, drawn=values.drawn)
     critic = critic_of(actor)
@@ -195,7 +221,4 @@ def rebuild_champion(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
     for number in range(min(values.critics, len(tensors))):  # a file may claim any number
         weights |= {f"{CRITIC}{number}.{name}": weight for name, weight in critic.layout.weights.items()}
     layout = Layout(weights)
-    names = values.actions or tuple(map(str, range(len(values.bounds))))
-    spaces = Spaces(1, 1, "vector", (actor.obs,), names, 1, values.bounds or None)
-    native = None if values.env is None else read_native(values.env, spaces.obs)
     return build_champion(actor, spaces, native, _named(join_weights(tensors, layout), layout, ""))

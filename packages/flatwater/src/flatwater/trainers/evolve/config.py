@@ -48,8 +48,9 @@ class VectorsConfig(WrappedConfig):
     """Copies of an environment that Gymnasium or PettingZoo names, or of a class of yours."""
 
     steps: OptionalNumber = 0
-    form: Literal["vector"] = "vector"
-    """Observations are vectors: all numbers in a row."""
+    form: Literal["auto", "vector"] = "auto"
+    """Form of observations. auto: images of uint8 or bool as images where an action is a choice, all else as a vector.
+    vector: all numbers in a row."""
 
 
 @config(table="net")
@@ -60,6 +61,8 @@ class LayersConfig:
     """Width of each hidden layer."""
     layers: Annotated[int, Bounds(1, 64)] = 2
     """Hidden layers."""
+    network: Literal["nature", "impala"] = "nature"
+    """Network that reads images, before these layers."""
 
 
 @config(table="learner.own")

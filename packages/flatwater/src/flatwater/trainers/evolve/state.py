@@ -12,6 +12,7 @@ from torch import Tensor
 from flatwater.algorithms.api import Algorithm, Members, Networks, Setting, algorithm_for, build_members
 from flatwater.envs.world import Spaces
 from flatwater.evolution.generation import Lineage, MutationSchedule, build_schedule, first_generation
+from flatwater.nets.image_values import image_values
 from flatwater.nets.mlp import MLPActor, MLPCritic, MLPValues
 from flatwater.replay.ring import Ring, build_ring
 from flatwater.state.allocation import filled_tensor
@@ -38,8 +39,8 @@ class EvaluationEpisodes:
     """Episodes without noise in a world of their own: H of every member, then H of the champion if there is one."""
 
     episodes: Episodes
-    obs: Float[Tensor, "N O"]
-    """Present observations."""
+    obs: Tensor
+    """Present observations, [N, *obs]."""
     done: Bool[Tensor, "N"]
     """Environments whose one episode has ended; later steps do not count."""
     paid: Float[Tensor, "N"]
@@ -66,8 +67,8 @@ class Population:
     learner: Members
     ring: Ring
     """Transitions of all members, a stream for each environment."""
-    coming: Float[Tensor, "N O"]
-    """Present observations, member by member."""
+    coming: Tensor
+    """Present observations, member by member, [N, *obs]: float32, or bytes where there are images."""
     episodes: Episodes
     trial: EvaluationEpisodes
     schedule: MutationSchedule
@@ -125,15 +126,27 @@ def build_setup(
 
 def _build_networks(config: EvolveConfig, algorithm: Algorithm, spaces: Spaces) -> Networks:
     """Return the networks of an algorithm, for the world's spaces."""
-    # One axis: the recipe has refused all observations but vectors.
-    (obs_size,), action_size = spaces.obs, len(spaces.actions)
-    hidden = (config.net.hidden,) * config.net.layers
+    action_size, hidden = len(spaces.actions), (config.net.hidden,) * config.net.layers
     if algorithm.chooses:
-        values = MLPValues(obs_size, action_size, hidden, duelling=config.learner.own.duels)
+        values = _build_values(config, spaces, hidden)
         return Networks(replace(values, drawn=algorithm.gaussian), values)
+    # One axis: the recipe has refused all observations but vectors.
+    (obs_size,) = spaces.obs
     return Networks(
         MLPActor(obs_size, action_size, hidden, drawn=algorithm.gaussian), MLPCritic(obs_size, action_size, hidden)
     )
+
+
+def _build_values(config: EvolveConfig, spaces: Spaces, hidden: tuple[int, ...]) -> MLPValues:
+    """Return the network of a number for each choice, for vectors or images."""
+    duelling = config.learner.own.duels
+    if spaces.form != "image":
+        (obs_size,) = spaces.obs
+        return MLPValues(obs_size, len(spaces.actions), hidden, duelling=duelling)
+    # As in PPO: a compiled run of modules, resumed, ended with other last bits.
+    expected = "off with images, whose compiled run would not be resumed bit for bit"
+    require(not config.learner.compile, "learner.compile", config.learner.compile, expected)
+    return image_values(spaces.parts, config.net.network, len(spaces.actions), hidden, duelling=duelling)
 
 
 WORLDS = ("world seeds", "trial seeds", "random")
@@ -153,6 +166,7 @@ def build_population(setup: EvolveSetup) -> Population:
     # Worlds compute on the CPU; on meta everything is a plan.
     host = device if device.type == "meta" else CPU
     zeros = partial(filled_tensor, 0, device=host)
+    kind = torch.float32 if setup.spaces.form == "vector" else torch.uint8
     unknown = filled_tensor(torch.nan, population.players, device=host)
     return Population(
         progress=Progress(),
@@ -164,16 +178,16 @@ def build_population(setup: EvolveSetup) -> Population:
         ),
         ring=build_ring(
             config.replay,
-            VectorSpace(setup.spaces.obs),
+            VectorSpace(setup.spaces.obs, setup.spaces.obs_type),
             VectorSpace(setup.spaces.action_shape, np.int64 if setup.algorithm.chooses else np.float32),
             envs=setup.spaces.envs,
             device=device,
         ),
-        coming=zeros(setup.spaces.envs, *setup.spaces.obs),
+        coming=zeros(setup.spaces.envs, *setup.spaces.obs, dtype=kind),
         episodes=build_episodes(setup.spaces, host),
         trial=EvaluationEpisodes(
             episodes=build_episodes(setup.trial, host),
-            obs=zeros(setup.trial.envs, *setup.trial.obs),
+            obs=zeros(setup.trial.envs, *setup.trial.obs, dtype=kind),
             done=zeros(setup.trial.envs, dtype=torch.bool),
             paid=zeros(setup.trial.envs),
         ),
