@@ -2,10 +2,10 @@
 
     python killed.py FOLDER KILLS KIND
 
-KIND is `erl`, `grow`, `teach`, `ppo`, `own-traders` or `own-world` (an algorithm that is a file beside this one, for
-traders, and in an environment of a file), `sweep` or `import`. Half of the kills fall on file operations in the
-folder, evenly from the first to the last (so among the steps of saving), the others on random moments. Every run is a
-fork of this process, which has everything imported. Prints one JSON object; where each kill fell goes to stderr.
+KIND is `erl`, `grow`, `teach`, `ppo`, `weights`, `own-traders` or `own-world` (an algorithm that is a file beside this
+one, for traders, and in an environment of a file), `sweep` or `import`. Half of the kills fall on file operations in
+the folder, evenly from the first to the last (so among the steps of saving), the others on random moments. Every run
+is a fork of this process, which has everything imported. Prints one JSON object; where each kill fell goes to stderr.
 """
 
 import importlib
@@ -56,9 +56,12 @@ ROUNDS = 3
 OWN = ["--learner.algorithm", "regression:REGRESSION"]
 OWN_WORLD = ["--env", "continuous:Reach", "--steps", "37", "--population.size", "3", "--net.hidden", "8"]
 OWN_WORLD += ["--evaluation.episodes", "2", "--replay.warmup", "24", "--replay.capacity", "200", "--threads", "1"]
+WEIGHTS = ["--panel", "synthetic:4x420:signal=0.7", "--history", "40", "--members.size", "2", "--learner.updates", "4"]
+WEIGHTS += ["--learner.days", "20", "--splits.holdout-days", "80", "--splits.validation-days", "60", "--threads", "1"]
 KINDS = {kind: [kind, *options] for kind, options in OPTIONS.items()} | {
     "own-traders": ["erl", *(OWN[1] if word == "own" else word for word in tiny_of("own"))],
     "own-world": ["erl", *OWN_WORLD, "--trackers", *OWN],
+    "weights": ["weights", *WEIGHTS],
 }
 """What is trained, by its kind."""
 

@@ -9,6 +9,7 @@ import pytest
 
 PROGRAM = Path(__file__).parent / "killed.py"
 STORE_PROGRAM = PROGRAM.with_name("killed_store.py")
+KINDS = ("teach", "grow", "ppo", "weights", "own-traders", "own-world")
 SERIES = [("mirror", "folder"), ("prune", "folder"), ("prune", "url")]
 
 
@@ -25,7 +26,7 @@ def kill(folder: Path, kills: int, *what: str, program: Path = PROGRAM) -> dict[
     "kind",
     [
         "erl",
-        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("teach", "grow", "ppo", "own-traders", "own-world")),
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS),
     ],
 )
 def test_a_killed_run_goes_on_bit_for_bit(kind: str, tmp_path: Path) -> None:
@@ -48,7 +49,7 @@ def test_twenty_killed_sweeps_and_imports_lose_nothing(kind: str, tmp_path: Path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["erl", "grow", "teach", "ppo", "own-traders", "own-world"])
+@pytest.mark.parametrize("kind", ["erl", *KINDS])
 def test_fifty_killed_runs_go_on_bit_for_bit(kind: str, tmp_path: Path) -> None:
     found = kill(tmp_path, 50, kind)
     places = found["places"]
