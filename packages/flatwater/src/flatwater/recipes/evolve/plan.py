@@ -79,7 +79,7 @@ def _check(spaces: Spaces, algorithm: Algorithm) -> None:
     if spaces.bounds is None and not algorithm.chooses:
         raise ConfigError(
             f"expected continuous actions with bounds, got choices ({describe_spaces(spaces)}). Use "
-            "`flatwater train dqn`, `sac` or `ppo` for this environment"
+            "`flatwater train dqn`, `flatwater train sac` or `flatwater train ppo` for this environment"
         )
     if algorithm.chooses and (spaces.bounds is not None or spaces.choices is not None or spaces.masked):
         other = "ppo" if spaces.bounds is None else "sac"
