@@ -1,6 +1,6 @@
 """Catch, an environment of images: a ball falls, and a paddle below it catches it or not.
 
-    flatwater train ppo --env catch:Catch --wrapped.steps 12 --learner.epochs 4 --learner.minibatches 4
+    flatwater train ppo --env catch:Catch --wrapped.steps 12
 
 in the folder of this file.
 
