@@ -1,6 +1,6 @@
 """Target weights: what do they grow to on markets of known law, on days that nothing was chosen on (the holdout)?
 
-    python benchmarks/trading/bench_weights.py [--markets trend ...] [--seeds 0 1 2] [--json]
+    python benchmarks/trading/bench_weights.py [--markets trend ...] [--seeds 0 1 2] [--shorts] [--json]
 
 Only the panel, the seed and the length of the splits are given: the rest are the defaults. Growth is the log of what
 the money is multiplied by over the 1,000 days. The oracle knows the law and trades by the rules of purchases: one a
@@ -30,6 +30,7 @@ from claims import Claim, record_claims
 from sizes import Silent
 
 from flatwater.trainers.loop import train_
+from flatwater_trading.market.config import PortfolioConfig
 from flatwater_trading.panel.panel import FEATURES, build_panel
 from flatwater_trading.panel.store import save_panel
 from flatwater_trading.recipe.weights.config import WeightsRunConfig
@@ -147,10 +148,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--markets", choices=[*KNOWN, *OWN], nargs="+", default=[*KNOWN, *OWN])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--shorts", action="store_true", help="weights may be below 0")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    rows = []
+    account, rows = PortfolioConfig(shorts=options.shorts), list[dict[str, Any]]()
     if not options.json:
         titles = "".join(f"{name.removeprefix('20-day '):>11}"[:11] for name in ("champion", "equal", "momentum"))
         titles += "".join(f"{name:>11}" for name in ("ridge 5", "ridge w", "vol. rule", "oracle"))
@@ -159,21 +161,21 @@ def main() -> None:
         for market in options.markets:
             for seed in options.seeds:
                 panel = KNOWN[market].format(seed=seed) if market in KNOWN else store_own(market, seed, Path(folder))
-                rows.append({"market": market, "seed": seed} | learn(panel, seed, {}))
+                rows.append({"market": market, "seed": seed} | learn(panel, seed, {"account": account}))
                 if not options.json:
                     print(line(rows[-1]), flush=True)
-    record_claims(claims(rows))
+    record_claims(claims(rows, "short" if options.shorts else ""))
     if options.json:
         print(json.dumps(rows, indent=1))
 
 
-def claims(rows: list[dict[str, Any]]) -> Iterator[Claim]:
+def claims(rows: list[dict[str, Any]], kind: str) -> Iterator[Claim]:
     """Yield the claim of each market: growth beside the oracle's, or beside ridge's where nobody knows the law."""
     for market in dict.fromkeys(row["market"] for row in rows):
         of = [row for row in rows if row["market"] == market]
         mean = {name: sum(row[name] for row in of) / len(of) for name in SHOWN if all(name in row for row in of)}
-        name = f"target weights, market `{market}`, {len(of)} seeds, holdout: log growth of 1,000 days"
-        key = f"weights.{market.replace(' ', '_').replace(',', '')}"
+        name = f"target weights{', long and short' if kind else ''}, market `{market}`, {len(of)} seeds, holdout: log growth of 1,000 days"
+        key = f"weights{kind}.{market.replace(' ', '_').replace(',', '')}"
         if market == "none":
             apart = max(abs(np.expm1(row["champion"]) - np.expm1(row["equal weight"])) for row in of)
             cash = max(abs(np.expm1(row["champion"])) for row in of)

@@ -88,9 +88,18 @@ def test_a_backtest_of_the_holdout_is_its_evaluation(trained: Path) -> None:
     assert {name: found.result[name] for name in same} == {name: known[name] for name in same}
 
 
-def test_the_orders_of_each_evening_are_the_trades_of_the_backtest_to_the_cent(trained: Path) -> None:
+LIMITS = {
+    "long": {},
+    "short": {"shorts": True, "gross": 0.9, "largest": 0.3, "slippage_bps": 20.0},
+    "slow": {"turnover": 0.1, "band": 0.02},
+}
+
+
+@pytest.mark.parametrize("kind", [*LIMITS])
+def test_the_orders_of_each_evening_are_the_trades_of_the_backtest_to_the_cent(kind: str, tmp_path: Path) -> None:
+    run = fw.train("weights", run=tmp_path / kind, quiet=True, **TINY, account=LIMITS[kind]).path
     # Three quarters of what was learned, whatever it is worth: there must be something to trade.
-    trader, panel = replace(fw.load(trained), held=0.75), load_panel(PANEL)
+    trader, panel = replace(fw.load(run), held=0.75), load_panel(PANEL)
     found = trader.backtest(PANEL)
     known = found.result
     first = int(np.searchsorted(panel.dates, np.datetime64(known["first_day"])))
@@ -99,6 +108,12 @@ def test_the_orders_of_each_evening_are_the_trades_of_the_backtest_to_the_cent(t
     for day in range(first, first + known["days"] - 1):  # on the last one a backtest sells all
         orders = trader.orders(first_days(panel, day + 1), shares, cash)
         shares, cash = orders.shares, orders.cash
+        account = trader.settings.account
+        weights = [abs(each.weight) for each in orders.holdings]
+        assert sum(weights) <= account.gross + 1e-9
+        assert max(weights, default=0) <= account.largest + 1e-9
+        assert account.shorts or all(each.weight > 0 for each in orders.holdings)
+        assert sum(each.value for each in orders.orders) <= account.turnover * orders.equity * 1.01
         done += [(orders.date, each.instrument, each.order, each.value) for each in orders.orders]
         assert orders.equity == pytest.approx(equity[day - first], abs=0.005)
     wanted = [
@@ -109,6 +124,7 @@ def test_the_orders_of_each_evening_are_the_trades_of_the_backtest_to_the_cent(t
     assert sorted((*each[:3],) for each in done) == sorted((*each[:3],) for each in wanted)
     assert [each[3] for each in sorted(done)] == pytest.approx([each[3] for each in sorted(wanted)], abs=0.005)
     assert len(wanted) > 100
+    assert (kind == "short") == any(count < 0 for count in shares.values())
 
 
 def test_prices_after_a_day_move_no_earlier_weight(trained: Path) -> None:

@@ -122,6 +122,16 @@ class PortfolioConfig:
     """Commission of each trade, in hundredths of a percent of its value."""
     slippage_bps: Annotated[float, Bounds(0, _BPS / 10, below=True)] = 5.0
     """Slippage of each trade against the quoted price, in hundredths of a percent."""
+    shorts: bool = False
+    """Whether weights may be below 0: instruments are then sold short, and what they bring lies in the cash. Nothing is
+    paid for borrowing them."""
+    gross: Annotated[float, Bounds(0, 1, above=True)] = 1.0
+    """Largest sum of all weights, those below 0 counted as they are above. Nothing is borrowed, so it is 1 at most."""
+    largest: Annotated[float, Bounds(0, 1, above=True)] = 1.0
+    """Largest weight of an instrument, either way; what is above it is cash."""
+    turnover: Annotated[float, Bounds(0, 2, above=True)] = 2.0
+    """Largest part of the equity that changes hands in a day: with 0.1 an account comes to its weights in steps. 2 is
+    no limit. As `band`, it counts where the account is played."""
     band: Share = 0.0
     """Share of the equity that has to change hands before anything is traded: with 0.05 the account waits until its
     weights and the target differ by 5 % in all. 0 trades on every day. It counts where the account is played; what is

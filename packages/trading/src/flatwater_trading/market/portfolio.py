@@ -85,33 +85,39 @@ def rebalance(
     Args:
         shares: held before, float64.
         cash: beside them.
-        wanted: parts of the equity, 0 or more, that sum to at most 1 in each row; those of what has no close on the day
-            are taken as 0.
+        wanted: parts of the equity; those of what has no close on the day are taken as 0.
         prices: prices of the day.
-        config: costs, and the band within which nothing is traded.
+        config: costs, the largest sum of weights and turnover, and the band within which nothing is traded.
     """
     account = config.as_account
     value = shares * prices.mark
     equity = cash + value.sum(-1)
     free = prices.priced | prices.stale
     wanted = wanted.double().where(prices.priced, 0.0)
-    locked, total = value.where(~free, 0.0).sum(-1), wanted.sum(-1)
+    # An account that has lost all, by what it sold short, closes what it can.
+    wanted = wanted.where((equity > 0)[:, None], 0.0)
+    locked, total = value.where(~free, 0.0).abs().sum(-1), wanted.abs().sum(-1)
     cost, change = torch.zeros_like(cash), torch.zeros_like(value)
     for _ in range(TURNS):
         net = equity - cost
         # What cannot be sold takes its part: the others share what is left.
-        room = ((net - locked).clamp(min=0) / (total * net).clamp(min=LEAST_VALUE)).clamp(max=1)
+        room = ((config.gross * net - locked).clamp(min=0) / (total * net).clamp(min=LEAST_VALUE)).clamp(max=1)
         change = ((wanted * (net * room)[:, None]) - value).where(free, 0.0)
         bought, sold = change.clamp(min=0).sum(-1), -change.clamp(max=0).sum(-1)
         cost = bought * (account.purchase_factor - 1) + sold * (1 - account.sale_factor)
-    worth_it = (change.abs().sum(-1) >= config.band * equity) | (value.where(prices.stale, 0.0) > 0).any(-1)
+    moved = change.where(~prices.stale, 0.0).abs().sum(-1)
+    step = (config.turnover * equity / moved.clamp(min=LEAST_VALUE)).clamp(min=0, max=1)
+    # What is sold because it has no price any more is sold whole, and so is all on the last day.
+    change = change * step[:, None].where(~prices.stale, 1.0)
+    worth_it = (change.abs().sum(-1) >= config.band * equity) | (value.where(prices.stale, 0.0) != 0).any(-1)
     change = change.where(worth_it[:, None] & (change.abs() > LEAST_VALUE * equity[:, None]), 0.0)
     bought, sold = change.clamp(min=0).sum(-1), -change.clamp(max=0).sum(-1)
     cost = bought * (account.purchase_factor - 1) + sold * (1 - account.sale_factor)
+    left = cash - change.sum(-1) - cost
     return Rebalanced(
         shares=shares + change / prices.mark.where(prices.mark > 0, 1.0),
         # Rounding of a few 1e-11 below 0 is no debt.
-        cash=(cash - change.sum(-1) - cost).clamp(min=0),
+        cash=left.where((left > 0) | (left < -LEAST_VALUE * equity.abs()), 0.0),
         traded=change,
         cost=cost,
     )
@@ -124,10 +130,14 @@ class PlayedWeights:
     equity: Float[Tensor, "B D+1"]
     """Equity at the start and after the trades of each close."""
     invested: Float[Tensor, "B D+1"]
-    """Value of the shares, likewise."""
-    traded: Float[Tensor, "B D K"]
-    """Value bought of each instrument on each day; below 0 where it was sold."""
-    cost: Float[Tensor, "B D"]
+    """Value of the shares, likewise; what was sold short counts as what was bought."""
+    log: Float[Tensor, "L D K"]
+    """Value bought of each instrument on each day by the first accounts; below 0 where it was sold."""
+    trades: Float[Tensor, "B"]
+    """Number of orders."""
+    traded: Float[Tensor, "B"]
+    """Value bought and sold."""
+    cost: Float[Tensor, "B"]
 
 
 Wanted = Callable[[int, DayPrices], Float[Tensor, "B K"]]
@@ -135,24 +145,37 @@ Wanted = Callable[[int, DayPrices], Float[Tensor, "B K"]]
 
 
 def play_weights(
-    prices: PortfolioPrices, config: PortfolioConfig, wanted: Wanted, *, start: int, days: int, batch: int = 1
+    prices: PortfolioPrices,
+    config: PortfolioConfig,
+    wanted: Wanted,
+    *,
+    start: int,
+    days: int,
+    batch: int = 1,
+    logged: int = 0,
 ) -> PlayedWeights:
     """Play accounts of target weights, from cash; on the last day all is sold, as the other traders do.
 
     Args:
         prices: prices of all days.
-        config: cash, costs and band.
+        config: cash, costs and limits.
         wanted: gives the weights of each day; it is not asked on the last one.
         start: row of the first day.
         days: number of days.
         batch: accounts that are played at once.
+        logged: accounts whose trades are kept, the first ones.
     """
-    mark = prices.mark
-    cash = mark.new_full((batch,), config.cash)
-    shares, count = mark.new_zeros(batch, mark.shape[1]), mark.shape[1]
-    equity, invested = mark.new_empty(batch, days + 1), mark.new_zeros(batch, days + 1)
-    traded, cost = mark.new_empty(batch, days, count), mark.new_empty(batch, days)
-    equity[:, 0] = cash
+    mark, count = prices.mark, prices.mark.shape[1]
+    cash, shares = mark.new_full((batch,), config.cash), mark.new_zeros(batch, count)
+    played = PlayedWeights(
+        equity=mark.new_empty(batch, days + 1),
+        invested=mark.new_zeros(batch, days + 1),
+        log=mark.new_empty(logged, days, count),
+        trades=mark.new_zeros(batch),
+        traded=mark.new_zeros(batch),
+        cost=mark.new_zeros(batch),
+    )
+    played.equity[:, 0] = cash
     for number in count_steps("days of an account", range(days)):
         today = prices.day(start + number)
         is_last = number == days - 1
@@ -162,7 +185,11 @@ def play_weights(
         target = mark.new_zeros(batch, count) if is_last else wanted(number, today)
         after = rebalance(shares, cash, target, today, config)
         shares, cash = after.shares, after.cash
-        invested[:, number + 1] = (shares * today.mark).sum(-1)
-        equity[:, number + 1] = cash + invested[:, number + 1]
-        traded[:, number], cost[:, number] = after.traded, after.cost
-    return PlayedWeights(equity, invested, traded, cost)
+        value = shares * today.mark
+        played.invested[:, number + 1] = value.abs().sum(-1)
+        played.equity[:, number + 1] = cash + value.sum(-1)
+        played.log[:, number] = after.traded[:logged]
+        played.trades.add_((after.traded != 0).sum(-1))
+        played.traded.add_(after.traded.abs().sum(-1))
+        played.cost.add_(after.cost)
+    return played

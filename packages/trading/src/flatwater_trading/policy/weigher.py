@@ -41,6 +41,10 @@ def build_weigher(own: int, shared: int, hidden: int) -> Layout:
     )
 
 
+LEAST_GAIN = -0.95
+"""Part of the money below which a day's loss is not counted."""
+
+
 @dataclass(frozen=True)
 class Seen:
     """What members see on some days."""
@@ -50,8 +54,24 @@ class Seen:
     tradable: Bool[Tensor, "P D K"]
 
 
-def weigh(params: Params, seen: Seen) -> Float[Tensor, "P D K"]:
-    """Return the part of its money that each member wants in each instrument; the rest is cash."""
+@dataclass(frozen=True)
+class Limits:
+    """Limits of the weights of a day."""
+
+    gross: float = 1.0
+    """Largest sum of all weights, signs left out."""
+    largest: float = 1.0
+    """Largest weight of an instrument, sign left out."""
+    shorts: bool = False
+    """Whether weights may be below 0."""
+
+
+def weigh(params: Params, seen: Seen, limits: Limits) -> Float[Tensor, "P D K"]:
+    """Return the part of its money that each member wants in each instrument; the rest is cash.
+
+    Long only, it is the softmax of the scores. With shorts an instrument's score is taken beside that of cash and has a
+    sign, and w = gross s / (1 + |s| + ...): all cash where no score differs from that of cash.
+    """
     members, days, instruments, _ = seen.own.shape
     coefficients = torch.baddbmm(params["slope"], seen.shared, params["slope.shared"])
     scores = torch.matmul(seen.own, coefficients.unsqueeze(-1)).squeeze(-1)
@@ -61,10 +81,15 @@ def weigh(params: Params, seen: Seen) -> Float[Tensor, "P D K"]:
     scores = scores + torch.bmm(hidden, params["score"]).view(members, days, instruments)
     cash = torch.baddbmm(params["cash.bias"], seen.shared, params["cash.slope"])
     cash = cash + torch.bmm(apply_linear(params, "timing", seen.shared).relu(), params["cash.score"])
+    if limits.shorts:
+        signed = (scores - cash).where(seen.tradable, 0.0)
+        weights = signed / (1 + signed.abs().sum(-1, keepdim=True))
+        return (limits.gross * weights).clamp(-limits.largest, limits.largest)
     # As much as all instruments together, at first: from there as much is learned of each day, whatever their number.
     cash = cash + seen.tradable.sum(-1, keepdim=True).clamp(min=1).log()
     scores = scores.masked_fill(~seen.tradable, MISSING)
-    return torch.softmax(torch.cat([scores, cash], dim=-1), dim=-1)[..., :-1]
+    weights = torch.softmax(torch.cat([scores, cash], dim=-1), dim=-1)[..., :-1]
+    return (limits.gross * weights).clamp(max=limits.largest)
 
 
 def log_growth(
@@ -81,7 +106,8 @@ def log_growth(
         following: returns up to the next close.
         cost: part of the traded value that a trade costs.
     """
-    gain = (weights * following).sum(-1)
+    # What is sold short can lose more than all; the logarithm of what is left then has no value.
+    gain = (weights * following).sum(-1).clamp(min=LEAST_GAIN)
     moved = weights * (1 + following) / (1 + gain).unsqueeze(-1)
     before = torch.cat([torch.zeros_like(moved[..., :1, :]), moved[..., :-1, :]], dim=-2)
     turnover = (weights - before).abs().sum(-1)

@@ -28,6 +28,7 @@ CASH = "cash"
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 LEAST = 1e-9
 """Least price, target and number of shares."""
+MOST_SHARES = 1e15
 _NUMBERS = ("entry_price", "target", "shares")
 
 
@@ -62,7 +63,8 @@ def read_shares(file: Path) -> tuple[dict[str, float], float | None]:
         name = from_cell((row["instrument"] or "").strip())
         if name in shares:
             raise DataError(f"{file}: row {number}: a second row of {name}. One says how many shares there are.")
-        shares[name] = _number(f"{file}: row {number}, column shares", row["shares"])
+        # Below 0 where they are sold short.
+        shares[name] = _number(f"{file}: row {number}, column shares", row["shares"], least=-MOST_SHARES)
     return shares, cash
 
 

@@ -144,7 +144,7 @@ def _holdings(
     return tuple(
         WeightHolding(instrument=name, shares=count, price=price, weight=count * price / equity)
         for name, count, price in zip(names, kept.tolist(), prices.tolist(), strict=True)
-        if count * price > 0
+        if count * price
     )
 
 

@@ -72,7 +72,8 @@ def signal_bytes(panel: Panel) -> int:
 def score_bytes(panel: Panel) -> int:
     """Return the most bytes that playing a stretch of the panel's days takes, however long it is."""
     days, instruments = len(panel.dates), len(panel.investable)
-    played = 8 * RANDOM_TRADERS * days * instruments
+    # Random traders a day at a time, a dozen tables of them.
+    played = 8 * TABLES * RANDOM_TRADERS * instruments
     samples = 8 * len(MEMORIES) * 2 * days * instruments
     return played + samples + 8 * TABLES * days * instruments + 8 * 4 * instruments**2
 

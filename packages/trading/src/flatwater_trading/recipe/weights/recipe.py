@@ -30,7 +30,8 @@ WEIGHTS = Recipe(
 
     Prices do not answer, so the account can be differentiated: members learn by the gradient of its log growth after
     costs. How much of what they learned is held is judged on days that they did not learn from; the rest is equal
-    weights or cash. Long only. Without options: the panel that comes with Flatwater, less than a minute on 2 cores.
+    weights or cash. Long only, or with --account.shorts. Without options: the panel that comes with Flatwater, less
+    than a minute on 2 cores.
     """,
     prepare=lazy_function("flatwater_trading.recipe.weights.run:prepare"),
     plan=lazy_function("flatwater_trading.recipe.weights.run:plan"),

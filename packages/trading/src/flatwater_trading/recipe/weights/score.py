@@ -137,7 +137,7 @@ def score_weights(contest: WeightsEvaluation) -> WeightsScore:
         rows=rows,
         equity=curves,
         chance=returns,
-        trades=trade_frame(panel, days, prices, played.traded[accounts[CHAMPION]]),
+        trades=trade_frame(panel, days, prices, played.log[0]),
         weights=weight_frame(panel, days, contest.held),
         learned_return=float(account.total_return(played.equity[-1])),
     )
@@ -152,6 +152,7 @@ def _play(contest: WeightsEvaluation, prices: PortfolioPrices, weights: Float[Te
         start=contest.days.first,
         days=len(contest.days),
         batch=len(weights),
+        logged=1,
     )
 
 
@@ -169,7 +170,8 @@ def _play_chance(contest: WeightsEvaluation, prices: PortfolioPrices) -> PlayedW
         weights = contest.held[(number + shift) % days]
         moved = weights.gather(1, places).where(today.priced, 0.0)
         # What falls on an instrument without a price goes to the others: as much is invested.
-        return moved * (weights.sum(1) / moved.sum(1).clamp(min=1e-12)).where(moved.sum(1) > 0, 0.0)[:, None]
+        total, left = weights.abs().sum(1), moved.abs().sum(1)
+        return moved * (total / left.clamp(min=1e-12)).where(left > 0, 0.0)[:, None]
 
     return play_weights(
         prices, contest.config.account, wanted, start=contest.days.first, days=days, batch=RANDOM_TRADERS
@@ -227,12 +229,12 @@ def _curve_measures(curve: Tensor, market: Tensor, a_year: int) -> dict[str, flo
 
 def _account_measures(played: PlayedWeights, number: int) -> dict[str, float]:
     """Measure what one of the accounts held and traded."""
-    equity, traded = played.equity[number], played.traded[number]
+    equity = played.equity[number]
     return {
         "exposure": float(account.exposure(equity, played.invested[number])),
-        "turnover": float(account.turnover(equity, traded.abs().sum())),
-        "trades": float((traded != 0).sum()),
-        "costs": float(played.cost[number].sum() / equity.mean()),
+        "turnover": float(account.turnover(equity, played.traded[number])),
+        "trades": float(played.trades[number]),
+        "costs": float(played.cost[number] / equity.mean()),
     }
 
 
@@ -255,7 +257,7 @@ def trade_frame(panel: Panel, days: Days, prices: PortfolioPrices, traded: Float
 
 def weight_frame(panel: Panel, days: Days, held: Float[Tensor, "D K"]) -> pl.DataFrame:
     """Return the weights of what was held most, and those of all others and of cash, for each day."""
-    most = held.mean(0).argsort(descending=True, stable=True)[:MOST_SHOWN].sort().values.tolist()
+    most = held.abs().mean(0).argsort(descending=True, stable=True)[:MOST_SHOWN].sort().values.tolist()
     names = [panel.instruments[n] for n in panel.investable]
     columns = {names[k]: held[:, k].numpy() for k in most if names[k] != "date"}
     return pl.DataFrame({"date": panel.dates[days.first : days.stop]} | columns)

@@ -29,6 +29,7 @@ from flatwater_trading.recipe.weights.plan import plan_use
 from flatwater_trading.recipe.weights.score import WeightsEvaluation, as_json, score_weights
 from flatwater_trading.training.weights.config import WeightsConfig
 from flatwater_trading.training.weights.judge import hold, weigh_days
+from flatwater_trading.training.weights.state import find_limits
 from flatwater_watch.errors import ConfigError, DataError
 
 CPU = torch.device("cpu")
@@ -242,8 +243,8 @@ class WeightsTrader:
     def _weigh(self, panel: Panel, days: Days) -> tuple[Tensor, Tensor, Tensor]:
         """Return the weights that are held on some days, those that were learned, and the signals of all days."""
         market = signal_market(find_signals(panel), CPU)
-        rows = range(days.first, days.stop)
+        rows, limits = range(days.first, days.stop), find_limits(self.settings)
         with torch.no_grad():
-            learned = weigh_days(self.layout, market, self.members, rows, at_once=self.at_once)
+            learned = weigh_days(self.layout, market, self.members, rows, limits=limits, at_once=self.at_once)
         tradable = market.tradable[days.first : days.stop]
-        return hold(learned, tradable, held=self.held, invested=self.invested), learned, market.own
+        return hold(learned, tradable, limits, held=self.held, invested=self.invested), learned, market.own

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from flatwater.nets.stack import Layout, views
-from flatwater_trading.policy.weigher import Seen, log_growth, weigh
+from flatwater_trading.policy.weigher import Limits, Seen, log_growth, weigh
 from flatwater_trading.training.weights.state import Judgement, SignalMarket, WeightsSetup, WeightsState
 
 PARTS = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -27,7 +27,13 @@ BLOCK = 20
 
 
 def weigh_days(
-    layout: Layout, market: SignalMarket, weights: Float[Tensor, "P n"], days: range, *, at_once: int
+    layout: Layout,
+    market: SignalMarket,
+    weights: Float[Tensor, "P n"],
+    days: range,
+    *,
+    limits: Limits,
+    at_once: int,
 ) -> Float[Tensor, "D K"]:
     """Return the mean weights of some members on consecutive days, computed in the precision of `weights`.
 
@@ -36,6 +42,7 @@ def weigh_days(
         market: what they see.
         weights: a row for each member.
         days: rows of the market.
+        limits: limits of the weights of a day.
         at_once: days that are weighed at a time; it does not change what comes out.
     """
     members, params = len(weights), views(weights, layout)
@@ -47,13 +54,18 @@ def weigh_days(
         # One member at a time: their hidden units never stand in memory together.
         for member in range(members):
             one = {name: weight[member : member + 1] for name, weight in params.items()}
-            wanted[first : first + at_once] += weigh(one, seen)[0] / members
+            wanted[first : first + at_once] += weigh(one, seen, limits)[0] / members
     return wanted
 
 
 def equal_weights(tradable: Bool[Tensor, "D K"]) -> Float[Tensor, "D K"]:
     """Return equal parts of what is traded on each day."""
     return tradable / tradable.sum(-1, keepdim=True).clamp(min=1)
+
+
+def resting_weights(tradable: Bool[Tensor, "D K"], limits: Limits) -> Float[Tensor, "D K"]:
+    """Return what is held where nothing was learned and prices rise: equal weights, within the limits."""
+    return (limits.gross * equal_weights(tradable)).clamp(max=limits.largest)
 
 
 def judge_(setup: WeightsSetup, run: WeightsState) -> None:
@@ -66,7 +78,7 @@ def judge_(setup: WeightsSetup, run: WeightsState) -> None:
     judged, market = setup.judged, run.market
 
     def weigh_rows(weights: Tensor, days: range) -> Tensor:
-        return weigh_days(setup.layout, market, weights, days, at_once=setup.at_once)
+        return weigh_days(setup.layout, market, weights, days, limits=setup.limits, at_once=setup.at_once)
 
     with torch.no_grad():
         for member, (first, stop) in enumerate(setup.blocks):
@@ -95,7 +107,7 @@ def judge(
     def growth(weights: Tensor) -> Tensor:
         return log_growth(weights, following, cost).double()
 
-    equal = equal_weights(tradable)
+    equal = resting_weights(tradable, setup.limits)
     invested = (growth(equal).sum() > 0).double()
     resting = equal * invested.float()
     at_rest = growth(resting)
@@ -119,10 +131,10 @@ def judge(
 
 
 def hold(
-    learned: Float[Tensor, "D K"], tradable: Bool[Tensor, "D K"], *, held: float, invested: bool
+    learned: Float[Tensor, "D K"], tradable: Bool[Tensor, "D K"], limits: Limits, *, held: float, invested: bool
 ) -> Float[Tensor, "D K"]:
     """Return the weights that are held: a part of the learned ones, and equal weights or cash for the rest."""
-    resting = equal_weights(tradable) if invested else torch.zeros_like(learned)
+    resting = resting_weights(tradable, limits) if invested else torch.zeros_like(learned)
     return held * learned + (1 - held) * resting
 
 

@@ -93,7 +93,7 @@ def _growth_and_gradient(
     market, rows = run.market, days.flatten(1)
     weights = run.weights[slice(*span)].detach().requires_grad_()
     seen = Seen(market.own[rows], market.shared[rows], market.tradable[rows])
-    held = weigh(views(weights, setup.layout), seen).view(*days.shape, -1)
+    held = weigh(views(weights, setup.layout), seen, setup.limits).view(*days.shape, -1)
     growth = log_growth(held, market.following[days], setup.config.account.cost).mean((1, 2))
     (grad,) = torch.autograd.grad(-growth.sum() * A_YEAR, weights)
     return growth.detach(), grad

@@ -14,7 +14,7 @@ from flatwater.state.allocation import filled_tensor
 from flatwater.state.tree import derived_field, state
 from flatwater.trainers.loop import Progress
 from flatwater_trading.panel.splits import Days, Splits
-from flatwater_trading.policy.weigher import build_weigher
+from flatwater_trading.policy.weigher import Limits, build_weigher
 from flatwater_trading.training.weights.config import WeightsConfig
 from flatwater_watch.errors import ConfigError
 
@@ -91,6 +91,11 @@ class WeightsSetup:
         return Days(self.splits.train.first, self.splits.validation.stop)
 
     @property
+    def limits(self) -> Limits:
+        """Limits of the weights of a day."""
+        return find_limits(self.config)
+
+    @property
     def at_once(self) -> int:
         """Days that one member weighs at a time."""
         return max(1, BLOCK_BYTES // (4 * self.instruments * self.config.members.hidden))
@@ -101,6 +106,12 @@ class WeightsSetup:
         learner, members = self.config.learner, self.config.members.size
         size = min(members, max(1, self.at_once // (learner.stretches * learner.days)))
         return tuple((low, min(members, low + size)) for low in range(0, members, size))
+
+
+def find_limits(config: WeightsConfig) -> Limits:
+    """Return the limits of weights, from the settings of the account."""
+    account = config.account
+    return Limits(gross=account.gross, largest=account.largest, shorts=account.shorts)
 
 
 def build_setup(config: WeightsConfig, market: SignalMarket, splits: Splits, device: torch.device) -> WeightsSetup:
