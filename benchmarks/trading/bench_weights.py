@@ -13,6 +13,7 @@ The last four markets are of kinds that the library does not generate: their pri
 
 import argparse
 import json
+import math
 import sys
 import tempfile
 import time
@@ -174,11 +175,12 @@ def claims(rows: list[dict[str, Any]], kind: str) -> Iterator[Claim]:
     for market in dict.fromkeys(row["market"] for row in rows):
         of = [row for row in rows if row["market"] == market]
         mean = {name: sum(row[name] for row in of) / len(of) for name in SHOWN if all(name in row for row in of)}
-        name = f"target weights{', long and short' if kind else ''}, market `{market}`, {len(of)} seeds, holdout: log growth of 1,000 days"
+        kind_said = ", long and short" if kind else ""
+        name = f"target weights{kind_said}, market `{market}`, {len(of)} seeds, holdout: log growth of 1,000 days"
         key = f"weights{kind}.{market.replace(' ', '_').replace(',', '')}"
         if market == "none":
-            apart = max(abs(np.expm1(row["champion"]) - np.expm1(row["equal weight"])) for row in of)
-            cash = max(abs(np.expm1(row["champion"])) for row in of)
+            apart = max(abs(math.expm1(row["champion"]) - math.expm1(row["equal weight"])) for row in of)
+            cash = max(abs(math.expm1(row["champion"])) for row in of)
             rival = f"within {min(apart, cash):.3f} of equal weight or cash"
             yield Claim(
                 "trading", key, name, f"{mean['champion']:.2f}", "within 3 points", min(apart, cash) <= 0.03, rival
