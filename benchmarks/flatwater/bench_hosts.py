@@ -95,7 +95,7 @@ def speed(kind: str) -> dict[str, Any]:
     gates, net = host_gates(envs), pool_host(envs)
     learns = torch.ones_like(envs.slots.stage, dtype=torch.bool)
     images, labels = envs.task.train_images, envs.task.train_labels
-    rows = image_numbers(envs.seed, envs.drawn, wanted=UPDATES * config.fit.batch_size, images=len(labels))
+    rows = image_numbers(envs.seed, envs.drawn, count=UPDATES * config.fit.batch_size, images=len(labels))
     batches = torch.split(rows, config.fit.batch_size)
 
     def stacked_turn() -> None:

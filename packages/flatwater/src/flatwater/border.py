@@ -48,27 +48,27 @@ class Border:
 
     def __init__(
         self,
-        what: str,
+        subject: str,
         owner: object,
         method: str = "",
         *,
         call: str = "",
-        wanted: str = "",
+        expected: str = "",
         passing: tuple[type[BaseException], ...] = (),
     ) -> None:
         """Keep the name of the object that is called.
 
         Args:
-            what: beginning of messages: `environment boat:Boat`.
+            subject: beginning of messages: `environment boat:Boat`.
             owner: the object, its class, or a function.
             method: name of the method that is called; left out, the object itself is called.
             call: words for the call; left out, `step()`.
-            wanted: how the object must be callable: told where the call failed before its first line.
+            expected: how the object must be callable: told where the call failed before its first line.
             passing: errors that the caller tells in its own words.
         """
-        self._subject, self._owner, self._method = what, owner, method
+        self._subject, self._owner, self._method = subject, owner, method
         callee = method or dotted_name(owner).rpartition(":")[2]
-        self._call, self._expected, self._passing_types = call or f"{callee}()", wanted, passing
+        self._call, self._expected, self._passing_types = call or f"{callee}()", expected, passing
 
     def __enter__(self) -> None:
         """Do nothing: a border needs no preparation."""

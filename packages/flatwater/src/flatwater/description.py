@@ -147,34 +147,50 @@ def parse_description(raw: bytes) -> Description:
     return description
 
 
-def _require_showable(found: Description) -> None:
+def _require_showable(description: Description) -> None:
     """Refuse a description that cannot be shown, whoever wrote it.
 
     Raises:
         ValueError: the description cannot be shown; the message says why.
     """
-    entries = (found.glance, found.curves, found.numbers, found.said)
-    if not found.curves or max(map(len, entries)) > MOST_ENTRIES:
+    entries = (description.glance, description.curves, description.numbers, description.said)
+    if not description.curves or max(map(len, entries)) > MOST_ENTRIES:
         raise ValueError(f"expected 1 to {MOST_ENTRIES} curves, numbers and texts, got {[*map(len, entries)]}")
     # One line of printable text: nothing in it may move a terminal's cursor, or end a table's row.
-    for text in _shown_texts(found):
+    for text in _shown_texts(description):
         if len(text) > MOST_TEXT or escape_controls(text) != text or len(text.splitlines()) > 1:
             raise ValueError(f"{short_repr(text)}: expected one line of at most {MOST_TEXT} printable characters")
-    if not found.journal.isidentifier():  # a part of a file's name: no slash, no dot
-        raise ValueError(f"journal = {short_repr(found.journal)}: expected a name such as lineage")
-    for live in found.glance:
+    if not description.journal.isidentifier():  # a part of a file's name: no slash, no dot
+        raise ValueError(f"journal = {short_repr(description.journal)}: expected a name such as lineage")
+    for live in description.glance:
         if live.way not in NUMBER_FORMATS:
             raise ValueError(f"{short_repr(live.way)}: expected one of {', '.join(NUMBER_FORMATS)}")
     # A folder's forms may be anybody's: in `str.format` a field such as {0.__class__} would reach into objects.
-    check_form(found.title, names=True)
-    for form in (found.headline.form, found.headline.said, *(number.form for number in found.numbers)):
+    check_form(description.title, names=True)
+    for form in (
+        description.headline.form,
+        description.headline.said,
+        *(number.form for number in description.numbers),
+    ):
         check_form(form, names=False)
 
 
-def _shown_texts(found: Description) -> Iterator[str]:
+def _shown_texts(description: Description) -> Iterator[str]:
     """Yield every text of a description that a list, a page or a screen shows."""
-    yield from (found.name, found.round, found.short, found.players, found.trained, found.title, found.trained_on)
-    yield from (text for pair in found.curves.items() for text in pair)
-    yield from found.said
-    shapes: tuple[Headline | Number | LiveNumber, ...] = (found.headline, *found.numbers, *found.glance)
+    yield from (
+        description.name,
+        description.round,
+        description.short,
+        description.players,
+        description.trained,
+        description.title,
+        description.trained_on,
+    )
+    yield from (text for pair in description.curves.items() for text in pair)
+    yield from description.said
+    shapes: tuple[Headline | Number | LiveNumber, ...] = (
+        description.headline,
+        *description.numbers,
+        *description.glance,
+    )
     yield from (text for shape in shapes for text in astuple(shape))

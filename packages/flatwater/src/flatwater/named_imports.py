@@ -105,24 +105,24 @@ def import_named(name: str) -> ModuleType:
     return importlib.import_module(name)
 
 
-def import_object(where: str) -> Any:  # noqa: ANN401  (whatever is there)
+def import_object(place: str) -> Any:  # noqa: ANN401  (whatever is there)
     """Return the object that `package.module:Name` names.
 
     Raises:
         ImportError: there is no such module.
         AttributeError: the module has nothing of that name.
     """
-    module, _, name = where.partition(":")
+    module, _, name = place.partition(":")
     return getattr(import_named(module), name)
 
 
-def find_object(where: str, *, given: str, wanted: str, error: type[FlatwaterError] = ConfigError) -> Any:  # noqa: ANN401
+def find_object(place: str, *, setting: str, expected: str, error: type[FlatwaterError] = ConfigError) -> Any:  # noqa: ANN401
     """Return the object that the user names as `package.module:Name`.
 
     Args:
-        where: the name.
-        given: beginning of the message: `teacher 'a:B'`, or `it` where the setting and its value stand before.
-        wanted: words of the setting for what it should be.
+        place: the name.
+        setting: beginning of the message: `teacher 'a:B'`, or `it` where the setting and its value stand before.
+        expected: words of the setting for what it should be.
         error: class of the error that is raised.
 
     Raises:
@@ -130,30 +130,31 @@ def find_object(where: str, *, given: str, wanted: str, error: type[FlatwaterErr
     """
     import_errors = (ImportError, AttributeError, SyntaxError)
     try:
-        with Border(short_repr(where), None, call="the import of its module", passing=import_errors):
-            return import_object(where)
+        with Border(short_repr(place), None, call="the import of its module", passing=import_errors):
+            return import_object(place)
     except import_errors as fault:
         raise error(
-            f"{given} cannot be imported ({fault}). Expected {wanted}, installed or in the folder where the command "
+            f"{setting} cannot be imported ({fault}). Expected {expected}, installed or in the folder where the "
+            "command "
             "runs"
         ) from fault
 
 
-def find_function(where: str, *, field: str, takes: str) -> Callable[[Any], Any]:
+def find_function(place: str, *, field: str, takes: str) -> Callable[[Any], Any]:
     """Return a function of one argument that the user names; what it raises is told as its own (`border`).
 
     Args:
-        where: `package.module:function`.
+        place: `package.module:function`.
         field: the setting.
         takes: words for its argument.
 
     Raises:
         ConfigError: there is no such function, or it cannot be called with one argument.
     """
-    given, wanted = f"{field} = {short_repr(where)}", f"package.module:function of a function that takes {takes}"
-    if ":" not in where:
+    given, wanted = f"{field} = {short_repr(place)}", f"package.module:function of a function that takes {takes}"
+    if ":" not in place:
         raise ConfigError(f"{given}: expected {wanted}")
-    function = find_object(where, given=f"{given}: it", wanted=wanted)
+    function = find_object(place, setting=f"{given}: it", expected=wanted)
     try:
         inspect.signature(function).bind(None)
     except (TypeError, ValueError) as error:
@@ -167,7 +168,7 @@ def find_function(where: str, *, field: str, takes: str) -> Callable[[Any], Any]
     return call
 
 
-def module_hash(found: Any) -> str:  # noqa: ANN401  (a class or a function)
+def module_hash(code: Any) -> str:  # noqa: ANN401  (a class or a function)
     """Return a hash of the text of an object's module: numbers of one text are not those of another.
 
     Raises:
@@ -176,4 +177,4 @@ def module_hash(found: Any) -> str:  # noqa: ANN401  (a class or a function)
     """
     from hashlib import sha256  # noqa: PLC0415  (for the few settings that are kept with it)
 
-    return sha256(inspect.getsource(inspect.getmodule(found) or found).encode()).hexdigest()[:12]
+    return sha256(inspect.getsource(inspect.getmodule(code) or code).encode()).hexdigest()[:12]

@@ -150,25 +150,25 @@ def known_names(group: str, shipped: str) -> str:
     return ", ".join((shipped, *group_rows(group)))
 
 
-def load_named(where: str) -> Any:  # noqa: ANN401  (whatever is there)
+def load_named(place: str) -> Any:  # noqa: ANN401  (whatever is there)
     """Return the object that a row names as `package.module:Name`; the text is a package's own, never a file's.
 
     Raises:
         ImportError: the package is broken, or lacks another package.
         AttributeError: the module has no such name.
     """
-    module, _, name = where.partition(":")
+    module, _, name = place.partition(":")
     return getattr(import_module(module), name)
 
 
-def load_row(group: str, name: str, where: str) -> Any:  # noqa: ANN401  (same)
+def load_row(group: str, name: str, place: str) -> Any:  # noqa: ANN401  (same)
     """Return the object that a row of a group names.
 
     Raises:
         ConfigError: the object cannot be imported; says by which package it was promised.
     """
     try:
-        return load_named(where)
+        return load_named(place)
     except FlatwaterError:
         raise
     except Exception as error:
@@ -176,7 +176,7 @@ def load_row(group: str, name: str, where: str) -> Any:  # noqa: ANN401  (same)
         kind, message = group.removesuffix("s"), f"{type(error).__name__}: {error}"
         lacks = f" Install {error.name}." if isinstance(error, ModuleNotFoundError) and error.name else ""
         raise ConfigError(
-            f"{kind} {short_repr(name)} of the package {package}: {where} cannot be imported: {message}.{lacks}"
+            f"{kind} {short_repr(name)} of the package {package}: {place} cannot be imported: {message}.{lacks}"
         ) from error
 
 

@@ -28,15 +28,15 @@ MOST_ROUNDS = 1 << 53
 """Largest number of rounds: nobody trains more, and no float holds it exactly."""
 
 
-def lazy_function(where: str) -> Callable[..., Any]:
+def lazy_function(place: str) -> Callable[..., Any]:
     """Return a function that is imported when it is called.
 
     Args:
-        where: `package.module:function`, of the package that the recipe is in.
+        place: `package.module:function`, of the package that the recipe is in.
     """
 
     def import_and_call(*given: Any, **named: Any) -> Any:  # noqa: ANN401  (of whatever is named)
-        return load_named(where)(*given, **named)
+        return load_named(place)(*given, **named)
 
     return import_and_call
 
@@ -220,20 +220,20 @@ def find_installed(name: str) -> Recipe | None:
     return _check_recipe(name, load_row("recipes", name, import_path))
 
 
-def _check_recipe(name: str, found: object) -> Recipe:
+def _check_recipe(name: str, candidate: object) -> Recipe:
     """Return the object as the recipe of that name.
 
     Raises:
         ConfigError: the object is no recipe, or has another name.
     """
-    if not isinstance(found, Recipe):
-        raise ConfigError(f"recipe {short_repr(name)}: expected a Recipe, got a {type(found).__name__}")
-    if found.name != name:
+    if not isinstance(candidate, Recipe):
+        raise ConfigError(f"recipe {short_repr(name)}: expected a Recipe, got a {type(candidate).__name__}")
+    if candidate.name != name:
         raise ConfigError(
-            f"recipe {short_repr(name)} calls itself {short_repr(found.name)}: give the field `trainer` of "
-            f"{found.config.__name__} the default {name!r}, which leads from a run to its recipe"
+            f"recipe {short_repr(name)} calls itself {short_repr(candidate.name)}: give the field `trainer` of "
+            f"{candidate.config.__name__} the default {name!r}, which leads from a run to its recipe"
         )
-    return found
+    return candidate
 
 
 def find_recipe(name: str, permit: Permit) -> Recipe:
@@ -256,7 +256,7 @@ def find_recipe(name: str, permit: Permit) -> Recipe:
         raise ConfigError(
             f"recipe {short_repr(name)} is named in a file and is not imported: a command that reads runs no code"
         )
-    return _check_recipe(name, find_object(name, given=f"recipe {short_repr(name)}", wanted="package.module:NAME"))
+    return _check_recipe(name, find_object(name, setting=f"recipe {short_repr(name)}", expected="package.module:NAME"))
 
 
 def recipe_of_config(config: "RunConfig") -> Recipe:

@@ -44,7 +44,7 @@ def main(folder: Path, fault: int, rounds: int, options: list[str]) -> None:
             plant_fault(composition, fault) if fault else composition,
             run,
             RunEvents(Console(file=nowhere)),
-            first=True,
+            is_new=True,
             mirror=NullMirror(),
             callbacks=NO_CALLBACKS,
         )

@@ -45,7 +45,7 @@ def main(folder: Path, seed: int, kind: str) -> int:
     run = create_folder(folder, "erl")
     # Resumed without the fault, and with all the memory that there is.
     run.config.write_text(dumps_config(replace(config, budget=None)))
-    return train(composition, run, RunEvents(Console(width=100)), first=True, mirror=NullMirror()).exit_code
+    return train(composition, run, RunEvents(Console(width=100)), is_new=True, mirror=NullMirror()).exit_code
 
 
 if __name__ == "__main__":

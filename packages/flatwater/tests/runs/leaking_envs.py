@@ -48,7 +48,7 @@ def main(folder: Path, how: str, rounds: int, options: list[str]) -> None:
         run = replace(run, trainer=replace(run.trainer, phases=(*run.trainer.phases, planted)))
     files = create_folder(folder, "grow")
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
-        train(run, files, RunEvents(Console(file=nowhere)), first=True, mirror=NullMirror())
+        train(run, files, RunEvents(Console(file=nowhere)), is_new=True, mirror=NullMirror())
     found = files.findings.read_text().splitlines() if files.findings.exists() else []
     ledger = [json.loads(line) for line in files.ledger.read_text().splitlines()]
     sys.stdout.write(

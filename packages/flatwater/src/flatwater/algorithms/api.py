@@ -223,7 +223,7 @@ def named_algorithm(where: str) -> Algorithm:
     """
     subject = f"learner.algorithm = {short_repr(where)}"
     try:
-        algorithm = find_object(where, given=f"{subject}:", wanted="package.module:NAME of an Algorithm")
+        algorithm = find_object(where, setting=f"{subject}:", expected="package.module:NAME of an Algorithm")
     except TypeError as error:
         # A TypeError of `Algorithm(...)` itself is explained below; any other is shown as it is.
         if not str(error).startswith(f"{Algorithm.__name__}.__init__()"):

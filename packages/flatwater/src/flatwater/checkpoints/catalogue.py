@@ -46,13 +46,13 @@ def find_damage(folder: Path, manifest: Manifest) -> list[str]:
 
 
 def newest_intact(
-    folder: Path, *, say: Callable[[str], None], wanted: Callable[[Manifest], bool] = lambda _: True
+    folder: Path, *, say: Callable[[str], None], is_wanted: Callable[[Manifest], bool] = lambda _: True
 ) -> VerifiedCheckpoint | None:
     """Return the newest checkpoint whose manifest and shards are as they were written; None if there is none.
 
     Args:
         folder: the `checkpoints` folder of a run.
-        wanted: whether a checkpoint, by its manifest, may be taken.
+        is_wanted: whether a checkpoint, by its manifest, may be taken.
         say: gets whole sentences about a save that was cut off, each checkpoint that is skipped and why, and
             the one that is used instead.
     """
@@ -60,7 +60,7 @@ def newest_intact(
     if cut_off:
         say(f"An interrupted save left {cut_off} unfinished file(s) in {folder}. They are ignored.")
     # From the newest back, and no further than needed: each look reads whole shards.
-    for skipped, manifest in enumerate(filter(wanted, reversed(list_checkpoints(folder)))):
+    for skipped, manifest in enumerate(filter(is_wanted, reversed(list_checkpoints(folder)))):
         outcome = examine_checkpoint(folder, manifest, read_shard)
         if isinstance(outcome, VerifiedCheckpoint):
             if skipped:

@@ -134,14 +134,16 @@ def _leaf_differences(leaf: Leaf, item: Payload | None, record: LeafRecord, span
     return []
 
 
-def _equal_scalars(saved: Scalar, now: object) -> bool:
-    return type(saved) is type(now) and repr(saved) == repr(now)  # by text, so that NaN equals NaN and 0.0 is not -0.0
+def _equal_scalars(saved: Scalar, current: object) -> bool:
+    return type(saved) is type(current) and repr(saved) == repr(
+        current
+    )  # by text, so that NaN equals NaN and 0.0 is not -0.0
 
 
-def list_lines(lines: list[str], most: int = _MAXIMUM_LINES) -> str:
+def list_lines(lines: list[str], maximum: int = _MAXIMUM_LINES) -> str:
     """Return the first lines, each on a line of its own, and how many more there are."""
-    listing = "".join(f"\n  {line}" for line in lines[:most])
-    return listing + (f"\n  and {len(lines) - most} more" if len(lines) > most else "")
+    listing = "".join(f"\n  {line}" for line in lines[:maximum])
+    return listing + (f"\n  and {len(lines) - maximum} more" if len(lines) > maximum else "")
 
 
 def _read_shard(

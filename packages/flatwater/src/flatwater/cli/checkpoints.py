@@ -84,7 +84,7 @@ def _json_entry(manifest: "Manifest", problems: list[str]) -> dict[str, Any]:
     }
 
 
-def _print_checkpoints(run: str, found: "list[tuple[Manifest, list[str]]]") -> None:
+def _print_checkpoints(run: str, checkpoints: "list[tuple[Manifest, list[str]]]") -> None:
     """Print the checkpoints as a table, their size in all, and a line for each problem."""
     from rich.text import Text
 
@@ -92,19 +92,19 @@ def _print_checkpoints(run: str, found: "list[tuple[Manifest, list[str]]]") -> N
     from flatwater_watch.units import format_bytes
 
     console = terminal()
-    if not found:
+    if not checkpoints:
         console.print(f"{run}: no checkpoint yet. One is written after each round.", soft_wrap=True)
         return
-    console.print(_checkpoint_table(found))
+    console.print(_checkpoint_table(checkpoints))
     # By its hash, so that a shard that several checkpoints share counts once.
-    shards = {shard.sha256: shard.bytes for manifest, _ in found for shard in manifest.shards}
+    shards = {shard.sha256: shard.bytes for manifest, _ in checkpoints for shard in manifest.shards}
     console.print(f"{format_bytes(sum(shards.values()))} in all: checkpoints share files with equal content.")
-    for manifest, problems in found:
+    for manifest, problems in checkpoints:
         for problem in problems:
             console.print(Text.assemble((manifest.file.name, "red"), ": ", problem), soft_wrap=True)
 
 
-def _checkpoint_table(found: "list[tuple[Manifest, list[str]]]") -> "Table":
+def _checkpoint_table(checkpoints: "list[tuple[Manifest, list[str]]]") -> "Table":
     """Return a table with a row for each checkpoint."""
     from rich import box
     from rich.table import Table
@@ -117,7 +117,7 @@ def _checkpoint_table(found: "list[tuple[Manifest, list[str]]]") -> "Table":
         table.add_column(name, justify="left" if name == "saved (UTC)" else "right")
     table.add_column("intact")
     table.add_column("file", overflow="fold")
-    for manifest, problems in found:
+    for manifest, problems in checkpoints:
         table.add_row(
             str(manifest.round),
             str(manifest.step),

@@ -32,12 +32,12 @@ def describe_own_fault(fault: BaseException, place: CodeLine, words: list[str]) 
     return f"your {place}: {error_text}. {keep_traceback(fault, words)}"
 
 
-def keep_traceback(fault: BaseException, words: list[str], what: str = "The traceback") -> str:
+def keep_traceback(fault: BaseException, words: list[str], sentence: str = "The traceback") -> str:
     """Write the traceback to a file, and return a sentence that says where it is."""
     head = f"flatwater {__version__}, Python {platform.python_version()}, {platform.platform()}\n"
     command = f"command: {mask_words(words)!r}\n\n"  # a URL or a key on the command line must not go into a report
     file = _save_traceback(head + command + mask_secrets("".join(traceback.format_exception(fault))))
-    return f"{what} is in {file}." if file else "It is printed above."
+    return f"{sentence} is in {file}." if file else "It is printed above."
 
 
 def _save_traceback(text: str) -> Path | None:

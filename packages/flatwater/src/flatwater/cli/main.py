@@ -244,11 +244,11 @@ def _help_line(command: tuple[str, ...]) -> tuple[str, str]:
     return (f"{command[0]} RECIPE", line.format("a recipe")) if line else (" ".join(command), commands()[command][1])
 
 
-def _nearest(given: str, known: Iterable[str]) -> str:
+def _nearest(word: str, known_words: Iterable[str]) -> str:
     """Return a hint at the most similar known name; empty where none is similar."""
     from difflib import get_close_matches
 
-    similar = get_close_matches(given, [*known], n=1)
+    similar = get_close_matches(word, [*known_words], n=1)
     return f' Did you mean "{similar[0]}"?' if similar else ""
 
 

@@ -76,7 +76,7 @@ class Runs:
             terminal(errors=True).print(f"page  {page_file}", soft_wrap=True)
         return 0
 
-    def show(self, found: "Sequence[RunLine]") -> None:
+    def show(self, runs: "Sequence[RunLine]") -> None:
         """Print the table; below it where forks began, and why a run cannot be read, or not be resumed bit for bit."""
         from rich.box import SIMPLE_HEAD
         from rich.table import Table
@@ -86,7 +86,7 @@ class Runs:
         from flatwater_watch.terminal import say, terminal
         from flatwater_watch.units import short_bytes
 
-        if not found:
+        if not runs:
             option = "" if self.tag is None else f" --tag {self.tag}"
             tagged = "" if self.tag is None else f" with the tag {self.tag}"
             say(f"no runs{tagged} in {self.folder}. Start one with: flatwater train ppo{option}")
@@ -95,7 +95,7 @@ class Runs:
         console = terminal()
         spare_columns = max(0, console.width - COLUMNS)
         table.add_column("run", overflow="fold", max_width=WIDE_NAME + spare_columns)
-        crowded = max(len(run.name) for run in found) > NARROW_NAME + spare_columns
+        crowded = max(len(run.name) for run in runs) > NARROW_NAME + spare_columns
         for title in ("recipe", "state"):
             table.add_column(title, no_wrap=True)
         table.add_column("rounds", justify="right", no_wrap=True)
@@ -103,14 +103,14 @@ class Runs:
         table.add_column(score_title, justify="right", no_wrap=not crowded, max_width=NARROW_SCORE if crowded else None)
         for title in ("size", "last change"):
             table.add_column(title, justify="right", no_wrap=True)
-        for run in found:
+        for run in runs:
             progress, score = f"{run.done}/{run.rounds}", shown_score(run, self.sort)
             state = f"{run.state}*" if run.doubt else run.state
             table.add_row(
                 run.name, run.trainer, state, progress, score, short_bytes(run.bytes), _short_date(run.changed)
             )
         console.print(table)
-        for run in found:
+        for run in runs:
             if run.problem:
                 console.print(Text.assemble((run.name, "red"), ": ", run.problem), soft_wrap=True)
             if run.origin:

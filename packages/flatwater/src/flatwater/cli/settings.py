@@ -110,10 +110,10 @@ def option_value(name: str, options: Sequence[str]) -> str | None:
     return None
 
 
-def over_folder(options: Sequence[str], begun: str) -> list[str]:
-    """Return the options on top of the settings of the sweep or study in --run, if it has the file `begun`."""
+def over_folder(options: Sequence[str], settings_file: str) -> list[str]:
+    """Return the options on top of the settings of the sweep or study in --run, if it has the file `settings_file`."""
     run = option_value("--run", options)
-    if run is None or config_option(options) is not None or not (Path(run) / begun).is_file():
+    if run is None or config_option(options) is not None or not (Path(run) / settings_file).is_file():
         return [*options]
     return ["--config", str(Path(run) / "base.toml"), *options]
 

@@ -10,16 +10,16 @@ _LENGTH_BYTES = 8
 class Pipe:
     """One end of a pair of sockets."""
 
-    def __init__(self, end: socket.socket, look: Callable[[], None] | None = None, seconds: float = 1.0) -> None:
+    def __init__(self, end: socket.socket, on_wait: Callable[[], None] | None = None, seconds: float = 1.0) -> None:
         """Take the end over.
 
         Args:
             end: one end of a socket pair; closed with the pipe.
-            look: called as often as nothing came or went for `seconds`; left out, the pipe waits for the other end.
-            seconds: time between two calls of `look`.
+            on_wait: called as often as nothing came or went for `seconds`; left out, the pipe waits for the other end.
+            seconds: time between two calls of `on_wait`.
         """
-        self._socket, self._on_wait = end, look
-        end.settimeout(None if look is None else seconds)
+        self._socket, self._on_wait = end, on_wait
+        end.settimeout(None if on_wait is None else seconds)
 
     def send(self, message: bytes) -> None:
         """Send the whole message after its length, a big-endian number of _LENGTH bytes.

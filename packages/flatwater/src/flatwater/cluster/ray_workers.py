@@ -107,23 +107,25 @@ def object_store_bytes() -> int:
     return int(total.get(name, 0.0) - available.get(name, 0.0))
 
 
-def ask_nodes(asked: Sequence[RayNode], target: str, *given: object) -> list[Any]:
+def ask_nodes(nodes: Sequence[RayNode], target: str, *arguments: object) -> list[Any]:
     """Return what a function says on each of several nodes, asked at once.
 
     Args:
-        asked: some of `list_nodes`.
+        nodes: some of `list_nodes`.
         target: `package.module:function`.
-        given: arguments of the function.
+        arguments: arguments of the function.
     """
     # Not soft: another node's answer would be of other memory.
-    strategies = (NodeAffinitySchedulingStrategy(node_id=node.identity, soft=False) for node in asked)
-    references = [_call_on_node.options(scheduling_strategy=strategy).remote(target, *given) for strategy in strategies]
+    strategies = (NodeAffinitySchedulingStrategy(node_id=node.identity, soft=False) for node in nodes)
+    references = [
+        _call_on_node.options(scheduling_strategy=strategy).remote(target, *arguments) for strategy in strategies
+    ]
     answers: list[Any] = ray.get(references, timeout=PLACEMENT_SECONDS)
     return answers
 
 
-def _call_target(target: str, *given: object) -> Any:  # noqa: ANN401
-    return import_object(target)(*given)
+def _call_target(target: str, *arguments: object) -> Any:  # noqa: ANN401
+    return import_object(target)(*arguments)
 
 
 class _RayHost:
@@ -158,10 +160,10 @@ _call_on_node = ray.remote(num_cpus=0, max_retries=0)(_call_target)
 _RemoteHost = ray.remote(max_restarts=0, max_task_retries=0)(_RayHost)
 
 
-def size_error_text(size: int, most: int) -> str:
+def size_error_text(size: int, maximum: int) -> str:
     """Return why a message is not sent."""
     return (
-        f"a message of {format_bytes(size)} is larger than {format_bytes(most)}, 1/{STORE_SHARE} of the smallest "
+        f"a message of {format_bytes(size)} is larger than {format_bytes(maximum)}, 1/{STORE_SHARE} of the smallest "
         "object store. Start Ray with a larger --object-store-memory, or make replay and population smaller."
     )
 

@@ -64,7 +64,7 @@ class Worker:
         self,
         number: int,
         target: str,
-        given: object,
+        arguments: object,
         *,
         prepare: Callable[["Worker"], None],
         open_desk: Callable[[], WorkerConnection],
@@ -74,14 +74,16 @@ class Worker:
 
         Args:
             number: number by which people know it.
-            target: `package.module:Class`, made of `given` at the desk; its methods answer.
-            given: argument of the class.
+            target: `package.module:Class`, made of `arguments` at the desk; its methods answer.
+            arguments: argument of the class.
             prepare: tells a worker that was started in the place of a dead one what that one knew.
             open_desk: starts a process of the worker.
             budget: private bytes that its process may have; the system refuses it more.
         """
         self.number, self._budget = number, budget
-        self._first_message = _message("__init__", target, given, budget)  # kept for every process that takes its place
+        self._first_message = _message(
+            "__init__", target, arguments, budget
+        )  # kept for every process that takes its place
         self._prepare, self._open_connection = prepare, open_desk
         self._unanswered: deque[bytes] = deque()
         self._preparing, self._deaths_in_row = False, 0
@@ -105,10 +107,10 @@ class Worker:
         """Machine that it computes on now; known once it has answered."""
         return self._connection.machine
 
-    def post(self, name: str, *given: object) -> None:
+    def post(self, name: str, *arguments: object) -> None:
         """Ask a method. The answer must be taken, whatever it is."""
-        self.arrays += array_bytes(given)
-        self._post(_message(name, *given))
+        self.arrays += array_bytes(arguments)
+        self._post(_message(name, *arguments))
 
     def take_answer(self) -> Any:  # noqa: ANN401  (what the method gives)
         """Return the answer to the oldest question, by another process where the worker has died.
@@ -141,9 +143,9 @@ class Worker:
             raise RunError(f"worker {self.number} failed. Its message:\n{result}")
         return result
 
-    def ask(self, name: str, *given: object) -> Any:  # noqa: ANN401
+    def ask(self, name: str, *arguments: object) -> Any:  # noqa: ANN401
         """Ask a method and wait for its answer; no other answer may be outstanding."""
-        self.post(name, *given)
+        self.post(name, *arguments)
         return self.take_answer()
 
     def restart_process_(self) -> None:
@@ -225,5 +227,5 @@ def array_bytes(value: object) -> int:
     return sum(map(array_bytes, value)) if isinstance(value, tuple | list) else 0
 
 
-def _message(name: str, *given: object) -> bytes:
-    return pickle.dumps((name, given), protocol=pickle.HIGHEST_PROTOCOL)
+def _message(name: str, *arguments: object) -> bytes:
+    return pickle.dumps((name, arguments), protocol=pickle.HIGHEST_PROTOCOL)

@@ -49,9 +49,9 @@ def comparison_page(runs: Sequence[ComparedRun], written: datetime) -> str:
     )
 
 
-def run_colour(at: int) -> str:
+def run_colour(place: int) -> str:
     """Return the colour of the run with this place, in every chart."""
-    return f"--owner-{at + 1}"
+    return f"--owner-{place + 1}"
 
 
 def _headline_tiles(runs: Sequence[ComparedRun]) -> Iterator[Tile]:

@@ -50,9 +50,9 @@ def seed_statistics(values: Sequence[float], *, resampled: int = RESAMPLES) -> S
     return SeedStatistics(float(array.mean()), float(interquartile_mean(array)), *_percentile_interval(drawn))
 
 
-def seed_difference(values: Sequence[float], others: Sequence[float]) -> SeedStatistics:
+def seed_difference(values: Sequence[float], other_values: Sequence[float]) -> SeedStatistics:
     """Return how much larger a number is over the seeds of one group than over those of another."""
-    own, other = np.asarray(values, np.float64), np.asarray(others, np.float64)
+    own, other = np.asarray(values, np.float64), np.asarray(other_values, np.float64)
     drawn = interquartile_mean(_resample(own, 0, RESAMPLES)) - interquartile_mean(_resample(other, 1, RESAMPLES))
     return SeedStatistics(
         float(own.mean() - other.mean()),

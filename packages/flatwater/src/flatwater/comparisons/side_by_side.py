@@ -305,24 +305,24 @@ def _compare_to_first(own: ComparedRun, first: ComparedRun) -> RunDifference:
     return RunDifference(own.letter, first.letter, difference)
 
 
-def _compare_seeds(own: ComparedRun, first: ComparedRun) -> RunDifference:
+def _compare_seeds(group: ComparedRun, first: ComparedRun) -> RunDifference:
     """Return the difference of a group of seeds from the first, or the reason why there is none."""
-    if own.run.recipe.headline.key != first.run.recipe.headline.key:
-        return RunDifference(own.letter, first.letter, None, "their results are judged by different numbers")
-    for compared in (own, first):
+    if group.run.recipe.headline.key != first.run.recipe.headline.key:
+        return RunDifference(group.letter, first.letter, None, "their results are judged by different numbers")
+    for compared in (group, first):
         if len(compared.scores) < MINIMUM_SEEDS:
             reason = (
                 f"{compared.letter} has fewer than {MINIMUM_SEEDS} seeds with a result. Train more with `train --seeds`"
             )
-            return RunDifference(own.letter, first.letter, None, reason)
-    found, write = seed_difference(own.scores, first.scores), own.run.recipe.headline.write
+            return RunDifference(group.letter, first.letter, None, reason)
+    found, write = seed_difference(group.scores, first.scores), group.run.recipe.headline.write
     verdict = "is above {}" if found.low > 0 else "is below {}" if found.high < 0 else "cannot be told from {}"
     numbers = (
         f"{write(found.interquartile_mean)}, {INTERVAL_LEVEL:.0%} interval {write(found.low)} to {write(found.high)}"
     )
-    told = f"{verdict} in {_score_title(own)} (interquartile mean {numbers})"
-    difference = Difference(asdict(found), len(own.scores) + len(first.scores), SEEDS_UNIT, told.format)
-    return RunDifference(own.letter, first.letter, difference)
+    told = f"{verdict} in {_score_title(group)} (interquartile mean {numbers})"
+    difference = Difference(asdict(found), len(group.scores) + len(first.scores), SEEDS_UNIT, told.format)
+    return RunDifference(group.letter, first.letter, difference)
 
 
 def as_json(runs: Sequence[ComparedRun]) -> dict[str, Any]:

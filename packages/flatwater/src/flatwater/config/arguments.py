@@ -55,9 +55,9 @@ def write_arguments(arguments: Mapping[str, Any], setting: str) -> list[str]:
     return texts
 
 
-def _is_same(read: object, given: object) -> bool:
+def _is_same(read: object, value: object) -> bool:
     # By the text as well: 1 equals True, and an array equals nothing as a whole.
-    return type(read) is type(given) and repr(read) == repr(given)
+    return type(read) is type(value) and repr(read) == repr(value)
 
 
 def call_arguments(inside: str, text: str, setting: str) -> dict[str, Any]:

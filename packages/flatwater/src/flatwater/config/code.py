@@ -107,25 +107,25 @@ def code_fields(cls: type[Any]) -> Mapping[str, Code]:
     return {name: extras[0] for name, extras in declared if extras}
 
 
-def name_of_code(given: Any, setting: str) -> str:  # noqa: ANN401  (a class or a function)
+def name_of_code(code: Any, setting: str) -> str:  # noqa: ANN401  (a class or a function)
     """Return the `package.module:Name` by which a class or a function of Python is found again.
 
     Args:
-        given: the class or the function.
+        code: the class or the function.
         setting: dotted path of the setting that it was given for.
 
     Raises:
         ConfigError: it has no such name.
     """
-    name, found = given.__qualname__, None
+    name, found = code.__qualname__, None
     with suppress(KeyError, AttributeError):  # of a class that a function made
-        found = attrgetter(name)(sys.modules[given.__module__])
-    if found is not given:
+        found = attrgetter(name)(sys.modules[code.__module__])
+    if found is not code:
         raise ConfigError(
-            f"{setting} = {short_repr(given)}: expected a class or a function with a name in its module, by which a "
+            f"{setting} = {short_repr(code)}: expected a class or a function with a name in its module, by which a "
             "resumed run finds it. Move it to the top of a module"
         )
-    return f"{given.__module__}:{name}"
+    return f"{code.__module__}:{name}"
 
 
 def _tables(cls: type[Any]) -> dict[str, Any]:

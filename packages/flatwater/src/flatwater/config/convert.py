@@ -34,12 +34,12 @@ def to_plain(value: object) -> object:
     return value
 
 
-def from_plain(declared: Any, given: Any, path: str, nested: Nested) -> object:  # noqa: ANN401
-    """Return `given` as a value of the `declared` type.
+def from_plain(declared: Any, value: Any, path: str, nested: Nested) -> object:  # noqa: ANN401
+    """Return `value` as a value of the `declared` type.
 
     Args:
         declared: type of a field: of plain values, a path, a table, or one of these or None.
-        given: value of a TOML or JSON file, or of Python.
+        value: value of a TOML or JSON file, or of Python.
         path: dotted name of the setting, for messages.
         nested: makes a table's configuration of its class, its mapping and its path.
 
@@ -47,45 +47,45 @@ def from_plain(declared: Any, given: Any, path: str, nested: Nested) -> object: 
         ConfigError: the value does not fit; the message names `path`, what was given and what is wanted.
     """
     options = [option for option in get_args(declared) if option is not types.NoneType]
-    if _is_union(declared) and len(options) == 1 and given is not None:
-        return from_plain(options[0], given, path, nested)
-    if isinstance(declared, type) and is_dataclass(declared) and isinstance(given, Mapping):
-        return nested(declared, given, path)
+    if _is_union(declared) and len(options) == 1 and value is not None:
+        return from_plain(options[0], value, path, nested)
+    if isinstance(declared, type) and is_dataclass(declared) and isinstance(value, Mapping):
+        return nested(declared, value, path)
     try:
-        return msgspec.convert(given, declared, strict=True, dec_hook=_convert_path)  # strict: "1" is no number
+        return msgspec.convert(value, declared, strict=True, dec_hook=_convert_path)  # strict: "1" is no number
     except msgspec.ValidationError as error:
         # msgspec names the place in a list alone, so that the message can quote the entry and not the whole list.
         entry = re.search(r"at `\$\[(\d+)\]", str(error))
         if entry is None:
-            raise _conversion_error(declared, given, path) from None
+            raise _conversion_error(declared, value, path) from None
         index = int(entry[1])  # asked for alone, it is refused by its own path
-        return from_plain(options[0 if options[-1] is Ellipsis else index], given[index], f"{path}[{index}]", nested)
+        return from_plain(options[0 if options[-1] is Ellipsis else index], value[index], f"{path}[{index}]", nested)
 
 
 def _is_union(declared: object) -> bool:
     return get_origin(declared) in {Union, types.UnionType}
 
 
-def _convert_path(declared: type, given: object) -> Path:
+def _convert_path(declared: type, value: object) -> Path:
     """Return a path for text, where a path is declared: msgspec calls it for types that it does not know."""
-    if declared is Path and isinstance(given, str | Path):
-        return Path(given)
+    if declared is Path and isinstance(value, str | Path):
+        return Path(value)
     raise TypeError  # which the library shows with the place in a list
 
 
-def _conversion_error(declared: object, given: object, path: str) -> ConfigError:
+def _conversion_error(declared: object, value: object, path: str) -> ConfigError:
     """Return the error of a value that is not of the declared type, in words for the user."""
     if get_origin(declared) is Literal:
         literals = [option for option in get_args(declared) if isinstance(option, str)]
-        hint = did_you_mean(given, literals) if isinstance(given, str) else ""
-        return ConfigError(f"{path} = {short_repr(given)}: expected {type_in_words(declared)}.{hint}")
-    if isinstance(given, list | tuple) and get_origin(declared) is tuple:
+        hint = did_you_mean(value, literals) if isinstance(value, str) else ""
+        return ConfigError(f"{path} = {short_repr(value)}: expected {type_in_words(declared)}.{hint}")
+    if isinstance(value, list | tuple) and get_origin(declared) is tuple:
         items = get_args(declared)
-        return ConfigError(f"{path} = {short_repr(list(given))}: expected {len(items)} entries, got {len(given)}")
-    kind = _TYPE_NAMES.get(type(given), type(given).__name__) if not isinstance(given, Mapping) else "a table"
-    kind = "a list" if isinstance(given, list | tuple) else kind
-    kind = "a number of too many digits" if declared is float and type(given) is int else kind
-    return ConfigError(f"{path} = {short_repr(given)}: expected {type_in_words(declared)}, got {kind}")
+        return ConfigError(f"{path} = {short_repr(list(value))}: expected {len(items)} entries, got {len(value)}")
+    kind = _TYPE_NAMES.get(type(value), type(value).__name__) if not isinstance(value, Mapping) else "a table"
+    kind = "a list" if isinstance(value, list | tuple) else kind
+    kind = "a number of too many digits" if declared is float and type(value) is int else kind
+    return ConfigError(f"{path} = {short_repr(value)}: expected {type_in_words(declared)}, got {kind}")
 
 
 def type_in_words(declared: object) -> str:
@@ -105,7 +105,7 @@ def type_in_words(declared: object) -> str:
     return _TYPE_NAMES.get(declared, str(declared)) if isinstance(declared, type) else str(declared)
 
 
-def did_you_mean(given: str, known: list[str]) -> str:
+def did_you_mean(name: str, known_names: list[str]) -> str:
     """Return ` Did you mean "x"?` with the nearest known name, or an empty text where none is near."""
-    similar = get_close_matches(given, known, n=1, cutoff=0.6)
+    similar = get_close_matches(name, known_names, n=1, cutoff=0.6)
     return f' Did you mean "{similar[0]}"?' if similar else ""

@@ -31,12 +31,12 @@ def load_config(cls: type[C], path: Path) -> C:
     return from_mapping(cls, read_toml(path), str(path))
 
 
-def read_toml(path: Path, most: int = TEXT_BYTES, *, follow: bool = True) -> dict[str, Any]:
+def read_toml(path: Path, maximum: int = TEXT_BYTES, *, follow: bool = True) -> dict[str, Any]:
     """Return the file's tables and values, unchecked.
 
     Args:
         path: path of the file.
-        most: largest number of bytes that it may have.
+        maximum: largest number of bytes that it may have.
         follow: whether it may be a link.
 
     Raises:
@@ -45,7 +45,7 @@ def read_toml(path: Path, most: int = TEXT_BYTES, *, follow: bool = True) -> dic
     """
     text = ""
     try:
-        content = read_regular(path, most, follow=follow)
+        content = read_regular(path, maximum, follow=follow)
         if kind := next((kind for begin, kind in _FOREIGN_MARKS.items() if content.startswith(begin)), ""):
             raise ConfigError(f"{path}: expected a text file in UTF-8, got {kind}.")
         text = content.decode("utf-8-sig")  # editors on Windows put a mark at the beginning

@@ -261,9 +261,9 @@ class _EnvPlayer:
             self._is_over[1] = bool(other_terminated or other_truncated)
         return {**self._named_arrays(observation, self._infos[0]), **outcome}, bool(terminated or truncated)
 
-    def _named_arrays(self, seen: Any, info: dict[str, Any]) -> dict[str, Array]:  # noqa: ANN401
+    def _named_arrays(self, observation: Any, info: dict[str, Any]) -> dict[str, Array]:  # noqa: ANN401
         parts = {
-            f"observations{path}": np.array(part) for path, part in _nested_parts(seen)
+            f"observations{path}": np.array(part) for path, part in _nested_parts(observation)
         }  # a copy: the env may reuse it
         parts |= {f"masks{path}": np.array(part) for path, part in _nested_parts(info.get(_MASK_KEY, ()))}
         # The bytes of an array of objects are addresses, which differ in every process.
@@ -346,11 +346,11 @@ def _sample_legal(env: Env, info: dict[str, Any], record: _EnvRecord, *, masked:
     return space.sample(masks[0] if isinstance(space, gymnasium.spaces.Discrete) else masks)
 
 
-def _check_kept(kept: tuple[Any, str, str] | None, record: _EnvRecord) -> None:
+def _check_kept(kept_observation: tuple[Any, str, str] | None, record: _EnvRecord) -> None:
     """Report an observation whose digest has changed since it was returned: (observation, digest, name of the call)."""
-    if kept is not None and _digest(kept[0]) != kept[1]:
+    if kept_observation is not None and _digest(kept_observation[0]) != kept_observation[1]:
         record.find(
-            f"An observation returned by {kept[2]} was changed by the next call, so it cannot be stored. "
+            f"An observation returned by {kept_observation[2]} was changed by the next call, so it cannot be stored. "
             "Return a copy, or a view of an array that is never overwritten."
         )
 

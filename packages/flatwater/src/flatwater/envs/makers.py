@@ -149,7 +149,7 @@ def find_maker(name: str, arguments: Mapping[str, Any]) -> EnvMaker:
         ConfigError: the name stands for nothing of this kind, or it cannot be called with the arguments.
     """
     kind, _, _ = name.partition(":")
-    target = _handed_over(name) if kind == OBJECT else find_object(name, given="it", wanted=ENVIRONMENT_NAMES)
+    target = _handed_over(name) if kind == OBJECT else find_object(name, setting="it", expected=ENVIRONMENT_NAMES)
     if isinstance(target, gymnasium.Env | gymnasium.vector.VectorEnv):
         if arguments:
             raise ConfigError("env_args: expected none, as the environment is made already")
@@ -225,9 +225,9 @@ def _called_maker(name: str, target: Callable[..., Any], arguments: Mapping[str,
     return EnvMaker(name, make, takes_number=takes_number)
 
 
-def _can_bind(signature: inspect.Signature, given: tuple[Any, ...], named: Mapping[str, Any]) -> bool:
+def _can_bind(signature: inspect.Signature, positional: tuple[Any, ...], keywords: Mapping[str, Any]) -> bool:
     try:
-        signature.bind(*given, **named)
+        signature.bind(*positional, **keywords)
     except TypeError:
         return False
     return True
@@ -261,7 +261,7 @@ def _find_wrapper(text: str) -> tuple[Callable[..., Any], dict[str, Any]]:
     given, wanted = f"wrapped.wrappers = {short_repr(text)}", "a name of gymnasium.wrappers, or package.module:Name"
     arguments = call_arguments(inside, text, "wrapped.wrappers") if bracket else {}
     if ":" in name:
-        return find_object(name, given=f"{given}: it", wanted=wanted), arguments
+        return find_object(name, setting=f"{given}: it", expected=wanted), arguments
     known = [*gymnasium.wrappers.__all__]
     if name not in known:
         raise ConfigError(f"{given}: expected {wanted}.{did_you_mean(name, known)}")

@@ -119,10 +119,10 @@ def _unsent_error(name: str, error: Exception) -> RunError:
     )
 
 
-def _answer(part: _Part, index: int, name: str, given: tuple[Any, ...], _named: object) -> Any:  # noqa: ANN401
+def _answer(part: _Part, index: int, name: str, arguments: tuple[Any, ...], _named: object) -> Any:  # noqa: ANN401
     """Return the answer to a call, or the error that it ends with: what is raised here would end the process."""
     try:
-        return getattr(part, name)(*given, *([index] if name == "load_part" else []))
+        return getattr(part, name)(*arguments, *([index] if name == "load_part" else []))
     except (Exception, SystemExit) as error:  # noqa: BLE001  (the run raises it again)
         return error
 
@@ -224,7 +224,7 @@ class WorkerWorld:
         """Return the info of an environment from its process."""
         return next(info for info in self._ask("info", env) if info is not None)
 
-    def _ask(self, name: str, *given: Any) -> Sequence[Any]:  # noqa: ANN401  (of the call)
+    def _ask(self, name: str, *arguments: Any) -> Sequence[Any]:  # noqa: ANN401  (of the call)
         """Return each process's answer to a call.
 
         Raises:
@@ -232,7 +232,7 @@ class WorkerWorld:
             FlatwaterError: an environment failed; the error is that of the process.
         """
         try:
-            answers: Sequence[Any] = self._pool.call(name, *given)
+            answers: Sequence[Any] = self._pool.call(name, *arguments)
         except (EOFError, OSError) as error:
             for process in self._pool.processes:
                 process.terminate()

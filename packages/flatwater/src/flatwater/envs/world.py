@@ -209,14 +209,14 @@ def check_legal(spaces: Spaces, legal: Array) -> None:
             )
 
 
-def check_actions(spaces: Spaces, legal: Array, actions: Array, *, of: str) -> None:
+def check_actions(spaces: Spaces, legal: Array, actions: Array, *, source: str) -> None:
     """Refuse illegal actions.
 
     Args:
         spaces: spaces of the world; an action is a choice from each of its `lists`.
         legal: bool [E, A, R], the masks of this step.
         actions: int64 [E, A], or [E, A, H] with H choices.
-        of: who chose them, as the beginning of the message: `the policy`.
+        source: who chose them, as the beginning of the message: `the policy`.
 
     Raises:
         RunError: the message names the environment, the agent and the action.
@@ -227,7 +227,8 @@ def check_actions(spaces: Spaces, legal: Array, actions: Array, *, of: str) -> N
         if not is_legal.all():
             env, agent = np.argwhere(~is_legal)[0]
             raise RunError(
-                f"{of} chose {int(choices[env, agent, number])} from list {number} for agent {agent} of environment "
+                f"{source} chose {int(choices[env, agent, number])} from list {number} for agent {agent} of "
+                "environment "
                 f"{env}, which is illegal there"
             )
 

@@ -198,7 +198,7 @@ def _babyai(world: World) -> Teacher:
 
 def _load_teacher(name: str, world: World) -> Teacher:
     """Return a teacher of a class of the user's, found by its place."""
-    target = find_object(name, given=f"teacher = {name!r}: it", wanted="package.module:Class")
+    target = find_object(name, setting=f"teacher = {name!r}: it", expected="package.module:Class")
     if not isinstance(target, type) or not issubclass(target, _TeacherClass):
         raise ConfigError(f"teacher = {name!r}: expected a class with the methods begin_ and step_batch")
     build: Callable[[World], Teacher] = target

@@ -59,7 +59,7 @@ def metric_alarms(round: int, metrics: Metrics) -> list[Alarm]:
     ]
 
 
-def _remedy(where: str) -> str:
+def _remedy(place: str) -> str:
     """Return what to do about a number that is not finite in an array under `inputs/*`, `losses/*` and so on."""
     remedies = {
         "inputs": "Look at the panel with `flatwater panel show`: a price or a feature in it is not a number.",
@@ -69,23 +69,24 @@ def _remedy(where: str) -> str:
         "weights": "These members are lost; resume from the last checkpoint with lower learning rates.",
     }
     return remedies.get(
-        where.split("/", maxsplit=1)[0], "Look for the first round with such a number in metrics.jsonl."
+        place.split("/", maxsplit=1)[0], "Look for the first round with such a number in metrics.jsonl."
     )
 
 
-def skipped_steps(round: int, skipped: Mapping[str, int], taken: int) -> list[Alarm]:
+def skipped_steps(round: int, skipped: Mapping[str, int], steps_taken: int) -> list[Alarm]:
     """Return an alarm for each optimizer that skipped steps in the round, as it does when gradients are not finite.
 
     Args:
         round: the round.
         skipped: steps not taken, by learner (`member 3`, `critic`).
-        taken: steps that each should have taken.
+        steps_taken: steps that each should have taken.
     """
     return [
         Alarm(
             "skipped steps",
             learner,
-            f"{learner.capitalize()} skipped {count} of {taken} optimizer steps, so it learned less than the others. "
+            f"{learner.capitalize()} skipped {count} of {steps_taken} optimizer steps, so it learned less than the "
+            "others. "
             "A few after a start in bf16 are harmless; lower the learning rates if they go on.",
             round,
         )
@@ -125,16 +126,16 @@ def constant_policies(round: int, deviation: Mapping[str, float]) -> list[Alarm]
     ]
 
 
-def _constant_alarm(round: int, who: str, deviation: float) -> Alarm:
+def _constant_alarm(round: int, policy: str, deviation: float) -> Alarm:
     """Return the alarm of a policy whose actions deviate by less than `CONSTANT_DEVIATION`, or by NaN."""
     if isnan(deviation):
-        return Alarm("not finite", who, f"The actions of {who} are NaN or infinite. {_remedy('weights')}", round)
+        return Alarm("not finite", policy, f"The actions of {policy} are NaN or infinite. {_remedy('weights')}", round)
     message = (
-        f"The policy of {who} gives the same action every day (deviation {deviation:.1e}): it does "
+        f"The policy of {policy} gives the same action every day (deviation {deviation:.1e}): it does "
         "not react to the market. "
         "Look at its inputs for columns that are all zero, and at the weights for values out of proportion."
     )
-    return Alarm("constant policy", who, message, round)
+    return Alarm("constant policy", policy, message, round)
 
 
 def never_trading(round: int, trades: Mapping[str, float]) -> list[Alarm]:
@@ -262,13 +263,13 @@ def name_by_member(values: Sequence[float], champion: float | None = None) -> di
     return numbers if champion is None else numbers | {"champion": champion}
 
 
-def take_new_alarms_(seen: Counter[tuple[str, str]], alarms: Iterable[Alarm]) -> list[Alarm]:
-    """Count the alarms in `seen`, by kind and place, and return those that were not there before."""
+def take_new_alarms_(counts: Counter[tuple[str, str]], alarms: Iterable[Alarm]) -> list[Alarm]:
+    """Count the alarms in `counts`, by kind and place, and return those that were not there before."""
     new_alarms = []
     for alarm in alarms:
-        if not seen[alarm.kind, alarm.where]:
+        if not counts[alarm.kind, alarm.where]:
             new_alarms.append(alarm)
-        seen[alarm.kind, alarm.where] += 1
+        counts[alarm.kind, alarm.where] += 1
     return new_alarms
 
 
@@ -287,9 +288,9 @@ def alarm_lines(alarms: Sequence[Alarm]) -> list[str]:
     return lines
 
 
-def repeat_lines(seen: Counter[tuple[str, str]]) -> list[str]:
+def repeat_lines(counts: Counter[tuple[str, str]]) -> list[str]:
     """Return one line for each alarm that came more than once, the most frequent first, for the end of a run."""
-    return [f"{kind}: {place}, in {count} rounds" for (kind, place), count in seen.most_common() if count > 1]
+    return [f"{kind}: {place}, in {count} rounds" for (kind, place), count in counts.most_common() if count > 1]
 
 
 def _kind_title(alarm: Alarm) -> str:

@@ -16,19 +16,19 @@ from flatwater_watch.errors import RunError
 from flatwater_watch.files.safe_read import open_regular
 
 
-def spread_indexes(count: int, most: int) -> list[int]:
-    """Return at most `most` of the indexes 0 .. count - 1, evenly spread, the first and the last among them."""
-    if count <= most:
+def spread_indexes(count: int, maximum: int) -> list[int]:
+    """Return at most `maximum` of the indexes 0 .. count - 1, evenly spread, the first and the last among them."""
+    if count <= maximum:
         return list(range(count))
-    return [step * (count - 1) // (most - 1) for step in range(most)]
+    return [step * (count - 1) // (maximum - 1) for step in range(maximum)]
 
 
-def read_records(path: Path, most: int, *, mark: bytes = b"") -> list[Record]:
+def read_records(path: Path, maximum: int, *, mark: bytes = b"") -> list[Record]:
     """Return some records of a file in their order; empty where there is no such file. See also `read_appended_`.
 
     Args:
         path: a file that `JsonlSink` wrote.
-        most: number of records that are wanted, evenly spread over the file; the others are not even parsed.
+        maximum: number of records that are wanted, evenly spread over the file; the others are not even parsed.
         mark: text, such as `"champion/crowned": 1`, of the lines that are wanted; left out, of all.
 
     Raises:
@@ -42,7 +42,7 @@ def read_records(path: Path, most: int, *, mark: bytes = b"") -> list[Record]:
             for line in _lines_with_mark(file, mark):
                 count, last_line = count + 1, line
             count -= count > 0 and parse_record(last_line) is None  # half-written
-            wanted_lines = {*spread_indexes(count, most)}
+            wanted_lines = {*spread_indexes(count, maximum)}
             file.seek(0)
             # Line by line: the whole file of a long run has gigabytes.
             lines = [line for index, line in enumerate(_lines_with_mark(file, mark)) if index in wanted_lines]

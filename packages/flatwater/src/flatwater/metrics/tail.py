@@ -24,7 +24,7 @@ MOST_DIGITS = 64
 """Most characters of a number, and of the text around it."""
 
 
-def read_last(path: Path, wanted: str) -> tuple[Record | None, float | None]:
+def read_last(path: Path, name: str) -> tuple[Record | None, float | None]:
     """Return the last record of a file of numbers, and the last number that any record has under a name.
 
     A half-written last line is left out. None stands for what is not there.
@@ -35,7 +35,7 @@ def read_last(path: Path, wanted: str) -> tuple[Record | None, float | None]:
     try:
         with open_regular(path, follow=False) as file:
             record, end = _last_record(file, path)
-            return record, _last_number(file, wanted, end)
+            return record, _last_number(file, name, end)
     except FileNotFoundError:
         return None, None
     except OSError as error:

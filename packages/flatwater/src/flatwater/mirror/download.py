@@ -69,7 +69,7 @@ def fetch_run(url: str, into: Path | None, say: ShowLine) -> RunFolder:
     return folder
 
 
-def _require_room(folder: RunFolder, found: Mapping[str, ObjectEntry]) -> None:
+def _require_room(folder: RunFolder, entries: Mapping[str, ObjectEntry]) -> None:
     """Refuse a folder for a fetched run that holds a run, or files that no fetch of this run has put there.
 
     Raises:
@@ -80,7 +80,7 @@ def _require_room(folder: RunFolder, found: Mapping[str, ObjectEntry]) -> None:
             f"{folder.path}: the folder has a run already. Resume it with `flatwater resume {folder.path}`, or give "
             "another folder with --into."
         )
-    brought_names = {PurePosixPath(name).parts[0] for name in found} | {CHECKPOINT_FOLDER, CLAIM_FILE}
+    brought_names = {PurePosixPath(name).parts[0] for name in entries} | {CHECKPOINT_FOLDER, CLAIM_FILE}
     existing_names = [] if not folder.path.is_dir() else [entry.name for entry in folder.path.iterdir()]
     # What a fetch that was cut off has left is no other thing: it is written over.
     if foreign_names := [
@@ -183,9 +183,9 @@ def _read_identity(objects: StoredObjects) -> str:
     return read_with_retries(objects, read)
 
 
-def _fetch_files(objects: StoredObjects, folder: RunFolder, found: Mapping[str, ObjectEntry]) -> None:
+def _fetch_files(objects: StoredObjects, folder: RunFolder, entries: Mapping[str, ObjectEntry]) -> None:
     """Copy the run's small files, all but config.toml, which comes last."""
-    for name, entry in found.items():
+    for name, entry in entries.items():
         if name != CONFIG_FILE:
             _fetch_file(objects, folder, entry)
 

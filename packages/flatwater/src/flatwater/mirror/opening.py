@@ -111,7 +111,7 @@ def taken_names(url: str | None) -> frozenset[str]:
 
 
 @contextmanager
-def open_mirror(base: str | None, keep: CheckpointConfig, folder: RunFolder, voice: RunEvents) -> Iterator[MirrorLike]:
+def open_mirror(base: str | None, keep: CheckpointConfig, folder: RunFolder, events: RunEvents) -> Iterator[MirrorLike]:
     """Yield the run's mirror, claimed and locked where the store can be reached.
 
     At the end the rest is sent, unless the run was interrupted (KeyboardInterrupt).
@@ -120,7 +120,7 @@ def open_mirror(base: str | None, keep: CheckpointConfig, folder: RunFolder, voi
         base: URL below which runs are mirrored; None yields a mirror that does nothing.
         keep: which checkpoints stay at the store.
         folder: the run.
-        voice: told where the mirror is, and what could not be sent.
+        events: told where the mirror is, and what could not be sent.
 
     Raises:
         RunError: another run lies at its place, or another process writes there.
@@ -138,7 +138,7 @@ def open_mirror(base: str | None, keep: CheckpointConfig, folder: RunFolder, voi
     except StoreError as error:
         mirror.state.record_failure_(str(error), "The run starts without it")
     mirror.start()  # from here on only the mirror's thread asks the store
-    _show_messages(mirror, voice)
+    _show_messages(mirror, events)
     interrupted = False
     try:
         yield mirror
@@ -149,33 +149,33 @@ def open_mirror(base: str | None, keep: CheckpointConfig, folder: RunFolder, voi
         if interrupted:
             mirror.finish(deadline=0)
         else:
-            finish_mirror(mirror, folder, voice, hurried=not mirror.state.unhurried)
+            finish_mirror(mirror, folder, events, hurried=not mirror.state.unhurried)
 
 
-def finish_mirror(mirror: Mirror, folder: RunFolder, voice: RunEvents, *, hurried: bool) -> None:
+def finish_mirror(mirror: Mirror, folder: RunFolder, events: RunEvents, *, hurried: bool) -> None:
     """Send the rest, as far as the store takes it, and say whether everything is there.
 
     Args:
         mirror: its thread is ended.
         folder: the run, which the hint to send the rest names.
-        voice: shows progress, and whether everything is there.
+        events: shows progress, and whether everything is there.
         hurried: wait GRACE_SECONDS at most; otherwise as long as bytes move.
     """
     url = mirror.sender.objects.url
     all_sent = False
-    with until_interrupted(), voice.console.status(f"sending the rest to {url} … (Ctrl-C leaves it for later)"):
+    with until_interrupted(), events.console.status(f"sending the rest to {url} … (Ctrl-C leaves it for later)"):
         all_sent = mirror.finish(deadline=GRACE_SECONDS if hurried else None)
-    _show_messages(mirror, voice)
+    _show_messages(mirror, events)
     if all_sent:
-        voice.show_line(f"mirror: everything is at {url}", style="")
+        events.show_line(f"mirror: everything is at {url}", style="")
     elif not mirror.state.lost:
         reason = f" ({mirror.state.trouble})" if mirror.state.trouble else ""
-        voice.show_line(
+        events.show_line(
             f"{mirror.status_line()}{reason}. Send the rest with: flatwater mirror {folder.with_current_name.path}"
         )
 
 
-def _show_messages(mirror: Mirror, voice: RunEvents) -> None:
+def _show_messages(mirror: Mirror, events: RunEvents) -> None:
     """Show what the mirror has to say since the last call."""
     for line in mirror.take_messages():
-        voice.show_line(line)
+        events.show_line(line)

@@ -44,23 +44,23 @@ def prune_run(place: str | Path, keep: int) -> PruneResult:
 
 
 def choose_newest_good(
-    newest_last: Sequence[M], keep: int, *, whole: Callable[[M], bool], good: Callable[[M], bool]
+    newest_last: Sequence[M], keep: int, *, is_whole: Callable[[M], bool], is_good: Callable[[M], bool]
 ) -> list[M]:
     """Return the newest `keep` that are whole, beginning with the newest that is good.
 
     Args:
         newest_last: checkpoints, or their names.
         keep: how many stay, at least 1.
-        whole: whether all files are there with their sizes; asked of each.
-        good: whether every byte is as written; asked from the newest back until one is.
+        is_whole: whether all files are there with their sizes; asked of each.
+        is_good: whether every byte is as written; asked from the newest back until one is.
 
     Raises:
         CheckpointError: no checkpoint is good.
     """
-    candidates = [checkpoint for checkpoint in newest_last if whole(checkpoint)]
-    # `good` reads every byte, so it is asked of as few as can be;
-    # those before the newest are held to be `whole` only.
-    while candidates and not good(candidates[-1]):
+    candidates = [checkpoint for checkpoint in newest_last if is_whole(checkpoint)]
+    # `is_good` reads every byte, so it is asked of as few as can be;
+    # those before the newest are held to be `is_whole` only.
+    while candidates and not is_good(candidates[-1]):
         candidates.pop()
     if not candidates:
         raise CheckpointError(
@@ -79,8 +79,8 @@ def _prune_folder(path: Path, keep: int) -> PruneResult:
         kept = choose_newest_good(
             manifests,
             keep,
-            whole=lambda m: not find_quick_problems(folder, m),
-            good=lambda m: not find_damage(folder, m),
+            is_whole=lambda m: not find_quick_problems(folder, m),
+            is_good=lambda m: not find_damage(folder, m),
         )
         unwanted = [m for m in manifests if m not in kept and not m.unread]
         freed_bytes = remove_checkpoints(folder, unwanted)
@@ -109,8 +109,8 @@ def _prune_url(url: str, keep: int) -> PruneResult:
         survivors = choose_newest_good(
             names,
             keep,
-            whole=lambda name: not missing_shards(manifest(name), sizes),
-            good=lambda name: is_intact(objects, manifest(name)),
+            is_whole=lambda name: not missing_shards(manifest(name), sizes),
+            is_good=lambda name: is_intact(objects, manifest(name)),
         )
         needed = {shard_name(shard.sha256) for name in survivors for shard in manifest(name).shards}
         unwanted = [name for name in names if name not in survivors and not checkpoints[name].unread]

@@ -121,19 +121,19 @@ class UploadState:
             self.sending, self.since, self.trouble, self.left = None, None, "", 0
             self.files = self.files and not ended
 
-    def record_failure_(self, why: str, goes_on: str) -> None:
+    def record_failure_(self, reason: str, goes_on: str) -> None:
         """Record a failure; told when it is the first since all was well."""
         with self.turn:
             self.failures += 1
-            self.trouble = why
+            self.trouble = reason
             if self.since is None:
                 self.since = time.monotonic()
-                self.news.append(f"mirror: {why}. {goes_on}, and the upload is tried again")
+                self.news.append(f"mirror: {reason}. {goes_on}, and the upload is tried again")
 
-    def requeue_after_failure_(self, why: str, pause: float) -> None:
+    def requeue_after_failure_(self, reason: str, pause: float) -> None:
         """Put the checkpoint that was being sent back to wait; returns after a pause, shorter where the run ends."""
         with self.turn:
-            self.record_failure_(why, "The run goes on")
+            self.record_failure_(reason, "The run goes on")
             self.put_back_()
             # Not longer than a second at the end: somebody waits in `finish`.
             if self.closing:
@@ -150,18 +150,18 @@ class UploadState:
                 self._drop_older_(self.sending, self.waiting)
             self.sending, self.left = None, 0
 
-    def skip_current_(self, why: str) -> None:
+    def skip_current_(self, reason: str) -> None:
         """Drop the checkpoint that is being sent, as it can never be sent."""
         with self.turn:
             self.dropped += 1
-            self.news.append(f"mirror: {why}")
+            self.news.append(f"mirror: {reason}")
             self.sending, self.left = None, 0
 
-    def stop_sending_(self, why: str) -> None:
+    def stop_sending_(self, reason: str) -> None:
         """Stop sending for good: another process writes there."""
         with self.turn:
-            self.lost = why
-            self.news.append(f"mirror: {why} The run goes on without a mirror")
+            self.lost = reason
+            self.news.append(f"mirror: {reason} The run goes on without a mirror")
             self.sending = self.waiting = None
             self.files, self.left = False, 0
 

@@ -75,7 +75,7 @@ class OwnHost:
     ) -> Float[Tensor, "B E K"]:
         """Return the logits of every host on images of its own, in training mode; arguments are those of `Host`."""
         self.module.train()
-        return self._run(host, self._cut(seeds, gates), gates, images, own=True)
+        return self._run(host, self._cut(seeds, gates), gates, images, own_images=True)
 
     def ablations(
         self, host: Params, seeds: Sequence[Params], gates: SlotGates, images: Float[Tensor, "N P"]
@@ -86,27 +86,27 @@ class OwnHost:
         """
         self.module.eval()
         seed_params = self._cut(seeds, gates)
-        passes = [self._run(host, seed_params, gates, images, own=False)]
+        passes = [self._run(host, seed_params, gates, images, own_images=False)]
         for slot in range(len(seeds)):
             # A copy: the gates are the arena's own state.
             without = gates.alpha.clone()
             without[:, slot] = 0
-            passes.append(self._run(host, seed_params, gates._replace(alpha=without), images, own=False))
+            passes.append(self._run(host, seed_params, gates._replace(alpha=without), images, own_images=False))
         return torch.stack(passes)
 
     def _cut(self, seeds: Sequence[Params], gates: SlotGates) -> list[Params]:
         pairs = enumerate(zip(self.grafts.values(), seeds, strict=True))
         return [graft.cut_to_blueprint(seed, gates.blueprint[:, slot]) for slot, (graft, seed) in pairs]
 
-    def _run(self, host: Params, seeds: list[Params], gates: SlotGates, images: Tensor, *, own: bool) -> Tensor:
+    def _run(self, host: Params, seeds: list[Params], gates: SlotGates, images: Tensor, *, own_images: bool) -> Tensor:
         """Return the logits [B, E, K] of all hosts.
 
         Args:
             host: the hosts' own weights, each [E, *shape].
             seeds: the weights of each slot's seeds, cut to their blueprints.
             gates: only `alpha` and `train` are read.
-            images: [B, E, P] with `own`, else [B, P].
-            own: whether each host has images of its own; else all see the same.
+            images: [B, E, P] with `own_images`, else [B, P].
+            own_images: whether each host has images of its own; else all see the same.
         """
         spec = self.images
         pictures = images.view(*images.shape[:-1], spec.channels, spec.height, spec.width)
@@ -125,7 +125,7 @@ class OwnHost:
                 out: Tensor = functional_call(self.module, (dict(host), dict(self.constants)), (x,))
             return out
 
-        run_all = vmap(one, in_dims=(0, 0, 0, 0, 1 if own else None), out_dims=1)
+        run_all = vmap(one, in_dims=(0, 0, 0, 0, 1 if own_images else None), out_dims=1)
         out: Tensor = run_all(dict(host), seeds, gates.alpha, gates.train, pictures)
         return out
 

@@ -59,7 +59,7 @@ def views(block: Tensor, layout: Layout) -> dict[str, Tensor]:
     return weights
 
 
-def join_weights(named: Mapping[str, Tensor], layout: Layout) -> Tensor:
+def join_weights(weights_by_name: Mapping[str, Tensor], layout: Layout) -> Tensor:
     """Return one member's row [1, n] from its weights by name, without the member axis: the way back from `views`.
 
     Raises:
@@ -67,7 +67,7 @@ def join_weights(named: Mapping[str, Tensor], layout: Layout) -> Tensor:
     """
     rows = []
     for name, weight in layout.weights.items():
-        tensor = named.get(name)
+        tensor = weights_by_name.get(name)
         if tensor is None or tuple(tensor.shape) != weight.shape or tensor.dtype != torch.float32:
             has = "none" if tensor is None else f"{tensor.dtype} {list(tensor.shape)}"
             raise ValueError(f"weight {name}: expected torch.float32 {list(weight.shape)}, got {has}")

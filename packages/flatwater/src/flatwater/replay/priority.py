@@ -59,23 +59,25 @@ def build_priorities(capacity: int, device: torch.device, *, alpha: float = 0.6,
     )
 
 
-def add_priorities_(priorities: Priorities, at: Int[Tensor, "B"], drawable: Bool[Tensor, "B"] | None = None) -> None:
-    """Give places `at` the largest mass so far, as they hold new transitions; none where `drawable` is False."""
-    mass = priorities.top.expand(len(at))
-    priorities.mass.index_copy_(0, at, mass if drawable is None else mass * drawable)
-    _sum_blocks_(priorities, at)
+def add_priorities_(
+    priorities: Priorities, places: Int[Tensor, "B"], drawable: Bool[Tensor, "B"] | None = None
+) -> None:
+    """Give places `places` the largest mass so far, as they hold new transitions; none where `drawable` is False."""
+    mass = priorities.top.expand(len(places))
+    priorities.mass.index_copy_(0, places, mass if drawable is None else mass * drawable)
+    _sum_blocks_(priorities, places)
 
 
-def remove_priorities_(priorities: Priorities, at: Int[Tensor, "B"]) -> None:
-    """Take places `at` out of all draws."""
-    priorities.mass.index_fill_(0, at, 0)
-    _sum_blocks_(priorities, at)
+def remove_priorities_(priorities: Priorities, places: Int[Tensor, "B"]) -> None:
+    """Take places `places` out of all draws."""
+    priorities.mass.index_fill_(0, places, 0)
+    _sum_blocks_(priorities, places)
 
 
-def _sum_blocks_(priorities: Priorities, at: Int[Tensor, "B"]) -> None:
-    """Set the sums of the blocks of places `at`, whose masses have changed."""
+def _sum_blocks_(priorities: Priorities, places: Int[Tensor, "B"]) -> None:
+    """Set the sums of the blocks of places `places`, whose masses have changed."""
     if not priorities.changed:  # else the next draw sums all
-        blocks = at // BLOCK_PLACES
+        blocks = places // BLOCK_PLACES
         priorities.sums[blocks] = _running_sums(priorities, blocks)[..., -1]
 
 

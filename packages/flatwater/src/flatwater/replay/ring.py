@@ -175,26 +175,26 @@ def append_(
     _write_observations_(ring, stream + ring.head, next_obs)
 
 
-def _write_observations_(ring: Ring, at: Int[Tensor, "k"], obs: Structure) -> None:
+def _write_observations_(ring: Ring, slots: Int[Tensor, "k"], obs: Structure) -> None:
     """Write newest observations over the oldest; the transitions that were there cannot be drawn any more."""
-    _write_rows_(ring.observation, at, obs)
-    remove_priorities_(ring.priorities, at)
+    _write_rows_(ring.observation, slots, obs)
+    remove_priorities_(ring.priorities, slots)
 
 
-def _write_rows_(stored: Structure, at: Int[Tensor, "k"], new: Structure) -> None:
-    """Write rows into the slots `at` of the storage, at any depth of its structure."""
+def _write_rows_(stored: Structure, slots: Int[Tensor, "k"], new: Structure) -> None:
+    """Write rows into the slots `slots` of the storage, at any depth of its structure."""
     if isinstance(stored, dict):
         for key, below in stored.items():
-            _write_rows_(below, at, new[key])
+            _write_rows_(below, slots, new[key])
     else:
-        stored[at] = torch.as_tensor(new, dtype=stored.dtype, device=stored.device)
+        stored[slots] = torch.as_tensor(new, dtype=stored.dtype, device=stored.device)
 
 
-def _read_rows(stored: Structure, at: Int[Tensor, "*batch"]) -> Structure:
-    """Return copies of the rows at slots `at`, at any depth of the storage's structure."""
+def _read_rows(stored: Structure, slots: Int[Tensor, "*batch"]) -> Structure:
+    """Return copies of the rows at slots `slots`, at any depth of the storage's structure."""
     if isinstance(stored, dict):
-        return {key: _read_rows(below, at) for key, below in stored.items()}
-    return stored[at]
+        return {key: _read_rows(below, slots) for key, below in stored.items()}
+    return stored[slots]
 
 
 def _slots_per_env(ring: Ring) -> int:

@@ -17,16 +17,16 @@ from flatwater_watch.units import format_bytes, short_bytes
 STATES = ("training", "stopped", "finished", "unreadable")
 
 
-def index_page(runs: Sequence[RunLine], folder: Path, beside: Path, sort: str | None) -> str:
+def index_page(runs: Sequence[RunLine], folder: Path, page_folder: Path, sort: str | None) -> str:
     """Return the whole page.
 
     Args:
         runs: lines of the runs, in the order in which they are shown.
         folder: folder of the runs.
-        beside: the folder of the page, from which links lead.
+        page_folder: the folder of the page, from which links lead.
         sort: name of the number by which they are sorted; None where they are not.
     """
-    sections = [Section(title="Runs", blocks=[*_runs_table(runs, folder, beside, sort)])]
+    sections = [Section(title="Runs", blocks=[*_runs_table(runs, folder, page_folder, sort)])]
     problems = [f"{run.name}: {run.problem}" for run in runs if run.problem]
     if problems:
         sections.append(Section(title="Unreadable", blocks=[Paragraph(problem) for problem in problems]))
@@ -49,18 +49,20 @@ def _state_tiles(runs: Sequence[RunLine]) -> Iterator[Tile]:
     yield Tile("together", short_bytes(sum(run.bytes for run in runs)), "on the disk")
 
 
-def _runs_table(runs: Sequence[RunLine], folder: Path, beside: Path, sort: str | None) -> Iterator[Block]:
+def _runs_table(runs: Sequence[RunLine], folder: Path, page_folder: Path, sort: str | None) -> Iterator[Block]:
     """Yield the table of the runs, and how to write the reports that are not there.
 
     Args:
         runs: lines of the runs, in the order in which they are shown.
         folder: folder of the runs.
-        beside: folder of the page, from which links lead.
+        page_folder: folder of the page, from which links lead.
         sort: name of the number that they are sorted by; None shows the score.
     """
     tags = ["tags"] if any(run.tag for run in runs) else []
     titles = ("run", "recipe", "state", *tags, "rounds", sort or "score", "size", "last change")
-    yield Table(titles, [_run_cells(run, folder, beside, sort, tags=bool(tags)) for run in runs], words=3 + len(tags))
+    yield Table(
+        titles, [_run_cells(run, folder, page_folder, sort, tags=bool(tags)) for run in runs], words=3 + len(tags)
+    )
     without_report = [run.name for run in runs if not run.problem and not RunFolder(folder / run.name).report.is_file()]
     if without_report:
         command = f"flatwater report {shell_quoted(str(folder / without_report[0]))}"
@@ -69,19 +71,19 @@ def _runs_table(runs: Sequence[RunLine], folder: Path, beside: Path, sort: str |
         yield Paragraph((sentence, Piece(command)), "reading")
 
 
-def _run_cells(run: RunLine, folder: Path, beside: Path, sort: str | None, *, tags: bool) -> tuple[Text, ...]:
+def _run_cells(run: RunLine, folder: Path, page_folder: Path, sort: str | None, *, tags: bool) -> tuple[Text, ...]:
     """Return a run's cells in the order of the titles in `_runs_table`; the name links to the report, if there is one.
 
     Args:
         run: the run.
         folder: folder of the runs.
-        beside: folder of the page, from which links lead.
+        page_folder: folder of the page, from which links lead.
         sort: name of the number that is shown; None shows the score.
         tags: whether there is a column of tags.
     """
     report = RunFolder(folder / run.name).report
     # Relative, so that links hold where both folders are moved together; quoted, as names may hold spaces and more.
-    href = quote(os.path.relpath(report.resolve(), beside)) if report.is_file() else ""
+    href = quote(os.path.relpath(report.resolve(), page_folder)) if report.is_file() else ""
     return (
         Piece(run.name, "", href),
         run.trainer,

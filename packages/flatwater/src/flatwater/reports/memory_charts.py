@@ -234,9 +234,9 @@ def transients_chart(plan: Plan, ledger: Sequence[LedgerLine]) -> Chart:
     )
 
 
-def seconds_by_phase(ledger: Sequence[LedgerLine], most: int) -> tuple[list[float], dict[str, list[float]]]:
-    """Return rounds and each phase's seconds, of at most `most` rounds: columns narrower than a pixel show nothing."""
-    lines = [ledger[index] for index in spread_indexes(len(ledger), most)]
+def seconds_by_phase(ledger: Sequence[LedgerLine], maximum: int) -> tuple[list[float], dict[str, list[float]]]:
+    """Return rounds and each phase's seconds, of at most `maximum` rounds: narrow columns cannot be seen."""
+    lines = [ledger[index] for index in spread_indexes(len(ledger), maximum)]
     seconds = {
         name: [line.phases[name].seconds if name in line.phases else 0.0 for line in lines]
         for name in phase_names(ledger)

@@ -227,28 +227,28 @@ def _paint_line(axes: Axes, mark: Line) -> None:
 
 
 def _paint_stacked(
-    axes: Axes, at: Sequence[Any], values: np.ndarray, mark: Line | Bars, below: dict[Any, float]
+    axes: Axes, positions: Sequence[Any], values: np.ndarray, mark: Line | Bars, below: dict[Any, float]
 ) -> None:
     """Paint an area, or bars, on top of those painted before.
 
     Args:
         axes: the axes to paint on.
-        at: positions of the values.
+        positions: positions of the values.
         values: heights; NaN adds nothing.
         mark: gives colour, and whether these are bars.
         below: height of the stack by position so far, updated.
     """
-    bottoms = np.array([below.get(position, 0.0) for position in at])
+    bottoms = np.array([below.get(position, 0.0) for position in positions])
     shade: Any = (
         theme_colour(mark.colour)
         if isinstance(mark.colour, str)
         else [theme_colour(shade_name) for shade_name in mark.colour]
     )
-    if isinstance(mark, Bars) or len(at) == 1:  # an area needs two places
-        axes.bar(at, values, 0.5 if len(at) == 1 else 0.88, bottom=bottoms, color=shade)
+    if isinstance(mark, Bars) or len(positions) == 1:  # an area needs two places
+        axes.bar(positions, values, 0.5 if len(positions) == 1 else 0.88, bottom=bottoms, color=shade)
     else:
-        axes.fill_between(_axis_places(at), bottoms, bottoms + values, color=shade, lw=0)
-    below |= dict(zip(at, bottoms + np.nan_to_num(values), strict=True))
+        axes.fill_between(_axis_places(positions), bottoms, bottoms + values, color=shade, lw=0)
+    below |= dict(zip(positions, bottoms + np.nan_to_num(values), strict=True))
 
 
 def _paint_bars(axes: Axes, mark: Bars, chart: Chart, place: tuple[int, int]) -> None:
@@ -304,37 +304,37 @@ def _finite_numbers(values: Iterable[float | None]) -> np.ndarray:
     return np.array([np.nan if value is None else value for value in values], dtype=float)
 
 
-def _paint_axis(axes: Axes, given: Axis, name: str) -> None:
+def _paint_axis(axes: Axes, described: Axis, name: str) -> None:
     """Give an axis its title, ticks and span; `name` is `x` or `y`. After the marks, whose extent it asks for."""
     axis = axes.xaxis if name == "x" else axes.yaxis
     set_limits = axes.set_xlim if name == "x" else axes.set_ylim
-    (axes.set_xlabel if name == "x" else axes.set_ylabel)(given.title)
-    if given.rows:
-        axis.set_ticks(range(len(given.rows)), [_short_label(name) for name in given.rows])
-        set_limits(-0.5, len(given.rows) - 0.5)
+    (axes.set_xlabel if name == "x" else axes.set_ylabel)(described.title)
+    if described.rows:
+        axis.set_ticks(range(len(described.rows)), [_short_label(name) for name in described.rows])
+        set_limits(-0.5, len(described.rows) - 0.5)
         axes.grid(visible=False, axis=name)  # type: ignore[arg-type]
         return
-    if given.kind == "date":
+    if described.kind == "date":
         locator = AutoDateLocator(minticks=2, maxticks=6)  # type: ignore[no-untyped-call]
         axis.set_major_locator(locator)
         axis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
         return
-    if given.kind == "log":
+    if described.kind == "log":
         (axes.set_xscale if name == "x" else axes.set_yscale)("log")
         low, high = axes.dataLim.intervaly if name == "y" else axes.dataLim.intervalx
         # Within a decade there may be no power of ten to mark, so ticks are plain there.
         axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)) if high > LOG_RATIO * low > 0 else MaxNLocator(6))
         axis.set_minor_formatter(NullFormatter())
-    elif given.kind == "round":
+    elif described.kind == "round":
         axis.set_major_locator(MaxNLocator(integer=True))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}{given.unit}"))
-    if given.zero:
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}{described.unit}"))
+    if described.zero:
         (axes.axvline if name == "x" else axes.axhline)(0, color=theme_colour("--quiet"), lw=0.7)
-    if given.span is not None:
-        start, end = given.span
-        margin = EDGE_SHARE * (end - start) if given.kind == "round" else 0.0
+    if described.span is not None:
+        start, end = described.span
+        margin = EDGE_SHARE * (end - start) if described.kind == "round" else 0.0
         set_limits(start - margin, end + margin)
-    elif given.from_zero:
+    elif described.from_zero:
         low = axes.dataLim.x0 if name == "x" else axes.dataLim.y0
         if low >= 0:
             set_limits(0)

@@ -117,13 +117,13 @@ class RunFolder(Folder):
         return self.root / name.replace(":", ".")
 
 
-def create_folder(path: Path | None, kind: str, taken: Collection[str] = ()) -> RunFolder:
+def create_folder(path: Path | None, kind: str, taken_names: Collection[str] = ()) -> RunFolder:
     """Return a new, empty run folder: the given one, or `runs/<kind>-<date>-<number>`.
 
     Args:
         path: the given one.
         kind: name of the recipe.
-        taken: names that other runs have at the place where this one will be mirrored.
+        taken_names: names that other runs have at the place where this one will be mirrored.
 
     Raises:
         RunError: the folder has files in it already, or cannot be written.
@@ -131,7 +131,7 @@ def create_folder(path: Path | None, kind: str, taken: Collection[str] = ()) -> 
     folder = path if path is not None else RUNS_FOLDER
     try:
         if path is None:
-            return RunFolder(_make_numbered_folder(kind, taken))
+            return RunFolder(_make_numbered_folder(kind, taken_names))
         folder.mkdir(parents=True, exist_ok=True)
         # Files of a run that never began do not count: the same command can be given again.
         entries = [entry.name for entry in folder.iterdir() if not entry.name.startswith(BEGUN_MARKS)]
@@ -144,12 +144,12 @@ def create_folder(path: Path | None, kind: str, taken: Collection[str] = ()) -> 
     return RunFolder(folder)
 
 
-def _make_numbered_folder(kind: str, taken: Collection[str]) -> Path:
+def _make_numbered_folder(kind: str, taken_names: Collection[str]) -> Path:
     """Make `runs/KIND-DATE-N` with the first number that is free here and at the mirror."""
     # Two runs that are started in the same moment find the same name free; only one of them can make the folder.
     today = f"{datetime.now().astimezone():%Y-%m-%d}"
     paths = (RUNS_FOLDER / f"{kind}-{today}-{n}" for n in count(1))
-    return next(path for path in paths if path.name not in taken and _make_folder(path))
+    return next(path for path in paths if path.name not in taken_names and _make_folder(path))
 
 
 def _make_folder(path: Path) -> bool:

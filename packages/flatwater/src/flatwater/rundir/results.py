@@ -12,19 +12,19 @@ from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
 from flatwater_watch.sanitize import short_repr
 
 
-def read_result(path: Path, recipe: Recipe | Description, most: int = RESULT_BYTES) -> dict[str, Any] | None:
+def read_result(path: Path, recipe: Recipe | Description, maximum: int = RESULT_BYTES) -> dict[str, Any] | None:
     """Return the content of a `result.json`; None where there is none.
 
     Args:
         path: the file.
         recipe: recipe of the run.
-        most: largest number of bytes that it may have.
+        maximum: largest number of bytes that it may have.
 
     Raises:
         RunError: the file is damaged, or larger.
     """
     try:
-        content = parse_json(read_regular(path, most, follow=False))
+        content = parse_json(read_regular(path, maximum, follow=False))
         _require_result(content, recipe)
     except FileNotFoundError:
         return None
@@ -34,25 +34,25 @@ def read_result(path: Path, recipe: Recipe | Description, most: int = RESULT_BYT
     return result
 
 
-def _require_result(found: object, recipe: Recipe | Description) -> None:
+def _require_result(content: object, recipe: Recipe | Description) -> None:
     """Refuse a result that lacks what its recipe shows, or has it as something else.
 
     Raises:
         TypeError: the result or a part of it is of another type.
         ValueError: a number of it is none.
     """
-    if not isinstance(found, dict):
-        raise TypeError(f"{short_repr(found)}: expected keys and values")
+    if not isinstance(content, dict):
+        raise TypeError(f"{short_repr(content)}: expected keys and values")
     for name in recipe.said:
-        if not isinstance(found.get(name), str | int):
-            raise TypeError(f"{name} = {short_repr(found.get(name))}: expected text or a whole number")
-    rows = found.get(recipe.players)
+        if not isinstance(content.get(name), str | int):
+            raise TypeError(f"{name} = {short_repr(content.get(name))}: expected text or a whole number")
+    rows = content.get(recipe.players)
     if not isinstance(rows, dict):
         raise TypeError(f"{recipe.players} = {short_repr(rows)}: expected rows of numbers")
     for row in rows.values():
         _require_numbers(row, (recipe.headline.key, *(number.key for number in recipe.numbers)))
     for name in ("effects", "column_effects"):
-        shares = found.get(name) or {}
+        shares = content.get(name) or {}
         _require_numbers(shares, shares, empty=False)
 
 

@@ -232,33 +232,33 @@ def read_plan(path: Path) -> Plan | None:
         raise RunError(f"{path}: cannot be read as a plan ({error}). Restore the file, or delete it.") from error
 
 
-def _parse_plan(found: Mapping[str, Any]) -> Plan:
+def _parse_plan(record: Mapping[str, Any]) -> Plan:
     """Return the plan of a plan.json of this version or an earlier one.
 
     Raises:
         TypeError: a part of it is of another type.
         ValueError: a part of it has a value that no plan has.
     """
-    limits = _whole_numbers(found, "limits") or {
-        "limit": _whole_number(found, "limit_bytes")
+    limits = _whole_numbers(record, "limits") or {
+        "limit": _whole_number(record, "limit_bytes")
     }  # other versions had one limit alone
-    suggestions, workers = found.get("suggestions") or [], found.get("workers") or []
-    if min(limits.values()) <= 0 or not found.get("owners"):
+    suggestions, workers = record.get("suggestions") or [], record.get("workers") or []
+    if min(limits.values()) <= 0 or not record.get("owners"):
         raise ValueError("expected owners and limits")
     if not isinstance(suggestions, list) or not all(isinstance(item, str) for item in suggestions):
         raise ValueError("suggestions: expected text")
     if not isinstance(workers, list):
         raise TypeError("workers: expected numbers")
     return Plan(
-        owners=_whole_numbers(found, "owners"),
-        transients=_whole_numbers(found, "transients"),
-        base_bytes=_whole_number(found, "base_bytes"),
+        owners=_whole_numbers(record, "owners"),
+        transients=_whole_numbers(record, "transients"),
+        base_bytes=_whole_number(record, "base_bytes"),
         limits=limits,
-        budget=_optional_whole(found, "budget_bytes"),
+        budget=_optional_whole(record, "budget_bytes"),
         suggestions=tuple(suggestions),
         workers=[_whole_number({"workers": item}, "workers") for item in workers],
-        apart=found.get("apart") is True,
-        mapped=_whole_numbers(found, "mapped") if "mapped" in found else {},
+        apart=record.get("apart") is True,
+        mapped=_whole_numbers(record, "mapped") if "mapped" in record else {},
     )
 
 
@@ -268,13 +268,13 @@ def _whole_numbers(record: Mapping[str, Any], name: str) -> dict[str, int]:
     return {owner: _whole_number(sizes, owner) for owner in sizes}
 
 
-def largest_groups(lines: Iterable[LedgerLine], most: int) -> list[str]:
+def largest_groups(lines: Iterable[LedgerLine], maximum: int) -> list[str]:
     """Return names of the groups that held most at any time, most first."""
     peaks: dict[str, int] = {}
     for line in lines:
         for name, size in group_bytes(line.owned, depth=OWNER_DEPTH).items():
             peaks[name] = max(peaks.get(name, 0), size)
-    return sorted(peaks, key=lambda name: (-peaks[name], name))[:most]
+    return sorted(peaks, key=lambda name: (-peaks[name], name))[:maximum]
 
 
 def resident_parts(line: LedgerLine, groups: Iterable[str]) -> dict[str, int]:
@@ -328,6 +328,6 @@ def parse_finding(record: dict[str, Any], path: Path) -> tuple[int, Finding]:
         ) from error
 
 
-def latest_findings(found: Iterable[tuple[int, Finding]]) -> list[tuple[int, Finding]]:
+def latest_findings(findings: Iterable[tuple[int, Finding]]) -> list[tuple[int, Finding]]:
     """Return each finding once, with the numbers told last: a later line may have the same fingerprint."""
-    return list({finding.fingerprint: (round_, finding) for round_, finding in found}.values())
+    return list({finding.fingerprint: (round_, finding) for round_, finding in findings}.values())

@@ -82,13 +82,13 @@ class Callbacks:
 NO_CALLBACKS = Callbacks()
 
 
-def find_callbacks(config: Any, given: Callbacks) -> Callbacks:  # noqa: ANN401  (a RunConfig of any recipe)
+def find_callbacks(config: Any, functions: Callbacks) -> Callbacks:  # noqa: ANN401  (a RunConfig of any recipe)
     """Return the functions that were given, else those that the settings name.
 
     Raises:
         ConfigError: a setting names no function, or one that was given in Python is not given again.
     """
-    on_round, on_episode = given.on_round, given.on_episode
+    on_round, on_episode = functions.on_round, functions.on_episode
     if on_round is None and config.on_round is not None:
         on_round = find_function(config.on_round, field="on_round", takes="a round")
     name = config.on_episode if isinstance(config, EpisodesRunConfig) else None

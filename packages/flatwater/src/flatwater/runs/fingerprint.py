@@ -103,21 +103,21 @@ ARITHMETIC = "arithmetic"
 
 
 def changed_facts(
-    saved: object, *, then: str = "when it was saved", here: str = "now", apart: Collection[str] = ()
+    saved: object, *, then: str = "when it was saved", current_name: str = "now", apart: Collection[str] = ()
 ) -> list[str]:
     """Return what the numbers depend on and has changed, a line each: `torch 2.9.0 when it was saved, 2.9.1 now`.
 
     Args:
         saved: `versions` of a checkpoint; an older one may say less, and a forged one anything.
         then: words for when, or where, the saved versions are from.
-        here: words for this process.
+        current_name: words for this process.
         apart: names that may differ.
     """
     if not isinstance(saved, Mapping):
         return [f"versions {saved!r} when it was saved"]
     present = version_facts()
     return [
-        f"{name} {saved[name]} {then}, {present[name]} {here}"
+        f"{name} {saved[name]} {then}, {present[name]} {current_name}"
         for name in present
         if name not in apart and saved.get(name) not in (None, present[name])
     ]

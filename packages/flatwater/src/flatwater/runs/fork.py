@@ -60,7 +60,7 @@ def find_parent(folder: RunFolder, was: Any, config: Any, round_: int | None, sa
     """
     recipe = recipe_of_config(config)
     # Never within a round: the steps of a round follow from settings, and other settings may have others.
-    found = newest_intact(folder.checkpoints, say=say, wanted=lambda m: not m.step and round_ in (None, m.round))
+    found = newest_intact(folder.checkpoints, say=say, is_wanted=lambda m: not m.step and round_ in (None, m.round))
     if found is None:
         rounds = [manifest.round for manifest in list_checkpoints(folder.checkpoints) if not manifest.step]
         expected = f"expected {' or '.join(map(str, rounds))}" if rounds else "none is between two rounds"

@@ -63,9 +63,9 @@ def cuda_devices() -> list[str]:
     return [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
 
 
-def use_threads(wanted: int) -> int:
+def use_threads(count: int) -> int:
     """Give torch that many threads; 0 stands for the cores that no other process uses now. Returns the number."""
-    threads = wanted or free_cores()
+    threads = count or free_cores()
     torch.set_num_threads(threads)
     return threads
 

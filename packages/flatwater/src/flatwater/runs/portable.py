@@ -97,21 +97,21 @@ Run = Callable[..., tuple[Tensor, ...]]
 """A program: from inputs to a tuple of outputs."""
 
 
-def plan_export(taken: Portable, suffix: str, budget: str | None) -> Plan:
+def plan_export(policy: Portable, suffix: str, budget: str | None) -> Plan:
     """Return the plan of writing a policy in one of `FORMS`, and of running the written program beside it.
 
     Args:
-        taken: the policy.
+        policy: the policy.
         suffix: the form.
         budget: memory that may be taken; left out, 90 % of the tightest limit.
 
     Raises:
         ConfigError: the budget is no amount of memory.
     """
-    weights = sum(tensor.nbytes for tensor in taken.tensors.values())
-    example = taken.example(1)
+    weights = sum(tensor.nbytes for tensor in policy.tensors.values())
+    example = policy.example(1)
     example_bytes = sum(each.nbytes for each in example)
-    compared = _meta_forward(taken, example) if taken.wide else lambda: None
+    compared = _meta_forward(policy, example) if policy.wide else lambda: None
     phases = phase_bytes(
         lambda: {EXPORT_PHASE: peak_bytes(compared)},
         {EXPORT_PHASE: COPIES_IN_MEMORY * weights + (TRACED + COMPARED) * example_bytes + LIBRARY_BYTES[suffix]},
@@ -119,14 +119,14 @@ def plan_export(taken: Portable, suffix: str, budget: str | None) -> Plan:
     return planned_use(EXPORT_PHASE, {"policy.weights": weights}, phases, budget=budget)
 
 
-def _meta_forward(taken: Portable, drawn: tuple[Tensor, ...]) -> Callable[[], object]:
+def _meta_forward(policy: Portable, example: tuple[Tensor, ...]) -> Callable[[], object]:
     """Return a call of the module on `COMPARED` rows of the meta device, where nothing is computed, to be measured."""
     # The result is called in a fork, in which torch's threads are gone: a large tensor that is copied there waits for
     # them forever. So the module is copied here, before the fork; on the meta device nothing is allocated.
-    module, shapes = deepcopy(taken.module).to(META), [[*each.shape] for each in drawn]
-    for shape, axis in zip(shapes, taken.axes, strict=True):
+    module, shapes = deepcopy(policy.module).to(META), [[*each.shape] for each in example]
+    for shape, axis in zip(shapes, policy.axes, strict=True):
         shape[axis] = COMPARED
-    rows = [torch.empty(shape, dtype=each.dtype, device=META) for shape, each in zip(shapes, drawn, strict=True)]
+    rows = [torch.empty(shape, dtype=each.dtype, device=META) for shape, each in zip(shapes, example, strict=True)]
 
     def run() -> None:
         with torch.no_grad():
@@ -179,33 +179,33 @@ def _settings_of(recipe: str, header: Mapping[str, Any]) -> dict[str, Any]:
     return {**(settings if isinstance(settings, Mapping) else {}), "trainer": recipe}
 
 
-def _difference(known: tuple[Tensor, ...], found: tuple[Tensor, ...]) -> float:
-    """Return the largest difference of both, relative to `known` where that is above 1."""
+def _difference(expected: tuple[Tensor, ...], actual: tuple[Tensor, ...]) -> float:
+    """Return the largest difference of both, relative to `expected` where that is above 1."""
     # In float64: the difference must not be rounded by the type in which it is measured.
-    parts = zip(known, found, strict=True)
+    parts = zip(expected, actual, strict=True)
     return max(float(((a.double() - b.double()).abs() / a.double().abs().clamp(min=1)).max()) for a, b in parts)
 
 
-def _to_tuple(found: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    return (found,) if isinstance(found, Tensor) else tuple(found)
+def _to_tuple(result: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return (result,) if isinstance(result, Tensor) else tuple(result)
 
 
-def _trace_program(taken: Portable) -> torch.export.ExportedProgram:
+def _trace_program(policy: Portable) -> torch.export.ExportedProgram:
     """Return the traced program of the module, for any number of rows."""
     rows = torch.export.Dim("rows", min=1, max=MOST_ROWS)
-    shapes = tuple({axis: rows} for axis in taken.axes)
-    return torch.export.export(taken.module.eval(), taken.example(TRACED), dynamic_shapes=shapes)
+    shapes = tuple({axis: rows} for axis in policy.axes)
+    return torch.export.export(policy.module.eval(), policy.example(TRACED), dynamic_shapes=shapes)
 
 
-def _write_program(taken: Portable) -> tuple[bytes, Run]:
+def _write_program(policy: Portable) -> tuple[bytes, Run]:
     """Return the policy as the bytes of a .pt2 file, and a call of the program that is loaded from these."""
     content = io.BytesIO()
-    torch.export.save(_trace_program(taken), content, extra_files={ABOUT_FILE: json.dumps(taken.about, indent=1)})
+    torch.export.save(_trace_program(policy), content, extra_files={ABOUT_FILE: json.dumps(policy.about, indent=1)})
     program = torch.export.load(io.BytesIO(content.getvalue())).module()
     return content.getvalue(), lambda *given: _to_tuple(program(*given))
 
 
-def _write_onnx(taken: Portable) -> tuple[bytes, Run]:
+def _write_onnx(policy: Portable) -> tuple[bytes, Run]:
     """Return the policy as the bytes of an .onnx file, and a call that runs these in ONNX Runtime, to be compared.
 
     Raises:
@@ -218,10 +218,10 @@ def _write_onnx(taken: Portable) -> tuple[bytes, Run]:
         raise ConfigError(
             f"an .onnx file needs the package {missing.name}. Install it with: pip install 'flatwater[onnx]'"
         ) from missing
-    takes, gives = [*taken.inputs], [*taken.outputs]
+    takes, gives = [*policy.inputs], [*policy.outputs]
     try:
         onnx_program = torch.onnx.export(
-            _trace_program(taken), (), dynamo=True, verbose=False, input_names=takes, output_names=gives
+            _trace_program(policy), (), dynamo=True, verbose=False, input_names=takes, output_names=gives
         )
     except torch.onnx.errors.OnnxExporterError as fault:
         raise ConfigError(
@@ -230,7 +230,7 @@ def _write_onnx(taken: Portable) -> tuple[bytes, Run]:
     assert onnx_program is not None  # noqa: S101  (for the type checker: only the older exporter returns nothing)
     proto = onnx_program.model_proto
     entry = proto.metadata_props.add()
-    entry.key, entry.value = METADATA_KEY, json.dumps(taken.about)
+    entry.key, entry.value = METADATA_KEY, json.dumps(policy.about)
     content: bytes = proto.SerializeToString()
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
 
@@ -241,15 +241,15 @@ def _write_onnx(taken: Portable) -> tuple[bytes, Run]:
     return content, again
 
 
-def _write_weights(taken: Portable) -> tuple[bytes, Run]:
+def _write_weights(policy: Portable) -> tuple[bytes, Run]:
     """Return the policy as a .safetensors file's bytes, and a call of the policy that is rebuilt from these bytes."""
     from safetensors.torch import load, save  # noqa: PLC0415  (one home)
 
-    header = json.dumps(taken.about | {"header": dict(taken.header)})
+    header = json.dumps(policy.about | {"header": dict(policy.header)})
     # A copy: safetensors refuses tensors that share storage.
-    tensors = {name: tensor.contiguous().clone() for name, tensor in taken.tensors.items()}
+    tensors = {name: tensor.contiguous().clone() for name, tensor in policy.tensors.items()}
     content: bytes = save(tensors, metadata={METADATA_KEY: header})
-    module = rebuild_policy("the exported policy", header, load(content), ours=True).portable().module
+    module = rebuild_policy("the exported policy", header, load(content), is_our_file=True).portable().module
     return content, lambda *given: _to_tuple(module(*given))
 
 
@@ -288,7 +288,7 @@ def read_policy(file: Path) -> Any:  # noqa: ANN401  (what a recipe's policy is)
         raise DataError(
             f"{file}: was not written by flatwater export: its metadata lacks {METADATA_KEY!r}. Export it again."
         )
-    return rebuild_policy(str(file), about, tensors, ours=False)
+    return rebuild_policy(str(file), about, tensors, is_our_file=False)
 
 
 @dataclass(frozen=True)
@@ -300,17 +300,17 @@ class _KnownHeader:
     header: dict[str, Any]
 
 
-def rebuild_policy(where: str, about: str, tensors: Mapping[str, Tensor], *, ours: bool) -> Any:  # noqa: ANN401  (same)
+def rebuild_policy(source: str, about: str, tensors: Mapping[str, Tensor], *, is_our_file: bool) -> Any:  # noqa: ANN401  (same)
     """Return the policy that a header and its tensors describe.
 
     Args:
-        where: words for their source, for messages.
+        source: words for their source, for messages.
         about: the header, as JSON.
         tensors: the weights by name.
-        ours: whether this process has made them; a header from a file may name somebody else's code.
+        is_our_file: whether this process has made them; a header from a file may name somebody else's code.
 
     Raises:
-        DataError: header and tensors do not fit each other or this version; the message begins with `where`.
+        DataError: header and tensors do not fit each other or this version; the message begins with `source`.
         TrustError: the header names code that may be somebody else's.
     """
     try:
@@ -323,14 +323,16 @@ def rebuild_policy(where: str, about: str, tensors: Mapping[str, Tensor], *, our
         if header.format != FORMAT:
             raise ValueError(f"format = {short_repr(header.format)}: expected {FORMAT!r}")  # noqa: TRY301
         named = _settings_of(header.recipe, header.header)
-        recipe = find_recipe(header.recipe, GIVEN if ours else request_permit(named, Path(where), beside=header.header))
+        recipe = find_recipe(
+            header.recipe, GIVEN if is_our_file else request_permit(named, Path(source), beside=header.header)
+        )
         if recipe.rebuild is None:
             raise ValueError(f"recipe = {short_repr(header.recipe)}: this recipe cannot load a policy")  # noqa: TRY301
         return recipe.rebuild(header.header, tensors)
     except TrustError:
         raise
     except (FlatwaterError, ValueError) as fault:
-        raise DataError(f"{where}: does not describe a policy: {fault}. Export it again.") from fault
+        raise DataError(f"{source}: does not describe a policy: {fault}. Export it again.") from fault
 
 
 @contextmanager

@@ -369,7 +369,7 @@ def build_watcher(
     folder: RunFolder,
     table: ConsoleTable,
     *,
-    voice: RunEvents,
+    events: RunEvents,
     stop: StopRequest,
     mirror: MirrorLike,
     callbacks: Callbacks = NO_CALLBACKS,
@@ -383,14 +383,14 @@ def build_watcher(
             open_files.callback(sink.close)
             return sink
 
-        trackers = open_trackers(composed.config, folder, voice.show_line, resume_at=last_round)
+        trackers = open_trackers(composed.config, folder, events.show_line, resume_at=last_round)
         for tracker in trackers:
             open_files.callback(tracker.close)
         watcher = Recorder(
             composed=composed,
             folder=folder,
             table=table,
-            voice=voice,
+            voice=events,
             stop=stop,
             mirror=mirror,
             contract=MemoryContract(

@@ -107,26 +107,26 @@ def start_new_run(
         ):
             _begin_folder(composed, locked_folder, voice, parent)
             return train(
-                composed, locked_folder, voice, first=True, mirror=mirror, callbacks=checked.callbacks, profile=profile
+                composed, locked_folder, voice, is_new=True, mirror=mirror, callbacks=checked.callbacks, profile=profile
             )
 
 
-def _begin_folder(composed: Run, folder: RunFolder, voice: RunEvents, parent: Parent | None) -> None:
+def _begin_folder(composed: Run, folder: RunFolder, events: RunEvents, parent: Parent | None) -> None:
     """Write what a new run's folder has before its first round, and show where it is and what is trained on what."""
     if parent is not None:
         write_origin(folder, parent.origin)
     else:
         folder.origin.unlink(missing_ok=True)  # of a fork that was killed before it began
     write_config(composed.config, folder.config)
-    voice.listeners.append(RunLog(folder.log))
+    events.listeners.append(RunLog(folder.log))
     # Before training: a run killed in its first round is still this user's.
-    note_run(folder, voice.show_line)
+    note_run(folder, events.show_line)
     place = escape(str(folder.with_current_name.path))
-    print_line(voice.console, f"run folder [bold]{place}[/]\n{escape(describe_run(composed))}")
+    print_line(events.console, f"run folder [bold]{place}[/]\n{escape(describe_run(composed))}")
     for line in composed.about():
-        voice.console.print(line, highlight=False, markup=False)
+        events.console.print(line, highlight=False, markup=False)
     if parent is not None:
-        copy_history(parent, folder, voice.show_line)
+        copy_history(parent, folder, events.show_line)
 
 
 def _compose_new(config: Any, parent: Parent | None, profile: range | None, say: Callable[[str], None]) -> Run:  # noqa: ANN401
@@ -205,10 +205,10 @@ def resume(
                 return _continue(config, locked_folder, voice, mirror=mirror, callbacks=callbacks, profile=profile)
 
 
-def attach_listener_(voice: RunEvents, config: Any) -> None:  # noqa: ANN401  (a RunConfig of any recipe)
+def attach_listener_(events: RunEvents, config: Any) -> None:  # noqa: ANN401  (a RunConfig of any recipe)
     """Have the user's command told of events, where the settings have one."""
     if config.on_event is not None and config.on_event.strip():
-        voice.listeners.append(EventCommand(config.on_event, voice.show_line))
+        events.listeners.append(EventCommand(config.on_event, events.show_line))
 
 
 def with_changes(config: Any, changes: Mapping[str, Any]) -> Any:  # noqa: ANN401
@@ -230,7 +230,7 @@ def with_changes(config: Any, changes: Mapping[str, Any]) -> Any:  # noqa: ANN40
 def _continue(
     config: Any,  # noqa: ANN401
     folder: RunFolder,
-    voice: RunEvents,
+    events: RunEvents,
     *,
     mirror: MirrorLike,
     callbacks: Callbacks,
@@ -241,7 +241,7 @@ def _continue(
     Args:
         config: settings of the run, with changes.
         folder: the run, locked.
-        voice: shows lines, and tells the listeners.
+        events: shows lines, and tells the listeners.
         mirror: gets each checkpoint that is saved; one that does nothing where the run has no mirror.
         callbacks: the user's functions.
         profile: rounds that are recorded with torch's profiler; None records none.
@@ -252,13 +252,13 @@ def _continue(
     word = recipe_of_config(config).layout.rounds
     # Rows without a checkpoint mean that checkpoints were lost: such a run must not begin anew over its records.
     if not list_checkpoints(folder.checkpoints) and recorded_rounds(folder) <= first_round(folder):
-        voice.show_line("the run was stopped before its first checkpoint and starts from the beginning", style="")
-        composed = _compose_again(config, folder, profile, voice)
+        events.show_line("the run was stopped before its first checkpoint and starts from the beginning", style="")
+        composed = _compose_again(config, folder, profile, events)
         write_config(config, folder.config)
-        note_run(folder, voice.show_line)
-        return train(composed, folder, voice, first=True, mirror=mirror, callbacks=callbacks, profile=profile)
-    with voice.console.status(READING_STATUS):
-        composed, manifest = restore_run(config, folder, voice.show_line)
+        note_run(folder, events.show_line)
+        return train(composed, folder, events, is_new=True, mirror=mirror, callbacks=callbacks, profile=profile)
+    with events.console.status(READING_STATUS):
+        composed, manifest = restore_run(config, folder, events.show_line)
     if config.rounds < manifest.round:
         raise ConfigError(
             f"--rounds {config.rounds}: the run has {manifest.round} {word} already. Give {manifest.round} or more."
@@ -268,26 +268,26 @@ def _continue(
     composed = with_traces(composed, profile)
     # Only now that the state is restored: a resume that is refused leaves the folder's configuration as it was.
     write_config(config, folder.config)
-    note_run(folder, voice.show_line)
+    note_run(folder, events.show_line)
     mirror.offer(manifest.file)  # the process before may have ended before its last checkpoint was sent
     progress_text = f"{manifest.round} of {config.rounds} {word} done"
     print_line(
-        voice.console, f"resuming [bold]{escape(str(folder.path))}[/]: {progress_text}\n{describe_run(composed)}"
+        events.console, f"resuming [bold]{escape(str(folder.path))}[/]: {progress_text}\n{describe_run(composed)}"
     )
-    return train(composed, folder, voice, first=False, mirror=mirror, callbacks=callbacks, profile=profile)
+    return train(composed, folder, events, is_new=False, mirror=mirror, callbacks=callbacks, profile=profile)
 
 
-def _compose_again(config: Any, folder: RunFolder, profile: range | None, voice: RunEvents) -> Run:  # noqa: ANN401
+def _compose_again(config: Any, folder: RunFolder, profile: range | None, events: RunEvents) -> Run:  # noqa: ANN401
     """Return a run that was stopped before its first checkpoint, as it was at the start."""
     origin, parent = read_origin(folder), None
-    with voice.console.status(READING_STATUS):
+    with events.console.status(READING_STATUS):
         if origin is not None:
             parent_folder = open_folder(Path(origin.parent))
             was = read_config(parent_folder, trains=True, given=origin.changed)
-            parent = find_parent(parent_folder, was, config, origin.round, voice.show_line)
-        composed = _compose_new(config, parent, profile, voice.show_line)
+            parent = find_parent(parent_folder, was, config, origin.round, events.show_line)
+        composed = _compose_new(config, parent, profile, events.show_line)
     if parent is not None:
-        copy_history(parent, folder, voice.show_line)
+        copy_history(parent, folder, events.show_line)
     return composed
 
 
@@ -378,9 +378,9 @@ def print_line(console: Console, line: str) -> None:
 def train(
     composed: Run,
     folder: RunFolder,
-    voice: RunEvents,
+    events: RunEvents,
     *,
-    first: bool,
+    is_new: bool,
     mirror: MirrorLike,
     callbacks: Callbacks,
     profile: range | None = None,
@@ -390,29 +390,29 @@ def train(
     Args:
         composed: a run, new or restored.
         folder: its files, as `hold_lock` gives them.
-        voice: shows the run, and tells listeners of it.
-        first: whether there is no checkpoint yet, so that one of the beginning is written.
+        events: shows the run, and tells listeners of it.
+        is_new: whether there is no checkpoint yet, so that one of the beginning is written.
         mirror: takes each checkpoint; the caller closes it.
         callbacks: the user's functions.
         profile: rounds that are recorded with torch's profiler.
     """
-    trainer, config, console = composed.trainer, composed.config, voice.console
-    recipe = announce_start(composed, folder, voice, first=first)
+    trainer, config, console = composed.trainer, composed.config, events.console
+    recipe = announce_start(composed, folder, events, is_new=is_new)
     keep_freed_memory()
     with (
         freeze_gc(),
         stop_on_signals(console) as stop,  # from here on a signal ends the run with a checkpoint
         ConsoleTable(config.rounds, console, recipe.layout, done=trainer.progress.round) as table,
     ):
-        watcher = build_watcher(composed, folder, table, voice=voice, stop=stop, mirror=mirror, callbacks=callbacks)
+        watcher = build_watcher(composed, folder, table, events=events, stop=stop, mirror=mirror, callbacks=callbacks)
         try:
-            watcher.begin_(save=first, recorded=profile or range(0))
+            watcher.begin_(save=is_new, recorded=profile or range(0))
             finished = train_(trainer, config.rounds, watcher) and not stop.signal  # then it is not scored either
             if not finished:
                 watcher.save()
                 watcher.explain_stop()
         except RunError:
-            voice.show_line(f"the run ends here. Correct this, and go on with: {resume_command(folder)}", style="")
+            events.show_line(f"the run ends here. Correct this, and go on with: {resume_command(folder)}", style="")
             raise
         finally:
             watcher.close()  # also after a fault: records are flushed, threads of trackers end
@@ -424,48 +424,48 @@ def train(
         print_line(console, escape(f"stopped. Go on with: {resume_command(folder)}"))
     watcher.own_parts.write_()
     code = 0 if finished else BUDGET_EXIT if watcher.contract.breach else stop.exit_code
-    return announce_end(RunOutcome(folder.with_current_name, finished, code, recipe, stop.signal), composed, voice)
+    return announce_end(RunOutcome(folder.with_current_name, finished, code, recipe, stop.signal), composed, events)
 
 
-def announce_start(composed: Run, folder: RunFolder, voice: RunEvents, *, first: bool) -> Recipe:
+def announce_start(composed: Run, folder: RunFolder, events: RunEvents, *, is_new: bool) -> Recipe:
     """Write the run's plan and how it is shown, for readers, and tell of its start; return the run's recipe.
 
     Args:
         composed: the run, built.
         folder: its folder.
-        voice: shows lines, and tells the listeners.
-        first: whether it begins, rather than resumes.
+        events: shows lines, and tells the listeners.
+        is_new: whether it begins, rather than resumes.
     """
     config = composed.config
     recipe = recipe_of_config(config)
     # Before the start is told: whoever reads the folder then finds both.
     write_object(folder.plan, json.dumps(composed.plan.to_json(), indent=1).encode() + b"\n")
     write_description(folder, recipe, to_mapping(config))
-    tell_of_start(composed, folder, voice, first=first)
+    tell_of_start(composed, folder, events, is_new=is_new)
     return recipe
 
 
-def tell_of_start(composed: Run, folder: RunFolder, voice: RunEvents, *, first: bool) -> None:
+def tell_of_start(composed: Run, folder: RunFolder, events: RunEvents, *, is_new: bool) -> None:
     """Say what the run will hold, and tell the listeners what begins; the console has shown the rest.
 
     Args:
         composed: the run, built.
         folder: its folder.
-        voice: shows lines, and tells the listeners.
-        first: whether it begins, rather than resumes.
+        events: shows lines, and tells the listeners.
+        is_new: whether it begins, rather than resumes.
     """
-    voice.console.print(plan_summary(composed.plan), highlight=False, markup=False)
+    events.console.print(plan_summary(composed.plan), highlight=False, markup=False)
     config, round_, path = composed.config, composed.trainer.progress.round, folder.with_current_name.path
     word = recipe_of_config(config).layout.rounds
-    beginning = "new run" if first else f"resumed at {round_} of {config.rounds} {word}"
-    voice.notify_listeners(
+    beginning = "new run" if is_new else f"resumed at {round_} of {config.rounds} {word}"
+    events.notify_listeners(
         "start",
         f"{beginning}, {path}: {describe_run(composed)}. {plan_summary(composed.plan)}",
         run=str(path.absolute()),
         name=path.absolute().name,
         trainer=config.trainer,
         tag=config.tag,
-        resumed=not first,
+        resumed=not is_new,
         done=round_,
         rounds=config.rounds,
         budget=composed.plan.budget_bytes,
@@ -474,11 +474,11 @@ def tell_of_start(composed: Run, folder: RunFolder, voice: RunEvents, *, first: 
     )
 
 
-def announce_end(outcome: RunOutcome, composed: Run, voice: RunEvents) -> RunOutcome:
+def announce_end(outcome: RunOutcome, composed: Run, events: RunEvents) -> RunOutcome:
     """Tell the listeners how the run ended, and return that."""
     config, done = composed.config, composed.trainer.progress.round
     ending = "finished" if outcome.finished else f"stopped, go on with: {resume_command(outcome.folder)}"
-    voice.notify_listeners(
+    events.notify_listeners(
         "end",
         f"{ending} ({done} of {config.rounds} {recipe_of_config(config).layout.rounds}, exit code {outcome.exit_code})",
         run=str(outcome.folder.path.absolute()),

@@ -56,16 +56,18 @@ METER_SHARE = 1 / 2000
 class WorkerService:
     """A worker's side of the connection, for every recipe; it lives in the worker's process."""
 
-    def __init__(self, given: Assignment) -> None:
+    def __init__(self, assignment: Assignment) -> None:
         """Take the run's number of threads, and refuse to compute other numbers than the run.
 
         Raises:
             RunError: the versions or the arithmetic are others than the run's.
         """
         # Before anything is computed: the run's number, so that sums are taken in the run's order.
-        torch.set_num_threads(given.config.threads)
-        apart = (ARITHMETIC,) if given.config.any_machine else ()
-        if changed := changed_facts(given.versions, then="in the run", here=f"on {platform.node()}", apart=apart):
+        torch.set_num_threads(assignment.config.threads)
+        apart = (ARITHMETIC,) if assignment.config.any_machine else ()
+        if changed := changed_facts(
+            assignment.versions, then="in the run", current_name=f"on {platform.node()}", apart=apart
+        ):
             raise RunError(
                 f"a worker would compute other numbers than the run: {'; '.join(changed)}. Use machines of one kind "
                 "with the same versions, or give --any-machine, which changes the last bits of the numbers."
@@ -97,16 +99,16 @@ class WorkerService:
 class WorkerPool(ABC):
     """The run's side of its workers, which are started when they are first needed; recipes say what they are asked."""
 
-    def __init__(self, config: CrewConfig, plan: Plan, desk: str, given: Sequence[Assignment]) -> None:
+    def __init__(self, config: CrewConfig, plan: Plan, service: str, assignments: Sequence[Assignment]) -> None:
         """Keep what workers are made of; none is started yet.
 
         Args:
             config: settings of the run.
             plan: number of workers, their machines, and the bytes that each holds and may have.
-            desk: `package.module:Class` of a worker's side, a `WorkerService`.
-            given: the assignment of each.
+            service: `package.module:Class` of a worker's side, a `WorkerService`.
+            assignments: the assignment of each.
         """
-        self._config, self._plan, self._desk, self._given = config, plan, desk, given
+        self._config, self._plan, self._desk, self._given = config, plan, service, assignments
         self._budgets = plan.worker_budgets
         self._nodes = [node.machine.identity for node in plan.nodes for _ in range(node.workers)]
         self.workers: list[Worker] = []
@@ -188,11 +190,11 @@ class WorkerPool(ABC):
                 if worker.is_leaving:
                     worker.restart_process_()
 
-    def ask_all(self, name: str, *given: object) -> list[Any]:
+    def ask_all(self, name: str, *arguments: object) -> list[Any]:
         """Return the answers of all workers to one question."""
         # All are asked before the first answer is awaited, so that they compute at the same time.
         for worker in self.workers:
-            worker.post(name, *given)
+            worker.post(name, *arguments)
         return [worker.take_answer() for worker in self.workers]
 
     def close(self) -> None:

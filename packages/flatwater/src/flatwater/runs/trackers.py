@@ -53,7 +53,7 @@ def find_tracker(name: str) -> Tracker:
     if ":" not in import_path:
         hint = did_you_mean(name, names)
         raise ConfigError(f"{field}: no tracker has this name.{hint} Expected {expected}.{group_faults('trackers')}")
-    tracker_class = find_object(import_path, given=field, wanted=expected)
+    tracker_class = find_object(import_path, setting=field, expected=expected)
     if not isinstance(tracker_class, type) or not issubclass(tracker_class, _SinkLike):
         raise ConfigError(f"{field}: expected a class with write(round, metrics) and close()")
     build = cast("Callable[[TrackedRun], Sink]", tracker_class)

@@ -241,10 +241,10 @@ class TrainedPolicy:
             )
         return action.cpu().numpy(), after.cpu()
 
-    def _to_device(self, given: Array | Tensor) -> Tensor:
+    def _to_device(self, values: Array | Tensor) -> Tensor:
         # Asked each time: the user may have moved the module.
         device = next(self.module.parameters()).device
-        return torch.as_tensor(given).to(device)
+        return torch.as_tensor(values).to(device)
 
     def _mask(self, legal: Array | None, rows: int) -> Array | None:
         """Return the mask of legal actions, [B, R].

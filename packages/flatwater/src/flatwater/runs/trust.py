@@ -35,7 +35,7 @@ WRITTEN_SETTINGS = ("base.toml", "best.toml")
 
 def request_permit(
     settings: Mapping[str, Any],
-    where: Path | str,
+    source: Path | str,
     *,
     folder: Path | None = None,
     trains: bool = False,
@@ -46,7 +46,7 @@ def request_permit(
 
     Args:
         settings: settings as the file has them.
-        where: the file or folder of the settings, as the user writes it.
+        source: the file or folder of the settings, as the user writes it.
         folder: the folder from which no code is taken, whatever the user says; None where there is none.
         trains: whether trackers and the command for events will be used as well.
         given: settings in whose place the user gives others now.
@@ -57,25 +57,25 @@ def request_permit(
     """
     codes = [
         code
-        for code in named_code(settings, where)
+        for code in named_code(settings, source)
         if (trains or not code.declared.trains) and code.setting not in given
     ]
     # Before trust is asked: code in a run's folder was sent with it, and --trust does not help it.
-    _refuse_own_code(codes, where, folder)
+    _refuse_own_code(codes, source, folder)
     # In this order: without code nothing is asked of the disk, and --trust needs no record.
-    if codes and not is_trusted() and not was_begun(trust_key(settings, where, beside)):
-        raise TrustError(_refusal(codes, where, trains=trains))
+    if codes and not is_trusted() and not was_begun(trust_key(settings, source, beside)):
+        raise TrustError(_refusal(codes, source, trains=trains))
     return Permit(frozenset(code.value for code in codes))
 
 
 def permit_run(
-    folder: RunFolder, where: Path | str, *, trains: bool = False, given: Collection[str] = ()
+    folder: RunFolder, source: Path | str, *, trains: bool = False, given: Collection[str] = ()
 ) -> tuple[dict[str, Any], Permit]:
     """Return the settings of a run, unchecked, and a permit to import the code which they name.
 
     Args:
         folder: the run.
-        where: the run as the user writes it, a folder or URL.
+        source: the run as the user writes it, a folder or URL.
         trains: whether trackers and the command for events will be used as well.
         given: settings in whose place the user gives others now.
 
@@ -84,7 +84,7 @@ def permit_run(
         TrustError: somebody else may have written the settings; see `request_permit`.
     """
     settings = read_toml(folder.config)
-    return settings, request_permit(settings, where, folder=folder.with_current_name.path, trains=trains, given=given)
+    return settings, request_permit(settings, source, folder=folder.with_current_name.path, trains=trains, given=given)
 
 
 def load_settings(cls: type[C], file: Path, *, given: Collection[str] = ()) -> C:
@@ -127,8 +127,8 @@ def note_run(folder: RunFolder, say: Callable[[str], None]) -> None:
 
 def remember_trust(
     settings: Mapping[str, Any],
-    where: Path,
-    named: Sequence[NamedCode],
+    source: Path,
+    codes: Sequence[NamedCode],
     say: Callable[[str], None],
     beside: object = None,
 ) -> None:
@@ -136,14 +136,14 @@ def remember_trust(
 
     Args:
         settings: settings as the file has them.
-        where: the file of the settings.
-        named: the code that they name.
+        source: the file of the settings.
+        codes: the code that they name.
         say: told where the record cannot be written.
         beside: plain values that the code is given as well; None for none.
     """
-    about = {"of": str(named_path(where).absolute()), "code": {code.setting: code.value for code in named}}
+    about = {"of": str(named_path(source).absolute()), "code": {code.setting: code.value for code in codes}}
     try:
-        note_begun(trust_key(settings, where, beside), about)
+        note_begun(trust_key(settings, source, beside), about)
     except OSError as error:
         say(
             f"the record of your runs ({RECORD_PLACES}) cannot be written ({error.strerror}). "
@@ -151,7 +151,7 @@ def remember_trust(
         )
 
 
-def named_code(settings: Mapping[str, Any], where: Path | str) -> list[NamedCode]:
+def named_code(settings: Mapping[str, Any], source: Path | str) -> list[NamedCode]:
     """Return all code that settings name; imports none of it.
 
     Raises:
@@ -160,7 +160,7 @@ def named_code(settings: Mapping[str, Any], where: Path | str) -> list[NamedCode
     try:
         return [*find_named_code(_settings_class(settings), settings)]
     except RecursionError as error:
-        raise ConfigError(f"{where}: nested too deeply") from error
+        raise ConfigError(f"{source}: nested too deeply") from error
 
 
 def _settings_class(settings: Mapping[str, Any]) -> type[Any]:
@@ -171,46 +171,46 @@ def _settings_class(settings: Mapping[str, Any]) -> type[Any]:
     return find_recipe(name, SHIPPED).config
 
 
-def trust_key(settings: Mapping[str, Any], where: Path | str, beside: object = None) -> str:
+def trust_key(settings: Mapping[str, Any], source: Path | str, beside: object = None) -> str:
     """Return a hash of what makes a run that names code: fixed settings, where its code lies, and `beside`."""
     cls = _settings_class(settings)
     # Settings that may change at a resume are left out, but for those that name code.
     apart = cls.open_ended - set(code_fields(cls)) - {"trainer"}
     key_settings = {name: value for name, value in settings.items() if name not in apart}
-    modules = {code.module for code in named_code(settings, where)} - {""}
+    modules = {code.module for code in named_code(settings, source)} - {""}
     code = {module: module_place(module) for module in sorted(modules)}
     # Sorted, so that the order of a file's lines does not count; `str` for TOML's dates.
     return hashlib.sha256(json.dumps([key_settings, code, beside], sort_keys=True, default=str).encode()).hexdigest()
 
 
-def _refuse_own_code(named: Sequence[NamedCode], where: Path | str, folder: Path | None) -> None:
+def _refuse_own_code(codes: Sequence[NamedCode], source: Path | str, folder: Path | None) -> None:
     """Refuse code of the settings that lies in `folder` or in the folder of another run.
 
     Raises:
         TrustError: such code is there.
     """
     # Resolved places: neither a link nor `..` leads into the folder of a run unseen.
-    for code in named:
+    for code in codes:
         for file in module_files(code.module) if code.module else ():
             in_folder = folder is not None and file.is_relative_to(folder.resolve())
             if in_folder or enclosing_run_folder(file) is not None:
                 raise TrustError(
-                    f"{where}: {code.setting} = {short_repr(code.value)}: {file} lies in the folder of a run, and "
+                    f"{source}: {code.setting} = {short_repr(code.value)}: {file} lies in the folder of a run, and "
                     "code there is never imported. Read the code; to use it, move it to the folder "
                     "where you call Flatwater."
                 )
 
 
-def _refusal(named: Sequence[NamedCode], where: Path | str, *, trains: bool) -> str:
+def _refusal(codes: Sequence[NamedCode], source: Path | str, *, trains: bool) -> str:
     """Return the message that refuses to import named code: what would be imported or called, and how to permit it."""
     import_lines = [
-        f"  {code.setting} = {short_repr(code.value)}{_missing_module(code)}" for code in named if code.module
+        f"  {code.setting} = {short_repr(code.value)}{_missing_module(code)}" for code in codes if code.module
     ]
-    whole_values = [f"  {code.setting} = {short_repr(code.value)}" for code in named if not code.module]
+    whole_values = [f"  {code.setting} = {short_repr(code.value)}" for code in codes if not code.module]
     reason = (
         "names code that does not come with Flatwater, and there is no record that you began this run on this machine"
     )
-    lines = [f"{where}: {reason} with this code. Nothing of it was run."]
+    lines = [f"{source}: {reason} with this code. Nothing of it was run."]
     lines += ["It would import:", *import_lines] if import_lines else []
     lines += ["It would call, connect to, or hand to code:", *whole_values] if whole_values else []
     alternative = " An option such as --on-event '' replaces the setting." if trains and whole_values else ""

@@ -115,26 +115,26 @@ def nbytes(root: object) -> dict[str, int]:
     return sizes
 
 
-def _leaf_bytes(value: Value, seen: set[int]) -> int:
-    """Return a leaf's bytes, 0 where its storage was counted before; `seen` holds the storages that were."""
+def _leaf_bytes(value: Value, storages: set[int]) -> int:
+    """Return a leaf's bytes, 0 where its storage was counted before; `storages` holds the storages that were."""
     if isinstance(value, torch.Tensor):
         storage = value.untyped_storage()
         # Not data_ptr: it is 0 for every tensor on the meta device, where plans are made.
-        return _bytes_once(storage._cdata, storage.nbytes(), seen)  # noqa: SLF001
+        return _bytes_once(storage._cdata, storage.nbytes(), storages)  # noqa: SLF001
     if isinstance(value, np.ndarray):
         # Views keep their base alive, and with it all its bytes.
         base: Any = value
         while isinstance(base.base, np.ndarray):
             base = base.base
-        return _bytes_once(id(base), int(base.nbytes), seen)
+        return _bytes_once(id(base), int(base.nbytes), storages)
     return GENERATOR_BYTES if isinstance(value, torch.Generator) else 8
 
 
-def _bytes_once(identity: int, size: int, seen: set[int]) -> int:
-    """Return `size` the first time that an identity is met, 0 afterwards; note the identity in `seen`."""
-    if identity in seen:
+def _bytes_once(identity: int, size: int, identities: set[int]) -> int:
+    """Return `size` the first time that an identity is met, 0 afterwards; note the identity in `identities`."""
+    if identity in identities:
         return 0
-    seen.add(identity)
+    identities.add(identity)
     return size
 
 

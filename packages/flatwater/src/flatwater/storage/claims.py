@@ -197,7 +197,7 @@ def take_lock(objects: StoredObjects, token: str = "") -> tuple[Lock, str]:
     return lock, "" if holder is None else str(holder)
 
 
-def _replace_stale_lock(lock: Lock, before: bytes) -> None:
+def _replace_stale_lock(lock: Lock, old_content: bytes) -> None:
     """Replace a lock whose process is gone.
 
     Of several that find it, one alone can create the object that is named after its content; who comes later and finds
@@ -206,14 +206,14 @@ def _replace_stale_lock(lock: Lock, before: bytes) -> None:
     Raises:
         LockedError: another process took the lock in the meantime.
     """
-    objects, claim_name = lock.objects, f"lock.{hashlib.sha256(before).hexdigest()[:16]}.json"
+    objects, claim_name = lock.objects, f"lock.{hashlib.sha256(old_content).hexdigest()[:16]}.json"
     if not objects.create(claim_name, _lock_content(lock.token)):
         new_holder = _holder_of(objects.read(claim_name) or b"", objects.url)
         if new_holder is not None and new_holder.token != lock.token and not new_holder.is_stale:
             raise _lock_lost_error(objects)
     try:
         # Read once more, now that this process alone may replace it: it may have been replaced just before.
-        if objects.read(LOCK_FILE) != before:
+        if objects.read(LOCK_FILE) != old_content:
             raise _lock_lost_error(objects)
         objects.put(LOCK_FILE, _lock_content(lock.token))
     finally:

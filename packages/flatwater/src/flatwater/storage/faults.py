@@ -122,15 +122,15 @@ def explain_error(url: str, doing: str, error: Exception) -> FlatwaterError:
     return StoreError(f"{url}: {_DOING[doing]} fails ({short})")
 
 
-def _has(said: str, marks: tuple[str, ...]) -> bool:
-    return any(mark in said for mark in marks)
+def _has(message: str, marks: tuple[str, ...]) -> bool:
+    return any(mark in message for mark in marks)
 
 
-def _short(said: str) -> str:
+def _short(message: str) -> str:
     """Return text such as `PUT http://host/name: 403 Forbidden, AccessDenied`, or the last of what the client says."""
-    line = said.split("\n", 1)[0].removesuffix(".")
+    line = message.split("\n", 1)[0].removesuffix(".")
     request = line.rpartition("Error performing ")[2].partition(" in ")[0] if "Error performing" in line else ""
     status = line.partition("non-2xx status code: ")[2].partition(":")[0]
     summary = ": ".join(item for item in (request, status or line.rpartition(": ")[2]) if item)
-    code = said.partition("<Code>")[2].partition("</Code>")[0]
+    code = message.partition("<Code>")[2].partition("</Code>")[0]
     return f"{summary}, {code}" if code else summary

@@ -157,23 +157,23 @@ class StoredObjects:
         except FileNotFoundError:
             return None
 
-    def pieces(self, name: str, most: int) -> Iterator[bytes]:
-        """Yield an object's content, read until `most` bytes are there and not further.
+    def pieces(self, name: str, maximum: int) -> Iterator[bytes]:
+        """Yield an object's content, read until `maximum` bytes are there and not further.
 
         Args:
             name: name of the object.
-            most: largest number of bytes that it may have.
+            maximum: largest number of bytes that it may have.
 
         Raises:
             FileNotFoundError: there is no such object.
-            OversizeError: the object goes on after `most` bytes.
+            OversizeError: the object goes on after `maximum` bytes.
         """
-        bytes_left = most
+        bytes_left = maximum
         with telling_store(self.url, "read"):
-            for piece in self._read_file(name) if self.folder else self._ranged_pieces(name, most):
+            for piece in self._read_file(name) if self.folder else self._ranged_pieces(name, maximum):
                 # Counted as it comes, whatever size the store has named.
                 if len(piece) > bytes_left:
-                    raise self._oversize_error(name, most)
+                    raise self._oversize_error(name, maximum)
                 bytes_left -= len(piece)
                 yield piece
 
@@ -183,11 +183,11 @@ class StoredObjects:
             while piece := file.read(_CHUNK_BYTES):
                 yield piece
 
-    def _ranged_pieces(self, name: str, most: int) -> Iterator[bytes]:
+    def _ranged_pieces(self, name: str, maximum: int) -> Iterator[bytes]:
         """Yield at most `RANGE_BYTES` bytes of each answer, so that each request may have an end in time.
 
         Raises:
-            OversizeError: the object is larger than `most`.
+            OversizeError: the object is larger than `maximum`.
         """
         import obstore  # noqa: PLC0415
 
@@ -198,8 +198,8 @@ class StoredObjects:
                 self.store, path, options={"range": (position, min(position + RANGE_BYTES, size))} if position else {}
             )
             size, begin = response.meta["size"], position
-            if size > most:
-                raise self._oversize_error(name, most)
+            if size > maximum:
+                raise self._oversize_error(name, maximum)
             for piece in response.stream(min_chunk_size=_CHUNK_BYTES):
                 part = bytes(piece)[: begin + RANGE_BYTES - position]  # a store that ignores ranges sends more
                 position += len(part)
@@ -209,8 +209,8 @@ class StoredObjects:
             if position == begin:  # an answer without a byte: no end would be in sight
                 return
 
-    def _oversize_error(self, name: str, most: int) -> OversizeError:
-        return OversizeError(f"{self.url}/{name}: the object has more than the {most} bytes that were expected")
+    def _oversize_error(self, name: str, maximum: int) -> OversizeError:
+        return OversizeError(f"{self.url}/{name}: the object has more than the {maximum} bytes that were expected")
 
     def entries(self, folder: str = "") -> list[ObjectEntry]:
         """Return the objects whose names begin with the folder, folders below it included, by name.
@@ -232,13 +232,13 @@ class StoredObjects:
                 listing = _run_coroutine(self._in_time(self._list_folder(folder)))
         return sorted((entry for entry in listing if is_plain(entry.name)), key=lambda entry: entry.name)
 
-    def _limit_entries(self, found: Iterable[T]) -> Iterator[T]:
+    def _limit_entries(self, entries: Iterable[T]) -> Iterator[T]:
         """Yield the entries of a listing, which may have no end.
 
         Raises:
             StoreError: there are more than `MOST_ENTRIES`.
         """
-        for count, entry in enumerate(found):
+        for count, entry in enumerate(entries):
             if count >= MOST_ENTRIES:
                 raise self._too_many_error()
             yield entry

@@ -115,14 +115,14 @@ class _SendSource:
     """Hash of the whole file, where it is known."""
     whole: "hashlib._Hash" = field(default_factory=hashlib.sha256)
 
-    def read_next_(self, most: int) -> memoryview:
-        """Return the next `most` bytes, or the rest of the file; they stand until the next call.
+    def read_next_(self, maximum: int) -> memoryview:
+        """Return the next `maximum` bytes, or the rest of the file; they stand until the next call.
 
         Raises:
             FileNotFoundError: the file became shorter.
             OtherContentError: these are the last bytes, and the whole is not what it must be.
         """
-        count = min(most, self.left)
+        count = min(maximum, self.left)
         filled = 0
         while filled < count:
             count_read = self.file.readinto(self.room[filled:count])

@@ -87,10 +87,10 @@ class _JobProcess:
         answer = _read_answer(self.process)
         return RunExit(self._end_requested) if self._end_requested else _exit_words(self.process.returncode, answer)
 
-    def request_end_(self, why: Literal["pruned", "stopped"]) -> None:
+    def request_end_(self, reason: Literal["pruned", "stopped"]) -> None:
         """Ask the process, once, to save a checkpoint and to end."""
         if not self._end_requested:
-            self._end_requested = why
+            self._end_requested = reason
             self.process.send_signal(signal.SIGTERM)
 
 
@@ -109,7 +109,7 @@ def ask_process(program: Sequence[str], order: Mapping[str, Any]) -> dict[str, A
     return answer
 
 
-def train_jobs(jobs: Iterable[Job | None], crew: RunPool) -> Generator[tuple[Job, RunExit]]:
+def train_jobs(jobs: Iterable[Job | None], pool: RunPool) -> Generator[tuple[Job, RunExit]]:
     """Train each job to its end, or until it is judged or stopped; its checkpoint is complete in each case.
 
     Yields:
@@ -121,13 +121,13 @@ def train_jobs(jobs: Iterable[Job | None], crew: RunPool) -> Generator[tuple[Job
     jobs_left, processes = iter(jobs), list[_JobProcess]()
     try:
         while True:
-            while len(processes) < crew.at_once and (job := _next_job(jobs_left, crew)) is not None:
-                processes.append(_JobProcess(job, crew.program))
+            while len(processes) < pool.at_once and (job := _next_job(jobs_left, pool)) is not None:
+                processes.append(_JobProcess(job, pool.program))
             if not processes:
                 return
             # Before numbers are read: a folder that was moved would get none of them.
-            crew.check()
-            for work, ending in _poll_processes_(processes, crew.stop):
+            pool.check()
+            for work, ending in _poll_processes_(processes, pool.stop):
                 processes.remove(work)
                 _close_process(work.process)
                 yield work.job, ending
@@ -158,21 +158,21 @@ def _poll_processes_(working: Sequence[_JobProcess], stop: StopRequest) -> Itera
             work.process.send_signal(SAVING_SIGNAL)
 
 
-def _next_job(waiting: Iterator[Job | None], crew: RunPool) -> Job | None:
+def _next_job(waiting: Iterator[Job | None], pool: RunPool) -> Job | None:
     """Return the next job; None where there is none now, or a signal came before it could begin."""
-    job = None if crew.stop.signal else next(waiting, None)
+    job = None if pool.stop.signal else next(waiting, None)
     if job is not None:
-        _wait_for(job.run, crew)
-    return None if crew.stop.signal else job  # it may have come while waiting
+        _wait_for(job.run, pool)
+    return None if pool.stop.signal else job  # it may have come while waiting
 
 
-def _wait_for(run: RunFolder, crew: RunPool) -> None:
+def _wait_for(run: RunFolder, pool: RunPool) -> None:
     """Wait until the process of a killed sweep has saved its checkpoint, which it does when the sweep dies."""
     announced = False
     # By the run's lock: that process has another parent, so it cannot be waited for.
-    while run_state(run, 0, 1) == "training" and not crew.stop.signal:
+    while run_state(run, 0, 1) == "training" and not pool.stop.signal:
         if not announced:
-            crew.say(f"  waiting for {run.path.name}, which another process is saving")
+            pool.say(f"  waiting for {run.path.name}, which another process is saving")
             announced = True
         time.sleep(POLL_SECONDS)
 

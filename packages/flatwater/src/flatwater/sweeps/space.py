@@ -200,10 +200,10 @@ def _parse_number(table: Mapping[str, Any], key: str, kind: type, path: str) -> 
     return number
 
 
-def _require(holds: bool, path: str, key: str, given: object, wanted: str) -> None:  # noqa: FBT001  (as `require`)
-    """Refuse a number of a range unless `holds`: it is `[path] key = given` in the message, and must be `wanted`."""
-    if not holds:
-        raise ConfigError(f"[{path}] {key} = {given!r}: must be {wanted}")
+def _require(condition: bool, path: str, key: str, value: object, expected: str) -> None:  # noqa: FBT001  (as `require`)
+    """Refuse a number of a range unless `condition`; the message is `[path] key = value: expected ...`."""
+    if not condition:
+        raise ConfigError(f"[{path}] {key} = {value!r}: must be {expected}")
 
 
 def _no_table(declared: type[Any], _given: Mapping[str, Any], path: str) -> object:

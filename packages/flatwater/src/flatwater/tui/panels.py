@@ -109,9 +109,9 @@ def memory_panel(line: LedgerLine, width: int, *, coloured: bool = True) -> Text
     return Text("\n").join(lines)
 
 
-def _number(size: int, whole: int) -> str:
+def _number(size: int, total: int) -> str:
     """Return a size in the unit of the whole, so that the parts can be compared."""
-    scale = whole / float(format_bytes(whole).split()[0]) if whole else 1.0
+    scale = total / float(format_bytes(total).split()[0]) if total else 1.0
     value = size / scale
     return f"{value:.0f}" if abs(value) >= WHOLE / 10 else f"{value:.2f}" if abs(value) < 1 else f"{value:.1f}"
 

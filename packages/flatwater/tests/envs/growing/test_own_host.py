@@ -164,7 +164,7 @@ def test_a_host_learns_as_torch_s_own_adam_teaches_it() -> None:
     one.load_state_dict({name: value[1] for name, value in own.items()}, strict=False)
     adam = torch.optim.Adam(one.parameters(), lr=envs.config.fit.lr)
     for _ in range(5):
-        rows = image_numbers(envs.seed, envs.drawn, wanted=4, images=len(envs.task.train_labels))[:, 1]
+        rows = image_numbers(envs.seed, envs.drawn, count=4, images=len(envs.task.train_labels))[:, 1]
         adam.zero_grad()
         images = envs.task.train_images[rows].view(-1, 1, 8, 8)
         cross_entropy(one(images), envs.task.train_labels[rows]).backward()

@@ -38,7 +38,7 @@ def test_the_mixer_is_lowbias32(x: int) -> None:
 @given(seed=st.integers(0, 2**63 - 1), epoch=st.integers(0, 50), images=st.integers(2, 500))
 def test_an_epoch_of_any_number_of_images_shows_each_once(seed: int, epoch: int, images: int) -> None:
     seeds = torch.tensor([seed, seed ^ 1])
-    rows = image_numbers(seeds, torch.tensor([epoch * images] * 2), wanted=images, images=images)
+    rows = image_numbers(seeds, torch.tensor([epoch * images] * 2), count=images, images=images)
     assert rows.sort(0).values.T.tolist() == [list(range(images))] * 2
 
 
@@ -48,7 +48,7 @@ def test_a_slope_is_searched_as_far_as_the_factors_ask() -> None:
 
 def test_a_prime_number_of_images_keeps_the_slope_that_the_hash_gives() -> None:
     seeds = torch.arange(50)
-    rows = image_numbers(seeds, torch.zeros_like(seeds), wanted=2, images=PRIME)
+    rows = image_numbers(seeds, torch.zeros_like(seeds), count=2, images=PRIME)
     stream = hash_sequence(stream_key(seeds, DATA), torch.zeros_like(seeds))
     assert torch.equal((rows[1] - rows[0]) % PRIME, 1 + hash_sequence(stream, 0) % (PRIME - 1))
 
@@ -57,17 +57,17 @@ def test_a_prime_number_of_images_keeps_the_slope_that_the_hash_gives() -> None:
 @given(seed=st.integers(0, 2**63 - 1), epoch=st.integers(0, 50))
 def test_each_epoch_shows_every_image_once(seed: int, epoch: int) -> None:
     seeds, drawn = torch.tensor([seed, seed ^ 1]), torch.tensor([epoch * PRIME] * 2)
-    rows = image_numbers(seeds, drawn, wanted=PRIME, images=PRIME)
+    rows = image_numbers(seeds, drawn, count=PRIME, images=PRIME)
     assert rows.sort(0).values.T.tolist() == [list(range(PRIME))] * 2
     assert not torch.equal(rows[:, 0], rows[:, 1])
-    assert not torch.equal(rows, image_numbers(seeds, drawn + PRIME, wanted=PRIME, images=PRIME))
+    assert not torch.equal(rows, image_numbers(seeds, drawn + PRIME, count=PRIME, images=PRIME))
 
 
 def test_a_batch_across_two_epochs_is_the_same_whole_or_in_parts() -> None:
     seeds = torch.tensor([3, 4])
     start = torch.tensor([PRIME - 5, 7])
-    whole = image_numbers(seeds, start, wanted=12, images=PRIME)
-    parts = [image_numbers(seeds, start + at, wanted=4, images=PRIME) for at in (0, 4, 8)]
+    whole = image_numbers(seeds, start, count=12, images=PRIME)
+    parts = [image_numbers(seeds, start + at, count=4, images=PRIME) for at in (0, 4, 8)]
     assert torch.equal(whole, torch.cat(parts))
 
 

@@ -106,7 +106,7 @@ def show_plan(command: StudyCommand) -> int:
     if not command.json:
         from flatwater_watch.units import format_bytes
 
-        jobs = jobs_that_fit(request.jobs, plan.needed_bytes, plan.limit_bytes, asked=command.jobs is not None)
+        jobs = jobs_that_fit(request.jobs, plan.needed_bytes, plan.limit_bytes, is_explicit=command.jobs is not None)
         runs = request.folds * len(request.seeds)
         say(f"{runs} runs, none larger; {jobs} at once take up to {format_bytes(jobs * plan.needed_bytes)}")
     return code

@@ -157,15 +157,15 @@ class Orders:
 
 
 def split_due_positions(
-    evening: MarketClose, positions: Sequence[Position]
+    close: MarketClose, positions: Sequence[Position]
 ) -> tuple[tuple[Sale, ...], tuple[Holding, ...]]:
     """Split positions into positions due to be sold by the day, and positions that stay.
 
     Raises:
         DataError: a position is in no instrument, or of no day, of the market; or two are in one instrument.
     """
-    rows = {str(date): row for row, date in enumerate(evening.dates)}
-    columns = {name: k for k, name in enumerate(evening.names)}
+    rows = {str(date): row for row, date in enumerate(close.dates)}
+    columns = {name: k for k, name in enumerate(close.names)}
     instruments_held, sales, holdings = [each.instrument for each in positions], [], []
     for position in positions:
         name, day = position.instrument, position.entry_date
@@ -175,10 +175,10 @@ def split_due_positions(
             raise DataError(f"{name} is held, and is no instrument that this trader buys.")
         if day not in rows:
             raise DataError(
-                f"{name} is held since {day}, which is no day of the prices ({evening.dates[0]} to "
-                f"{evening.dates[-1]}). Give prices that reach back to that day."
+                f"{name} is held since {day}, which is no day of the prices ({close.dates[0]} to "
+                f"{close.dates[-1]}). Give prices that reach back to that day."
             )
-        outcome = _sale_or_holding(evening, position, rows[day], columns[name])
+        outcome = _sale_or_holding(close, position, rows[day], columns[name])
         if isinstance(outcome, Sale):
             sales.append(outcome)
         else:
@@ -186,11 +186,11 @@ def split_due_positions(
     return tuple(sales), tuple(holdings)
 
 
-def _sale_or_holding(evening: MarketClose, position: Position, entry: int, column: int) -> Sale | Holding:
+def _sale_or_holding(close: MarketClose, position: Position, entry: int, column: int) -> Sale | Holding:
     """Apply the exit rules to a position: its sale, or, where none has closed it by today, its order and gain so far.
 
     Args:
-        evening: the market after the close; its last row is today.
+        close: the market after the close; its last row is today.
         position: position as it was bought, its price as traded.
         entry: row of the purchase day.
         column: number of the instrument in the market.
@@ -199,13 +199,13 @@ def _sale_or_holding(evening: MarketClose, position: Position, entry: int, colum
         A sale or a holding, its prices as traded.
     """
     # In the market's prices, and for the target in the arithmetic of the simulator (float32), as that sells by them.
-    market, entry_price = evening.market, _entry_price(evening, position, entry, column)
+    market, entry_price = close.market, _entry_price(close, position, entry, column)
     target = float(target_prices(torch.tensor([entry_price]), torch.tensor([position.target])))
-    today, due = len(market.close) - 1, entry + evening.config.trade.hold_days
+    today, due = len(market.close) - 1, entry + close.config.trade.hold_days
 
     def make_sale(row: int, price: float, reason: str) -> Sale:
-        date = str(evening.dates[row])
-        price *= evening.traded_ratio(row, column)
+        date = str(close.dates[row])
+        price *= close.traded_ratio(row, column)
         return Sale(instrument=position.instrument, date=date, price=price, shares=position.shares, reason=reason)
 
     # From the day after the purchase on: that was at a close, and the day's high came before it.
@@ -215,7 +215,7 @@ def _sale_or_holding(evening: MarketClose, position: Position, entry: int, colum
     if due <= today:
         # At the mark: where trading halts on the day, the last usable close is what the simulator pays.
         return make_sale(due, float(market.mark[due, column]), "held")
-    price, traded_per_adjusted = float(market.mark[today, column]), evening.traded_ratio(today, column)
+    price, traded_per_adjusted = float(market.mark[today, column]), close.traded_ratio(today, column)
     return Holding(
         position=position,
         price=price * traded_per_adjusted,
@@ -225,11 +225,11 @@ def _sale_or_holding(evening: MarketClose, position: Position, entry: int, colum
     )
 
 
-def _entry_price(evening: MarketClose, position: Position, entry: int, column: int) -> float:
+def _entry_price(close: MarketClose, position: Position, entry: int, column: int) -> float:
     """Return a position's purchase price in the market's prices, which may be adjusted for splits and dividends.
 
     Args:
-        evening: the market after the close.
+        close: the market after the close.
         position: its entry price is as traded.
         entry: row of the purchase day.
         column: number of the instrument in the market.
@@ -237,10 +237,10 @@ def _entry_price(evening: MarketClose, position: Position, entry: int, column: i
     Raises:
         DataError: the price differs from that day's traded close by more than a factor of `NEAR`.
     """
-    traded_per_adjusted, paid = evening.traded_ratio(entry, column), position.entry_price
-    traded_close = float(evening.market.mark[entry, column]) * traded_per_adjusted
+    traded_per_adjusted, paid = close.traded_ratio(entry, column), position.entry_price
+    traded_close = float(close.market.mark[entry, column]) * traded_per_adjusted
     if (
-        evening.traded is not None
+        close.traded is not None
         and traded_close > 0
         and not 1 / PRICE_TOLERANCE_FACTOR < paid / traded_close < PRICE_TOLERANCE_FACTOR
     ):
@@ -252,17 +252,17 @@ def _entry_price(evening: MarketClose, position: Position, entry: int, column: i
     return paid / traded_per_adjusted
 
 
-def splits_since(evening: MarketClose, positions: Sequence[Position]) -> tuple[str, ...]:
+def splits_since(close: MarketClose, positions: Sequence[Position]) -> tuple[str, ...]:
     """Return the instruments that were split since their purchase, such as `AAPL (7:1)`: seven new shares for one.
 
     On the purchase day the ratio of traded to adjusted price was another than today, by more than a factor of `SPLIT`.
     """
-    rows = {str(date): row for row, date in enumerate(evening.dates)}
+    rows = {str(date): row for row, date in enumerate(close.dates)}
     split_instruments = []
     for position in positions:
-        column = evening.names.index(position.instrument)
-        ratio_today = evening.traded_ratio(len(evening.dates) - 1, column)
-        split_ratio = evening.traded_ratio(rows[position.entry_date], column) / ratio_today
+        column = close.names.index(position.instrument)
+        ratio_today = close.traded_ratio(len(close.dates) - 1, column)
+        split_ratio = close.traded_ratio(rows[position.entry_date], column) / ratio_today
         if not 1 / SPLIT_FACTOR < split_ratio < SPLIT_FACTOR:
             split_instruments.append(
                 f"{position.instrument} ({split_ratio:.3g}:1)"
@@ -273,7 +273,7 @@ def splits_since(evening: MarketClose, positions: Sequence[Position]) -> tuple[s
 
 
 def decide_orders(
-    evening: MarketClose,
+    close: MarketClose,
     action: Float[Tensor, "K 2"],
     sales: tuple[Sale, ...],
     holdings: tuple[Holding, ...],
@@ -282,27 +282,27 @@ def decide_orders(
     """Decide on a purchase, and return all orders of the day; the sales are decided already.
 
     Args:
-        evening: the market after the close.
+        close: the market after the close.
         action: coefficient and sale target in percent of each of the K instruments that can be bought.
         sales: what is sold today; its money can be spent.
         holdings: what stays; nothing more is bought of it.
         cash: money before the sales.
     """
-    trade = evening.config.trade
+    trade = close.config.trade
     # Sales come first, as in `step_`: what is sold today pays for what is bought today.
-    cash += sum(sale.shares * sale.price for sale in sales) * evening.config.account.sale_factor
+    cash += sum(sale.shares * sale.price for sale in sales) * close.config.account.sale_factor
     equity = cash + sum(each.price * each.position.shares for each in holdings)
     held_names = {each.position.instrument for each in holdings}
-    free = (evening.market.close[-1] > 0) & torch.tensor([name not in held_names for name in evening.names])
+    free = (close.market.close[-1] > 0) & torch.tensor([name not in held_names for name in close.names])
     trader_coefficients = action[:, 0].where(free, -torch.inf)
     # Stable: of equal coefficients the first instrument is bought, as `max` takes it in the simulator.
     order = [int(k) for k in trader_coefficients.argsort(descending=True, stable=True)[:RANKED_INSTRUMENTS] if free[k]]
-    ranking = tuple((evening.names[k], float(trader_coefficients[k].clamp(0, trade.coefficient_max))) for k in order)
-    today, purchase = str(evening.dates[-1]), None
+    ranking = tuple((close.names[k], float(trader_coefficients[k].clamp(0, trade.coefficient_max))) for k in order)
+    today, purchase = str(close.dates[-1]), None
     # One purchase a day: asked a second time on the same day, the answer must not buy again.
     bought_already = any(each.position.entry_date == today for each in holdings)
     if ranking and ranking[0][1] >= trade.buy_threshold and not bought_already:
-        purchase = _size_purchase(evening, order[0], action[order[0]], equity, cash)
+        purchase = _size_purchase(close, order[0], action[order[0]], equity, cash)
         cash -= purchase.share * equity
     return Orders(
         date=today,
@@ -313,31 +313,29 @@ def decide_orders(
         threshold=trade.buy_threshold,
         cash=cash,
         equity=equity,
-        unit=infer_calendar(evening.dates).unit,
-        as_traded=evening.traded is not None,
-        splits=splits_since(evening, [each.position for each in holdings]),
+        unit=infer_calendar(close.dates).unit,
+        as_traded=close.traded is not None,
+        splits=splits_since(close, [each.position for each in holdings]),
     )
 
 
-def _size_purchase(
-    evening: MarketClose, column: int, action: Float[Tensor, "2"], equity: float, cash: float
-) -> Purchase:
+def _size_purchase(close: MarketClose, column: int, action: Float[Tensor, "2"], equity: float, cash: float) -> Purchase:
     """Size the purchase of one instrument at today's close; its prices are as traded.
 
     Args:
-        evening: the market after the close.
+        close: the market after the close.
         column: number of the instrument in the market.
         action: its coefficient, and its sale target in percent; both are brought into their ranges.
         equity: money and positions at today's closes, before costs.
         cash: money that can be spent.
     """
-    account, trade = evening.config.account, evening.config.trade
-    price, traded_per_adjusted = evening.market.close[-1, column], evening.traded_ratio(len(evening.dates) - 1, column)
+    account, trade = close.config.account, close.config.trade
+    price, traded_per_adjusted = close.market.close[-1, column], close.traded_ratio(len(close.dates) - 1, column)
     target = action[1].clamp(trade.target_low, trade.target_high)
     # The formula of the simulator's `_pay_`; costs come out of the money spent.
-    spent = min(equity * account.share(hold_days=trade.hold_days, instruments=len(evening.names)), cash)
+    spent = min(equity * account.share(hold_days=trade.hold_days, instruments=len(close.names)), cash)
     return Purchase(
-        instrument=evening.names[column],
+        instrument=close.names[column],
         price=float(price) * traded_per_adjusted,
         shares=spent / account.purchase_factor / (float(price) * traded_per_adjusted),
         share=spent / equity,

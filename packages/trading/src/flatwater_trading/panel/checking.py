@@ -103,7 +103,7 @@ def check_prices(source: Path, prices: Prices, traded: Collection[str]) -> None:
             )
 
 
-def _is_below(less: str, more: str) -> pl.Expr:
-    """Return whether `less` is below `more` by more than rounding, `TOLERANCE`, as an expression of each row."""
+def _is_below(smaller: str, greater: str) -> pl.Expr:
+    """Return whether `smaller` is below `greater` by more than rounding, `TOLERANCE`, as an expression of each row."""
     # abs: what is only watched may be negative.
-    return pl.col(less) + TOLERANCE * pl.col(less).abs() < pl.col(more)
+    return pl.col(smaller) + TOLERANCE * pl.col(smaller).abs() < pl.col(greater)

@@ -82,28 +82,28 @@ def _check_name(name: str) -> None:
         )
 
 
-def _find_feature(where: str) -> tuple[Any, str]:
+def _find_feature(place: str) -> tuple[Any, str]:
     """Return the function and a hash of its module's text.
 
     Raises:
         DataError: there is no such function, or its module's text cannot be read.
     """
-    function = find_object(where, given=f"--features {where}: it", wanted="MODULE:FUNCTION", error=DataError)
+    function = find_object(place, setting=f"--features {place}: it", expected="MODULE:FUNCTION", error=DataError)
     try:
         return function, module_hash(function)
     except (TypeError, OSError) as error:
         raise DataError(
-            f"--features {where}: {error}. Its version is the hash of its text: write it in a file MODULE.py."
+            f"--features {place}: {error}. Its version is the hash of its text: write it in a file MODULE.py."
         ) from error
 
 
-def _call_feature(where: str, function: Any, given: pl.DataFrame) -> pl.DataFrame:  # noqa: ANN401  (the user's)
+def _call_feature(place: str, function: Any, prices: pl.DataFrame) -> pl.DataFrame:  # noqa: ANN401  (the user's)
     """Call the user's function; an error in it names `--features` as its source.
 
     Args:
-        where: the function as the user wrote it, `signals:alpha`.
+        place: the function as the user wrote it, `signals:alpha`.
         function: is given a frame and returns one.
-        given: symbol, date, prices and kept columns, sorted by symbol and date.
+        prices: symbol, date, prices and kept columns, sorted by symbol and date.
 
     Returns:
         symbol, date and the features as float64, null where a value is missing or NaN.
@@ -111,10 +111,10 @@ def _call_feature(where: str, function: Any, given: pl.DataFrame) -> pl.DataFram
     Raises:
         DataError: the function returned no such frame, a column that is no number, or a day of an instrument twice.
     """
-    with Border(f"--features {where}", function, wanted="a function of one frame of prices"):
-        features = function(given)
+    with Border(f"--features {place}", function, expected="a function of one frame of prices"):
+        features = function(prices)
     if not isinstance(features, pl.DataFrame) or not {*_KEY_COLUMNS} < {*features.columns}:
-        raise DataError(f"--features {where}: returned no frame with symbol, date and a column for each feature.")
+        raise DataError(f"--features {place}: returned no frame with symbol, date and a column for each feature.")
     not_numeric = [
         name for name in features.columns if name not in _KEY_COLUMNS and not features[name].dtype.is_numeric()
     ]
@@ -124,27 +124,27 @@ def _call_feature(where: str, function: Any, given: pl.DataFrame) -> pl.DataFram
             if not_numeric
             else "a day of an instrument is there twice"
         )
-        raise DataError(f"--features {where}: {reason}. Return one number for each symbol and date.")
+        raise DataError(f"--features {place}: {reason}. Return one number for each symbol and date.")
     return features.select(*_KEY_COLUMNS, pl.exclude(_KEY_COLUMNS).cast(pl.Float64).fill_nan(None))
 
 
-def _check_causal(where: str, function: Any, given: pl.DataFrame, found: pl.DataFrame) -> None:  # noqa: ANN401  (same)
+def _check_causal(place: str, function: Any, prices: pl.DataFrame, values: pl.DataFrame) -> None:  # noqa: ANN401  (same)
     """Check that the function gives the same on the first half of the days as on all of them.
 
     Args:
-        where: the function as the user wrote it, `signals:alpha`.
+        place: the function as the user wrote it, `signals:alpha`.
         function: is given a frame and returns one, as in `_call_feature`.
-        given: symbol, date, prices and kept columns of all days.
-        found: what the function returned for all days.
+        prices: symbol, date, prices and kept columns of all days.
+        values: what the function returned for all days.
 
     Raises:
         DataError: a value of an early day changes with later ones, or the function fails on the first half.
     """
-    days = given["date"].unique().sort()
+    days = prices["date"].unique().sort()
     # Half of the days: a look ahead of one day shows on the last of them, and one over all days on each.
     middle = days[(len(days) - 1) // 2]
-    early = _call_feature(where, function, given.filter(pl.col("date") <= middle))
-    both = early.join(found, on=_KEY_COLUMNS, how="left", suffix=" of all")
+    early = _call_feature(place, function, prices.filter(pl.col("date") <= middle))
+    both = early.join(values, on=_KEY_COLUMNS, how="left", suffix=" of all")
     for name in (name for name in early.columns if name not in _KEY_COLUMNS):
         early_value, late_value = pl.col(name), pl.col(f"{name} of all")
         # Not exactly: a sum over fewer days may round another way. 1e-6 is far above the rounding of float64.
@@ -158,7 +158,7 @@ def _check_causal(where: str, function: Any, given: pl.DataFrame, found: pl.Data
         )
         if not changed.is_empty():
             raise DataError(
-                f"--features {where}: {name} of {changed['symbol'][0]} on {changed['date'][0]} is "
+                f"--features {place}: {name} of {changed['symbol'][0]} on {changed['date'][0]} is "
                 f"{changed[name][0]} as of {middle} and {changed[f'{name} of all'][0]} with later days known: it looks "
                 "ahead. Use days up to its own alone."
             )

@@ -77,17 +77,17 @@ OBSERVABLE: dict[str, Feature] = {name: _plain_feature(name) for name in FEATURE
 """Name -> feature. `return...` and those that end in `_pct` are in percent, `rsi` is 0 to 100, `trix` percent a day."""
 
 
-def find_features(names: Sequence[str], held: Sequence[str] = FEATURES) -> list[Feature]:
+def find_features(names: Sequence[str], file_features: Sequence[str] = FEATURES) -> list[Feature]:
     """Find features by their names.
 
     Args:
         names: to be observed.
-        held: features of the panel; own ones are observed as they are.
+        file_features: features of the panel; own ones are observed as they are.
 
     Raises:
         DataError: there is no such feature; the message names those there are.
     """
-    available = {name: _plain_feature(name) for name in held} | OBSERVABLE
+    available = {name: _plain_feature(name) for name in file_features} | OBSERVABLE
     for name in names:
         if name not in available:
             raise DataError(f"there is no feature {name!r} to observe. There are: {', '.join(available)}.")

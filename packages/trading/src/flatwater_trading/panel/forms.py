@@ -17,7 +17,7 @@ from flatwater_watch.errors import DataError
 
 
 def long_prices(
-    source: Path, frame: pl.DataFrame, layout: ColumnLayout, order: DateOrder | None, kept: Sequence[str]
+    source: Path, frame: pl.DataFrame, layout: ColumnLayout, order: DateOrder | None, own_features: Sequence[str]
 ) -> Prices:
     """Read long form: one row for each instrument and day, in the order of the file.
 
@@ -28,7 +28,7 @@ def long_prices(
         frame: the file's columns.
         layout: the file's names of date, symbol and prices.
         order: order of month, day and year, where numbers alone do not say it.
-        kept: columns of the file that become features of the panel.
+        own_features: columns of the file that become features of the panel.
 
     Raises:
         DataError: a date or a number cannot be read, or a symbol is empty.
@@ -54,7 +54,7 @@ def long_prices(
             symbol.alias("symbol"),
             days.alias("date"),
             *(parse_numbers(source, frame[column]).alias(price) for price, column in columns.items()),
-            *(parse_numbers(source, frame[name]).alias(name) for name in kept),
+            *(parse_numbers(source, frame[name]).alias(name) for name in own_features),
         ]
     )
     adjusted = names_by_role.get(ADJUSTED_CLOSE)
@@ -89,7 +89,7 @@ def _from_file_name(source: Path, dates: pl.Series, days: pl.Series) -> pl.Serie
 
 
 def wide_prices(
-    source: Path, frame: pl.DataFrame, layout: ColumnLayout, order: DateOrder | None, kept: Sequence[str]
+    source: Path, frame: pl.DataFrame, layout: ColumnLayout, order: DateOrder | None, own_features: Sequence[str]
 ) -> Prices:
     """Read wide form as long: all rows of the first instrument, then all rows of the next.
 
@@ -98,7 +98,7 @@ def wide_prices(
         frame: the file's columns.
         layout: the file's names of the date, and of each instrument's prices.
         order: order of month, day and year, where numbers alone do not say it.
-        kept: fields of the instruments, besides prices, that become features of the panel, such as `signal`.
+        own_features: fields of the instruments, besides prices, that become features of the panel, such as `signal`.
 
     Raises:
         DataError: a date or a number cannot be read.
@@ -107,7 +107,7 @@ def wide_prices(
     instruments = tuple(dict.fromkeys(name for name, _ in columns))
     days = parse_dates(source, frame[layout.roles["date"]], order)
     adjusted = {name: column for (name, field), column in columns.items() if field == ADJUSTED_CLOSE}
-    fields = (*PRICES, *kept, *((ADJUSTED_CLOSE,) if adjusted else ()))
+    fields = (*PRICES, *own_features, *((ADJUSTED_CLOSE,) if adjusted else ()))
     number_columns = [column for (_, field), column in columns.items() if field in fields]
     # Once a column: a close alone stands for four prices.
     numbers = parse_columns(source, frame, [*dict.fromkeys(number_columns)])

@@ -13,7 +13,7 @@ _LIST_TEXT = r"(?s)^\s*[\[(].*[\])]\s*$"
 
 
 def unpack_lists(
-    source: Path, frame: pl.DataFrame, mapping: Mapping[str, str], kept: Sequence[str] = ()
+    source: Path, frame: pl.DataFrame, mapping: Mapping[str, str], own_features: Sequence[str] = ()
 ) -> tuple[pl.DataFrame, dict[str, str]]:
     """Unpack columns of lists, or of text such as `[1.5, 2, 0.5]`, to `AAPL[open]`, `AAPL[high]` and so on.
 
@@ -22,7 +22,7 @@ def unpack_lists(
         frame: frame of the file.
         mapping: may say where in a list each price stands, counted from 1, as in `{"close": "4"}`. Without that, lists
             of nine numbers are taken in the order of `FEATURES`.
-        kept: features among the nine that are taken from the lists as well.
+        own_features: features among the nine that are taken from the lists as well.
 
     Returns:
         The frame, and what else is in `mapping`.
@@ -36,14 +36,14 @@ def unpack_lists(
     places = {role: int(place) for role, place in mapping.items() if place.isdecimal() and place not in frame.columns}
     length = _list_length(source, lists)
     if not places and length == len(FEATURES):
-        places = {name: FEATURES.index(name) + 1 for name in (*PRICES, *kept) if name in FEATURES}
+        places = {name: FEATURES.index(name) + 1 for name in (*PRICES, *own_features) if name in FEATURES}
     if not {*PRICES} <= {*places} or not all(1 <= place <= length for place in places.values()):
         mapping_example = " ".join(f"{price}={n}" for n, price in enumerate(PRICES, start=1))
         raise DataError(
             f"{source}: column {next(iter(lists))}: lists of {length} numbers, and where open, high, low and close "
             f"are in them is not known. Add, for instance, --map {mapping_example} (the first number is 1)."
         )
-    taken_fields = ", ".join(f"{name} = number {places[name]}" for name in (*PRICES, *kept) if name in places)
+    taken_fields = ", ".join(f"{name} = number {places[name]}" for name in (*PRICES, *own_features) if name in places)
     note_about_file(source, f"lists of {length} numbers: {taken_fields}; the others are not used.")
     columns: list[pl.Series] = []
     for column in frame.get_columns():

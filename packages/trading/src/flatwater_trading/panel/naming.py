@@ -88,7 +88,9 @@ def check_names(source: Path, names: Sequence[str]) -> None:
         numbers[name] = number
 
 
-def find_layout(source: Path, columns: list[str], mapping: Mapping[str, str], kept: Sequence[str] = ()) -> ColumnLayout:
+def find_layout(
+    source: Path, columns: list[str], mapping: Mapping[str, str], own_features: Sequence[str] = ()
+) -> ColumnLayout:
     """Find the role of each column. Long form has a column for symbols, or for the close and none for an instrument.
 
     Args:
@@ -96,7 +98,7 @@ def find_layout(source: Path, columns: list[str], mapping: Mapping[str, str], ke
         columns: columns of the file.
         mapping: the file's name of a column by ours, as the user gave it. Names with a `*` are those of wide form,
             where it stands for the instrument. What is not among them is guessed.
-        kept: own features that the file holds.
+        own_features: own features that the file holds.
 
     Raises:
         DataError: columns are missing, or two have the same name; the message shows the `--map` to write.
@@ -105,13 +107,13 @@ def find_layout(source: Path, columns: list[str], mapping: Mapping[str, str], ke
     patterns = {role: name for role, name in mapping.items() if "*" in name}
     column_by_role = _guess_roles(source, columns) | {role: name for role, name in mapping.items() if "*" not in name}
     wide = _find_wide_columns(
-        source, [column for column in columns if column != column_by_role.get("date")], patterns, kept
+        source, [column for column in columns if column != column_by_role.get("date")], patterns, own_features
     )
     long_form = "symbol" in column_by_role or "close" in column_by_role or len(column_by_role.keys() & {*PRICES}) > 1
     if long_form and not wide:
         _check_long(source, columns, column_by_role, mapping)
-        column_by_role |= {name: name for name in kept if name in columns}
-        _check_kept(source, columns, kept, column_by_role.keys())
+        column_by_role |= {name: name for name in own_features if name in columns}
+        _check_kept(source, columns, own_features, column_by_role.keys())
         unused = [column for column in columns if column not in column_by_role.values()]
         return ColumnLayout(column_by_role, {}, _guessed_columns(column_by_role, mapping), unused)
     if "date" not in column_by_role:
@@ -119,7 +121,7 @@ def find_layout(source: Path, columns: list[str], mapping: Mapping[str, str], ke
     date_column = {"date": column_by_role["date"]}
     others = [column for column in columns if column != column_by_role["date"]]
     wide = _require_all_prices(source, wide) if wide else _closes_alone(source, others)
-    _check_kept(source, columns, kept, {field for _, field in wide})
+    _check_kept(source, columns, own_features, {field for _, field in wide})
     unused = [column for column in others if column not in wide.values()]
     return ColumnLayout(date_column, wide, _guessed_columns(date_column, mapping), unused)
 
@@ -156,19 +158,19 @@ def _check_mapping(source: Path, columns: list[str], mapping: Mapping[str, str])
             )
 
 
-def _check_kept(source: Path, columns: list[str], kept: Sequence[str], found: Collection[str]) -> None:
+def _check_kept(source: Path, columns: list[str], own_features: Sequence[str], found_names: Collection[str]) -> None:
     """Check that each own feature has a column.
 
     Args:
         source: for messages.
         columns: columns of the file, for messages.
-        kept: names of own features that the file should hold.
-        found: roles or fields that columns were found for.
+        own_features: names of own features that the file should hold.
+        found_names: roles or fields that columns were found for.
 
     Raises:
         DataError: a feature has none.
     """
-    missing = [name for name in kept if name not in found]
+    missing = [name for name in own_features if name not in found_names]
     if missing:
         raise DataError(
             f"{source}: --features {missing[0]}: there is no column of that name (found: {list_phrase(columns)}). "
@@ -201,7 +203,7 @@ def _guess_roles(source: Path, columns: list[str]) -> dict[str, str]:
     return column_by_role
 
 
-def _check_long(source: Path, columns: list[str], found: dict[str, str], mapping: Mapping[str, str]) -> None:
+def _check_long(source: Path, columns: list[str], roles: dict[str, str], mapping: Mapping[str, str]) -> None:
     """Check that date and close are there; the other prices as well, unless all lack and the close is surely one.
 
     It surely is where the file has symbols, or the user named the close.
@@ -209,17 +211,17 @@ def _check_long(source: Path, columns: list[str], found: dict[str, str], mapping
     Args:
         source: for messages.
         columns: columns of the file.
-        found: column by role.
+        roles: column by role.
         mapping: the file's name of a column by ours, as the user gave it.
 
     Raises:
         DataError: a column is missing.
     """
-    close_alone = not found.keys() & {"open", "high", "low"} and ("symbol" in found or "close" in mapping)
+    close_alone = not roles.keys() & {"open", "high", "low"} and ("symbol" in roles or "close" in mapping)
     required = ("date", "close") if close_alone else ("date", *PRICES)
-    missing = [role for role in required if role not in found]
+    missing = [role for role in required if role not in roles]
     if missing:
-        raise _missing_error(source, columns, missing if "symbol" in found else ["symbol", *missing])
+        raise _missing_error(source, columns, missing if "symbol" in roles else ["symbol", *missing])
 
 
 def _missing_error(source: Path, columns: list[str], missing: list[str]) -> DataError:
@@ -236,7 +238,7 @@ def _missing_error(source: Path, columns: list[str], missing: list[str]) -> Data
 
 
 def _find_wide_columns(
-    source: Path, columns: list[str], patterns: dict[str, str], kept: Sequence[str]
+    source: Path, columns: list[str], patterns: dict[str, str], own_features: Sequence[str]
 ) -> dict[tuple[str, str], str]:
     """Find the file's column of each (instrument, price or own feature); empty where no column is of that form.
 
@@ -244,14 +246,14 @@ def _find_wide_columns(
         source: for messages.
         columns: columns of the file, without the date.
         patterns: the user's names of prices, with a `*` for the instrument; where there are some, no price is guessed.
-        kept: own features.
+        own_features: own features.
 
     Raises:
         DataError: two columns are the same price of an instrument.
     """
     columns_by_price: dict[tuple[str, str], str] = {}
     for column in columns:
-        key = _split_wide_column(column, patterns) or _split_feature_column(column, kept)
+        key = _split_wide_column(column, patterns) or _split_feature_column(column, own_features)
         if key is not None and key[1] != "volume":
             if key in columns_by_price:
                 raise DataError(
@@ -287,37 +289,37 @@ def _split_wide_column(column: str, patterns: dict[str, str]) -> tuple[str, str]
     return match["symbol"], ADJUSTED_CLOSE if field.startswith("adj") else field
 
 
-def _split_feature_column(column: str, kept: Sequence[str]) -> tuple[str, str] | None:
+def _split_feature_column(column: str, own_features: Sequence[str]) -> tuple[str, str] | None:
     """Split `AAPL_signal` or `AAPL[signal]` into instrument and own feature; None for other columns."""
-    for name in kept:
+    for name in own_features:
         match = re.fullmatch(rf"(.+?)(?:[_. :/-]{re.escape(name)}|\[{re.escape(name)}\])", column)
         if match:
             return match[1], name
     return None
 
 
-def _require_all_prices(source: Path, found: dict[tuple[str, str], str]) -> dict[tuple[str, str], str]:
+def _require_all_prices(source: Path, columns_by_price: dict[tuple[str, str], str]) -> dict[tuple[str, str], str]:
     """Check that each instrument has all prices or a close alone, which then stands for all four.
 
-    `found` is the file's column by instrument and price.
+    `columns_by_price` is the file's column by instrument and price.
 
     Returns:
-        `found`, completed by the closes that stand for other prices.
+        `columns_by_price`, completed by the closes that stand for other prices.
 
     Raises:
         DataError: an instrument has some of the prices.
     """
-    for name in dict.fromkeys(name for name, _ in found):
-        missing = [price for price in PRICES if (name, price) not in found]
+    for name in dict.fromkeys(name for name, _ in columns_by_price):
+        missing = [price for price in PRICES if (name, price) not in columns_by_price]
         if len(missing) == len(PRICES):
-            lone_column = next(column for (instrument, _), column in found.items() if instrument == name)
+            lone_column = next(column for (instrument, _), column in columns_by_price.items() if instrument == name)
             raise DataError(f"{source}: column {lone_column}: {name} has no other price. Call it {name}_close.")
         if missing and missing != ["open", "high", "low"]:
             raise DataError(f"{source}: instrument {name} has no column for {' and '.join(missing)}.")
-    closes = [name for name, price in found if price == "close" and (name, "open") not in found]
+    closes = [name for name, price in columns_by_price if price == "close" and (name, "open") not in columns_by_price]
     if closes:
         say_closes(source, len(closes))
-    return found | {(name, price): found[name, "close"] for name in closes for price in PRICES}
+    return columns_by_price | {(name, price): columns_by_price[name, "close"] for name in closes for price in PRICES}
 
 
 def _closes_alone(source: Path, columns: list[str]) -> dict[tuple[str, str], str]:
@@ -355,9 +357,9 @@ def say_guessed(source: Path, layout: ColumnLayout) -> None:
         note_about_file(source, f"taken: {guesses}. If that is wrong, add --map {mapping}.")
 
 
-def _guessed_columns(found: dict[str, str], mapping: Mapping[str, str]) -> dict[str, str]:
+def _guessed_columns(roles: dict[str, str], mapping: Mapping[str, str]) -> dict[str, str]:
     return {
-        role: name for role, name in found.items() if role not in mapping and name != role and _plain_name(name) != role
+        role: name for role, name in roles.items() if role not in mapping and name != role and _plain_name(name) != role
     }
 
 

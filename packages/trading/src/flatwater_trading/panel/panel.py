@@ -171,12 +171,12 @@ def build_panel(
     )
 
 
-def investable_columns(instruments: tuple[str, ...], chosen: Sequence[str] | None) -> np.ndarray:
+def investable_columns(instruments: tuple[str, ...], names: Sequence[str] | None) -> np.ndarray:
     """Return increasing int64 column numbers of the chosen names, of all columns for None.
 
     Args:
         instruments: all names.
-        chosen: some of them, and patterns in which `*` and `?` stand for other characters.
+        names: some of them, and patterns in which `*` and `?` stand for other characters.
 
     Raises:
         DataError: names are repeated, none is chosen, or a chosen one is no instrument.
@@ -184,15 +184,15 @@ def investable_columns(instruments: tuple[str, ...], chosen: Sequence[str] | Non
     if len(set(instruments)) < len(instruments):
         repeated = next(name for name in instruments if instruments.count(name) > 1)
         raise DataError(f"instrument {repeated!r} appears twice: every column of a panel needs a name of its own.")
-    if chosen is None:
+    if names is None:
         return np.arange(len(instruments), dtype=np.int64)
     places = {name: n for n, name in enumerate(instruments)}
     columns_by_choice = {
         each: [places[each]] if each in places else [places[name] for name in instruments if fnmatchcase(name, each)]
-        for each in chosen
+        for each in names
     }
-    unknown = [each for each in chosen if not columns_by_choice[each]]
-    if unknown or not chosen:
+    unknown = [each for each in names if not columns_by_choice[each]]
+    if unknown or not names:
         problem = f"names no instrument of the panel: {', '.join(unknown)}" if unknown else "is empty"
         raise DataError(f"investable {problem}. Choose from: {list_phrase(instruments)}.")
     return np.array(sorted({column for columns in columns_by_choice.values() for column in columns}), dtype=np.int64)

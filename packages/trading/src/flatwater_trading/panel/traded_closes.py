@@ -49,21 +49,21 @@ def traded_closes(panel: Panel) -> TradedCloses | None:
     return TradedCloses(panel.raw_close, panel.feature("close"), panel.investable)
 
 
-def with_raw_closes(panel: Panel, given: Panel) -> Panel:
+def with_raw_closes(panel: Panel, traded: Panel) -> Panel:
     """Return the panel with the closes of another file as those that were traded.
 
     Args:
         panel: whose prices are adjusted.
-        given: its closes, or what it keeps as traded itself, are the raw ones. It may have other days and instruments.
+        traded: its closes, or what it keeps as traded itself, are the raw ones. It may have other days and instruments.
 
     Raises:
         DataError: an instrument that can be bought has a close on the newest day and no raw one.
     """
-    source = given.feature("close") if given.raw_close is None else given.raw_close
+    source = traded.feature("close") if traded.raw_close is None else traded.raw_close
     raw = np.full(panel.valid.shape, np.nan, dtype=np.float32)
     # By date: the other file may begin earlier, or lack days.
-    _, rows, of_given = np.intersect1d(panel.dates, given.dates, assume_unique=True, return_indices=True)
-    columns_by_name = {name: n for n, name in enumerate(given.instruments)}
+    _, rows, of_given = np.intersect1d(panel.dates, traded.dates, assume_unique=True, return_indices=True)
+    columns_by_name = {name: n for n, name in enumerate(traded.instruments)}
     for n, name in enumerate(panel.instruments):
         if name in columns_by_name:
             raw[rows, n] = source[of_given, columns_by_name[name]]

@@ -63,7 +63,7 @@ def _first_bytes(place: Path) -> bytes:
         return file.read(2)
 
 
-def _unpack_(source: Path, into: IO[bytes]) -> None:
+def _unpack_(source: Path, target: IO[bytes]) -> None:
     """Unpack a gzip file into another, which is left flushed, in pieces of `_CHUNK_BYTES` bytes.
 
     Raises:
@@ -83,10 +83,10 @@ def _unpack_(source: Path, into: IO[bytes]) -> None:
                         f"{source}: {size:,} bytes unpack to more than {cap:,}, which is no table of prices. If it is "
                         "one, unpack it first (gunzip) and give the .csv file."
                     )
-                into.write(chunk)
+                target.write(chunk)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{source}: the file cannot be unpacked: {error}. It is cut off or damaged.") from error
-    into.flush()
+    target.flush()
 
 
 def _find_encoding(source: Path, place: Path) -> str:
@@ -108,14 +108,14 @@ def _find_encoding(source: Path, place: Path) -> str:
     return "utf-16-be" if len(head) >= 4 and head[0] == head[2] == 0 != head[1] else ""  # noqa: PLR2004  (same)
 
 
-def _rewrite_(source: Path, place: Path, encoding: str, into: IO[bytes]) -> None:
+def _rewrite_(source: Path, place: Path, encoding: str, target: IO[bytes]) -> None:
     """Rewrite text to UTF-8, and flush it.
 
     Args:
         source: the user's file, for messages.
         place: the file that is read, which may be the unpacked one.
         encoding: encoding of that file.
-        into: written to.
+        target: written to.
 
     Raises:
         DataError: the text is not in that encoding.
@@ -125,9 +125,9 @@ def _rewrite_(source: Path, place: Path, encoding: str, into: IO[bytes]) -> None
         decoder = codecs.getincrementaldecoder(encoding)()
         try:
             while chunk := file.read(_CHUNK_BYTES):
-                into.write(decoder.decode(chunk).encode())
-            into.write(decoder.decode(b"", final=True).encode())
+                target.write(decoder.decode(chunk).encode())
+            target.write(decoder.decode(b"", final=True).encode())
         except UnicodeError as error:
             raise DataError(f"{source}: this is no text in {encoding.upper()}: {error}. Save it as UTF-8.") from error
     # The caller opens the file by its name, so what is in this buffer has to be there.
-    into.flush()
+    target.flush()

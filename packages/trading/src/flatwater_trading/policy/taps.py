@@ -14,49 +14,50 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
 
-def patches(x: Float[Tensor, "Q M L F"], kernel: int, wanted: int) -> Float[Tensor, "Q M J D T"]:
+def patches(x: Float[Tensor, "Q M L F"], kernel: int, wanted_days: int) -> Float[Tensor, "Q M J D T"]:
     """Give each day that is wanted its taps: the `kernel` days up to it, side by side in the memory of a series.
 
-    All days where `wanted` is `kernel` or more (J = 1); otherwise stretches of `wanted` days, one after each `kernel`.
+    All days where `wanted_days` is `kernel` or more (J = 1); otherwise stretches of `wanted_days` days, one after each
+    `kernel`.
 
     Args:
         x: M series of L consecutive days, contiguous for a view.
         kernel: days that are joined; they follow on each other.
-        wanted: days that the top level gives.
+        wanted_days: days that the top level gives.
 
     Returns:
-        The taps, a view of `x`: D = L - kernel + 1 days in one stretch, or J stretches of D = `wanted` days.
+        The taps, a view of `x`: D = L - kernel + 1 days in one stretch, or J stretches of D = `wanted_days` days.
     """
     features = x.shape[-1]
     # A view: overlapping runs of the flat days, without a copy.
     taps = x.flatten(2).unfold(2, kernel * features, features)
-    return taps.unsqueeze(2) if wanted >= kernel else taps.unfold(2, wanted, kernel).transpose(3, 4)
+    return taps.unsqueeze(2) if wanted_days >= kernel else taps.unfold(2, wanted_days, kernel).transpose(3, 4)
 
 
 def neighbours(
-    h: Float[Tensor, "Q M I L W"], kernel: int, dilation: int, wanted: int
+    h: Float[Tensor, "Q M I L W"], kernel: int, dilation: int, wanted_days: int
 ) -> tuple[Float[Tensor, "Q M J D T"], Float[Tensor, "Q M J D W"]]:
     """Give each day that is wanted `kernel` days that are `dilation` apart; and the last of them once more.
 
-    Stretches of `wanted` days stay stretches, `kernel` of them to one. A whole series (I = 1) becomes stretches where
-    fewer days are wanted than the taps span.
+    Stretches of `wanted_days` days stay stretches, `kernel` of them to one. A whole series (I = 1) becomes stretches
+    where fewer days are wanted than the taps span.
 
     Args:
         h: the level beneath: I stretches of L days, or the whole series (I = 1).
         kernel: days that are joined.
         dilation: days between two of them.
-        wanted: days that the top level gives.
+        wanted_days: days that the top level gives.
 
     Returns:
         Taps of J stretches of D days, oldest day first; and the newest day of each once more, which the level's
         residual connection adds. Where `h` is stretches of a day, both are views of it.
     """
-    if h.shape[2] > 1 and wanted == 1:  # nothing has to be moved
+    if h.shape[2] > 1 and wanted_days == 1:  # nothing has to be moved
         below = h.view(*h.shape[:2], -1, kernel, h.shape[-1])
         return below.flatten(3).unsqueeze(3), below[:, :, :, -1:]
     taps: Tensor
     last: Tensor
-    taps, last = _Neighbours.apply(h, kernel, dilation, wanted)  # type: ignore[no-untyped-call]  # torch's own
+    taps, last = _Neighbours.apply(h, kernel, dilation, wanted_days)  # type: ignore[no-untyped-call]  # torch's own
     return taps, last
 
 
@@ -69,25 +70,25 @@ class _Neighbours(torch.autograd.Function):
     """A gather whose gradient is added up slice by slice."""
 
     @staticmethod
-    def forward(ctx: _GatherContext, h: Tensor, kernel: int, dilation: int, wanted: int) -> tuple[Tensor, Tensor]:
-        """Copy the taps: of the whole series where `wanted` is at least dilation x kernel, else of stretches.
+    def forward(ctx: _GatherContext, h: Tensor, kernel: int, dilation: int, wanted_days: int) -> tuple[Tensor, Tensor]:
+        """Copy the taps: of the whole series where `wanted_days` is at least dilation x kernel, else of stretches.
 
         Args:
             ctx: keeps shape, kernel and dilation for `backward`.
             h: the level beneath [Q, M, I, L, W].
             kernel: days that are joined.
             dilation: days between two of them.
-            wanted: days that the top level gives.
+            wanted_days: days that the top level gives.
 
         Returns:
             Taps [Q, M, J, D, T], and their newest day [Q, M, J, D, W].
         """
         ctx.taken = h.shape, kernel, dilation
-        if wanted >= dilation * kernel:
+        if wanted_days >= dilation * kernel:
             span = h.shape[3] - (kernel - 1) * dilation
             taps = torch.cat([h[:, :, :, j * dilation : j * dilation + span] for j in range(kernel)], dim=-1)
         else:
-            stretches = h if h.shape[2] > 1 else h.squeeze(2).unfold(2, wanted, dilation).transpose(3, 4)
+            stretches = h if h.shape[2] > 1 else h.squeeze(2).unfold(2, wanted_days, dilation).transpose(3, 4)
             taps = stretches.view(*stretches.shape[:2], -1, kernel, *stretches.shape[3:]).transpose(3, 4).flatten(4)
         # A copy: two outputs of an autograd function should not share memory.
         return taps, taps[..., -h.shape[-1] :].clone()

@@ -154,9 +154,9 @@ class TraderActor:
         embedding = self.trunk.embed_days(params, x)
         return self.head(params, self.hidden_features(params, embedding), embedding.missing, None)
 
-    def hidden_features(self, params: Params, seen: Embedding) -> Float[Tensor, "P M K H"]:
+    def hidden_features(self, params: Params, embedding: Embedding) -> Float[Tensor, "P M K H"]:
         """Return the head's hidden layer before the account is added."""
-        return instrument_hidden(params, seen)
+        return instrument_hidden(params, embedding)
 
     def head(
         self,
@@ -253,15 +253,15 @@ def apply_rowwise(params: Params, name: str, x: Tensor) -> Tensor:
     return apply_linear(params, name, x.flatten(1, -2)).view(*x.shape[:-1], -1)
 
 
-def instrument_hidden(params: Params, seen: Embedding) -> Float[Tensor, "P M K H"]:
+def instrument_hidden(params: Params, embedding: Embedding) -> Float[Tensor, "P M K H"]:
     """Return each instrument's token weighed by the market's summary, and the summary beside it.
 
     The product lets the market decide which way a token counts: now its trend pays, then its reversal. A sum alone says
     that only after many more steps.
     """
-    weighed = 1 + apply_rowwise(params, "gate", seen.market).unsqueeze(2)
-    return apply_rowwise(params, "token", seen.tokens) * weighed + apply_rowwise(
-        params, "market", seen.market
+    weighed = 1 + apply_rowwise(params, "gate", embedding.market).unsqueeze(2)
+    return apply_rowwise(params, "token", embedding.tokens) * weighed + apply_rowwise(
+        params, "market", embedding.market
     ).unsqueeze(2)
 
 

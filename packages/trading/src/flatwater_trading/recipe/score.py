@@ -111,23 +111,23 @@ class ChampionScore:
         return {name: row["total_return"] for name, row in self.rows.items()}
 
 
-def score_champion(contest: ChampionEvaluation) -> ChampionScore:
+def score_champion(evaluation: ChampionEvaluation) -> ChampionScore:
     """Play the champion, random traders, simple rules and, where the law is known, the oracle, on the same days."""
-    setup, market, panel, days = contest.setup, contest.market, contest.panel, contest.days
+    setup, market, panel, days = evaluation.setup, evaluation.market, evaluation.panel, evaluation.days
     env_config = setup.config.env
-    champion, chance = contest.simulator(1), contest.simulator(RANDOM_TRADERS)
-    play_slices_(setup, market, champion, actors=contest.actor, starts=contest.first, days=len(days))
+    champion, chance = evaluation.simulator(1), evaluation.simulator(RANDOM_TRADERS)
+    play_slices_(setup, market, champion, actors=evaluation.actor, starts=evaluation.first, days=len(days))
     # On the days of the champion's purchases: chance has its turnover and differs in what it buys alone.
-    _play_chance_(contest, chance, bought=champion.logs.exit_day[0] >= 0)
+    _play_chance_(evaluation, chance, bought=champion.logs.exit_day[0] >= 0)
     a_year = panel.calendar.a_year
     random = episode_summary(chance, env_config, a_year)
     median = int(random["total_return"].argsort()[(RANDOM_TRADERS - 1) // 2])  # what torch calls the median of so many
-    rule_envs = _play_rules(contest)
+    rule_envs = _play_rules(evaluation)
     curves = {
         "champion": champion.logs.equity[0],
         "buy and hold": buy_and_hold(market, days.first, days.stop, env_config.account),
         "equal weight": equal_weight(market, days.first, days.stop, env_config.account),
-        **_benchmark_equity(contest),
+        **_benchmark_equity(evaluation),
         **{name: env.logs.equity[0] for name, env in rule_envs.items()},
         "random": chance.logs.equity[median],
     }
@@ -137,7 +137,7 @@ def score_champion(contest: ChampionEvaluation) -> ChampionScore:
         **{name: _measure_env(env, env_config, a_year) for name, env in rule_envs.items()},
         "random": {name: float(value.median()) for name, value in random.items()},
     }
-    effects = find_effects(setup, market, contest.actor, days)
+    effects = find_effects(setup, market, evaluation.actor, days)
     return ChampionScore(
         days=days,
         comparison=compare_to_yardsticks(
@@ -157,50 +157,50 @@ def score_champion(contest: ChampionEvaluation) -> ChampionScore:
     )
 
 
-def _benchmark_equity(contest: ChampionEvaluation) -> dict[str, Float[Tensor, "D1"]]:
+def _benchmark_equity(evaluation: ChampionEvaluation) -> dict[str, Float[Tensor, "D1"]]:
     """Return the equity of the benchmark, where one is named."""
-    panel, days, name = contest.panel, contest.days, contest.setup.config.benchmark
+    panel, days, name = evaluation.panel, evaluation.days, evaluation.setup.config.benchmark
     if name is None:
         return {}
     n = panel.instruments.index(name)
     closes = np.where(panel.valid[:, n], panel.feature("close")[:, n], np.nan)[:, None]
     mark = torch.from_numpy(last_usable(closes))[days.first : days.stop].double()
     return {
-        f"{name} held": buy_and_hold_equity(mark, mark[0] > 0, contest.setup.config.env.account).to(
-            contest.setup.device
+        f"{name} held": buy_and_hold_equity(mark, mark[0] > 0, evaluation.setup.config.env.account).to(
+            evaluation.setup.device
         )
     }
 
 
-def _play_chance_(contest: ChampionEvaluation, chance: Simulator, *, bought: Tensor) -> None:
+def _play_chance_(evaluation: ChampionEvaluation, chance: Simulator, *, bought: Tensor) -> None:
     """Play the random traders, with purchases on the days of the champion's."""
-    setup, days = contest.setup, len(contest.days)
-    _begin_episodes_(contest, chance, RANDOM_TRADERS)
+    setup, days = evaluation.setup, len(evaluation.days)
+    _begin_episodes_(evaluation, chance, RANDOM_TRADERS)
     rng = generator(setup.config.seed, "random traders", setup.device)
-    play_random_(chance, contest.market, setup.config.env, days=days, rng=rng, buys=bought)
+    play_random_(chance, evaluation.market, setup.config.env, days=days, rng=rng, buys=bought)
 
 
-def _play_rules(contest: ChampionEvaluation) -> dict[str, Simulator]:
+def _play_rules(evaluation: ChampionEvaluation) -> dict[str, Simulator]:
     """Play the simple rules and the oracle; their simulators by name."""
-    setup, market, truth, played = contest.setup, contest.market, contest.truth, {}
-    rules = yardstick_rules(market, setup.config.env, contest.learnt, contest.panel.calendar)
+    setup, market, truth, played = evaluation.setup, evaluation.market, evaluation.truth, {}
+    rules = yardstick_rules(market, setup.config.env, evaluation.learnt, evaluation.panel.calendar)
     if truth is not None:
         rules[ORACLE] = lambda: oracle_scores(truth, setup.config.env)
     for name, scores in rules.items():
-        env = contest.simulator(1)
-        _begin_episodes_(contest, env, 1)
+        env = evaluation.simulator(1)
+        _begin_episodes_(evaluation, env, 1)
         # One rule's scores at a time: each is a table of all days and instruments.
         rule_scores = torch.from_numpy(scores()).to(setup.device)
-        play_rule_(env, market, setup.config.env, rule_scores, start=contest.days.first, days=len(contest.days))
+        play_rule_(env, market, setup.config.env, rule_scores, start=evaluation.days.first, days=len(evaluation.days))
         played[name] = env
     return played
 
 
-def _begin_episodes_(contest: ChampionEvaluation, env: Simulator, batch: int) -> None:
+def _begin_episodes_(evaluation: ChampionEvaluation, env: Simulator, batch: int) -> None:
     """Begin `batch` episodes on the evaluation's days; in the last `settlement_days` of them nothing is bought."""
-    start = contest.first.repeat(batch)
-    end = start + len(contest.days)
-    reset_(env, start=start, trading_end=end - contest.setup.config.env.episode.settlement_days, end=end)
+    start = evaluation.first.repeat(batch)
+    end = start + len(evaluation.days)
+    reset_(env, start=start, trading_end=end - evaluation.setup.config.env.episode.settlement_days, end=end)
 
 
 def _measure_env(env: Simulator, config: TradingConfig, a_year: int) -> dict[str, float]:

@@ -349,15 +349,15 @@ def priced_charts(prices: pl.DataFrame, trades: pl.DataFrame) -> Grid:
     )
 
 
-def _price_chart(name: str, prices: pl.DataFrame, own: pl.DataFrame) -> Chart:
-    """Draw an instrument's closes with the purchases and sales of `own`, its own trades."""
+def _price_chart(name: str, prices: pl.DataFrame, trades: pl.DataFrame) -> Chart:
+    """Draw an instrument's closes with the purchases and sales of `trades`, its own trades."""
     closes = prices[name].cast(pl.Float64).fill_null(nan).to_list()
     line = Line(name="close", x=prices["date"].to_list(), y=closes, colour="--quiet", width=1.2, form=".4g")
     deeds = [
         Dots(
             name=title,
-            x=own[f"{kind}_date"].to_list(),
-            y=own[f"{kind}_price"].to_list(),
+            x=trades[f"{kind}_date"].to_list(),
+            y=trades[f"{kind}_price"].to_list(),
             colour=colour,
             symbol="up" if symbol == "up" else "down",
             form=".4g",

@@ -83,5 +83,5 @@ def _require_new_days(path: Path, elder: "ErlRun", run: "ErlRun") -> None:
             )
 
 
-def _refusal_error(path: Path, reason: str, wanted: str) -> ConfigError:
-    return ConfigError(f"from_run = {str(path)!r}: {reason}. Give {wanted}.")
+def _refusal_error(path: Path, reason: str, expected: str) -> ConfigError:
+    return ConfigError(f"from_run = {str(path)!r}: {reason}. Give {expected}.")

@@ -126,11 +126,11 @@ def _outline(settings: ErlConfig, sizes: PanelSizes) -> tuple[ErlSetup, Market, 
     return setup, market, torch.empty(1, setup.actor.layout.size, device=META)
 
 
-def _plan_use(what: str, settings: ErlConfig, panel: Panel, budget: str | None, phases: Mapping[str, int]) -> Plan:
+def _plan_use(use: str, settings: ErlConfig, panel: Panel, budget: str | None, phases: Mapping[str, int]) -> Plan:
     """Return the plan of a use of a trader: bytes of its market and of its phases, and the mapped panel.
 
     Args:
-        what: the use, for messages.
+        use: the use, for messages.
         settings: settings of the trader.
         panel: panel with the trader's columns.
         budget: memory that may be taken; None for 90 % of the tightest limit.
@@ -138,7 +138,7 @@ def _plan_use(what: str, settings: ErlConfig, panel: Panel, budget: str | None, 
     """
     _, market, _ = _outline(settings, panel_sizes(panel))
     return planned_use(
-        what,
+        use,
         {f"{MARKET_OWNER}.{path}": size for path, size in nbytes(market).items()},
         phases,
         budget=budget,

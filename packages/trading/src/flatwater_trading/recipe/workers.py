@@ -34,21 +34,23 @@ SERVICE_PATH = "flatwater_trading.recipe.workers:TraderService"
 class TraderService(WorkerService):
     """A worker's side, in its own process: a run of its share, brought up to date by messages."""
 
-    def __init__(self, given: Assignment) -> None:
+    def __init__(self, assignment: Assignment) -> None:
         """Read the panel and allocate the share.
 
         Raises:
             RunError: the panel or the arithmetic is another than the run's.
         """
-        super().__init__(given)
-        panel, device = read_run_panel(given.config), torch.device("cpu")
-        if panel.fingerprint != given.fingerprint:
-            raise RunError(f"the panel {given.config.panel} is another one than when the run began")
-        run_market = build_run_market(given.config, panel, device)
-        self._setup = build_setup(given.config, run_market.market, run_market.splits, device, share=given.share)
+        super().__init__(assignment)
+        panel, device = read_run_panel(assignment.config), torch.device("cpu")
+        if panel.fingerprint != assignment.fingerprint:
+            raise RunError(f"the panel {assignment.config.panel} is another one than when the run began")
+        run_market = build_run_market(assignment.config, panel, device)
+        self._setup = build_setup(
+            assignment.config, run_market.market, run_market.splits, device, share=assignment.share
+        )
         self._run = build_erl(self._setup, run_market.market)
         self._learning = make_learning(self._setup, self._run)
-        self.hold_(self._run, () if run_market.private else given.mapped)
+        self.hold_(self._run, () if run_market.private else assignment.mapped)
 
     def load(self, rows: Arrays, added: Mapping[str, int], updates: int) -> None:
         """Write the share's rows, and the counts of its updates."""

@@ -36,8 +36,8 @@ def check_seeds(seeds: tuple[int, ...]) -> None:
     require(fine, "seeds", seeds, f"1 to {MOST_SEEDS} whole numbers from 0 on, each once")
 
 
-def read_seeds(text: str, first: int) -> tuple[int, ...]:
-    """Read the seeds of `--seeds`: `3` for three from `first` on, `0,5,9` for these three, `7,` for one.
+def read_seeds(text: str, first_seed: int) -> tuple[int, ...]:
+    """Read the seeds of `--seeds`: `3` for three from `first_seed` on, `0,5,9` for these three, `7,` for one.
 
     Raises:
         ConfigError: `text` is none of these.
@@ -51,6 +51,6 @@ def read_seeds(text: str, first: int) -> tuple[int, ...]:
     numbers = tuple(int(word) for word in listed)
     if len(words) == 1:
         require(1 <= numbers[0] <= MOST_SEEDS, "--seeds", numbers[0], f"1 to {MOST_SEEDS} seeds")
-        numbers = tuple(range(first, first + numbers[0]))
+        numbers = tuple(range(first_seed, first_seed + numbers[0]))
     check_seeds(numbers)
     return numbers

@@ -106,7 +106,9 @@ def open_study_folder(order: StudyOrder, program: Sequence[str]) -> OpenedStudy:
         raise ConfigError(
             f"{base.panel}: has other days or prices than when the study was begun. {_OTHER_FOLDER_ADVICE}"
         )
-    jobs = jobs_that_fit(request.jobs, answer["needed_bytes"], answer["limit_bytes"], asked=order.jobs is not None)
+    jobs = jobs_that_fit(
+        request.jobs, answer["needed_bytes"], answer["limit_bytes"], is_explicit=order.jobs is not None
+    )
     folder = request.existing_folder or StudyFolder(create_folder(order.folder, "study").path)
     write_config(base, folder.base)
     note_file(folder.base, lambda _: None)  # each run says it where that cannot be
@@ -135,22 +137,22 @@ def _choose_seeds(order: StudyOrder, before: StudyConfig | None) -> tuple[int, .
     return seeds
 
 
-def _match_settings(now: ErlRunConfig, begun: StudyFolder) -> ErlRunConfig:
+def _match_settings(now: ErlRunConfig, folder: StudyFolder) -> ErlRunConfig:
     """Return the settings, once they are the study's in all parts that may not change."""
-    before = load_settings(ErlRunConfig, begun.base)
+    before = load_settings(ErlRunConfig, folder.base)
     now = replace(now, threads=now.threads or before.threads)
-    refuse_others(replace(before, panel=None), replace(now, panel=None), begun.path, "study")
+    refuse_others(replace(before, panel=None), replace(now, panel=None), folder.path, "study")
     return now
 
 
-def jobs_that_fit(jobs: int, needed: int, limit: int, *, asked: bool) -> int:
+def jobs_that_fit(jobs: int, needed: int, limit: int, *, is_explicit: bool) -> int:
     """Return how many runs can be at work at once: `jobs`, or as many as there is memory for, at least 1.
 
     Args:
         jobs: runs that cores allow, or that were asked for.
         needed: bytes that one run takes.
         limit: bytes that there are; `BUDGET_SHARE` of them may be taken.
-        asked: whether the user asked for `jobs`; else fewer are taken without an error.
+        is_explicit: whether the user asked for `jobs`; else fewer are taken without an error.
 
     Raises:
         MemoryLimitError: `jobs` was asked for, and there is no memory for so many.
@@ -158,7 +160,7 @@ def jobs_that_fit(jobs: int, needed: int, limit: int, *, asked: bool) -> int:
     # The share that one run may take of the machine, here for all runs together.
     allowed = int(BUDGET_SHARE * limit)
     most = max(1, allowed // max(1, needed))
-    if asked and jobs > most:
+    if is_explicit and jobs > most:
         raise MemoryLimitError(
             f"--jobs {jobs}: so many runs would take {format_bytes(jobs * needed)} at once, and "
             f"{format_bytes(allowed)} are allowed ({BUDGET_SHARE:.0%} of what there is). Give --jobs {most} or fewer."

@@ -204,7 +204,7 @@ def _folds_section(study: StudyRecords) -> Iterator[Block]:
     if study.pooled_numbers is None:
         yield Paragraph("No fold is complete.", "missing")
         return
-    titles, rows, _ = fold_rows(study.pooled_numbers, whole=True)
+    titles, rows, _ = fold_rows(study.pooled_numbers, all_columns=True)
     yield folds_chart(study)
     yield Table(titles, rows)
     yield Paragraph(

@@ -182,25 +182,25 @@ def _chance_returns(runs: Sequence[FoldResult]) -> np.ndarray:
     return 1 + np.asarray(np.mean([run.result["chance"][:fewest] for run in runs], axis=0))
 
 
-def as_json(found: PooledResult) -> dict[str, Any]:
+def as_json(result: PooledResult) -> dict[str, Any]:
     """Return the pooled result as plain values."""
-    years = found.years
+    years = result.years
     return {
-        "first_day": str(found.dates[1]),
-        "last_day": str(found.dates[-1]),
-        "days": len(found.dates) - 1,
-        "periods_per_year": found.a_year,
+        "first_day": str(result.dates[1]),
+        "last_day": str(result.dates[-1]),
+        "days": len(result.dates) - 1,
+        "periods_per_year": result.a_year,
         "traders": {
-            name: _curve_numbers(curve, years, found.a_year) | {"turnover": _turnover(found, name, years)}
-            for name, curve in found.equity.items()
+            name: _curve_numbers(curve, years, result.a_year) | {"turnover": _turnover(result, name, years)}
+            for name, curve in result.equity.items()
         },
-        "comparison": vars(found.comparison),
-        "against_equal_weight": vars(found.against_equal),
-        "deflated": vars(found.deflated) | {"tries": found.tries},
-        "deflated_lead_over_equal_weight": vars(found.deflated_excess) | {"tries": found.tries},
-        "by_seed": [_describe_seed(found, at, years) for at in range(len(found.folds[0]))],
-        "by_fold": [_describe_fold(runs, found.a_year) for runs in found.folds],
-        "verdict": found.verdict,
+        "comparison": vars(result.comparison),
+        "against_equal_weight": vars(result.against_equal),
+        "deflated": vars(result.deflated) | {"tries": result.tries},
+        "deflated_lead_over_equal_weight": vars(result.deflated_excess) | {"tries": result.tries},
+        "by_seed": [_describe_seed(result, at, years) for at in range(len(result.folds[0]))],
+        "by_fold": [_describe_fold(runs, result.a_year) for runs in result.folds],
+        "verdict": result.verdict,
     }
 
 
@@ -214,20 +214,20 @@ def _curve_numbers(curve: torch.Tensor, years: float, a_year: int) -> dict[str, 
     }
 
 
-def _turnover(found: PooledResult, trader: str, years: float) -> float | None:
+def _turnover(result: PooledResult, trader: str, years: float) -> float | None:
     """Return the multiples of the equity bought and sold in a year; None for a curve that is only held."""
     of_folds = [
         np.mean([run.result[ERL.players][trader]["turnover"] for run in runs])
-        for runs in found.folds
+        for runs in result.folds
         if all(run.result[ERL.players][trader].get("turnover") is not None for run in runs)
     ]
-    return float(np.sum(of_folds) / years) if len(of_folds) == len(found.folds) else None
+    return float(np.sum(of_folds) / years) if len(of_folds) == len(result.folds) else None
 
 
-def _describe_seed(found: PooledResult, at: int, years: float) -> dict[str, Any]:
-    """Return the measures of one seed's champions alone, chained over the folds; `at` is the seed's place."""
-    curve = torch.from_numpy(chain_curves([runs[at].relative_equity(CHAMPION) for runs in found.folds]))
-    return {"seed": found.folds[0][at].seed} | _curve_numbers(curve, years, found.a_year)
+def _describe_seed(result: PooledResult, place: int, years: float) -> dict[str, Any]:
+    """Return the measures of one seed's champions alone, chained over the folds; `place` is the seed's place."""
+    curve = torch.from_numpy(chain_curves([runs[place].relative_equity(CHAMPION) for runs in result.folds]))
+    return {"seed": result.folds[0][place].seed} | _curve_numbers(curve, years, result.a_year)
 
 
 def _describe_fold(runs: Sequence[FoldResult], a_year: int) -> dict[str, Any]:
@@ -251,6 +251,6 @@ def _describe_fold(runs: Sequence[FoldResult], a_year: int) -> dict[str, Any]:
     }
 
 
-def equity_frame(found: PooledResult) -> pl.DataFrame:
+def equity_frame(result: PooledResult) -> pl.DataFrame:
     """Return date and each trader's pooled equity."""
-    return pl.DataFrame({"date": found.dates} | {name: curve.numpy() for name, curve in found.equity.items()})
+    return pl.DataFrame({"date": result.dates} | {name: curve.numpy() for name, curve in result.equity.items()})

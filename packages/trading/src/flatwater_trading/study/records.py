@@ -120,7 +120,7 @@ def _require_result(result: Any) -> None:  # noqa: ANN401  (whatever the file ho
         date.fromisoformat(row["first_day"])
         _require_numbers(row, "total_return", "lowest", "highest", "equal_weight", "best_rule_return", "beaten")
     # Built once to see that they can be: the page is then drawn without a check of each cell.
-    for rows in (fold_rows(pooled, whole=True), trader_rows(pooled), seed_rows(pooled)):
+    for rows in (fold_rows(pooled, all_columns=True), trader_rows(pooled), seed_rows(pooled)):
         if not rows[1]:
             raise ValueError("a table of it is empty")
     for name in ("champion", "equal weight"):
@@ -154,12 +154,12 @@ def calendar_of_study(pooled: Mapping[str, Any]) -> Calendar:
     return calendar_of_year(int(pooled.get("periods_per_year", DAILY.a_year)))
 
 
-def fold_rows(pooled: Mapping[str, Any], *, whole: bool = False) -> Rows:
+def fold_rows(pooled: Mapping[str, Any], *, all_columns: bool = False) -> Rows:
     """Return a row for each fold, newest last.
 
     Args:
         pooled: numbers of the study.
-        whole: add the range of the seeds, the turnover, and the share of random traders that earned less.
+        all_columns: add the range of the seeds, the turnover, and the share of random traders that earned less.
     """
     titles = ["fold", "first day", "champions", "equal", "best rule", "Sharpe", "drawdown"]
     more_titles = ["each seed", "turnover", "chance"]
@@ -176,8 +176,8 @@ def fold_rows(pooled: Mapping[str, Any], *, whole: bool = False) -> Rows:
         cells += [number_cell(row["sharpe"]), percent_cell(row["drawdown"], "{:.1%}")]
         more_cells = [f"{percent_cell(row['lowest'], '{:+.0%}')} … {percent_cell(row['highest'], '{:+.0%}')}"]
         more_cells += [number_cell(row["turnover"], "{:.0f} x"), percent_cell(row["beaten"], "{:.0%}")]
-        rows.append([*cells, *more_cells] if whole else cells)
-    return [*titles, *more_titles] if whole else titles, rows, 2
+        rows.append([*cells, *more_cells] if all_columns else cells)
+    return [*titles, *more_titles] if all_columns else titles, rows, 2
 
 
 def trader_rows(pooled: Mapping[str, Any]) -> Rows:

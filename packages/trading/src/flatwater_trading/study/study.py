@@ -142,14 +142,14 @@ class _RunningStudy:
                 order = {"config": to_mapping(config)}
                 yield Job(order=order, run=member.run, log=log, judge=self._round_counter(recorded_rounds(member.run)))
 
-    def _round_counter(self, known: int) -> Callable[[Record], bool]:
+    def _round_counter(self, known_rounds: int) -> Callable[[Record], bool]:
         """Return a function that counts a run's new rounds, given its records, and never stops it.
 
-        Rounds up to `known`, its last one when the study began, are not counted again.
+        Rounds up to `known_rounds`, its last one when the study began, are not counted again.
         """
 
         def judge(record: Record) -> bool:
-            if record["round"] > known:
+            if record["round"] > known_rounds:
                 self.progress.done += 1
                 self.show_()
             return False
@@ -222,11 +222,11 @@ def outcome_line(member: StudyRun, ending: RunExit) -> str:
     return ", ".join(f"{name} {value:+.1%}" for name, value in returns.items())
 
 
-def write_study(found: OpenedStudy, members: Sequence[StudyRun], failed: Mapping[str, str]) -> dict[str, Any]:
+def write_study(opened: OpenedStudy, members: Sequence[StudyRun], failed: Mapping[str, str]) -> dict[str, Any]:
     """Pool the runs that were tested; write study.json, and the pooled equity where a fold is complete.
 
     Args:
-        found: the study's folder and its settings.
+        opened: the study's folder and its settings.
         members: all runs of the study.
         failed: reasons of the runs that failed in this start, by the names of their folders.
 
@@ -239,20 +239,20 @@ def write_study(found: OpenedStudy, members: Sequence[StudyRun], failed: Mapping
     from flatwater_trading.recipe.tables import write_frame  # noqa: PLC0415
     from flatwater_trading.study.pooling import as_json, equity_frame, pool_folds  # noqa: PLC0415  (torch: runs end first)
 
-    folder, setup = found.folder, found.setup
+    folder, setup = opened.folder, opened.setup
     pooled = pool_folds(folder, setup)
     # The equity before study.json, which says that there is one.
     if pooled is not None:
         write_frame(equity_frame(pooled), folder.equity)
     result = {
         "trainer": ERL.name,
-        "panel": found.base.panel,
+        "panel": opened.base.panel,
         "data_fingerprint": setup.data,
         "folds": setup.folds,
         "seeds": list(setup.seeds),
-        "members": found.base.population.size,
-        "generations": found.base.rounds,
-        "threads": found.base.threads,
+        "members": opened.base.population.size,
+        "generations": opened.base.rounds,
+        "threads": opened.base.threads,
         "runs": [_run_line(member, failed) for member in members],
         "pooled": None if pooled is None else as_json(pooled),
         "note": STUDY_NOTE,

@@ -130,12 +130,12 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: Members, group
         groups=groups,
     )
 
-    def learn(weights: Params, lesson: HindsightBatch) -> tuple[Tensor, list[Tensor]]:
+    def learn(weights: Params, batch: HindsightBatch) -> tuple[Tensor, list[Tensor]]:
         leaves = free(weights)
-        with autocast(config, lesson.gain.device):
-            action = actor.over_days(leaves, lesson.seen)
+        with autocast(config, batch.gain.device):
+            action = actor.over_days(leaves, batch.seen)
         # In the gains' float32, outside of autocast: means of gains lose digits in bfloat16.
-        loss = hindsight_loss(action.to(lesson.gain.dtype), lesson.gain, known_threshold.threshold)
+        loss = hindsight_loss(action.to(batch.gain.dtype), batch.gain, known_threshold.threshold)
         return loss.detach(), gradients(loss / config.micro_batches, leaves)
 
     learn = bind_compiled(config, learn)

@@ -150,19 +150,19 @@ def micro_batch(
     return gather
 
 
-def observe(source: ReplaySource, at: Int[Tensor, "P B"]) -> MarketObs:
-    """Gather the observations at ring positions `at` into the run's buffer."""
-    return _gather_windows(source, at, source.buffers.seen)
+def observe(source: ReplaySource, positions: Int[Tensor, "P B"]) -> MarketObs:
+    """Gather the observations at ring positions `positions` into the run's buffer."""
+    return _gather_windows(source, positions, source.buffers.seen)
 
 
-def observe_next(source: ReplaySource, at: Int[Tensor, "P B"]) -> MarketObs:
-    """Gather the observations that followed on ring positions `at` into the run's other buffer."""
-    return _gather_windows(source, source.replay.following[at].long(), source.buffers.following)
+def observe_next(source: ReplaySource, positions: Int[Tensor, "P B"]) -> MarketObs:
+    """Gather the observations that followed on ring positions `positions` into the run's other buffer."""
+    return _gather_windows(source, source.replay.following[positions].long(), source.buffers.following)
 
 
-def _gather_windows(source: ReplaySource, at: Int[Tensor, "P B"], buffer: Float[Tensor, "R N W F"]) -> MarketObs:
-    """Gather the windows of the days on which the transitions at `at` acted, from the panel."""
+def _gather_windows(source: ReplaySource, positions: Int[Tensor, "P B"], buffer: Float[Tensor, "R N W F"]) -> MarketObs:
+    """Gather the windows of the days on which the transitions at `positions` acted, from the panel."""
     replay = source.replay
     # The ring keeps rows as int32, half the memory; indices here are int64.
-    observations = windows(source.observations, replay.row[at].long(), source.context, out=buffer)
-    return MarketObs(observations, None if replay.account is None else replay.account[at])
+    observations = windows(source.observations, replay.row[positions].long(), source.context, out=buffer)
+    return MarketObs(observations, None if replay.account is None else replay.account[positions])

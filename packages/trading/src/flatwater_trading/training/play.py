@@ -96,15 +96,15 @@ class DayActor:
     by_day: bool
     """True where actions are made day by day, from the hidden layer."""
 
-    def __call__(self, params: Params, seen: DayInput) -> Float[Tensor, "P S K 2"]:
+    def __call__(self, params: Params, inputs: DayInput) -> Float[Tensor, "P S K 2"]:
         """Return the action of each member on each slice."""
         if not self.by_day:
-            return seen.planned
-        return self.actor.head(params, seen.planned, seen.missing, seen.account)
+            return inputs.planned
+        return self.actor.head(params, inputs.planned, inputs.missing, inputs.account)
 
-    def gaussian(self, params: Params, seen: DayInput) -> tuple[Float[Tensor, "P S K 2"], Float[Tensor, "P S K 2"]]:
+    def gaussian(self, params: Params, inputs: DayInput) -> tuple[Float[Tensor, "P S K 2"], Float[Tensor, "P S K 2"]]:
         """Return the distribution that actions are drawn from, where they are made day by day."""
-        return self.actor.gaussian_head(params, seen.planned, seen.missing, seen.account)
+        return self.actor.gaussian_head(params, inputs.planned, inputs.missing, inputs.account)
 
 
 Explore = Callable[[DayActor, Params, DayInput], Float[Tensor, "P S K 2"]]

@@ -92,14 +92,14 @@ class SearchTeacher:
         side[lost_agents] = MOVE_TOWARDS[self._heading[lost_agents]]
         actions_out[...] = self._move[side].reshape(actions_out.shape)
 
-    def _remember_(self, seen: AgentView) -> None:
+    def _remember_(self, view: AgentView) -> None:
         """Shift places and goals by the agent's move, and take up the nearest mine and depot in sight."""
         # Places are relative to the agent, so that its own move is taken off them.
-        self._place -= seen.shift[:, None]
-        self._goal -= seen.shift
+        self._place -= view.shift[:, None]
+        self._goal -= view.shift
         distances = np.abs(self._row) + np.abs(self._column)
         for number, kind in enumerate((MINE, DEPOT)):
-            distance = np.where(seen.cells == kind, distances, NO_PLACE)
+            distance = np.where(view.cells == kind, distances, NO_PLACE)
             nearest = distance.argmin(1)
             in_sight = distance[np.arange(len(nearest)), nearest] < NO_PLACE
             self._place[in_sight, number, 0] = self._row[nearest[in_sight]]
@@ -179,13 +179,13 @@ class _TokenReader:
         return AgentView(cells, has_ore.any(1), self._steps[action] * has_moved[:, None])
 
 
-def first_cell_reached(targets: Array, free: Array, beside: Array, prefers: Array, side: int) -> Array:
+def first_cell_reached(targets: Array, free: Array, neighbours: Array, prefers: Array, side: int) -> Array:
     """Return which of the cells beside an agent a wave from its targets comes to first.
 
     Args:
         targets: bool [N, C]: where the waves start; none at the border.
         free: bool [N, C]: where they pass; no cell of the border.
-        beside: int [4]: the cells beside the agents.
+        neighbours: int [4]: the cells beside the agents.
         prefers: int [N, 4], 1 to 4: of cells that the wave comes to together, the largest is taken.
         side: cells of a row.
 
@@ -195,7 +195,7 @@ def first_cell_reached(targets: Array, free: Array, beside: Array, prefers: Arra
     rows = _wave_fronts(targets, free, side)
     agents, cells = targets.shape
     # Positions of the bits of these cells, int [N, 4]: bit n C + c, in byte (n C + c) // 8.
-    bit = (np.arange(agents) * cells)[:, None] + beside
+    bit = (np.arange(agents) * cells)[:, None] + neighbours
     packed_rows = _pack_bits(rows, targets.size)
     # A wave never recedes: the rows in which a cell's bit is set tell when it was reached.
     steps = len(rows) - (packed_rows[:, bit >> 3] >> (bit & 7) & 1).sum(0, dtype=np.int64)

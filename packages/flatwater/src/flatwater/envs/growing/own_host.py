@@ -62,7 +62,7 @@ def find_host(name: str | None, config: HostConfig, images: Images, device: torc
     subject = f"host = {short_repr(name)}"
     if ":" not in name:
         raise ConfigError(f"{subject}: expected package.module:Class. Choose a host of Flatwater with env.host.kind")
-    build = find_object(name, given=f"{subject}: it", wanted="package.module:Class of a torch.nn.Module")
+    build = find_object(name, setting=f"{subject}: it", expected="package.module:Class of a torch.nn.Module")
     try:
         return _try_host(build, images, config.rank, device)
     except ConfigError as error:
@@ -130,12 +130,12 @@ def _check_class(build: Any, images: Images) -> tuple[str, ...]:  # noqa: ANN401
     return tuple(slots)
 
 
-def _check_weights(one: nn.Module, again: nn.Module) -> None:
-    """Refuse parameters that are not trained as float32, or that differ from `again`, a network of the same seed."""
-    parameters = dict(one.named_parameters())
+def _check_weights(network: nn.Module, twin: nn.Module) -> None:
+    """Refuse parameters that are not trained as float32, or that differ from `twin`, a network of the same seed."""
+    parameters = dict(network.named_parameters())
     if not parameters:
         raise ConfigError("the module has no parameters: it cannot learn")
-    again_parameters = dict(again.named_parameters())
+    again_parameters = dict(twin.named_parameters())
     for name, value in parameters.items():
         if value.dtype != torch.float32 or not value.requires_grad:
             kind = str(value.dtype).removeprefix("torch.") if value.requires_grad else "frozen"
@@ -171,9 +171,10 @@ def _run_alone(network: nn.Module, slots: tuple[str, ...], images: Tensor) -> Fo
         return ForwardTrace(network(images), outputs)
 
 
-def _check_constants(before: Mapping[str, Tensor], one: nn.Module, other: nn.Module) -> None:
-    """Refuse buffers that change in a forward (`before` it, and in `one` after it) or differ between two networks."""
-    after, others = dict(one.named_buffers()), dict(other.named_buffers())
+def _check_constants(before: Mapping[str, Tensor], first_network: nn.Module, second_network: nn.Module) -> None:
+    """Refuse buffers that a forward changes (`before` it, in `first_network` after it), or that differ in both "
+    "networks."""
+    after, others = dict(first_network.named_buffers()), dict(second_network.named_buffers())
     for name, buffer in before.items():
         if not torch.equal(buffer, after[name]):
             raise ConfigError(
@@ -207,13 +208,13 @@ def _make_graft(slot: str, outputs: list[Any], rank: int) -> Graft:
     raise ConfigError(f"slot {slot}: expected features [N, C, H, W] or [N, F] of {TRIED} images, got {actual}")
 
 
-def _check_stacked(host: OwnHost, networks: list[nn.Module], alone: list[Tensor], images: Tensor) -> None:
+def _check_stacked(host: OwnHost, networks: list[nn.Module], logits_alone: list[Tensor], images: Tensor) -> None:
     """Check that two networks at once compute what each computes alone, and that all their weights learn.
 
     Args:
         host: the host that is tried, on the CPU.
         networks: those of `TRIED_SEEDS`, in this order; only their number is read, as `host` draws their weights anew.
-        alone: logits [TRIED, classes] of each of them, computed alone.
+        logits_alone: logits [TRIED, classes] of each of them, computed alone.
         images: the images of these logits, [TRIED, C, H, W].
 
     Raises:
@@ -223,7 +224,7 @@ def _check_stacked(host: OwnHost, networks: list[nn.Module], alone: list[Tensor]
     hosts, flat = len(networks), images.flatten(1)
     host_weights, seeds, gates = _example_arena(host, hosts)
     logits = host.logits(host_weights, seeds, gates, flat[:, None].expand(-1, hosts, -1))
-    for row, expected in enumerate(alone):
+    for row, expected in enumerate(logits_alone):
         if not torch.allclose(logits[:, row], expected, rtol=0, atol=RELATIVE_TOLERANCE * float(expected.abs().max())):
             raise ConfigError(
                 "a host has other logits stacked with others than alone. Make every number that a host draws or learns "

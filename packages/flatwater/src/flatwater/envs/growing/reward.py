@@ -79,25 +79,25 @@ def build_alone(steps: int, device: torch.device) -> UngrownAccuracy:
 
 
 def note_alone_(
-    alone: UngrownAccuracy, accuracy: Float[Tensor, " E"], *, impaired: Bool[Tensor, " E"], step: Int[Tensor, " E"]
+    ungrown: UngrownAccuracy, accuracy: Float[Tensor, " E"], *, impaired: Bool[Tensor, " E"], step: Int[Tensor, " E"]
 ) -> None:
     """Add the accuracies of hosts in which nothing was grown.
 
     Args:
-        alone: written in place.
+        ungrown: written in place.
         accuracy: accuracy of each host after its last step.
         impaired: whether each host is impaired.
         step: steps of the episode that each host has taken, 1 or more.
     """
     index = (impaired.long(), step - 1)
-    alone.accuracy.index_put_(index, accuracy, accumulate=True)
-    alone.hosts.index_put_(index, torch.ones_like(accuracy), accumulate=True)
+    ungrown.accuracy.index_put_(index, accuracy, accumulate=True)
+    ungrown.hosts.index_put_(index, torch.ones_like(accuracy), accumulate=True)
 
 
 def accuracy_alone(
-    alone: UngrownAccuracy, *, impaired: Bool[Tensor, " E"], step: Int[Tensor, " E"]
+    ungrown: UngrownAccuracy, *, impaired: Bool[Tensor, " E"], step: Int[Tensor, " E"]
 ) -> Float[Tensor, " E"]:
     """Return the mean accuracy of such hosts after that many steps, 1 or more; 0 where none is known."""
-    index = (impaired.long(), (step - 1).clamp(max=alone.hosts.shape[1] - 1))
+    index = (impaired.long(), (step - 1).clamp(max=ungrown.hosts.shape[1] - 1))
     # At least 1: where no host was counted, the sum is 0 as well.
-    return alone.accuracy[index] / alone.hosts[index].clamp(min=1)
+    return ungrown.accuracy[index] / ungrown.hosts[index].clamp(min=1)

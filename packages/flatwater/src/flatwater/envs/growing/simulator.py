@@ -259,7 +259,7 @@ def train_hosts_(envs: GrowingEnvs) -> None:
     learns = envs.tables.hosted[stage] & (stage != SlotStage.GERMINATED)
     images, count = len(envs.task.train_labels), config.updates * config.batch_size
     # Images follow from the seed and this count alone: a checkpoint holds no generator.
-    numbers = image_numbers(envs.seed, envs.drawn, wanted=count, images=images)
+    numbers = image_numbers(envs.seed, envs.drawn, count=count, images=images)
     envs.drawn.add_(count)
     for rows in torch.split(numbers, config.batch_size):
         fit_hosts_(envs.host, envs.seeds, net, gates, task=envs.task, rows=rows, learns=learns, config=config)

@@ -39,9 +39,9 @@ def mix_bits(x: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
     return x ^ (x >> 16)
 
 
-def hash_sequence(first: Int[Tensor, "..."], *words: Int[Tensor, "..."] | int) -> Int[Tensor, "..."]:
+def hash_sequence(first_words: Int[Tensor, "..."], *words: Int[Tensor, "..."] | int) -> Int[Tensor, "..."]:
     """Return a 32-bit hash of a sequence of 32-bit numbers, elementwise (see the formula above)."""
-    digest = mix_bits(first ^ _GOLDEN)
+    digest = mix_bits(first_words ^ _GOLDEN)
     for word in words:
         digest = mix_bits(((digest + _GOLDEN) & _MASK) ^ word)
     return digest
@@ -52,16 +52,16 @@ def stream_key(seed: Int[Tensor, " E"], use: int, *words: Int[Tensor, " E"] | in
     return hash_sequence(seed & _MASK, (seed >> 32) & _MASK, use, *words)
 
 
-def image_numbers(seed: Int[Tensor, " E"], drawn: Int[Tensor, " E"], *, wanted: int, images: int) -> Int[Tensor, "B E"]:
+def image_numbers(seed: Int[Tensor, " E"], drawn: Int[Tensor, " E"], *, count: int, images: int) -> Int[Tensor, "B E"]:
     """Return the next images of each env's stream (see the formula above).
 
     Args:
         seed: seed of each env.
         drawn: images that each env has drawn since its reset.
-        wanted: number of images, B.
+        count: number of images, B.
         images: number of training images, N, at least 2.
     """
-    position = drawn + torch.arange(wanted, device=seed.device)[:, None]
+    position = drawn + torch.arange(count, device=seed.device)[:, None]
     epoch, k = position // images, position % images
     stream = hash_sequence(stream_key(seed, DATA), epoch)
     slope, offset = 1 + hash_sequence(stream, 0) % (images - 1), hash_sequence(stream, 1) % images

@@ -56,10 +56,10 @@ def load_task(name: str, device: torch.device) -> Task:
             f"task = {short_repr(name)}: expected {', '.join(SHIPPED_TASKS)}, or package.module:function, "
             f"{EXPECTED_TASK}"
         )
-    function = find_object(target, given=f"task = {short_repr(name)}: it", wanted="package.module:function")
+    function = find_object(target, setting=f"task = {short_repr(name)}: it", expected="package.module:function")
     if not callable(function):
         raise ConfigError(f"task = {short_repr(name)}: expected {EXPECTED_TASK}, got a {type(function).__name__}")
-    with Border(f"task {short_repr(name)}", function, wanted="a function without arguments"):
+    with Border(f"task {short_repr(name)}", function, expected="a function without arguments"):
         result = cast("Callable[[], Any]", function)()
     try:
         return make_task(result, device)
@@ -67,20 +67,20 @@ def load_task(name: str, device: torch.device) -> Task:
         raise ConfigError(f"task = {short_repr(name)}: {error}") from error
 
 
-def make_task(given: Any, device: torch.device) -> Task:  # noqa: ANN401  (whatever a function returned)
+def make_task(result: Any, device: torch.device) -> Task:  # noqa: ANN401  (whatever a function returned)
     """Check a function's result, and put it on a device.
 
     Args:
-        given: two arrays, images and classes, or four, to train on and to validate with. Images [N, C, H, W],
+        result: two arrays, images and classes, or four, to train on and to validate with. Images [N, C, H, W],
             [N, H, W] or vectors [N, D], uint8 0 to 255 or numbers; classes [N], 0 to K - 1.
         device: device on which it will lie.
 
     Raises:
         ConfigError: the message says what is wrong and what is expected.
     """
-    arrays = [np.asarray(array) for array in given] if isinstance(given, tuple | list) else []
+    arrays = [np.asarray(array) for array in result] if isinstance(result, tuple | list) else []
     if len(arrays) not in {2, 4}:
-        raise ConfigError(f"expected {EXPECTED_TASK}, got a {type(given).__name__} of {len(arrays)} arrays")
+        raise ConfigError(f"expected {EXPECTED_TASK}, got a {type(result).__name__} of {len(arrays)} arrays")
     images, labels = (arrays, None) if len(arrays) == 2 else (arrays[:2], arrays[2:])  # noqa: PLR2004
     parts = _split(*images) if labels is None else ((images[0], images[1]), (labels[0], labels[1]))
     for part, (pictures, classes) in zip(("train on", "validate with"), parts, strict=True):

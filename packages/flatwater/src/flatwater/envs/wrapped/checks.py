@@ -22,52 +22,52 @@ def not_finite_error(part: str, number: float) -> ValueError:
     return ValueError(f"{part} is {number}: expected a finite number. {ALLOW_NAN_ADVICE}")
 
 
-def check_flag(name: str, given: Any) -> bool:  # noqa: ANN401  (whatever an environment gives)
+def check_flag(name: str, value: Any) -> bool:  # noqa: ANN401  (whatever an environment gives)
     """Return whether an episode is over.
 
     Raises:
         TypeError: the flag is neither yes nor no, such as a text.
     """
-    if given is True or given is False:
-        return given
-    array = np.asarray(given)
+    if value is True or value is False:
+        return value
+    array = np.asarray(value)
     if array.size != 1 or array.dtype.kind not in "biu" or array.ravel()[0] not in {0, 1}:
-        raise TypeError(f"{name} is {_short_value(given)}: expected True or False")
+        raise TypeError(f"{name} is {_short_value(value)}: expected True or False")
     return bool(array.ravel()[0])
 
 
-def check_reward(given: Any, *, allow_nan: bool) -> float:  # noqa: ANN401  (same)
+def check_reward(value: Any, *, allow_nan: bool) -> float:  # noqa: ANN401  (same)
     """Return the reward, which a float32 can hold; where NaN and infinities are allowed, any number.
 
     Raises:
-        TypeError: `given` is no number.
-        ValueError: `given` is NaN, infinite or beyond a float32, and `allow_nan` is off.
+        TypeError: `value` is no number.
+        ValueError: `value` is NaN, infinite or beyond a float32, and `allow_nan` is off.
     """
     if (
-        isinstance(given, float) and -LARGEST_FLOAT32 <= given <= LARGEST_FLOAT32
+        isinstance(value, float) and -LARGEST_FLOAT32 <= value <= LARGEST_FLOAT32
     ):  # of nearly all environments, also NumPy's
-        return given
-    array = np.asarray(given)
-    if array.size != 1 or (array.dtype.kind not in "biuf" and not isinstance(given, int)):
-        raise TypeError(f"the reward is {_short_value(given)}: expected a number")
-    reward = given if isinstance(given, int) else float(array.ravel()[0])
+        return value
+    array = np.asarray(value)
+    if array.size != 1 or (array.dtype.kind not in "biuf" and not isinstance(value, int)):
+        raise TypeError(f"the reward is {_short_value(value)}: expected a number")
+    reward = value if isinstance(value, int) else float(array.ravel()[0])
     if -LARGEST_FLOAT32 <= reward <= LARGEST_FLOAT32:
         return reward
     if not allow_nan:
         raise ValueError(
-            f"the reward is {_short_value(given)}: expected a finite number below 3.4e38. {ALLOW_NAN_ADVICE}"
+            f"the reward is {_short_value(value)}: expected a finite number below 3.4e38. {ALLOW_NAN_ADVICE}"
         )
     return np.inf if reward > 0 else -np.inf if reward < 0 else np.nan
 
 
-def check_observation(given: Any, shape: tuple[int, ...]) -> Array:  # noqa: ANN401  (same)
+def check_observation(value: Any, shape: tuple[int, ...]) -> Array:  # noqa: ANN401  (same)
     """Return an observation of a box, in the shape of its space.
 
     Raises:
-        TypeError: `given` holds no numbers.
-        ValueError: `given` has another shape, and would be spread over the row, or be read in another order.
+        TypeError: `value` holds no numbers.
+        ValueError: `value` has another shape, and would be spread over the row, or be read in another order.
     """
-    row = np.asarray(given)
+    row = np.asarray(value)
     if row.shape != shape:
         raise ValueError(f"the observation has the shape {row.shape}: expected {shape}, the shape of its space")
     if row.dtype.kind not in "fiub":
@@ -75,15 +75,15 @@ def check_observation(given: Any, shape: tuple[int, ...]) -> Array:  # noqa: ANN
     return row
 
 
-def check_info(given: Any) -> dict[str, Any]:  # noqa: ANN401  (same)
+def check_info(value: Any) -> dict[str, Any]:  # noqa: ANN401  (same)
     """Return the info of a reset or a step.
 
     Raises:
-        TypeError: `given` is no dict.
+        TypeError: `value` is no dict.
     """
-    if not isinstance(given, dict):
-        raise TypeError(f"the info is {_short_value(given)}: expected a dict")
-    return given
+    if not isinstance(value, dict):
+        raise TypeError(f"the info is {_short_value(value)}: expected a dict")
+    return value
 
 
 def interface_error(env: object, method: str, wrong: Exception, when: str = "") -> UserCodeError:
@@ -111,10 +111,10 @@ def source_location(env: object, method: str = "") -> str:
     return f" ({source_line})" if source_line else ""
 
 
-def _short_value(given: object) -> str:
+def _short_value(value: object) -> str:
     """Return a value's text with its class; a number of 400 digits not in full."""
     try:
-        text = repr(given)
+        text = repr(value)
     except ValueError:  # Python does not print an integer of thousands of digits
         text = "a number of thousands of digits"
-    return f"{text if len(text) <= 60 else f'{text[:60]} ...'} ({type(given).__name__})"  # noqa: PLR2004
+    return f"{text if len(text) <= 60 else f'{text[:60]} ...'} ({type(value).__name__})"  # noqa: PLR2004

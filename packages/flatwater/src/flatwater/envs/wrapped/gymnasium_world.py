@@ -60,7 +60,7 @@ class GymnasiumWorld:
         first_copy, self._name = self.copies[0], title
         env, subject = _users_layer(first_copy), f"environment {title}"
         self._stepping, self._closing = Border(subject, env, "step"), Border(subject, env, "close")
-        self._resetting = Border(subject, env, "reset", wanted="reset(self, *, seed=None, options=None)")
+        self._resetting = Border(subject, env, "reset", expected="reset(self, *, seed=None, options=None)")
         self._seeding = Border(subject, env, "observation_space", call="its spaces", passing=(AttributeError,))
         self._rendering = Border(subject, env, "render")
         self._user_layer, self._allow_nan = env, allow_nan

@@ -144,9 +144,9 @@ def find_native(world: World) -> NativeSpaces | None:
     return world.native if isinstance(world, NativeWorld) else None
 
 
-def to_array(given: Any) -> Array:  # noqa: ANN401  (numbers, an array or a tensor)
+def to_array(values: Any) -> Array:  # noqa: ANN401  (numbers, an array or a tensor)
     """Return numbers as an array on the CPU."""
-    return given.detach().cpu().numpy() if isinstance(given, Tensor) else np.asarray(given)
+    return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
 
 
 def split_axes(array: Array, shape: tuple[int, ...], name: str) -> tuple[int, ...]:
@@ -186,10 +186,12 @@ def _flatten_axes(space: gym.Space[Any], obs: Any, axes: tuple[int, ...]) -> Any
     return to_array(obs).reshape(prod(axes), *(space.shape or ()))
 
 
-def _pick_observation(each: Any, number: int) -> Any:  # noqa: ANN401  (same)
+def _pick_observation(observations: Any, number: int) -> Any:  # noqa: ANN401  (same)
     """Return one observation of those of `_flatten_axes`; a Tuple's parts are found by their positions as well."""
     return (
-        {key: _pick_observation(part, number) for key, part in each.items()} if isinstance(each, dict) else each[number]
+        {key: _pick_observation(part, number) for key, part in observations.items()}
+        if isinstance(observations, dict)
+        else observations[number]
     )
 
 

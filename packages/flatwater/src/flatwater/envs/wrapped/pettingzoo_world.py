@@ -47,7 +47,7 @@ class PettingZooWorld:
         subject, self._own, self._allow_nan = f"environment {title}", first_copy.unwrapped, allow_nan
         self._stepping, self._closing = Border(subject, self._own, "step"), Border(subject, self._own, "close")
         self._rendering = Border(subject, self._own, "render")
-        self._resetting = Border(subject, self._own, "reset", wanted="reset(self, seed=None, options=None)")
+        self._resetting = Border(subject, self._own, "reset", expected="reset(self, seed=None, options=None)")
         with Border(subject, self._own, "observation_space", call="its agents' spaces"):
             self._agents = list(first_copy.possible_agents)
             spaces = [
@@ -181,11 +181,11 @@ class PettingZooWorld:
         error = not_finite_error(part, numbers[env, agent, number])
         raise interface_error(self._own, method, error, self._limit.place(env, method))
 
-    def _write_(self, obs: Array, seen: dict[str, Any]) -> None:
+    def _write_(self, obs: Array, observations: dict[str, Any]) -> None:
         """Write each agent's observation into its row of `obs` [A, *obs]; padding where the agent is over."""
         for index, agent in enumerate(self._agents):
-            if agent in seen:
-                self._reader.write(seen[agent], obs[index])
+            if agent in observations:
+                self._reader.write(observations[agent], obs[index])
             else:
                 # An agent that is over: PettingZoo leaves it out of its dicts.
                 obs[index] = self._reader.padding
@@ -216,19 +216,19 @@ def parallel_maker(module: str, arguments: Mapping[str, Any]) -> Callable[[], An
         )
 
     def make() -> Any:  # noqa: ANN401  (a ParallelEnv; PettingZoo ships no types)
-        with Border(f"environment pettingzoo:{module}", env_module.parallel_env, wanted="parallel_env()"):
+        with Border(f"environment pettingzoo:{module}", env_module.parallel_env, expected="parallel_env()"):
             return env_module.parallel_env(**arguments)
 
     return make
 
 
-def _common_space(spaces: dict[str, Any], what: str, title: str) -> Any:  # noqa: ANN401  (a space of Gymnasium's)
+def _common_space(spaces: dict[str, Any], noun: str, title: str) -> Any:  # noqa: ANN401  (a space of Gymnasium's)
     """Return the space that all agents have."""
     first_agent, *other_agents = spaces
     for agent in other_agents:
         if spaces[agent] != spaces[first_agent]:
             raise ConfigError(
-                f"{title}: {what}: expected one space for all agents, got "
+                f"{title}: {noun}: expected one space for all agents, got "
                 f"{spaces[first_agent]} of {first_agent} "
                 f"and {spaces[agent]} of {agent}. One policy plays all agents, and agents of different spaces are not "
                 "supported. Pad them, --wrapped.wrappers supersuit:pad_observations_v0 supersuit:pad_action_space_v0, "

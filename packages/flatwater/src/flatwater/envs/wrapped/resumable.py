@@ -90,12 +90,12 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
     def _note_kept(self) -> None:
         self._kept = deepcopy(read_env_state(self.env)) if self._keeps else None
 
-    def _note(self, seen: object) -> None:
-        self._seen = np.array(seen) if isinstance(seen, np.ndarray | int | float | np.generic) else None
+    def _note(self, observation: object) -> None:
+        self._seen = np.array(observation) if isinstance(observation, np.ndarray | int | float | np.generic) else None
 
 
-def _same(now: np.ndarray[Any, Any] | None, saved: np.ndarray[Any, Any] | None) -> bool:
+def _same(current: np.ndarray[Any, Any] | None, saved: np.ndarray[Any, Any] | None) -> bool:
     """Whether two observations are equal, NaN to NaN; None (no episode begun) equals None alone."""
-    if now is None or saved is None:
-        return now is saved
-    return np.array_equal(now, saved, equal_nan=now.dtype.kind in "fc")
+    if current is None or saved is None:
+        return current is saved
+    return np.array_equal(current, saved, equal_nan=current.dtype.kind in "fc")

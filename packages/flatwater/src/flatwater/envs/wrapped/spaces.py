@@ -221,24 +221,26 @@ class _Leaf(NamedTuple):
 
 
 def _leaf_spaces(
-    space: gym.Space[Any], keys: tuple[str | int, ...] = (), of: Callable[[Any], Any] = lambda observation: observation
+    space: gym.Space[Any],
+    keys: tuple[str | int, ...] = (),
+    get_value: Callable[[Any], Any] = lambda observation: observation,
 ) -> Iterator[_Leaf]:
     """Yield the spaces within a space that have numbers or words, in the order of Gymnasium's flattening.
 
     Args:
         space: the whole space, or a space within it.
         keys: keys of the access to `space`.
-        of: reads the value of `space` from a whole observation.
+        get_value: reads the value of `space` from a whole observation.
     """
     if not isinstance(space, gym.Dict | gym.Tuple):
-        leaf = _Leaf(keys, of, space)
+        leaf = _Leaf(keys, get_value, space)
         if leaf.is_odd or gym.flatdim(space):
             yield leaf
         return
     for name, child in space.items() if isinstance(space, gym.Dict) else enumerate(space.spaces):
         # `name` is bound as a default: a closure would read the last name alone.
         def read_part(observation: Any, name: Any = name) -> Any:  # noqa: ANN401  (a key, or a position)
-            return of(observation)[name]
+            return get_value(observation)[name]
 
         yield from _leaf_spaces(child, (*keys, name), read_part)
 

@@ -116,7 +116,7 @@ def _image_number_bytes(envs: GrowingEnvs) -> int:
         return 0
     envs.config = replace(envs.config, fit=replace(fit, updates=TRIED))
     total = fit.updates * fit.batch_size
-    return peak_bytes(lambda: image_numbers(envs.seed, envs.drawn, wanted=total, images=images))
+    return peak_bytes(lambda: image_numbers(envs.seed, envs.drawn, count=total, images=images))
 
 
 def _alternatives(config: GrowRunConfig) -> Iterator[Alternative[GrowRunConfig]]:

@@ -79,7 +79,7 @@ class Collector:
         profile.end_part_("student")
         executed = action.reshape(*self._grid, *action.shape[1:])
         if (legal := self._legal[t]) is not None:
-            check_actions(self._setup.spaces, legal, executed, of="the policy")
+            check_actions(self._setup.spaces, legal, executed, source="the policy")
         # The world writes the next observation into the next row; `coming` is the row after the last.
         coming = self._seen[t + 1], self._outcomes[t]
         ended = step_(self.world, run.episodes, executed, *coming, legal=self._legal[t + 1])
@@ -106,7 +106,7 @@ class Collector:
             return None
         actions = ask_teacher_(self.teacher, self._seen[t], self._taught, legal=self._legal[t]).flatten()
         if (legal := self._legal[t]) is not None:
-            check_actions(self._setup.spaces, legal, self._taught.numpy(), of="the teacher")
+            check_actions(self._setup.spaces, legal, self._taught.numpy(), source="the teacher")
         self._profile.end_part_("teacher")
         return actions
 

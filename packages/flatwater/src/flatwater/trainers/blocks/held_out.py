@@ -48,7 +48,7 @@ class HeldOutEvaluator:
             held_out.scores[player].zero_()
         action = self._act_(player, first=number == 0)
         if self._legal is not None:
-            check_actions(self._setup.held_out, self._legal, action, of=f"the {player}")
+            check_actions(self._setup.held_out, self._legal, action, source=f"the {player}")
         step_arguments, returns = (
             (self.world, held_out.episodes, action, self.obs, self._outcome),
             held_out.scores[player],

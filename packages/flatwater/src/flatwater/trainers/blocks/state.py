@@ -173,7 +173,7 @@ def own_encoder(name: str, spaces: Spaces) -> ModuleEncoder:
     what = f"student.network = {name!r}"
     if spaces.form == "tokens":
         raise ConfigError(f"{what}: expected observations of numbers or images, got tokens. Leave out wrapped.form")
-    build = find_object(name, given=f"{what}: it", wanted="package.module:Class of a torch.nn.Module")
+    build = find_object(name, setting=f"{what}: it", expected="package.module:Class of a torch.nn.Module")
     space = read_space(spaces.parts)
     if not callable(build):
         raise ConfigError(f"{what}: expected a class of torch.nn.Module, got a {type(build).__name__}")
