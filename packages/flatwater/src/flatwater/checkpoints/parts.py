@@ -126,6 +126,7 @@ class _GlobalGenerators:
 
 
 def _with_generators(parts: Mapping[str, object]) -> dict[str, object]:
+    """Return the parts with the global generators as one more; their name must be free."""
     require(
         _GENERATORS_NAME not in parts,
         "parts",

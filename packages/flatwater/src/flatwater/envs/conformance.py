@@ -26,13 +26,9 @@ import torch
 
 from flatwater.envs.exact import Shown, try_exactness
 from flatwater.envs.kept_state import keeps_state, load_state_, read_env_state
-from flatwater.envs.makers import ParallelLike, WorldLike
-from flatwater.envs.world import Array, Spaces, split_legal
-from flatwater_watch.errors import ConfigError
+from flatwater.envs.single_env import STEP_PARTS, Env, SingleWorld, as_single_env
+from flatwater.envs.world import Array
 
-Env = Any
-"""A `gymnasium.Env`, or an adapter that plays another kind as one: rewards are summed, and it ends when all have."""
-_STEP_PARTS = 5
 _MASK_KEY = "action_mask"
 """Key of an info that says which actions are legal, where some are not."""
 _RESET_PARTS = 2
@@ -72,7 +68,7 @@ def check_env_conformance(
     Raises:
         ConfigError: `make_env` gave no environment of these kinds.
     """
-    env = _as_single_env(make_env())
+    env = as_single_env(make_env())
     record = _play_episodes(env, episodes, seed, max_steps)
     findings = record.findings
     if not record.calls:
@@ -88,139 +84,14 @@ def check_env_conformance(
     return findings + _find_growth(env, episodes, seed, max_steps)
 
 
-def _as_single_env(env: object) -> Env:
-    if isinstance(env, gymnasium.Env):
-        return env
-    if isinstance(env, gymnasium.vector.VectorEnv):
-        return _SingleVectorEnv(env)
-    if isinstance(env, WorldLike):
-        return _SingleWorld(env)
-    if isinstance(env, ParallelLike):
-        return _SingleParallelEnv(env)
-    raise ConfigError(
-        "make_env(): expected a gymnasium.Env, a gymnasium.vector.VectorEnv, a parallel environment of PettingZoo, "
-        f"or a world with begin_ and step_, got a {type(env).__name__}"
-    )
-
-
-class _SingleVectorEnv:
-    """All environments of a vector env as one; each begins a new episode by itself where one has ended."""
-
-    def __init__(self, env: Any) -> None:  # noqa: ANN401  (a VectorEnv)
-        self._env, self.action_space, self.observation_space = env, env.action_space, env.observation_space
-
-    def reset(self, **seed: int) -> Any:  # noqa: ANN401  (whatever it gives)
-        self._over = np.zeros(self._env.num_envs, np.bool_)
-        return self._env.reset(**seed)
-
-    def step(self, action: Any) -> Any:  # noqa: ANN401
-        step: Any = self._env.step(action)
-        if not isinstance(step, tuple) or len(step) != _STEP_PARTS:
-            return step  # as it is: the player of episodes reports it
-        reward, done = np.asarray(step[1]), np.asarray(step[2]) | np.asarray(step[3])
-        if reward.shape != self._over.shape or done.shape != self._over.shape:
-            return step
-        self._over |= done.astype(np.bool_)
-        return step[0], float(reward.sum()), bool(self._over.all()), False, step[4]
-
-
-class _SingleParallelEnv:
-    """All agents of a parallel environment as one; it is its own space of actions and of observations."""
-
-    def __init__(self, env: Any) -> None:  # noqa: ANN401  (a ParallelEnv)
-        self._env = env
-        self.action_space = self.observation_space = self
-
-    def seed(self, seed: int) -> None:
-        for number, agent in enumerate(self._env.possible_agents):
-            self._env.action_space(agent).seed(seed + number)
-
-    def sample(self) -> dict[Any, Any]:
-        return {agent: self._env.action_space(agent).sample() for agent in self._env.agents}
-
-    def contains(self, seen: Any) -> bool:  # noqa: ANN401
-        return isinstance(seen, dict) and all(self._env.observation_space(each).contains(seen[each]) for each in seen)
-
-    def reset(self, **seed: int) -> Any:  # noqa: ANN401
-        return self._env.reset(**seed)
-
-    def step(self, action: Any) -> Any:  # noqa: ANN401
-        step: Any = self._env.step(action)
-        if not isinstance(step, tuple) or len(step) != _STEP_PARTS or not all(isinstance(part, dict) for part in step):
-            return step
-        observations, rewards, terminated, truncated, infos = step
-        # A wrong reward is handed on as it is: a sum would hide its value and its type from the message.
-        faulty = [each for each in rewards.values() if not isinstance(each, Real) or not np.isfinite(float(each))]
-        over = all(terminated[agent] or truncated[agent] for agent in terminated) or not self._env.agents
-        return observations, faulty[0] if faulty else float(sum(rewards.values())), over, False, infos
-
-
-class _SingleWorld:
-    """All environments of a world as one, begun again where they are over; it is its own space, too."""
-
-    def __init__(self, world: Any) -> None:  # noqa: ANN401  (a World)
-        self._world, self._next = world, 0
-        self._spaces: Spaces = world.spaces
-        self.action_space = self.observation_space = self
-        shape = (self._spaces.envs, self._spaces.agents)
-        self._obs = np.zeros((*shape, *self._spaces.obs), self._spaces.obs_type)
-        self._legal = [np.ones((*shape, self._spaces.legal), np.bool_)] if self._spaces.masked else []
-        """Mask of legal actions, where the world has one."""
-        self._outcome = (np.zeros(shape, np.float32), np.zeros(shape, np.bool_), np.zeros(shape, np.bool_))
-
-    def seed(self, seed: int) -> None:
-        self._rng = np.random.default_rng(seed)
-
-    def sample(self) -> Array:
-        spaces = self._spaces
-        shape = (spaces.envs, spaces.agents, *spaces.action_shape)
-        if spaces.bounds is not None:
-            low, high = np.array(spaces.bounds, np.float32).T
-            return self._rng.uniform(low, high, shape).astype(np.float32)
-        if not self._legal:
-            return self._rng.integers(spaces.choices or len(spaces.actions), size=shape)
-        lists = split_legal(spaces, self._legal[0])
-        return np.stack([(self._rng.random(mask.shape) * mask).argmax(-1) for mask in lists], -1).reshape(shape)
-
-    def contains(self, _seen: Any) -> bool:  # noqa: ANN401
-        """Whether each list has something legal; shape and type are those of our array."""
-        return all(part.any(-1).all() for mask in self._legal for part in split_legal(self._spaces, mask))
-
-    def _copy_observation(self) -> Any:  # noqa: ANN401
-        return (self._obs.copy(), self._legal[0].copy()) if self._legal else self._obs.copy()
-
-    def reset(self, *, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
-        self._next = self._next if seed is None else seed
-        self._over = np.zeros(self._spaces.envs, np.bool_)
-        self._begin_(np.ones(self._spaces.envs, np.bool_))
-        return self._copy_observation(), {}
-
-    def step(self, action: Array) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        reward, terminated, truncated = self._outcome
-        if self._obs.dtype.kind == "f":
-            self._obs.fill(np.nan)  # numbers that the world leaves unwritten are found
-        reward.fill(np.nan)
-        self._world.step_(action, self._obs, *self._outcome, *self._legal)
-        observations, done = self._copy_observation(), np.asarray((terminated | truncated).all(axis=1))
-        self._over |= done
-        if done.any():
-            self._begin_(done)
-        return observations, float(reward.sum()), bool(self._over.all()), False, {}
-
-    def _begin_(self, which: Array) -> None:
-        if self._obs.dtype.kind == "f":
-            self._obs[which] = np.nan  # what is not written is found
-        self._world.begin_(which, np.arange(len(which)) + self._next, self._obs, *self._legal)
-        self._next += len(which)
-
-
 class _EnvPlayer:
     """An environment as a `flatwater.envs.exact.EpisodePlayer`; a second one is played beside it, step by step."""
 
     def __init__(self, make_env: Callable[[], object]) -> None:
+        """Make the environment, and a second one to play beside it."""
         pair = [make_env(), make_env()]
         self._first = pair[0]
-        self._envs = [_as_single_env(env) for env in pair]
+        self._envs = [as_single_env(env) for env in pair]
         self._infos: list[dict[str, Any]] = [{}, {}]
         self._is_over, self._masked = [True, True], False
 
@@ -262,6 +133,7 @@ class _EnvPlayer:
         return {**self._named_arrays(observation, self._infos[0]), **outcome}, bool(terminated or truncated)
 
     def _named_arrays(self, observation: Any, info: dict[str, Any]) -> dict[str, Array]:  # noqa: ANN401
+        """Return copies of the observation's parts and of the masks in `info`, by name."""
         parts = {
             f"observations{path}": np.array(part) for path, part in _nested_parts(observation)
         }  # a copy: the env may reuse it
@@ -289,7 +161,7 @@ def _play_episodes(env: Env, episodes: int, seed: int, max_steps: int) -> _EnvRe
         record.calls.append((last_observation[1] + _digest(info.get(_MASK_KEY)), 0.0, False, False))
         for _ in range(max_steps):
             step: Any = env.step(_sample_legal(env, info, record, masked=masked))
-            if not (isinstance(step, tuple) and len(step) == _STEP_PARTS and isinstance(step[4], dict)):
+            if not (isinstance(step, tuple) and len(step) == STEP_PARTS and isinstance(step[4], dict)):
                 record.find(
                     f"step() returned {_type_name(step)}: expected observation, reward, terminated, truncated and info."
                 )
@@ -308,7 +180,7 @@ def _play_episodes(env: Env, episodes: int, seed: int, max_steps: int) -> _EnvRe
 
 def _check_observation(env: Env, observation: Any, call: str, record: _EnvRecord) -> tuple[Any, str, str]:  # noqa: ANN401
     """Record what is wrong with a result of `call`, `reset()` or `step()`; return (observation, digest, `call`)."""
-    if isinstance(env, _SingleWorld) and not env.contains(observation):
+    if isinstance(env, SingleWorld) and not env.contains(observation):
         record.find(f"{call} left an agent nothing to choose: expected a legal action in each list.")
     elif not env.observation_space.contains(observation):
         record.find(
@@ -356,6 +228,7 @@ def _check_kept(kept_observation: tuple[Any, str, str] | None, record: _EnvRecor
 
 
 def _check_outcome(step: tuple[Any, ...], record: _EnvRecord) -> tuple[float, bool, bool]:
+    """Record a reward, `terminated` or `truncated` of a wrong type, or a reward that is not finite."""
     _, reward, terminated, truncated, _ = step
     if not isinstance(reward, Real) or not np.isfinite(float(reward)):
         record.find(f"step() returned the reward {reward!r} ({_type_name(reward)}): expected a finite number.")
@@ -457,6 +330,7 @@ def _nested_parts(observation: Any, path: str = "") -> Iterator[tuple[str, Any]]
 
 
 def _digest(observation: Any) -> str:  # noqa: ANN401
+    """Return a hash over all parts of an observation, with their paths, types and shapes."""
     whole = hashlib.sha256()
     for path, part in _nested_parts(observation):
         array = np.asarray(part)
@@ -474,6 +348,7 @@ def _type_name(value: Any) -> str:  # noqa: ANN401
 
 
 def _observation_summary(observation: Any) -> str:  # noqa: ANN401
+    """Return an observation in a few words for a message: dtype, shape and range of each part."""
     texts = [
         f"{path} {_type_name(part)}" for path, part in _nested_parts(observation) if not isinstance(part, np.ndarray)
     ]

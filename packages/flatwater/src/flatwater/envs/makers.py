@@ -226,6 +226,7 @@ def _called_maker(name: str, target: Callable[..., Any], arguments: Mapping[str,
 
 
 def _can_bind(signature: inspect.Signature, positional: tuple[Any, ...], keywords: Mapping[str, Any]) -> bool:
+    """Return whether a call with these arguments fits the signature."""
     try:
         signature.bind(*positional, **keywords)
     except TypeError:

@@ -320,6 +320,7 @@ class Recorder:
             self._save_()
 
     def _save_(self) -> None:
+        """Write the checkpoint once what other processes keep is in the state, and every record is on the disk."""
         self.tell_of_folder()  # the folder may have been renamed; the descriptor still leads to it
         # Workers first: until they have sent what they know, the state tree is behind the round that is saved.
         self.composed.gather_()

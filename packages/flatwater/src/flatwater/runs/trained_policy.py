@@ -198,6 +198,7 @@ class TrainedPolicy:
         return self._native is not None and not self._native.keys.isdisjoint(obs)
 
     def _rows(self, obs: Any) -> Rows:  # noqa: ANN401  (same)
+        """Return one observation, or a batch, as rows of a world; and the axes before those of one observation."""
         if self._native is not None:
             return self._native.rows(obs)
         shape, kind = self._spaces.obs, self._spaces.obs_type

@@ -28,6 +28,7 @@ class ErlRunConfig(CrewConfig, ErlConfig):
     a panel that may have newer days. Their learning goes on with fresh optimizers. Left out: random weights."""
 
     def __post_init__(self) -> None:
+        """Check that features, exploration and replay fit the algorithm and each other."""
         check_crew(self)
         features = self.observation_features
         require(

@@ -241,6 +241,7 @@ def score_bytes(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], da
     """
 
     def play() -> None:
+        """Do everything that `score_champion` does with tensors, on the meta device."""
         config, count = setup.config.env, len(market.investable)
         # All are there at the end: the champion's, that of the random traders, and one for each rule and the oracle.
         envs = [

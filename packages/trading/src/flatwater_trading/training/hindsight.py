@@ -131,6 +131,7 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: Members, group
     )
 
     def learn(weights: Params, batch: HindsightBatch) -> tuple[Tensor, list[Tensor]]:
+        """Return the loss of a batch, and the gradients of its share of the update."""
         leaves = free(weights)
         with autocast(config, batch.gain.device):
             action = actor.over_days(leaves, batch.seen)

@@ -137,6 +137,7 @@ def micro_batch(
     replay = source.replay
 
     def gather(low: int, high: int) -> Batch:
+        """Gather the micro-batch of members low ... high - 1."""
         slots = index[low:high, g]
         return Batch(
             obs=observe(source, slots),

@@ -108,7 +108,10 @@ def draw_lessons(
     first = torch.randint(len(days) - length + 1, shape, generator=rng, device=setup.device)[:, slice(*setup.share)]
 
     def drawer(chosen: Int[Tensor, "P S"]) -> Callable[[int, int], HindsightBatch]:
+        """Return a function that gathers the stretches beginning at the rows `chosen`."""
+
         def draw(low: int, high: int) -> HindsightBatch:
+            """Gather the stretches of members low ... high - 1 into the buffer."""
             # Row r of the lessons is row days.start + r of the panel; a window is named by its last row.
             first_rows = chosen[low:high]
             seen = windows(

@@ -61,6 +61,7 @@ def make_call_counter(kind: str) -> CallCounter:
         """The method of one argument, with a boundary passed before each call."""
 
         def count_and_call(self: Any, given: Any) -> Any:  # noqa: ANN401
+            """Count this call as a boundary, then run the method."""
             nonlocal left
             if left > 0:  # as in `pass_`, which would be one call more
                 left -= 1

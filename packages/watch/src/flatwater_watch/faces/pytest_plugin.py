@@ -97,6 +97,7 @@ def _repeating_test(once: Callable[..., Any], mark: pytest.Mark, item: pytest.Fu
         )
 
     def test(**arguments: Any) -> None:  # noqa: ANN401  whatever its fixtures are
+        """Run the test as often as its mark says, with the arguments that pytest gives."""
         from flatwater_watch.agent.guard import Guard  # noqa: PLC0415  (see the module's docstring)
 
         ran = False

@@ -123,6 +123,7 @@ class _TrimmedPages:
     """
 
     def __init__(self) -> None:
+        """Begin with no page seen."""
         self._pages_once_touched = 0
         """A number with a byte for each page from the beginning of the heap: 1 if the page was seen resident."""
         self.elsewhere = False

@@ -75,6 +75,7 @@ def _load_templates() -> Environment:
 
 
 def _charts_of_block(block: Block) -> Sequence[Chart]:
+    """Return the charts in a block, folded ones included."""
     if isinstance(block, Chart):
         return [block]
     return (

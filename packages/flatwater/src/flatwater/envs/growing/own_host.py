@@ -172,8 +172,7 @@ def _run_alone(network: nn.Module, slots: tuple[str, ...], images: Tensor) -> Fo
 
 
 def _check_constants(before: Mapping[str, Tensor], first_network: nn.Module, second_network: nn.Module) -> None:
-    """Refuse buffers that a forward changes (`before` it, in `first_network` after it), or that differ in both "
-    "networks."""
+    """Refuse buffers that differ after a forward of `first_network` from `before` it, or in a second network."""
     after, others = dict(first_network.named_buffers()), dict(second_network.named_buffers())
     for name, buffer in before.items():
         if not torch.equal(buffer, after[name]):
