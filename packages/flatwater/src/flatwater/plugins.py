@@ -43,7 +43,7 @@ class Group:
         """Refuse a row that no command could use.
 
         Raises:
-            ValueError: its name or the row itself looks otherwise.
+            ValueError: the row, or its name, is not of the group's form.
         """
         if not isinstance(name, str) or not re.match(self.name, name):
             raise ValueError(f"{short_repr(name)}: expected a name of letters, digits, '-', '_' and '.'")

@@ -288,7 +288,7 @@ def _require_fit(path: str, place: HeaderEntry, record: LeafRecord) -> None:
     """Refuse a leaf whose dtype, shape or size differ between header and manifest.
 
     Raises:
-        ValueError: they differ.
+        ValueError: dtype, shape or size differ.
     """
     size, cells, shape = place.data_offsets[1] - place.data_offsets[0], prod(record.shape), tuple(place.shape)
     if dtype := DTYPES.get(record.dtype):

@@ -182,7 +182,7 @@ def flatten_state(value: object, name: str) -> tuple[dict[str, Any], JSON]:
     """Return the leaves of nested dicts, lists and tuples by path, and the form that puts them together again.
 
     Raises:
-        TypeError: something in `value` is neither of these nor a tensor, an array or a number; names its place.
+        TypeError: a value inside is of another type; the message names its place.
     """
     leaves: dict[str, Any] = {}
 

@@ -44,7 +44,7 @@ def scalar_kind(path: str, value: Scalar) -> LeafKind:
     """Return the kind of a number, flag or string.
 
     Raises:
-        TypeError: its type is a subclass, such as np.float64, which would come back as the plain type.
+        TypeError: the value is of a subclass, such as np.float64, which would come back as the plain type.
     """
     kind = _SCALAR_KINDS.get(type(value))
     if kind is None:

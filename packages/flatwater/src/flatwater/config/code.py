@@ -115,7 +115,7 @@ def name_of_code(code: Any, setting: str) -> str:  # noqa: ANN401  (a class or a
         setting: dotted path of the setting that it was given for.
 
     Raises:
-        ConfigError: it has no such name.
+        ConfigError: the object cannot be found again by a name.
     """
     name, found = code.__qualname__, None
     with suppress(KeyError, AttributeError):  # of a class that a function made

@@ -213,7 +213,7 @@ def encode_state(state: object) -> bytes:
     bytes of all arrays one after another, at offsets that the head names.
 
     Raises:
-        TypeError: something in it is no number, text, array or tensor; the message names its place.
+        TypeError: a value inside is no number, text, array or tensor; the message names its place.
     """
     blobs: list[bytes] = []
     head = json.dumps(_to_plain(state, "state", blobs)).encode()

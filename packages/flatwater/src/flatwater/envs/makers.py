@@ -163,7 +163,7 @@ def _handed_over(name: str) -> Any:  # noqa: ANN401  (whatever the user has)
     """Return the object that a name stands for.
 
     Raises:
-        ConfigError: none is handed over, or another one.
+        ConfigError: no object is handed over, or an object with another name.
     """
     target = _given.get()
     if target is None:
@@ -191,7 +191,7 @@ def _called_maker(name: str, target: Callable[..., Any], arguments: Mapping[str,
     """Return what makes environments by calling a class or a function, with a number of them where it wants one.
 
     Raises:
-        ConfigError: it cannot be called with the arguments, with a number or without.
+        ConfigError: the class or function cannot be called with the arguments, with a number or without.
     """
     try:
         signature = inspect.signature(target)

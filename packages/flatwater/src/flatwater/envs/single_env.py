@@ -23,7 +23,7 @@ def as_single_env(env: object) -> Env:
     """Return the environment as one `gymnasium.Env`.
 
     Raises:
-        ConfigError: it is of no kind that can be played.
+        ConfigError: the environment is of no kind that can be played.
     """
     if isinstance(env, gymnasium.Env):
         return env

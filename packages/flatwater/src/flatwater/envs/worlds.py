@@ -113,7 +113,7 @@ def _find_maker(name: str, env_id: str | None, arguments: Mapping[str, Any]) -> 
         arguments: arguments of the environment by name.
 
     Raises:
-        ConfigError: nothing has this name.
+        ConfigError: no environment has this name.
     """
     if env_id is not None:
         return EnvMaker(env_id, lambda: named_env(env_id, arguments))
@@ -133,7 +133,7 @@ def _wrapped_world(maker: EnvMaker, wrapped: WrappedConfig, envs: int, *, allow_
         allow_nan: whether NaN and infinities are passed on; else they end the run.
 
     Raises:
-        ConfigError: it makes something else than environments.
+        ConfigError: the maker makes something else than environments.
     """
     first = maker.make(envs) if maker.takes_number else maker.make()
     # The first one tells the kind, and is one of the copies.

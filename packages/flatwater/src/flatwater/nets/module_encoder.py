@@ -75,7 +75,7 @@ class ModuleEncoder:
         """Return the buffers, with numbers that were saved.
 
         Raises:
-            ValueError: one is missing, or has another shape.
+            ValueError: a buffer is missing, or has another shape.
         """
         buffers = self.build_buffers(torch.device("cpu"))
         for name, buffer in buffers.items():

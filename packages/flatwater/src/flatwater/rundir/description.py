@@ -45,8 +45,8 @@ def read_description(folder: RunFolder, settings: Mapping[str, Any]) -> Descript
         settings: its settings, as `read_settings` gives them.
 
     Raises:
-        ConfigError: its settings name no recipe.
-        RunError: its recipe is not installed, and the folder has no description of it, or a damaged one.
+        ConfigError: the settings name no recipe.
+        RunError: the recipe is not installed, and its description in the folder is missing or damaged.
     """
     name = name_in(settings, folder.config)
     # Installed recipes were chosen by this user; any other name in the file is looked up nowhere.

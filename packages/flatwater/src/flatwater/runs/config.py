@@ -147,7 +147,7 @@ class EpisodesRunConfig(RunConfig):
         """Environment steps of a round, those of all copies together.
 
         Raises:
-            ConfigError: this recipe does not say.
+            ConfigError: the recipe does not know its steps.
         """
         raise ConfigError("total_steps: this recipe does not say how many steps a round has. Give rounds")
 

@@ -67,8 +67,8 @@ def _open_video(composed: Run, folder: RunFolder, file: Path) -> Video:
     """Return the video of a restored run.
 
     Raises:
-        ConfigError: nothing of it can be seen.
-        MemoryLimitError: it does not fit beside the run.
+        ConfigError: the run's environments cannot be drawn.
+        MemoryLimitError: the video does not fit beside the run.
     """
     # Before the environment is made: a refused one would stay open.
     refuse(plan_with_video(composed.plan))

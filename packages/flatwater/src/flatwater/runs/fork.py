@@ -201,7 +201,7 @@ def _require_data(composed: Run, parent: Parent, changed: Mapping[str, Any]) -> 
     """Refuse data, or an environment's spaces, that are not those of the parent.
 
     Raises:
-        ConfigError: they differ.
+        ConfigError: data or spaces differ.
     """
     saved = parent.checkpoint.manifest.facts.get("data")
     lines = fact_differences({"data": saved}, {"data": dict(composed.data())})

@@ -104,7 +104,7 @@ class Run(ABC):
             on_episode: the user's function; None where there is none.
 
         Raises:
-            ConfigError: this run tells of no episodes.
+            ConfigError: the run reports no episodes.
         """
         expected = "left out: a run that was begun without it has no room for its numbers. Begin a new run with it"
         require(on_episode is None, "on_episode", on_episode, expected)

@@ -91,7 +91,7 @@ def stop_on_signals(console: "Console") -> Iterator[StopRequest]:
         """Note the first signal and say so.
 
         Raises:
-            Terminated: it is a second Ctrl-C, and nothing is being cleared away.
+            Terminated: the signal is a second Ctrl-C, and no `finally` is at work.
         """
         # In a signal handler, between two bytecodes of the main thread.
         if stop.signal and number == signal.SIGINT and not _is_clearing_up():

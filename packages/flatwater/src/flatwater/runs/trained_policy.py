@@ -41,7 +41,7 @@ class PolicyNetwork(Protocol):
         """Return the value of each state, [B].
 
         Raises:
-            ConfigError: nothing that tells it was trained, or is in the file.
+            ConfigError: no critic was trained, or the file has none.
         """
 
 

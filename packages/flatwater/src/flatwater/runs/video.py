@@ -42,7 +42,7 @@ def check_video(file: Path) -> None:
     """Refuse a file that cannot be written, before a run is read.
 
     Raises:
-        ConfigError: its name has another ending, it is no file of this kind, or the package for it is missing.
+        ConfigError: the file has another ending, is of another kind, or needs a package that is missing.
     """
     if file.suffix not in VIDEO_OUTPUTS:
         raise ConfigError(f"--video {file}: expected a name that ends in {' or '.join(VIDEO_OUTPUTS)}.")
@@ -146,7 +146,7 @@ def _checked(frames: Iterator[object]) -> Iterator[Array]:
     """Yield the frames, which must be pictures of one size.
 
     Raises:
-        ConfigError: one is none.
+        ConfigError: a frame is no picture, or of another size.
     """
     size: tuple[int, ...] = ()
     for frame in frames:
@@ -210,7 +210,7 @@ def _load_ffmpeg() -> Any:  # noqa: ANN401  (a module without types)
     """Return the package that runs ffmpeg.
 
     Raises:
-        ConfigError: it is missing.
+        ConfigError: the package is missing.
     """
     try:
         import imageio_ffmpeg  # noqa: PLC0415  (an extra of the package)

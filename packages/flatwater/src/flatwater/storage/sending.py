@@ -120,7 +120,7 @@ class _SendSource:
 
         Raises:
             FileNotFoundError: the file became shorter.
-            OtherContentError: these are the last bytes, and the whole is not what it must be.
+            OtherContentError: the file ends here, and its hash is not the expected one.
         """
         count = min(maximum, self.left)
         filled = 0
@@ -170,7 +170,7 @@ def _read_back(objects: StoredObjects, name: str, sent: SentFile) -> None:
     """Read the object once, and compare it with what was sent.
 
     Raises:
-        StoreError: it differs in size or hash.
+        StoreError: the object differs in size or hash.
     """
     # By the pieces' own limit: a store that sends more than was sent is found out as well.
     digest, size = hashlib.sha256(), 0

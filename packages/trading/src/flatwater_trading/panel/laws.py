@@ -330,7 +330,7 @@ def _require_context(config: SyntheticConfig, does: str) -> None:
     """Check that there is a context column; `does` is the end of the message: what the law does with it.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is no context column.
     """
     if config.context_instruments == 0:
         raise ConfigError(

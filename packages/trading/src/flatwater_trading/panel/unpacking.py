@@ -67,7 +67,7 @@ def _unpack_(source: Path, target: IO[bytes]) -> None:
     """Unpack a gzip file into another, which is left flushed, in pieces of `_CHUNK_BYTES` bytes.
 
     Raises:
-        DataError: more comes out than a table of prices can have, or the file is damaged.
+        DataError: the file is damaged, or holds more than a table of prices can have.
         OSError: the file cannot be read, or the other not written.
     """
     size = source.stat().st_size

@@ -43,7 +43,7 @@ def _require_alike(path: Path, elder: "ErlRun", run: "ErlRun") -> None:
     """Check that networks, inputs and columns are the same: elsewhere weights mean something else.
 
     Raises:
-        ConfigError: something of them differs; the message names it.
+        ConfigError: networks, inputs or columns differ; the message names what.
     """
     shapes = [[rows.shape[1] for rows in each.trainer.run.learner.inherited] for each in (elder, run)]
     for name, elder_value, own_value in (

@@ -455,7 +455,7 @@ def rebuild_trader(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> 
     """Rebuild the trader of a .safetensors file.
 
     Raises:
-        ConfigError: its settings are none.
+        ConfigError: the header's settings do not fit `ErlConfig`.
         ValueError: header and tensors do not fit each other.
     """
     parsed = convert_to(dict(header), _TraderHeader)

@@ -96,7 +96,7 @@ def _require_result(result: Any) -> None:  # noqa: ANN401  (whatever the file ho
     Raises:
         TypeError: a text or a number is something else.
         ValueError: the result has no runs, seeds, folds or periods, or a table of it is empty.
-        KeyError: something is missing.
+        KeyError: a field is missing.
     """
     _require_texts(result, "note")
     if int(result["folds"]) < 1 or not [int(seed) for seed in result["seeds"]] or not result["runs"]:
@@ -131,7 +131,7 @@ def _require_texts(row: Mapping[str, Any], *names: str) -> None:
     """Check that the named cells of a row are texts.
 
     Raises:
-        TypeError: one is not.
+        TypeError: a cell is not.
     """
     for name in names:
         if not isinstance(row[name], str):
@@ -142,7 +142,7 @@ def _require_numbers(row: Mapping[str, Any], *names: str) -> None:
     """Check that the named cells of a row are numbers.
 
     Raises:
-        TypeError: one is not.
+        TypeError: a cell is not.
     """
     for name in names:
         if not is_number(row[name]):

@@ -97,7 +97,7 @@ class Watch:
         """Begin; `with` does it.
 
         Raises:
-            ConfigError: this watch was used before, or another is open.
+            ConfigError: the watch was used before, or another one is open.
         """
         if self._has_begun:
             raise ConfigError(

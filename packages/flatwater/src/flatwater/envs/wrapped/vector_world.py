@@ -41,7 +41,7 @@ class VectorWorld:
             allow_nan: whether NaN and infinities are passed on; else they end the run.
 
         Raises:
-            ConfigError: it begins episodes one step too late, and none by itself.
+            ConfigError: the environment begins episodes one step too late, or never by itself.
         """
         self._env, self._name, self._allow_nan, envs = env, title, allow_nan, int(env.num_envs)
         subject, own = f"environment {title}", env.unwrapped
