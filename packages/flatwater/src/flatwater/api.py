@@ -289,10 +289,10 @@ def fork(
         was = read_config(folder, trains=True, given=flat_settings(settings))
         base = to_mapping(rounds_alone(was, settings))
         config = from_mapping(type(was), _merge_tables(base, settings), f"fork of {folder.path}")
-        found = find_parent(folder, was, config, checkpoint, console.print)
+        parent_state = find_parent(folder, was, config, checkpoint, console.print)
         place, called = None if run is None else Path(run), {"on_round": on_round, "on_episode": on_episode}
         functions: dict[str, Any] = called
-        outcome = start_run(config, place, console, parent=found, **functions)
+        outcome = start_run(config, place, console, parent=parent_state, **functions)
     return _finish_run(outcome, env)
 
 

@@ -151,15 +151,15 @@ def find_function(place: str, *, field: str, takes: str) -> Callable[[Any], Any]
     Raises:
         ConfigError: there is no such function, or it cannot be called with one argument.
     """
-    given, wanted = f"{field} = {short_repr(place)}", f"package.module:function of a function that takes {takes}"
+    setting, expected = f"{field} = {short_repr(place)}", f"package.module:function of a function that takes {takes}"
     if ":" not in place:
-        raise ConfigError(f"{given}: expected {wanted}")
-    function = find_object(place, setting=f"{given}: it", expected=wanted)
+        raise ConfigError(f"{setting}: expected {expected}")
+    function = find_object(place, setting=f"{setting}: it", expected=expected)
     try:
         inspect.signature(function).bind(None)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"{given}: expected {wanted}, got {short_repr(function)} ({error})") from error
-    border = Border(given, function)
+        raise ConfigError(f"{setting}: expected {expected}, got {short_repr(function)} ({error})") from error
+    border = Border(setting, function)
 
     def call(argument: Any) -> Any:  # noqa: ANN401  (of the function)
         with border:

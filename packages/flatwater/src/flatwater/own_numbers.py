@@ -51,9 +51,9 @@ def as_number(value: object) -> float | None:
     """Return a number, a truth value, or an array or tensor of one number, as a float; None for anything else."""
     if isinstance(value, str | bytes):  # `float` would read them
         return None
-    given: Any = value
+    number: Any = value
     try:
-        return float(given.item() if isinstance(value, _OneNumber) else given)
+        return float(number.item() if isinstance(value, _OneNumber) else number)
     except (TypeError, ValueError, RuntimeError):
         return None
 

@@ -37,11 +37,11 @@ def offer_names(package: str) -> "tuple[Callable[[str], object], Callable[[], li
 
     def find(name: str) -> object:
         """Import the value of a name, and keep it in the package."""
-        where = places().get(name)
-        if where is None:
+        module_path = places().get(name)
+        if module_path is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        names = vars(import_module(where))
-        value: object = names[name] if name in names else import_module(f"{where}.{name}")
+        names = vars(import_module(module_path))
+        value: object = names[name] if name in names else import_module(f"{module_path}.{name}")
         setattr(module, name, value)  # so that `__getattr__` is asked once for each name
         return value
 

@@ -60,28 +60,28 @@ _current_track: ContextVar[ProgressTrack | None] = ContextVar("watched", default
 @contextmanager
 def track_progress() -> Iterator[ProgressTrack]:
     """A track on which code that runs inside the block, in this thread, counts its progress."""
-    course = ProgressTrack()
-    before = _current_track.set(course)
+    track = ProgressTrack()
+    before = _current_track.set(track)
     try:
-        yield course
+        yield track
     finally:
         _current_track.reset(before)
 
 
 def count_steps(noun: str, items: Sequence[T]) -> Iterator[T]:
     """Yield the items, and count each as a step in progress lines when the next one is requested."""
-    course = _current_track.get()
-    if course is None:
+    track = _current_track.get()
+    if track is None:
         yield from items
         return
-    part, around = ProgressPart(noun, len(items)), course.parts
-    course.parts = (*around, part)
+    part, outer_parts = ProgressPart(noun, len(items)), track.parts
+    track.parts = (*outer_parts, part)
     try:
         for item in items:
             yield item
             part.done += 1
     finally:
-        course.parts = around
+        track.parts = outer_parts
 
 
 def is_due(now: float, began: float, last_report: float) -> bool:

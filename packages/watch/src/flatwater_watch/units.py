@@ -50,12 +50,12 @@ def format_duration(seconds: float) -> str:
     """Seconds in words: `5025` as `1 h 23 min`, `83` as `1 min 23 s`, `4.2` as `4.2 s`."""
     if seconds < 10:
         return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
+    whole_seconds = round(seconds)
+    if whole_seconds < 60:
+        return f"{whole_seconds} s"
+    if whole_seconds < 3600:
+        return f"{whole_seconds // 60} min {whole_seconds % 60} s"
+    return f"{whole_seconds // 3600} h {whole_seconds % 3600 // 60} min"
 
 
 def parse_duration(text: str, named: str) -> float:

@@ -56,11 +56,11 @@ def save_checkpoint(folder: Path | str, parts: Mapping[str, object], step: int, 
     tree: dict[str, object] = {}
     forms: dict[str, JSON] = {}
     for name, value in _with_generators(parts).items():
-        door = _find_state_access(value)
-        if door is None:
+        access = _find_state_access(value)
+        if access is None:
             tree[name], forms[name] = value, None
         else:
-            tree[name], forms[name] = flatten_state(door.get(), name)
+            tree[name], forms[name] = flatten_state(access.get(), name)
     # A manifest counts rounds and the steps within one; a loop of the user's has a single counter.
     return write_checkpoint(
         Path(folder), tree, round=step, step=0, facts={_PARTS_FACT: forms}, config=CheckpointConfig(keep=keep)
@@ -83,19 +83,19 @@ def restore_checkpoint(folder: Path | str, parts: MutableMapping[str, Any]) -> i
     intact = newest_intact(Path(folder), say=lambda line: warnings.warn(line, stacklevel=3))
     if intact is None:
         return 0
-    forms, doors = (
+    forms, accesses = (
         _saved_forms(intact),
         {name: _find_state_access(part) for name, part in _with_generators(parts).items()},
     )
     # All parts are compared before the first is touched: half of a restore would be worse than none.
-    _check_parts(intact, forms, doors)
+    _check_parts(intact, forms, accesses)
     named_parts: dict[str, object] = dict(_with_generators(parts))
     # What goes through `load_state_dict` is read into buffers first; everything else is filled in place.
     tree = named_parts | {name: _make_buffers(intact, name) for name, form in forms.items() if form is not None}
     restore_state_(tree, intact)
-    for name, door in doors.items():
-        if door is not None:
-            door.put(unflatten_state(forms[name], tree[name], name))
+    for name, access in accesses.items():
+        if access is not None:
+            access.put(unflatten_state(forms[name], tree[name], name))
         elif isinstance(parts.get(name), Scalar):
             parts[name] = tree[name]
     return intact.manifest.round
@@ -146,10 +146,10 @@ def _find_state_access(part: object) -> _StateAccess | None:
     if isinstance(part, Stateful):
         return _StateAccess(part.state_dict, part.load_state_dict)
     if isinstance(part, list | tuple) and part and all(_find_state_access(item) is not None for item in part):
-        doors = [door for item in part if (door := _find_state_access(item)) is not None]
+        accesses = [access for item in part if (access := _find_state_access(item)) is not None]
         return _StateAccess(
-            lambda: [door.get() for door in doors],
-            lambda states: [door.put(state) for door, state in zip(doors, states, strict=True)],
+            lambda: [access.get() for access in accesses],
+            lambda states: [access.put(state) for access, state in zip(accesses, states, strict=True)],
         )
     return None
 

@@ -263,7 +263,7 @@ def list_remote(objects: StoredObjects) -> list[tuple[Manifest, list[str]]]:
             if problem
             else [damage(*shard_and_leaves) for shard_and_leaves in leaves_by_shard(manifest).items()]
         )
-        checkpoints.append((manifest, [each for each in problems if each]))
+        checkpoints.append((manifest, [problem_text for problem_text in problems if problem_text]))
     return checkpoints
 
 

@@ -124,7 +124,13 @@ def _curve_chart(runs: Sequence[ComparedRun], metric: str, title: str, unit: flo
         if run.group:
             bands.append(
                 _interval_band(
-                    run.letter, {at: found for at, found in points.items() if len(found) >= MINIMUM_SEEDS}, colour
+                    run.letter,
+                    {
+                        round_: seed_values
+                        for round_, seed_values in points.items()
+                        if len(seed_values) >= MINIMUM_SEEDS
+                    },
+                    colour,
                 )
             )
     if not marks:
@@ -143,15 +149,15 @@ def _points_by_round(run: ComparedRun, metric: str, unit: float) -> dict[float, 
     values: dict[float, list[float]] = {}
     for member in run.members:
         columns = (member.metrics.get("round", []), member.metrics.get(metric, []))
-        for at, value in zip(*finite_points(*columns), strict=True):
-            values.setdefault(at, []).append(value / unit)
+        for round_, value in zip(*finite_points(*columns), strict=True):
+            values.setdefault(round_, []).append(value / unit)
     return dict(sorted(values.items()))
 
 
 def _interval_band(letter: str, points: dict[float, list[float]], colour: str) -> Band:
     """Return the interval over seeds of each round, as a shade of the run's colour."""
-    found = [seed_statistics(values, resampled=CURVE_RESAMPLES) for values in points.values()]
-    ends = {"low": [each.low for each in found], "high": [each.high for each in found]}
+    statistics = [seed_statistics(values, resampled=CURVE_RESAMPLES) for values in points.values()]
+    ends = {"low": [interval.low for interval in statistics], "high": [interval.high for interval in statistics]}
     return Band(name=f"{letter}, {INTERVAL_LEVEL:.0%} interval", x=[*points], colour=colour, opacity=SHADE, **ends)
 
 

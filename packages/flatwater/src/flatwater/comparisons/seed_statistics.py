@@ -52,11 +52,11 @@ def seed_statistics(values: Sequence[float], *, resampled: int = RESAMPLES) -> S
 
 def seed_difference(values: Sequence[float], other_values: Sequence[float]) -> SeedStatistics:
     """Return how much larger a number is over the seeds of one group than over those of another."""
-    own, other = np.asarray(values, np.float64), np.asarray(other_values, np.float64)
-    drawn = interquartile_mean(_resample(own, 0, RESAMPLES)) - interquartile_mean(_resample(other, 1, RESAMPLES))
+    first, other = np.asarray(values, np.float64), np.asarray(other_values, np.float64)
+    drawn = interquartile_mean(_resample(first, 0, RESAMPLES)) - interquartile_mean(_resample(other, 1, RESAMPLES))
     return SeedStatistics(
-        float(own.mean() - other.mean()),
-        float(interquartile_mean(own) - interquartile_mean(other)),
+        float(first.mean() - other.mean()),
+        float(interquartile_mean(first) - interquartile_mean(other)),
         *_percentile_interval(drawn),
     )
 

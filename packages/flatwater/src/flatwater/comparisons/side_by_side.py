@@ -237,9 +237,9 @@ def _statistics_rows(runs: Sequence[ComparedRun]) -> Rows:
     statistics, writes = [run.statistics for run in runs], [run.run.recipe.headline.write for run in runs]
     cells = [
         (EMPTY_CELL, EMPTY_CELL)
-        if found is None
-        else (write(found.interquartile_mean), f"{write(found.low)} to {write(found.high)}")
-        for found, write in zip(statistics, writes, strict=True)
+        if run_statistics is None
+        else (write(run_statistics.interquartile_mean), f"{write(run_statistics.low)} to {write(run_statistics.high)}")
+        for run_statistics, write in zip(statistics, writes, strict=True)
     ]
     title = _score_title(runs[0])
     names = (f"{title}, interquartile mean", f"{title}, {INTERVAL_LEVEL:.0%} interval")
@@ -315,13 +315,14 @@ def _compare_seeds(group: ComparedRun, first: ComparedRun) -> RunDifference:
                 f"{compared.letter} has fewer than {MINIMUM_SEEDS} seeds with a result. Train more with `train --seeds`"
             )
             return RunDifference(group.letter, first.letter, None, reason)
-    found, write = seed_difference(group.scores, first.scores), group.run.recipe.headline.write
-    verdict = "is above {}" if found.low > 0 else "is below {}" if found.high < 0 else "cannot be told from {}"
-    numbers = (
-        f"{write(found.interquartile_mean)}, {INTERVAL_LEVEL:.0%} interval {write(found.low)} to {write(found.high)}"
+    statistics, write = seed_difference(group.scores, first.scores), group.run.recipe.headline.write
+    verdict = (
+        "is above {}" if statistics.low > 0 else "is below {}" if statistics.high < 0 else "cannot be told from {}"
     )
-    told = f"{verdict} in {_score_title(group)} (interquartile mean {numbers})"
-    difference = Difference(asdict(found), len(group.scores) + len(first.scores), SEEDS_UNIT, told.format)
+    mean, low, high = map(write, (statistics.interquartile_mean, statistics.low, statistics.high))
+    numbers = f"{mean}, {INTERVAL_LEVEL:.0%} interval {low} to {high}"
+    sentence = f"{verdict} in {_score_title(group)} (interquartile mean {numbers})"
+    difference = Difference(asdict(statistics), len(group.scores) + len(first.scores), SEEDS_UNIT, sentence.format)
     return RunDifference(group.letter, first.letter, difference)
 
 

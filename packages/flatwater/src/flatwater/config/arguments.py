@@ -73,9 +73,9 @@ def call_arguments(inside: str, text: str, setting: str) -> dict[str, Any]:
     """
     try:
         call = ast.parse(f"call({inside}", mode="eval").body
-        is_plain = isinstance(call, ast.Call) and not call.args and all(each.arg for each in call.keywords)
+        is_plain = isinstance(call, ast.Call) and not call.args and all(keyword.arg for keyword in call.keywords)
         if isinstance(call, ast.Call) and is_plain:
-            return {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
+            return {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         pass
     raise ConfigError(

@@ -117,10 +117,10 @@ def name_of_code(code: Any, setting: str) -> str:  # noqa: ANN401  (a class or a
     Raises:
         ConfigError: the object cannot be found again by a name.
     """
-    name, found = code.__qualname__, None
+    name, value = code.__qualname__, None
     with suppress(KeyError, AttributeError):  # of a class that a function made
-        found = attrgetter(name)(sys.modules[code.__module__])
-    if found is not code:
+        value = attrgetter(name)(sys.modules[code.__module__])
+    if value is not code:
         raise ConfigError(
             f"{setting} = {short_repr(code)}: expected a class or a function with a name in its module, by which a "
             "resumed run finds it. Move it to the top of a module"

@@ -331,12 +331,12 @@ def _nested_parts(observation: Any, path: str = "") -> Iterator[tuple[str, Any]]
 
 def _digest(observation: Any) -> str:  # noqa: ANN401
     """Return a hash over all parts of an observation, with their paths, types and shapes."""
-    whole = hashlib.sha256()
+    digest = hashlib.sha256()
     for path, part in _nested_parts(observation):
         array = np.asarray(part)
-        whole.update(f"{path}{array.dtype.str}{array.shape}".encode())
-        whole.update(array.tobytes() if array.dtype != object else repr(part).encode())
-    return whole.hexdigest()
+        digest.update(f"{path}{array.dtype.str}{array.shape}".encode())
+        digest.update(array.tobytes() if array.dtype != object else repr(part).encode())
+    return digest.hexdigest()
 
 
 def _hexdigest(content: bytes) -> str:

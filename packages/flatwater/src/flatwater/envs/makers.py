@@ -111,16 +111,16 @@ def with_env_names(settings: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ConfigError: an argument is nothing that a run's configuration can hold.
     """
-    named, env = dict(settings), given_env(settings)
+    named_settings, env = dict(settings), given_env(settings)
     if env is not None:
-        named[ENV] = name_object(env)
+        named_settings[ENV] = name_object(env)
     if (copies := fixed_copies(env)) is not None:
         # The held-out episodes are played in a copy of the same vector environment.
-        evaluation = {"envs": copies, **(named.get("evaluation") or {})}
-        named = {"envs": copies, **named, "evaluation": evaluation}
-    if (arguments := named.pop(ENV_KWARGS, None)) is not None:
-        named["env_args"] = write_arguments(arguments, ENV_KWARGS)
-    return named
+        evaluation = {"envs": copies, **(named_settings.get("evaluation") or {})}
+        named_settings = {"envs": copies, **named_settings, "evaluation": evaluation}
+    if (arguments := named_settings.pop(ENV_KWARGS, None)) is not None:
+        named_settings["env_args"] = write_arguments(arguments, ENV_KWARGS)
+    return named_settings
 
 
 def fixed_copies(env: object) -> int | None:
@@ -240,11 +240,11 @@ def wrapped_maker(maker: EnvMaker, wrappers: Sequence[str]) -> EnvMaker:
     Raises:
         ConfigError: a text names no wrapper, or has other than named arguments.
     """
-    around = [_find_wrapper(text) for text in wrappers]
+    wrapper_calls = [_find_wrapper(text) for text in wrappers]
 
     def make(*number: int) -> Any:  # noqa: ANN401  (whatever the outermost gives)
         env = maker.make(*number)
-        for text, (wrapper, arguments) in zip(wrappers, around, strict=True):
+        for text, (wrapper, arguments) in zip(wrappers, wrapper_calls, strict=True):
             with Border(f"wrapper {text}", wrapper, "__init__" if isinstance(wrapper, type) else "", call=text):
                 env = wrapper(env, **arguments)
         return env
@@ -259,11 +259,11 @@ def _find_wrapper(text: str) -> tuple[Callable[..., Any], dict[str, Any]]:
         ConfigError: there is no wrapper of this name, or the text is no call.
     """
     name, bracket, inside = text.partition("(")
-    given, wanted = f"wrapped.wrappers = {short_repr(text)}", "a name of gymnasium.wrappers, or package.module:Name"
+    setting, expected = f"wrapped.wrappers = {short_repr(text)}", "a name of gymnasium.wrappers, or package.module:Name"
     arguments = call_arguments(inside, text, "wrapped.wrappers") if bracket else {}
     if ":" in name:
-        return find_object(name, setting=f"{given}: it", expected=wanted), arguments
-    known = [*gymnasium.wrappers.__all__]
-    if name not in known:
-        raise ConfigError(f"{given}: expected {wanted}.{did_you_mean(name, known)}")
+        return find_object(name, setting=f"{setting}: it", expected=expected), arguments
+    known_names = [*gymnasium.wrappers.__all__]
+    if name not in known_names:
+        raise ConfigError(f"{setting}: expected {expected}.{did_you_mean(name, known_names)}")
     return getattr(gymnasium.wrappers, name), arguments

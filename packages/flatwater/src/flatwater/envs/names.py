@@ -115,14 +115,14 @@ def unknown_name(name: str) -> ConfigError:
 def _nearest(name: str) -> str:
     """Return a question with the known name that was perhaps meant; empty where none is near."""
     # By the name alone, as versions are alike; the newest version comes last and stays.
-    known = {
-        _without_version(each).lower(): each
-        for each in (FORAGE, *group_rows("environments"), *sorted(gymnasium.registry))
+    known_ids = {
+        _without_version(env_id).lower(): env_id
+        for env_id in (FORAGE, *group_rows("environments"), *sorted(gymnasium.registry))
     }
     # The part behind a namespace as well: Pong stands for ALE/Pong-v5.
-    known = {name.rpartition("/")[2]: each for name, each in known.items()} | known
-    near = get_close_matches(_without_version(name).lower(), known, n=1)
-    return f' Did you mean "{known[near[0]]}"?' if near else ""
+    known_ids = {name.rpartition("/")[2]: env_id for name, env_id in known_ids.items()} | known_ids
+    near = get_close_matches(_without_version(name).lower(), known_ids, n=1)
+    return f' Did you mean "{known_ids[near[0]]}"?' if near else ""
 
 
 def _without_version(env_id: str) -> str:

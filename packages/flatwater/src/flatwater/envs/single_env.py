@@ -97,7 +97,9 @@ class _SingleParallelEnv:
             return step
         observations, rewards, terminated, truncated, infos = step
         # A wrong reward is handed on as it is: a sum would hide its value and its type from the message.
-        faulty = [each for each in rewards.values() if not isinstance(each, Real) or not np.isfinite(float(each))]
+        faulty = [
+            reward for reward in rewards.values() if not isinstance(reward, Real) or not np.isfinite(float(reward))
+        ]
         over = all(terminated[agent] or truncated[agent] for agent in terminated) or not self._env.agents
         return observations, faulty[0] if faulty else float(sum(rewards.values())), over, False, infos
 

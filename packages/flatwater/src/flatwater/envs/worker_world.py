@@ -174,14 +174,17 @@ class WorkerWorld:
                 worker=_serve,
             )
         parts = self._ask("open")
-        (spaces, is_replayable, informs, given), kept = parts[0], sum(part_spaces.kept for part_spaces, *_ in parts)
-        self._spaces: Spaces = replace(spaces, envs=envs, kept=kept)
+        (spaces, is_replayable, informs, given), kept_bytes = (
+            parts[0],
+            sum(part_spaces.kept for part_spaces, *_ in parts),
+        )
+        self._spaces: Spaces = replace(spaces, envs=envs, kept=kept_bytes)
         if given is not None:
             observation, action, form = given
             self.native = native_spaces(observation, action, form, title)
         if informs:
             self.infos = InfosByNumber(envs, self._read_info)
-        if kept and is_replayable:
+        if kept_bytes and is_replayable:
             self.beginnings = _PartedStarts(self._ask)
 
     @property

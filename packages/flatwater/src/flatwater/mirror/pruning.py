@@ -76,15 +76,17 @@ def _prune_folder(path: Path, keep: int) -> PruneResult:
     folder = run.checkpoints
     with hold_lock(run):  # a run in training removes by itself, and would read while files go
         manifests = list_checkpoints(folder)
-        kept = choose_newest_good(
+        kept_manifests = choose_newest_good(
             manifests,
             keep,
             is_whole=lambda m: not find_quick_problems(folder, m),
             is_good=lambda m: not find_damage(folder, m),
         )
-        unwanted = [m for m in manifests if m not in kept and not m.unread]
+        unwanted = [m for m in manifests if m not in kept_manifests and not m.unread]
         freed_bytes = remove_checkpoints(folder, unwanted)
-    return PruneResult(len(kept), len(unwanted), freed_bytes, len(manifests) - len(kept) - len(unwanted))
+    return PruneResult(
+        len(kept_manifests), len(unwanted), freed_bytes, len(manifests) - len(kept_manifests) - len(unwanted)
+    )
 
 
 def _prune_url(url: str, keep: int) -> PruneResult:

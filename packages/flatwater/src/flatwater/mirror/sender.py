@@ -197,9 +197,9 @@ class MirrorSender:
     def _retain_(self) -> None:
         """Remove what the policy does not keep: manifests, then shards."""
         order = sorted(self.manifests.values(), key=_round_and_step)
-        kept = {manifest_name(m): m for m in checkpoints_to_keep(order, self.keep)}
-        removed_names = [name for name in self.manifests if name not in kept]
-        needed_shards = {shard_name(shard.sha256) for m in kept.values() for shard in m.shards}
+        kept_by_name = {manifest_name(m): m for m in checkpoints_to_keep(order, self.keep)}
+        removed_names = [name for name in self.manifests if name not in kept_by_name]
+        needed_shards = {shard_name(shard.sha256) for m in kept_by_name.values() for shard in m.shards}
         try:
             # In this order: a kill in between leaves shards that nobody needs, never a manifest without its shards.
             self.objects.remove(removed_names)
@@ -208,7 +208,7 @@ class MirrorSender:
             if self.removes:
                 self.say(f"mirror: old checkpoints cannot be removed: {error}")
             self.removes = False
-        self.manifests, self.shards, self.loose = kept, needed_shards, set()
+        self.manifests, self.shards, self.loose = kept_by_name, needed_shards, set()
 
     def release_(self) -> None:
         """Release the lock, so that others may write there."""

@@ -64,10 +64,10 @@ class ModuleEncoder:
 
     def build_buffers(self, device: torch.device) -> dict[str, Tensor]:
         """Return room for what is no weight that learns: the module's buffers, and parameters that are frozen."""
-        held = (*self.module.named_buffers(), *self.module.named_parameters())
+        tensors = (*self.module.named_buffers(), *self.module.named_parameters())
         return {
             name: filled_tensor(0, *value.shape, dtype=value.dtype, device=device)
-            for name, value in ((PREFIX + name, value) for name, value in held)
+            for name, value in ((PREFIX + name, value) for name, value in tensors)
             if name not in self.layout.weights
         }
 

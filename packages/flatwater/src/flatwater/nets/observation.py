@@ -64,8 +64,8 @@ def count_numbers(parts: Sequence[Part]) -> int:
 
 def row_bytes(parts: Sequence[Part]) -> int:
     """Return the bytes of a row with images: a multiple of four, so that the numbers of every row are aligned."""
-    held = FLOAT * count_numbers(parts) + sum(part.size for part in parts if part.is_image)
-    return -(-held // FLOAT) * FLOAT
+    byte_count = FLOAT * count_numbers(parts) + sum(part.size for part in parts if part.is_image)
+    return -(-byte_count // FLOAT) * FLOAT
 
 
 def numbers_in(row: Any, parts: Sequence[Part], kind: Any) -> Any:  # noqa: ANN401  (a Tensor, or an array of NumPy)
@@ -76,9 +76,9 @@ def numbers_in(row: Any, parts: Sequence[Part], kind: Any) -> Any:  # noqa: ANN4
         parts: what lies in them.
         kind: float32 of torch or of NumPy, as `row` is.
     """
-    held = FLOAT * count_numbers(parts)
+    byte_count = FLOAT * count_numbers(parts)
     # Rows of a single image have any length, and none of them is read as floats.
-    return row[..., :held].view(kind) if held else row[..., :0]
+    return row[..., :byte_count].view(kind) if byte_count else row[..., :0]
 
 
 def split_parts(
@@ -92,10 +92,10 @@ def split_parts(
         row: the rows of bytes [B, bytes]; None where there is no image.
         channels_last: whether the channels of a pixel lie beside each other in memory, whatever the order of the axes.
     """
-    found, number, pixel = [], 0, FLOAT * count_numbers(parts)
+    values, number, pixel = [], 0, FLOAT * count_numbers(parts)
     for part in parts:
         if part.channels is None:
-            found.append(numbers[:, number : number + part.size].reshape(-1, *part.read_shape))
+            values.append(numbers[:, number : number + part.size].reshape(-1, *part.read_shape))
             number += part.size
             continue
         assert row is not None  # noqa: S101  (for the type checker: an image lies in bytes)
@@ -107,9 +107,9 @@ def split_parts(
         # Turned while it is bytes: floats would be four times as many to move.
         turned = image.permute(0, *(1 + axis for axis in axes)).contiguous()
         shares = turned.view(-1, *shape).float().div_(part.most)
-        found.append(shares.movedim(-1, 1) if channels_last else shares)
+        values.append(shares.movedim(-1, 1) if channels_last else shares)
         pixel += part.size
-    return found
+    return values
 
 
 def nest_parts(parts: Sequence[Part], values: Sequence[Any]) -> Any:  # noqa: ANN401  (as the observation is)
@@ -123,10 +123,10 @@ def nest_parts(parts: Sequence[Part], values: Sequence[Any]) -> Any:  # noqa: AN
         return values[0]
     inside: dict[str | int, tuple[list[Part], list[Any]]] = {}
     for part, value in zip(parts, values, strict=True):
-        here = inside.setdefault(part.keys[0], ([], []))
-        here[0].append(replace(part, keys=part.keys[1:]))
-        here[1].append(value)
-    nested = {key: nest_parts(*here) for key, here in inside.items()}
+        part_values = inside.setdefault(part.keys[0], ([], []))
+        part_values[0].append(replace(part, keys=part.keys[1:]))
+        part_values[1].append(value)
+    nested = {key: nest_parts(*part_values) for key, part_values in inside.items()}
     places = [key for key in nested if isinstance(key, int)]
     # A place without a part is that of words, which nobody reads.
     return tuple(nested.get(place) for place in range(max(places) + 1)) if places else nested

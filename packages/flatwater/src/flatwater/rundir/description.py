@@ -53,9 +53,10 @@ def read_description(folder: RunFolder, settings: Mapping[str, Any]) -> Descript
     if (installed := find_installed(name)) is not None:
         return describe_recipe(installed, settings)
     try:
-        found = parse_description(read_regular(folder.description, MOST_BYTES, follow=False))
-        if found.name != name:
-            raise ValueError(f"name = {short_repr(found.name)}: expected {short_repr(name)}, as config.toml has it")  # noqa: TRY301
+        description = parse_description(read_regular(folder.description, MOST_BYTES, follow=False))
+        if description.name != name:
+            named = short_repr(description.name)
+            raise ValueError(f"name = {named}: expected {short_repr(name)}, as config.toml has it")  # noqa: TRY301
     except FileNotFoundError as absence:
         raise RunError(
             f"{folder.config}: trainer = {short_repr(name)}: this recipe is not installed, and the folder has "
@@ -68,4 +69,4 @@ def read_description(folder: RunFolder, settings: Mapping[str, Any]) -> Descript
             f"{folder.description}: cannot be read as the description of a recipe: {reason}. Restore the file, or "
             "rewrite it with `flatwater resume`."
         ) from error
-    return found
+    return description

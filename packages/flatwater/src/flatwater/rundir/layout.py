@@ -224,9 +224,9 @@ def hold_lock(folder: RunFolder) -> Iterator[RunFolder]:
                 f"{folder.path}: another process is training this run. Wait for it, or stop it with SIGTERM."
             ) from error
         # By this process's number, not as "self": the programs that a tracker starts find it too.
-        door = Path(f"/proc/{os.getpid()}/fd/{folder_handle}")
-        if not door.exists():  # a system without /proc: files go by their names
+        held_path = Path(f"/proc/{os.getpid()}/fd/{folder_handle}")
+        if not held_path.exists():  # a system without /proc: files go by their names
             yield folder
             return
-        with explain_deleted_folder(door):
-            yield replace(folder, held=door)
+        with explain_deleted_folder(held_path):
+            yield replace(folder, held=held_path)

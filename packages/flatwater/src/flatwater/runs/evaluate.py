@@ -50,16 +50,16 @@ def evaluate(
         if reason := composed.too_early():
             raise RunError(f"{run}: {reason}. Resume the run first.")
         # Before a day or an episode is played: what cannot be seen is refused first.
-        seen = None if video is None else _open_video(composed, folder, video)
+        recording = None if video is None else _open_video(composed, folder, video)
         result = (
             _play_holdout(run, composed, folder, manifest.round, say)
             if holdout
             else _score_and_write(composed, folder, say)
         )
-        if seen is not None:
+        if recording is not None:
             first = FIRST_SEEDS["holdout" if holdout else "held-out"]
-            seen.record(range(first, first + video_episodes))
-            result["video"] = seen.returns
+            recording.record(range(first, first + video_episodes))
+            result["video"] = recording.returns
         return {"trainer": config.trainer} | result
 
 

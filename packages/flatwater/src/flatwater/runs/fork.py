@@ -60,13 +60,15 @@ def find_parent(folder: RunFolder, was: Any, config: Any, round_: int | None, sa
     """
     recipe = recipe_of_config(config)
     # Never within a round: the steps of a round follow from settings, and other settings may have others.
-    found = newest_intact(folder.checkpoints, say=say, is_wanted=lambda m: not m.step and round_ in (None, m.round))
-    if found is None:
+    manifest_found = newest_intact(
+        folder.checkpoints, say=say, is_wanted=lambda m: not m.step and round_ in (None, m.round)
+    )
+    if manifest_found is None:
         rounds = [manifest.round for manifest in list_checkpoints(folder.checkpoints) if not manifest.step]
         expected = f"expected {' or '.join(map(str, rounds))}" if rounds else "none is between two rounds"
-        given = "no usable checkpoint" if round_ is None else f"--checkpoint {round_}"
-        raise CheckpointError(f"{folder.path}: {given}: {expected}. See: flatwater checkpoints {folder.path}")
-    done = found.manifest.round
+        source = "no usable checkpoint" if round_ is None else f"--checkpoint {round_}"
+        raise CheckpointError(f"{folder.path}: {source}: {expected}. See: flatwater checkpoints {folder.path}")
+    done = manifest_found.manifest.round
     if config.rounds <= done:
         raise ConfigError(
             f"--rounds {config.rounds}: the run has {done} {recipe.layout.rounds} at this checkpoint. "
@@ -76,9 +78,9 @@ def find_parent(folder: RunFolder, was: Any, config: Any, round_: int | None, sa
     if config.from_run not in (None, was.from_run):
         raise ConfigError("--from-run: a fork goes on from the whole state of a run. Leave it out, or use `train`.")
     before, now = flat_settings(to_mapping(was)), flat_settings(to_mapping(recipe.prepare(config)))
-    _require_unedited(folder, before, found.manifest.facts.get("config"), was.open_ended)
+    _require_unedited(folder, before, manifest_found.manifest.facts.get("config"), was.open_ended)
     origin = Origin(parent=str(folder.path.absolute()), round=done, changed=changed_settings(before, now))
-    return Parent(folder, was, found, origin)
+    return Parent(folder, was, manifest_found, origin)
 
 
 def _require_unedited(folder: RunFolder, settings: Mapping[str, Any], saved: object, apart: Collection[str]) -> None:
@@ -127,13 +129,13 @@ def compose_fork(config: Any, parent: Parent, say: ShowLine) -> Run:  # noqa: AN
         raise _tree_error(recipe_of_config(config), parent, changed, error) from error
     for leaf, value in set_anew:
         _set_(leaf, value)
-    known = len(composed.doubts)
+    earlier_doubts = len(composed.doubts)
     composed.rebuild_()
     if changed:
         # In another environment new episodes begin here, once: from here on the fork is as exact as any run.
-        for doubt in composed.doubts[known:]:
+        for doubt in composed.doubts[earlier_doubts:]:
             say(doubt)
-        del composed.doubts[known:]
+        del composed.doubts[earlier_doubts:]
     return composed
 
 

@@ -123,10 +123,10 @@ def _meta_forward(policy: Portable, example: tuple[Tensor, ...]) -> Callable[[],
     """Return a call of the module on `COMPARED` rows of the meta device, where nothing is computed, to be measured."""
     # The result is called in a fork, in which torch's threads are gone: a large tensor that is copied there waits for
     # them forever. So the module is copied here, before the fork; on the meta device nothing is allocated.
-    module, shapes = deepcopy(policy.module).to(META), [[*each.shape] for each in example]
+    module, shapes = deepcopy(policy.module).to(META), [[*tensor.shape] for tensor in example]
     for shape, axis in zip(shapes, policy.axes, strict=True):
         shape[axis] = COMPARED
-    rows = [torch.empty(shape, dtype=each.dtype, device=META) for shape, each in zip(shapes, example, strict=True)]
+    rows = [torch.empty(shape, dtype=tensor.dtype, device=META) for shape, tensor in zip(shapes, example, strict=True)]
 
     def run() -> None:
         with torch.no_grad():
@@ -322,9 +322,9 @@ def rebuild_policy(source: str, about: str, tensors: Mapping[str, Tensor], *, is
         header = convert_to({name: content.get(name) for name in ("format", "recipe", "header")}, _KnownHeader)
         if header.format != FORMAT:
             raise ValueError(f"format = {short_repr(header.format)}: expected {FORMAT!r}")  # noqa: TRY301
-        named = _settings_of(header.recipe, header.header)
+        settings = _settings_of(header.recipe, header.header)
         recipe = find_recipe(
-            header.recipe, GIVEN if is_our_file else request_permit(named, Path(source), beside=header.header)
+            header.recipe, GIVEN if is_our_file else request_permit(settings, Path(source), beside=header.header)
         )
         if recipe.rebuild is None:
             raise ValueError(f"recipe = {short_repr(header.recipe)}: this recipe cannot load a policy")  # noqa: TRY301

@@ -68,19 +68,19 @@ def group_runs(folder: RunFolder, changes: Mapping[str, Any]) -> Generator[tuple
         folder: folder of the group.
         changes: settings that change from here on, as `resume` takes them.
     """
-    with hold_lock(folder) as held:
-        given = {name for name, value in changes.items() if value is not None}
-        base = with_changes(read_config(held, trains=True, given=given), changes)
-        write_config(base, held.config)
-        note_run(held, lambda _: None)
-        path = held.with_current_name.path
-        for seed in read_seeds(held):
-            run, own = seed_folder(path, seed), mirrored_below(replace(base, seed=seed), path)
+    with hold_lock(folder) as locked_folder:
+        changed_names = {name for name, value in changes.items() if value is not None}
+        base = with_changes(read_config(locked_folder, trains=True, given=changed_names), changes)
+        write_config(base, locked_folder.config)
+        note_run(locked_folder, lambda _: None)
+        path = locked_folder.with_current_name.path
+        for seed in read_seeds(locked_folder):
+            run, seed_config = seed_folder(path, seed), mirrored_below(replace(base, seed=seed), path)
             if not run.config.is_file():
-                yield seed, _begin(own, run)
-            elif run_state(run, recorded_rounds(run), own.rounds) != "finished":
-                mirror = None if changes.get("mirror") is None else own.mirror
-                own_changes = {**changes, "total_steps": None, "rounds": own.rounds, "mirror": mirror}
+                yield seed, _begin(seed_config, run)
+            elif run_state(run, recorded_rounds(run), seed_config.rounds) != "finished":
+                mirror = None if changes.get("mirror") is None else seed_config.mirror
+                own_changes = {**changes, "total_steps": None, "rounds": seed_config.rounds, "mirror": mirror}
                 yield seed, partial(resume, run.path, **own_changes)
             # What a run leaves in this process must not count to the next one.
             release_freed_memory()

@@ -88,26 +88,32 @@ def start_new_run(
         profile: rounds that are recorded with torch's profiler.
         parent: the run whose state it goes on from; None for a run that begins anew.
     """
-    voice = RunEvents(console, [*listeners])
-    with voice.report_ending():
+    events = RunEvents(console, [*listeners])
+    with events.report_ending():
         checked = check_settings(config, Callbacks(on_round, on_episode))
         # The number is kept for resuming: sums of another number of threads differ in their last bit.
         config = replace(checked.config, threads=use_threads(config.threads))
         if profile is not None:
             check_profiled(profile, 0 if parent is None else parent.origin.round, config.rounds)
-        attach_listener_(voice, config)
+        attach_listener_(events, config)
         # Allocated before the folder is made: a run that does not fit leaves nothing behind.
         with console.status(READING_STATUS):
-            composed = _compose_new(config, parent, profile, voice.show_line)
+            composed = _compose_new(config, parent, profile, events.show_line)
         folder = create_folder(run, config.trainer, checked.taken)
         # The lock before the mirror: only its holder may send to the URL or write the folder's files.
         with (
             hold_lock(folder) as locked_folder,
-            open_mirror(config.mirror, config.checkpoints, locked_folder, voice) as mirror,
+            open_mirror(config.mirror, config.checkpoints, locked_folder, events) as mirror,
         ):
-            _begin_folder(composed, locked_folder, voice, parent)
+            _begin_folder(composed, locked_folder, events, parent)
             return train(
-                composed, locked_folder, voice, is_new=True, mirror=mirror, callbacks=checked.callbacks, profile=profile
+                composed,
+                locked_folder,
+                events,
+                is_new=True,
+                mirror=mirror,
+                callbacks=checked.callbacks,
+                profile=profile,
             )
 
 
@@ -181,14 +187,14 @@ def resume(
         profile: rounds that are recorded with torch's profiler.
         changes: settings that may change, such as `rounds`, in all, or `budget`, from here on; None leaves one as is.
     """
-    voice = RunEvents(console, [*listeners])
-    with voice.report_ending():
+    events = RunEvents(console, [*listeners])
+    with events.report_ending():
         from_url = is_url(run)
         if from_url:
             # A run from a URL goes on being mirrored there, unless the user says otherwise.
             changes["mirror"] = changes.get("mirror") or str(run).rstrip("/").rpartition("/")[0]
             with console.status(f"downloading {run} …"):
-                run = fetch_run(str(run), into, voice.show_line).path
+                run = fetch_run(str(run), into, events.show_line).path
         folder = open_folder(Path(run))
         # Before anything is read: another process that trains it would write checkpoints while they are looked at.
         with hold_lock(folder) as locked_folder:
@@ -199,10 +205,10 @@ def resume(
             check_command(config.on_event)
             callbacks = find_callbacks(config, Callbacks(on_round, on_episode))
             use_threads(config.threads)
-            attach_listener_(voice, config)
-            voice.listeners.append(RunLog(locked_folder.log))
-            with open_mirror(config.mirror, config.checkpoints, locked_folder, voice) as mirror:
-                return _continue(config, locked_folder, voice, mirror=mirror, callbacks=callbacks, profile=profile)
+            attach_listener_(events, config)
+            events.listeners.append(RunLog(locked_folder.log))
+            with open_mirror(config.mirror, config.checkpoints, locked_folder, events) as mirror:
+                return _continue(config, locked_folder, events, mirror=mirror, callbacks=callbacks, profile=profile)
 
 
 def attach_listener_(events: RunEvents, config: Any) -> None:  # noqa: ANN401  (a RunConfig of any recipe)
@@ -346,13 +352,13 @@ def _with_later_settings(saved: JSON, defaults: Mapping[str, Any], present: Mapp
     if not isinstance(saved, Mapping):
         return saved
     added = {name: value for name, value in defaults.items() if name in present and name not in saved}
-    kept = {
+    saved_settings = {
         name: _with_later_settings(value, defaults.get(name, {}), present.get(name, {}))
         if isinstance(defaults.get(name), Mapping) and isinstance(present.get(name), Mapping)
         else value
         for name, value in saved.items()
     }
-    return {**kept, **added}
+    return {**saved_settings, **added}
 
 
 def _without_text(data: JSON) -> JSON:

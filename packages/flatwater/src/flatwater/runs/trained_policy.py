@@ -119,10 +119,10 @@ class TrainedPolicy:
             ConfigError: an observation is not of the space of training, or there are other agents than before.
         """
         agents = self._read(obs)
-        kept = self._recall(agents)
+        places = self._recall(agents)
         rng = None if deterministic else generator or self.generator
-        action, after = self._step(agents.rows.obs, self._memory[:, kept], legal, rng)
-        self._memory[:, kept] = after
+        action, after = self._step(agents.rows.obs, self._memory[:, places], legal, rng)
+        self._memory[:, places] = after
         return self._answer(agents, action)
 
     def value(self, obs: Any) -> Any:  # noqa: ANN401  (numbers in the form of the observations)
@@ -134,9 +134,9 @@ class TrainedPolicy:
             ConfigError: an observation is not of the space of training, or the recipe trains no values.
         """
         agents = self._read(obs)
-        kept = self._recall(agents)
+        places = self._recall(agents)
         with torch.no_grad():
-            values = self._network.value(self._to_device(agents.rows.obs), self._to_device(self._memory[:, kept]))
+            values = self._network.value(self._to_device(agents.rows.obs), self._to_device(self._memory[:, places]))
         return self._shaped(agents, values.cpu().numpy())
 
     def predict(

@@ -26,19 +26,21 @@ def take_weights_(root: Any, weights: Collection[Tensor], place: str) -> str:  #
         CheckpointError: the other run has no intact checkpoint.
     """
     ids = {id(weight) for weight in weights}
-    own = {leaf.path: leaf.value for leaf in leaves(root) if id(leaf.value) in ids}
-    given = f"from_run = {short_repr(place)}"
-    if not own:
-        raise ConfigError(f"{given}: this recipe does not say which leaves are weights (`Run.weights`). Leave it out.")
+    own_values = {leaf.path: leaf.value for leaf in leaves(root) if id(leaf.value) in ids}
+    setting = f"from_run = {short_repr(place)}"
+    if not own_values:
+        raise ConfigError(
+            f"{setting}: this recipe does not say which leaves are weights (`Run.weights`). Leave it out."
+        )
     with open_run_folder(place, lambda _: None, shards=True) as folder:
-        found = newest_intact(folder.checkpoints, say=lambda _: None)
-        if found is None:
-            raise CheckpointError(f"{given}: no checkpoint of this run is intact. Give another run.")
+        checkpoint = newest_intact(folder.checkpoints, say=lambda _: None)
+        if checkpoint is None:
+            raise CheckpointError(f"{setting}: no checkpoint of this run is intact. Give another run.")
         try:
-            restore_state_(own, found, below="")
+            restore_state_(own_values, checkpoint, below="")
         except LeavesDifferError as error:
             raise ConfigError(
-                f"{given}: the weights there do not fit this run:{list_lines(error.lines)}\n"
+                f"{setting}: the weights there do not fit this run:{list_lines(error.lines)}\n"
                 "Give this run the networks, observations and actions of the other (see its config.toml)."
             ) from error
-    return f"it begins with the weights of {place} after round {found.manifest.round}: {', '.join(own)}"
+    return f"it begins with the weights of {place} after round {checkpoint.manifest.round}: {', '.join(own_values)}"

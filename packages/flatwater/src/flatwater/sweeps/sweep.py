@@ -84,10 +84,10 @@ def train_sweep(order: SweepOrder, console: Console, program: Sequence[str] = TR
         at_once = min(order.at_once or study.at_once, work.wanted)
         pace = f", {at_once} at once" if at_once > 1 else ""
         work.say(f"sweep folder {opened.folder.path}: {work.wanted} trials, searching {', '.join(opened.space)}{pace}")
-        crew = RunPool(program=program, stop=stop, check=work.require_in_place, say=work.say, at_once=at_once)
+        pool = RunPool(program=program, stop=stop, check=work.require_in_place, say=work.say, at_once=at_once)
         trials_by_run: dict[Path, Trial] = {}
         # Closed where it cannot go on: then trials at work save.
-        with closing(train_jobs(jobs_(work, trials_by_run), crew)) as endings:
+        with closing(train_jobs(jobs_(work, trials_by_run), pool)) as endings:
             for job, ending in endings:
                 record_ending_(work, trials_by_run[job.run.path], ending)
         return sweep_outcome(work)

@@ -175,9 +175,11 @@ def _summary_table(imported: "ImportResult", summary: "PanelSummary") -> Table:
     table.add_row("not used", list_phrase(layout.unused, MAXIMUM_LISTED) or "-")
     table.add_row(f"{summary.unit}s", f"{summary.days:,}, {summary.first} to {summary.last}; {_longest_gap(imported)}")
     table.add_row("frequency", imported.panel.calendar.in_words)
-    holes = sorted((one for one in summary.instruments if one.gaps), key=lambda one: -one.gaps)
+    holes = sorted((instrument for instrument in summary.instruments if instrument.gaps), key=lambda one: -one.gaps)
     table.add_row(
-        "gaps", list_phrase([f"{one.name} {one.gaps} {summary.unit}s" for one in holes], MAXIMUM_LISTED) or "-"
+        "gaps",
+        list_phrase([f"{instrument.name} {instrument.gaps} {summary.unit}s" for instrument in holes], MAXIMUM_LISTED)
+        or "-",
     )
     table.add_row("like splits", list_phrase(imported.jumps, MAXIMUM_LISTED) or "-")
     if summary.splits:
@@ -212,7 +214,7 @@ def _print_tables(name: str, summary: "PanelSummary") -> None:
 
 def _overview_table(name: str, summary: "PanelSummary") -> Table:
     """Return the table of facts about the whole panel, titled `name`: days, frequency, missing closes, file."""
-    investable = sum(one.investable for one in summary.instruments)
+    investable = sum(instrument.investable for instrument in summary.instruments)
     table = Table(title=name, box=SIMPLE_HEAD, title_justify="left", show_header=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")

@@ -136,7 +136,7 @@ class Orders:
     @property
     def positions(self) -> tuple[Position, ...]:
         """Positions after these orders, to be given on the next day."""
-        positions_kept = tuple(each.position for each in self.holdings)
+        positions_kept = tuple(holding.position for holding in self.holdings)
         if self.purchase is None:
             return positions_kept
         purchase = self.purchase
@@ -166,7 +166,7 @@ def split_due_positions(
     """
     rows = {str(date): row for row, date in enumerate(close.dates)}
     columns = {name: k for k, name in enumerate(close.names)}
-    instruments_held, sales, holdings = [each.instrument for each in positions], [], []
+    instruments_held, sales, holdings = [held_position.instrument for held_position in positions], [], []
     for position in positions:
         name, day = position.instrument, position.entry_date
         if instruments_held.count(name) > 1:
@@ -291,8 +291,8 @@ def decide_orders(
     trade = close.config.trade
     # Sales come first, as in `step_`: what is sold today pays for what is bought today.
     cash += sum(sale.shares * sale.price for sale in sales) * close.config.account.sale_factor
-    equity = cash + sum(each.price * each.position.shares for each in holdings)
-    held_names = {each.position.instrument for each in holdings}
+    equity = cash + sum(holding.price * holding.position.shares for holding in holdings)
+    held_names = {holding.position.instrument for holding in holdings}
     free = (close.market.close[-1] > 0) & torch.tensor([name not in held_names for name in close.names])
     trader_coefficients = action[:, 0].where(free, -torch.inf)
     # Stable: of equal coefficients the first instrument is bought, as `max` takes it in the simulator.
@@ -300,7 +300,7 @@ def decide_orders(
     ranking = tuple((close.names[k], float(trader_coefficients[k].clamp(0, trade.coefficient_max))) for k in order)
     today, purchase = str(close.dates[-1]), None
     # One purchase a day: asked a second time on the same day, the answer must not buy again.
-    bought_already = any(each.position.entry_date == today for each in holdings)
+    bought_already = any(holding.position.entry_date == today for holding in holdings)
     if ranking and ranking[0][1] >= trade.buy_threshold and not bought_already:
         purchase = _size_purchase(close, order[0], action[order[0]], equity, cash)
         cash -= purchase.share * equity
@@ -315,7 +315,7 @@ def decide_orders(
         equity=equity,
         unit=infer_calendar(close.dates).unit,
         as_traded=close.traded is not None,
-        splits=splits_since(close, [each.position for each in holdings]),
+        splits=splits_since(close, [holding.position for holding in holdings]),
     )
 
 

@@ -83,9 +83,9 @@ def complete_window(
         end = start + episode.days if trading_end is None else trading_end + episode.settlement_days
     if trading_end is None:
         trading_end = end - episode.settlement_days
-    where = f"within the tradable rows {days.first} .. {days.stop}"
-    require(days.first <= start < days.stop, "reset start_idx", start, f"{where}, the last one excluded")
-    require(start < end <= days.stop, "reset end_idx", end, f"{where} and after start_idx ({start})")
+    range_text = f"within the tradable rows {days.first} .. {days.stop}"
+    require(days.first <= start < days.stop, "reset start_idx", start, f"{range_text}, the last one excluded")
+    require(start < end <= days.stop, "reset end_idx", end, f"{range_text} and after start_idx ({start})")
     require(
         start < trading_end < end,
         "reset trading_end_idx",

@@ -79,7 +79,10 @@ def infer_calendar(dates: np.ndarray) -> Calendar:
 
 def calendar_of_year(a_year: int) -> Calendar:
     """Return the calendar with `a_year` rows a year, for readers of a result, which have no dates."""
-    return next((each for each in _KNOWN_CALENDARS if each.a_year == a_year), Calendar("irregular", a_year, "period"))
+    return next(
+        (calendar for calendar in _KNOWN_CALENDARS if calendar.a_year == a_year),
+        Calendar("irregular", a_year, "period"),
+    )
 
 
 def _name_by_count(count: float) -> Calendar:

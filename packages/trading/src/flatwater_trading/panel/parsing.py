@@ -88,7 +88,9 @@ def parse_columns(source: Path, frame: pl.DataFrame, names: Sequence[str]) -> di
     """
     numbers_by_name: dict[str, pl.Series] = {}
     kinds = dict(frame.schema)  # asked once: it is built anew for each question
-    chunks = [names[at : at + COLUMNS_AT_ONCE] for at in range(0, len(names), COLUMNS_AT_ONCE)]
+    chunks = [
+        names[first_column : first_column + COLUMNS_AT_ONCE] for first_column in range(0, len(names), COLUMNS_AT_ONCE)
+    ]
     for chunk in count_steps(f"columns, {COLUMNS_AT_ONCE} at once", chunks):
         text = [name for name in chunk if kinds[name] == pl.String]
         numbers = frame.select(pl.col(text).str.strip_chars().cast(pl.Float64, strict=False))

@@ -62,7 +62,7 @@ class TcnEncoder:
         step = max(1, CHUNK_NUMBERS * self.room // (members * s * self._numbers(length)))
         # Columns do not see each other here, so a chunk of them gives the same numbers as all.
         chunks = count_steps("columns encoded, in chunks", range(0, n, step))
-        parts = [self._days(params, x[:, :, at : at + step]) for at in chunks]
+        parts = [self._days(params, x[:, :, column : column + step]) for column in chunks]
         return torch.cat(parts, dim=2).permute(0, 1, 3, 2, 4)
 
     def _numbers(self, length: int) -> int:

@@ -114,11 +114,11 @@ def phase_transients(setup: ErlSetup, run: ErlState) -> dict[str, int]:
     if run.replay is not None:
         # As if it were full: an update draws from something, and holds what it holds later.
         run.replay.appended = len(run.replay.row)
-    crew = LocalTileExecutor(setup, run)
+    executor = LocalTileExecutor(setup, run)
     phases: dict[str, Callable[[], object]] = {
-        "evaluate": partial(crew.train, 0),
-        "validate": partial(crew.judge, 0),
-        "learn": crew.learn_,
+        "evaluate": partial(executor.train, 0),
+        "validate": partial(executor.judge, 0),
+        "learn": executor.learn_,
     }
     return {
         **{name: peak_bytes(step) for name, step in phases.items()},

@@ -193,10 +193,10 @@ def compose(config: ErlRunConfig) -> ErlRun:
             refuse(plan)
     setup = build_setup(config, run_market.market, run_market.splits, device)
     run = allocate_planned(lambda: build_erl(setup, run_market.market), plan)
-    crew: TileExecutor = (
+    executor: TileExecutor = (
         TraderWorkers(config, setup, run, panel.fingerprint, plan) if plan.workers else LocalTileExecutor(setup, run)
     )
-    return ErlRun(config, plan, build_trainer(setup, run, crew), panel, run_market.private)
+    return ErlRun(config, plan, build_trainer(setup, run, executor), panel, run_market.private)
 
 
 def prepare(config: ErlRunConfig) -> ErlRunConfig:

@@ -181,7 +181,7 @@ def course_chart(run: RunRecords) -> Chart:
         for name, title, colour, width in COURSE_CURVES
         if name in metrics
     ]
-    x, y = [at for at, _ in run.crowned], [value for _, value in run.crowned]
+    x, y = [round_numbers for round_numbers, _ in run.crowned], [value for _, value in run.crowned]
     marks.append(Dots(name="new champion", x=x, y=y, colour="--champion"))
     return Chart(
         title="Fitness and validation",

@@ -198,7 +198,7 @@ def as_json(result: PooledResult) -> dict[str, Any]:
         "against_equal_weight": vars(result.against_equal),
         "deflated": vars(result.deflated) | {"tries": result.tries},
         "deflated_lead_over_equal_weight": vars(result.deflated_excess) | {"tries": result.tries},
-        "by_seed": [_describe_seed(result, at, years) for at in range(len(result.folds[0]))],
+        "by_seed": [_describe_seed(result, seed_place, years) for seed_place in range(len(result.folds[0]))],
         "by_fold": [_describe_fold(runs, result.a_year) for runs in result.folds],
         "verdict": result.verdict,
     }

@@ -174,21 +174,21 @@ def train_study(order: StudyOrder, console: Console, program: Sequence[str] = ME
     failed = dict[str, str]()
     with (
         # The lock before any run is started: two processes must not train the same runs.
-        hold_lock(RunFolder(folder.path)) as held,
+        hold_lock(RunFolder(folder.path)) as locked_folder,
         stop_on_signals(console) as stop,
         console.status("") as status,
     ):
         work = _RunningStudy(
-            opened=opened, held_folder=held, members=members, console=console, status=status, progress=pace
+            opened=opened, held_folder=locked_folder, members=members, console=console, status=status, progress=pace
         )
         work.say(
             f"study folder {folder.path}: {len(members)} runs (folds: {setup.folds}, seeds: {len(setup.seeds)}), "
             f"tested on {opened.days}, {opened.jobs} at once, {threads} each"
         )
         work.show_()
-        crew = RunPool(program=program, stop=stop, check=work.require_in_place, say=work.say, at_once=opened.jobs)
+        pool = RunPool(program=program, stop=stop, check=work.require_in_place, say=work.say, at_once=opened.jobs)
         by_run = {member.run: member for member in members}
-        for job, ending in train_jobs(work.jobs(), crew):
+        for job, ending in train_jobs(work.jobs(), pool):
             member = by_run[job.run]
             if ending.how == "failed":
                 failed[member.run.path.name] = ending.reason

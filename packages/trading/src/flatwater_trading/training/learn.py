@@ -26,9 +26,9 @@ def member_groups(setup: ErlSetup, run: ErlState) -> list[Span]:
     """Group consecutive members of a tile whose observations of one micro-batch stand in memory together."""
     size = members_at_once(setup, run.market)
     return [
-        (low + at, low + until)
+        (low + group_begin, low + until)
         for low, high in split_spans(setup.members, setup.tile)
-        for at, until in split_spans(high - low, size)
+        for group_begin, until in split_spans(high - low, size)
     ]
 
 

@@ -114,14 +114,14 @@ def draw_lessons(
             """Gather the stretches of members low ... high - 1 into the buffer."""
             # Row r of the lessons is row days.start + r of the panel; a window is named by its last row.
             first_rows = chosen[low:high]
-            seen = windows(
+            window = windows(
                 market.observations,
                 days.start + first_rows + (length - 1),
                 config.env.episode.context - 1 + length,
                 out=outcomes.seen,
             )
             rows = first_rows[..., None] + torch.arange(length, device=first_rows.device)
-            return HindsightBatch(seen, outcomes.gain[rows.flatten(1)])
+            return HindsightBatch(window, outcomes.gain[rows.flatten(1)])
 
         return draw
 

@@ -76,15 +76,14 @@ def with_census_rate(
     recent = max(0, min(bisect_left(clocks, (clocks[0] + clocks[-1]) / 2), len(clocks) - WEIGHING.minimum_censuses))
     rates = (_slope(clocks[first:], sizes[first:]) for first in range(recent, -1, -1))
     rate = next((rate for rate in rates if rate > 0), 0.0)  # the later half may lie on one stair
-    whole = growth_rate(rows)
+    process_rate = growth_rate(rows)
     if rate == 0:
         return finding
-    if (
-        0 < SHIPPED.investigating.maximum_container_growth_ratio * whole < rate
-    ):  # sizes are estimates, and may make a rate too large
+    # Sizes are estimates, and may make a rate too large.
+    if 0 < SHIPPED.investigating.maximum_container_growth_ratio * process_rate < rate:
         rate = min(rate, finding.bytes_per_step)
     (low, high), scale = finding.interval, rate / finding.bytes_per_step
-    share = min(1.0, rate / whole) if whole > 0 else finding.share
+    share = min(1.0, rate / process_rate) if process_rate > 0 else finding.share
     first_after_warm_up = bisect_left(clocks, after_warm_up(rows)[0].reading.step)
     if first_after_warm_up < len(clocks) - 1:
         grown = _resident_at(rows, clocks[-1]) - _resident_at(rows, clocks[first_after_warm_up])

@@ -68,9 +68,8 @@ def touched_by_path_(arrays: FillingArrays) -> dict[str, int]:
     for address, block in list(arrays.blocks.items()):
         if block.array() is None:
             del arrays.blocks[address]
-        elif (
-            block.touched_bytes < FILLING.fully_touched_share * block.size
-        ):  # a full array stays full, and is not asked about again
+        # A full array stays full, and is not asked about again.
+        elif block.touched_bytes < FILLING.fully_touched_share * block.size:
             block.touched_bytes = touched_bytes(address, block.size)
     return _sum_by_path(arrays, lambda block: block.touched_bytes)
 

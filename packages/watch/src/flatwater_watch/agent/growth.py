@@ -207,17 +207,19 @@ def cap_native_rate(findings: Sequence[Finding], rows: Sequence[Sample]) -> list
         findings: findings, per boundary.
         rows: all readings.
     """
-    whole = growth_rate(rows)
+    process_rate = growth_rate(rows)
     owned_rate = sum(finding.bytes_per_step for finding in findings if finding.verdict != "native")
-    native_rate = whole - owned_rate
+    native_rate = process_rate - owned_rate
     capped = []
     for finding in findings:
         if finding.verdict != "native":
             capped.append(finding)
-        elif native_rate > (1 - OWNING.explained_share) * whole:
+        elif native_rate > (1 - OWNING.explained_share) * process_rate:
             low, high = (min(bound, native_rate) for bound in finding.interval)
             rate = min(finding.bytes_per_step, native_rate)
-            capped.append(replace(finding, bytes_per_step=rate, interval=(low, high), share=min(1.0, rate / whole)))
+            capped.append(
+                replace(finding, bytes_per_step=rate, interval=(low, high), share=min(1.0, rate / process_rate))
+            )
     return capped
 
 
@@ -274,8 +276,10 @@ def grew_in_last_half(rows: Sequence[Sample]) -> bool:
     """Whether the process still grew in the last half of the readings after warm-up: a warm cache does not."""
     after = after_warm_up(rows)
     late = rows[-1].resident - after[len(after) // 2].resident
-    whole = rows[-1].resident - after[0].resident
-    return late >= max(rows[-1].reading.material_bytes / 2, min(ENDING.minimum_late_share * whole, ENDING.open_bytes))
+    total_gain = rows[-1].resident - after[0].resident
+    return late >= max(
+        rows[-1].reading.material_bytes / 2, min(ENDING.minimum_late_share * total_gain, ENDING.open_bytes)
+    )
 
 
 def is_teardown_sample(rows: Sequence[Sample]) -> bool:

@@ -93,10 +93,10 @@ def split_by_size(findings: "Sequence[Finding]") -> "tuple[list[Finding], list[F
         if finding.verdict != "slowdown" and finding.share < OWNING.minimum_reported_share
     ]
     large = [finding for finding in findings if finding not in small]
-    beside = any(
+    total = any(
         finding.verdict not in {"slowdown", *HARMLESS_VERDICTS} for finding in large
     )  # a leak beside a buffer stands alone
-    return (large, small) if beside else (list(findings), [])
+    return (large, small) if total else (list(findings), [])
 
 
 def explained_shares(explained: float, findings: "Sequence[Finding]") -> tuple[float, float]:

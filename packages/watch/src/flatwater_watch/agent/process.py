@@ -206,10 +206,10 @@ class ProcessWatch:
                 self._monitor.censuses.run_slice(schedule.census_slice_seconds(self._schedule, now))
             else:
                 self._check_resets(now)
-            took = thread_seconds() - cpu
-            self._schedule.spent_seconds += took
-            self._cost_seconds += took
-            self._rates.exclude_cpu_(took)
+            cpu_seconds = thread_seconds() - cpu
+            self._schedule.spent_seconds += cpu_seconds
+            self._cost_seconds += cpu_seconds
+            self._rates.exclude_cpu_(cpu_seconds)
         self._census_kind = TICK if self._monitor.censuses.is_under_way else None
 
     def _check_resets(self, now: float) -> None:
@@ -260,13 +260,15 @@ class ProcessWatch:
         if thread_seconds() - cpu > ALLOCATING_CPU_SECONDS:
             self._watch_bytes += max(0, footprint().resident - reading.resident)
         read_end = self._last_read_time = monotonic()
-        took = thread_seconds() - cpu
+        reading_cost = thread_seconds() - cpu
         counting = counting or self._monitor.censuses.is_under_way
         is_tracing, is_investigating = self._monitor.is_tracing, self._monitor.is_investigating
         state = {"counting": counting, "tracing": is_tracing, "investigating": is_investigating}
         quiet = self._monitor.state is CaseState.WATCHING and not self._found_steps and not counting
         idle_cpu = process_seconds() - self._cpu_at_start - self._cost_seconds if quiet else None
-        schedule.schedule_next_(self._schedule, read_end, took, self.boundaries.counts, **state, idle_cpu=idle_cpu)
+        schedule.schedule_next_(
+            self._schedule, read_end, reading_cost, self.boundaries.counts, **state, idle_cpu=idle_cpu
+        )
         self._due, self._rss_check_due = self._schedule.due, read_end + max(RSS_CHECK_SECONDS, self._schedule.gap)
         stair = DRIFT.stair_share * reading.material_bytes
         self._rss_alarm_bytes = max((row.reading.resident for row in growth.recent_half(self._rows)), default=0) + stair
@@ -336,9 +338,9 @@ class ProcessWatch:
         """The finding per unit of the user's instead of per boundary, with the bytes that collections free."""
         scale = growth.choose_scale(self._rows, self._unit)
         final = growth.with_limit_time(growth.with_unit(finding, scale), finding.limit_step, self._rows, wall_time())
-        teeth = self._gc_sawtooth() if final.owner == GARBAGE_OWNER else None
+        sawtooth = self._gc_sawtooth() if final.owner == GARBAGE_OWNER else None
         units_per_second = growth.boundaries_per_second(self._rows) / scale.per_unit
-        return final if teeth is None else add_gc_amounts(final, teeth, units_per_second)
+        return final if sawtooth is None else add_gc_amounts(final, sawtooth, units_per_second)
 
     def _gc_sawtooth(self) -> GcSawtooth | None:
         """Medians over the last full collections; None until enough of them were seen."""
@@ -368,17 +370,17 @@ class ProcessWatch:
             self._take_last_census()
         found = self._monitor.findings() if self._rows else []
         self._monitor.finish_pending(stopped_owners(found, self._rows, self._found_steps, self._census_history))
-        known = self.findings()
+        findings = self.findings()
         # Data that is loaded at the beginning looks like a leak: only a program's own boundaries show that it repeats.
         unsure = not self._monitor.is_investigating if self._reads_at_ticks else len(self._rows) > ENDING.few_readings
         unsure = unsure or self._monitor.reset_tracker.periodically_emptied > self._monitor.negligible_resets
         has_readings = len(self._rows) >= schedule.REGULAR_COUNT
-        if not known and not unsure and has_readings and growth.process_still_grows(self._rows):
+        if not findings and not unsure and has_readings and growth.process_still_grows(self._rows):
             owned = growth.owned_or_native(self._monitor.conclude(), self._rows)
-            known = [self._in_user_units(finding) for finding in owned]
-        known = self._drop_rooted_native(known)
-        causes = self._find_open_causes(known)
-        return [*with_root_gains(known, self._lead_roots, self._rows), *causes]
+            findings = [self._in_user_units(finding) for finding in owned]
+        findings = self._drop_rooted_native(findings)
+        causes = self._find_open_causes(findings)
+        return [*with_root_gains(findings, self._lead_roots, self._rows), *causes]
 
     @property
     def _census_is_short(self) -> bool:

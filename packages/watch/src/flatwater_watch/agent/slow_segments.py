@@ -34,8 +34,8 @@ def with_slow_segment(finding: Finding, rows: Sequence[Sample]) -> Finding:
         return finding
     owner = f"from {slowest[0]} to {slowest[1]}" if slowest[0] != slowest[1] else f"from one {slowest[0]} to the next"
     now_ms, before_ms = (1e3 * seconds.get(slowest, 0.0) for seconds in (late, early))
-    what = f"{finding.what}; {owner}: {now_ms:.3g} ms a boundary, {before_ms:.3g} ms before"
-    return replace(finding, owner=owner, what=what)
+    text = f"{finding.what}; {owner}: {now_ms:.3g} ms a boundary, {before_ms:.3g} ms before"
+    return replace(finding, owner=owner, what=text)
 
 
 def _segment_seconds(first: Sample, last: Sample) -> Mapping[tuple[str, str], float]:

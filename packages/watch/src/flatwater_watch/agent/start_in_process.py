@@ -216,9 +216,8 @@ class ProcessAgent:
         In the main thread of a worker, or in the watch's own while that one sleeps.
         """
         if self._watch is None:
-            if (
-                _thread.get_ident() != self._main_thread
-            ):  # the main thread waits for work: its own imports would count as the watch's cost
+            # The main thread waits for work: its own imports would count as the watch's cost.
+            if _thread.get_ident() != self._main_thread:
                 return 1
             if _worker_files(self._told[FOLDER]) >= MOST_WORKERS:
                 self._guard.has_ended = True

@@ -55,10 +55,10 @@ def active_findings(
         if finding.owner not in not_growing
     ]
     active = rank_findings(drop_unsure(drop_immaterial(cap_native_rate(active, rows), rows), rows))
-    whole = process_growth(rows)
-    joint_limit = limit_step(active, whole)  # the monitor's forecast knows the rates of two looks only
+    growth = process_growth(rows)
+    joint_limit = limit_step(active, growth)  # the monitor's forecast knows the rates of two looks only
     active = rank_findings(merge_same_cause([with_limit_step(finding, joint_limit) for finding in active]))
-    of_workers = judge_workers(workers, whole)
+    of_workers = judge_workers(workers, growth)
     return active if of_workers is None else [*active, of_workers]
 
 

@@ -43,8 +43,8 @@ class AllocationSite:
     """Name of the operation: `aten::mm` for tensors, `numpy` for arrays, `python` for other objects."""
 
     def __str__(self) -> str:
-        where = "" if self.function == "<module>" else f" in {self.function}"
-        return f"{file_name(self.file)}:{self.line}{where} ({self.operation})"
+        place = "" if self.function == "<module>" else f" in {self.function}"
+        return f"{file_name(self.file)}:{self.line}{place} ({self.operation})"
 
 
 @dataclass(frozen=True)

@@ -42,11 +42,11 @@ def finding_lines(finding: Finding) -> list[str]:
 
 def brief_line(finding: Finding) -> str:
     """The owner, the line and the advice, in one line of at most 88 columns."""
-    where = "" if finding.made_at is None else f", {file_name(finding.made_at.file)}:{finding.made_at.line}"
+    place = "" if finding.made_at is None else f", {file_name(finding.made_at.file)}:{finding.made_at.line}"
     verb = f" {verb_form(finding, 'grows', 'grow')}"
     grows = f"{_shorten_owner(finding.owner, BRIEF_WIDTH // 2 - len(verb))}{verb}"
     slower = textwrap.shorten(finding.what, BRIEF_WIDTH // 2, placeholder="…")
-    opening = f"{slower if finding.verdict == 'slowdown' else grows}{where}"
+    opening = f"{slower if finding.verdict == 'slowdown' else grows}{place}"
     outside = "look at C extensions and buffers outside of Python"
     instruction = outside if finding.verdict == "native" else finding.advice
     instruction = _fitting_instruction(

@@ -47,9 +47,9 @@ def update_garbage_wait_(case: Investigation, tracer: Tracer | None) -> bool:
 def start_search_(case: Investigation, roots: Roots, tracer: Tracer | None, step: int) -> bool:
     """Begin a search for cyclic garbage at `step`, unless there was too little; return whether one is under way."""
     if case.garbage_search is None and not case.too_little_garbage:
-        where = tracer.find_line if tracer is not None and tracer.running else None
+        find_line = tracer.find_line if tracer is not None and tracer.running else None
         with suppress(OSError):  # no memory for a fork
-            case.garbage_search, case.search_step = GarbageSearch(roots, where), step
+            case.garbage_search, case.search_step = GarbageSearch(roots, find_line), step
     return case.garbage_search is not None
 
 

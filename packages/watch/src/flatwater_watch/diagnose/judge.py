@@ -204,16 +204,16 @@ def judge_leaf(path: str, held_bytes: int, planned: int | None, *, drift: Slope,
         growth: growth of the process.
     """
     if planned is None:
-        what = f"{format_bytes(held_bytes)}, of which no plan knows"
-        return judge(Evidence(verdict="leak", owner=path, drift=drift, what=what), growth)
-    what = f"{format_bytes(held_bytes)} of {format_bytes(planned)} planned"
+        words = f"{format_bytes(held_bytes)}, of which no plan knows"
+        return judge(Evidence(verdict="leak", owner=path, drift=drift, what=words), growth)
+    words = f"{format_bytes(held_bytes)} of {format_bytes(planned)} planned"
     if held_bytes >= planned:
-        return judge(Evidence(verdict="leak", owner=path, drift=drift, what=what), growth)
+        return judge(Evidence(verdict="leak", owner=path, drift=drift, what=words), growth)
     filling = Evidence(
         verdict="filling",
         owner=path,
         drift=drift,
-        what=f"{what}, touched for the first time",
+        what=f"{words}, touched for the first time",
         plateau_bytes=planned,
         plateau_step=growth.step + ceil((planned - held_bytes) / drift.per_step),
     )
@@ -222,8 +222,8 @@ def judge_leaf(path: str, held_bytes: int, planned: int | None, *, drift: Slope,
 
 def judge_unowned(verdict: Verdict, drift: Slope, growth: Growth) -> Finding:
     """The finding of growth that no Python object holds: `retention`, `mapped` or `native`."""
-    owner, what = UNOWNED_KINDS[verdict]
-    return judge(Evidence(verdict=verdict, owner=owner, drift=drift, what=what), growth)
+    owner, words = UNOWNED_KINDS[verdict]
+    return judge(Evidence(verdict=verdict, owner=owner, drift=drift, what=words), growth)
 
 
 NATIVE_LINE_SENTENCE = (
@@ -256,8 +256,8 @@ def with_line(finding: Finding, line: AllocationSite | None) -> Finding:
             return finding
         full_text = f"{finding.what}; the objects are made at {file_name(item_site.file)}:{item_site.line}"
         return replace(finding, made_at=line, what=full_text)
-    what = f"{UNOWNED_KINDS['native'][1]}; memory rises while this line runs"
-    return replace(finding, made_at=line, what=what, advice=NATIVE_LINE_SENTENCE)
+    words = f"{UNOWNED_KINDS['native'][1]}; memory rises while this line runs"
+    return replace(finding, made_at=line, what=words, advice=NATIVE_LINE_SENTENCE)
 
 
 def judge_garbage(garbage: "Garbage", rate: float, drift: Slope, growth: Growth) -> Finding:
@@ -408,9 +408,9 @@ def _merge_parts(parts: Sequence[Finding]) -> list[Finding]:
 
 def _buffer_path(path: str) -> str:
     """The path of an array's holder, `train.BUFFER` for `train.BUFFER.rows`; empty for a variable of the program."""
-    where, separator, name = path.rpartition(": ")
+    place, separator, name = path.rpartition(": ")
     buffer = name[: max(name.rfind("."), name.rfind("["))] if {".", "["} & set(name) else ""
-    return f"{where}{separator}{buffer}" if buffer and (separator or "." in buffer) else ""
+    return f"{place}{separator}{buffer}" if buffer and (separator or "." in buffer) else ""
 
 
 _HOP = re.compile(r"^[^.\[]+|\.<[^>]*>|\['.*?'\]|[.\[][^.\[]*")

@@ -393,9 +393,9 @@ def _describe_hop(name: str, holder: Any, above: Holding) -> str:  # noqa: ANN40
 
 def _describe_root(path: str) -> str:
     """A root in words: "train.py, global HALL", "train.py, local agent of main()"; a registry has its own name."""
-    where, separator, name = path.partition(": ")
+    place, separator, name = path.partition(": ")
     if separator:
-        function, _, file = where.rpartition(" in ")
+        function, _, file = place.rpartition(" in ")
         return f"{file}, local {name} of {function}"
     module, _, name = path.rpartition(".")
     space = module_namespace(module) or _named_namespace(module)

@@ -59,18 +59,20 @@ def watch_inside(
         CannotEnterError: gdb is missing or may not enter, or the program's main thread runs no Python.
     """
     words = process_command(pid)
-    with _exchange_folders(pid) as (ours, theirs):
-        (ours / runner_protocol.PAGE).write_text(str(_enter_process(pid, ours, theirs, limit)))
+    with _exchange_folders(pid) as (runner_folder, process_folder):
+        (runner_folder / runner_protocol.PAGE).write_text(
+            str(_enter_process(pid, runner_folder, process_folder, limit))
+        )
 
         def read_summaries() -> list[dict[str, Any]]:
-            return [masked_summary(summary, words) for summary in read_spools(theirs)]
+            return [masked_summary(summary, words) for summary in read_spools(process_folder)]
 
         def look(at: float) -> None:
             on_look(at / seconds)
             if reports is not None:
                 reports.report_if_due(at, read_summaries)
 
-        summary = _watch_until_end(pid, ours, theirs, seconds, look)
+        summary = _watch_until_end(pid, runner_folder, process_folder, seconds, look)
     summary.pop("ended", None)
     summary.pop("ended_at", None)
     return masked_summary({**summary, "unseen": [*summary["unseen"], *UNSEEN_PAST]}, words)
@@ -83,15 +85,15 @@ def _exchange_folders(pid: int) -> Iterator[tuple[Path, Path]]:
     The process may be another user's: the runner writes nothing into that user's folder, and reads it by
     `folder.read_notes` only. When the runner's folder is gone, the watch in the process ends.
     """
-    with watch_folder() as ours:
-        theirs = ours / "notes"
-        (ours / runner_protocol.STAY).touch()
+    with watch_folder() as runner_folder:
+        process_folder = runner_folder / "notes"
+        (runner_folder / runner_protocol.STAY).touch()
         # By descriptors: a path could be replaced by a link between the check and the change of owner.
-        ours_descriptor = os.open(ours, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        ours_descriptor = os.open(runner_folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
-            theirs.mkdir(0o700)
+            process_folder.mkdir(0o700)
             theirs_descriptor = os.open(
-                theirs.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=ours_descriptor
+                process_folder.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=ours_descriptor
             )
             try:
                 user, group = process_owner(pid)
@@ -103,7 +105,7 @@ def _exchange_folders(pid: int) -> Iterator[tuple[Path, Path]]:
                 os.close(theirs_descriptor)
         finally:
             os.close(ours_descriptor)
-        yield ours, theirs
+        yield runner_folder, process_folder
 
 
 def _enter_process(pid: int, runner_folder: Path, process_folder: Path, limit: int | None) -> int:
@@ -165,8 +167,8 @@ def _try_gdb(gdb: str) -> None:
 
 def _run_gdb(gdb: str, pid: int, commands_asked: Sequence[str]) -> tuple[list[int], str]:
     """Run commands of gdb in a process; return the numbers that it prints, and its messages on stderr."""
-    before = [word for each in _GDB_SETTINGS for word in ("-iex", each)]
-    commands = [word for each in (*_LIBRARIES, *commands_asked) for word in ("-ex", each)]
+    before = [word for command in _GDB_SETTINGS for word in ("-iex", command)]
+    commands = [word for command in (*_LIBRARIES, *commands_asked) for word in ("-ex", command)]
     try:
         ran = subprocess.run(  # noqa: S603  (gdb, and nothing of the user's)
             [gdb, "-p", str(pid), "-batch", "-nx", *before, *commands],
@@ -174,7 +176,7 @@ def _run_gdb(gdb: str, pid: int, commands_asked: Sequence[str]) -> tuple[list[in
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
         raise CannotEnterError(f"gdb took more than {GDB_SECONDS:.0f} s. Try again, or run under watch") from error
-    return [int(found) for found in re.findall(r"^\$\d+ = (-?\d+)$", ran.stdout, re.MULTILINE)], ran.stderr
+    return [int(number) for number in re.findall(r"^\$\d+ = (-?\d+)$", ran.stdout, re.MULTILINE)], ran.stderr
 
 
 _GDB_SETTINGS = ("set auto-load off", "set debuginfod enabled off", "set auto-solib-add off")

@@ -123,26 +123,26 @@ def _summarize(history: _CounterHistory, limit: int | None) -> dict[str, Any]:
     grown = int(resident[-1] - resident[0])
     slope = Slope(grown / (steps[-1] or 1.0), 0.0, 0.0)
     growth = Growth(round(steps[-1]), resident_now, limit_bytes, slope, "second")
-    found, explained_bytes = list[Finding](), 0.0
+    findings, explained_bytes = list[Finding](), 0.0
     for name, series in history.series.items():
-        verdict, owner, what = COUNTER_KINDS[name]
+        verdict, owner, words = COUNTER_KINDS[name]
         drift = drift_slope(series.steps, series.values, minimum=DRIFT.least_bytes)
         if drift is not None:
             advice = INSIDE_ADVICE if verdict == "native" else None
-            evidence = Evidence(verdict=verdict, owner=owner, drift=drift, what=what, advice=advice)
-            found.append(judge(evidence, growth))
+            evidence = Evidence(verdict=verdict, owner=owner, drift=drift, what=words, advice=advice)
+            findings.append(judge(evidence, growth))
             explained_bytes += 0 if name == "workers" else max(0.0, series.values[-1] - series.values[0])
     share = min(1.0, explained_bytes / grown) if grown > DRIFT.least_bytes else 1.0
     unexplained_bytes = round((1 - share) * grown)
     open_ = unexplained_bytes >= ENDING.open_bytes
-    state: State = "grows" if found else "unexplained" if open_ else "flat"
+    state: State = "grows" if findings else "unexplained" if open_ else "flat"
     outcome = Outcome(
         state, unexplained_bytes if open_ else 0, UNSEEN_OUTSIDE if open_ else (), (INSIDE_ADVICE,) if open_ else ()
     )
     now_at = time.time()
     dated = [
-        replace(each, limit_time=None if each.limit_step is None else now_at + each.limit_step - steps[-1])
-        for each in select_and_rank(found, growth)
+        replace(finding, limit_time=None if finding.limit_step is None else now_at + finding.limit_step - steps[-1])
+        for finding in select_and_rank(findings, growth)
     ]
     return {
         "unit": "second",
@@ -155,11 +155,11 @@ def _summarize(history: _CounterHistory, limit: int | None) -> dict[str, Any]:
         "outcome": outcome.to_json(),
         "cost": {"cpu_share": 0.0, "bytes": 0},
         "processes": 1,
-        "findings": [each.to_json() for each in dated],
+        "findings": [finding.to_json() for finding in dated],
         "unseen": list(UNSEEN_OUTSIDE),
         "series": {
-            "seconds": [round(at, 3) for at in steps],
-            "steps": [round(at) for at in steps],
+            "seconds": [round(second, 3) for second in steps],
+            "steps": [round(second) for second in steps],
             "resident_bytes": [int(value) for value in resident],
             "file_bytes": [int(value) for value in history.series["RssFile"].values],
             "freed_bytes": [None] * len(steps),

@@ -69,7 +69,7 @@ def _first_findings(value: msgspec.Raw, notes: list[str]) -> Any:  # noqa: ANN40
     size = sum(map(len, records[:MAXIMUM_FINDINGS]))
     if size > OTHER_BYTES:
         raise ValueError(f"its first {MAXIMUM_FINDINGS} findings have {format_bytes(size)}")
-    return [json.loads(bytes(found)) for found in records[:MAXIMUM_FINDINGS]]
+    return [json.loads(bytes(record)) for record in records[:MAXIMUM_FINDINGS]]
 
 
 def _thin_columns(value: msgspec.Raw, notes: list[str]) -> Any:  # noqa: ANN401  (the same)

@@ -165,11 +165,11 @@ class WatchCommand:
 
         def tell(summary: dict[str, Any]) -> None:
             """Run the command for findings that no earlier summary had, by verdict and owner."""
-            for found in summary["findings"]:
-                if (found["verdict"], found["owner"]) not in reported:
-                    reported.add((found["verdict"], found["owner"]))
-                    line = brief_line(Finding.from_json(found))
-                    command.on_event(Event("finding", line, {"program": summary["program"], **found}))
+            for record in summary["findings"]:
+                if (record["verdict"], record["owner"]) not in reported:
+                    reported.add((record["verdict"], record["owner"]))
+                    line = brief_line(Finding.from_json(record))
+                    command.on_event(Event("finding", line, {"program": summary["program"], **record}))
 
         try:
             yield tell
@@ -216,7 +216,7 @@ class WatchCommand:
             f"{datetime.now().astimezone():%Y-%m-%d %H:%M}",
             *terminal_lines(summary, printed_before=frozenset(reported)),
         ]
-        reported |= {(found["verdict"], found["owner"]) for found in summary["findings"]}
+        reported |= {(record["verdict"], record["owner"]) for record in summary["findings"]}
         if self.out is None:
             say("\n".join(lines))
         else:
@@ -275,7 +275,7 @@ def fail_option_applies(summary: dict[str, Any]) -> bool:
     from flatwater_watch.diagnose.finding import Finding
 
     return fails_build(
-        Outcome.from_json(summary["outcome"]), [Finding.from_json(found) for found in summary["findings"]]
+        Outcome.from_json(summary["outcome"]), [Finding.from_json(record) for record in summary["findings"]]
     )
 
 

@@ -160,7 +160,7 @@ class Watch:
     def _named_findings(self, find: Callable[[], list[Finding]]) -> list[Finding]:
         """Findings with the names of notebook cells; none if the watch fails on the way."""
         return self._reading_guard.run_or_default(
-            list[Finding](), run_untraced, lambda: [with_cell_names(found) for found in find()]
+            list[Finding](), run_untraced, lambda: [with_cell_names(finding) for finding in find()]
         )
 
     def summary(self) -> dict[str, Any]:

@@ -236,12 +236,12 @@ def _find_growth(
         series: rounds and used bytes after each.
     """
     slope = robust_slope(series.steps, series.values)
-    whole = Slope(rate, min(rate, slope.low), max(rate, slope.high))
-    growth = Growth(plan.rounds, footprint().resident, min(memory_limits().values()), whole, "round")
+    process_slope = Slope(rate, min(rate, slope.low), max(rate, slope.high))
+    growth = Growth(plan.rounds, footprint().resident, min(memory_limits().values()), process_slope, "round")
     findings = []
     for owner in find_owners(before.census, take_census(roots)):
         line = tracer.find_line(owner.newest_items)
-        findings.append(judge_owner(owner, line, steps=plan.measured_rounds, growth=growth, drift=whole))
+        findings.append(judge_owner(owner, line, steps=plan.measured_rounds, growth=growth, drift=process_slope))
     ends = planned_by_path(before.filling_arrays)
     for path, size in touched_by_path_(before.filling_arrays).items():
         touched_rate = (size - before.touched_bytes.get(path, size)) / plan.measured_rounds
@@ -249,9 +249,11 @@ def _find_growth(
             findings.append(
                 judge_leaf(path, size, ends[path], drift=Slope(touched_rate, touched_rate, touched_rate), growth=growth)
             )
-    explained_rate = sum(each.bytes_per_step for each in findings)
+    explained_rate = sum(finding.bytes_per_step for finding in findings)
     if explained_rate < OWNING.explained_share * rate:
-        native_slope = Slope(rate - explained_rate, max(0.0, whole.low - explained_rate), whole.high - explained_rate)
+        native_slope = Slope(
+            rate - explained_rate, max(0.0, process_slope.low - explained_rate), process_slope.high - explained_rate
+        )
         findings.append(judge_unowned("native", native_slope, growth))
     return select_and_rank(findings, growth)
 

@@ -163,7 +163,7 @@ def mask_values(value: Any) -> Any:  # noqa: ANN401  (whatever JSON can hold)
     if type(value) is str:
         return mask_secrets(value)
     if type(value) is dict:
-        return {mask_secrets(name): mask_values(each) for name, each in value.items()}
+        return {mask_secrets(name): mask_values(item) for name, item in value.items()}
     if type(value) is list:  # columns of numbers are long
-        return [each if type(each) in {int, float} else mask_values(each) for each in value]
+        return [item if type(item) in {int, float} else mask_values(item) for item in value]
     return value

@@ -55,8 +55,8 @@ def expect_freed(obj: object) -> None:
             "Give the object that owns it, or an instance of a class that is kept inside of it."
         ) from fault
     caller = sys._getframe(1)  # noqa: SLF001  (the only way up the stack)
-    where = f"{PurePath(caller.f_code.co_filename).name}:{caller.f_lineno}"
-    _expectations[-1].append(ExpectedObject(reference, kind, where))
+    place = f"{PurePath(caller.f_code.co_filename).name}:{caller.f_lineno}"
+    _expectations[-1].append(ExpectedObject(reference, kind, place))
 
 
 @contextmanager
@@ -78,9 +78,9 @@ def describe_survivors(expected: Sequence[ExpectedObject], extra_roots: Sequence
         extra_roots: objects with a name that may be holders and are no variables of the program: the fixtures of a
             test.
     """
-    if any(each.reference() is not None for each in expected):
+    if any(survivor.reference() is not None for survivor in expected):
         gc.collect()
-    return [text for each in expected if (text := _survivor_text(each, extra_roots)) is not None]
+    return [text for survivor in expected if (text := _survivor_text(survivor, extra_roots)) is not None]
 
 
 def _survivor_text(expected: ExpectedObject, extra_roots: Sequence[tuple[str, object]]) -> str | None:

@@ -133,7 +133,7 @@ def _units_phrase(unit: str) -> str:
 def _finding_blocks(watch: WatchRecords) -> Iterator[Block]:
     """Cards of the findings, or a sentence if there are none; then growth without a cause, with facts and advice."""
     if watch.findings:
-        yield finding_cards([(found, "") for found in watch.findings])
+        yield finding_cards([(finding, "") for finding in watch.findings])
     elif watch.readings:
         steps = f"1 {watch.unit}" if watch.steps == 1 else f"{watch.steps:,} {_units_phrase(watch.unit)}"
         head = watch.outcome.first_words(0).capitalize()
@@ -201,7 +201,9 @@ def kinds_chart(series: ReadingColumns) -> Chart:
     """The chart of kinds of memory: files, in use, freed and kept; each against its bytes at the end of warm-up."""
     clock, tick = _clock_unit(series.seconds[-1])
     freed = series.freed or (0,) * len(series.resident)
-    in_use = [whole - files - free for whole, files, free in zip(series.resident, series.files, freed, strict=True)]
+    in_use = [
+        resident - files - free for resident, files, free in zip(series.resident, series.files, freed, strict=True)
+    ]
     kinds: list[tuple[str, Sequence[int], str]] = [("mapped files", series.files, "--owner-2")]
     if series.freed:
         kinds += [("freed, kept by the allocator", freed, "--owner-7"), ("in use", in_use, "--owner-1")]
@@ -233,9 +235,9 @@ def forecast(watch: WatchRecords) -> tuple[float, int, int] | None:
     Findings count in steps, which are turned into seconds at their pace since warm-up.
     """
     ends = [
-        (found.limit_step, found.limit_bytes)
-        for found in watch.findings
-        if found.has_date and found.limit_step is not None and found.limit_bytes is not None
+        (finding.limit_step, finding.limit_bytes)
+        for finding in watch.findings
+        if finding.has_date and finding.limit_step is not None and finding.limit_bytes is not None
     ]
     series = watch.series
     if not ends or not series.seconds:
@@ -271,7 +273,7 @@ def _warm_up_index(series: ReadingColumns) -> int:
 
 def _clock_unit(seconds: float) -> tuple[str, float]:
     """The unit of the axis of time, and its seconds."""
-    return next((found for found in CLOCK_UNITS if seconds >= MINIMUM_CLOCK_UNITS * found[1]), ("s", 1.0))
+    return next((unit for unit in CLOCK_UNITS if seconds >= MINIMUM_CLOCK_UNITS * unit[1]), ("s", 1.0))
 
 
 def _to_unit(size: float, values: Sequence[float]) -> list[float]:

@@ -87,7 +87,10 @@ def parse_watch(summary: Mapping[str, Any]) -> WatchRecords:
         AttributeError: a value that must have keys has none.
         OverflowError: a number is too large.
     """
-    code, cost = summary.get("exit_code"), {name: _require_number(each) for name, each in summary["cost"].items()}
+    code, cost = (
+        summary.get("exit_code"),
+        {name: _require_number(cost_value) for name, cost_value in summary["cost"].items()},
+    )
     before: dict[str, Any] = {"state": "grows" if summary["findings"] else "flat", "bytes": 0, "known": [], "next": []}
     return WatchRecords(
         program=_require_text(summary["program"]),

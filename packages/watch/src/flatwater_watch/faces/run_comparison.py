@@ -75,12 +75,12 @@ def _is_below(owner: str, changes: Mapping[str, int]) -> bool:
 
 def _finding_lines(now: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[str]:
     """Lines of findings that are new, still there or gone, by their fingerprints."""
-    latest, earlier = ([Finding.from_json(each) for each in summary["findings"]] for summary in (now, before))
-    prints, current = {each.fingerprint for each in earlier}, {each.fingerprint for each in latest}
-    for word, each in (
-        *(("still" if each.fingerprint in prints else "new", each) for each in latest),
-        *(("gone", each) for each in earlier if each.fingerprint not in current),
+    latest, earlier = ([Finding.from_json(finding) for finding in summary["findings"]] for summary in (now, before))
+    prints, current = {finding.fingerprint for finding in earlier}, {finding.fingerprint for finding in latest}
+    for word, finding in (
+        *(("still" if finding.fingerprint in prints else "new", finding) for finding in latest),
+        *(("gone", finding) for finding in earlier if finding.fingerprint not in current),
     ):
-        yield f"  {word:<6}{each.fingerprint}  {each.verdict}: {each.owner}"[:WIDTH]
+        yield f"  {word:<6}{finding.fingerprint}  {finding.verdict}: {finding.owner}"[:WIDTH]
     if not latest and not earlier:
         yield "  nothing grew then, and nothing grows now"

@@ -98,6 +98,6 @@ def summary_head(summary: dict[str, Any]) -> list[str]:
 def cost_time(cost: dict[str, Any]) -> str:
     """CPU time of the watch, as a share of the program's, or in seconds if these are few."""
     # In a program that only waits, a few seconds would be a large share.
-    whole: float | None = cost.get("cpu_seconds")  # unknown for a process watched from outside
-    spent = inf if whole is None else cost["cpu_share"] * whole
+    program_seconds: float | None = cost.get("cpu_seconds")  # unknown for a process watched from outside
+    spent = inf if program_seconds is None else cost["cpu_share"] * program_seconds
     return f"{spent:.1f} CPU s" if spent < MINIMUM_SHARE_SECONDS else f"{cost['cpu_share']:.1%} CPU"

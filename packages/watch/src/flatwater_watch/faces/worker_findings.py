@@ -43,29 +43,29 @@ def with_workers(summary: dict[str, Any], workers: Sequence[Mapping[str, Any]]) 
     if not groups:
         return summary | worker_fields
     summary = _in_worker_time(summary, read_workers)
-    grown = max(0, summary["resident_growth_bytes"])
-    whole = max(1, grown + sum(max(0, worker["resident_growth_bytes"]) for worker in read_workers))
-    merged = _with_joint_limit([_merge_group(group, summary, whole) for group in groups], summary, read_workers)
-    of_workers = sum(found.share for found in merged)
-    own_findings = [Finding.from_json(found) for found in summary["findings"]]
-    own_findings = [replace(found, share=found.share * grown / whole) for found in own_findings]
+    own_growth = max(0, summary["resident_growth_bytes"])
+    total_growth = max(1, own_growth + sum(max(0, worker["resident_growth_bytes"]) for worker in read_workers))
+    merged = _with_joint_limit([_merge_group(group, summary, total_growth) for group in groups], summary, read_workers)
+    of_workers = sum(finding.share for finding in merged)
+    own_findings = [Finding.from_json(finding) for finding in summary["findings"]]
+    own_findings = [replace(finding, share=finding.share * own_growth / total_growth) for finding in own_findings]
     merged, own_findings = _merge_own_findings(merged, own_findings)
-    explained_rate = sum(found.bytes_per_step for found in merged)
+    explained_rate = sum(finding.bytes_per_step for finding in merged)
     own_findings = [
-        found
-        for found in own_findings
-        if found.owner != WORKERS_OWNER
-        or explained_rate < WEIGHING.minimum_workers_explained_share * found.bytes_per_step
+        finding
+        for finding in own_findings
+        if finding.owner != WORKERS_OWNER
+        or explained_rate < WEIGHING.minimum_workers_explained_share * finding.bytes_per_step
     ]
-    found = sorted([*own_findings, *merged], key=lambda each: -each.bytes_per_step)
-    share = summary["explained_share"] * grown / whole + of_workers
+    finding = sorted([*own_findings, *merged], key=lambda each: -each.bytes_per_step)
+    share = summary["explained_share"] * own_growth / total_growth + of_workers
     return {
         **summary,
         **worker_fields,
-        "held": _sum_owner_bytes(summary, read_workers, {found.owner for found in merged}),
-        "findings": [each.to_json() for each in found],
+        "held": _sum_owner_bytes(summary, read_workers, {finding.owner for finding in merged}),
+        "findings": [item.to_json() for item in finding],
         "explained_share": round(min(1.0, share), 4),
-        "resident_growth_bytes": whole,
+        "resident_growth_bytes": total_growth,
         "outcome": summary["outcome"] | {"state": "grows"},
         "cost": _sum_costs([summary, *read_workers]),
         "processes": max(summary["processes"], 1 + len(read_workers)),
@@ -77,21 +77,21 @@ def _merge_own_findings(
     merged: Sequence[Finding], own_findings: Sequence[Finding]
 ) -> tuple[list[Finding], list[Finding]]:
     """Findings of workers, each merged with the same one of the program's own process; and the rest of its own."""
-    own_by_fingerprint = {found.fingerprint: found for found in own_findings}
+    own_by_fingerprint = {finding.fingerprint: finding for finding in own_findings}
     combined = []
-    for found in merged:
-        own_finding = own_by_fingerprint.pop(found.fingerprint, None)
+    for finding in merged:
+        own_finding = own_by_fingerprint.pop(finding.fingerprint, None)
         if own_finding is None:
-            combined.append(found)
+            combined.append(finding)
             continue
-        low, high = (sum(ends) for ends in zip(found.interval, own_finding.interval, strict=True))
+        low, high = (sum(ends) for ends in zip(finding.interval, own_finding.interval, strict=True))
         combined.append(
             replace(
-                found,
-                bytes_per_step=found.bytes_per_step + own_finding.bytes_per_step,
+                finding,
+                bytes_per_step=finding.bytes_per_step + own_finding.bytes_per_step,
                 interval=(low, high),
-                share=min(1.0, found.share + own_finding.share),
-                what=f"in the program itself, and {found.what}",
+                share=min(1.0, finding.share + own_finding.share),
+                what=f"in the program itself, and {finding.what}",
             )
         )
     return combined, list(own_by_fingerprint.values())
@@ -129,12 +129,12 @@ def _sum_owner_bytes(
 
 def _sum_costs(summaries: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """The cost of all watches together; the CPU share is that of all their CPU seconds."""
-    seconds = sum(each["cost"]["cpu_seconds"] for each in summaries)
-    watch_seconds = sum(each["cost"]["cpu_share"] * each["cost"]["cpu_seconds"] for each in summaries)
+    seconds = sum(summary["cost"]["cpu_seconds"] for summary in summaries)
+    watch_seconds = sum(summary["cost"]["cpu_share"] * summary["cost"]["cpu_seconds"] for summary in summaries)
     return {
         "cpu_share": round(watch_seconds / seconds, 5) if seconds > 0 else 0.0,
         "cpu_seconds": round(seconds, 3),
-        "bytes": sum(each["cost"]["bytes"] for each in summaries),
+        "bytes": sum(summary["cost"]["bytes"] for summary in summaries),
     }
 
 
@@ -147,9 +147,9 @@ def _group_findings(workers: Iterable[Mapping[str, Any]]) -> list[list[_WorkerFi
     """Findings of workers, grouped by fingerprint, without groups too small to be sure."""
     groups: dict[str, list[_WorkerFinding]] = {}
     for worker in workers:
-        for found in (Finding.from_json(each) for each in worker["findings"]):
-            if found.verdict != "slowdown":
-                groups.setdefault(found.fingerprint, []).append(_WorkerFinding(worker, found))
+        for finding in (Finding.from_json(record) for record in worker["findings"]):
+            if finding.verdict != "slowdown":
+                groups.setdefault(finding.fingerprint, []).append(_WorkerFinding(worker, finding))
     return [group for group in groups.values() if sum(member.bytes for member in group) >= 2 * DRIFT.least_bytes]
 
 
@@ -170,10 +170,10 @@ def _merge_group(group: Sequence[_WorkerFinding], summary: Mapping[str, Any], to
     largest = max(group, key=lambda seen: seen.bytes).finding
     simultaneous = _concurrent_count(group)
     if summary["unit"] == REQUEST:  # the steps of the program are those of its workers
-        scales = [seen.worker["steps"] / max(1, summary["steps"]) for seen in group]
+        scales = [member.worker["steps"] / max(1, summary["steps"]) for member in group]
     else:
-        scales = [simultaneous * _seconds_per_unit(summary) / len(group) * seen.per_second for seen in group]
-    rates = [(seen.finding.bytes_per_step, *seen.finding.interval) for seen in group]
+        scales = [simultaneous * _seconds_per_unit(summary) / len(group) * member.per_second for member in group]
+    rates = [(member.finding.bytes_per_step, *member.finding.interval) for member in group]
     rate, low, high = (sum(scale * each[i] for scale, each in zip(scales, rates, strict=True)) for i in range(3))
     plateau = largest.plateau_bytes
     each = "in a worker process" if simultaneous == 1 else f"in each of {simultaneous} worker processes"
@@ -183,7 +183,7 @@ def _merge_group(group: Sequence[_WorkerFinding], summary: Mapping[str, Any], to
         unit=summary["unit"],
         bytes_per_step=rate,
         interval=(low, high),
-        share=min(1.0, sum(seen.bytes for seen in group) / total_growth),
+        share=min(1.0, sum(member.bytes for member in group) / total_growth),
         what=f"{each}{holds}: {largest.what}",
         plateau_bytes=None if plateau is None else plateau * simultaneous,
         plateau_step=None,
@@ -198,13 +198,13 @@ def _with_joint_limit(
     """The findings with the step at which the program and its workers reach the limit together, at their rates."""
     grown = max(0, summary["resident_growth_bytes"])
     resident = summary["resident_bytes"] + sum(max(0, worker["resident_growth_bytes"]) for worker in workers)
-    rate = grown / max(1, summary["steps"]) + sum(found.bytes_per_step for found in merged)
+    rate = grown / max(1, summary["steps"]) + sum(finding.bytes_per_step for finding in merged)
     last_end = max(worker["ended_at"] for worker in workers)
     dated_findings = []
-    for found in merged:
-        if found.limit_bytes is not None and rate > 0:
-            units_left = max(0.0, found.limit_bytes - resident) / rate
+    for finding in merged:
+        if finding.limit_bytes is not None and rate > 0:
+            units_left = max(0.0, finding.limit_bytes - resident) / rate
             when = last_end + units_left * _seconds_per_unit(summary)
-            found = replace(found, limit_step=summary["steps"] + round(units_left), limit_time=when)  # noqa: PLW2901
-        dated_findings.append(found)
+            finding = replace(finding, limit_step=summary["steps"] + round(units_left), limit_time=when)  # noqa: PLW2901
+        dated_findings.append(finding)
     return dated_findings

@@ -48,7 +48,7 @@ def require_shallow(content: object) -> None:
     # Level by level, not recursively: the content may be nested deeper than Python's stack.
     level = [content]
     for _ in range(MOST_DEPTH):
-        level = [below for each in level for below in _children(each)]
+        level = [below for container in level for below in _children(container)]
         if not level:
             return
     raise ValueError(f"brackets are nested more than {MOST_DEPTH} deep")
@@ -56,7 +56,7 @@ def require_shallow(content: object) -> None:
 
 def _children(content: object) -> list[Any]:
     inside = content.values() if isinstance(content, dict) else content if isinstance(content, list) else ()
-    return [each for each in inside if isinstance(each, dict | list)]
+    return [item for item in inside if isinstance(item, dict | list)]
 
 
 def convert_to(content: object, kind: type[T]) -> T:

@@ -133,8 +133,8 @@ def stray_files(folder: Path, file_name: str = "") -> list[Path]:
     """Temporary files in `folder` whose writer is dead; with `file_name`, only temporary files of that file."""
     if not folder.is_dir():
         return []
-    ours = re.compile(rf"\.{re.escape(file_name)}\.[0-9a-f]{{8}}\.tmp" if file_name else r"\..*\.tmp", re.DOTALL)
-    return [path for path in sorted(folder.iterdir()) if ours.fullmatch(path.name) and _is_abandoned(path)]
+    pattern = re.compile(rf"\.{re.escape(file_name)}\.[0-9a-f]{{8}}\.tmp" if file_name else r"\..*\.tmp", re.DOTALL)
+    return [path for path in sorted(folder.iterdir()) if pattern.fullmatch(path.name) and _is_abandoned(path)]
 
 
 def remove_strays(folder: Path, file_name: str = "") -> int:

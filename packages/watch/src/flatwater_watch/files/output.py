@@ -257,10 +257,10 @@ def keep_result(name: str, content: bytes) -> Path | None:
 
 def _create_file(folder: Path, name: str, content: bytes) -> Path:
     """Create a file in a folder that is no link, under another name if the name is taken; return its path."""
-    with _open_folder(folder, os.O_NOFOLLOW) as door:
+    with _open_folder(folder, os.O_NOFOLLOW) as held_path:
         for candidate in (name, f"{Path(name).stem}-{os.urandom(4).hex()}{Path(name).suffix}"):
-            if not os.path.lexists(door / candidate):
-                replace_whole(door / candidate, (content,))
+            if not os.path.lexists(held_path / candidate):
+                replace_whole(held_path / candidate, (content,))
                 return folder / candidate
     raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
 
@@ -270,8 +270,8 @@ def _open_folder(folder: Path, flags: int = 0) -> Iterator[Path]:
     """A path that leads to the same folder, whatever is put in its place meanwhile."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | flags)
     try:
-        door = Path(f"/proc/self/fd/{descriptor}")
-        yield door if door.exists() else folder
+        held_path = Path(f"/proc/self/fd/{descriptor}")
+        yield held_path if held_path.exists() else folder
     finally:
         os.close(descriptor)
 

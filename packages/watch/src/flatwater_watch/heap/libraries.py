@@ -61,24 +61,24 @@ def _items_below(value: Any, seen_ids: set[int], entered_ids: dict[int, bool]) -
     total, object_count, level = 0, 0, [value]
     for hop in range(DEEP):
         parents = []
-        for each in level:
-            items = item_count(each)
+        for obj in level:
+            items = item_count(obj)
             total += max(0, items)
-            if items <= MAXIMUM_OPENED and type(each) is not Cache:
-                parents.append(each)
+            if items <= MAXIMUM_OPENED and type(obj) is not Cache:
+                parents.append(obj)
         object_count += len(level)
         level = []
         goes_on = object_count <= MOST and (hop < SHALLOW - 1 or len(seen_ids) < ALL)
-        for each in gc.get_referents(*parents) if goes_on else ():
-            kind = type(each)
+        for obj in gc.get_referents(*parents) if goes_on else ():
+            kind = type(obj)
             enters = entered_ids.get(id(kind))
             if enters is None:
                 enters = entered_ids[id(kind)] = not (
                     id(kind) in ATOM_TYPE_IDS or issubclass(kind, _CODE_TYPES) or is_opaque_class(kind)
                 )
-            if enters and id(each) not in seen_ids:
-                seen_ids.add(id(each))
-                level.append(each)
+            if enters and id(obj) not in seen_ids:
+                seen_ids.add(id(obj))
+                level.append(obj)
         if not level:
             break
     return total

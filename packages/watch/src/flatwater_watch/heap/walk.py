@@ -361,17 +361,17 @@ def _offer_sampled_(walking: HeapWalk, row: int, sampled: Sequence[Named]) -> No
 def _atom_bytes_(walk: Walk, obj: Any, kind: type) -> int:  # noqa: ANN401
     """Bytes of an atom, 0 for an object that was seen, -1 for one that must be opened."""
     # Runs for every child of every object: the ids of atoms are marked here, without a row of their own.
-    seen, own_id = walk.seen_ids, id(obj)
-    if own_id in seen:
+    seen_ids, own_id = walk.seen_ids, id(obj)
+    if own_id in seen_ids:
         return 0
     if id(kind) in ATOM_TYPE_IDS:
         if obj is None or obj is True or obj is False:
             return 0
         size: int = obj.__sizeof__()
         if size < LONG_TEXT_BYTES:
-            seen.add(own_id)
+            seen_ids.add(own_id)
             return allocated_size(size)
-    seen.add(own_id)
+    seen_ids.add(own_id)
     return -1
 
 

@@ -87,8 +87,10 @@ class AllocatorMeter:
         self._schedule_query_()
 
     def _schedule_query_(self) -> None:
-        took = expected_seconds()
-        self._next_query = monotonic() + (took / SLOW_QUERY_SHARE if took > SLOW_QUERY_SECONDS else 0.0)
+        query_seconds = expected_seconds()
+        self._next_query = monotonic() + (
+            query_seconds / SLOW_QUERY_SHARE if query_seconds > SLOW_QUERY_SECONDS else 0.0
+        )
 
 
 def _start_fork() -> DetachedFork:

@@ -149,21 +149,21 @@ class CollectionListener:
         Raises:
             OSError: there is no /proc.
         """
-        heard = list(self._collections)
-        if len(heard) < fewest or _is_costly():
+        read_collections = list(self._collections)
+        if len(read_collections) < fewest or _is_costly():
             return None
         # The baseline freed nothing, so it counts only where two collections are compared: rises and seconds between.
-        collections = [*self._baseline, *heard]
+        collections = [*self._baseline, *read_collections]
         turns = collections[-1].number - collections[0].number
         if turns == 0:  # one collection alone: no time between two
             return None
         pairs = [(earlier, later) for earlier, later in pairwise(collections) if later.number == earlier.number + 1]
         rises = [later.before - earlier.after for earlier, later in pairs]
         return GcSawtooth(
-            freed=median(each.before - each.after for each in heard),
+            freed=median(collection.before - collection.after for collection in read_collections),
             rise=median(rises) if rises else inf,
-            bytes_before=median(each.before for each in heard),
-            bytes_since=self._read() - heard[-1].after,
+            bytes_before=median(collection.before for collection in read_collections),
+            bytes_since=self._read() - read_collections[-1].after,
             seconds=(collections[-1].seconds - collections[0].seconds) / turns,
         )
 
@@ -200,7 +200,7 @@ class _DeferredRaise:
     def __bool__(self) -> bool:
         """Raise the exception, or return False where it would be lost: below a callback of the collector."""
         frame: FrameType | None = sys._getframe()  # noqa: SLF001  (the only way up the stack)
-        callback_codes = {code for each in gc.callbacks if (code := _code_of(each)) is not None}
+        callback_codes = {code for callback in gc.callbacks if (code := _code_of(callback)) is not None}
         while frame is not None and self.fault is not None:
             if frame.f_code is _TURN_CODE:
                 return False

@@ -202,10 +202,10 @@ class RiseRecorder:
         totals = allocator_totals() if self._queries_allocator else None
         if totals is None:
             return private
-        beside = private - totals.in_use - totals.free
+        other_bytes = private - totals.in_use - totals.free
         if self._bytes_beside_allocator is None:
-            self._bytes_beside_allocator = beside
-        return totals.in_use + max(0, beside - self._bytes_beside_allocator)
+            self._bytes_beside_allocator = other_bytes
+        return totals.in_use + max(0, other_bytes - self._bytes_beside_allocator)
 
 
 def _shortest_call_seconds(act: Callable[[], object]) -> float:

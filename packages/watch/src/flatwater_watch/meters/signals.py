@@ -36,10 +36,10 @@ def is_program_fault(fault: BaseException, program: Collection[CodeType] = ()) -
     """
     if type(fault) in _STOP_EXCEPTIONS:
         return True
-    theirs, strange, trace = {*program, *signal_handler_codes()}, False, fault.__traceback__
+    program_codes, strange, trace = {*program, *signal_handler_codes()}, False, fault.__traceback__
     while trace is not None:
         code = trace.tb_frame.f_code
-        if code in theirs:
+        if code in program_codes:
             return True
         strange = strange or not code.co_filename.startswith(_WATCH_AND_STDLIB_FOLDERS)
         trace = trace.tb_next

@@ -104,14 +104,14 @@ def write_whole(path: str, content: str) -> None:
         OSError: the file cannot be written.
     """
     # The process id keeps two processes that write the same file apart.
-    beside, unwritten = (
+    temporary, unwritten = (
         f"{path}.{process_id()}",
         memoryview(content.encode(sys.getdefaultencoding(), "surrogateescape")),
     )
-    file = _open(beside, _CREATE_FLAGS, _FILE_MODE)
+    file = _open(temporary, _CREATE_FLAGS, _FILE_MODE)
     try:
         while unwritten:
             unwritten = unwritten[_write(file, unwritten) :]
     finally:
         _close(file)
-    _rename(beside, path)  # only when all is written: rename(2) replaces the file atomically
+    _rename(temporary, path)  # only when all is written: rename(2) replaces the file atomically

@@ -96,8 +96,8 @@ def bounds_of(cls: type) -> Mapping[str, Bounds]:
 
 def declared_extras(annotation: Any, kind: type[E]) -> list[E]:  # noqa: ANN401  (any annotation)
     """The extras of one type in an `Annotated`, at any depth, the outermost first."""
-    beside = annotation.__metadata__ if get_origin(annotation) is Annotated else ()
-    own_extras = [extra for extra in beside if isinstance(extra, kind)]
+    extras = annotation.__metadata__ if get_origin(annotation) is Annotated else ()
+    own_extras = [extra for extra in extras if isinstance(extra, kind)]
     return own_extras + [extra for part in get_args(annotation) for extra in declared_extras(part, kind)]
 
 

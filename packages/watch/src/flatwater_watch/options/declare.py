@@ -47,7 +47,7 @@ def removed_settings(cls: type[Any]) -> Mapping[str, str]:
 
 def variant_class(cls: type[Any], given: Mapping[str, Any]) -> type[Any]:
     """The class to build from values: one with `__variant__` may have more settings for some of them."""
-    has_some = any("__variant__" in vars(each) for each in cls.__mro__)
+    has_some = any("__variant__" in vars(owner) for owner in cls.__mro__)
     variant: type[Any] = cls.__variant__(given) if has_some else cls
     return variant
 
@@ -62,7 +62,7 @@ def absent_settings(cls: type[Any]) -> Mapping[str, str]:
 def _declare_class(cls: type[Any], table: str, removed: Mapping[str, str]) -> type[Any]:
     """Make a class a frozen dataclass; each value that is built is checked, its fields first, then its own rules."""
     whole_check: Callable[[object], None] | None = next(
-        (vars(each)["__post_init__"] for each in cls.__mro__ if "__post_init__" in vars(each)), None
+        (vars(owner)["__post_init__"] for owner in cls.__mro__ if "__post_init__" in vars(owner)), None
     )
 
     def check(self: object) -> None:

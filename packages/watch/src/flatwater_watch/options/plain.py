@@ -24,7 +24,7 @@ def read_plain(interface: type[C], options: Sequence[str]) -> C | None:
         ConfigError: a value is out of bounds.
     """
     hints = get_type_hints(interface)
-    kinds = {f"--{each.name}": hints[each.name] for each in fields(interface) if not each.metadata}  # type: ignore[arg-type]
+    kinds = {f"--{field.name}": hints[field.name] for field in fields(interface) if not field.metadata}  # type: ignore[arg-type]
     try:
         values = dict(_read_pairs(kinds, iter(options)))
     except (KeyError, ValueError, StopIteration, RuntimeError):
@@ -66,7 +66,11 @@ def _parse_value(kind: Any, word: str, *, joined: bool) -> Any:  # noqa: ANN401 
     """
     if not joined and word.startswith("-") and word != "-":
         raise ValueError(word)
-    alternatives = [each for each in get_args(kind) if each is not NoneType] if get_origin(kind) is not Literal else []
+    alternatives = (
+        [alternative for alternative in get_args(kind) if alternative is not NoneType]
+        if get_origin(kind) is not Literal
+        else []
+    )
     if len(alternatives) == 1:
         return None if word == "None" else _parse_value(alternatives[0], word, joined=joined)
     if get_origin(kind) is Literal:

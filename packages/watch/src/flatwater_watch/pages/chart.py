@@ -154,10 +154,10 @@ class Chart:
         is_fitted = self.y.span is None and self.y.kind == "number" and not self.y.rows and not self.y.from_zero
         if not values or not is_fitted or len(curves) < len(self.marks):
             return self.y
-        least, middle = MINIMUM_SPAN_SHARE * max(map(abs, values)), (min(values) + max(values)) / 2
-        if max(values) - min(values) >= least:
+        minimum_span, middle = MINIMUM_SPAN_SHARE * max(map(abs, values)), (min(values) + max(values)) / 2
+        if max(values) - min(values) >= minimum_span:
             return self.y
-        return replace(self.y, span=(middle - least / 2, middle + least / 2))
+        return replace(self.y, span=(middle - minimum_span / 2, middle + minimum_span / 2))
 
 
 @dataclass(frozen=True, kw_only=True)

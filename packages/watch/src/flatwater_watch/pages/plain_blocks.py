@@ -106,9 +106,9 @@ def _convert_generic(content: object, origin: object, kinds: Sequence[Any]) -> o
     if origin is Literal and content in kinds:
         return content
     if origin is SequenceType and isinstance(content, list):
-        return [from_plain(each, kinds[0]) for each in content]
+        return [from_plain(item, kinds[0]) for item in content]
     if origin is tuple and isinstance(content, list) and len(content) == len(kinds):
-        return tuple(from_plain(each, kind) for each, kind in zip(content, kinds, strict=True))
+        return tuple(from_plain(item, kind) for item, kind in zip(content, kinds, strict=True))
     raise ValueError(f"{short_repr(content)}: expected {short_repr(kinds)}")
 
 
@@ -154,11 +154,11 @@ def _build_block(kind: type[Any], content: object) -> object:
         raise ValueError(f"{short_repr(content)}: expected a {kind.__name__}")
     hints, content_by_field = (
         _field_types(kind.__name__),
-        {name: each for name, each in content.items() if name != NAME},
+        {name: item for name, item in content.items() if name != NAME},
     )
     if strange := content_by_field.keys() - hints.keys():
         raise ValueError(f"{short_repr(min(strange))}: {kind.__name__} has no such field")
-    values = {name: from_plain(each, hints[name]) for name, each in content_by_field.items()}
+    values = {name: from_plain(item, hints[name]) for name, item in content_by_field.items()}
     try:
         block = kind(**values)
     except TypeError as error:
@@ -193,9 +193,14 @@ def _require_drawable(block: object) -> None:
             _require(bool(block.low) == bool(block.high), "low", block.low)
         case Spans():
             _require_mark(block, (block.rows, block.starts, block.ends), (block.said,))
-            kinds = {isinstance(each, date) for each in (*block.starts, *block.ends)}
-            alike = len(kinds) < 2 and all(isinstance(each, date) or is_number(each) for each in block.starts)  # noqa: PLR2004
-            _require(alike and all(isinstance(each, date) or is_number(each) for each in block.ends), "ends", "others")
+            positions = (*block.starts, *block.ends)
+            are_dates = {isinstance(position, date) for position in positions}
+            _require(
+                len(are_dates) <= 1
+                and all(isinstance(position, date) or is_number(position) for position in positions),
+                "ends",
+                "others",
+            )
         case Chart() | Grid():
             _require(0 < block.height <= MOST_PIXELS, "height", block.height)
             _require(block.weight > 0, "weight", block.weight)
@@ -205,7 +210,7 @@ def _require_drawable(block: object) -> None:
 
 def _require_mark(mark: Any, columns: Sequence[Sequence[Any]], other_columns: Sequence[Sequence[Any]]) -> None:  # noqa: ANN401
     """Check the fields that all marks share: columns of one length, colours, and the format of numbers."""
-    lengths = {*map(len, columns), *(len(each) for each in other_columns if each)}
+    lengths = {*map(len, columns), *(len(column) for column in other_columns if column)}
     _require(len(lengths) == 1, "columns of lengths", sorted(lengths))
     colours = [mark.colour] if isinstance(mark.colour, str) else list(mark.colour)
     _require(isinstance(mark.colour, str) or len(colours) == len(columns[0]), "colours", len(colours))

@@ -64,12 +64,12 @@ def _slowdown_in_window(steps: Sequence[float], costs: Sequence[float]) -> Slowd
         return None
     steps, costs = thin_evenly(steps, DRIFT.judged_points), thin_evenly(costs, DRIFT.judged_points)
     slope = robust_slope(steps, costs, DRIFT.confidence)
-    beside = line_residuals(steps, costs, slope)
-    if slope.low <= 0 or slope.per_step * slope.span < DRIFT.minimum_rise_deviations * median(beside):
+    residuals = line_residuals(steps, costs, slope)
+    if slope.low <= 0 or slope.per_step * slope.span < DRIFT.minimum_rise_deviations * median(residuals):
         return None
     # A line must fit about as well as the best single jump: another program's start makes a jump.
     jumps = (sum(median_residuals(costs[:i])) + sum(median_residuals(costs[i:])) for i in range(2, len(costs) - 1))
-    return Slowdown(means[0], means[-1]) if sum(beside) <= SLOWER.maximum_line_misfit * min(jumps) else None
+    return Slowdown(means[0], means[-1]) if sum(residuals) <= SLOWER.maximum_line_misfit * min(jumps) else None
 
 
 def _mean_costs(steps: Sequence[float], costs: Sequence[float]) -> list[float]:

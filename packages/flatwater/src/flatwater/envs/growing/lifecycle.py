@@ -174,10 +174,10 @@ def pass_time_(
         leads_to: the stage to which each host's operation leads from that of each slot; only read where `acted`.
     """
     is_blending = (slots.stage == SlotStage.BLENDING) & ~acted
-    rest = slots.alpha_target - slots.alpha
-    alpha = slots.alpha + torch.minimum(rest.abs(), slots.pace) * rest.sign()
+    alpha_left = slots.alpha_target - slots.alpha
+    alpha = slots.alpha + torch.minimum(alpha_left.abs(), slots.pace) * alpha_left.sign()
     # Rounding must not keep a ramp of six sixths from its end.
-    alpha = torch.where(rest.abs() <= slots.pace * (1 + 1e-4), slots.alpha_target, alpha)
+    alpha = torch.where(alpha_left.abs() <= slots.pace * (1 + 1e-4), slots.alpha_target, alpha)
     write_where_(slots.alpha, is_blending, alpha)
 
     is_over = torch.where(

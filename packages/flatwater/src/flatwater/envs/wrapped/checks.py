@@ -43,9 +43,8 @@ def check_reward(value: Any, *, allow_nan: bool) -> float:  # noqa: ANN401  (sam
         TypeError: `value` is no number.
         ValueError: `value` is NaN, infinite or beyond a float32, and `allow_nan` is off.
     """
-    if (
-        isinstance(value, float) and -LARGEST_FLOAT32 <= value <= LARGEST_FLOAT32
-    ):  # of nearly all environments, also NumPy's
+    # The reward of nearly all environments, also of NumPy's type.
+    if isinstance(value, float) and -LARGEST_FLOAT32 <= value <= LARGEST_FLOAT32:
         return value
     array = np.asarray(value)
     if array.size != 1 or (array.dtype.kind not in "biuf" and not isinstance(value, int)):

@@ -64,11 +64,11 @@ class GymnasiumWorld:
         self._seeding = Border(subject, env, "observation_space", call="its spaces", passing=(AttributeError,))
         self._rendering = Border(subject, env, "render")
         self._user_layer, self._allow_nan = env, allow_nan
-        seen, done = self._given_spaces = self._spaces_of(first_copy)
-        self.native = native_spaces(seen, done, config.form, title)
+        observation_space, action_space = self._given_spaces = self._spaces_of(first_copy)
+        self.native = native_spaces(observation_space, action_space, config.form, title)
         """Spaces of the environment."""
         self._reader = self.native.reader
-        self._actions = make_action_spec(done, first_copy.unwrapped, title)
+        self._actions = make_action_spec(action_space, first_copy.unwrapped, title)
         for copy in self.copies[1:]:
             self._check_spaces(copy)
         steps = config.steps or (first_copy.spec.max_episode_steps if first_copy.spec else None) or MOST_STEPS

@@ -170,8 +170,8 @@ def _readable_children(space: gym.Space[Any]) -> Iterator[tuple[Any, gym.Space[A
 def _leading_axes(space: gym.Space[Any], obs: Any, name: str) -> Iterator[tuple[int, ...]]:  # noqa: ANN401
     """Yield the axes before those of one observation, of each part."""
     if isinstance(space, gym.Dict | gym.Tuple):
-        wanted: Any = Mapping if isinstance(space, gym.Dict) else (tuple, list)
-        if not isinstance(obs, wanted):
+        expected_type: Any = Mapping if isinstance(space, gym.Dict) else (tuple, list)
+        if not isinstance(obs, expected_type):
             raise TypeError(f"{name} is a {type(obs).__name__}")
         for key, child in _readable_children(space):
             yield from _leading_axes(child, obs[key], f"{name}[{key!r}]")

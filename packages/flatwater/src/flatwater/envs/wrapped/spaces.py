@@ -61,8 +61,8 @@ class ObservationReader(NamedTuple):
 
     def numbers(self, obs: Array) -> Array:
         """Return the numbers in observations [..., *shape] that are neither tokens nor in an image."""
-        found: Array = numbers_in(obs, self.parts, np.float32) if self.form == "image" else obs
-        return found
+        numbers: Array = numbers_in(obs, self.parts, np.float32) if self.form == "image" else obs
+        return numbers
 
     @property
     def dtype(self) -> "np.dtype[Any]":
@@ -258,13 +258,13 @@ def _number_part(leaf: _Leaf) -> Part:
 
 def _image_part(leaf: _Leaf) -> Part:
     """Return the part of an image; its channels are the shorter of its first and its last axis."""
-    shape, most = leaf.space.shape or (), float(np.max(cast("gym.Box", leaf.space).high))
+    shape, highest = leaf.space.shape or (), float(np.max(cast("gym.Box", leaf.space).high))
     first = len(shape) - 3
     """The axis behind a stack, if there is a stack."""
     channels: tuple[int, ...] = ()
     if first >= 0:
         channels = (*range(first), first if shape[first] < shape[-1] else len(shape) - 1)
-    return Part(leaf.keys, shape, channels, (0.0,), (most,))
+    return Part(leaf.keys, shape, channels, (0.0,), (highest,))
 
 
 def _part_ends(parts: Parts) -> tuple[tuple[int, str], ...]:

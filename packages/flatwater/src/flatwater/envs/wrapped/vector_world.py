@@ -44,12 +44,12 @@ class VectorWorld:
             ConfigError: the environment begins episodes one step too late, or never by itself.
         """
         self._env, self._name, self._allow_nan, envs = env, title, allow_nan, int(env.num_envs)
-        subject, own = f"environment {title}", env.unwrapped
+        subject, inner_env = f"environment {title}", env.unwrapped
         self._resetting, self._stepping, self._rendering, self._closing = (
-            Border(subject, own, method) for method in ("reset", "step", "render", "close")
+            Border(subject, inner_env, method) for method in ("reset", "step", "render", "close")
         )
         mode = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
-        self._resets_single = isinstance(own, SyncVectorEnv | AsyncVectorEnv) or mode is AutoresetMode.DISABLED
+        self._resets_single = isinstance(inner_env, SyncVectorEnv | AsyncVectorEnv) or mode is AutoresetMode.DISABLED
         self._same_step = mode is AutoresetMode.SAME_STEP
         if not self._resets_single and not self._same_step:
             raise ConfigError(_late_resets(env))
@@ -124,9 +124,9 @@ class VectorWorld:
         """
         space, room = self._action_space, create_empty_array(self._action_space, len(actions))
         assert room is not None  # noqa: S101  (for the type checker: spaces of actions are no graphs and no texts)
-        given = concatenate(space, list(self._actions.to_env_actions(actions[:, 0])), room)
+        env_actions = concatenate(space, list(self._actions.to_env_actions(actions[:, 0])), room)
         with self._stepping:
-            answer = self._env.step(given)
+            answer = self._env.step(env_actions)
         try:
             observations, rewards, terminations, truncations, infos = answer
             rows = list(iterate(self._env.observation_space, observations))
@@ -247,10 +247,10 @@ def _step_limit(env: VectorEnv[Any, Any, Any]) -> int | None:
 
 def _late_resets(env: VectorEnv[Any, Any, Any]) -> str:
     """Return why a vector environment cannot be used that begins an episode one step after the last has ended."""
-    env_id, own = env.spec.id if env.spec is not None else "", type(env.unwrapped).__name__
-    named = f'env="{env_id}", or gymnasium.make_vec("{env_id}", ..., vectorization_mode="sync")'
+    env_id, class_name = env.spec.id if env.spec is not None else "", type(env.unwrapped).__name__
+    advice = f'env="{env_id}", or gymnasium.make_vec("{env_id}", ..., vectorization_mode="sync")'
     return (
-        f"{own} begins an episode in the step after the last one's end (AutoresetMode.NEXT_STEP), a step that nobody "
-        "has taken: expected a SyncVectorEnv, an AsyncVectorEnv, or metadata whose autoreset_mode is SAME_STEP or "
-        f"DISABLED.{f' Give {named}' if env_id else ''}"
+        f"{class_name} begins an episode in the step after the last one's end (AutoresetMode.NEXT_STEP), a step that "
+        "nobody has taken: expected a SyncVectorEnv, an AsyncVectorEnv, or metadata whose autoreset_mode is SAME_STEP "
+        f"or DISABLED.{f' Give {advice}' if env_id else ''}"
     )
