@@ -247,8 +247,8 @@ class ProcessWatch:
             self._schedule.spent_seconds += schedule.TRACED_COST_SHARE * (now - self._last_read_time)
         share = schedule.spending_share(investigating=self._monitor.is_investigating, counting=counting)
         affordable = schedule.overspent_seconds(self._schedule, now, share) <= 0
-        seconds = schedule.census_slice_seconds(self._schedule, now, reading.step)
-        news = self._monitor.observe(reading, seconds=seconds, trace=affordable)
+        slice_seconds = schedule.census_slice_seconds(self._schedule, now, reading.step)
+        news = self._monitor.observe(reading, seconds=slice_seconds, trace=affordable)
         if self._reads_at_ticks and affordable:  # at a tick a program may be anywhere between filling and emptying
             self._check_resets(now)
         if not tracing:
@@ -260,15 +260,13 @@ class ProcessWatch:
         if thread_seconds() - cpu > ALLOCATING_CPU_SECONDS:
             self._watch_bytes += max(0, footprint().resident - reading.resident)
         read_end = self._last_read_time = monotonic()
-        reading_cost = thread_seconds() - cpu
+        seconds = thread_seconds() - cpu
         counting = counting or self._monitor.censuses.is_under_way
         is_tracing, is_investigating = self._monitor.is_tracing, self._monitor.is_investigating
         state = {"counting": counting, "tracing": is_tracing, "investigating": is_investigating}
         quiet = self._monitor.state is CaseState.WATCHING and not self._found_steps and not counting
         idle_cpu = process_seconds() - self._cpu_at_start - self._cost_seconds if quiet else None
-        schedule.schedule_next_(
-            self._schedule, read_end, reading_cost, self.boundaries.counts, **state, idle_cpu=idle_cpu
-        )
+        schedule.schedule_next_(self._schedule, read_end, seconds, self.boundaries.counts, **state, idle_cpu=idle_cpu)
         self._due, self._rss_check_due = self._schedule.due, read_end + max(RSS_CHECK_SECONDS, self._schedule.gap)
         stair = DRIFT.stair_share * reading.material_bytes
         self._rss_alarm_bytes = max((row.reading.resident for row in growth.recent_half(self._rows)), default=0) + stair
