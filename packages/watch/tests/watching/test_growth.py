@@ -19,12 +19,16 @@ from flatwater_watch.agent.growth import (
     explained_share,
     finding_still_grows,
     is_teardown_sample,
+    process_growth,
     process_still_grows,
     with_unit,
 )
 from flatwater_watch.agent.summary import build_summary
+from flatwater_watch.agent.workers import Workers, judge_workers, measure_workers_
 from flatwater_watch.diagnose.finding import AllocationSite, Finding
 from flatwater_watch.diagnose.judge import GARBAGE_OWNER
+from flatwater_watch.heap import roots
+from flatwater_watch.meters.mappings import FamilyMemory
 
 
 def test_the_slowest_regular_boundary_is_the_unit() -> None:
@@ -148,6 +152,37 @@ def test_what_a_library_records_while_it_runs_is_a_finding_only_where_memory_gre
     assert drop_unsure(records, much) == records
     theirs = [replace(LEAK, owner="main() in somelib.py: reports")]
     assert drop_unsure(theirs, little) == theirs, "a function of the program's own is no library's"
+
+
+OF_LIBRARIES = roots._is_library_file
+"""Before a fixture hides what runs the tests."""
+
+
+def test_so_is_what_a_library_that_runs_the_program_keeps_in_a_global(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`pytest -n 2` was told to keep reports, by the way that leads from a global of `_pytest`."""
+    little = rows([i * MIB for i in range(21)])
+    records = [replace(LEAK, owner="_pytest.mark.structures.MARK_GEN._config.reports"), LEAK]
+    monkeypatch.setattr(roots, "_host_packages", set())
+    assert drop_unsure(records, little) == records
+    monkeypatch.setattr(roots, "_is_library_file", OF_LIBRARIES)
+    list(roots.named_roots(roots.Roots()))  # as each census asks for them, here within a call of pytest's
+    assert drop_unsure(records, little) == [LEAK]
+    called = [replace(LEAK, owner="prometheus_client.registry.REGISTRY._names_to_collectors")]
+    assert drop_unsure(called, little) == called, "a library that the program calls keeps what the program gives it"
+
+
+def test_what_workers_import_is_no_growth_of_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine the workers of `pytest -n 2` import for half of its time."""
+    growth = process_growth(rows([i * MIB for i in range(60)]))
+    for loads, found in ((True, False), (False, True)):
+        workers = Workers()
+        for second in range(60):
+            libraries = second if loads else 60
+            family = FamilyMemory(2, second * 10 * MIB, second * 10 * MIB, libraries * MIB)
+            monkeypatch.setattr("flatwater_watch.agent.workers.descendant_memory", lambda family=family: family)
+            workers.due = 0.0
+            measure_workers_(workers, second)
+        assert (judge_workers(workers, growth) is not None) == found
 
 
 def test_numbers_alone_are_a_finding_only_where_they_are_sure_of_much() -> None:

@@ -39,9 +39,11 @@ class Workers:
     spent_seconds: float = 0.0
     """CPU seconds of all sums; wall time would make sums on a busy machine look costly, and so make them rare."""
     private_series: Series = field(default_factory=Series)
-    """Their private bytes since the number of processes last changed."""
+    """Their private bytes since the number of processes last changed, and since they last loaded a library."""
     count: int = 0
     """Number of child processes in the newest sums."""
+    library_bytes: int = 0
+    """Bytes of the code that they have loaded."""
 
 
 def measure_workers_(workers: Workers, clock: int) -> None:
@@ -61,8 +63,9 @@ def measure_workers_(workers: Workers, clock: int) -> None:
     # Seconds until the sums are within their share of the time again; negative if they are.
     overdrawn = (workers.spent_seconds - INITIAL_CREDIT_SECONDS) / MAXIMUM_TIME_SHARE - (now - workers.began)
     workers.due = now + max(MINIMUM_GAP_SECONDS, overdrawn)
-    if family.count != workers.count:  # processes that began or ended are no growth
-        workers.count, workers.private_series = family.count, Series()
+    if family.count != workers.count or family.libraries > workers.library_bytes:
+        workers.private_series = Series()  # processes that began or ended are no growth, nor is what they import
+    workers.count, workers.library_bytes = family.count, family.libraries
     if family.count and (not workers.private_series.steps or clock > workers.private_series.steps[-1]):
         workers.private_series.add(clock, family.private)
 

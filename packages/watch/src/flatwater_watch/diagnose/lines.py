@@ -8,9 +8,7 @@ import ast
 import functools
 import gc
 import linecache
-import os
 import sys
-import sysconfig
 import tracemalloc
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +21,7 @@ from flatwater_watch.diagnose.judge import wants_line, with_line
 from flatwater_watch.heap.arrays import array_figures, last_base, saved_tensors
 from flatwater_watch.heap.children import LONG_TEXT_BYTES
 from flatwater_watch.heap.raw import is_a, own_size
-from flatwater_watch.heap.roots import is_user_file
+from flatwater_watch.heap.roots import SCRIPTS_FOLDER, is_user_file
 from flatwater_watch.meters.allocations import allocation_frames
 from flatwater_watch.meters.rises import RiseRecorder
 from flatwater_watch.paths import folder_of
@@ -42,8 +40,6 @@ MAXIMUM_CONTENTS = 200
 """Maximum number of objects that are opened below one."""
 _TOOL = folder_of(folder_of(__file__))
 """Folder of the watch: objects that a census makes, such as the `__dict__` of an object without one, are its own."""
-_SCRIPTS = os.path.normpath(sysconfig.get_path("scripts"))
-"""Folder of installed commands."""
 _SHARED_TYPES = (type, ModuleType, FunctionType, CodeType, NoneType)
 """Types to which many objects refer that did not make them; numbers and short texts are such too."""
 
@@ -275,7 +271,7 @@ def _code_owner(file: str, packages: tuple[str, ...]) -> CodeOwner:
         return "tool"
     if file == "<string>" and "__file__" in vars(sys.modules["__main__"]):  # not `python -c`: a dataclass's methods
         return "library"
-    if folder_of(file) == _SCRIPTS:  # `flatwater` itself, as pip installs it
+    if folder_of(file) == SCRIPTS_FOLDER:  # `flatwater` itself, as pip installs it
         return "library"
     return "user" if is_user_file(file) else "package" if is_user_file(file, packages) else "library"
 

@@ -32,11 +32,15 @@ from flatwater_watch.paths import file_name, file_stem, folder_of
 _PATH_SEPARATORS = tuple({os.sep, os.altsep or os.sep})
 _STDLIB_FOLDERS = tuple(sorted({os.path.normpath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")}))
 _INSTALL_FOLDERS = ("site-packages", "dist-packages")
+SCRIPTS_FOLDER = os.path.normpath(sysconfig.get_path("scripts"))
+"""The folder of installed commands, such as `pytest`."""
 _INTERACTIVE_FILES = ("<string>", "<stdin>", "<ipython-input")
 """Names that Python gives the file of code without one: `python -c`, the prompt, a notebook's cell."""
 _threads: dict[int, threading.Thread] = vars(threading)["_active"]
 _TOOL_FOLDER = folder_of(folder_of(__file__))
 """The folder of the finder itself, whose objects never count."""
+_host_packages: set[str] = set()
+"""Libraries that run the program, such as `_pytest`: the calls in which the user's code has run."""
 TRAINER_PACKAGES = ("flatwater", "flatwater_trading")
 """Packages that are libraries wherever they lie: an installation for development is outside of site-packages."""
 OWN_PACKAGES = (file_name(_TOOL_FOLDER), *TRAINER_PACKAGES)
@@ -165,6 +169,7 @@ def root_tiers(roots: Roots, modules: Mapping[str, dict[str, Any]]) -> Iterator[
         roots: choice of roots, which decides whose frames are the user's.
         modules: namespaces from `user_modules`.
     """
+    _note_hosts(roots)
     frames = [frame for frame in _user_frames(roots) if frame.f_code.co_flags & inspect.CO_OPTIMIZED]
     outermost = _frame_locals(frames[0]) if frames else []
     yield [*_module_globals(modules), *outermost, *loaded_registries(), *roots.named]
@@ -240,11 +245,27 @@ def _package_of_frame(frame: FrameType) -> str:
     return plain_text(frame.f_globals.get("__name__"), file_stem(frame.f_code.co_filename)).partition(".")[0]
 
 
+def _note_hosts(roots: Roots) -> None:
+    """Note the libraries whose calls lie outside of all the user's, in the main thread."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001  as in `_all_frames`
+    for each in [] if frame is None else _stack_frames(frame, lambda file: not file.startswith(SCRIPTS_FOLDER)):
+        file = each.f_code.co_filename
+        if is_user_file(file, roots.packages):
+            break
+        package = _package_of_frame(each)
+        if _is_library_file(file) and package != "__main__" and package not in sys.stdlib_module_names:
+            _host_packages.add(package)
+
+
 def is_of_library_call(path: str) -> bool:
-    """Whether a path begins at a local variable of a library's function, which exists only during its call."""
+    """Whether a path begins at a local variable of a library's function, which exists only during its call.
+
+    So does a global of a library that runs the program, which keeps its record of that call.
+    """
     where, variable, _ = path.partition(": ")
     _, function, module = where.rpartition("() in ")
-    return bool(variable and function) and module_namespace(module) is not None
+    is_local = bool(variable and function) and module_namespace(module) is not None
+    return is_local or path.partition(".")[0] in _host_packages
 
 
 def _coroutine_locals(roots: Roots, running: Collection[int]) -> list[tuple[str, Any]]:

@@ -48,6 +48,8 @@ class FamilyMemory:
     """Bytes that no other process shares: ending all of them would free these for sure."""
     proportional: int
     """Private bytes, and each shared page divided by the number of processes that share it."""
+    libraries: int = 0
+    """Bytes of the code of loaded libraries: while it grows, processes still start."""
 
 
 def family_memory() -> FamilyMemory:
@@ -67,15 +69,16 @@ def descendant_memory(pid: int | None = None) -> FamilyMemory:
 
 def _sum_family(family: list[int]) -> FamilyMemory:
     """Sum the private and the proportional bytes of processes; processes that have ended are left out."""
-    private = proportional = count = 0
+    private = proportional = libraries = count = 0
     for pid in family:
         try:
             counters = read_kib_counters(f"/proc/{pid}/smaps_rollup")
+            libraries += read_kib_counters(f"/proc/{pid}/status").get("VmLib", 0)
         except OSError:  # the process ended meanwhile
             continue
         own_private = sum(counters.get(name, 0) for name in ("Private_Clean", "Private_Dirty", "Private_Hugetlb"))
         private, proportional, count = private + own_private, proportional + counters.get("Pss", 0), count + 1
-    return FamilyMemory(count, private, proportional)
+    return FamilyMemory(count, private, proportional, libraries)
 
 
 @dataclass(eq=False, repr=False)
