@@ -75,7 +75,9 @@ def score_bytes(panel: Panel) -> int:
     # Random traders a day at a time, a dozen tables of them.
     played = 8 * TABLES * RANDOM_TRADERS * instruments
     samples = 8 * len(MEMORIES) * 2 * days * instruments
-    return played + samples + 8 * TABLES * days * instruments + 8 * 4 * instruments**2
+    # Signals are computed anew for whoever plays.
+    signals = sum(nbytes(outline_market(panel, META)).values())
+    return signals + played + samples + 8 * TABLES * days * instruments + 8 * 4 * instruments**2
 
 
 def plan_use(what: str, panel: Panel, budget: str | None, *, scored: bool) -> Plan:
