@@ -56,6 +56,7 @@ COLD = {
     "flatwater_trading/market/orders.py": "the orders of one evening",
     "flatwater_trading/market/yardsticks.py": "what traders are compared with, once a run",
     "flatwater/trainers/episodes.py": "episodes of a world that is on the CPU",
+    "flatwater/trainers/evaluator.py": "the same",
 }
 """A module of the folders that compute -> why none of it stands in a hot loop on a device."""
 WAITS = {"item", "cpu", "tolist", "numpy"}
@@ -70,7 +71,6 @@ MAY_WAIT = {
             "flatwater/trainers/evolve/round.py::read_numbers_",
             "flatwater/trainers/grow/round.py::_training",
             "flatwater/trainers/grow/round.py::episodes_record",
-            "flatwater/trainers/grow/round.py::read_numbers_",
         ),
         "a round's numbers are read once, when it is over",
     ),
@@ -81,9 +81,7 @@ MAY_WAIT = {
     "flatwater/trainers/blocks/collect.py::_act_": "the world is on the CPU: one copy of the actions a step",
     "flatwater/trainers/blocks/collect.py::_end_": "of what lies on the CPU",
     "flatwater/trainers/blocks/collect.py::_teacher_actions_": "of what lies on the CPU",
-    "flatwater/trainers/blocks/collect.py::ask_teacher_": "a teacher is on the CPU",
-    "flatwater/trainers/blocks/held_out.py::__init__": "views of what lies on the CPU, bound once",
-    "flatwater/trainers/blocks/held_out.py::_act_": "the world is on the CPU: one copy of the actions a step",
+    "flatwater/trainers/blocks/held_out.py::act": "the world is on the CPU: one copy of the actions a step",
     **dict.fromkeys(
         (f"flatwater/trainers/logged.py::{function}" for function in ("add_number_", "report_", "take_numbers_")),
         "sums of finished episodes lie on the CPU, as their world does",
@@ -91,9 +89,7 @@ MAY_WAIT = {
     "flatwater/trainers/evolve/play.py::__call__": "the world is on the CPU: one copy of the actions a step",
     "flatwater/trainers/evolve/play.py::__init__": "views of what lies on the CPU, bound once",
     "flatwater/trainers/evolve/play.py::_begin_": "of what lies on the CPU",
-    "flatwater/trainers/evolve/trial.py::__init__": "views of what lies on the CPU, bound once",
-    "flatwater/trainers/evolve/trial.py::_play_": "of what lies on the CPU",
-    "flatwater/trainers/evolve/trial.py::fitness_step_": "of what lies on the CPU",
+    "flatwater/trainers/evolve/trial.py::draw_seeds": "of what lies on the CPU",
 }
 """`module::function` -> why it may wait for the device: it is called once a round or less, or the number is there."""
 COPIES = {"new_tensor", "tensor", "as_tensor", "from_numpy", "cuda", "to"}
@@ -113,7 +109,7 @@ MAY_COPY = {
             "flatwater/replay/ring.py::_allocate_slots",
             "flatwater/algorithms/ppo.py::build",
             "flatwater_trading/training/lessons.py::build_outcomes",
-            "flatwater/trainers/grow/state.py::build_setup",
+            "flatwater/trainers/grow/state.py::student",
             "flatwater/trainers/grow/state.py::init_action_bias_",
         ),
         "when the run is built",
@@ -124,17 +120,17 @@ MAY_COPY = {
     "flatwater/replay/ring.py::_write_rows_": "the same",
     "flatwater/rollouts/sequences.py::deal": "what was collected may lie on the CPU, as its world: once a minibatch",
     "flatwater/rollouts/sequences.py::bind_sequences": "once an update",
-    "flatwater/trainers/blocks/round.py::learn_": "the same rows, absorbed in parts once a round",
+    "flatwater/trainers/on_policy.py::learn_": "the same rows, absorbed in parts once a round",
     "flatwater/algorithms/ppo.py::judge_": "once a block",
     "flatwater/algorithms/ppo.py::read_learner_": "once a round",
     "flatwater/trainers/blocks/collect.py::_act_": "the world is on the CPU: one copy of its observations a step",
     "flatwater/trainers/blocks/collect.py::_write_next_value_": "once a block, and where an episode was cut off",
     "flatwater/trainers/blocks/collect.py::_end_": "to the CPU",
-    "flatwater/trainers/blocks/held_out.py::_act_": "the world is on the CPU: one copy of its observations a step",
+    "flatwater/trainers/blocks/held_out.py::act": "the world is on the CPU: one copy of its observations a step",
     "flatwater/trainers/evolve/play.py::_act": "the same",
     "flatwater/trainers/evolve/play.py::_begin_": "where an episode begins",
     "flatwater/trainers/evolve/play.py::step_": "to the CPU",
-    "flatwater/trainers/evolve/trial.py::_act": "the world is on the CPU: one copy of its observations a step",
+    "flatwater/trainers/evolve/trial.py::act": "the world is on the CPU: one copy of its observations a step",
 }
 """`module::function` -> why it may copy."""
 

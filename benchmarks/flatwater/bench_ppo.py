@@ -41,7 +41,7 @@ from sizes import Silent
 from flatwater.algorithms.config import BlockConfig
 from flatwater.recipes.ppo.config import PpoRunConfig
 from flatwater.recipes.ppo.run import BlocksRun, compose
-from flatwater.recipes.ppo.score import score_policy
+from flatwater.runs.scores import score_players
 from flatwater.trainers.blocks.config import ComparisonConfig
 from flatwater.trainers.loop import train_
 
@@ -126,11 +126,11 @@ def compare(name: str, seed: int, steps: int, *, same: bool) -> dict[str, float]
         spent.append(time.process_time() - start)
         start = time.process_time()
     reached, _ = evaluate_policy(theirs, make_vec_env(name, ENVS, seed=10_000), EPISODES, deterministic=True)
-    score = score_policy(ours.trainer, JUDGED)
+    players = score_players(ours.trainer, ours.rows, JUDGED)
     return {
-        "own": float(score.players["policy"].mean()),
+        "own": float(players["policy"].mean()),
         "library": float(reached),
-        "random": float(score.players["random"].mean()),
+        "random": float(players["random"].mean()),
         "own, CPU seconds": spent[0],
         "library, CPU seconds": spent[1],
     }

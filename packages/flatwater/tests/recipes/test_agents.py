@@ -130,7 +130,7 @@ def test_defaults_are_those_of_stable_baselines(recipe: str) -> None:
 def test_updates_come_after_every_nth_step() -> None:
     run = compose_agent("td3", "--learner.train-every", "4", "--learner.updates", "3", "--replay.warmup", "10")
     for step in range(20):
-        run.trainer.player.step_(step)
+        run.trainer.collector.step_(step)
     assert run.trainer.run.learner.tally.updates == 3 * 3, "after 12, 16 and 20 steps"
 
 

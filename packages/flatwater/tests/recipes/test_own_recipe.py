@@ -1,5 +1,6 @@
 """A recipe of somebody else's: one file, and every command knows it as it knows those that come with Flatwater."""
 
+import ast
 import re
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.cli.main import command_class, main
 from flatwater.named_imports import GIVEN
 from flatwater.recipe import find_recipe
+from flatwater.runs.built_recipe import make_recipe
 from flatwater.state.tree import leaves, nbytes
 
 ROOT = Path(__file__).parents[4]
@@ -115,6 +117,42 @@ def test_a_run_whose_recipe_is_gone_cannot_be_resumed_and_is_shown_as_before(
     assert "description.json" in " ".join(capsys.readouterr().out.split())
 
 
+def test_it_is_short_and_needs_the_public_face_alone() -> None:
+    """At most 60 lines of code; sentences and empty lines apart."""
+    parsed = ast.parse(FILE.read_text())
+    sentences = [
+        node
+        for node in ast.walk(parsed)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    ]
+    said = {line for node in sentences for line in range(node.lineno, (node.end_lineno or 0) + 1)}
+    code = [line for number, line in enumerate(FILE.read_text().splitlines(), 1) if line.strip() and number not in said]
+    assert len(code) <= 60
+    imported = {node.module for node in ast.walk(parsed) if isinstance(node, ast.ImportFrom)}
+    assert imported == {"typing", "flatwater.config", "flatwater.recipes", "flatwater.state"}
+
+
+def test_a_phase_is_tried_out_and_a_setting_that_makes_it_smaller_is_suggested() -> None:
+    recipe = find_recipe(NAME, GIVEN)
+    build, phases, score = (vars(sys.modules["cross_entropy"])[name] for name in ("build", "phases", "score"))
+    tried = make_recipe(
+        recipe.config,
+        build=build,
+        phases=phases,
+        numbers=lambda *_: {},
+        score=score,
+        players=("mean", "start"),
+        curves=recipe.curves,
+        knobs={"candidates": "candidates"},
+        tried=["draw"],
+    )
+    large = ["--candidates", "1000000", "--budget", "1MiB"]
+    plan = tried.plan(command_class(("train", NAME)).read("train", [*TINY, *large]).settings())
+    assert set(plan.transients) == {"draw"}
+    assert not plan.fits
+    assert any("candidates = 500000: candidates would take" in line for line in plan.suggestions)
+
+
 def test_the_page_shows_the_file() -> None:
     page = (ROOT / "docs" / "flatwater" / "own-recipe.md").read_text()
     shown = "\n\n\n".join(re.findall(r"^```python\n(.*?)\n^```", page, re.MULTILINE | re.DOTALL))
@@ -130,14 +168,16 @@ def sections(run):
     return {"Candidates": [Paragraph(("Tried so far: ", Piece(str(run.done), href="javascript:alert(1)")))]}
 
 
-SEARCH = Recipe(
+SEARCH = make_recipe(
+    SearchConfig,
     sections=sections,"""
+BEGIN = "\nSEARCH = make_recipe(\n    SearchConfig,"
 
 
 def test_parts_of_its_own_are_written_while_it_trains_and_shown_without_it(capsys: pytest.CaptureFixture[str]) -> None:
     text = FILE.read_text()
-    assert "\nSEARCH = Recipe(" in text
-    Path("cross_entropy.py").write_text(text.replace("\nSEARCH = Recipe(", PARTS))
+    assert BEGIN in text
+    Path("cross_entropy.py").write_text(text.replace(BEGIN, PARTS))
     train("whole", 1)
     written = Path("whole", "sections.json").read_text()
     assert "Tried so far" in written
@@ -150,7 +190,7 @@ def test_parts_of_its_own_are_written_while_it_trains_and_shown_without_it(capsy
     assert "Tried so far" in Path("whole", "report.html").read_text()
     assert "cross_entropy" not in sys.modules
 
-    Path("cross_entropy.py").write_text(text.replace("\nSEARCH = Recipe(", PARTS))
+    Path("cross_entropy.py").write_text(text.replace(BEGIN, PARTS))
     capsys.readouterr()
     assert main(["resume", "whole", "--rounds", "2"]) == 0
     said = " ".join(capsys.readouterr().out.split())

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from flatwater.trainers.loop import Trainer
 
@@ -32,7 +33,7 @@ class Silent:
         return self.left <= 0
 
 
-def phase_(trainer: Trainer, name: str) -> None:
+def phase_(trainer: Trainer[Any, Any], name: str) -> None:
     """Run one phase of a round, all its steps."""
     phase = next(phase for phase in trainer.phases if phase.name == name)
     for step in range(phase.steps()):

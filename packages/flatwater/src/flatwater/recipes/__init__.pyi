@@ -5,6 +5,7 @@ from flatwater.metrics.console import TableLayout as TableLayout
 from flatwater.recipe import Headline as Headline
 from flatwater.recipe import Number as Number
 from flatwater.recipe import Recipe as Recipe
+from flatwater.runs.built_recipe import make_recipe as make_recipe
 from flatwater.runs.config import RunConfig as RunConfig
 from flatwater.runs.planning import META as META
 from flatwater.runs.planning import make_plan as make_plan

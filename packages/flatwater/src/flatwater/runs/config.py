@@ -120,6 +120,8 @@ class EpisodesRunConfig(RunConfig):
     """Settings of runs that play episodes of an environment: those of all runs, its arguments, and what is reported."""
 
     open_ended: ClassVar = RunConfig.open_ended | {"allow_nan", "env_workers"}
+    place: ClassVar[str] = "env"
+    """Name of the setting that names the environment."""
 
     total_steps: OptionalNumber = 0
     """Environment steps in all, those of all copies together: as many whole rounds as reach them, whatever `rounds`
@@ -141,6 +143,11 @@ class EpisodesRunConfig(RunConfig):
     def __post_init__(self) -> None:
         """Check what bounds of single fields do not say."""
         check_episodes_run(self)
+
+    @property
+    def env_name(self) -> str:
+        """Name of the environment."""
+        return str(getattr(self, self.place))
 
     @property
     def steps_of_round(self) -> int:

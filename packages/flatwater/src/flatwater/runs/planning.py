@@ -5,22 +5,25 @@ tensors alive at once while the phase runs on the meta device; the ledger of the
 """
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, TypeVar
 
 import torch
 
-from flatwater.memory.planner import Plan, group_bytes, plan_text
+from flatwater.memory.nodes import refuse_nodes
+from flatwater.memory.planner import Plan, group_bytes, plan_text, refuse
 from flatwater.mirror.opening import taken_names
 from flatwater.mirror.uploader import OWNER
 from flatwater.recipe import recipe_of_config
 from flatwater.runs.callbacks import NO_CALLBACKS, Callbacks, find_callbacks
 from flatwater.runs.config import RunConfig
 from flatwater.runs.trackers import check_trackers
+from flatwater.state.tree import nbytes
 from flatwater.storage.objects import is_url
 from flatwater.storage.sending import QUEUE_BYTES
 from flatwater_watch.errors import ConfigError, MemoryLimitError
@@ -32,6 +35,7 @@ from flatwater_watch.units import format_bytes, parse_bytes
 
 C = TypeVar("C")
 T = TypeVar("T")
+S = TypeVar("S")
 
 META = torch.device("meta")
 KERNELS = 2.5
@@ -165,6 +169,57 @@ def with_advice(
     return replace(plan, suggestions=tuple(suggestions))
 
 
+@dataclass(frozen=True)
+class Knob:
+    """A setting that makes an owner smaller: halved, it is suggested where a run does not fit."""
+
+    setting: str
+    """Its name, with dots."""
+    owner: str
+    """First name in the paths of what it makes smaller."""
+    least: Callable[[Any], int] = lambda _: 1
+    """Return the smallest value that the settings allow."""
+    unit: Callable[[Any], int] = lambda _: 1
+    """Return the number of which it must be a multiple."""
+
+
+def smaller_settings(config: C, knobs: Iterable[Knob]) -> Iterator[Alternative[C]]:
+    """Yield the settings with one knob turned down, for each that can be."""
+    for knob in knobs:
+        value, unit = attrgetter(knob.setting)(config), knob.unit(config)
+        half = max(value // 2 // unit * unit, knob.least(config))
+        if 0 < half < value:
+            yield f"{knob.setting} = {half}", knob.owner, with_setting(config, knob.setting, half)
+
+
+def with_setting(config: Any, name: str, value: object) -> Any:  # noqa: ANN401  (settings of any kind)
+    """Return settings with another value of one of them, whose name has dots."""
+    table, _, rest = name.partition(".")
+    return replace(config, **{table: with_setting(getattr(config, table), rest, value) if rest else value})
+
+
+def plan_built(
+    config: Any,  # noqa: ANN401  (a RunConfig of any kind)
+    device: torch.device,
+    build: Callable[[Any], tuple[T, S]],
+    transients: Callable[[T, S], Mapping[str, int]],
+    alternatives: Iterable[Alternative[Any]],
+) -> Plan:
+    """Return the plan of a run in one process.
+
+    Args:
+        config: settings of the run.
+        device: device of the run, whose memory counts.
+        build: returns constants and state of a run with such settings, on the meta device.
+        transients: tries out the phases of a run there, and returns the most bytes of tensors of each.
+        alternatives: changes that may make it smaller.
+    """
+    setup, run = build(config)
+    owners = nbytes(run)
+    plan = make_plan(owners, lambda: transients(setup, run), config=config, device=device)
+    return with_advice(plan, alternatives, owners, lambda other: nbytes(build(other)[1]))
+
+
 def device_limits(device: torch.device) -> dict[str, int]:
     """Return each limit on the memory where the state lies, in bytes that this process can come to."""
     if device.type == "cuda":
@@ -231,6 +286,19 @@ def _try_out(transients: Callable[[], Mapping[str, int]]) -> dict[str, int] | st
         return {phase: int(KERNELS * size) for phase, size in transients().items()}
     except ConfigError as error:
         return str(error)
+
+
+def refuse_unfit(plan: Plan, config: RunConfig) -> None:
+    """Refuse a run by its plan, before anything of it is allocated.
+
+    Raises:
+        MemoryLimitError: the plan does not fit the budget, and the settings do not ask to start anyway; or a machine
+            has no room for a worker.
+    """
+    if config.start_over_budget:
+        refuse_nodes(plan.nodes)
+    else:
+        refuse(plan)
 
 
 def allocate_planned(build: Callable[[], T], plan: Plan) -> T:

@@ -15,6 +15,7 @@ import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 from torch.autograd.profiler import profile, record_function
@@ -104,7 +105,7 @@ class Profiler:
     folder: Path
     """Where the traces go; made when the first is written."""
     device: torch.device
-    trainer: Trainer
+    trainer: Trainer[Any, Any]
     """Knows which step comes next."""
     voice: RunEvents
     _recording: profile | None = field(default=None, init=False)

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from flatwater.memory.ledger import Effort
 from flatwater.memory.planner import Plan
-from flatwater.metrics.alarms import Alarm
+from flatwater.metrics.alarms import Alarm, learner_alarms
+from flatwater.recipe import recipe_of_config
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.machine import find_device
 from flatwater.runs.warm_start import take_weights_
@@ -195,6 +196,35 @@ class CrewRun(Run):
     def close(self) -> None:
         """End the workers."""
         self.trainer.crew.close()
+
+
+@dataclass(frozen=True)
+class OnPolicyRun(Run):
+    """A run of PPO, whatever it collects in: a trainer of `trainers.on_policy`."""
+
+    @property
+    def trained(self) -> str:
+        """Name of what is trained."""
+        return recipe_of_config(self.config).trained
+
+    def weights(self) -> Collection[Tensor]:
+        """Return policy and critic, and the statistics of observations."""
+        weights: Collection[Tensor] = self.trainer.run.learner.weights
+        return weights
+
+    def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:
+        """Return alarms about numbers and weights that are not finite, and about updates that were left out."""
+        config, largest = self.config.learner, float(self.trainer.run.learner.block.abs().max())
+        return learner_alarms(round_, self.trained, largest, metrics, config.epochs * config.minibatches)
+
+    def too_early(self) -> str:
+        """Return why a score would say nothing yet; empty once the policy has learned."""
+        round_name = recipe_of_config(self.config).layout.round
+        return (
+            ""
+            if self.trainer.progress.round
+            else f"no {round_name} has ended yet, so the {self.trained} has learned nothing"
+        )
 
 
 def part_efforts(profile: Profile) -> dict[str, Effort]:

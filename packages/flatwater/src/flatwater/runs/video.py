@@ -131,7 +131,7 @@ def open_video(run: Run, policy: object, file: Path) -> Video:
     if not isinstance(world, RenderedWorld):
         world.close()
         raise ConfigError(f"--video {file}: {run.world_name} has no pictures: expected an environment with render()")
-    judged = run.trainer.stage.world
+    judged = run.trainer.evaluator.world
     if (
         isinstance(world, ReplayableWorld)
         and isinstance(judged, ReplayableWorld)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 
@@ -17,14 +17,24 @@ from flatwater.envs.exact import (
     try_exactness,
     try_whole_episode,
 )
+from flatwater.envs.foraging.config import ForagingConfig
 from flatwater.envs.kept_state import ReplayableWorld
 from flatwater.envs.makers import fewest_copies, is_object
+from flatwater.envs.split_seeds import FIRST_SEEDS
 from flatwater.envs.world import Array, World
+from flatwater.envs.worlds import build_world
+from flatwater.memory.ledger import Effort
 from flatwater.recipe import recipe_of_config
-from flatwater.runs.run import Run
-from flatwater.trainers.episodes import Episodes, ReportEnded, replay_episodes_, save_world_state_
+from flatwater.runs.config import in_one_process
+from flatwater.runs.run import Run, part_efforts
+from flatwater.runs.scores import episode_result, return_rows, score_players
+from flatwater.trainers.episodes import Episodes, replay_episodes_, save_world_state_
 from flatwater.trainers.logged import OWN, EpisodeReporter, OnEpisode, take_numbers_
+from flatwater.trainers.worlds import WorldTrainer, keep_worlds_, rebuild_
+from flatwater_watch.errors import ConfigError
 
+FORAGING = ForagingConfig()
+"""Settings of the world `forage`, for recipes that have none of their own."""
 NEW_EPISODES = "A resumed run begins new episodes, so its numbers differ from the numbers of an uninterrupted run"
 ONLY_IN_PYTHON = (
     "this environment has no name of the form package.module:Name, so the run goes on in Python alone: "
@@ -32,11 +42,24 @@ ONLY_IN_PYTHON = (
 )
 
 
-class ReportingCollector(Protocol):
-    """What takes the steps of training, and can tell of the episodes that end."""
+def build_run_world(config: Any, envs: int, foraging: ForagingConfig = FORAGING) -> World:  # noqa: ANN401
+    """Return a world of so many environments, by settings of any recipe that plays episodes.
 
-    world: World
-    reports: list[ReportEnded]
+    Raises:
+        ConfigError: the settings name no world, or one that cannot be used.
+    """
+    try:
+        return build_world(
+            config.env_name,
+            envs=envs,
+            foraging=foraging,
+            wrapped=config.wrapped,
+            allow_nan=config.allow_nan,
+            arguments=config.env_args,
+            workers=config.env_workers,
+        )
+    except ConfigError as error:
+        raise ConfigError(f"{config.place} = {config.env_name!r}: {error}") from error
 
 
 SHARE = 0.01
@@ -77,7 +100,7 @@ class EpisodeReplays:
     @staticmethod
     def _difference(run: "WorldRun", env: int, episodes: Episodes, seen: Array, seconds: float) -> str:
         """Return how an environment's episode differs in a world of two; empty where it does not, or is not tested."""
-        world, state = run.collector.world, None
+        world, state = run.trainer.collector.world, None
         if episodes.kept:
             if not isinstance(world, ReplayableWorld):  # its observations follow from an earlier state
                 return ""
@@ -95,7 +118,7 @@ class EpisodeReplays:
 
 def _replay_all(run: "WorldRun", episodes: Episodes, seen: Array) -> str:
     """Return why all running episodes differ in a new world of as many environments, as a resume would play them."""
-    save_world_state_(run.collector.world, episodes)
+    save_world_state_(run.trainer.collector.world, episodes)
     with generators_set({}):
         world = run.build_world(len(seen))
         try:
@@ -108,43 +131,50 @@ def _replay_all(run: "WorldRun", episodes: Episodes, seen: Array) -> str:
 class WorldRun(Run):
     """A run that plays in worlds, whose episodes `trainers.episodes` writes down."""
 
+    trainer: WorldTrainer[Any, Any]
     untested: list[str] = field(default_factory=list, kw_only=True)
     """Reasons why the test at the beginning was left out."""
     replays: EpisodeReplays = field(default_factory=EpisodeReplays, kw_only=True)
 
     @property
     @abstractmethod
-    def world_name(self) -> str:
-        """Name of the world, as the user gives it."""
+    def rows(self) -> Mapping[str, str]:
+        """Players of a result: name of its row, and name that the evaluator has for it; the trained one first."""
+
+    @abstractmethod
+    def facts(self, split: str) -> dict[str, Any]:
+        """Return the facts to judge a result by, besides those of every run in a world."""
 
     @property
-    @abstractmethod
-    def collector(self) -> ReportingCollector:
-        """What takes the steps of training."""
+    def world_name(self) -> str:
+        """Name of the world, as the user gives it."""
+        return str(self.config.env_name)
 
-    @abstractmethod
     def build_world(self, envs: int) -> World:
         """Return a new world of this run's kind."""
+        return build_run_world(in_one_process(self.config), envs)
 
     def build_player(self, beside: int) -> tuple[World, WorldPlayer]:
         """Return a new world of two environments, and its player while the run is tested; see `WorldPlayer`."""
         world = self.build_world(fewest_copies(self.world_name, 2))
         return world, WorldPlayer(world, beside)
 
-    @abstractmethod
-    def keep_worlds_(self) -> str:
-        """Write what the worlds keep over episodes into the state. Returns why that cannot be; empty where it can."""
+    def parts(self) -> Mapping[str, Effort]:
+        """Return the effort of each part of a step of this round."""
+        return part_efforts(self.trainer.profile)
 
-    @abstractmethod
-    def come_back_(self, *, exact: bool) -> str:
-        """Bring the worlds to where the restored state has them, or begin new episodes.
+    def live_envs(self) -> int:
+        """Return the number of environments of both worlds."""
+        return self.trainer.collector.world.spaces.envs + self.trainer.evaluator.world.spaces.envs
 
-        Args:
-            exact: whether their episodes can be played again.
-
-        Returns:
-            Why they are not where they were, as the end of a sentence; empty where they are.
-        """
+    def score(self, *, holdout: bool) -> dict[str, Any]:
+        """Return the returns of all players on held-out or holdout episodes."""
+        split = "holdout" if holdout else "held-out"
+        spaces = self.trainer.evaluator.world.spaces
+        facts = {self.config.place: self.world_name, "episodes": spaces.envs, "steps": spaces.steps}
+        facts["seed"] = self.config.seed
+        players = return_rows(score_players(self.trainer, self.rows, FIRST_SEEDS[split]))
+        return episode_result(self.config, split, players, facts | self.facts(split))
 
     def listen_(self, on_episode: OnEpisode | None) -> None:
         """Report finished episodes where the settings ask for it, and play some of them again.
@@ -155,9 +185,9 @@ class WorldRun(Run):
         super().listen_(None if OWN in self.trainer.run.logged else on_episode)
         if OWN in self.trainer.run.logged:
             logged, keys = self.trainer.run.logged[OWN], self.config.info_keys
-            reporter = EpisodeReporter(self.collector.world, logged, keys, on_episode, name=self.world_name)
-            self.collector.reports.append(reporter.report_)
-        self.collector.reports.append(partial(self.replays.report_, self))
+            reporter = EpisodeReporter(self.trainer.collector.world, logged, keys, on_episode, name=self.world_name)
+            self.trainer.collector.reports.append(reporter.report_)
+        self.trainer.collector.reports.append(partial(self.replays.report_, self))
 
     def take_logged_(self) -> Mapping[str, float]:
         """Return the means of what was reported of episodes since the last call, and begin anew."""
@@ -196,13 +226,13 @@ class WorldRun(Run):
     def gather_(self) -> None:
         """Copy what the worlds keep over episodes into the state."""
         super().gather_()
-        self._doubt_(self.keep_worlds_(), NEW_EPISODES)
+        self._doubt_(keep_worlds_(self.trainer), NEW_EPISODES)
         self.replays.await_next()
 
     def rebuild_(self) -> None:
         """Bring the worlds to where they were: their episodes are played again, or begin anew."""
         super().rebuild_()
-        reason = self.come_back_(exact=not self.doubts)  # a run that is inexact already is spared the replay
+        reason = rebuild_(self.trainer, exact=not self.doubts)  # a run that is inexact already is spared the replay
         begun = f"new episodes begin in round {self.trainer.progress.round + 1}, and the numbers differ from there on"
         self._doubt_(
             reason, f"The environment has another version, or its episodes do not follow from seed and actions: {begun}"

@@ -23,7 +23,7 @@ from flatwater.envs.kept_state import ReplayableWorld, StateKeeper, encode_state
 from flatwater.envs.world import Array, MaskedWorld, Spaces, Teacher, World, any_legal, check_legal
 from flatwater.state.allocation import filled_tensor
 from flatwater.state.tree import state
-from flatwater_watch.errors import ConfigError
+from flatwater_watch.errors import ConfigError, RunError
 
 
 @state
@@ -45,6 +45,8 @@ class Episodes:
 
 KEPT = "world"
 """The one key of `Episodes.kept`."""
+POISON = -(1 << 40)
+"""Mark in every slot of the teacher's actions before it is asked: a slot that it does not write shows it."""
 ReportEnded = Callable[[Array, Episodes, Array], None]
 """Called before new episodes begin, with where episodes have ended, bool [E], all episodes, and their observations."""
 
@@ -178,6 +180,33 @@ def show_teacher_(teacher: Teacher, obs: Array, actions: Array, legal: Array | N
     """
     mask = () if legal is None else (legal,)
     cast("Any", teacher).step_batch(obs, actions, *mask)
+
+
+def ask_teacher_(teacher: Teacher, obs: Array, actions: Tensor, *, legal: Array | None = None) -> Tensor:
+    """Write a teacher's actions into `actions`, and refuse a teacher that leaves slots unwritten.
+
+    Args:
+        teacher: the teacher to ask.
+        obs: [E, A, *obs], what the agents observe.
+        actions: [E, A, *action], overwritten: first with POISON, then by the teacher.
+        legal: bool [E, A, R], mask of legal actions; None in a world without masks.
+
+    Returns:
+        `actions`.
+
+    Raises:
+        RunError: the teacher left slots unwritten; an array that is used again would show an older action there.
+    """
+    actions.fill_(POISON)
+    show_teacher_(teacher, obs, actions.numpy(), legal)
+    if int(actions.min()) == POISON:
+        holes = (actions == POISON).nonzero().tolist()
+        env, agent = holes[0]
+        raise RunError(
+            f"the teacher left {len(holes)} of {actions.numel()} actions unwritten, the first of environment {env}, "
+            f"agent {agent}: step_batch must write every slot of actions_out"
+        )
+    return actions
 
 
 Outcome = tuple[Array, Array, Array]
@@ -356,7 +385,7 @@ class _ScratchBuffers:
     """Arrays that are written on the way, and not read."""
 
     def __init__(self, envs: int, agents: int, spaces: Spaces) -> None:
-        self.taught = np.zeros((envs, agents), np.int64)
+        self.taught = torch.zeros(envs, agents, *spaces.action_shape, dtype=spaces.action_dtype).numpy()
         self.legal = np.ones((envs, agents, spaces.legal), np.bool_) if spaces.masked else None
         self.outcome = build_outcome(envs, agents)
 

@@ -1,7 +1,10 @@
 """A crew computes for a run: this process, or workers that give exactly the same numbers."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from flatwater.trainers.loop import R_co, T_co, Trainer
 
 
 class Executor(Protocol):
@@ -47,3 +50,13 @@ class LocalExecutor:
 
     def close(self) -> None:
         """Do nothing: everything belongs to the run."""
+
+
+X_co = TypeVar("X_co", bound=Executor, covariant=True)
+
+
+@dataclass(frozen=True)
+class CrewTrainer(Trainer[T_co, R_co], Generic[T_co, R_co, X_co]):
+    """A trainer whose phases an executor computes."""
+
+    crew: X_co

@@ -6,7 +6,7 @@ there continues bit for bit: the loop finds its place in `Progress` and goes on.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from flatwater.state.tree import state
 
@@ -31,23 +31,35 @@ class Phase:
     """Do one step, by number, on the state tree."""
 
 
-class Trainer(Protocol):
-    """A run that the loop drives."""
-
-    @property
-    def run(self) -> object:
-        """The root of the state tree."""
+class RootState(Protocol):
+    """The root of a state tree, in which the loop keeps its place."""
 
     @property
     def progress(self) -> Progress:
-        """The part of the state tree in which the loop keeps its place."""
+        """Place of the run in its rounds."""
+
+
+T_co = TypeVar("T_co", covariant=True)
+R_co = TypeVar("R_co", bound=RootState, covariant=True)
+
+
+@dataclass(frozen=True)
+class Trainer(Generic[T_co, R_co]):
+    """A run that the loop drives: a state tree, and the phases of a round over it."""
+
+    setup: T_co
+    """Constants of the run, which are not state: its settings, networks as functions."""
+    run: R_co
+    """The root of the state tree."""
+    phases: Sequence[Phase]
+    """Phases in the order of a round."""
+    settle_: Callable[[], Mapping[str, float]]
+    """Read the round's numbers, once, from the device, and clear the sums of the round."""
 
     @property
-    def phases(self) -> Sequence[Phase]:
-        """Phases in the order of a round."""
-
-    def settle_(self) -> Mapping[str, float]:
-        """Read the round's numbers, once, from the device, and clear the sums of the round."""
+    def progress(self) -> Progress:
+        """Place of the run in its rounds."""
+        return self.run.progress
 
 
 class Watcher(Protocol):
@@ -63,7 +75,7 @@ class Watcher(Protocol):
         """Return whether to stop before the next step."""
 
 
-def train_(trainer: Trainer, rounds: int, watcher: Watcher) -> bool:
+def train_(trainer: Trainer[Any, Any], rounds: int, watcher: Watcher) -> bool:
     """Train until `rounds` are complete in all; return False where the watcher stopped the run earlier."""
     progress, phases = trainer.progress, trainer.phases
     while progress.round < rounds:

@@ -11,12 +11,10 @@ from watchers import Silent
 from flatwater.config.toml import from_mapping
 from flatwater.envs.worlds import RandomTeacher
 from flatwater.recipes.teach.config import TeachRunConfig
-from flatwater.trainers.blocks.collect import Collector
-from flatwater.trainers.blocks.held_out import HeldOutEvaluator
-from flatwater.trainers.blocks.round import PARTS, BlocksTrainer, build_trainer
-from flatwater.trainers.blocks.state import RANDOM, TEACHER, build_blocks, build_setup
+from flatwater.trainers.blocks.round import BlocksTrainer, build_trainer
+from flatwater.trainers.blocks.state import RANDOM, TEACHER, BlocksSetup, build_blocks
 from flatwater.trainers.loop import train_
-from flatwater.trainers.profile import Profile
+from flatwater.trainers.worlds import Worlds
 
 CPU = torch.device("cpu")
 TINY: dict[str, Any] = {
@@ -35,12 +33,10 @@ def build_small() -> Callable[..., BlocksTrainer]:
     def build(changes: Mapping[str, Any] | None = None, *, agents: int = 2, form: str = "tokens") -> BlocksTrainer:
         config = from_mapping(TeachRunConfig, merge_settings(TINY, changes or {}), "a test")
         world, held_out = CueWorld(config.envs, agents, form), CueWorld(config.evaluation.envs, agents, form)
-        setup = build_setup(config, world.spaces, held_out.spaces, CPU)
+        setup = BlocksSetup(config, CPU, world.spaces, held_out.spaces)
         run = build_blocks(setup)
-        profile = Profile(PARTS)
-        collector = Collector(setup, run, world, CueTeacher(world), profile)
         others = {TEACHER: CueTeacher(held_out), RANDOM: RandomTeacher(held_out, run.generators["random"])}
-        return build_trainer(setup, run, collector, HeldOutEvaluator(setup, run, held_out, others), profile)
+        return build_trainer(setup, run, Worlds(world, held_out), CueTeacher(world), others)
 
     return build
 

@@ -21,11 +21,19 @@ from flatwater.nets.stack import views
 from flatwater.nets.student import Student, token_rows
 from flatwater.recipes.teach.config import TeachRunConfig
 from flatwater.state.tree import nbytes
-from flatwater.trainers.blocks.collect import HELD_OUT, ask_teacher_
-from flatwater.trainers.blocks.round import BlocksTrainer, rebuild_
-from flatwater.trainers.blocks.state import build_blocks, build_setup
-from flatwater.trainers.episodes import begin_, build_episodes, build_outcome, replay_episodes_, step_
+from flatwater.trainers.blocks.collect import HELD_OUT
+from flatwater.trainers.blocks.round import BlocksTrainer
+from flatwater.trainers.blocks.state import BlocksSetup, build_blocks
+from flatwater.trainers.episodes import (
+    ask_teacher_,
+    begin_,
+    build_episodes,
+    build_outcome,
+    replay_episodes_,
+    step_,
+)
 from flatwater.trainers.loop import train_
+from flatwater.trainers.worlds import rebuild_
 from flatwater_watch.errors import ConfigError, RunError
 
 Built = Callable[..., BlocksTrainer]
@@ -135,7 +143,7 @@ def test_what_is_planned_is_what_is_held(form: str, build_small: Built) -> None:
     held = build_small(form=form)
     meta = torch.device("meta")
     spaces = held.setup.spaces, held.setup.held_out
-    planned = build_blocks(build_setup(held.setup.config, *spaces, meta))
+    planned = build_blocks(BlocksSetup(held.setup.config, meta, *spaces))
     assert nbytes(planned) == nbytes(held.run)
 
 
@@ -265,7 +273,7 @@ def test_held_out_seeds_are_never_trained_on(build_small: Built) -> None:
     for _ in range(20):
         collect(trainer)
     assert int(trainer.run.episodes.seeds.max()) < HELD_OUT
-    trainer.stage.play_("random", 0)
+    trainer.evaluator.play_("random", 0)
     assert trainer.run.held_out.episodes.seeds.tolist() == [HELD_OUT, HELD_OUT + 1, HELD_OUT + 2]
 
 

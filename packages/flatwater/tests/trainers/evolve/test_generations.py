@@ -13,12 +13,11 @@ from flatwater.envs.world import Array, Spaces
 from flatwater.evolution.generation import crown_best_
 from flatwater.recipes.evolve.config import EvolveRunConfig
 from flatwater.replay.ring import gather
-from flatwater.trainers.evolve.play import PARTS, ActionScale, PopulationCollector
-from flatwater.trainers.evolve.round import EvolveTrainer, build_trainer, rebuild_
-from flatwater.trainers.evolve.state import build_population, build_setup
-from flatwater.trainers.evolve.trial import MemberEvaluator
+from flatwater.trainers.evolve.play import ActionScale
+from flatwater.trainers.evolve.round import EvolveTrainer, build_trainer
+from flatwater.trainers.evolve.state import EvolveSetup, build_population
 from flatwater.trainers.loop import train_
-from flatwater.trainers.profile import Profile
+from flatwater.trainers.worlds import Worlds, rebuild_
 
 CPU = torch.device("cpu")
 FALL, LIMIT = 1.5, 5
@@ -71,12 +70,9 @@ def build_small(algorithm: str = "td3", envs: int = 2, size: int = 3) -> EvolveT
     }
     config = from_mapping(EvolveRunConfig, small, "test")
     world = Steps if algorithm == "dqn" else Fall
-    worlds = world(size * envs), world(config.population.players * 2)
-    setup = build_setup(config, worlds[0].spaces, worlds[1].spaces, CPU)
-    run, profile = build_population(setup), Profile(PARTS)
-    return build_trainer(
-        setup, run, PopulationCollector(setup, run, worlds[0], profile), MemberEvaluator(setup, run, worlds[1]), profile
-    )
+    worlds = Worlds(world(size * envs), world(config.population.players * 2))
+    setup = EvolveSetup(config, CPU, worlds.training.spaces, worlds.held_out.spaces)
+    return build_trainer(setup, build_population(setup), worlds)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +104,7 @@ def test_no_buffer_moves() -> None:
 def test_a_truncated_episode_goes_on_from_its_last_observation_and_a_terminated_one_does_not() -> None:
     trainer = build_small(envs=1)
     for step in range(12):
-        trainer.player.step_(step)
+        trainer.collector.step_(step)
     ring = trainer.run.ring
     index = (ring.priorities.mass > 0).nonzero().squeeze(1)
     batch = gather(ring, index[None])

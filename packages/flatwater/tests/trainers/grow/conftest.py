@@ -13,7 +13,7 @@ from flatwater.config.toml import from_mapping
 from flatwater.envs.growing.task import load_task
 from flatwater.trainers.grow.config import GrowConfig
 from flatwater.trainers.grow.round import GrowTrainer, build_trainer
-from flatwater.trainers.grow.state import build_grow, build_setup
+from flatwater.trainers.grow.state import GrowSetup, build_grow
 from flatwater.trainers.loop import train_
 
 CPU = torch.device("cpu")
@@ -51,7 +51,7 @@ def build_small() -> Callable[..., GrowTrainer]:
     """Build a small run: `build_small({"learner.lr": 1e-3})`."""
 
     def build(changes: Mapping[str, Any] | None = None) -> GrowTrainer:
-        setup = build_setup(tiny(changes or {}), TASK.images, CPU)
+        setup = GrowSetup(tiny(changes or {}), CPU, TASK.images)
         return build_trainer(setup, build_grow(setup, TASK))
 
     return build

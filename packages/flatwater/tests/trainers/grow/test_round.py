@@ -14,8 +14,8 @@ from flatwater.envs.growing.task import load_task
 from flatwater.state.tree import nbytes
 from flatwater.trainers.grow.collect import HELD_OUT
 from flatwater.trainers.grow.config import GrowConfig, HeldOutConfig
-from flatwater.trainers.grow.round import GrowTrainer, episodes_record, evaluate_
-from flatwater.trainers.grow.state import build_grow, build_setup
+from flatwater.trainers.grow.round import GrowTrainer, episodes_record
+from flatwater.trainers.grow.state import GrowSetup, build_grow
 from flatwater_watch.errors import ConfigError
 
 Built = Callable[..., GrowTrainer]
@@ -42,6 +42,12 @@ def do_(trainer: GrowTrainer, place: tuple[int, int, int]) -> None:
     round_, phase, step = place
     trainer.progress.round = round_
     trainer.phases[phase].step_(step)
+
+
+def evaluate_(trainer: GrowTrainer) -> None:
+    """The held-out episodes of the policy, whether they are due or not."""
+    for number in range(6):
+        trainer.phases[3].step_(number)
 
 
 @HOSTS
@@ -87,7 +93,7 @@ def test_what_is_planned_is_what_is_held(build_small: Built, host: dict[str, Any
     meta = torch.device("meta")
     trainer = build_small(host)
     task = load_task("digits", meta)
-    planned = build_grow(build_setup(trainer.setup.config, task.images, meta), task)
+    planned = build_grow(GrowSetup(trainer.setup.config, meta, task.images), task)
     assert nbytes(planned) == nbytes(trainer.run)
 
 
@@ -183,8 +189,7 @@ def test_all_play_the_same_held_out_episodes_whatever_was_trained_in_between(
             held[path] = leaf_copies(fresh.run)[path]
     restore_(fresh.run, held)
     for run in (trainer, fresh):
-        for number in range(6):
-            evaluate_(run.setup, run.run, run.crew, number)
+        evaluate_(run)
     assert torch.equal(trainer.run.scores.policy, fresh.run.scores.policy)
 
 
@@ -193,8 +198,7 @@ def test_evaluating_draws_nothing(train_small: Trained) -> None:
     trainer, _ = train_small(2)
     drawn = trainer.run.generators["held out"].get_state()
     returns = trainer.run.scores.policy.clone()
-    for number in range(6):
-        evaluate_(trainer.setup, trainer.run, trainer.crew, number)
+    evaluate_(trainer)
     assert torch.equal(trainer.run.scores.policy, returns)
     assert torch.equal(trainer.run.generators["held out"].get_state(), drawn)
 
@@ -218,8 +222,7 @@ def test_a_policy_that_is_sure_to_wait_gets_what_waiting_gets(train_small: Train
     weights = bound_weights(trainer.setup.student, trainer.run.learner)
     weights["action.bias"][0] = 1e4
     for _ in range(2):
-        for number in range(6):
-            evaluate_(trainer.setup, trainer.run, trainer.crew, number)
+        evaluate_(trainer)
         assert torch.equal(trainer.run.scores.policy, trainer.run.scores.baselines["wait"])
     assert len({*trainer.run.scores.policy.tolist()}) > 1
 

@@ -3,14 +3,13 @@
 Its numbers are read from the device once, when it is settled.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from flatwater.algorithms.api import read_tally_
 from flatwater.evolution.generation import crown_best_, evolve_
 from flatwater.state.random import stream
-from flatwater.trainers.loop import Phase, Progress
+from flatwater.trainers.executor import CrewTrainer
+from flatwater.trainers.loop import Phase
 from flatwater_trading.training.executor import TileExecutor
 from flatwater_trading.training.learn import updates_due
 from flatwater_trading.training.rows import drawable_count
@@ -18,24 +17,7 @@ from flatwater_trading.training.setup import ErlSetup
 from flatwater_trading.training.state import ErlState
 from flatwater_trading.training.tile import append_to_replay_, held_return
 
-
-@dataclass(frozen=True)
-class ErlTrainer:
-    """The phases of a generation over a run's state, which the loop drives."""
-
-    setup: ErlSetup
-    run: ErlState
-    crew: TileExecutor
-    phases: Sequence[Phase]
-
-    @property
-    def progress(self) -> Progress:
-        """Progress of the run."""
-        return self.run.progress
-
-    def settle_(self) -> dict[str, float]:
-        """Return the generation's numbers, and clear the sums behind them."""
-        return read_numbers_(self.setup, self.run)
+ErlTrainer = CrewTrainer[ErlSetup, ErlState, TileExecutor]
 
 
 def build_trainer(setup: ErlSetup, run: ErlState, crew: TileExecutor) -> ErlTrainer:
@@ -47,7 +29,7 @@ def build_trainer(setup: ErlSetup, run: ErlState, crew: TileExecutor) -> ErlTrai
         Phase("validate", lambda: count, lambda step: validate_(setup, run, crew, step)),
         Phase("evolve", lambda: 1, lambda _: next_generation_(setup, run, crew)),
     )
-    return ErlTrainer(setup, run, crew, phases)
+    return CrewTrainer(setup, run, phases, lambda: read_numbers_(setup, run), crew)
 
 
 def evaluate_(setup: ErlSetup, run: ErlState, crew: TileExecutor, step: int) -> None:

@@ -36,7 +36,7 @@ def make_champion(run: EvolveRun, _folder: RunFolder | None = None) -> TrainedPo
     critics = learner.critics if isinstance(learner, CriticMembers) else ()
     for number, rows in enumerate(critics):
         weights |= _named(rows[-1:].clone(), critic.layout, f"{CRITIC}{number}.")
-    return build_champion(actor, setup.spaces, find_native(run.trainer.stage.world), weights)
+    return build_champion(actor, setup.spaces, find_native(run.trainer.evaluator.world), weights)
 
 
 CRITIC = "critic."

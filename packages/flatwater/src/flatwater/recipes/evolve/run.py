@@ -1,38 +1,50 @@
-"""A run of `evolve`, composed from its configuration: the worlds, the networks, the state, the phases."""
+"""A run of members in an environment: its worlds, its plan, how it is composed and scored.
+
+The worlds, one to learn in and one for episodes without noise, are built first: they tell observations and actions.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from flatwater.envs.split_seeds import FIRST_SEEDS
-from flatwater.envs.world import World, describe_spaces
-from flatwater.memory.ledger import Effort
-from flatwater.memory.planner import Plan, refuse
+from flatwater.algorithms.api import Algorithm, algorithm_for
+from flatwater.envs.world import Spaces, World, describe_spaces
+from flatwater.memory.planner import Plan
 from flatwater.metrics.alarms import Alarm, array_alarms, metric_alarms, skipped_steps
+from flatwater.nets.stack import views
 from flatwater.recipes.evolve.config import MembersRunConfig
-from flatwater.recipes.evolve.plan import build_run_world, build_worlds, plan_population
-from flatwater.recipes.evolve.score import as_json, score_champion
 from flatwater.runs.config import in_one_process
 from flatwater.runs.machine import find_device
-from flatwater.runs.planning import allocate_planned
-from flatwater.runs.run import part_efforts
-from flatwater.runs.world_run import WorldRun
-from flatwater.trainers.evolve.play import PARTS, PopulationCollector
-from flatwater.trainers.evolve.round import EvolveTrainer, build_trainer, keep_worlds_, lineage_record, rebuild_
-from flatwater.trainers.evolve.state import build_population, build_setup
-from flatwater.trainers.evolve.trial import MemberEvaluator
-from flatwater.trainers.profile import Profile
+from flatwater.runs.planning import META, Knob, allocate_planned, plan_built, refuse_unfit, smaller_settings
+from flatwater.runs.world_run import WorldRun, build_run_world
+from flatwater.trainers.evolve.play import bind_learning
+from flatwater.trainers.evolve.round import EvolveTrainer, build_trainer, lineage_record
+from flatwater.trainers.evolve.state import EvolveSetup, Population, build_population
+from flatwater.trainers.evolve.trial import CHAMPION, RANDOM
+from flatwater.trainers.worlds import Worlds
+from flatwater_watch.errors import ConfigError
 from flatwater_watch.forms import count_phrase
+from flatwater_watch.meters.torch_ops import peak_bytes
+
+KNOBS = (
+    Knob(
+        "replay.capacity",
+        "ring",
+        least=lambda config: max(config.replay.warmup, config.population.size * config.population.envs),
+    ),
+    Knob("population.size", "learner"),
+    Knob("net.hidden", "learner"),
+)
 
 
 @dataclass(frozen=True)
 class EvolveRun(WorldRun):
-    """A population in its environment, ready to train or to be restored."""
+    """Members in their environment, ready to train or to be restored."""
 
     config: MembersRunConfig
-    plan: Plan
     trainer: EvolveTrainer
 
     def describe(self) -> str:
@@ -47,31 +59,13 @@ class EvolveRun(WorldRun):
         actions = {"actions": list(spaces.actions)} if spaces.bounds is None else {}
         return {"obs": list(spaces.obs), "bounds": [list(bound) for bound in spaces.bounds or ()], **actions}
 
-    @property
-    def collector(self) -> PopulationCollector:
-        """What takes the steps of training."""
-        return self.trainer.player
-
-    @property
-    def world_name(self) -> str:
-        """Name of the environment, from the settings."""
-        return self.config.env
-
     def build_world(self, envs: int) -> World:
-        """Return a world of so many environments, with the run's settings."""
-        return build_run_world(in_one_process(self.config), envs)
+        """Return a new world of this run's kind."""
+        return build_members_world(in_one_process(self.config), envs)
 
     def weights(self) -> Collection[Tensor]:
         """Return all networks of all members."""
         return self.trainer.run.learner.inherited
-
-    def keep_worlds_(self) -> str:
-        """Write the states of both worlds before a checkpoint; return why that cannot be, or nothing."""
-        return keep_worlds_(self.trainer)
-
-    def come_back_(self, *, exact: bool) -> str:
-        """Bring both worlds back; return why the run does not go on bit for bit, or nothing."""
-        return rebuild_(self.trainer, exact=exact)
 
     def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:
         """Return alarms about weights and numbers that are not finite, and about steps that were left out."""
@@ -85,44 +79,131 @@ class EvolveRun(WorldRun):
             *skipped_steps(round_, skipped, updates),
         ]
 
-    def parts(self) -> Mapping[str, Effort]:
-        """Return the effort of each part of a step of this round."""
-        return part_efforts(self.trainer.profile)
-
     def record(self) -> Mapping[str, Any]:
         """Return the member in each slot."""
         return lineage_record(self.trainer.run)
-
-    def live_envs(self) -> int:
-        """Return the number of environments of both worlds."""
-        setup = self.trainer.setup
-        return setup.spaces.envs + setup.trial.envs
 
     def too_early(self) -> str:
         """Return why there is no champion yet; empty once a generation has been evaluated."""
         is_trained = not self.config.population.evolves or int(self.trainer.run.lineage.ids[-1]) >= 0
         return "" if is_trained else "no generation has been evaluated yet, so there is no champion"
 
-    def score(self, *, holdout: bool) -> dict[str, Any]:
-        """Return the champion's score against random actions, on held-out or holdout episodes."""
-        split = "holdout" if holdout else "held-out"
-        players = score_champion(self.trainer, self.config.player, FIRST_SEEDS[split])
-        return as_json(self.config, self.trainer, players, split)
+    @property
+    def rows(self) -> Mapping[str, str]:
+        """The champion, or the one agent, and random actions."""
+        return {self.config.player: CHAMPION, RANDOM: RANDOM}
+
+    def facts(self, split: str) -> dict[str, Any]:  # noqa: ARG002  (the same for both)
+        """Return the algorithm, and how long the members have learned."""
+        run, config = self.trainer.run, self.config
+        return {
+            "algorithm": config.learner.algorithm,
+            **({"champion_born": int(run.lineage.born[-1])} if config.population.evolves else {}),
+            "generations": self.trainer.progress.round,
+            "population": config.population.size,
+            "transitions": run.transitions,
+            "updates": run.learner.tally.updates,
+        }
+
+
+def build_worlds(config: MembersRunConfig) -> Worlds:
+    """Return both worlds, of the same kind; nothing is begun in them."""
+    population = config.population
+    training = build_members_world(config, population.size * population.envs)
+    return Worlds(training, build_members_world(config, population.players * config.evaluation.episodes))
+
+
+def build_members_world(config: MembersRunConfig, envs: int) -> World:
+    """Return a world: of images where the algorithm has networks for them, of vectors elsewhere.
+
+    Raises:
+        ConfigError: `config.env` names no world, or one that cannot be used here.
+    """
+    world = build_run_world(config, envs)
+    algorithm = algorithm_for(config.learner, chooses=world.spaces.bounds is None)
+    if world.spaces.form == "tokens" or (world.spaces.form == "image" and not algorithm.chooses):
+        world.close()
+        world = build_run_world(replace(config, wrapped=replace(config.wrapped, form="vector")), envs)
+    if refusal := _refusal(world.spaces, algorithm):
+        raise ConfigError(f"env = {config.env!r}: {refusal}")
+    return world
+
+
+def _refusal(spaces: Spaces, algorithm: Algorithm) -> str:
+    """Return why the algorithm cannot learn in a world: one agent, its kinds of observations and of actions."""
+    if spaces.bounds is None and not algorithm.chooses:
+        return (
+            f"expected continuous actions with bounds, got choices ({describe_spaces(spaces)}). Use "
+            "`flatwater train dqn`, `flatwater train sac` or `flatwater train ppo` for this environment"
+        )
+    if algorithm.chooses and (spaces.bounds is not None or spaces.choices is not None or spaces.masked):
+        other = "ppo" if spaces.bounds is None else "sac"
+        return (
+            f"expected actions that are a choice from one list, without masks, got {describe_spaces(spaces)}. Use "
+            f"`flatwater train {other}` for this environment"
+        )
+    if spaces.agents != 1:
+        return (
+            f"expected 1 agent in an environment, got {spaces.agents} agents. Use `flatwater train ppo` for this "
+            "environment"
+        )
+    is_vector = spaces.form == "vector" and len(spaces.obs) == 1
+    if not is_vector and not (spaces.form == "image" and algorithm.chooses):
+        return (
+            f"expected vector observations [N], got {spaces.form} {list(spaces.obs)}. Use `flatwater train ppo`, which "
+            "has networks for them"
+        )
+    return ""
+
+
+def setup_population(config: MembersRunConfig, worlds: Worlds, device: torch.device) -> EvolveSetup:
+    """Return the constants of a run in these worlds."""
+    spaces = worlds.training.spaces, worlds.held_out.spaces
+    return EvolveSetup(config, device, *spaces, reported=config.reports_episodes)
+
+
+def plan_population(config: MembersRunConfig, worlds: Worlds, device: torch.device) -> Plan:
+    """Return the plan of a run, without its simulators, which are not ours to allocate.
+
+    Args:
+        config: configuration of the run; `budget` is taken from it.
+        worlds: worlds that were built for it.
+        device: device of the run, whose memory counts.
+    """
+
+    def build(other: MembersRunConfig) -> tuple[EvolveSetup, Population]:
+        own_worlds = worlds if other is config else build_worlds(other)
+        # A compiled update would be compiled for the plan as well.
+        setup = setup_population(replace(other, learner=replace(other.learner, compile=False)), own_worlds, META)
+        return setup, build_population(setup)
+
+    return plan_built(config, device, build, phase_transients, smaller_settings(in_one_process(config), KNOBS))
+
+
+def phase_transients(setup: EvolveSetup, run: Population) -> dict[str, int]:
+    """Return the most bytes of tensors that each phase holds at a time and frees again, counted on the meta device."""
+    learn_, settings = bind_learning(setup, run), setup.config.learner.own
+    # The last update of a cycle runs all its parts, such as TD3's delayed actor.
+    run.learner.tally.updates = settings.updates_per_cycle - 1
+    actors = views(run.learner.actor, setup.nets.actor.layout)
+    rows = len(run.learner.actor)
+    # Parents are gathered block by block.
+    evolve = {"evolve": 3 * max(block.nbytes for block in run.learner.inherited)}
+    return {
+        "train": peak_bytes(learn_),
+        "evaluate": peak_bytes(lambda: setup.nets.actor(actors, run.trial.obs.view(rows, -1, *setup.trial.obs))),
+        **(evolve if setup.config.population.evolves else {}),
+    }
 
 
 def compose(config: MembersRunConfig) -> EvolveRun:
     """Build the worlds and allocate the run whole."""
     device, worlds = find_device(config.device), build_worlds(config)
     plan = plan_population(config, worlds, device)
-    # Refused by the plan, before anything of the run is allocated.
-    if not config.start_over_budget:
-        refuse(plan)
-    spaces, reported = (worlds.training.spaces, worlds.trial.spaces), config.reports_episodes
-    setup = build_setup(config, *spaces, device, reported=reported)
+    refuse_unfit(plan, config)
+    setup = setup_population(config, worlds, device)
     run = allocate_planned(lambda: build_population(setup), plan)
-    profile = Profile(PARTS)
-    player, stage = PopulationCollector(setup, run, worlds.training, profile), MemberEvaluator(setup, run, worlds.trial)
-    return EvolveRun(config, plan, build_trainer(setup, run, player, stage, profile))
+    return EvolveRun(config, plan, build_trainer(setup, run, worlds))
 
 
 def plan(config: MembersRunConfig) -> Plan:

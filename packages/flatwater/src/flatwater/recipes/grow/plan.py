@@ -14,11 +14,11 @@ from flatwater.memory.nodes import worker_capacity
 from flatwater.memory.planner import Plan
 from flatwater.recipes.grow.config import GrowRunConfig, split_environments
 from flatwater.recipes.grow.exchange import measure_wire_bytes
-from flatwater.runs.planning import META, Alternative, make_plan, with_advice
+from flatwater.runs.planning import META, Alternative, Knob, make_plan, smaller_settings, with_advice, with_setting
 from flatwater.runs.team import place_workers
 from flatwater.state.tree import nbytes
-from flatwater.trainers.grow.round import build_trainer
-from flatwater.trainers.grow.state import GrowSetup, GrowState, build_grow, build_setup, build_share, env_rows
+from flatwater.trainers.grow.state import GrowSetup, GrowState, build_grow, build_share, env_rows
+from flatwater.trainers.on_policy import bind_learning
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.meters.process import free_cores
 from flatwater_watch.meters.torch_ops import peak_bytes
@@ -67,7 +67,7 @@ def environment_shares(config: GrowRunConfig) -> list[Span]:
 def build_on_meta(config: GrowRunConfig) -> tuple[GrowSetup, GrowState]:
     """Return the run on the meta device."""
     task = load_task(config.task, META)
-    setup = build_setup(config, task.images, META)
+    setup = GrowSetup(config, META, task.images)
     return setup, build_grow(setup, task)
 
 
@@ -79,7 +79,7 @@ def phase_transients(setup: GrowSetup, run: GrowState) -> dict[str, int]:
     """
     # The largest group: groups are computed one after the other.
     group = sub_pool(run.envs, *max(setup.config.groups, key=lambda span: span[1] - span[0]))
-    update_ = {phase.name: phase.step_ for phase in build_trainer(setup, run).phases}["update"]
+    learn_ = bind_learning(setup, run)
 
     def train_and_measure() -> None:
         """Train and validate: the rest of a step works in chunks or on a few numbers for each host."""
@@ -97,7 +97,7 @@ def phase_transients(setup: GrowSetup, run: GrowState) -> dict[str, int]:
             "new tensors on the device of the input, as in torch.arange(n, device=x.device), and constants with "
             "register_buffer"
         ) from error
-    return {"baselines": step, "collect": step, "update": peak_bytes(lambda: update_(0)), "evaluate": step}
+    return {"baselines": step, "collect": step, "update": peak_bytes(lambda: learn_(0)), "evaluate": step}
 
 
 def message_bytes(run: GrowState) -> dict[str, int]:
@@ -119,17 +119,18 @@ def _image_number_bytes(envs: GrowingEnvs) -> int:
     return peak_bytes(lambda: image_numbers(envs.seed, envs.drawn, count=total, images=images))
 
 
+KNOBS = (
+    Knob("envs", "envs", unit=lambda config: config.learner.minibatches),
+    Knob("env.steps", "rollout"),
+)
+
+
 def _alternatives(config: GrowRunConfig) -> Iterator[Alternative[GrowRunConfig]]:
     """Yield changes that may make the largest owners smaller."""
-    host, parts = config.env.host, config.learner.minibatches
-    half_envs = config.envs // 2 // parts * parts
-    if half_envs:
-        yield f"envs = {half_envs}", "envs", replace(config, envs=half_envs)
+    yield from smaller_settings(config, KNOBS)
+    host = config.env.host
     if config.host is None and host.kind == "conv" and min(host.channels) >= 4:  # noqa: PLR2004  (half of them are even, and two or more)
         # Half, rounded down to an even number, as the norms have two groups.
         a, b, c = (width // 4 * 2 for width in host.channels)
-        slimmer = replace(config.env, host=replace(host, channels=(a, b, c)))
-        yield f"env.host.channels = [{a}, {b}, {c}]", "envs", replace(config, env=slimmer)
-    if config.env.steps > 1:
-        shorter = replace(config.env, steps=config.env.steps // 2)
-        yield f"env.steps = {shorter.steps}", "rollout", replace(config, env=shorter)
+        slimmer = with_setting(config, "env.host.channels", (a, b, c))
+        yield f"env.host.channels = [{a}, {b}, {c}]", "envs", slimmer

@@ -1,38 +1,37 @@
 """A run of `grow`, composed from its configuration: the task, the pool, the policy, the phases."""
 
-from collections.abc import Collection, Mapping, Sequence
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-
-from torch import Tensor
 
 from flatwater.envs.growing.simulator import live_pools
 from flatwater.envs.growing.task import load_task
 from flatwater.envs.split_seeds import FIRST_SEEDS
-from flatwater.memory.nodes import refuse_nodes
-from flatwater.memory.planner import Plan, refuse
-from flatwater.metrics.alarms import Alarm, learner_alarms
+from flatwater.memory.planner import Plan
 from flatwater.recipes.grow.config import GrowRunConfig, split_environments
 from flatwater.recipes.grow.data import fingerprints
 from flatwater.recipes.grow.exchange import measure_wire_bytes
+from flatwater.recipes.grow.lives import write_lives
 from flatwater.recipes.grow.plan import plan_grow
-from flatwater.recipes.grow.score import as_json, score_policy, write_result
+from flatwater.recipes.grow.score import GrowScore, score_policy
 from flatwater.recipes.grow.workers import GrowWorkers
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.machine import find_device
-from flatwater.runs.planning import allocate_planned
-from flatwater.runs.run import CrewRun
+from flatwater.runs.planning import allocate_planned, refuse_unfit
+from flatwater.runs.run import CrewRun, OnPolicyRun
+from flatwater.runs.scores import episode_result
 from flatwater.trainers.grow.round import GrowTrainer, build_trainer, episodes_record
-from flatwater.trainers.grow.state import build_grow, build_setup
+from flatwater.trainers.grow.state import GrowSetup, build_grow
+from flatwater_watch.files.directory import write_object
 from flatwater_watch.forms import count_phrase, noun_form
 
 
 @dataclass(frozen=True)
-class GrowRun(CrewRun):
+class GrowRun(OnPolicyRun, CrewRun):
     """A pool of growing networks and the policy that grows them, ready to train or to be restored."""
 
     config: GrowRunConfig
-    plan: Plan
     trainer: GrowTrainer
     fingerprint: str
     """SHA-256 of the images and their order."""
@@ -55,15 +54,6 @@ class GrowRun(CrewRun):
         """Return the fingerprint of the images."""
         return {"fingerprint": self.fingerprint}
 
-    def weights(self) -> Collection[Tensor]:
-        """Return policy and critic, and the statistics of observations."""
-        return self.trainer.run.learner.weights
-
-    def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:
-        """Return alarms about numbers and weights that are not finite, and about updates that were left out."""
-        config, largest = self.config.learner, float(self.trainer.run.learner.block.abs().max())
-        return learner_alarms(round_, "policy", largest, metrics, config.epochs * config.minibatches)
-
     def record(self) -> Mapping[str, Any]:
         """Return the numbers of each environment's episode."""
         return episodes_record(self.trainer.run)
@@ -72,31 +62,38 @@ class GrowRun(CrewRun):
         """Return the pools alive in this process, times the hosts of one."""
         return live_pools() * self.config.envs
 
-    def too_early(self) -> str:
-        """Return why a score would say nothing yet; empty once the policy has learned."""
-        return "" if self.trainer.progress.round else "no batch has ended yet, so the policy has learned nothing"
-
     def score(self, *, holdout: bool) -> dict[str, Any]:
         """Return the policy's score against the baselines, on held-out or holdout episodes."""
-        split = "holdout" if holdout else "held-out"
-        return as_json(self.trainer, score_policy(self.trainer, FIRST_SEEDS[split]), split, threads=self.config.threads)
+        return self._score_split("holdout" if holdout else "held-out")[0]
 
     def write_result(self, folder: RunFolder) -> None:
-        """Play the held-out episodes; write result.json and the slots' lives."""
-        write_result(self.trainer, folder, threads=self.config.threads)
+        """Play the held-out episodes; write result.json and the slots' lives. Each appears whole or not at all."""
+        result, score = self._score_split("held-out")
+        write_lives(folder.root, score.lives)
+        write_object(folder.result, json.dumps(result, indent=1).encode() + b"\n")
+
+    def _score_split(self, split: str) -> tuple[dict[str, Any], GrowScore]:
+        """Play held-out or holdout episodes; return the result as plain values, and the score."""
+        config, score = self.config, score_policy(self.trainer, FIRST_SEEDS[split])
+        facts = {
+            "first_seed": score.first_seed,
+            "episodes": score.episodes,
+            "steps": config.env.steps,
+            "slots": len(self.trainer.setup.net.seeds),
+            "batches": self.trainer.progress.round,
+            "envs": config.envs,
+            "seed": config.seed,
+        }
+        return episode_result(config, split, score.players, facts), score
 
 
 def compose(config: GrowRunConfig) -> GrowRun:
     """Load the task and allocate the run whole."""
     device = find_device(config.device)
     plan = plan_grow(config, device)
-    # A budget may be exceeded on purpose; machines without room for a worker may not.
-    if config.start_over_budget:
-        refuse_nodes(plan.nodes)
-    else:
-        refuse(plan)
+    refuse_unfit(plan, config)
     task = load_task(config.task, device)
-    setup = build_setup(config, task.images, device)
+    setup = GrowSetup(config, device, task.images)
     run = allocate_planned(lambda: build_grow(setup, task), plan)
     fingerprint, host = fingerprints(config, task)
     crew = None

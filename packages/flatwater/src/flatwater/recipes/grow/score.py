@@ -1,6 +1,5 @@
 """The policy against the baselines on episodes that were never trained on, and each slot's life in them."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,15 +10,10 @@ import torch
 from flatwater.envs.growing.baselines import BASELINES
 from flatwater.envs.growing.spaces import BLUEPRINT, OPERATION, SLOT, Operation
 from flatwater.envs.growing.stages import SlotStage
-from flatwater.envs.split_seeds import FIRST_SEEDS, NOTES
-from flatwater.metrics.figures import finite_or_none
-from flatwater.recipes.grow.lives import Lives, write_lives
-from flatwater.rundir.layout import RunFolder
-from flatwater.runs.fingerprint import version_facts
+from flatwater.recipes.grow.lives import Lives
 from flatwater.trainers.grow.collect import noise_for
 from flatwater.trainers.grow.executor import POLICY, GroupExecutor
 from flatwater.trainers.grow.round import GrowTrainer, local_executor
-from flatwater_watch.files.directory import write_object
 
 
 @dataclass(frozen=True)
@@ -127,40 +121,3 @@ def player_means(table: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, float]:
 
 def _mean(values: np.ndarray[Any, Any]) -> float:
     return float(values.mean()) if len(values) else float("nan")
-
-
-def write_result(trainer: GrowTrainer, folder: RunFolder, *, threads: int) -> None:
-    """Play the held-out episodes and write the files. Each appears whole or not at all."""
-    score = score_policy(trainer, FIRST_SEEDS["held-out"])
-    write_lives(folder.root, score.lives)
-    result = as_json(trainer, score, "held-out", threads=threads)
-    write_object(folder.result, json.dumps(result, indent=1).encode() + b"\n")
-
-
-def as_json(trainer: GrowTrainer, score: GrowScore, split: str, *, threads: int) -> dict[str, Any]:
-    """Return the score as plain values, with the facts to judge it. None stands for any number that is not finite.
-
-    Args:
-        trainer: the run as it was scored.
-        score: returns of its players.
-        split: `held-out` or `holdout`.
-        threads: CPU threads that the run uses.
-    """
-    config = trainer.setup.config
-    return {
-        "trainer": "grow",
-        "split": split,
-        "first_seed": score.first_seed,
-        "episodes": score.episodes,
-        "steps": config.env.steps,
-        "slots": len(trainer.setup.net.seeds),
-        "players": {
-            name: {key: finite_or_none(value) for key, value in row.items()} for name, row in score.players.items()
-        },
-        "batches": trainer.progress.round,
-        "envs": config.envs,
-        "seed": config.seed,
-        "threads": threads,
-        "versions": version_facts(),
-        "note": NOTES[split],
-    }

@@ -19,7 +19,7 @@ from flatwater.recipes.grow.exchange import WireBytes
 from flatwater.runs.fingerprint import version_facts
 from flatwater.runs.team import Arrays, Assignment, WorkerPool, WorkerService, to_tensors
 from flatwater.trainers.grow.executor import Columns, LocalGroupExecutor
-from flatwater.trainers.grow.state import GrowSetup, GrowState, build_setup, build_share, env_rows
+from flatwater.trainers.grow.state import GrowSetup, GrowState, build_share, env_rows
 from flatwater_watch.errors import RunError
 
 DESK = "flatwater.recipes.grow.workers:GrowService"
@@ -40,7 +40,7 @@ class GrowService(WorkerService):
         task = load_task(config.task, cpu)
         if ":".join(fingerprints(config, task)) != given.fingerprint:
             raise RunError(f"the task {config.task} or the host has changed since the run began")
-        setup, count = build_setup(config, task.images, cpu), given.share[1] - given.share[0]
+        setup, count = GrowSetup(config, cpu, task.images), given.share[1] - given.share[0]
         self._share = share = build_share(setup, task, count)
         # A share begins with a group, and only the last group of all may be smaller.
         self._here = LocalGroupExecutor(setup, share.policy, share.envs, share.memory, split_spans(count, config.group))

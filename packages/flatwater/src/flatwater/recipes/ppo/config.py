@@ -1,6 +1,6 @@
 """Settings of a run of PPO on blocks of steps: those of the learner, and those of all runs."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from flatwater.config.code import EnvName
 from flatwater.envs.wrapped.config import WrappedConfig
@@ -15,17 +15,9 @@ from flatwater_watch.options.declare import config
 class BlocksRunConfig(EpisodesRunConfig, BlocksConfig):
     """A policy that learns from blocks of steps, with a teacher or without."""
 
-    place: ClassVar[str]
-    """Name of the setting that names the environment."""
-
     def __post_init__(self) -> None:
         BlocksConfig.__post_init__(self)
         check_episodes_run(self)
-
-    @property
-    def env_name(self) -> str:
-        """Name of the environment."""
-        return str(getattr(self, self.place))
 
     @property
     def steps_of_round(self) -> int:
@@ -57,7 +49,6 @@ class FeedForwardConfig(StudentConfig):
 class PpoRunConfig(BlocksRunConfig):
     """A policy that learns by itself, from its own actions."""
 
-    place: ClassVar[str] = "env"
     trainer: Literal["ppo"] = "ppo"
     """The recipe, by which `flatwater resume` knows the run."""
     rounds: Number = 100

@@ -38,7 +38,7 @@ def make_trained_policy(run: BlocksRun, _folder: RunFolder | None = None) -> Tra
     weights = bound_weights(setup.student, run.trainer.run.learner)
     # Copies: the run, with its rollout and moments, can be freed.
     copies = {name: weight.detach().clone() for name, weight in weights.items()}
-    return build_policy(setup.student, setup.spaces, find_native(run.trainer.stage.world), copies)
+    return build_policy(setup.student, setup.spaces, find_native(run.trainer.evaluator.world), copies)
 
 
 def build_policy(student: Student, spaces: Spaces, native: NativeSpaces | None, weights: Weights) -> TrainedPolicy:

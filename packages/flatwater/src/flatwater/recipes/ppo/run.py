@@ -1,44 +1,50 @@
-"""A run of PPO on blocks, composed from its configuration: the worlds, the policy, the phases."""
+"""A run of PPO on blocks, with a teacher or without: its worlds, its plan, how it is composed and scored.
 
-from collections.abc import Collection, Mapping, Sequence
+The worlds, one to learn in and one for held-out episodes, are built first: they tell observations and actions.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
+from flatwater.algorithms.ppo import bound_weights, forward_step
 from flatwater.envs.split_seeds import FIRST_SEEDS
-from flatwater.envs.world import Teacher, World, describe_spaces
+from flatwater.envs.world import World, describe_spaces
 from flatwater.envs.worlds import build_teacher
-from flatwater.memory.ledger import Effort
-from flatwater.memory.planner import Plan, refuse
-from flatwater.metrics.alarms import Alarm, learner_alarms
+from flatwater.memory.planner import Plan
+from flatwater.metrics.alarms import Alarm
 from flatwater.recipes.ppo.config import BlocksRunConfig, PpoRunConfig
-from flatwater.recipes.ppo.plan import BlocksWorlds, build_run_world, build_worlds, plan_blocks
-from flatwater.recipes.ppo.score import as_json, score_policy
 from flatwater.runs.config import in_one_process
 from flatwater.runs.machine import find_device
-from flatwater.runs.planning import allocate_planned
-from flatwater.runs.run import part_efforts
-from flatwater.runs.world_run import WorldRun
-from flatwater.trainers.blocks.collect import Collector
-from flatwater.trainers.blocks.held_out import HeldOutEvaluator
-from flatwater.trainers.blocks.round import PARTS, BlocksTrainer, build_trainer, keep_worlds_, rebuild_
-from flatwater.trainers.blocks.state import RANDOM, BlocksSetup, BlocksState, build_blocks, build_setup
-from flatwater.trainers.profile import Profile
+from flatwater.runs.planning import META, Knob, allocate_planned, plan_built, refuse_unfit, smaller_settings
+from flatwater.runs.run import OnPolicyRun
+from flatwater.runs.world_run import WorldRun, build_run_world
+from flatwater.trainers.blocks.round import BlocksTrainer, bind_learning, build_trainer
+from flatwater.trainers.blocks.state import RANDOM, TEACHER, BlocksSetup, BlocksState, build_blocks
+from flatwater.trainers.worlds import Worlds
+from flatwater_watch.errors import require
+from flatwater_watch.meters.torch_ops import peak_bytes
+
+KNOBS = (
+    # A multiple of the minibatches, so that the sequences are still dealt evenly.
+    Knob("envs", "rollout", unit=lambda config: config.learner.minibatches),
+    Knob("block", "rollout"),
+    Knob("student.rows", "learner", least=lambda _: 2),
+)
 
 
 @dataclass(frozen=True)
-class BlocksRun(WorldRun):
+class BlocksRun(OnPolicyRun, WorldRun):
     """A world and a policy, with a teacher or without, ready to train or to be restored."""
 
     config: BlocksRunConfig
-    plan: Plan
     trainer: BlocksTrainer
 
     def describe(self) -> str:
         """Return the world and its agents in one line."""
-        return f"{self.config.env_name}: {describe_spaces(self.trainer.setup.spaces)}"
+        return f"{self.world_name}: {describe_spaces(self.trainer.setup.spaces)}"
 
     def data(self) -> dict[str, Any]:
         """Return the agents' observations and actions: a world of another version may differ."""
@@ -50,45 +56,15 @@ class BlocksRun(WorldRun):
             facts["masked"] = True
         return facts if spaces.bounds is None else facts | {"bounds": [list(bound) for bound in spaces.bounds]}
 
-    @property
-    def collector(self) -> Collector:
-        """What takes the steps of training."""
-        return self.trainer.collector
-
-    @property
-    def world_name(self) -> str:
-        """Name of the environment, from the settings."""
-        return self.config.env_name
-
     def build_world(self, envs: int) -> World:
-        """Return a world of so many environments, with the run's settings."""
-        return build_run_world(in_one_process(self.config), envs)
-
-    def weights(self) -> Collection[Tensor]:
-        """Return policy and critic, and the statistics of observations."""
-        return self.trainer.run.learner.weights
-
-    def keep_worlds_(self) -> str:
-        """Write the states of both worlds before a checkpoint; return why that cannot be, or nothing."""
-        return keep_worlds_(self.trainer)
-
-    def come_back_(self, *, exact: bool) -> str:
-        """Bring both worlds and their teachers back; return why the run does not go on bit for bit, or nothing."""
-        return rebuild_(self.trainer, exact=exact)
+        """Return a new world of this run's kind."""
+        return build_run_world(in_one_process(self.config), envs, self.config.foraging)
 
     def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:
-        """Return alarms about numbers and weights that are not finite, and about updates that were left out."""
-        config, largest = self.config.learner, float(self.trainer.run.learner.block.abs().max())
-        numbers = {name: value for name, value in metrics.items() if not name.startswith("evaluation/")}
-        return learner_alarms(
-            round_, self.trainer.setup.players[0], largest, numbers, config.epochs * config.minibatches
-        )
+        """Return alarms about all numbers but those of evaluations, where an environment may pay what is no number."""
+        return super().alarms(round_, {name: x for name, x in metrics.items() if not name.startswith("evaluation/")})
 
-    def parts(self) -> Mapping[str, Effort]:
-        """Return the effort of each part of a step of this round."""
-        return part_efforts(self.trainer.profile)
-
-    def pace(self, efforts: Mapping[str, Effort]) -> Mapping[str, float]:  # noqa: ARG002  (the trainer has its own)
+    def pace(self, efforts: Mapping[str, Any]) -> Mapping[str, float]:  # noqa: ARG002  (the trainer has its own)
         """Return nothing: the trainer counts agents' steps itself, as `train/sps`."""
         return {}
 
@@ -101,71 +77,107 @@ class BlocksRun(WorldRun):
             "return": episodes.returns.mean(1).tolist(),
         }
 
-    def live_envs(self) -> int:
-        """Return the number of environments of both worlds."""
-        setup = self.trainer.setup
-        return setup.spaces.envs + setup.held_out.envs
+    @property
+    def rows(self) -> Mapping[str, str]:
+        """All players, under their names."""
+        return {name: name for name in self.trainer.setup.players}
 
-    def too_early(self) -> str:
-        """Return why a score would say nothing yet; empty once the policy has learned."""
-        player = self.trainer.setup.players[0]
-        return "" if self.trainer.progress.round else f"no block has ended yet, so the {player} has learned nothing"
+    def facts(self, split: str) -> dict[str, Any]:
+        """Return seeds, agents, and how long the policy has learned."""
+        return {
+            "first_seed": FIRST_SEEDS[split],
+            "agents": self.trainer.setup.held_out.agents,
+            "blocks": self.trainer.progress.round,
+            "agent_steps": self.trainer.run.agent_steps,
+        }
 
     def score(self, *, holdout: bool) -> dict[str, Any]:
-        """Return the trained policy's score against random actions, and a teacher, on held-out or holdout episodes."""
-        split = "holdout" if holdout else "held-out"
-        score = score_policy(self.trainer, FIRST_SEEDS[split])
-        return as_json(self.config, self.trainer, score, split)
+        """Return all players' returns, and the trained policy's as shares of the others'."""
+        result = super().score(holdout=holdout)
+        (trained, *_), players = self.rows, result["players"]
+        for key, name in (("of_teacher", TEACHER), ("times_random", RANDOM)):
+            if name in players:
+                reference, reached = players[name]["return"], players[trained]["return"]
+                players[trained][key] = reached / reference if reference and reached is not None else None
+        return result
 
 
-def allocate(
-    config: BlocksRunConfig, worlds: BlocksWorlds, device: torch.device, *, taught: bool
-) -> tuple[Plan, BlocksSetup, BlocksState]:
-    """Return the plan of a run that fits, its constants, and its state, allocated whole.
+def build_worlds(config: BlocksRunConfig) -> Worlds:
+    """Return both worlds; nothing is begun in them."""
+    training, held_out = (
+        build_run_world(config, envs, config.foraging) for envs in (config.envs, config.evaluation.envs)
+    )
+    # Here and not with the settings: the number of agents is known from the world alone.
+    agents, parts = training.spaces.envs * training.spaces.agents, config.learner.minibatches
+    sequences = agents * config.block // config.learner.unroll
+    # The largest number up to the wanted one that deals all sequences evenly, for the message.
+    nearest = max(part for part in range(1, min(parts, sequences) + 1) if sequences % part == 0)
+    per_agent = config.block // config.learner.unroll
+    expected = f"a divisor of {sequences}, such as {nearest}: {agents} agents have {per_agent} sequences each"
+    require(sequences % parts == 0, "learner.minibatches", parts, expected)
+    return Worlds(training, held_out)
+
+
+def setup_blocks(config: BlocksRunConfig, worlds: Worlds, device: torch.device) -> BlocksSetup:
+    """Return the constants of a run in these worlds."""
+    spaces = worlds.training.spaces, worlds.held_out.spaces
+    return BlocksSetup(config, device, *spaces, reported=config.reports_episodes)
+
+
+def plan_blocks(config: BlocksRunConfig, worlds: Worlds, device: torch.device) -> Plan:
+    """Return the plan of a run, without its simulators, which are not ours to allocate.
 
     Args:
-        config: settings of the run.
-        worlds: the training world and that of held-out episodes.
-        device: device of the network.
-        taught: whether there is a teacher.
+        config: configuration of the run; `budget` is taken from it.
+        worlds: worlds that were built for it.
+        device: device of the run, whose memory counts.
+    """
+
+    def build(other: BlocksRunConfig) -> tuple[BlocksSetup, BlocksState]:
+        setup = setup_blocks(other, worlds if other is config else build_worlds(other), META)
+        return setup, build_blocks(setup)
+
+    return plan_built(config, device, build, phase_transients, smaller_settings(in_one_process(config), KNOBS))
+
+
+def phase_transients(setup: BlocksSetup, run: BlocksState) -> dict[str, int]:
+    """Return the most bytes of tensors that each phase holds at a time and frees again, counted on the meta device."""
+
+    def step_student(obs: torch.Tensor, memory: torch.Tensor) -> None:
+        starts = torch.zeros(len(obs), dtype=torch.bool, device=META)
+        forward_step(setup.student, bound_weights(setup.student, run.learner), obs=obs, memory=memory, starts=starts)
+
+    learn_ = bind_learning(setup, run)
+    step_bytes = peak_bytes(lambda: step_student(run.held_out.obs, run.held_out.memory))
+    # The first update computes the advantages as well; what the last one merges takes no more room.
+    return {
+        "baselines": step_bytes,
+        "collect": peak_bytes(lambda: step_student(run.coming, run.memory)),
+        "update": peak_bytes(lambda: learn_(0)),
+        "evaluate": step_bytes,
+    }
+
+
+def allocate(config: BlocksRunConfig, worlds: Worlds, device: torch.device) -> tuple[Plan, BlocksSetup, BlocksState]:
+    """Return the plan of a run that fits, its constants, and its state, allocated whole.
 
     Raises:
         MemoryLimitError: the plan does not fit the budget, and the settings do not ask to start anyway.
     """
-    plan = plan_blocks(config, worlds, device, taught=taught)
-    # Refused by the plan, before anything of the run is allocated.
-    if not config.start_over_budget:
-        refuse(plan)
-    spaces, reported = (worlds.training.spaces, worlds.held_out.spaces), config.reports_episodes
-    setup = build_setup(config, *spaces, device, taught=taught, reported=reported)
+    plan = plan_blocks(config, worlds, device)
+    refuse_unfit(plan, config)
+    setup = setup_blocks(config, worlds, device)
     return plan, setup, allocate_planned(lambda: build_blocks(setup), plan)
-
-
-def bind(
-    setup: BlocksSetup, run: BlocksState, worlds: BlocksWorlds, teacher: Teacher | None, others: dict[str, Teacher]
-) -> BlocksTrainer:
-    """Return the trainer of a state.
-
-    Args:
-        setup: constants of the run.
-        run: its state tree.
-        worlds: the training world and that of held-out episodes.
-        teacher: the teacher of each training step; None without one.
-        others: players of held-out episodes by name, besides the policy.
-    """
-    profile = Profile([part for part in PARTS if part != "teacher" or setup.taught])
-    collector = Collector(setup, run, worlds.training, teacher, profile)
-    return build_trainer(setup, run, collector, HeldOutEvaluator(setup, run, worlds.held_out, others), profile)
 
 
 def compose(config: PpoRunConfig) -> BlocksRun:
     """Build the worlds and allocate the run whole."""
     device, worlds = find_device(config.device), build_worlds(config)
-    plan, setup, run = allocate(config, worlds, device, taught=False)
+    plan, setup, run = allocate(config, worlds, device)
     random = build_teacher(RANDOM, worlds.held_out, run.generators["random"])
-    return BlocksRun(config, plan, bind(setup, run, worlds, None, {RANDOM: random}))
+    return BlocksRun(config, plan, build_trainer(setup, run, worlds, None, {RANDOM: random}))
 
 
 def plan(config: PpoRunConfig) -> Plan:
     """Return the plan of a run."""
-    return plan_blocks(config, build_worlds(in_one_process(config)), find_device(config.device), taught=False)
+    return plan_blocks(config, build_worlds(in_one_process(config)), find_device(config.device))

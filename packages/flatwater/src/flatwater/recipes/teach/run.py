@@ -18,13 +18,14 @@ from flatwater.envs.exact import WorldPlayer
 from flatwater.envs.world import Array, Teacher, World, describe_spaces
 from flatwater.envs.worlds import build_teacher
 from flatwater.memory.planner import Plan
-from flatwater.recipes.ppo.plan import BlocksWorlds, build_worlds, plan_blocks
-from flatwater.recipes.ppo.run import BlocksRun, allocate, bind
+from flatwater.recipes.ppo.run import BlocksRun, allocate, build_worlds, plan_blocks
 from flatwater.recipes.teach.config import TeachRunConfig
 from flatwater.rundir.layout import open_folder
 from flatwater.runs.machine import find_device
 from flatwater.state.random import generator
+from flatwater.trainers.blocks.round import build_trainer
 from flatwater.trainers.blocks.state import RANDOM, TEACHER, build_student
+from flatwater.trainers.worlds import Worlds
 from flatwater_watch.errors import CheckpointError, ConfigError
 
 
@@ -71,14 +72,14 @@ class TeachRun(BlocksRun):
 def compose(config: TeachRunConfig) -> TeachRun:
     """Build the worlds and allocate the run whole."""
     device, worlds = find_device(config.device), build_teach_worlds(config)
-    plan, setup, run = allocate(config, worlds, device, taught=True)
+    plan, setup, run = allocate(config, worlds, device)
     draws = run.generators
     teacher = find_teacher(config.teacher, worlds.training, draws["teacher"], device)
     others = {
         TEACHER: find_teacher(config.teacher, worlds.held_out, draws["held out teacher"], device),
         RANDOM: find_teacher("random", worlds.held_out, draws["random"], device),
     }
-    return TeachRun(config, plan, bind(setup, run, worlds, teacher, others))
+    return TeachRun(config, plan, build_trainer(setup, run, worlds, teacher, others))
 
 
 def plan(config: TeachRunConfig) -> Plan:
@@ -86,10 +87,10 @@ def plan(config: TeachRunConfig) -> Plan:
     device, worlds = find_device(config.device), build_teach_worlds(config)
     # Found here as well: a teacher that cannot be used is refused with the plan.
     find_teacher(config.teacher, worlds.training, generator(config.seed, "teacher", torch.device("cpu")), device)
-    return plan_blocks(config, worlds, device, taught=True)
+    return plan_blocks(config, worlds, device)
 
 
-def build_teach_worlds(config: TeachRunConfig) -> BlocksWorlds:
+def build_teach_worlds(config: TeachRunConfig) -> Worlds:
     """Return the worlds to learn in and to be judged in.
 
     Raises:

@@ -10,17 +10,14 @@ from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.envs.world import Array, Teacher, World, check_actions
 from flatwater.rollouts.block import write_step_
 from flatwater.trainers.blocks.state import COMING, CPU, BlocksSetup, BlocksState
-from flatwater.trainers.episodes import ReportEnded, begin_, show_teacher_, step_
+from flatwater.trainers.episodes import ReportEnded, ask_teacher_, begin_, step_
 from flatwater.trainers.profile import Profile
-from flatwater_watch.errors import RunError
 
-POISON = -(1 << 40)
-"""Mark in every slot of the teacher's actions before it is asked: a slot that it does not write shows it."""
 TRUNCATED = 2
 """Place of `truncated` among the three outcomes that the world writes."""
 
 
-class Collector:
+class BlockCollector:
     """The world of a run, and its teacher, with the arrays that they write into, bound once."""
 
     def __init__(
@@ -57,6 +54,11 @@ class Collector:
         self._over, self._starts = run.episodes.over.numpy().reshape(-1), run.starts.numpy()
         columns = (run.rollout[name].numpy() for name in ("action", "alive", "starts"))
         self._kept: list[tuple[Array, Array, Array]] = list(zip(*columns, strict=True))
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether any step was ever taken."""
+        return self._run.agent_steps > 0
 
     @property
     def seen_now(self) -> Array:
@@ -193,30 +195,3 @@ class Collector:
 
 COLLECT = 1
 """Place of the phase in a round."""
-
-
-def ask_teacher_(teacher: Teacher, obs: Array, actions: Tensor, *, legal: Array | None = None) -> Tensor:
-    """Write a teacher's actions into `actions`, and refuse a teacher that leaves slots unwritten.
-
-    Args:
-        teacher: the teacher to ask.
-        obs: [E, A, *obs], what the agents observe.
-        actions: [E, A, *action], overwritten: first with POISON, then by the teacher.
-        legal: bool [E, A, R], mask of legal actions; None in a world without masks.
-
-    Returns:
-        `actions`.
-
-    Raises:
-        RunError: the teacher left slots unwritten; an array that is used again would show an older action there.
-    """
-    actions.fill_(POISON)
-    show_teacher_(teacher, obs, actions.numpy(), legal)
-    if int(actions.min()) == POISON:
-        holes = (actions == POISON).nonzero().tolist()
-        env, agent = holes[0]
-        raise RunError(
-            f"the teacher left {len(holes)} of {actions.numel()} actions unwritten, the first of environment {env}, "
-            f"agent {agent}: step_batch must write every slot of actions_out"
-        )
-    return actions

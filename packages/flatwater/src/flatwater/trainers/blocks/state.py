@@ -2,14 +2,15 @@
 
 import inspect
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from flatwater.algorithms.ppo import Learner, build, step_columns
+from flatwater.algorithms.config import TeachingConfig
+from flatwater.algorithms.ppo import build, step_columns
 from flatwater.envs.world import PADDING, Spaces
 from flatwater.envs.wrapped.spaces import read_space
 from flatwater.named_imports import find_object
@@ -19,7 +20,7 @@ from flatwater.nets.images import NETWORKS
 from flatwater.nets.module_encoder import ModuleEncoder, shipped_encoder, try_module
 from flatwater.nets.observation import count_numbers
 from flatwater.nets.student import Student
-from flatwater.rollouts.block import ColumnSpec, Rollout, build_rollout
+from flatwater.rollouts.block import ColumnSpec, build_rollout
 from flatwater.state.allocation import filled_tensor
 from flatwater.state.random import generator
 from flatwater.state.tree import state
@@ -28,6 +29,7 @@ from flatwater.trainers.blocks.rewards import build_reward_scale
 from flatwater.trainers.episodes import Episodes, build_episodes
 from flatwater.trainers.logged import OWN, LoggedNumbers, build_logged
 from flatwater.trainers.loop import Progress
+from flatwater.trainers.on_policy import OnPolicySetup, OnPolicyState
 from flatwater_watch.errors import ConfigError, require
 
 CPU = torch.device("cpu")
@@ -56,13 +58,9 @@ class HeldOutEpisodes:
 
 
 @state
-class BlocksState:
-    """The root of the state tree."""
+class BlocksState(OnPolicyState):
+    """The root of the state tree; the world writes `obs`, `reward`, `terminated` and `truncated` of the rollout."""
 
-    progress: Progress
-    learner: Learner
-    rollout: Rollout
-    """The block that is learned from; the world writes `obs`, `reward`, `terminated` and `truncated`."""
     coming: Tensor
     """Observations after the block's last step, and in the next block's first, [B, *obs]."""
     legal: dict[str, Bool[Tensor, "B R"]]
@@ -71,15 +69,10 @@ class BlocksState:
     """Whether the next step is the first of an episode."""
     led: Bool[Tensor, "B"]
     """Agents whose teacher's actions are executed in this block; all False without a teacher."""
-    memory: Float[Tensor, "2 B M"]
-    """Memory of the student, on its device."""
-    begun: Float[Tensor, "C 2 B M"]
-    """Memory before the first step of each of the block's sequences."""
     episodes: Episodes
     held_out: HeldOutEpisodes
     ended: Float[Tensor, "3"]
     """Sums since the last reading, float64: agents' episodes that ended, their returns, steps that were led."""
-    generators: dict[str, torch.Generator]
     logged: dict[str, LoggedNumbers]
     """Numbers of the user's own; no entry where none are wanted."""
     reward_scale: dict[str, Tensor]
@@ -89,19 +82,20 @@ class BlocksState:
 
 
 @dataclass(frozen=True)
-class BlocksSetup:
-    """Constants of a run, which are not state: configuration, the student as functions."""
+class BlocksSetup(OnPolicySetup):
+    """Constants of a run in worlds."""
 
     config: BlocksConfig
     spaces: Spaces
     held_out: Spaces
     """Spaces of the world of held-out episodes."""
-    student: Student
-    device: torch.device
-    taught: bool
-    """Whether there is a teacher."""
     reported: bool = False
     """Whether numbers of finished episodes are wanted."""
+
+    @property
+    def taught(self) -> bool:
+        """Whether there is a teacher."""
+        return isinstance(self.config.learner, TeachingConfig)
 
     @property
     def players(self) -> tuple[str, ...]:
@@ -113,33 +107,23 @@ class BlocksSetup:
         """Agents of all environments together, B."""
         return self.spaces.envs * self.spaces.agents
 
+    @cached_property
+    def student(self) -> Student:
+        """The network for the world's spaces.
 
-def build_setup(
-    config: BlocksConfig,
-    spaces: Spaces,
-    held_out: Spaces,
-    device: torch.device,
-    *,
-    taught: bool = True,
-    reported: bool = False,
-) -> BlocksSetup:
-    """Return the constants of a run, with a policy for the world's spaces.
-
-    Args:
-        config: how the run trains.
-        spaces: spaces of the training world.
-        held_out: spaces of the world of held-out episodes.
-        device: device of the network.
-        taught: whether there is a teacher.
-        reported: whether numbers of finished episodes are wanted.
-    """
-    # Set for acting as well: a policy must act in the precision that it learns in.
-    student = replace(build_student(spaces, config.student, device), lowered=config.learner.autocast == "bf16")
-    # Measured: compiled, a resumed run of a module ended with other last bits than one that had not stopped.
-    refused = config.learner.compile and student.encoder is not None
-    expected = "off with a network of images or of your own, whose compiled run would not be resumed bit for bit"
-    require(not refused, "learner.compile", config.learner.compile, expected)
-    return BlocksSetup(config, spaces, held_out, student, device, taught, reported)
+        Raises:
+            ConfigError: it is compiled, and would not be resumed bit for bit.
+        """
+        learner = self.config.learner
+        # Set for acting as well: a policy must act in the precision that it learns in.
+        student = replace(
+            build_student(self.spaces, self.config.student, self.device), lowered=learner.autocast == "bf16"
+        )
+        # Measured: compiled, a resumed run of a module ended with other last bits than one that had not stopped.
+        refused = learner.compile and student.encoder is not None
+        expected = "off with a network of images or of your own, whose compiled run would not be resumed bit for bit"
+        require(not refused, "learner.compile", learner.compile, expected)
+        return student
 
 
 def build_student(spaces: Spaces, config: StudentConfig, device: torch.device) -> Student:

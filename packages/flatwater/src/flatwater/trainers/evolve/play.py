@@ -9,7 +9,7 @@ from torch import Tensor
 
 from flatwater.algorithms.api import Draw, check_made, perturb
 from flatwater.envs.split_seeds import HELD_OUT
-from flatwater.envs.world import Array, Spaces, World
+from flatwater.envs.world import Array, Spaces, Teacher, World
 from flatwater.nets.stack import views
 from flatwater.replay.batch import Batch
 from flatwater.replay.ring import Drawn, append_, draw, gather, set_priorities_, start_
@@ -55,14 +55,21 @@ class PopulationCollector:
         """
         self._setup, self._run, self._profile = setup, run, profile
         self.world = world
+        self.teacher: Teacher | None = None
+        """Nobody teaches here."""
         self.reports: list[ReportEnded] = []
         """Each is called with the episodes that have ended."""
         # A view with an axis of one agent: the world writes its observations into the state tree.
-        self.seen: Array = run.coming.numpy()[:, None]
+        self.seen_now: Array = run.coming.numpy()[:, None]
         self._outcome = build_outcome(setup.spaces.envs, 1)
         self._actors = views(run.learner.actor[: setup.config.population.size], setup.nets.actor.layout)
         self._scale = ActionScale(setup.spaces)
         self._learn_ = bind_learning(setup, run)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether any step was ever taken."""
+        return self._run.transitions > 0
 
     def step_(self, number: int) -> None:
         """Take step `number` of the generation."""
@@ -74,15 +81,15 @@ class PopulationCollector:
             self._begin_(np.ones(len(run.coming), np.bool_))
         action = self._act()
         profile.end_part_("actor")
-        ended = step_(self.world, run.episodes, self._scale(action)[:, None], self.seen, self._outcome)
+        ended = step_(self.world, run.episodes, self._scale(action)[:, None], self.seen_now, self._outcome)
         profile.end_part_("env")
         reward, terminated, truncated = (torch.from_numpy(column[:, 0]) for column in self._outcome)
-        # `coming` holds the next observation already: `seen`, which the world has just written, is the same memory.
+        # `coming` holds the next observation already: `seen_now`, which the world has just written, is the same memory.
         append_(run.ring, action=action, reward=reward, terminated=terminated, truncated=truncated, next_obs=run.coming)
         run.transitions += len(action)
         if ended.any():
             for report_ in self.reports:
-                report_(ended, run.episodes, self.seen)
+                report_(ended, run.episodes, self.seen_now)
             which = torch.from_numpy(ended)
             run.ended[0].add_(int(ended.sum()))
             run.ended[1].add_(run.episodes.returns[which].double().sum())
@@ -123,7 +130,7 @@ class PopulationCollector:
         run = self._run
         # A seed for every environment, ended or not: the generator moves alike.
         seeds = torch.randint(HELD_OUT, (len(which),), generator=run.generators["world seeds"]).numpy()
-        begin_(self.world, run.episodes, which, seeds, self.seen)
+        begin_(self.world, run.episodes, which, seeds, self.seen_now)
         envs = torch.from_numpy(which).nonzero().squeeze(1)
         start_(run.ring, envs.to(self._setup.device), run.coming[envs])
 

@@ -1,44 +1,21 @@
 """One generation: play and learn, evaluate, evolve; then the loop settles it and saves a checkpoint."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from flatwater.algorithms.api import read_tally_
 from flatwater.algorithms.schedules import lr_factor
 from flatwater.evolution.generation import crown_best_, evolve_
-from flatwater.trainers.episodes import give_back_, is_begun, replay_episodes_, save_world_state_
-from flatwater.trainers.evolve.play import PopulationCollector
+from flatwater.trainers.evolve.play import PARTS, PopulationCollector
 from flatwater.trainers.evolve.state import EvolveSetup, Population
-from flatwater.trainers.evolve.trial import MemberEvaluator
-from flatwater.trainers.loop import Phase, Progress
+from flatwater.trainers.evolve.trial import MEMBERS, build_evaluator
+from flatwater.trainers.loop import Phase
 from flatwater.trainers.profile import Profile
+from flatwater.trainers.worlds import Worlds, WorldTrainer
+
+EvolveTrainer = WorldTrainer[EvolveSetup, Population]
 
 
-@dataclass(frozen=True)
-class EvolveTrainer:
-    """The phases of a generation over a run's state, as the loop drives them."""
-
-    setup: EvolveSetup
-    run: Population
-    player: PopulationCollector
-    stage: MemberEvaluator
-    profile: Profile
-    phases: Sequence[Phase]
-
-    @property
-    def progress(self) -> Progress:
-        """Place of the run in its generations."""
-        return self.run.progress
-
-    def settle_(self) -> dict[str, float]:
-        """Return the generation's numbers."""
-        return read_numbers_(self.setup, self.run, self.profile)
-
-
-def build_trainer(
-    setup: EvolveSetup, run: Population, player: PopulationCollector, stage: MemberEvaluator, profile: Profile
-) -> EvolveTrainer:
+def build_trainer(setup: EvolveSetup, run: Population, worlds: Worlds) -> EvolveTrainer:
     """Bind the phases to the state: train, evaluate, and evolve where there are several members.
 
     Fitness is measured after members have learned, before others replace them.
@@ -46,17 +23,18 @@ def build_trainer(
     Args:
         setup: constants of the run.
         run: the population, its state tree.
-        player: the members' training world.
-        stage: the world of fitness and of evaluation.
-        profile: takes the time of each part of a step.
+        worlds: the members' training world, and the world of fitness and of evaluation.
     """
+    profile = Profile(PARTS)
+    collector = PopulationCollector(setup, run, worlds.training, profile)
+    evaluator = build_evaluator(setup, run, worlds.held_out)
     phases = [
-        Phase("train", lambda: setup.config.steps, player.step_),
-        Phase("evaluate", lambda: setup.trial.steps, stage.fitness_step_),
+        Phase("train", lambda: setup.config.steps, collector.step_),
+        Phase("evaluate", lambda: evaluator.steps, lambda number: evaluator.play_(MEMBERS, number)),
     ]
     if setup.config.population.evolves:
         phases.append(Phase("evolve", lambda: 1, lambda _: select_(setup, run)))
-    return EvolveTrainer(setup, run, player, stage, profile, phases)
+    return WorldTrainer(setup, run, phases, lambda: read_numbers_(setup, run, profile), collector, evaluator, profile)
 
 
 def measure_(run: Population) -> None:
@@ -83,43 +61,6 @@ def select_(setup: EvolveSetup, run: Population) -> None:
     )
 
 
-def keep_worlds_(trainer: EvolveTrainer) -> str:
-    """Write both worlds' states over episodes, before a checkpoint; return why that cannot be, or nothing."""
-    run = trainer.run
-    return save_world_state_(trainer.player.world, run.episodes) or save_world_state_(
-        trainer.stage.world, run.trial.episodes
-    )
-
-
-def rebuild_(trainer: EvolveTrainer, *, exact: bool = True) -> str:
-    """Play the running episodes again, in worlds that were just built.
-
-    Args:
-        trainer: a restored trainer.
-        exact: whether they can be; otherwise, and where it turns out that they cannot, new ones begin.
-
-    Returns:
-        Why the run does not go on bit for bit, as the end of a sentence; empty where it does.
-    """
-    run, progress, player, stage = trainer.run, trainer.progress, trainer.player, trainer.stage
-    why = ""
-    if run.transitions:
-        why = replay_episodes_(player.world, None, run.episodes, player.seen) if exact else ""
-        if why or not exact:
-            give_back_(player.world, run.episodes)
-            player.restart_episodes_()
-    is_between = progress.step == 0 or trainer.phases[progress.phase].name != "evaluate"
-    if is_between and not is_begun(run.trial.episodes):
-        return why
-    # One failure is enough: the run is not the same any more, so new episodes do.
-    exact = exact and not why
-    why = replay_episodes_(stage.world, None, run.trial.episodes, stage.seen) if exact else why
-    if why or not exact:
-        give_back_(stage.world, run.trial.episodes)
-        progress.step = progress.step if is_between else 0  # the members' episodes begin again
-    return why
-
-
 def read_numbers_(setup: EvolveSetup, run: Population, profile: Profile) -> dict[str, float]:
     """Return named numbers of the round, and clear the sums of the round."""
     if not setup.config.population.evolves:
@@ -141,7 +82,7 @@ def read_numbers_(setup: EvolveSetup, run: Population, profile: Profile) -> dict
     numbers |= read_tally_(run.learner.tally)
     steps = setup.config.steps * setup.spaces.envs
     if profile.steps >= steps:  # of a phase that was taken here whole
-        numbers |= {f"profile/{part}_us": 1e6 * seconds / steps for part, seconds in profile.wall.items()}
+        numbers |= profile.microseconds(steps)
     return {name: float(value) for name, value in numbers.items()}
 
 

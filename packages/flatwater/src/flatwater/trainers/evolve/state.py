@@ -1,7 +1,7 @@
 """The state that a population in an environment keeps between steps, and how it is built."""
 
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -88,53 +88,36 @@ class EvolveSetup:
     """Constants of a run, which are not state: configuration, networks as functions, spaces."""
 
     config: EvolveConfig
+    device: torch.device
     spaces: Spaces
     """Spaces of the world to learn in: population.size x population.envs environments."""
     trial: Spaces
     """Spaces of the world of the episodes without noise."""
-    nets: Networks
-    algorithm: Algorithm
-    device: torch.device
     reported: bool = False
     """Whether numbers of finished episodes are wanted."""
 
+    @cached_property
+    def algorithm(self) -> Algorithm:
+        """The algorithm of all members.
 
-def build_setup(
-    config: EvolveConfig, spaces: Spaces, trial: Spaces, device: torch.device, *, reported: bool = False
-) -> EvolveSetup:
-    """Return the constants of a run, with networks for the world's spaces.
+        Raises:
+            ConfigError: it does not learn from played episodes.
+        """
+        learner, expected = self.config.learner, "an algorithm that learns from played episodes"
+        require(learner.own.replays, "learner.algorithm", learner.algorithm, expected)
+        return algorithm_for(learner, chooses=self.spaces.bounds is None)
 
-    Args:
-        config: how the run trains.
-        spaces: spaces of the training world.
-        trial: spaces of the world in which members are measured.
-        device: device of the networks.
-        reported: whether numbers of finished episodes are wanted.
-
-    Raises:
-        ConfigError: the algorithm does not learn from played episodes.
-    """
-    algorithm = algorithm_for(config.learner, chooses=spaces.bounds is None)
-    require(
-        config.learner.own.replays,
-        "learner.algorithm",
-        config.learner.algorithm,
-        "an algorithm that learns from played episodes",
-    )
-    return EvolveSetup(config, spaces, trial, _build_networks(config, algorithm, spaces), algorithm, device, reported)
-
-
-def _build_networks(config: EvolveConfig, algorithm: Algorithm, spaces: Spaces) -> Networks:
-    """Return the networks of an algorithm, for the world's spaces."""
-    action_size, hidden = len(spaces.actions), (config.net.hidden,) * config.net.layers
-    if algorithm.chooses:
-        values = _build_values(config, spaces, hidden)
-        return Networks(replace(values, drawn=algorithm.gaussian), values)
-    # One axis: the recipe has refused all observations but vectors.
-    (obs_size,) = spaces.obs
-    return Networks(
-        MLPActor(obs_size, action_size, hidden, drawn=algorithm.gaussian), MLPCritic(obs_size, action_size, hidden)
-    )
+    @cached_property
+    def nets(self) -> Networks:
+        """Networks for the world's spaces."""
+        spaces, net, drawn = self.spaces, self.config.net, self.algorithm.gaussian
+        action_size, hidden = len(spaces.actions), (net.hidden,) * net.layers
+        if self.algorithm.chooses:
+            values = _build_values(self.config, spaces, hidden)
+            return Networks(replace(values, drawn=drawn), values)
+        # One axis: the recipe has refused all observations but vectors.
+        (obs_size,) = spaces.obs
+        return Networks(MLPActor(obs_size, action_size, hidden, drawn=drawn), MLPCritic(obs_size, action_size, hidden))
 
 
 def _build_values(config: EvolveConfig, spaces: Spaces, hidden: tuple[int, ...]) -> MLPValues:

@@ -6,11 +6,13 @@ the training episodes, in turns of as many as it has environments, between two r
 left in it that the next one needs.
 """
 
+from collections.abc import Mapping
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from flatwater.envs.growing.baselines import DRAWS, draw_noise
+from flatwater.envs.growing.baselines import BASELINES, DRAWS, draw_noise
 from flatwater.envs.growing.reward import note_alone_
 from flatwater.envs.growing.spaces import head_sizes
 from flatwater.envs.split_seeds import HELD_OUT
@@ -59,47 +61,52 @@ def noise_for(setup: GrowSetup, run: GrowState, player: str) -> Float[Tensor, "E
     return draw_noise(setup.config.envs, choices, run.generators["held out"], setup.device)
 
 
-def steps_of_all(setup: GrowSetup) -> int:
-    """Return the number of steps of the pool for one player's held-out episodes."""
-    return setup.config.held_out_turns * setup.config.env.steps
+ALONE = "alone"
+"""Name by which hosts are left alone: they play before the baselines, as the reward of every later episode compares a
+host with them."""
 
 
-def play_held_out_(setup: GrowSetup, run: GrowState, crew: GroupExecutor, player: str, number: int) -> None:
-    """Take step `number` of a player's held-out episodes; its rewards are added to their returns.
+class PoolEvaluator:
+    """Episodes that nothing is learned from, in turns of as many as the pool has environments."""
 
-    The episodes are played in turns of E environments: a turn's steps follow those of the turn before.
+    def __init__(self, setup: GrowSetup, run: GrowState, crew: GroupExecutor) -> None:
+        """Bind the state.
 
-    Args:
-        setup: constants of the run.
-        run: state tree; the player's returns [held-out episodes] are updated.
-        crew: computes the pool of hosts; begins episodes at a turn's first step.
-        player: `POLICY` or the name of a baseline.
-        number: step, counted through all turns.
-    """
-    returns = run.scores.policy if player == POLICY else run.scores.baselines[player]
-    turn, t = divmod(number, setup.config.env.steps)
-    first_episode, envs = turn * setup.config.envs, setup.config.envs
-    # A view: adding to it adds to the scores in the state tree.
-    my_returns = returns[first_episode : first_episode + envs]
-    if t == 0:
-        crew.begin_(torch.arange(HELD_OUT + first_episode, HELD_OUT + first_episode + envs, device=setup.device))
-        my_returns.zero_()
-    my_returns.add_(crew.step_(player, noise_for(setup, run, player))["reward"])
+        Args:
+            setup: constants of the run.
+            run: state tree; scores and the record of hosts left alone are written by later steps.
+            crew: computes the pool of hosts.
+        """
+        self._setup, self._run, self._crew = setup, run, crew
+        self.players = (POLICY, ALONE, *BASELINES)
+        self.scores: Mapping[str, Tensor] = {POLICY: run.scores.policy} | run.scores.baselines
 
+    @property
+    def steps(self) -> int:
+        """Steps of the pool for one player's episodes."""
+        return self._setup.config.held_out_turns * self._setup.config.env.steps
 
-def leave_alone_(setup: GrowSetup, run: GrowState, crew: GroupExecutor, number: int) -> None:
-    """Take step `number` of as many episodes as are held out, on the first training seeds, in which nothing is grown.
+    def play_(self, name: str, number: int) -> None:
+        """Take a step of a player's episodes: `POLICY`, `ALONE` or the name of a baseline.
 
-    Args:
-        setup: constants of the run.
-        run: state tree; the record of hosts left alone (`envs.alone`) is updated.
-        crew: computes the pool of hosts; begins episodes at a turn's first step.
-        number: step, counted through all turns of E environments.
-    """
-    turn, t = divmod(number, setup.config.env.steps)
-    first_seed, envs = turn * setup.config.envs, setup.config.envs
-    if t == 0:
-        crew.begin_(torch.arange(first_seed, first_seed + envs, device=setup.device))
-    columns = crew.step_("wait", None)
-    step = torch.full((envs,), t + 1, dtype=torch.int64, device=setup.device)
-    note_alone_(run.envs.alone, columns["accuracy"], impaired=columns["impaired"], step=step)
+        Hosts left alone have the first training seeds, all others the held-out ones.
+
+        Args:
+            name: the player.
+            number: step, counted through all turns: a turn's steps follow those of the turn before.
+        """
+        run, crew, envs = self._run, self._crew, self._setup.config.envs
+        turn, t = divmod(number, self._setup.config.env.steps)
+        first, seed = turn * envs, 0 if name == ALONE else HELD_OUT
+        if t == 0:
+            crew.begin_(torch.arange(seed + first, seed + first + envs, device=self._setup.device))
+        if name == ALONE:
+            columns = crew.step_("wait", None)
+            step = torch.full((envs,), t + 1, dtype=torch.int64, device=self._setup.device)
+            note_alone_(run.envs.alone, columns["accuracy"], impaired=columns["impaired"], step=step)
+            return
+        # A view: adding to it adds to the scores in the state tree.
+        returns = self.scores[name][first : first + envs]
+        if t == 0:
+            returns.zero_()
+        returns.add_(crew.step_(name, noise_for(self._setup, run, name))["reward"])

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from jaxtyping import Float, Int
@@ -20,12 +21,13 @@ from flatwater.nets.config import StudentConfig
 from flatwater.nets.hosts import Host, Images
 from flatwater.nets.policy import build_statistics
 from flatwater.nets.student import Student
-from flatwater.rollouts.block import ColumnSpec, Rollout, build_rollout
+from flatwater.rollouts.block import ColumnSpec, build_rollout
 from flatwater.state.allocation import filled_tensor
 from flatwater.state.random import generator
 from flatwater.state.tree import Leaf, leaves, state
 from flatwater.trainers.grow.config import GrowConfig
 from flatwater.trainers.loop import Progress
+from flatwater.trainers.on_policy import OnPolicySetup, OnPolicyState
 
 
 @state
@@ -39,23 +41,17 @@ class HeldOutScores:
 
 
 @state
-class GrowState:
-    """The root of the state tree."""
+class GrowState(OnPolicyState):
+    """The root of the state tree; its rollout is one episode of every environment, and the lives of the hosts' slots.
 
-    progress: Progress
-    learner: Learner
-    rollout: Rollout
-    """One episode of every environment, for PPO to learn from, and the lives of the hosts' slots."""
+    An episode is one sequence, so the memory before it is zeros.
+    """
+
     seeds: Int[Tensor, "E"]
     """The env seeds of these episodes. An impaired host or a capable one follows from its seed."""
     envs: GrowingEnvs
     """The pool: it plays the training episodes and, between rounds, the held-out ones."""
-    memory: Float[Tensor, "2 E M"]
-    """Memory of the policy in the running episodes."""
-    begun: Float[Tensor, "1 2 E M"]
-    """Memory before their first step: zeros."""
     scores: HeldOutScores
-    generators: dict[str, torch.Generator]
 
 
 @state
@@ -76,30 +72,32 @@ class WorkerShare:
 
 
 @dataclass(frozen=True)
-class GrowSetup:
-    """Constants of a run, which are not state: configuration, the policy as functions."""
+class GrowSetup(OnPolicySetup):
+    """Constants of a run, which are not state: configuration, hosts and the policy as functions."""
 
     config: GrowConfig
-    student: Student
-    net: Host
-    """Host that computes with the hosts' weights."""
-    device: torch.device
+    images: Images
+    """Sizes of the hosts' images."""
+
+    @cached_property
+    def net(self) -> Host:
+        """Host that computes with the hosts' weights."""
+        return find_host(self.config.host, self.config.env.host, self.images, self.device)
+
+    @cached_property
+    def student(self) -> Student:
+        """The policy for these hosts."""
+        config, device, slots = self.config, self.device, len(self.net.seeds)
+        _, *choices = head_sizes(config.env.lifecycle, slots)
+        relevant = torch.tensor([row[1:] for row in RELEVANT], device=device)
+        actions = OperationActions(choices=tuple(choices), relevant=relevant, floor=config.policy.floor)
+        obs, shape = observation_size(config.env, slots), config.policy
+        layers = StudentConfig(hidden=shape.hidden, memory=shape.memory)
+        lowered = config.learner.autocast == "bf16"
+        return Student((obs,), actions, PADDING, layers, device, tuple(range(obs)), deviations=True, lowered=lowered)
 
 
 CONSUMERS = ("env seeds", "actions", "held out")
-
-
-def build_setup(config: GrowConfig, images: Images, device: torch.device) -> GrowSetup:
-    """Return the constants of a run: hosts for images of such sizes, and the policy for them."""
-    net = find_host(config.host, config.env.host, images, device)
-    _, *choices = head_sizes(config.env.lifecycle, len(net.seeds))
-    relevant = torch.tensor([row[1:] for row in RELEVANT], device=device)
-    actions = OperationActions(choices=tuple(choices), relevant=relevant, floor=config.policy.floor)
-    obs, width = observation_size(config.env, len(net.seeds)), config.policy
-    shape = StudentConfig(hidden=width.hidden, memory=width.memory)
-    in_bfloat16 = config.learner.autocast == "bf16"
-    student = Student((obs,), actions, PADDING, shape, device, tuple(range(obs)), deviations=True, lowered=in_bfloat16)
-    return GrowSetup(config, student, net, device)
 
 
 def host_columns(setup: GrowSetup) -> dict[str, ColumnSpec]:

@@ -1,8 +1,5 @@
 """One round of target weights: members learn from stretches of days, then they are judged on days they did not see."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -11,28 +8,12 @@ from flatwater.algorithms.adam import Span, Step, bind_step
 from flatwater.algorithms.api import add_, count_step_, read_tally_
 from flatwater.nets.stack import views
 from flatwater.state.random import stream
-from flatwater.trainers.loop import Phase, Progress
+from flatwater.trainers.loop import Phase, Trainer
 from flatwater_trading.policy.weigher import Seen, log_growth, weigh
 from flatwater_trading.training.weights.judge import judge_
 from flatwater_trading.training.weights.state import WeightsSetup, WeightsState, stretch_starts
 
-
-@dataclass(frozen=True)
-class WeightsTrainer:
-    """The phases of a round over a run's state, which the loop drives."""
-
-    setup: WeightsSetup
-    run: WeightsState
-    phases: Sequence[Phase]
-
-    @property
-    def progress(self) -> Progress:
-        """Progress of the run."""
-        return self.run.progress
-
-    def settle_(self) -> dict[str, float]:
-        """Return the round's numbers, and clear the sums behind them."""
-        return read_numbers_(self.run)
+WeightsTrainer = Trainer[WeightsSetup, WeightsState]
 
 
 def build_trainer(setup: WeightsSetup, run: WeightsState) -> WeightsTrainer:
@@ -51,7 +32,7 @@ def build_trainer(setup: WeightsSetup, run: WeightsState) -> WeightsTrainer:
         Phase("learn", lambda: learner.updates, lambda _: learn_(setup, run, step_)),
         Phase("judge", lambda: 1, lambda _: judge_(setup, run)),
     )
-    return WeightsTrainer(setup, run, phases)
+    return Trainer(setup, run, phases, lambda: read_numbers_(run))
 
 
 def learn_(setup: WeightsSetup, run: WeightsState, step_: Step) -> None:

@@ -1,0 +1,127 @@
+"""A recipe by its state and its phases: plan, run, score and display follow from them."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import torch
+
+from flatwater.envs.split_seeds import FIRST_SEEDS
+from flatwater.memory.planner import Plan
+from flatwater.metrics.console import Column, TableLayout
+from flatwater.recipe import RETURN_NUMBERS, Headline, Recipe
+from flatwater.runs.config import RunConfig
+from flatwater.runs.machine import find_device
+from flatwater.runs.planning import META, Knob, allocate_planned, plan_built, refuse_unfit, smaller_settings
+from flatwater.runs.run import Run
+from flatwater.runs.scores import episode_result, return_rows
+from flatwater.trainers.loop import Phase, RootState, Trainer
+from flatwater_watch.meters.torch_ops import peak_bytes
+from flatwater_watch.units import format_bytes
+
+C = TypeVar("C", bound=RunConfig)
+S = TypeVar("S", bound=RootState)
+Score = Callable[[Any, Any, int], Mapping[str, Sequence[float]]]
+"""Returns the returns of episodes by player, from the settings, the state, and the first of the episodes' seeds."""
+
+
+@dataclass(frozen=True)
+class BuiltRun(Run):
+    """A run of a recipe that `make_recipe` has made."""
+
+    returns: Score
+
+    def describe(self) -> str:
+        """Return the recipe and its size in one line."""
+        return f"{self.config.trainer}: a state of {format_bytes(self.plan.total_bytes)}"
+
+    def score(self, *, holdout: bool) -> dict[str, Any]:
+        """Return the players' returns on held-out or holdout episodes."""
+        split = "holdout" if holdout else "held-out"
+        returns = self.returns(self.config, self.trainer.run, FIRST_SEEDS[split])
+        rows = return_rows({name: np.asarray(values, np.float64) for name, values in returns.items()})
+        facts = {"episodes": max(map(len, returns.values())), "first_seed": FIRST_SEEDS[split]}
+        return episode_result(self.config, split, rows, facts)
+
+
+@dataclass(frozen=True)
+class _Functions(Generic[C, S]):
+    """The functions of a recipe, and what is made of them."""
+
+    build: Callable[[C, torch.device], S]
+    phases: Callable[[C, S], Sequence[Phase]]
+    numbers: Callable[[C, S], Mapping[str, float]]
+    score: Score
+    knobs: Mapping[str, str]
+    tried: Collection[str]
+
+    def plan(self, config: C) -> Plan:
+        """Return the plan of a run: the build without memory, and the phases that can be tried out there."""
+        smaller = smaller_settings(config, [Knob(*knob) for knob in self.knobs.items()])
+        device = find_device(config.device)
+        return plan_built(config, device, lambda other: (other, self.build(other, META)), self._transients, smaller)
+
+    def _transients(self, config: C, run: S) -> dict[str, int]:
+        steps = {phase.name: phase.step_ for phase in self.phases(config, run) if phase.name in self.tried}
+        return {name: peak_bytes(partial(step_, 0)) for name, step_ in steps.items()}
+
+    def compose(self, config: C) -> BuiltRun:
+        """Return a run, allocated whole."""
+        plan = self.plan(config)
+        refuse_unfit(plan, config)
+        run = allocate_planned(lambda: self.build(config, find_device(config.device)), plan)
+        trainer = Trainer(config, run, self.phases(config, run), lambda: self.numbers(config, run))
+        return BuiltRun(config, plan, trainer, self.score)
+
+
+def make_recipe(
+    config: type[C],
+    *,
+    build: Callable[[C, torch.device], S],
+    phases: Callable[[C, S], Sequence[Phase]],
+    numbers: Callable[[C, S], Mapping[str, float]],
+    score: Callable[[C, S, int], Mapping[str, Sequence[float]]],
+    players: tuple[str, str],
+    curves: Mapping[str, str],
+    knobs: Mapping[str, str] | None = None,
+    tried: Collection[str] = (),
+    **shown: Any,  # noqa: ANN401  (fields of a Recipe)
+) -> Recipe:
+    """Return a recipe that trains by these phases over this state.
+
+    Args:
+        config: class of its settings; its first sentences are the recipe's help.
+        build: returns the state, allocated whole on a device, with `progress` for the loop; on meta it is the plan.
+        phases: returns the phases of a round; their steps write into the state and keep nothing elsewhere.
+        numbers: returns the numbers of a round that is complete.
+        score: returns the returns of episodes that are not trained on, by player; see `Score`.
+        players: the trained player, and the one that it is compared with.
+        curves: names of numbers by title; the last one is what a run is judged by.
+        knobs: settings that may be halved where a run does not fit, with the field of the state that they make smaller.
+        tried: names of phases that compute on tensors alone: the plan tries their first steps on the meta device.
+        shown: further fields of the `Recipe`, such as `sections`.
+    """
+    functions = _Functions(build, phases, numbers, score, knobs or {}, tried)
+    trained, other = players
+    columns = tuple(Column("", title, max(8, len(title) + 1), name) for title, name in curves.items())
+    fields: dict[str, Any] = {
+        "guide": config.__doc__ or "",
+        "layout": TableLayout(round="round", short="round", columns=columns, dispensable=frozenset()),
+        "journal": "journal",
+        "title": "{episodes} {split} {episodes:episode}",
+        "headline": Headline("return", "return", "{:.2f}", other, f"{{}} of {other}"),
+        "numbers": RETURN_NUMBERS,
+        "said": ("episodes", "split", "first_seed", "note"),
+        "trained_on": lambda settings: str(settings.get("env", settings.get("trainer"))),
+    }
+    return Recipe(
+        config=config,
+        plan=functions.plan,
+        compose=functions.compose,
+        curves=curves,
+        players="players",
+        trained=trained,
+        **(fields | shown),
+    )

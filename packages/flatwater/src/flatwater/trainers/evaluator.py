@@ -1,0 +1,120 @@
+"""Episodes that nobody learns from: one in each environment of a world of its own, for each of its players."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from flatwater.envs.world import Array, Teacher, World, check_actions
+from flatwater.trainers.episodes import Episodes, ask_teacher_, begin_, build_outcome, step_counted_
+
+
+class PlayedState(Protocol):
+    """The part of a state tree that an evaluator's world writes into."""
+
+    @property
+    def episodes(self) -> Episodes:
+        """The running episodes."""
+
+    @property
+    def obs(self) -> Tensor:
+        """Present observations, [B, *obs]."""
+
+    @property
+    def done(self) -> Bool[Tensor, "E"]:
+        """Environments whose one episode has ended; later steps do not count."""
+
+
+@dataclass(frozen=True)
+class Player:
+    """Who plays, and where the rewards are summed."""
+
+    returns: Tensor
+    """Return of each agent, [B], in the state tree."""
+    act: Callable[[bool], Array] | None = None
+    """Return the actions [E, A, *action] on the present observations, told whether they are the first; None for a
+    teacher."""
+    teacher: Teacher | None = None
+
+
+class EpisodeEvaluator:
+    """A world of episodes that are not trained on, and its players."""
+
+    def __init__(
+        self,
+        world: World,
+        played: PlayedState,
+        players: Mapping[str, Player],
+        seeds: Callable[[], Array],
+        *,
+        legal: Tensor | None = None,
+        ends_early: bool = False,
+    ) -> None:
+        """Bind views of the state tree, which the world writes into; nothing is begun.
+
+        Args:
+            world: the world of these episodes.
+            played: its part of the state tree.
+            players: all players by name, the trained one first.
+            seeds: returns the episodes' seeds [E], asked whenever a player begins.
+            legal: mask of legal actions in the state tree, bool [B, R]; None in a world without masks.
+            ends_early: whether nobody steps any more once all episodes have ended.
+        """
+        self.world, self.played, self.players = world, played, players
+        self._seeds, self._ends_early = seeds, ends_early
+        spaces, grid = world.spaces, (world.spaces.envs, world.spaces.agents)
+        self.seen_now: Array = played.obs.view(*grid, *spaces.obs).numpy()
+        self._legal = None if legal is None else legal.view(*grid, -1).numpy()
+        self._taught = torch.zeros(*grid, *spaces.action_shape, dtype=spaces.action_dtype)
+        self._outcome = build_outcome(*grid)
+
+    @property
+    def steps(self) -> int:
+        """Steps of one player's episodes."""
+        return self.world.spaces.steps
+
+    @property
+    def scores(self) -> Mapping[str, Tensor]:
+        """Returns by player, of the last time that each has played."""
+        return {name: player.returns for name, player in self.players.items()}
+
+    def play_(self, name: str, number: int, seeds: Array | None = None) -> None:
+        """Take step `number` of a player's episodes. An environment whose episode has ended plays on uncounted.
+
+        Args:
+            name: the player.
+            number: number of the step; 0 begins the episodes.
+            seeds: seeds of the episodes, [E], in place of those that the evaluator has.
+        """
+        player, played = self.players[name], self.played
+        if number == 0:
+            self._begin_(np.ones(len(played.done), np.bool_), self._seeds() if seeds is None else seeds)
+            played.done.zero_()
+            player.returns.zero_()
+        elif self._ends_early and bool(played.done.all()):
+            return
+        action = self._act_(player, first=number == 0)
+        if self._legal is not None:
+            check_actions(self.world.spaces, self._legal, action, source=f"the {name}")
+        step = self.world, played.episodes, action, self.seen_now, self._outcome
+        ended = step_counted_(*step, done=played.done, paid=player.returns, legal=self._legal)
+        if ended.any() and not (self._ends_early and bool(played.done.all())):
+            # A copy: `begin_` writes the seeds into the very array that they come from.
+            self._begin_(ended, played.episodes.seeds.numpy().copy())
+
+    def _act_(self, player: Player, *, first: bool) -> Array:
+        if player.teacher is not None:
+            return ask_teacher_(player.teacher, self.seen_now, self._taught, legal=self._legal).numpy()
+        assert player.act is not None  # noqa: S101  (who is no teacher acts)
+        return player.act(first)
+
+    def _begin_(self, which: Array, seeds: Array) -> None:
+        """Begin the episodes of these environments, in the world and for all teachers."""
+        begin_(self.world, self.played.episodes, which, seeds, self.seen_now, legal=self._legal)
+        for player in self.players.values():
+            if player.teacher is not None:
+                player.teacher.begin_(which)

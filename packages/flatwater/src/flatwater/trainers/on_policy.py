@@ -1,0 +1,186 @@
+"""The on-policy shell: others play once, a block is collected and learned from, the policy is evaluated now and then.
+
+`ppo` and `teach` collect in worlds, `grow` in a pool of networks; each has its own state, collector, evaluator and
+further numbers. `trainers/loop.py` drives the phases.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from flatwater.algorithms.ppo import (
+    Learner,
+    LossWeights,
+    compute_advantages_,
+    loss_weights,
+    make_update,
+    read_learner_,
+)
+from flatwater.algorithms.schedules import scheduled_numbers
+from flatwater.nets.policy import update_running_stats_
+from flatwater.nets.student import Student
+from flatwater.rollouts.block import Rollout
+from flatwater.state.tree import state
+from flatwater.trainers.loop import Phase, Progress
+
+
+@state
+class OnPolicyState:
+    """The root of a state tree, as the shell reads it; the roots of recipes have more."""
+
+    progress: Progress
+    learner: Learner
+    rollout: Rollout
+    """The block that is learned from."""
+    memory: Float[Tensor, "2 B M"]
+    """Memory of the policy, on its device."""
+    begun: Float[Tensor, "C 2 B M"]
+    """Memory before the first step of each of the block's sequences."""
+    generators: dict[str, torch.Generator]
+
+
+@dataclass(frozen=True)
+class OnPolicySetup:
+    """Constants of a run, which are not state: configuration, and the policy as functions."""
+
+    config: Any
+    """Settings, with the tables `learner` (a `PPOConfig`) and `evaluation` (with `every`)."""
+    device: torch.device
+    """Device of the network."""
+
+    @cached_property
+    def student(self) -> Student:
+        """The network, for what it observes and does."""
+        raise NotImplementedError
+
+
+class Evaluator(Protocol):
+    """What plays episodes that nothing is learned from."""
+
+    @property
+    def players(self) -> Iterable[str]:
+        """Names of the players: the trained one first, then those that play once, before training."""
+
+    @property
+    def steps(self) -> int:
+        """Steps of one player's episodes."""
+
+    @property
+    def scores(self) -> Mapping[str, Tensor]:
+        """Returns by player, of the last time that each has played."""
+
+    def play_(self, name: str, number: int) -> None:
+        """Take a step of a player's episodes."""
+
+
+def on_policy_phases(
+    setup: OnPolicySetup,
+    run: OnPolicyState,
+    evaluator: Evaluator,
+    *,
+    steps: int,
+    collect_: Callable[[int], None],
+    learn_: Callable[[int], None],
+) -> tuple[Phase, ...]:
+    """Return the phases of a round: baselines (first round alone), collect, update, and evaluate every so many rounds.
+
+    Args:
+        setup: constants of the run.
+        run: its state tree.
+        evaluator: plays the held-out episodes.
+        steps: steps of a block.
+        collect_: takes a step of the block, and records it.
+        learn_: takes an update; see `bind_learning`.
+    """
+    learner, every = setup.config.learner, setup.config.evaluation.every
+    trained, *others = evaluator.players  # the others do not learn, so they are evaluated once
+
+    def compare_(number: int) -> None:
+        index, step = divmod(number, evaluator.steps)
+        evaluator.play_(others[index], step)
+
+    def evaluation_due() -> int:
+        return evaluator.steps if (run.progress.round + 1) % every == 0 else 0
+
+    return (
+        Phase("baselines", lambda: len(others) * evaluator.steps if run.progress.round == 0 else 0, compare_),
+        Phase("collect", lambda: steps, collect_),
+        Phase("update", lambda: learner.epochs * learner.minibatches, learn_),
+        Phase("evaluate", evaluation_due, lambda number: evaluator.play_(trained, number)),
+    )
+
+
+def bind_learning(
+    setup: OnPolicySetup,
+    run: OnPolicyState,
+    *,
+    parts: int = 1,
+    weigh_: Callable[[LossWeights], None] = lambda _: None,
+    scaled_rewards_: Callable[[], Float[Tensor, "T B"] | None] = lambda: None,
+) -> Callable[[int], None]:
+    """Return the update by its number in the round.
+
+    The first update computes the block's advantages; after the last one, observations are merged into the statistics.
+
+    Args:
+        setup: constants of the run.
+        run: its state tree: the rollout is read, the learner updated.
+        parts: number of parts in which the block's observations are merged.
+        weigh_: sets the weights of the loss's parts, in place, before each update.
+        scaled_rewards_: returns the rewards that are learned from; None for the block's own.
+    """
+    config, rollout, student, statistics = setup.config.learner, run.rollout, setup.student, run.learner.statistics
+    weighing = loss_weights(setup.device)
+    update_ = make_update(
+        config,
+        student,
+        run.learner,
+        rollout=rollout,
+        begun=run.begun,
+        weighing=weighing,
+        progress=lambda: config.progress(run.progress.round),
+    )
+
+    def learn_(number: int) -> None:
+        """Take update `number`: the first of a round writes the advantages, the last merges the statistics."""
+        if number == 0:
+            compute_advantages_(rollout, config, reward=scaled_rewards_())
+        weigh_(weighing)
+        update_(number)
+        # After the last update: other statistics in between would make another policy of the one that acted.
+        if number == config.epochs * config.minibatches - 1 and student.measures:
+            columns = (rollout[name].flatten(0, 1).chunk(parts) for name in ("obs", "alive"))
+            for rows, alive in zip(*columns, strict=True):  # no more room than an update takes
+                obs = student.read_numbers(rows)
+                is_usable = alive & obs.isfinite().all(1)
+                # On meta a plan cannot know how many rows are usable: all, at most.
+                usable = obs.clone() if obs.is_meta else obs[is_usable]
+                update_running_stats_(statistics, student.measured(usable.to(setup.device)))
+
+    return learn_
+
+
+def read_numbers_(
+    setup: OnPolicySetup, run: OnPolicyState, evaluator: Evaluator, *, taught: bool = False
+) -> dict[str, float]:
+    """Return named numbers of the round that is complete, and clear the learner's sums."""
+    round_, config = run.progress.round, setup.config
+    numbers = read_learner_(run.learner, taught=taught) | scheduled_numbers(config.learner, round_ - 1)
+    numbers["critic/explained"] = _explained_variance(run.rollout)
+    trained, *_ = evaluator.players
+    for name, returns in evaluator.scores.items():
+        if name != trained or round_ % config.evaluation.every == 0:
+            numbers[f"evaluation/{name}"] = float(returns.double().mean())
+    return numbers
+
+
+def _explained_variance(rollout: Rollout) -> float:
+    """Return 1 - Var(return - value) / Var(return): 1 for a perfect critic, 0 for a constant one."""
+    target, residual = rollout["returns"].double(), (rollout["returns"] - rollout["value"]).double()
+    # 1e-12 where all returns are equal, as before anything is ever paid.
+    return 1 - float(residual.var(correction=0) / target.var(correction=0).clamp(min=1e-12))
