@@ -67,3 +67,7 @@ class Late(Fleet):
     """The same, one step later."""
 
     metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012  (same)
+
+
+def forget(_env: gymnasium.Env[Any, Any]) -> None:
+    """A wrapper whose author has left out `return`."""

@@ -89,6 +89,12 @@ def test_processes_for_environments_change_no_bit_and_may_change_at_a_resume() -
     assert again.result["players"] == whole.result["players"]  # type: ignore[index]
 
 
+def test_a_wrapper_that_returns_nothing_is_named() -> None:
+    options = {**SMALL, "env": lambda: Boat(0.7), "wrapped": {"wrappers": ("brought:forget",)}}
+    with pytest.raises(ConfigError, match="brought:forget returned None"):
+        fw.train("ppo", rounds=1, run="none", **options)
+
+
 def test_members_evolve_in_what_is_brought() -> None:
     tiny = {"population": {"size": 2, "envs": 1}, "replay": {"warmup": 8, "capacity": 64}, "steps": 12, "quiet": True}
     tiny |= {"evaluation": {"episodes": 1}, "net": {"hidden": 4}, "threads": 1, "trackers": ()}

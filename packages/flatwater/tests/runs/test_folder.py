@@ -53,6 +53,15 @@ def test_a_folder_of_other_things_is_left_alone(tmp_path: Path) -> None:
         create_folder(tmp_path, "erl")
 
 
+def test_no_run_is_made_among_the_checkpoints_of_another(tmp_path: Path) -> None:
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "run" / "config.toml").touch()
+    with pytest.raises(RunError, match="checkpoints of another run"):
+        create_folder(tmp_path / "run" / "checkpoints" / "inner", "erl")
+    assert list((tmp_path / "run" / "checkpoints").iterdir()) == []
+    assert create_folder(tmp_path / "checkpoints" / "inner", "erl").path.is_dir(), "a folder of that name, of no run"
+
+
 def test_what_a_run_killed_in_its_first_moment_leaves_is_as_good_as_empty(tmp_path: Path) -> None:
     (tmp_path / ".lock").touch()
     (tmp_path / ".config.toml.123").touch()

@@ -100,7 +100,17 @@ def test_what_takes_one_run_asks_for_one(group: Path) -> None:
         fw.load(group)
 
 
-@pytest.mark.parametrize("seeds", [[], [1, 1], 0])
+def test_a_damaged_list_of_seeds_is_told_by_the_name_of_its_folder(
+    group: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damaged = shutil.copytree(group, tmp_path / "damaged")
+    (damaged / "seeds.json").write_text("[3, 1e999]")
+    capsys.readouterr()
+    assert main(["resume", str(damaged), "--quiet"]) == 2
+    assert f"error: {damaged / 'seeds.json'}: is damaged" in capsys.readouterr().err.replace("\n", "")
+
+
+@pytest.mark.parametrize("seeds", [[], [1, 1], 0, 99_999_999_999, range(3000)])
 def test_seeds_are_numbers_each_once(seeds: object) -> None:
     with pytest.raises(ConfigError, match="seeds = "):
         fw.train("ppo", seeds=seeds, run="none", quiet=True)  # type: ignore[call-overload]

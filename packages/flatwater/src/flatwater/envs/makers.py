@@ -247,6 +247,8 @@ def wrapped_maker(maker: EnvMaker, wrappers: Sequence[str]) -> EnvMaker:
         for text, (wrapper, arguments) in zip(wrappers, wrapper_calls, strict=True):
             with Border(f"wrapper {text}", wrapper, "__init__" if isinstance(wrapper, type) else "", call=text):
                 env = wrapper(env, **arguments)
+            if env is None:
+                raise ConfigError(f"wrapped.wrappers: {text} returned None: expected an environment")
         return env
 
     return replace(maker, make=make) if wrappers else maker

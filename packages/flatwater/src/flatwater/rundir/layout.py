@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 
 from flatwater.config.toml import dumps_config
@@ -126,9 +126,13 @@ def create_folder(path: Path | None, kind: str, taken_names: Collection[str] = (
         taken_names: names that other runs have at the place where this one will be mirrored.
 
     Raises:
-        RunError: the folder has files in it already, or cannot be written.
+        RunError: the folder has files in it already, lies among another run's checkpoints, or cannot be written.
     """
     folder = path if path is not None else RUNS_FOLDER
+    parents = folder.absolute().parents
+    runs = (RunFolder(run) for below, run in pairwise(parents) if below.name == "checkpoints")
+    if any(run.config.is_file() for run in runs):
+        raise RunError(f"--run {folder}: lies among the checkpoints of another run. Choose another folder.")
     try:
         if path is None:
             return RunFolder(_make_numbered_folder(kind, taken_names))

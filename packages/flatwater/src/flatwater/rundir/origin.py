@@ -64,7 +64,8 @@ def read_origin(folder: RunFolder) -> Origin | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise RunError(f"{folder.origin}: is damaged: {error}. Restore the file, or remove it.") from error
+        place = folder.with_current_name.origin
+        raise RunError(f"{place}: is damaged: {error}. Restore the file, or remove it.") from error
     return origin
 
 

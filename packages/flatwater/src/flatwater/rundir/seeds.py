@@ -9,6 +9,8 @@ from flatwater_watch.files.safe_read import read_regular
 
 MAXIMUM_BYTES = 1 << 16
 """Most bytes that are read of the file."""
+MAXIMUM_RUNS = 2000
+"""Most runs of a group: their seeds are no more bytes than that."""
 
 
 def read_seeds(folder: RunFolder) -> list[int]:
@@ -22,7 +24,7 @@ def read_seeds(folder: RunFolder) -> list[int]:
     except (FileNotFoundError, NotADirectoryError):  # a record of another command may be asked about
         return []
     except (OSError, ValueError) as error:
-        raise RunError(f"{folder.seeds}: is damaged: {error}. Restore the file.") from error
+        raise RunError(f"{folder.with_current_name.seeds}: is damaged: {error}. Restore the file.") from error
 
 
 def seed_folder(group: Path, seed: int) -> RunFolder:

@@ -15,7 +15,7 @@ from flatwater.memory.planner import refuse
 from flatwater.recipe import recipe_of_config
 from flatwater.rundir.layout import RunFolder, create_folder, hold_lock, recorded_rounds, write_config
 from flatwater.rundir.listing import run_state
-from flatwater.rundir.seeds import read_seeds, seed_folder
+from flatwater.rundir.seeds import MAXIMUM_RUNS, read_seeds, seed_folder
 from flatwater.runs.callbacks import NO_CALLBACKS, Callbacks
 from flatwater.runs.config import mirrored_below
 from flatwater.runs.machine import release_freed_memory, use_threads
@@ -46,6 +46,8 @@ def create_group(
     Raises:
         FlatwaterError: no run could start with these settings.
     """
+    count = seeds if isinstance(seeds, int) else len(seeds)
+    require(count <= MAXIMUM_RUNS, "seeds", count, f"at most {MAXIMUM_RUNS}")  # before a list of them is made
     numbers = [config.seed + index for index in range(seeds)] if isinstance(seeds, int) else [*seeds]
     require(len(numbers) == len(set(numbers)) > 0, "seeds", seeds, "one or more numbers, each once")
     checked = check_settings(config, callbacks)
