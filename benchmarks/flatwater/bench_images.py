@@ -102,7 +102,7 @@ def run_process(command: Sequence[str], folder: str) -> tuple[float, str]:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     path = os.pathsep.join([str(EXAMPLES), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
-    done = subprocess.run(command, check=True, cwd=folder, stdout=subprocess.PIPE, text=True, env=environment)
+    done = subprocess.run(command, check=True, cwd=folder, capture_output=True, text=True, env=environment)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done.stdout
 
@@ -124,7 +124,8 @@ def whole_run(task: Task, folder: str) -> tuple[float, dict[str, Any]]:
 def own_frame(task: Task, folder: str, turn: int) -> float:
     """CPU seconds of a frame, played, learned from and recorded, without evaluations."""
     rounds, run = task.frames // (ENVS * BLOCK), f"run{turn}"
-    passes = ("--learner.epochs", "4", "--learner.minibatches", "4", "--evaluation.every", str(rounds + 1))
+    passes = ("--learner.epochs", "4", "--learner.minibatches", "4")
+    passes += ("--evaluation.every", str(rounds + 1), "--evaluation.envs", "1")  # no phase of these counts
     run_process(own_command(task, run, rounds, *passes), folder)
     lines = [json.loads(line)["phases"] for line in Path(folder, run, "ledger.jsonl").read_text().splitlines()]
     phases = ("collect", "update", "settle", "save")
