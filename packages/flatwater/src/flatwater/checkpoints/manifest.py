@@ -319,10 +319,8 @@ def fact_differences(saved: Mapping[str, JSON], current: Mapping[str, JSON]) -> 
         saved: a manifest's `facts`.
         current: the same facts of the run that wants to go on. Nested mappings are compared name by name, lists whole.
     """
-    earlier, present = (
-        dict(_flatten_facts(to_plain_json(saved), "")),
-        dict(_flatten_facts(to_plain_json(current), "")),
-    )
+    earlier = dict(_flatten_facts(to_plain_json(saved), ""))
+    present = dict(_flatten_facts(to_plain_json(current), ""))
     names = [*earlier, *(name for name in present if name not in earlier)]
     return [
         f"{name}: {earlier.get(name, _ABSENT_VALUE)} in the checkpoint, {present.get(name, _ABSENT_VALUE)} now"

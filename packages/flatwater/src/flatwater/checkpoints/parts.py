@@ -83,10 +83,8 @@ def restore_checkpoint(folder: Path | str, parts: MutableMapping[str, Any]) -> i
     intact = newest_intact(Path(folder), say=lambda line: warnings.warn(line, stacklevel=3))
     if intact is None:
         return 0
-    forms, accesses = (
-        _saved_forms(intact),
-        {name: _find_state_access(part) for name, part in _with_generators(parts).items()},
-    )
+    forms = _saved_forms(intact)
+    accesses = {name: _find_state_access(part) for name, part in _with_generators(parts).items()}
     # All parts are compared before the first is touched: half of a restore would be worse than none.
     _check_parts(intact, forms, accesses)
     named_parts: dict[str, object] = dict(_with_generators(parts))

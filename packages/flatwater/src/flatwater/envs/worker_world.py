@@ -174,10 +174,8 @@ class WorkerWorld:
                 worker=_serve,
             )
         parts = self._ask("open")
-        (spaces, is_replayable, informs, given), kept_bytes = (
-            parts[0],
-            sum(part_spaces.kept for part_spaces, *_ in parts),
-        )
+        (spaces, is_replayable, informs, given) = parts[0]
+        kept_bytes = sum(part_spaces.kept for part_spaces, *_ in parts)
         self._spaces: Spaces = replace(spaces, envs=envs, kept=kept_bytes)
         if given is not None:
             observation, action, form = given

@@ -155,10 +155,8 @@ def _draw_part(place: SubFigure, part: Chart | Grid) -> None:
         place.suptitle(part.title, x=0.01, ha="left", fontsize=10, fontweight="bold")
         marks_by_name = part.legend
     if len(marks_by_name) > 1:
-        names, handles = (
-            list(map(_short_label, marks_by_name)),
-            [_legend_handle(mark) for mark in marks_by_name.values()],
-        )
+        names = list(map(_short_label, marks_by_name))
+        handles = [_legend_handle(mark) for mark in marks_by_name.values()]
         points = place.bbox.width / place.dpi * POINTS_PER_INCH
         columns = min(len(names), max(1, int(points / LETTER / (max(map(len, names)) + SYMBOL))))
         columns = -(-len(names) // -(-len(names) // columns))  # rows as long as each other

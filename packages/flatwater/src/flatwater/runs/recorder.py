@@ -192,10 +192,8 @@ class Recorder:
         if composed.device.type != "cpu" or composed.plan.workers:
             return []
         phase_efforts = [efforts[phase.name] for phase in composed.trainer.phases if phase.name in efforts]
-        seconds, cpu_seconds = (
-            sum(effort.seconds for effort in phase_efforts),
-            sum(effort.cpu_seconds for effort in phase_efforts),
-        )
+        seconds = sum(effort.seconds for effort in phase_efforts)
+        cpu_seconds = sum(effort.cpu_seconds for effort in phase_efforts)
         return waiting_threads(round_, composed.config.threads, seconds, cpu_seconds)
 
     def begin_(self, *, save: bool, recorded: range) -> None:
@@ -218,11 +216,9 @@ class Recorder:
 
     def tell_of_round(self, round_: int, numbers: Mapping[str, float]) -> None:
         """Tell listeners the round's numbers in one line; the table has shown them."""
-        recipe, rounds, left_seconds = (
-            recipe_of_config(self.composed.config),
-            self.composed.config.rounds,
-            self.table.remaining_seconds(),
-        )
+        recipe = recipe_of_config(self.composed.config)
+        rounds = self.composed.config.rounds
+        left_seconds = self.table.remaining_seconds()
         curves = {title.replace(",", ""): numbers[name] for title, name in recipe.curves.items() if name in numbers}
         figures = [f"{title} {value:.4g}" for title, value in curves.items()]
         figures += [

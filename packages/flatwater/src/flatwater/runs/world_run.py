@@ -196,11 +196,9 @@ class WorldRun(Run):
 
     def about(self) -> Sequence[str]:
         """Return lines for the start, and what is not known of the run's exactness, or keeps it from a resume."""
-        rounds, steps, word = (
-            self.config.rounds,
-            self.config.steps_of_round,
-            recipe_of_config(self.config).layout.rounds,
-        )
+        rounds = self.config.rounds
+        steps = self.config.steps_of_round
+        word = recipe_of_config(self.config).layout.rounds
         line = f"{rounds * steps:,} environment steps: {rounds:,} {word} of {steps:,}"
         lines = [line] if self.config.total_steps else []
         lines += [f"{self.world_name}: {ONLY_IN_PYTHON}"] if is_object(self.world_name) else []

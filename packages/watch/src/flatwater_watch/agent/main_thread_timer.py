@@ -24,55 +24,64 @@ _request = ctypes.pythonapi.Py_AddPendingCall
 
 
 def start_ticking(
-    guard: Guard, step: Callable[[int], int], wait: float = 0.0, give_way: Callable[[], int] = lambda: 1
+    guard: Guard,
+    on_tick: Callable[[int], int],
+    wait_seconds: float = 0.0,
+    when_forbidden: Callable[[], int] = lambda: 1,
 ) -> None:
-    """From `wait` seconds on, until `guard.over`, call `step` with the ticks that passed; it returns those to the next.
+    """Call a function in the main thread at ticks, between two of its instructions, until the guard has ended.
 
-    The calls come in the main thread, which must call this function, between two of its instructions: there the frames
-    of the program are whole, and its torch operations can be traced. While a module is imported (that grows, and is no
-    step), in a trace function of the program, and where a fork could hang, `give_way` is called instead. No debugger or
-    coverage tool sees the calls. While the main thread sleeps, `step` is called in a thread of the watch.
+    There the frames of the program are whole, and its torch operations can be traced. No debugger or coverage tool sees
+    the calls. While the main thread sleeps, they come in a thread of the watch. Only the main thread may call this.
+
+    Args:
+        guard: runs each call; once it has ended, none is made.
+        on_tick: gets the ticks since its last call, and returns how many may pass until the next.
+        wait_seconds: seconds until the first call.
+        when_forbidden: called instead of `on_tick` where no reading may be taken, and returns the same: while a module
+            is imported (that grows, and is no step), in a trace function of the program, and where a fork could hang.
     """
     # Held from the request to the end of the call, not to its beginning: while a call is under way, another one that
     # waits makes CPython 3.11 enter a traced function for ever.
-    waiting, owner, main = _thread.allocate_lock(), process_id(), _thread.get_ident()
-    passed = needed = 1
+    request_lock, owner, main_thread = _thread.allocate_lock(), process_id(), _thread.get_ident()
+    passed_ticks = next_ticks = 1
 
-    def call() -> None:  # in the main thread, and in a fork's if the program forks between request and call
+    def call_in_main_thread() -> None:  # in a fork's main thread if the program forks between request and call
         try:
             if not guard.has_ended and process_id() == owner:  # if over, the interpreter may be half taken down
-                guard.run(pass_)
+                guard.run(call_tick)
         finally:
-            if waiting.locked():
-                waiting.release()
+            if request_lock.locked():
+                request_lock.release()
 
-    def pass_() -> None:
-        nonlocal needed
+    def call_tick() -> None:
+        nonlocal next_ticks
         remove_filter_later()
-        # The documented way to see the frames of the main thread from any other.
-        needed = max(1, give_way() if _forbids_reading(sys._current_frames().get(main)) else step(passed))  # noqa: SLF001
+        # The documented way to see the frames of the main thread from any other. No variable may hold the frame.
+        forbidden = _forbids_reading(sys._current_frames().get(main_thread))  # noqa: SLF001
+        next_ticks = max(1, when_forbidden() if forbidden else on_tick(passed_ticks))
 
     # A signal handler of the program may run in here. Its exceptions must reach the program, and those of a ctypes
     # callback are lost. This function of Python's own asks an object for its truth, and lets exceptions of that pass.
-    asked = type("Asked", (), {"__bool__": staticmethod(frameless_callable(call))})()
-    ask = ctypes.cast(ctypes.pythonapi.PyObject_IsTrue, ctypes.c_void_p)
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(asked))  # a call that was requested may come after all else is gone
+    truth = type("Asked", (), {"__bool__": staticmethod(frameless_callable(call_in_main_thread))})()
+    ask_truth = ctypes.cast(ctypes.pythonapi.PyObject_IsTrue, ctypes.c_void_p)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(truth))  # a call that was requested may come after all else is gone
 
-    def run() -> None:  # in the watch's own thread, which requests calls, and works itself while the main thread sleeps
-        nonlocal passed
-        sleep(wait)
-        sleeper = _IdleMainThread(owner)
+    def request_calls() -> None:  # in the watch's thread, which calls `call_tick` itself while the main thread sleeps
+        nonlocal passed_ticks
+        sleep(wait_seconds)
+        main_thread_sleep = _IdleMainThread(owner)
         while not guard.has_ended:
-            if not waiting.acquire(blocking=False):
-                if sleeper.is_idle():
-                    guard.run(pass_)
-            elif _request(ask, ctypes.py_object(asked)):
-                waiting.release()  # the queue is full
-            passed = needed
-            # Waking up costs: a program that gives the lock away often fights for it (`bench_watch.py --parts steps`).
-            sleep(passed * TICK_SECONDS)
+            if not request_lock.acquire(blocking=False):
+                if main_thread_sleep.is_idle():
+                    guard.run(call_tick)
+            elif _request(ask_truth, ctypes.py_object(truth)):
+                request_lock.release()  # the queue is full
+            passed_ticks = next_ticks
+            # Each wake-up costs a program that releases the interpreter's lock often (`bench_watch.py --parts steps`).
+            sleep(passed_ticks * TICK_SECONDS)
 
-    _begin(run)
+    _begin(request_calls)
 
 
 def _begin(run: Callable[[], None]) -> None:

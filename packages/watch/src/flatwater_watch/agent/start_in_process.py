@@ -179,7 +179,7 @@ class ProcessAgent:
             claim: path of the file that says that a process of the command is watched; None in a worker.
             guest: whether the watch ends before the process does, and leaves it as it was.
         """
-        self._told, self._claim, self._owner, self._guest = variables, claim, process_id(), guest
+        self._variables, self._claim, self._owner, self._guest = variables, claim, process_id(), guest
         self._file_prefix = os.path.join(variables[FOLDER], str(process_id()))  # noqa: PTH118
         self._main_thread = _thread.get_ident()
         self._guard = Guard(lambda sentence: write_whole(f"{self._file_prefix}.fault", sentence))
@@ -193,21 +193,21 @@ class ProcessAgent:
 
     def begin_later(self) -> None:
         """Watch from `WORKER_SECONDS` on: most processes that are forked end or become another program at once."""
-        start_ticking(self._guard, self._tick, WORKER_SECONDS, self._give_way)
+        start_ticking(self._guard, self._tick, WORKER_SECONDS, self._tick_without_reading)
 
     def leave_in_fork(self) -> bool:
         """Leave the parent's watch, in a forked child; return whether the program made the fork, and not the watch."""
         # The watch forks only in the thread in which it is at work; any other thread is the program's.
-        programs = self._guard.thread != _thread.get_ident()
+        is_programs_fork = self._guard.thread != _thread.get_ident()
         if self._watch is not None:
             set_listener(None)
-            if programs:  # a fork of the watch still needs the lines that it traced
+            if is_programs_fork:  # a fork of the watch still needs the lines that it traced
                 self._guard.run_or_default(None, self._watch.abandon)
         self._guard.has_ended = True
-        return programs
+        return is_programs_fork
 
-    def _give_way(self) -> int:
-        # In the main thread, at a place where no reading may be taken.
+    def _tick_without_reading(self) -> int:
+        """Pass a tick at a place where no reading may be taken; return the ticks until the next. In the main thread."""
         return 1 if self._watch is None else self._watch.end_stale_trace()
 
     def _tick(self, ticks: int) -> int:
@@ -219,7 +219,7 @@ class ProcessAgent:
             # The main thread waits for work: its own imports would count as the watch's cost.
             if _thread.get_ident() != self._main_thread:
                 return 1
-            if _worker_files(self._told[FOLDER]) >= MOST_WORKERS:
+            if _worker_files(self._variables[FOLDER]) >= MOST_WORKERS:
                 self._guard.has_ended = True
                 return ticks
             self._begin()
@@ -232,11 +232,11 @@ class ProcessAgent:
         from flatwater_watch.agent.process import ProcessWatch  # noqa: PLC0415  (measured: it is the watch's cost)
         from flatwater_watch.agent.step_hooks import hook_steps  # noqa: PLC0415
 
-        unit = self._told.get(UNIT)
+        unit = self._variables.get(UNIT)
         worker = self._claim is None
         if worker and unit != TIME_UNIT:
             unit = None  # workers may repeat other boundaries than the program
-        limit = int(self._told[LIMIT]) if LIMIT in self._told else None
+        limit = int(self._variables[LIMIT]) if LIMIT in self._variables else None
         kind, spool = None if unit == TIME_UNIT else unit, self._file_prefix + (WORKER if worker else PROGRAM)
         self._watch = watch = ProcessWatch(kind, None, limit, spool, self._guard, lines=_lines)
         watch.cost_bytes = max(0, footprint().anonymous - before)
@@ -245,7 +245,9 @@ class ProcessAgent:
             watch.boundaries.use_counters_(counters)
             if not worker:
                 start_ticking(
-                    self._guard, self._tick_as_guest if self._guest else watch.tick, give_way=watch.end_stale_trace
+                    self._guard,
+                    self._tick_as_guest if self._guest else watch.tick,
+                    when_forbidden=watch.end_stale_trace,
                 )
         atexit.register(self._ended)
         if worker and (util := sys.modules.get("multiprocessing.util")) is not None:
@@ -254,7 +256,7 @@ class ProcessAgent:
     def _tick_as_guest(self, ticks: int) -> int:
         """Watch as long as the runner asks for it, then leave the process as it was."""
         assert self._watch is not None  # noqa: S101  (it has begun)
-        folder = self._told[RUNNER_VARIABLE]
+        folder = self._variables[RUNNER_VARIABLE]
         try:
             notes = names_in(folder)
         except OSError:  # the runner was killed, and its folder removed
@@ -279,7 +281,7 @@ class ProcessAgent:
             if self._claim is not None:
                 self._guard.run_or_default(None, _unlink, self._claim)
                 if not self._guest:
-                    self._guard.run_or_default(None, _remove_folder, self._told[FOLDER])
+                    self._guard.run_or_default(None, _remove_folder, self._variables[FOLDER])
 
 
 def _remove_folder(folder: str) -> None:

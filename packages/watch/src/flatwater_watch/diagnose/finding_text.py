@@ -43,16 +43,16 @@ def finding_lines(finding: Finding) -> list[str]:
 def brief_line(finding: Finding) -> str:
     """The owner, the line and the advice, in one line of at most 88 columns."""
     place = "" if finding.made_at is None else f", {file_name(finding.made_at.file)}:{finding.made_at.line}"
-    verb = f" {verb_form(finding, 'grows', 'grow')}"
-    grows = f"{_shorten_owner(finding.owner, BRIEF_WIDTH // 2 - len(verb))}{verb}"
-    slower = textwrap.shorten(finding.what, BRIEF_WIDTH // 2, placeholder="…")
-    opening = f"{slower if finding.verdict == 'slowdown' else grows}{place}"
-    outside = "look at C extensions and buffers outside of Python"
-    instruction = outside if finding.verdict == "native" else finding.advice
-    instruction = _fitting_instruction(
-        f"{instruction[:1].lower()}{instruction[1:]}", BRIEF_WIDTH - len(opening) - len(": ")
-    )
-    return textwrap.shorten(f"{opening}: {instruction}", BRIEF_WIDTH, placeholder=" …")
+    if finding.verdict == "slowdown":
+        statement = textwrap.shorten(finding.what, BRIEF_WIDTH // 2, placeholder="…")
+    else:
+        verb = f" {verb_form(finding, 'grows', 'grow')}"
+        statement = f"{_shorten_owner(finding.owner, BRIEF_WIDTH // 2 - len(verb))}{verb}"
+    opening = f"{statement}{place}: "
+    native_advice = "look at C extensions and buffers outside of Python"
+    advice = native_advice if finding.verdict == "native" else finding.advice
+    instruction = _fitting_instruction(f"{advice[:1].lower()}{advice[1:]}", BRIEF_WIDTH - len(opening))
+    return textwrap.shorten(f"{opening}{instruction}", BRIEF_WIDTH, placeholder=" …")
 
 
 def _rate_sentence(finding: Finding) -> str:

@@ -85,7 +85,7 @@ class GarbageSearch:
     """A search for cyclic garbage in a fork, while the program goes on."""
 
     def __init__(self, roots: Roots, find_line: FindLine | None = None) -> None:
-        """Begin; the program pauses for the fork only, 20 to 65 ms with a million objects.
+        """Begin the search in a fork: the program pauses for 20 to 65 ms with a million objects.
 
         The search takes 3 CPU seconds per million objects. Pages that either side writes to meanwhile are copied, and
         need room below the limit.

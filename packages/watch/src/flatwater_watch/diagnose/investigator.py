@@ -251,7 +251,7 @@ class Investigator:
         return CaseEvent.LIBRARIES_GREW if library_globals else CaseEvent.UNEXPLAINED
 
     def _start_garbage_search(self, reading: Reading) -> CaseEvent | None:
-        """Begin the fork with the traces so far, then stop tracing; the look ends if there is no fork to wait for."""
+        """Begin the fork with the traces so far, then stop tracing; return the look's end if there is no fork to wait for."""
         if not start_search_(self._case, self._roots, self._tracer, reading.step):
             return self._finish_look()
         self._stop_tracing()
@@ -290,12 +290,10 @@ class Investigator:
         """Begin to trace allocations for the line of the owner or garbage; refused if censuses would take too long."""
         case, again = self._case, self._case.trace_tries > 0
         case.trace_tries += case.first_owner_grew  # a try without new items is no try
-        case.last_findings, case.garbage_line_readings, case.most_traced_bytes, case.building_readings = (
-            case.look_findings,
-            0,
-            None,
-            0,
-        )
+        case.last_findings = case.look_findings
+        case.garbage_line_readings = 0
+        case.most_traced_bytes = None
+        case.building_readings = 0
         record_lengths_(case, self.censuses.roots)
         needs_no_census = wants_garbage(case) or bool(case.sought_containers)
         is_quick = needs_no_census or self.censuses.last_cpu_seconds <= CASE.maximum_traced_census_seconds

@@ -169,14 +169,10 @@ class Monitor(Investigator):
         """
         if self._latest_reading is None or steps <= 0 or open_bytes <= 0:
             return []
-        garbage, growth = (
-            search_garbage_now(self._lines, self._roots, self._tracer, self._latest_reading.step),
-            self._process_growth(self._latest_reading),
-        )
-        explains_most, findings = (
-            garbage is not None and garbage.bytes >= CASE.minimum_garbage_share * open_bytes,
-            list[Finding](),
-        )
+        garbage = search_garbage_now(self._lines, self._roots, self._tracer, self._latest_reading.step)
+        growth = self._process_growth(self._latest_reading)
+        explains_most = garbage is not None and garbage.bytes >= CASE.minimum_garbage_share * open_bytes
+        findings = list[Finding]()
         if garbage is not None and self._is_ordinary_backlog(garbage, sawtooth):
             self.ordinary_garbage = garbage if garbage.bytes >= DRIFT.least_bytes else None
         elif garbage is not None and explains_most:

@@ -26,10 +26,8 @@ class UnprovenGrowth(NamedTuple):
             open_bytes: bytes without a cause.
         """
         rate = sum(finding.bytes_per_step for finding in self.findings)
-        actual_bytes, forecast_bytes = (
-            last.unaccounted - self.reading.unaccounted,
-            rate * (last.step - self.reading.step),
-        )
+        actual_bytes = last.unaccounted - self.reading.unaccounted
+        forecast_bytes = rate * (last.step - self.reading.step)
         went_on = (
             min(actual_bytes, forecast_bytes) >= CASE.minimum_garbage_share * max(actual_bytes, forecast_bytes) > 0
         )

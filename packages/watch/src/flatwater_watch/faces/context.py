@@ -119,7 +119,7 @@ class Watch:
         watch = ProcessWatch(unit=self._unit, roots=Roots(), limit=self._limit, guard=self._reading_guard)
         if self._unit is None:
             watch.boundaries.use_counters_(hook_steps(watch.step))
-            start_ticking(self._tick_guard, watch.tick, give_way=watch.end_stale_trace)
+            start_ticking(self._tick_guard, watch.tick, when_forbidden=watch.end_stale_trace)
         return watch
 
     def __repr__(self) -> str:

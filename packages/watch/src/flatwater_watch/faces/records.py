@@ -87,10 +87,8 @@ def parse_watch(summary: Mapping[str, Any]) -> WatchRecords:
         AttributeError: a value that must have keys has none.
         OverflowError: a number is too large.
     """
-    code, cost = (
-        summary.get("exit_code"),
-        {name: _require_number(cost_value) for name, cost_value in summary["cost"].items()},
-    )
+    code = summary.get("exit_code")
+    cost = {name: _require_number(cost_value) for name, cost_value in summary["cost"].items()}
     before: dict[str, Any] = {"state": "grows" if summary["findings"] else "flat", "bytes": 0, "known": [], "next": []}
     return WatchRecords(
         program=_require_text(summary["program"]),

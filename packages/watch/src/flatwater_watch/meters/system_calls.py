@@ -104,10 +104,8 @@ def write_whole(path: str, content: str) -> None:
         OSError: the file cannot be written.
     """
     # The process id keeps two processes that write the same file apart.
-    temporary, unwritten = (
-        f"{path}.{process_id()}",
-        memoryview(content.encode(sys.getdefaultencoding(), "surrogateescape")),
-    )
+    temporary = f"{path}.{process_id()}"
+    unwritten = memoryview(content.encode(sys.getdefaultencoding(), "surrogateescape"))
     file = _open(temporary, _CREATE_FLAGS, _FILE_MODE)
     try:
         while unwritten:

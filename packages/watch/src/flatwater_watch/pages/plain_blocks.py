@@ -152,10 +152,8 @@ def _build_block(kind: type[Any], content: object) -> object:
     """Make a block of one class from JSON that names this class under `is`, and check that it can be drawn."""
     if not isinstance(content, dict) or content.get(NAME) != kind.__name__:
         raise ValueError(f"{short_repr(content)}: expected a {kind.__name__}")
-    hints, content_by_field = (
-        _field_types(kind.__name__),
-        {name: item for name, item in content.items() if name != NAME},
-    )
+    hints = _field_types(kind.__name__)
+    content_by_field = {name: item for name, item in content.items() if name != NAME}
     if strange := content_by_field.keys() - hints.keys():
         raise ValueError(f"{short_repr(min(strange))}: {kind.__name__} has no such field")
     values = {name: from_plain(item, hints[name]) for name, item in content_by_field.items()}
