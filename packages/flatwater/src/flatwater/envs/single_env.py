@@ -134,7 +134,7 @@ class SingleWorld:
         lists = split_legal(spaces, self._legal[0])
         return np.stack([(self._rng.random(mask.shape) * mask).argmax(-1) for mask in lists], -1).reshape(shape)
 
-    def contains(self, _seen: Any) -> bool:  # noqa: ANN401
+    def contains(self, _observation: Any) -> bool:  # noqa: ANN401
         """Whether each list has something legal; shape and type are those of our array."""
         return all(part.any(-1).all() for mask in self._legal for part in split_legal(self._spaces, mask))
 

@@ -39,7 +39,7 @@ def log_look(folder: RunFolder, round_: int) -> str:
 
 def _looks_by_others(folder: RunFolder) -> int:
     """Return the uses by other runs in the same folder that have the same data; 0 where data have no fingerprint."""
-    fingerprint, looks = _data_fingerprint(folder), 0
+    fingerprint, look_count = _data_fingerprint(folder), 0
     if fingerprint is None:
         return 0
     with suppress(OSError):
@@ -50,8 +50,8 @@ def _looks_by_others(folder: RunFolder) -> int:
                 and other_run.looks.is_file()
                 and _data_fingerprint(other_run) == fingerprint
             ):
-                looks += _read_looks(other_run)
-    return looks
+                look_count += _read_looks(other_run)
+    return look_count
 
 
 def _read_looks(folder: RunFolder) -> int:

@@ -149,9 +149,9 @@ def newest_run(folder: Path, *states: str) -> Path:
     for state in states:
         if names := [line.name for line in lines if line.state == state]:
             return folder / names[-1]
-    wanted = " or ".join(states)
+    state_names = " or ".join(states)
     raise RunError(
-        f"{folder}: no run in this folder is {wanted}. Give a run's folder; `flatwater runs FOLDER` lists runs."
+        f"{folder}: no run in this folder is {state_names}. Give a run's folder; `flatwater runs FOLDER` lists runs."
     )
 
 

@@ -97,11 +97,11 @@ class PhaseMeter:
         self.marked = self.marked[-1:]  # the last end is where the next round begins
         return seconds
 
-    def count_peaks_(self, *, wanted: bool) -> None:
+    def count_peaks_(self, *, enabled: bool) -> None:
         """Count the peaks of phases from here on, or do not: each takes three calls of the system."""
-        if wanted and not self.counts_peaks:
+        if enabled and not self.counts_peaks:
             self._peak_()  # of the phases without a count
-        self.counts_peaks = wanted
+        self.counts_peaks = enabled
 
     def _peak_(self) -> int | None:
         """Return the bytes by which resident memory rose since the last call; None where the system does not count."""

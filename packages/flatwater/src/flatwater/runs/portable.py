@@ -202,7 +202,7 @@ def _write_program(policy: Portable) -> tuple[bytes, Run]:
     content = io.BytesIO()
     torch.export.save(_trace_program(policy), content, extra_files={ABOUT_FILE: json.dumps(policy.about, indent=1)})
     program = torch.export.load(io.BytesIO(content.getvalue())).module()
-    return content.getvalue(), lambda *given: _to_tuple(program(*given))
+    return content.getvalue(), lambda *arguments: _to_tuple(program(*arguments))
 
 
 def _write_onnx(policy: Portable) -> tuple[bytes, Run]:

@@ -171,7 +171,7 @@ class Recorder:
     def begin_round_(self, round_: int) -> None:
         """Decide whether memory is measured after this round: then the peaks of its phases are counted as well."""
         self.measures = self.measuring.is_due_(round_)
-        self.efforts.count_peaks_(wanted=self.measures)
+        self.efforts.count_peaks_(enabled=self.measures)
 
     def measure_(self, round_: int) -> list[Alarm]:
         """Measure memory against the plan, write it into the ledger, and report what grows. Returns alarms."""

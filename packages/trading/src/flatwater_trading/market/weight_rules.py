@@ -94,8 +94,8 @@ class Closes:
     def past_return(self, days: int) -> Float[Tensor, "T K"]:
         """Return the return over some days; 0 where there is none."""
         past = torch.zeros_like(self.mark)
-        known = self.mark[:-days] > 0
-        past[days:] = (self.mark[days:] / self.mark[:-days].where(known, 1) - 1).where(known, 0)
+        is_priced = self.mark[:-days] > 0
+        past[days:] = (self.mark[days:] / self.mark[:-days].where(is_priced, 1) - 1).where(is_priced, 0)
         return past
 
 
@@ -137,7 +137,7 @@ def _volatility_rule(closes: Closes, days: range) -> Weights:
 
 def _by_covariance(closes: Closes, days: range, find: Callable[[Tensor], Tensor]) -> Weights:
     """Return weights by the covariance of the last year, found anew every `ANEW` days."""
-    weights, found = closes.mark.new_zeros(len(days), closes.mark.shape[1]), closes.mark.new_zeros(0)
+    weights, last_weights = closes.mark.new_zeros(len(days), closes.mark.shape[1]), closes.mark.new_zeros(0)
     for number, day in enumerate(days):
         tradable = closes.tradable[day]
         if number % ANEW == 0:
@@ -145,8 +145,8 @@ def _by_covariance(closes: Closes, days: range, find: Callable[[Tensor], Tensor]
             covariance = moves.T @ moves / len(moves)
             variance = covariance.diagonal().clamp(min=1e-8)
             shrunk = (1 - SHRUNK) * covariance + SHRUNK * torch.diag(variance)
-            found = find(shrunk + torch.diag(1e-8 * torch.ones_like(variance)))
-        weights[number] = _in_proportion(found.where(tradable, 0)[None])[0]
+            last_weights = find(shrunk + torch.diag(1e-8 * torch.ones_like(variance)))
+        weights[number] = _in_proportion(last_weights.where(tradable, 0)[None])[0]
     return weights
 
 

@@ -47,11 +47,11 @@ def compute_custom(source: Path, frame: pl.DataFrame, features: Sequence[str]) -
     if functions:
         # The user's function gets plain text: symbols of a wide file are an Enum here.
         frame = frame.with_columns(pl.col("symbol").cast(pl.String))
-        given = frame.drop("row", RAW_CLOSE, strict=False).sort(_KEY_COLUMNS)
+        rows = frame.drop("row", RAW_CLOSE, strict=False).sort(_KEY_COLUMNS)
     for where in functions:
         function, version = _find_feature(where)
-        features_frame = _call_feature(where, function, given)
-        _check_causal(where, function, given, features_frame)
+        features_frame = _call_feature(where, function, rows)
+        _check_causal(where, function, rows, features_frame)
         for name in (name for name in features_frame.columns if name not in _KEY_COLUMNS):
             _check_name(name)
             if name in origins:

@@ -9,30 +9,30 @@ from flatwater_trading.panel.panel import Panel
 _CHUNK_DAYS = 256
 
 
-def find_difference(own: Panel, given: Panel) -> str:
-    """Find the first thing that keeps `given` from having the days of `own` as they are; empty where nothing does.
+def find_difference(earlier: Panel, later: Panel) -> str:
+    """Find the first thing that keeps `later` from having the days of `earlier` as they are; empty where nothing does.
 
     Instruments in another order are a difference as well: a trader knows columns by their place.
 
     Args:
-        own: what is known.
-        given: what should begin with the same days.
+        earlier: what is known.
+        later: what should begin with the same days.
 
     Returns:
         The rest of a sentence: `on 2013-03-01 the close of AAPL is 430.5 and was 430.47`.
     """
-    return next(_difference_phrases(own, given), "")
+    return next(_difference_phrases(earlier, later), "")
 
 
-def _difference_phrases(own: Panel, given: Panel) -> Iterator[str]:
+def _difference_phrases(earlier: Panel, later: Panel) -> Iterator[str]:
     """Yield the rest of a sentence for each difference, the plainest first: names, then days, then values.
 
     Later ones take the earlier ones for absent: values are compared by place, so only the first is sure to be right.
     """
     for what, old, new in (
-        ("instrument", own.instruments, given.instruments),
-        ("feature", own.features, given.features),
-        ("investable instrument", _investable_names(own), _investable_names(given)),
+        ("instrument", earlier.instruments, later.instruments),
+        ("feature", earlier.features, later.features),
+        ("investable instrument", _investable_names(earlier), _investable_names(later)),
     ):
         for name in old:
             if name not in new:
@@ -42,36 +42,36 @@ def _difference_phrases(own: Panel, given: Panel) -> Iterator[str]:
                 yield f"it has the {what} {name}, which was not there"
         if old != new:
             yield f"its {what}s are in another order: {', '.join(new[:5])} ..., and were {', '.join(old[:5])} ..."
-    common = min(len(own.dates), len(given.dates))
-    for day in np.flatnonzero(own.dates[:common] != given.dates[:common])[:1]:
+    common = min(len(earlier.dates), len(later.dates))
+    for day in np.flatnonzero(earlier.dates[:common] != later.dates[:common])[:1]:
         yield (
-            f"it lacks the day {own.dates[day]}"
-            if own.dates[day] < given.dates[day]
-            else f"it has the day {given.dates[day]}, which was not there"
+            f"it lacks the day {earlier.dates[day]}"
+            if earlier.dates[day] < later.dates[day]
+            else f"it has the day {later.dates[day]}, which was not there"
         )
     # In chunks: both panels are mapped files, and a whole comparison would hold masks as large as they are.
     for first in range(0, common, _CHUNK_DAYS):
-        yield from _differing_cell(own, given, slice(first, min(first + _CHUNK_DAYS, common)))
-    if common < len(own.dates):
-        yield f"it ends on {given.dates[-1]}, before the day {own.dates[common]}"
+        yield from _differing_cell(earlier, later, slice(first, min(first + _CHUNK_DAYS, common)))
+    if common < len(earlier.dates):
+        yield f"it ends on {later.dates[-1]}, before the day {earlier.dates[common]}"
 
 
 def _investable_names(panel: Panel) -> tuple[str, ...]:
     return tuple(panel.instruments[n] for n in panel.investable)
 
 
-def _differing_cell(own: Panel, given: Panel, days: slice) -> Iterator[str]:
+def _differing_cell(earlier: Panel, later: Panel, days: slice) -> Iterator[str]:
     """Describe the first cell that differs; missing in both is the same."""
-    values_before, values_now = own.values[days], given.values[days]
+    values_before, values_now = earlier.values[days], later.values[days]
     # Bit for bit, as the fingerprint: a price that was revised by a rounding is another panel.
     unlike = (values_before != values_now) & ~(np.isnan(values_before) & np.isnan(values_now))
     if not unlike.any():
         return
     day, column, feature = np.argwhere(unlike)[0]
-    close = own.features.index("close")
+    close = earlier.features.index("close")
     feature = close if unlike[day, column, close] else feature  # the others often follow from it
     yield (
-        f"on {own.dates[days][day]} the {own.features[feature]} of {own.instruments[column]} is "
+        f"on {earlier.dates[days][day]} the {earlier.features[feature]} of {earlier.instruments[column]} is "
         f"{_cell_text(values_now[day, column, feature])} and was {_cell_text(values_before[day, column, feature])}"
     )
 

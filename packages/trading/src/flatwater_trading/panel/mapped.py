@@ -78,11 +78,11 @@ def open_mapped(place: Path) -> dict[str, Tensor]:
     return {name: _tensor_view(mapping, *about) for name, about in layout.items()}
 
 
-def _tensor_view(whole: mmap.mmap, dtype: str, shape: list[int], offset: int) -> Tensor:
+def _tensor_view(file_map: mmap.mmap, dtype: str, shape: list[int], offset: int) -> Tensor:
     """Return the tensor at byte `offset` of the mapping; it shares the pages, which must not be written to.
 
     Args:
-        whole: the mapped file.
+        file_map: the mapped file.
         dtype: a name in `_DTYPES`.
         shape: shape of the tensor.
         offset: offset of its first number, in bytes from the file's begin.
@@ -91,7 +91,7 @@ def _tensor_view(whole: mmap.mmap, dtype: str, shape: list[int], offset: int) ->
     with warnings.catch_warnings():
         # Nothing writes to it; the system would end the process that did.
         warnings.filterwarnings("ignore", message="The given buffer is not writable")
-        return torch.frombuffer(whole, dtype=_DTYPES[dtype], count=count, offset=offset).view(shape)
+        return torch.frombuffer(file_map, dtype=_DTYPES[dtype], count=count, offset=offset).view(shape)
 
 
 def _file_pieces(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:

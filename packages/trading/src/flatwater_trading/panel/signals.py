@@ -102,9 +102,9 @@ def _moves(close: np.ndarray) -> np.ndarray:
     """Return the change of the last known close, as a fraction [T, K]; 0 before the first."""
     mark = _carried(close)
     moves = np.zeros_like(mark)
-    known = mark[:-1] > 0
-    np.divide(mark[1:], mark[:-1], out=moves[1:], where=known)
-    moves[1:][known] -= 1
+    is_priced = mark[:-1] > 0
+    np.divide(mark[1:], mark[:-1], out=moves[1:], where=is_priced)
+    moves[1:][is_priced] -= 1
     return moves
 
 

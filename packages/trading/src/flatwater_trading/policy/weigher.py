@@ -22,20 +22,20 @@ MISSING = -1e9
 """Score of what cannot be bought. Finite, so that a day on which nothing can leaves cash and no NaN."""
 
 
-def build_weigher(own: int, shared: int, hidden: int) -> Layout:
+def build_weigher(own_signals: int, shared_signals: int, hidden: int) -> Layout:
     """Return the named weights of one member: F, G and H numbers wide."""
     unlearned = Weight((hidden, 1), 0)
     return Layout(
         {
-            "slope": Weight((1, own), 0),
-            "slope.shared": Weight((shared, own), 0),
-            "own": Weight((own, hidden), own + shared),
-            **linear("shared", shared, hidden),
+            "slope": Weight((1, own_signals), 0),
+            "slope.shared": Weight((shared_signals, own_signals), 0),
+            "own": Weight((own_signals, hidden), own_signals + shared_signals),
+            **linear("shared", shared_signals, hidden),
             **linear("hidden", hidden, hidden),
             "score": unlearned,
-            "cash.slope": Weight((shared, 1), 0),
+            "cash.slope": Weight((shared_signals, 1), 0),
             "cash.bias": Weight((1, 1), 0),
-            **linear("timing", shared, hidden),
+            **linear("timing", shared_signals, hidden),
             "cash.score": unlearned,
         }
     )

@@ -99,11 +99,11 @@ def _fitting_hold_days(calendar: Calendar) -> int:
     return max(LEAST_HOLD, round(calendar.a_year / QUARTERS))
 
 
-def _shorten_table(given: Any, default: Any, **lengths: int) -> Any:  # noqa: ANN401  (a table of settings)
+def _shorten_table(table: Any, default: Any, **lengths: int) -> Any:  # noqa: ANN401  (a table of settings)
     """Return the table, shorter where it is as by default: never longer, and never where it was given."""
     # Chained: still at its default, and the default is longer than what fits.
-    shorter = {name: size for name, size in lengths.items() if getattr(given, name) == getattr(default, name) > size}
-    return replace(given, **shorter)
+    shorter = {name: size for name, size in lengths.items() if getattr(table, name) == getattr(default, name) > size}
+    return replace(table, **shorter)
 
 
 def _known_features(panel: Panel, features: tuple[str, ...], learnt: slice) -> tuple[str, ...]:

@@ -86,8 +86,8 @@ def trading_picture(run: RunRecords) -> Picture:
     curves, closed = read_equity(run.path), read_table(folder.trades, TRADES)
     equity = [] if curves is None or not len(curves) else [equity_chart(curves, result["split"])]
     trades = [] if closed is None else [trades_chart(closed)]
-    looks = [columns_chart(result["column_effects"])] if result.get("column_effects") else []
-    rows = [[*equity, course_chart(run)], [*trades, *looks]]
+    charts = [columns_chart(result["column_effects"])] if result.get("column_effects") else []
+    rows = [[*equity, course_chart(run)], [*trades, *charts]]
     return [row for row in rows if row]
 
 

@@ -46,14 +46,14 @@ def make_call_counter(kind: str) -> CallCounter:
     """A call counter that reports every boundary."""
     # Runs in any thread, without a lock: CPython switches threads at a call or a backward jump only, and none comes
     # between two lines of these functions.
-    # `left`: boundaries that may still pass unreported; `counted`: those that could when the count was last taken.
-    left = counted = 0
+    # Boundaries that may still pass unreported, now and when the count was last taken.
+    remaining = remaining_at_query = 0
 
     def pass_() -> None:
         """Pass a boundary, and report it unless it may pass unreported."""
-        nonlocal left
-        if left > 0:
-            left -= 1
+        nonlocal remaining
+        if remaining > 0:
+            remaining -= 1
         else:
             _listener.count(kind)
 
@@ -62,9 +62,9 @@ def make_call_counter(kind: str) -> CallCounter:
 
         def count_and_call(self: Any, given: Any) -> Any:  # noqa: ANN401
             """Count this call as a boundary, then run the method."""
-            nonlocal left
-            if left > 0:  # as in `pass_`, which would be one call more
-                left -= 1
+            nonlocal remaining
+            if remaining > 0:  # as in `pass_`, which would be one call more
+                remaining -= 1
             else:
                 _listener.count(kind)
             return method(self, given)
@@ -72,13 +72,13 @@ def make_call_counter(kind: str) -> CallCounter:
         return count_and_call
 
     def grant_(boundaries: int) -> int:
-        nonlocal left, counted
-        passed, left, counted = counted - left, boundaries, boundaries
+        nonlocal remaining, remaining_at_query
+        passed, remaining, remaining_at_query = remaining_at_query - remaining, boundaries, boundaries
         return passed
 
     def take_passed_() -> int:
-        nonlocal counted
-        passed, counted = counted - left, left
+        nonlocal remaining_at_query
+        passed, remaining_at_query = remaining_at_query - remaining, remaining
         return passed
 
     return CallCounter(pass_, wrap, grant_, take_passed_)

@@ -35,16 +35,16 @@ class Guard:
         self._report_fault = report_fault
         self._program_code = frozenset(program)
 
-    def run(self, work: Callable[..., object], *given: object) -> None:
+    def run(self, work: Callable[..., object], *arguments: object) -> None:
         """Call `work`, unless the guard is over."""
         if not self.has_ended:
-            self.run_or_default(None, work, *given)
+            self.run_or_default(None, work, *arguments)
 
-    def run_or_default(self, default: R, work: Callable[..., R], *given: object) -> R:
+    def run_or_default(self, default: R, work: Callable[..., R], *arguments: object) -> R:
         """Call `work`, also after the end, and return its result; `default` if it raises."""
         outer, self.thread = self.thread, get_ident()
         try:
-            return work(*given)
+            return work(*arguments)
         except BaseException as fault:  # of any kind: the edge between the watch and somebody else's program
             if self._belongs_to_program(fault):
                 raise

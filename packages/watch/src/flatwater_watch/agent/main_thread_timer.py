@@ -21,31 +21,27 @@ IMPORTING = frozenset({"<frozen importlib._bootstrap>", "<frozen site>", "<froze
 IDLE_SECONDS = 0.5
 """Seconds of unbroken sleep after which the main thread counts as waiting for another thread."""
 _request = ctypes.pythonapi.Py_AddPendingCall
+_ask_truth = ctypes.cast(ctypes.pythonapi.PyObject_IsTrue, ctypes.c_void_p)
 
 
 def start_ticking(
-    guard: Guard,
-    on_tick: Callable[[int], int],
-    wait_seconds: float = 0.0,
-    when_forbidden: Callable[[], int] = lambda: 1,
+    guard: Guard, on_tick: Callable[[int], int], wait: float = 0.0, when_forbidden: Callable[[], int] = lambda: 1
 ) -> None:
     """Call a function in the main thread at ticks, between two of its instructions, until the guard has ended.
 
-    There the frames of the program are whole, and its torch operations can be traced. No debugger or coverage tool sees
-    the calls. While the main thread sleeps, they come in a thread of the watch. Only the main thread may call this.
+    There the program's frames are whole, and its torch operations can be traced; no debugger or coverage tool sees the
+    calls. While the main thread sleeps, they come in a thread of the watch. To be called in the main thread.
 
     Args:
         guard: runs each call; once it has ended, none is made.
         on_tick: gets the ticks since its last call, and returns how many may pass until the next.
-        wait_seconds: seconds until the first call.
-        when_forbidden: called instead of `on_tick` where no reading may be taken, and returns the same: while a module
-            is imported (that grows, and is no step), in a trace function of the program, and where a fork could hang.
+        wait: seconds until the first call.
+        when_forbidden: called instead where no reading may be taken: in imports, trace functions, or if a fork could hang.
     """
-    # Held from the request to the end of the call, not to its beginning: while a call is under way, another one that
-    # waits makes CPython 3.11 enter a traced function for ever.
     request_lock, owner, main_thread = _thread.allocate_lock(), process_id(), _thread.get_ident()
     passed_ticks = next_ticks = 1
 
+    # The lock is held until the call ends: another one that waits makes CPython 3.11 enter a traced function for ever.
     def call_in_main_thread() -> None:  # in a fork's main thread if the program forks between request and call
         try:
             if not guard.has_ended and process_id() == owner:  # if over, the interpreter may be half taken down
@@ -61,27 +57,34 @@ def start_ticking(
         forbidden = _forbids_reading(sys._current_frames().get(main_thread))  # noqa: SLF001
         next_ticks = max(1, when_forbidden() if forbidden else on_tick(passed_ticks))
 
-    # A signal handler of the program may run in here. Its exceptions must reach the program, and those of a ctypes
-    # callback are lost. This function of Python's own asks an object for its truth, and lets exceptions of that pass.
-    truth = type("Asked", (), {"__bool__": staticmethod(frameless_callable(call_in_main_thread))})()
-    ask_truth = ctypes.cast(ctypes.pythonapi.PyObject_IsTrue, ctypes.c_void_p)
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(truth))  # a call that was requested may come after all else is gone
+    asked = _asked_object(call_in_main_thread)
 
     def request_calls() -> None:  # in the watch's thread, which calls `call_tick` itself while the main thread sleeps
         nonlocal passed_ticks
-        sleep(wait_seconds)
+        sleep(wait)
         main_thread_sleep = _IdleMainThread(owner)
         while not guard.has_ended:
             if not request_lock.acquire(blocking=False):
                 if main_thread_sleep.is_idle():
                     guard.run(call_tick)
-            elif _request(ask_truth, ctypes.py_object(truth)):
+            elif _request(_ask_truth, ctypes.py_object(asked)):
                 request_lock.release()  # the queue is full
             passed_ticks = next_ticks
             # Each wake-up costs a program that releases the interpreter's lock often (`bench_watch.py --parts steps`).
             sleep(passed_ticks * TICK_SECONDS)
 
     _begin(request_calls)
+
+
+def _asked_object(call: Callable[[], None]) -> object:
+    """An object that runs the call where it is asked for its truth. It is never freed.
+
+    A signal handler of the program may run in the call. Its exceptions must reach the program, and those of a ctypes
+    callback are lost; `PyObject_IsTrue`, which asks for the truth, lets them pass.
+    """
+    asked = type("Asked", (), {"__bool__": staticmethod(frameless_callable(call))})()
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(asked))  # a call that was requested may come after all else is gone
+    return asked
 
 
 def _begin(run: Callable[[], None]) -> None:
@@ -129,7 +132,7 @@ def _cannot_fork() -> bool:
 
 
 def _is_importing(frame: FrameType | None) -> bool:
-    """Whether a frame, or one of its callers, imports a module."""
+    """Whether a frame, or one of its callers, imports a module: that grows, and is no step."""
     while frame is not None:
         if frame.f_code.co_filename in IMPORTING:
             return True

@@ -243,7 +243,7 @@ def _structure_counts(garbage: list[Any]) -> Counter[str]:
         name = class_name(type(obj))
         if name not in _PLAIN:
             names.setdefault(oldest(n), name)
-    return count_values(names[whole] for whole in map(oldest, range(len(garbage))) if whole in names)
+    return count_values(names[structure] for structure in map(oldest, range(len(garbage))) if structure in names)
 
 
 TRIED, LONGEST = 8, 5000

@@ -175,10 +175,17 @@ def find_owner_line_(
     return case.lines.get(owner)
 
 
-def judge_owners_(case: Investigation, tracer: Tracer | None, owners: Sequence[Owner], **told: Any) -> list[Finding]:  # noqa: ANN401
-    """Findings of containers that grew, each with its line if it is known; `told` goes to `judge_owner`."""
+def judge_owners_(
+    case: Investigation,
+    tracer: Tracer | None,
+    owners: Sequence[Owner],
+    **judge_arguments: Any,  # noqa: ANN401
+) -> list[Finding]:
+    """Findings of containers that grew, each with its line if it is known; `judge_arguments` goes to `judge_owner`."""
     return [
-        judge_owner(owner, find_owner_line_(case, tracer, owner.path, owner.newest_items), steps=owner.steps, **told)
+        judge_owner(
+            owner, find_owner_line_(case, tracer, owner.path, owner.newest_items), steps=owner.steps, **judge_arguments
+        )
         for owner in owners
     ]
 

@@ -251,7 +251,7 @@ class Investigator:
         return CaseEvent.LIBRARIES_GREW if library_globals else CaseEvent.UNEXPLAINED
 
     def _start_garbage_search(self, reading: Reading) -> CaseEvent | None:
-        """Fork with the traces so far, then stop tracing; return the end of the look if there is no memory for a fork."""
+        """Fork with the traces so far, then stop tracing; return the end of the look if memory lacks for a fork."""
         if not start_search_(self._case, self._roots, self._tracer, reading.step):
             return self._finish_look()
         self._stop_tracing()

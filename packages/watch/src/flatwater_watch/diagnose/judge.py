@@ -315,13 +315,13 @@ def rank_findings(findings: Sequence[Finding]) -> list[Finding]:
     Shares are made to sum to 1 at most: owners are estimated one by one, and the others share the rest.
     """
     ordered = sorted(findings, key=lambda found: (found.verdict == "retention", -found.bytes_per_step))
-    owners_share = sum(found.share for found in ordered if found.holders)
+    owners_share = sum(finding.share for finding in ordered if finding.holders)
     open_share = max(0.0, 1.0 - owners_share)
     ranked = []
-    for found in ordered:
-        share = found.share / max(1.0, owners_share) if found.holders else min(found.share, open_share)
-        open_share -= 0.0 if found.holders else share
-        ranked.append(replace(found, share=share))
+    for finding in ordered:
+        share = finding.share / max(1.0, owners_share) if finding.holders else min(finding.share, open_share)
+        open_share -= 0.0 if finding.holders else share
+        ranked.append(replace(finding, share=share))
     return ranked
 
 

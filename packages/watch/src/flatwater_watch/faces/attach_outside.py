@@ -65,19 +65,19 @@ def watch_outside(
         ConfigError: there is no such process, it belongs to somebody else, or the platform has no /proc.
     """
     program = check_process(pid, seconds)
-    looks = _CounterHistory({name: Series() for name in COUNTER_KINDS}, Series())
+    history = _CounterHistory({name: Series() for name in COUNTER_KINDS}, Series())
     began = time.monotonic()
     with until_interrupted():  # with the findings so far
         for look in range(READING_COUNT):
             elapsed = time.monotonic() - began
-            if not _read_once_(looks, pid, elapsed):
+            if not _read_once_(history, pid, elapsed):
                 break
             on_look(elapsed / seconds)
             # To the next point of the whole duration, so that delays of readings do not add up.
             time.sleep(max(0.0, (look + 1) * seconds / READING_COUNT - (time.monotonic() - began)))
-    if not looks.resident.steps:
+    if not history.resident.steps:
         raise ConfigError(f"--attach {pid}: the process ended before it was read")
-    return masked_summary(_summarize(looks, limit), program)
+    return masked_summary(_summarize(history, limit), program)
 
 
 def _read_once_(history: _CounterHistory, pid: int, at: float) -> bool:

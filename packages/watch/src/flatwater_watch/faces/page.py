@@ -107,11 +107,11 @@ def _figure_tiles(watch: WatchRecords) -> Iterator[Tile]:
     yield Tile("resident", short_bytes(highest), "at its highest")
     yield Tile("grown", short_bytes(watch.grown), "since warm-up")
     kind = "good" if watch.explained >= WELL_EXPLAINED_SHARE else ""
-    found, kept_share = explained_shares(watch.explained, watch.findings)
-    apart = f"{found:.0%} found, {kept_share:.0%} freed memory and files"
+    explained_share, kept_share = explained_shares(watch.explained, watch.findings)
+    apart = f"{explained_share:.0%} found, {kept_share:.0%} freed memory and files"
     below = apart if watch.findings and kept_share >= MINIMUM_KEPT_SHARE else "of the growth has a cause"
     yield Tile("explained", f"{watch.explained:.0%}", below, kind)
-    grave = sum(is_grave(found) for found in watch.findings)
+    grave = sum(is_grave(explained_share) for explained_share in watch.findings)
     act_words = f"{grave} to act on" if watch.findings else watch.outcome.first_words(0)
     bad = grave or watch.outcome.state == "unexplained"
     yield Tile("findings", str(len(watch.findings)), act_words, "bad" if bad else "good")

@@ -78,17 +78,17 @@ def _unexplained_lines(outcome: Outcome) -> Iterator[str]:
 
 def summary_head(summary: dict[str, Any]) -> list[str]:
     """The first lines: the largest finding with its advice, then figures of the run and the cost of the watch."""
-    findings = [Finding.from_json(found) for found in summary["findings"]]
+    findings = [Finding.from_json(explained_share) for explained_share in summary["findings"]]
     first_words = Outcome.from_json(summary["outcome"]).first_words(len(findings))
     several = {"batch": "batches"}.get(summary["unit"], f"{summary['unit']}s")
     steps = f"{summary['steps']} {summary['unit'] if summary['steps'] == 1 else several}"
     ran = steps if summary["unit"] == "second" else f"{steps} in {format_duration(summary['seconds'])}"
     if not summary["readings"]:
         return [f"flatwater: {first_words}"]
-    found, kept_share = explained_shares(summary["explained_share"], findings)
-    parts = f"{found + kept_share:.0%} explained"
+    explained_share, kept_share = explained_shares(summary["explained_share"], findings)
+    parts = f"{explained_share + kept_share:.0%} explained"
     if findings and kept_share >= MINIMUM_KEPT_SHARE:
-        parts = f"{found:.0%} found, {kept_share:.0%} freed memory and files"
+        parts = f"{explained_share:.0%} found, {kept_share:.0%} freed memory and files"
     grown = f"{format_bytes(summary['resident_growth_bytes'])} grown, {parts}"
     cost = summary["cost"]
     counts = f"{first_words} · {ran} · {grown} · cost {cost_time(cost)}, {format_bytes(cost['bytes'])}"

@@ -91,14 +91,14 @@ def open_method(method: types.MethodType, _walk: Walk) -> OpenedObject:
 _kept_function, _kept_arguments, _kept_keywords = (vars(partial)[name].__get__ for name in ("func", "args", "keywords"))
 
 
-def open_partial(made: partial[Any], _walk: Walk) -> OpenedObject:
+def open_partial(bound_call: partial[Any], _walk: Walk) -> OpenedObject:
     """Open a partial: its function and its arguments."""
-    function = _kept_function(made)
+    function = _kept_function(bound_call)
     name = callable_name(function)
     parts = [(f".<partial of {name}>", function)]
-    parts += [(f".<argument of {name}>", value) for value in tuple.__iter__(_kept_arguments(made))]
-    parts += [(f".<argument of {name}>.{key}", value) for key, value in named_entries(_kept_keywords(made))]
-    return OpenedObject("closure", object.__sizeof__(made) + GC_BYTES, len(parts), parts=parts)
+    parts += [(f".<argument of {name}>", value) for value in tuple.__iter__(_kept_arguments(bound_call))]
+    parts += [(f".<argument of {name}>.{key}", value) for key, value in named_entries(_kept_keywords(bound_call))]
+    return OpenedObject("closure", object.__sizeof__(bound_call) + GC_BYTES, len(parts), parts=parts)
 
 
 Cache: Any = type(lru_cache(lambda: None))

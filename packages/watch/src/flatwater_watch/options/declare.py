@@ -45,10 +45,10 @@ def removed_settings(cls: type[Any]) -> Mapping[str, str]:
     return removed
 
 
-def variant_class(cls: type[Any], given: Mapping[str, Any]) -> type[Any]:
+def variant_class(cls: type[Any], values: Mapping[str, Any]) -> type[Any]:
     """The class to build from values: one with `__variant__` may have more settings for some of them."""
     has_some = any("__variant__" in vars(owner) for owner in cls.__mro__)
-    variant: type[Any] = cls.__variant__(given) if has_some else cls
+    variant: type[Any] = cls.__variant__(values) if has_some else cls
     return variant
 
 

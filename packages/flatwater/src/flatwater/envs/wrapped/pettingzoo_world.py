@@ -190,11 +190,11 @@ class PettingZooWorld:
                 # An agent that is over: PettingZoo leaves it out of its dicts.
                 obs[index] = self._reader.padding
 
-    def _write_legal_(self, legal: Array, infos: dict[str, Any], left: list[str]) -> None:
+    def _write_legal_(self, legal: Array, infos: dict[str, Any], agents: list[str]) -> None:
         """Write the masks in the infos of agents that are left; for the others everything is legal."""
         legal[...] = True
         for index, agent in enumerate(self._agents):
-            if agent in left:
+            if agent in agents:
                 write_mask(infos.get(agent, {}), legal[index], self._name)
 
 

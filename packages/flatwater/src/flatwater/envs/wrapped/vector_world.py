@@ -235,8 +235,8 @@ def _info_of(infos: dict[str, Any], env: int, envs: int) -> dict[str, Any]:
 
 
 def _environments(env: VectorEnv[Any, Any, Any]) -> Iterable[gymnasium.Env[Any, Any]]:
-    own = env.unwrapped
-    return own.envs if isinstance(own, SyncVectorEnv) else ()
+    inner_env = env.unwrapped
+    return inner_env.envs if isinstance(inner_env, SyncVectorEnv) else ()
 
 
 def _step_limit(env: VectorEnv[Any, Any, Any]) -> int | None:
