@@ -179,8 +179,8 @@ class FeedForwardPolicy:
         """
         rows = obs.flatten(0, 1)
         features = self._features(weights, "action", rows)
-        seen = features if self.shared else self._features(weights, "value", rows)
-        outputs, value = self._outputs(weights, features), _apply_head(weights, "value", seen)
+        value_features = features if self.shared else self._features(weights, "value", rows)
+        outputs, value = self._outputs(weights, features), _apply_head(weights, "value", value_features)
         return PolicyOutput(outputs.view(*obs.shape[:2], -1), value.view(obs.shape[:2]), memory)
 
     def choose(self, weights: Weights, obs: Float[Tensor, "B O"]) -> Float[Tensor, "B R"]:

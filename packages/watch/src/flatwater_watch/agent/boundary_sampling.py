@@ -90,6 +90,11 @@ class BoundarySampler:
 
         A sample is reported whole: for some rounds no boundary passes unreported. Seconds outside of samples are
         hidden: the next review divides them in the proportion of the sampled ones.
+
+        Args:
+            before: kind of the boundary at which the stretch began.
+            kind: kind of the boundary at which it ends, just reported.
+            spent: seconds between the two.
         """
         self.count_skipped_()
         skipped, self._unreported_count = self._unreported_count, 0

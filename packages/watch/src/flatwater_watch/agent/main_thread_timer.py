@@ -36,7 +36,7 @@ def start_ticking(
         guard: runs each call; once it has ended, none is made.
         on_tick: gets the ticks since its last call, and returns how many may pass until the next.
         wait: seconds until the first call.
-        when_forbidden: called instead where no reading may be taken: in imports, trace functions, or if a fork could hang.
+        when_forbidden: called instead where no reading may be taken: in imports, trace functions, where a fork hangs.
     """
     request_lock, owner, main_thread = _thread.allocate_lock(), process_id(), _thread.get_ident()
     passed_ticks = next_ticks = 1

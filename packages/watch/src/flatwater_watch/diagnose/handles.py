@@ -63,16 +63,18 @@ def find_handles(before: Census, after: Census, missing: float) -> list[Owner]:
         return []
     holding, owner = after.holdings[best.path], describe_owner(before.holdings[best.path], after, best.path, missing)
     kind = type(best.handles[-1])
-    number, handle_class = holding.length * holding.instances, class_name(kind)
+    count, handle_class = holding.length * holding.instances, class_name(kind)
     item = owner.holders[-1]
     is_named = item == handle_class or full_name(kind)[0] == "ctypes"
-    what = f"{number} × {item}" if is_named else f"{number} × {item}, each with its {handle_class}"
-    where = "" if kind is Callback else "outside of Python "
-    outside = f"{what}, and about {format_bytes(handle_bytes)} {where}with each"
+    items_text = f"{count} × {item}" if is_named else f"{count} × {item}, each with its {handle_class}"
+    place = "" if kind is Callback else "outside of Python "
+    content_words = f"{items_text}, and about {format_bytes(handle_bytes)} {place}with each"
     size = round(handle_bytes) + owner.item_bytes
     newest = made_handles(best.handles) or owner.newest_items
     return [
-        replace(owner, content_words=outside, count=number, item_bytes=size, outside_python=True, newest_items=newest)
+        replace(
+            owner, content_words=content_words, count=count, item_bytes=size, outside_python=True, newest_items=newest
+        )
     ]
 
 

@@ -220,6 +220,11 @@ def _info_of(infos: dict[str, Any], env: int, envs: int) -> dict[str, Any]:
 
     In Gymnasium's form each key has a column, and beside it `_key`, whether an environment has it; infos within infos
     likewise. What is no column of `envs` entries is of all.
+
+    Args:
+        infos: infos of all environments.
+        env: number of the environment.
+        envs: number of environments.
     """
     info = {}
     for key, column in infos.items():
