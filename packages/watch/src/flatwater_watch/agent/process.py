@@ -146,7 +146,7 @@ class ProcessWatch:
         return 1
 
     def _on_boundary(self, kind: str, now: float) -> bool:
-        """Read memory if that is due, or if a program read at ticks has come to its own loop; return whether it was due."""
+        """Read memory if due, or if a program read at ticks has come to its own loop; return whether it was due."""
         if (
             self._reads_at_ticks
             and kind != TICK
