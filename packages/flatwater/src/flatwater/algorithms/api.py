@@ -316,7 +316,7 @@ def normal(members: Members, span: Span, like: Tensor, consumer: str, micro_batc
 
 def autocast(config: AlgorithmConfig, device: torch.device) -> AbstractContextManager[object]:
     """Return the context that sets the precision of forward passes."""
-    return bfloat16_autocast(device, enabled=config.autocast == "bf16")
+    return bfloat16_autocast(device, wanted=config.autocast == "bf16")
 
 
 def free(params: Params) -> dict[str, Tensor]:

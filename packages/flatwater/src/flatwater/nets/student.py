@@ -141,7 +141,7 @@ class Student:
             rows = obs.flatten(0, 1).flatten(1)
             numbers = self._scale_numbers(weights, self.read_numbers(rows))
             pixels = rows if rows.dtype == torch.uint8 else None
-            with bfloat16_autocast(obs.device, enabled=self.lowered):
+            with bfloat16_autocast(obs.device, wanted=self.lowered):
                 features = self.encoder(weights, numbers, pixels, learning=learning)
             return features.float().view(*obs.shape[:2], -1)
         if not self.sees_tokens:
@@ -184,7 +184,7 @@ class Student:
             starts: mask of rows where an episode begins, with an empty memory.
         """
         if self.values_later and isinstance(self.policy, FeedForwardPolicy):
-            with bfloat16_autocast(memory.device, enabled=self.lowered):
+            with bfloat16_autocast(memory.device, wanted=self.lowered):
                 return StudentStep(self.policy.choose(weights, read[0]).to(memory.dtype), None, memory)
         output = self._apply_policy(weights, read, memory, starts.unsqueeze(0))
         return StudentStep(output.logits[0], output.value[0], output.memory)
@@ -220,7 +220,7 @@ class Student:
             memory: memory before the step 0; its type is that of the results.
             starts: bool [T, B], where an episode begins, with an empty memory.
         """
-        with bfloat16_autocast(memory.device, enabled=self.lowered):
+        with bfloat16_autocast(memory.device, wanted=self.lowered):
             output = self.policy(weights, read, memory, starts)
         return PolicyOutput(*(tensor.to(memory.dtype) for tensor in (output.logits, output.value, output.memory)))
 
