@@ -58,9 +58,9 @@ def measure_case(case: dict[str, Any], rounds: int, steps: int) -> float:
     cpu, wall = ((marks[-1][n] - marks[0][n]) / count for n in (0, 1))
     told = f"{case}: {cpu:.2f} CPU s and {wall:.2f} s a round"
     if workers := lines[-1]["exchange"].get("workers"):
-        moved, formula = (format_bytes(lines[-1]["exchange"][name]) for name in ("moved", "formula"))
+        moved = format_bytes(lines[-1]["exchange"]["moved"])
         private, planned = (format_bytes(max(each[name] for each in workers)) for name in ("private", "planned"))
-        told += f"; wire {moved}, by formula {formula}; a worker {private}, planned {planned}"
+        told += f"; wire {moved}; a worker {private}, planned {planned}"
     print(told, flush=True)
     return cpu
 

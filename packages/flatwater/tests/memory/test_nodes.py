@@ -75,7 +75,7 @@ def test_no_number_of_a_plan_is_cut_on_80_columns() -> None:
         worker_owners=[{"replay.row": 700 * mib}] * 5,
         apart=True,
         nodes=nodes,
-        exchange={"generation": 44 * mib, "largest": 3 * mib},
+        largest_message=3 * mib,
     )
     console = Console(width=80, record=True, file=StringIO())
     show_plan(plan, console)

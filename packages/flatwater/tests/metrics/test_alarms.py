@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from flatwater.metrics.alarms import (
     CONSTANT_DEVIATION,
     Alarm,
-    above_formula,
     alarm_lines,
     array_alarms,
     constant_policies,
+    lost_workers,
     metric_alarms,
     name_by_member,
     never_trading,
@@ -115,11 +115,9 @@ def test_threads_that_do_not_get_one_core_together_are_told() -> None:
         assert waiting_threads(3, *fine) == []
 
 
-def test_more_than_the_formula_on_the_wire_is_told_with_why() -> None:
-    exchange = {"moved": 3 << 20, "formula": 2 << 20, "lost": 2}
-    (alarm,) = above_formula(4, exchange)
+def test_lost_workers_are_told() -> None:
+    (alarm,) = lost_workers(4, {"moved": 3 << 20, "lost": 2})
     assert (alarm.kind, alarm.round) == ("wire", 4)
-    assert "3.00 MiB of numbers went to workers and came back, not 2.00 MiB. Workers lost: 2" in alarm.message
-    assert "No worker was lost" in above_formula(4, exchange | {"lost": 0})[0].message
-    for fine in ({}, exchange | {"moved": 2 << 20}, {"moved": 3 << 20, "formula": 2 << 20}):
-        assert above_formula(4, fine) == []
+    assert "Workers lost: 2" in alarm.message
+    for fine in ({}, {"moved": 3 << 20, "lost": 0}, {"moved": 3 << 20}):
+        assert lost_workers(4, fine) == []

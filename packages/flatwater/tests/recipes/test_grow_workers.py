@@ -67,10 +67,10 @@ def assert_same(first: Path, second: Path) -> None:
 
 
 def assert_exchanged(run: Path, workers: int) -> None:
-    """Every round has moved what the formula says, and every worker holds what is planned."""
+    """The ledger has what every round has moved, and every worker holds what is planned."""
     before = 0
     for line in (json.loads(line)["exchange"] for line in (run / "ledger.jsonl").read_text().splitlines()):
-        assert line["moved"] == line["formula"] == line["arrays"] - before
+        assert line["moved"] == line["arrays"] - before > 0
         assert 0 < line["wire"] - line["arrays"] < 512 << 10, "what messages have around their numbers"
         assert len(line["workers"]) == workers
         for worker in line["workers"]:
@@ -204,8 +204,7 @@ def test_the_plan_has_the_workers_and_what_crosses_the_wire(capsys: pytest.Captu
     assert main(["plan", "grow", *options]) == 0
     said = capsys.readouterr().out
     assert re.search(r"2 workers, .* MiB each", said)
-    assert "numbers to and from workers in a batch" in said
-    assert "more in a batch with held-out episodes" in said
+    assert "numbers in the largest message to a worker" in said
 
 
 def assignment(share: tuple[int, int], **changes: Any) -> Assignment:

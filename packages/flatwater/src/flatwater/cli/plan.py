@@ -104,8 +104,8 @@ def show_plan(plan: PlannedRun, console: Console) -> None:
     console.print(table)
     if plan.nodes:
         console.print(machine_table(plan.nodes))
-    for name, size in plan.exchange.items():
-        console.print(f"wire    {format_bytes(size):>12}  {EXCHANGED[name]}")
+    if plan.largest_message:
+        console.print(f"wire    {format_bytes(plan.largest_message):>12}  numbers in the largest message to a worker")
     _show_verdict(plan, console)
 
 
@@ -124,14 +124,6 @@ def _show_verdict(plan: PlannedRun, console: Console) -> None:
         console.print(shortages(plan.nodes, lacking), soft_wrap=True)
     for line in plan.suggestions:
         console.print(f"  {line}", soft_wrap=True)
-
-
-EXCHANGED = {
-    "generation": "numbers to and from workers in a generation",
-    "round": "numbers to and from workers in a batch",
-    "evaluation": "more in a batch with held-out episodes",
-    "largest": "numbers in the largest message",
-}
 
 
 def machine_table(nodes: Sequence[NodePlan]) -> Table:

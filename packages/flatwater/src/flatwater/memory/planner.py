@@ -42,8 +42,8 @@ class Plan:
     """Whether those processes are on machines of a cluster, which sets memory aside for them."""
     nodes: Sequence[NodePlan] = field(default=())
     """Machines of a cluster with the workers that start there."""
-    exchange: Mapping[str, int] = field(default_factory=dict)
-    """Bytes of numbers that go between them and the run in a generation, and in the largest message."""
+    largest_message: int = 0
+    """Bytes of the largest message between them and the run."""
     mapped: Mapping[str, int] = field(default_factory=dict)
     """Bytes of each leaf that is a part of a file, whose pages all processes share; no owner has them."""
     what: str = "run"
@@ -105,7 +105,7 @@ class Plan:
             "worker_owners": [sum(owners.values()) for owners in self.worker_owners],
             "apart": self.apart,
             "nodes": [node.to_json() for node in self.nodes],
-            "exchange": dict(self.exchange),
+            "largest_message": self.largest_message,
             "mapped": dict(self.mapped),
             "needed_bytes": self.needed_bytes,
             "limit_bytes": self.limit_bytes,

@@ -205,30 +205,20 @@ def waiting_threads(round: int, threads: int, seconds: float, cpu_seconds: float
     return [Alarm("threads wait", "threads", message, round)]
 
 
-def above_formula(round: int, exchange: Mapping[str, Any]) -> list[Alarm]:
-    """Return an alarm where run and workers have exchanged more than a round takes in which none is lost.
+def lost_workers(round: int, exchange: Mapping[str, Any]) -> list[Alarm]:
+    """Return an alarm where workers were lost.
 
     Args:
         round: the round.
-        exchange: the ledger's record of it. Nothing is `lost` in the round in which the workers were started.
+        exchange: the ledger's record of the exchange. Nothing is `lost` in the round in which workers were started.
     """
-    if "lost" not in exchange or exchange["moved"] <= exchange["formula"]:
+    if not exchange.get("lost"):
         return []
-    moved_bytes, formula_bytes = format_bytes(exchange["moved"]), format_bytes(exchange["formula"])
-    cause = (
-        f"Workers lost: {exchange['lost']}. New workers got the state of the lost ones. Look at their machines."
-        if exchange["lost"]
-        else "No worker was lost. A checkpoint within the round (SIGUSR2) explains more; other "
-        "differences are a fault of the formula."
+    message = (
+        f"Workers lost: {exchange['lost']}. New workers got the state of the lost ones, and the round moved "
+        f"{format_bytes(exchange['moved'])} of numbers. Look at their machines."
     )
-    return [
-        Alarm(
-            "wire",
-            "workers",
-            f"{moved_bytes} of numbers went to workers and came back, not {formula_bytes}. {cause}",
-            round,
-        )
-    ]
+    return [Alarm("wire", "workers", message, round)]
 
 
 MANY_MEMBERS_SHARE = 1 / 3

@@ -68,7 +68,7 @@ def make_plan(
     device: torch.device,
     workers: Sequence[Mapping[str, int]] = (),
     apart: bool = False,
-    exchange: Mapping[str, int] = MappingProxyType({}),
+    largest_message: int = 0,
     mapped: Mapping[str, int] = MappingProxyType({}),
     here: AbstractSet[str] = frozenset(),
     beside: Mapping[str, int] = MappingProxyType({}),
@@ -82,7 +82,7 @@ def make_plan(
         device: device on which the run will compute: its memory is counted.
         workers: bytes by path of the state of each process that computes besides.
         apart: whether the workers are on other machines.
-        exchange: bytes that go between workers and the run.
+        largest_message: bytes of the largest message between workers and the run.
         mapped: bytes by path of files that processes share through pages.
         here: phases that are the run's own, whoever computes the others.
         beside: bytes by phase that are in no tensor.
@@ -105,7 +105,7 @@ def make_plan(
         worker_owners=workers,
         worker_transients=worker_peak if workers else 0,
         apart=apart,
-        exchange=exchange,
+        largest_message=largest_message,
         mapped=mapped,
     )
 

@@ -14,7 +14,7 @@ from rich.text import Text
 from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.checkpoints.writer import save_checkpoint
 from flatwater.memory.ledger import Effort
-from flatwater.metrics.alarms import Alarm, above_formula, alarm_lines, group_by_kind, take_new_alarms_, waiting_threads
+from flatwater.metrics.alarms import Alarm, alarm_lines, group_by_kind, lost_workers, take_new_alarms_, waiting_threads
 from flatwater.metrics.console import FIRST, RESIDENT_COLUMN, ConsoleTable
 from flatwater.metrics.figures import short_duration
 from flatwater.metrics.jsonl import JsonlSink
@@ -184,7 +184,7 @@ class Recorder:
         self.memory, self.memory_text = ledger_metrics(record), ledger_text(record)
         self.unmeasured, self.unmeasured_parts = {}, {}
         self.report_findings(round_, findings)
-        return above_formula(round_, record["exchange"])
+        return lost_workers(round_, record["exchange"])
 
     def waiting_alarms(self, round_: int, efforts: Mapping[str, Effort]) -> list[Alarm]:
         """Return alarms where threads wait for cores; of a process that waits for a device or for workers, none."""

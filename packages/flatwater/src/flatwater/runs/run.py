@@ -83,7 +83,7 @@ class Run(ABC):
         """Return the ledger's record of those processes, on whichever machine; nothing where there are none.
 
         Asked once a round. `wire` is what has gone to them and come from them so far, `arrays` the numbers in that;
-        `moved` those since it was last asked, `formula` those of a round in which none is lost, `lost` the processes
+        `moved` those since it was last asked, `lost` the processes
         that others took the place of since then (not in the first round); `stores` what the object stores of a cluster
         hold, each counted once. `private` is what all of them have for themselves, and `workers` has each: its machine,
         `private` and `proportional` (shared pages in parts), as `planned` between two steps, the groups of its state

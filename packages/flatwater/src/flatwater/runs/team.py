@@ -117,10 +117,6 @@ class WorkerPool(ABC):
         """Arithmetics of workers, where any is taken."""
 
     @abstractmethod
-    def expected_bytes(self) -> int:
-        """Return the bytes of numbers that the round that has ended exchanges, if no worker was lost."""
-
-    @abstractmethod
     def gather_(self) -> None:
         """Copy what workers know into the state tree."""
 
@@ -152,7 +148,6 @@ class WorkerPool(ABC):
             "wire": self.wire_bytes,
             "arrays": arrays,
             "moved": moved_arrays,
-            "formula": self.expected_bytes(),
             "workers": workers,
             **({} if is_first else {"lost": lost_workers}),
             **({"stores": import_ray_module().in_stores()} if self._config.cluster else {}),
@@ -237,7 +232,7 @@ def place_workers(plan: Plan, config: CrewConfig) -> Plan:
         worker=max(plan.workers),
         threads=max(1, config.threads),
         mapped=plan.mapped_bytes,
-        store=STORE_SHARE * plan.exchange["largest"],
+        store=STORE_SHARE * plan.largest_message,
     )
     return replace(plan, nodes=assign_workers(cluster_machines(config), len(plan.workers), wants))
 

@@ -18,7 +18,7 @@ from flatwater_trading.panel.features import find_features
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.splits import Days, Splits, check_episode, split_days
 from flatwater_trading.recipe.config import ErlRunConfig
-from flatwater_trading.recipe.exchange import measure_wire_bytes
+from flatwater_trading.recipe.exchange import largest_message
 from flatwater_trading.recipe.market import can_be_mapped
 from flatwater_trading.recipe.score import score_bytes, score_extra_bytes
 from flatwater_trading.training.config import replay_capacity
@@ -50,12 +50,9 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device, *, privat
         private = not can_be_mapped(device, sum(market.values()))
     mapped = {} if private else market
     owners = {path: size for path, size in owners.items() if path not in mapped}
-    shares, exchange = split_members(setup, config), {}
+    shares = split_members(setup, config)
     owners_of_shares = (nbytes(build_erl(replace(setup, share=span), run.market)) for span in shares)
     workers = [{path: size for path, size in each.items() if path not in mapped} for each in owners_of_shares]
-    if shares:
-        wire_bytes = measure_wire_bytes(setup, run, shares)
-        exchange = {"generation": wire_bytes.generation, "largest": wire_bytes.largest}
     plan = make_plan(
         owners,
         lambda: phase_transients(setup, run),
@@ -63,7 +60,7 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device, *, privat
         device=device,
         workers=workers,
         apart=bool(config.cluster),
-        exchange=exchange,
+        largest_message=largest_message(run, config.population.size, shares),
         mapped=mapped,
         here=frozenset({SCORE_PHASE}),
         beside={SCORE_PHASE: score_extra_bytes(run.market)},

@@ -145,10 +145,6 @@ class TraderWorkers(WorkerPool):
         self._updates_since_gathering: list[np.ndarray | None] = []
         self._asked_tiles: deque[tuple[str, int, int]] = deque()
 
-    def expected_bytes(self) -> int:
-        """Return the bytes on the wire of each generation."""
-        return self._plan.exchange["generation"]
-
     def learn_(self) -> None:
         """Update all shares at once; if draws depend on errors, the errors of all shares are awaited."""
         self._ready_()

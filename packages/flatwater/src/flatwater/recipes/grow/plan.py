@@ -1,6 +1,6 @@
 """The plan of a run of growing networks: its build and its phases on the meta device, and how to make it smaller."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -13,7 +13,6 @@ from flatwater.envs.growing.task import load_task
 from flatwater.memory.nodes import worker_capacity
 from flatwater.memory.planner import Plan
 from flatwater.recipes.grow.config import GrowRunConfig, split_environments
-from flatwater.recipes.grow.exchange import measure_wire_bytes
 from flatwater.runs.planning import META, Alternative, Knob, make_plan, smaller_settings, with_advice, with_setting
 from flatwater.runs.team import place_workers
 from flatwater.state.tree import nbytes
@@ -33,10 +32,7 @@ def plan_grow(config: GrowRunConfig, device: torch.device) -> Plan:
         device: device of the run, whose memory counts.
     """
     setup, run = build_on_meta(config)
-    owners, env_shares, exchange = nbytes(run), environment_shares(config), {}
-    if env_shares:
-        wire_bytes = measure_wire_bytes(setup, run, env_shares)
-        exchange = {"round": wire_bytes.collected, "evaluation": wire_bytes.evaluated, "largest": wire_bytes.largest}
+    owners, env_shares = nbytes(run), environment_shares(config)
     plan = make_plan(
         owners,
         lambda: phase_transients(setup, run) | (message_bytes(run) if env_shares else {}),
@@ -44,7 +40,7 @@ def plan_grow(config: GrowRunConfig, device: torch.device) -> Plan:
         device=device,
         workers=[nbytes(build_share(setup, run.envs.task, high - low)) for low, high in env_shares],
         apart=bool(config.cluster),
-        exchange=exchange,
+        largest_message=largest_message(run, env_shares),
     )
     if plan.apart and env_shares:
         plan = place_workers(plan, config)
@@ -103,6 +99,15 @@ def phase_transients(setup: GrowSetup, run: GrowState) -> dict[str, int]:
 def message_bytes(run: GrowState) -> dict[str, int]:
     """Return the bytes of the pool's rows that arrive in messages, before they are written into the state."""
     return {"exchange": sum(leaf.nbytes for _, leaf in env_rows(run.envs, run.memory))}
+
+
+def largest_message(run: GrowState, shares: Sequence[Span]) -> int:
+    """Return the bytes of what a worker is sent that takes another's place: its rows of the pool, and the policy."""
+    if not shares:
+        return 0
+    policy, alone = sum(leaf.nbytes for leaf in run.learner.weights), run.envs.alone
+    rows = message_bytes(run)["exchange"] // len(run.seeds) * max(high - low for low, high in shares)
+    return rows + policy + alone.accuracy.nbytes + alone.hosts.nbytes
 
 
 TRIED = 8

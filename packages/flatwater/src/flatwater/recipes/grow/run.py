@@ -9,9 +9,8 @@ from flatwater.envs.growing.simulator import live_pools
 from flatwater.envs.growing.task import load_task
 from flatwater.envs.split_seeds import FIRST_SEEDS
 from flatwater.memory.planner import Plan
-from flatwater.recipes.grow.config import GrowRunConfig, split_environments
+from flatwater.recipes.grow.config import GrowRunConfig
 from flatwater.recipes.grow.data import fingerprints
-from flatwater.recipes.grow.exchange import measure_wire_bytes
 from flatwater.recipes.grow.lives import write_lives
 from flatwater.recipes.grow.plan import plan_grow
 from flatwater.recipes.grow.score import GrowScore, score_policy
@@ -99,8 +98,7 @@ def compose(config: GrowRunConfig) -> GrowRun:
     crew = None
     # Only bound here: its processes start with the first episode.
     if plan.workers:
-        exchange = measure_wire_bytes(setup, run, split_environments(config, len(plan.workers)))
-        crew = GrowWorkers(config, setup, run, plan=plan, exchange=exchange, fingerprint=f"{fingerprint}:{host}")
+        crew = GrowWorkers(config, setup, run, plan=plan, fingerprint=f"{fingerprint}:{host}")
     return GrowRun(config, plan, build_trainer(setup, run, crew), fingerprint)
 
 

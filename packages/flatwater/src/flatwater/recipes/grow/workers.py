@@ -15,7 +15,6 @@ from flatwater.envs.growing.task import load_task
 from flatwater.memory.planner import Plan
 from flatwater.recipes.grow.config import GrowRunConfig, split_environments
 from flatwater.recipes.grow.data import fingerprints
-from flatwater.recipes.grow.exchange import WireBytes
 from flatwater.runs.fingerprint import version_facts
 from flatwater.runs.team import Arrays, Assignment, WorkerPool, WorkerService, to_tensors
 from flatwater.trainers.grow.executor import Columns, LocalGroupExecutor
@@ -87,7 +86,6 @@ class GrowWorkers(WorkerPool):
         run: GrowState,
         *,
         plan: Plan,
-        exchange: WireBytes,
         fingerprint: str,
     ) -> None:
         """Bind the run; no process is started yet.
@@ -97,10 +95,9 @@ class GrowWorkers(WorkerPool):
             setup: constants of all environments.
             run: its state.
             plan: number of workers, their machines, their needs and budgets.
-            exchange: bytes on the wire.
             fingerprint: fingerprint of the task and the host.
         """
-        self._setup, self._run, self._exchange = setup, run, exchange
+        self._setup, self._run = setup, run
         self.shares = split_environments(config, len(plan.workers))
         super().__init__(
             config, plan, DESK, [Assignment(config, share, fingerprint, version_facts(), ()) for share in self.shares]
@@ -108,10 +105,6 @@ class GrowWorkers(WorkerPool):
         self._seeds: Tensor | None = None
         self._played: list[tuple[str, Tensor | None]] = []
         self._stale = True
-
-    def expected_bytes(self) -> int:
-        """Return the bytes of the batch that has ended, by the formula."""
-        return self._exchange.round_bytes(self._run.progress.round, self._setup.config.evaluation.every)
 
     def begin_(self, seeds: Int[Tensor, "E"]) -> None:
         """Begin episodes in all shares at once."""
