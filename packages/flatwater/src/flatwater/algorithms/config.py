@@ -385,9 +385,11 @@ class PPOConfig:
     in Stable-Baselines3. 0 turns it off."""
     autocast: Literal["off", "bf16"] = "off"
     """bf16: passes in bfloat16, to act and to learn; weights, moments and losses stay in float32."""
-    compile: bool = False
-    """Compile the loss and its gradient with torch.compile: slow at the start, by minutes where the sequences of a
-    policy with a memory are long, then faster. Needs a C++ compiler."""
+    compile: bool | None = None
+    """Compile the step of the policy, the loss and its gradient by torch's compiler: slow at the start, by minutes
+    where the sequences of a policy with a memory are long, then faster. Needs a C++ compiler. Left out: a new run that
+    is long enough to gain is compiled, of a policy without a memory and without images or a module of yours; other
+    runs are not. A run that is resumed keeps what it began with."""
 
     def for_rounds(self, rounds: int) -> Self:
         """Return the settings of a run of so many rounds, in which schedules know their end also when it goes on."""
@@ -425,6 +427,9 @@ class EpisodeConfig(PPOConfig):
     """Rounds over which the learning rate falls in a straight line to a tenth, where it stays. 0 keeps it."""
     value_weight: Weight = 1.0
     entropy_weight: Weight = 0.003
+    compile: bool = False
+    """Compile the step of the policy, the loss and its gradient by torch's compiler: minutes at the start, then faster.
+    Needs a C++ compiler."""
 
     def __post_init__(self) -> None:
         """Refuse two courses of the learning rate at once, and updates that would not count the rounds."""

@@ -5,7 +5,12 @@ writes are its results alone. Arguments that it does not read are left out. That
 `torch.compile`, whose guards and wrappers cost more than a small network.
 """
 
+import os
+import shutil
+import sys
+import sysconfig
 from collections.abc import Callable
+from pathlib import Path
 from typing import cast
 
 import torch
@@ -14,6 +19,12 @@ from torch import Tensor
 Function = Callable[..., tuple[Tensor, ...]]
 FEW = 16
 """Rows up to which a layer is a loop in the compiled code: a call of the library for matrices would take longer."""
+
+
+def has_compiler() -> bool:
+    """Whether this machine has what torch's compiler asks for: a C++ compiler, and the headers of this Python."""
+    compiler = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")
+    return shutil.which(compiler) is not None and Path(sysconfig.get_paths()["include"], "Python.h").is_file()
 
 
 def compile_graph(function: Function, *, wanted: bool) -> Function:

@@ -104,6 +104,8 @@ def show_plan(plan: PlannedRun, console: Console) -> None:
     console.print(table)
     if plan.nodes:
         console.print(machine_table(plan.nodes))
+    for line in plan.notes:
+        console.print(line, highlight=False, markup=False)
     if plan.largest_message:
         console.print(f"wire    {format_bytes(plan.largest_message):>12}  numbers in the largest message to a worker")
     _show_verdict(plan, console)

@@ -48,6 +48,8 @@ class Plan:
     """Bytes of each leaf that is a part of a file, whose pages all processes share; no owner has them."""
     what: str = "run"
     """Name of the planned process: a run, or a command that uses a run."""
+    notes: Sequence[str] = field(default=())
+    """Sentences about what was decided for the run, beside its memory."""
 
     @property
     def total_bytes(self) -> int:
@@ -113,6 +115,7 @@ class Plan:
             "budget_bytes": self.budget_bytes,
             "fits": self.fits,
             "suggestions": list(self.suggestions),
+            "notes": list(self.notes),
         }
 
 

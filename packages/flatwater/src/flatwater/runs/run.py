@@ -53,8 +53,8 @@ class Run(ABC):
         """Return one line about what is trained on what."""
 
     def about(self) -> Sequence[str]:
-        """Return further lines for the start: what is observed, and how the data are split."""
-        return self.taken
+        """Return further lines for the start: what is observed, how the data are split, and what was decided."""
+        return [*self.taken, *self.plan.notes]
 
     def weights(self) -> Collection[Tensor]:
         """Return the leaves that another run may begin with: networks, and statistics that normalise their inputs."""

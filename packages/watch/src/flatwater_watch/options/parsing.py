@@ -106,22 +106,28 @@ def _wrap_paragraphs(text: str) -> str:
 def _type_registry(interface: type[Any], later: Collection[str]) -> ConstructorRegistry:
     """The rules by which tyro reads our types; `later`: fields of the command's class that come last in the help."""
     registry = ConstructorRegistry()
-    registry.struct_rule(lambda info: _dataclass_spec(info, later if info.type is interface else ()))
+    registry.struct_rule(lambda info: _dataclass_spec(info, interface, later))
     registry.primitive_rule(_number_spec)
     registry.primitive_rule(_path_spec)
     registry.primitive_rule(_optional_spec)
     return registry
 
 
-def _dataclass_spec(info: StructTypeInfo, later: Collection[str]) -> StructConstructorSpec | None:
-    """The specification of a dataclass for tyro; None for other types."""
+def _dataclass_spec(info: StructTypeInfo, interface: type[Any], later: Collection[str]) -> StructConstructorSpec | None:
+    """The specification of a dataclass for tyro; None for other types.
+
+    Args:
+        info: the type, and the instance whose values are the defaults.
+        interface: class of the command.
+        later: fields of that class which come last in the help.
+    """
     # The help of each field is one paragraph: tyro would keep the line breaks of the source.
     if not is_dataclass(info.type):
         return None
     docs, hints = field_docs(info.type), get_type_hints(info.type, include_extras=True)
     plain = get_type_hints(info.type)
     specs = []
-    for f in sorted(fields(info.type), key=lambda field: field.name in later):
+    for f in sorted(fields(info.type), key=lambda field: info.type is interface and field.name in later):
         default = _field_default(f, info.type, info.default)
         # The sentences of a field that may be left out say what that means; "(default: None)" would not.
         kind: Any = plain[f.name] if f.name in bounds_of(info.type) else hints[f.name]
@@ -129,6 +135,9 @@ def _dataclass_spec(info: StructTypeInfo, later: Collection[str]) -> StructConst
             kind = type(default)
         if f.metadata or (get_origin(kind) is Literal and len(get_args(kind)) == 1):  # a single choice is no option
             kind = Annotated[kind, tyro.conf.Suppress]
+        if kind == bool | None and info.type is not interface:
+            # In a table of settings, where both of its flags exist; an option of a command is given as a word.
+            kind = Annotated[kind, tyro.conf.DisallowNone]
         if default is None or default == ():
             kind = Annotated[kind, tyro.conf.arg(help_behavior_hint="")]
         help_text = " ".join(docs.get(f.name, "").split()) or None  # None stands for a group's own docstring

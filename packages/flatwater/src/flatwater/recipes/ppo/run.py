@@ -4,11 +4,12 @@ The worlds, one to learn in and one for held-out episodes, are built first: they
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import torch
 
+from flatwater.algorithms.graph import has_compiler
 from flatwater.algorithms.ppo import bound_weights, forward_step
 from flatwater.envs.split_seeds import FIRST_SEEDS
 from flatwater.envs.world import World, describe_spaces
@@ -22,7 +23,7 @@ from flatwater.runs.planning import META, Knob, allocate_planned, plan_built, re
 from flatwater.runs.run import OnPolicyRun
 from flatwater.runs.world_run import WorldRun, build_run_world
 from flatwater.trainers.blocks.round import BlocksTrainer, bind_learning, build_trainer
-from flatwater.trainers.blocks.state import RANDOM, TEACHER, BlocksSetup, BlocksState, build_blocks
+from flatwater.trainers.blocks.state import RANDOM, TEACHER, BlocksSetup, BlocksState, build_blocks, build_student
 from flatwater.trainers.worlds import Worlds
 from flatwater_watch.errors import require
 from flatwater_watch.meters.torch_ops import peak_bytes
@@ -33,6 +34,16 @@ KNOBS = (
     Knob("block", "rollout"),
     Knob("student.rows", "learner", least=lambda _: 2),
 )
+
+C = TypeVar("C", bound=BlocksRunConfig)
+
+COMPILED_CALLS = 100_000
+"""Steps of the policy and updates of a run, together, from which it is compiled by itself. Compiling takes 29 seconds
+of the CPU, or 6 to 8 where torch has the code in its cache, and each such call then takes 0.6 to 0.9 milliseconds less:
+a run of so many gains at least as much again as it has paid (`docs/adr/0021-one-ppo-for-worlds.md`)."""
+COMPILER_BYTES = 200 << 20
+"""Bytes that torch's compiler loads: 173 MiB were measured."""
+COMPILED = "the policy is compiled: about 30 CPU seconds in the first block (left out by --learner.no-compile)"
 
 
 @dataclass(frozen=True)
@@ -118,6 +129,23 @@ def build_worlds(config: BlocksRunConfig) -> Worlds:
     return Worlds(training, held_out)
 
 
+def decide_compiling(config: C, worlds: Worlds) -> C:
+    """Return the settings with `learner.compile` decided where it was left out, for a new run.
+
+    It follows from the settings and from whether this machine can compile, never from the time that something takes: a
+    compiled run has other last bits. The decision is kept with the settings, so that a resumed run goes on with it.
+    """
+    learner = config.learner
+    if learner.compile is not None:
+        return config
+    calls = config.rounds * (config.block + learner.epochs * learner.minibatches)
+    wanted = calls >= COMPILED_CALLS and find_device(config.device).type == "cpu" and has_compiler()
+    if wanted:
+        student = build_student(worlds.training.spaces, config.student, META)
+        wanted = student.encoder is None and not student.policy.cells
+    return replace(config, learner=replace(learner, compile=wanted))
+
+
 def setup_blocks(config: BlocksRunConfig, worlds: Worlds, device: torch.device) -> BlocksSetup:
     """Return the constants of a run in these worlds."""
     spaces = worlds.training.spaces, worlds.held_out.spaces
@@ -137,7 +165,11 @@ def plan_blocks(config: BlocksRunConfig, worlds: Worlds, device: torch.device) -
         setup = setup_blocks(other, worlds if other is config else build_worlds(other), META)
         return setup, build_blocks(setup)
 
-    return plan_built(config, device, build, phase_transients, smaller_settings(in_one_process(config), KNOBS))
+    plan = plan_built(config, device, build, phase_transients, smaller_settings(in_one_process(config), KNOBS))
+    if not config.learner.compile:
+        return plan
+    base_bytes = plan.base_bytes + (COMPILER_BYTES if device.type == "cpu" else 0)
+    return replace(plan, base_bytes=base_bytes, notes=(*plan.notes, COMPILED))
 
 
 def phase_transients(setup: BlocksSetup, run: BlocksState) -> dict[str, int]:
@@ -173,6 +205,7 @@ def allocate(config: BlocksRunConfig, worlds: Worlds, device: torch.device) -> t
 def compose(config: PpoRunConfig) -> BlocksRun:
     """Build the worlds and allocate the run whole."""
     device, worlds = find_device(config.device), build_worlds(config)
+    config = decide_compiling(config, worlds)
     plan, setup, run = allocate(config, worlds, device)
     random = build_teacher(RANDOM, worlds.held_out, run.generators["random"])
     return BlocksRun(config, plan, build_trainer(setup, run, worlds, None, {RANDOM: random}))
@@ -180,4 +213,5 @@ def compose(config: PpoRunConfig) -> BlocksRun:
 
 def plan(config: PpoRunConfig) -> Plan:
     """Return the plan of a run."""
-    return plan_blocks(config, build_worlds(in_one_process(config)), find_device(config.device))
+    worlds = build_worlds(in_one_process(config))
+    return plan_blocks(decide_compiling(config, worlds), worlds, find_device(config.device))

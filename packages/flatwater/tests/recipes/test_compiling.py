@@ -1,0 +1,91 @@
+"""PPO is compiled by itself where its run is long enough to gain, and stays as it began."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from flatwater.cli.main import command_class, main
+from flatwater.config.toml import load_config
+from flatwater.recipes.ppo import run as planning
+from flatwater.recipes.ppo.config import PpoRunConfig
+from flatwater.recipes.ppo.run import COMPILED_CALLS, COMPILER_BYTES, build_worlds, decide_compiling
+from flatwater.recipes.ppo.run import plan as plan_ppo
+
+TINY = ("--envs", "4", "--block", "16", "--evaluation.envs", "3", "--wrapped.steps", "20", "--threads", "1")
+TINY += ("--trackers",)
+CALLS = 16 + 64
+"""Steps of the policy and updates of a round of these settings."""
+needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile needs a C++ compiler")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def decide(*options: str) -> bool | None:
+    config: PpoRunConfig = command_class(("train", "ppo")).read("train ppo", [*TINY, *options]).settings()
+    return decide_compiling(config, build_worlds(config)).learner.compile
+
+
+LONG = ("--rounds", str(-(-COMPILED_CALLS // CALLS)))
+SHORT = ("--rounds", str(COMPILED_CALLS // CALLS - 1))
+
+
+@needs_compiler
+def test_a_run_is_compiled_from_the_calls_on_that_gain() -> None:
+    assert decide(*LONG) is True
+    assert decide(*SHORT) is False
+
+
+def test_what_the_user_says_is_obeyed() -> None:
+    assert decide(*LONG, "--learner.no-compile") is False
+    assert decide(*SHORT, "--learner.compile") is True
+
+
+def test_a_policy_with_a_memory_is_not_compiled_by_itself() -> None:
+    assert decide(*LONG, "--student.memory", "4") is False
+
+
+def test_without_a_compiler_a_long_run_is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert decide(*LONG) is False
+
+
+@needs_compiler
+def test_the_plan_says_it_and_counts_the_compiler(capsys: pytest.CaptureFixture[str]) -> None:
+    for options, compiled in ((LONG, True), (SHORT, False), ((*LONG, "--learner.no-compile"), False)):
+        assert main(["plan", "ppo", *TINY, *options]) == 0
+        assert (planning.COMPILED in capsys.readouterr().out) == compiled
+    config = PpoRunConfig()
+    plain, compiled_plan = (
+        plan_ppo(replace(config, learner=replace(config.learner, compile=flag))) for flag in (False, True)
+    )
+    assert compiled_plan.owners == plain.owners
+    assert compiled_plan.base_bytes > plain.base_bytes + COMPILER_BYTES // 2  # both include what is resident now
+
+
+def test_a_short_run_stays_plain_however_far_it_is_resumed() -> None:
+    assert main(["train", "ppo", *TINY, "--rounds", "1", "--run", "run"]) == 0
+    config = load_config(PpoRunConfig, Path("run", "config.toml"))
+    assert config.learner.compile is False
+    longer = replace(config, rounds=COMPILED_CALLS)
+    assert decide_compiling(longer, build_worlds(longer)) == longer
+
+
+@pytest.mark.slow
+@needs_compiler
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, while it loads its compiler
+def test_a_run_that_was_compiled_by_itself_is_resumed_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(planning, "COMPILED_CALLS", 2 * CALLS)
+    assert main(["train", "ppo", *TINY, "--rounds", "2", "--run", "run"]) == 0
+    assert planning.COMPILED in capsys.readouterr().out
+    assert load_config(PpoRunConfig, Path("run", "config.toml")).learner.compile is True
+    monkeypatch.setattr(planning, "COMPILED_CALLS", COMPILED_CALLS)
+    assert main(["resume", "run", "--rounds", "3"]) == 0
+    assert planning.COMPILED in capsys.readouterr().out
