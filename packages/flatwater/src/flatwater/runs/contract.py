@@ -3,8 +3,10 @@
 It knows the state tree and nothing of what is trained: every trainer gets the same contract.
 """
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -33,6 +35,8 @@ STOP_BUDGET_SHARE = 0.95
 """Share of the budget at which a run stops while it still can save."""
 _FAMILY_TIME_SHARE = 1 / 500
 """Share of the run's time that may go into summing up the worker processes."""
+CENSUS_SHARE = 1 / 200
+"""Share of this process's CPU seconds that readings and their censuses may take, where they are paced by time."""
 # 1 MiB. To ask the kernel which pages were touched costs a system call per leaf, and small leaves hardly matter.
 _WEIGHED_PAGES = 1 << 20
 """Bytes from which a leaf is asked which of its pages were touched; smaller ones count as touched."""
@@ -52,6 +56,8 @@ class MemoryContract:
     """Bytes of RAM that processes which compute for the run have for themselves."""
     exchange: Callable[[], Mapping[str, Any]] = dict
     """The ledger's record of those processes, on other machines too, and of the round's exchange with them."""
+    paced: bool = False
+    """Whether a census waits until it is a small share of the run's time, and is taken in slices."""
     base: int = 0
     monitor: Monitor = field(default_factory=lambda: Monitor(Roots(packages=("flatwater", "flatwater_trading"))))
     full: set[str] = field(default_factory=set)
@@ -119,7 +125,9 @@ class MemoryContract:
                 if (work_seconds := self._busy_seconds(e)) > 0
             },
         )
-        return statement, self.monitor.observe(reading)
+        # What is left of the share; near the budget the monitor takes a census whole all the same.
+        seconds = max(0.0, CENSUS_SHARE * time.process_time() - self.monitor.cost_seconds) if self.paced else inf
+        return statement, self.monitor.observe(reading, seconds=seconds)
 
     def _busy_seconds(self, effort: Effort) -> float:
         """Return seconds that other programs do not change: of this process's CPU, or of the device that computes."""

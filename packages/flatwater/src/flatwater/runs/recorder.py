@@ -1,5 +1,6 @@
 """The loop's recorder: console, metrics, ledger, checkpoints, alarms, signals and costs of phases of one run."""
 
+import gc
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -177,6 +178,10 @@ class Recorder:
         """Measure memory against the plan, write it into the ledger, and report what grows. Returns alarms."""
         # Before memory is measured: pages that a phase has freed are no growth.
         release_freed_memory()
+        if not self.memory:
+            # What the first round has loaded, such as torch's compiler with its million objects, stays: later
+            # collections need not walk through it. `freeze_gc` takes it back at the end.
+            gc.freeze()
         efforts, parts = self.unmeasured, self.unmeasured_parts
         statement, findings = self.contract.settle_round_(round_, efforts | parts)
         record = self.contract.record(statement, efforts, envs=self.composed.live_envs(), peak=self.efforts.highest)
@@ -397,6 +402,7 @@ def build_watcher(
                 beside=lambda: held_bytes(trackers) | mirror.buffer_bytes(),
                 elsewhere=composed.elsewhere,
                 exchange=composed.exchange,
+                paced=not composed.config.ledger_every,
             ),
             metrics=open_(folder.metrics),
             trackers=trackers,
