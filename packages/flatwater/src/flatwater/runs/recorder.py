@@ -112,6 +112,7 @@ class Recorder:
     def __post_init__(self) -> None:
         self.place, config = self.folder.path, self.composed.config
         self.measuring = Upkeep(config.rounds, config.ledger_every)
+        self.contract.paced = not config.ledger_every
         self.saving = Upkeep(config.rounds, config.checkpoints.every, config.checkpoints.keep_every)
         self.own_parts = RecipeParts(recipe_of_config(config), self.folder, self.voice.show_line)
 
@@ -402,7 +403,6 @@ def build_watcher(
                 beside=lambda: held_bytes(trackers) | mirror.buffer_bytes(),
                 elsewhere=composed.elsewhere,
                 exchange=composed.exchange,
-                paced=not composed.config.ledger_every,
             ),
             metrics=open_(folder.metrics),
             trackers=trackers,
