@@ -168,7 +168,7 @@ def test_a_file_that_is_no_panel(capsys: pytest.CaptureFixture[str]) -> None:
         ("train gro", ["'gro':", '"grow"?']),
         (
             "train nonsense",
-            ["'nonsense'", "evolve, grow, ddpg, dqn, sac, td3, ppo, teach, erl, or package.module:NAME"],
+            ["'nonsense'", "evolve, grow, ddpg, dqn, sac, td3, ppo, teach, erl, weights, or package.module:NAME"],
         ),
         ("resume", ["runs: ", "stopped", "flatwater runs FOLDER"]),
         ("resume a b", ["b"]),

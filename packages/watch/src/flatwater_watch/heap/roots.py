@@ -247,14 +247,22 @@ def _package_of_frame(frame: FrameType) -> str:
 
 def _note_hosts(roots: Roots) -> None:
     """Note the libraries whose calls lie outside of all the user's, in the main thread."""
-    frame = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001  as in `_all_frames`
-    for each in [] if frame is None else _stack_frames(frame, lambda file: not file.startswith(SCRIPTS_FOLDER)):
-        file = each.f_code.co_filename
+    # No variable may hold the innermost frame, which is this very one: a cycle, as in `_all_frames`.
+    for file, package in _called_code(sys._current_frames().get(threading.main_thread().ident or 0)):  # noqa: SLF001
         if is_user_file(file, roots.packages):
             break
-        package = _package_of_frame(each)
         if _is_library_file(file) and package != "__main__" and package not in sys.stdlib_module_names:
             _host_packages.add(package)
+
+
+def _called_code(frame: FrameType | None) -> list[tuple[str, str]]:
+    """The files of a stack with their packages, outermost first, without the scripts of installed commands."""
+    called = []
+    while frame is not None:
+        if not frame.f_code.co_filename.startswith(SCRIPTS_FOLDER):
+            called.append((frame.f_code.co_filename, _package_of_frame(frame)))
+        frame = frame.f_back
+    return called[::-1]
 
 
 def is_of_library_call(path: str) -> bool:
