@@ -103,6 +103,7 @@ def killed_at(moments: random.Random, how: signal.Signals, killed: list[int]) ->
     return taking
 
 
+@pytest.mark.slow
 def test_workers_that_are_killed_change_nothing(alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     killed: list[int] = []
     monkeypatch.setattr(Worker, "take_answer", killed_at(random.Random(1), signal.SIGKILL, killed))
