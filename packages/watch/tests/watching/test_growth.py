@@ -165,6 +165,8 @@ def test_so_is_what_a_library_that_runs_the_program_keeps_in_a_global(monkeypatc
     monkeypatch.setattr(roots, "_host_packages", set())
     assert drop_unsure(records, little) == records
     monkeypatch.setattr(roots, "_is_library_file", OF_LIBRARIES)
+    # A worker of xdist begins in a text that it is sent, which would be the user's program.
+    monkeypatch.setattr(roots, "_INTERACTIVE_FILES", ("<stdin>",))
     list(roots.named_roots(roots.Roots()))  # as each census asks for them, here within a call of pytest's
     assert drop_unsure(records, little) == [LEAK]
     called = [replace(LEAK, owner="prometheus_client.registry.REGISTRY._names_to_collectors")]
