@@ -193,7 +193,7 @@ def test_the_value_is_that_of_training(memory: int) -> None:
     assert isinstance(module, PolicyModule)
     starts, before = torch.zeros(3, dtype=torch.bool), torch.zeros(2, 3, memory)
     rows = torch.from_numpy(ours._native.rows(seen).obs)  # type: ignore[union-attr]
-    expected = forward_step(module.student, module.net.named(), obs=rows, memory=before, starts=starts)
+    expected = forward_step(module.student, module.net.weights_by_name(), obs=rows, memory=before, starts=starts)
     np.testing.assert_array_equal(ours.value(seen), expected.value[0])
     np.testing.assert_array_equal(ours.value(seen), ours.value(seen))  # it remembers nothing new
 

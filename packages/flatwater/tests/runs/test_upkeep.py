@@ -30,7 +30,7 @@ def due_rounds(upkeep: Upkeep, clock: Clock, *, rounds: int, seconds: float, cos
         clock.now += seconds
         if upkeep.is_due_(round_):
             due.append(round_)
-            with upkeep.timed():
+            with upkeep.measure_cost():
                 clock.now += cost
     return due
 

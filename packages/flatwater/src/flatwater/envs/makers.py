@@ -153,7 +153,7 @@ def find_maker(name: str, arguments: Mapping[str, Any]) -> EnvMaker:
     if isinstance(target, gymnasium.Env | gymnasium.vector.VectorEnv):
         if arguments:
             raise ConfigError("env_args: expected none, as the environment is made already")
-        return EnvMaker(name, lambda: _copied(target))
+        return EnvMaker(name, lambda: _copy_env(target))
     if not callable(target):
         raise ConfigError(f"expected {FORMS}, got a {type(target).__name__}")
     return _called_maker(name, target, arguments)
@@ -176,7 +176,7 @@ def _handed_over(name: str) -> Any:  # noqa: ANN401  (whatever the user has)
     return target
 
 
-def _copied(env: Any) -> Any:  # noqa: ANN401  (an Env or a VectorEnv)
+def _copy_env(env: Any) -> Any:  # noqa: ANN401  (an Env or a VectorEnv)
     """Return a copy of an environment: its own object is never stepped."""
     try:
         return deepcopy(env)

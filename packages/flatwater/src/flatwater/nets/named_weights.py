@@ -28,6 +28,6 @@ class NamedWeights(nn.Module):
             else:
                 home.register_buffer(last, tensor)
 
-    def named(self) -> dict[str, Tensor]:
+    def weights_by_name(self) -> dict[str, Tensor]:
         """Return all by name, as the networks here take them."""
         return {**dict(self.named_parameters()), **dict(self.named_buffers())}

@@ -136,7 +136,7 @@ class Recorder:
         self.unmeasured = added_efforts(self.unmeasured, efforts)
         self.unmeasured_parts = added_efforts(self.unmeasured_parts, self.composed.parts())
         if self.measures:
-            with self.measuring.timed():
+            with self.measuring.measure_cost():
                 alarms += self.measure_(round_)
             numbers |= self.memory
         settled = SettledRound(round_, numbers, dict(self.composed.take_logged_()), alarms)
@@ -318,7 +318,7 @@ class Recorder:
 
     def save(self) -> None:
         """Write a checkpoint of everything, between rounds or within one."""
-        with self.saving.timed():
+        with self.saving.measure_cost():
             self._save_()
 
     def _save_(self) -> None:

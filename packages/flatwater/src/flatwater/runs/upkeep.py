@@ -39,7 +39,7 @@ class Upkeep:
         return self.seen <= FIRST_ROUNDS or self.clock() >= self.due
 
     @contextmanager
-    def timed(self) -> Iterator[None]:
+    def measure_cost(self) -> Iterator[None]:
         """Do the work within: the pause after it is as long as its cost is a small share of."""
         began = self.clock()
         yield

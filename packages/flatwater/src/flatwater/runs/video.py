@@ -75,7 +75,7 @@ class Video:
             RunError: the file cannot be written.
         """
         encode = _ENCODERS[self.file.suffix]
-        pieces = encode(_checked(self._play(seeds)), self.world.frames_per_second, self.file.parent)
+        pieces = encode(_checked_frames(self._play(seeds)), self.world.frames_per_second, self.file.parent)
         try:
             replace_output(self.file, pieces, VIDEO_OUTPUTS[self.file.suffix])
         finally:
@@ -142,7 +142,7 @@ def open_video(run: Run, policy: object, file: Path) -> Video:
     return Video(world, policy.on_rows(), file)
 
 
-def _checked(frames: Iterator[object]) -> Iterator[Array]:
+def _checked_frames(frames: Iterator[object]) -> Iterator[Array]:
     """Yield the frames, which must be pictures of one size.
 
     Raises:

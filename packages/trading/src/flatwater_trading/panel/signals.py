@@ -63,7 +63,7 @@ def find_signals(panel: Panel) -> Signals:
     moves, listed = _moves(close), np.logical_or.accumulate(tradable, axis=0)
     own = np.empty((*close.shape, OWN_SIGNALS), dtype=np.float32)
     deviation = _deviation(moves, USUAL, listed)
-    remembered = _remember(_scaled(moves, deviation))
+    remembered = _remember(_in_deviations(moves, deviation))
     remembered -= _day_mean(remembered, tradable)
     own[..., : len(MEMORIES)] = remembered
     own[..., -2] = np.log(_deviation(moves, QUICK, listed) / deviation)
@@ -81,17 +81,17 @@ def _shared_signals(panel: Panel, moves: np.ndarray, tradable: np.ndarray) -> np
     mean = _day_mean(moves[..., None], tradable)[:, 0]
     deviations = [_deviation(mean, memory) for memory in (QUICK, USUAL, SLOW)]
     parts = [
-        _remember(_scaled(mean, deviations[1]))[:, 0],
+        _remember(_in_deviations(mean, deviations[1]))[:, 0],
         np.log(deviations[0] / deviations[1]),
         np.log(deviations[1] / deviations[2]),
     ]
     others = np.setdiff1d(np.arange(len(panel.instruments)), panel.investable)
     if 0 < len(others) <= MOST_CONTEXT:
-        levels = _carried(
+        levels = _fill_holes(
             np.where(panel.valid[:, others], panel.feature("close")[:, others], np.nan).astype(np.float64)
         )
         steps = np.diff(levels, axis=0, prepend=levels[:1])
-        parts.append(_remember(_scaled(steps, _deviation(steps, USUAL, least=0))).reshape(len(levels), -1))
+        parts.append(_remember(_in_deviations(steps, _deviation(steps, USUAL, least=0))).reshape(len(levels), -1))
         distance = levels - _mean_so_far(levels, SLOW)
         place = np.divide(distance, spread := _deviation(distance, SLOW, least=0), where=spread > 0, out=distance * 0)
         parts += [place, _mean_so_far(place, QUICK)]
@@ -100,7 +100,7 @@ def _shared_signals(panel: Panel, moves: np.ndarray, tradable: np.ndarray) -> np
 
 def _moves(close: np.ndarray) -> np.ndarray:
     """Return the change of the last known close, as a fraction [T, K]; 0 before the first."""
-    mark = _carried(close)
+    mark = _fill_holes(close)
     moves = np.zeros_like(mark)
     is_priced = mark[:-1] > 0
     np.divide(mark[1:], mark[:-1], out=moves[1:], where=is_priced)
@@ -108,7 +108,7 @@ def _moves(close: np.ndarray) -> np.ndarray:
     return moves
 
 
-def _carried(values: np.ndarray) -> np.ndarray:
+def _fill_holes(values: np.ndarray) -> np.ndarray:
     """Fill each hole with the last number before it, [T, C]; 0 before the first."""
     rows = np.maximum.accumulate(np.where(np.isnan(values), -1, np.arange(len(values))[:, None]), axis=0)
     return np.where(rows >= 0, np.take_along_axis(values, np.maximum(rows, 0), axis=0), 0.0)
@@ -133,7 +133,7 @@ def _deviation(
     return np.asarray(np.maximum(np.sqrt(_mean_so_far(moves * moves, memory, listed)), least))
 
 
-def _scaled(moves: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+def _in_deviations(moves: np.ndarray, deviation: np.ndarray) -> np.ndarray:
     """Return each day's moves in deviations of the days before it; 0 where there was none."""
     before = np.concatenate([deviation[:1], deviation[:-1]])
     scaled = np.divide(moves, before, where=before > 0, out=np.zeros_like(moves))

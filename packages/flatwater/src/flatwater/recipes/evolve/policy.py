@@ -32,10 +32,10 @@ def make_champion(run: EvolveRun, _folder: RunFolder | None = None) -> TrainedPo
     setup, learner = run.trainer.setup, run.trainer.run.learner
     actor, critic = setup.nets.actor, setup.nets.critic
     # Copies of one row: the run, with all its members, can be freed.
-    weights = _named(learner.actor[-1:].clone(), actor.layout, "")
+    weights = _member_weights(learner.actor[-1:].clone(), actor.layout, "")
     critics = learner.critics if isinstance(learner, CriticMembers) else ()
     for number, rows in enumerate(critics):
-        weights |= _named(rows[-1:].clone(), critic.layout, f"{CRITIC}{number}.")
+        weights |= _member_weights(rows[-1:].clone(), critic.layout, f"{CRITIC}{number}.")
     return build_champion(actor, setup.spaces, find_native(run.trainer.evaluator.world), weights)
 
 
@@ -43,7 +43,7 @@ CRITIC = "critic."
 """Beginning of the names of a critic's weights, before its number."""
 
 
-def _named(row: Float[Tensor, "1 n"], layout: Layout, beginning: str) -> dict[str, Tensor]:
+def _member_weights(row: Float[Tensor, "1 n"], layout: Layout, beginning: str) -> dict[str, Tensor]:
     """Return the weights of one member by name, without the member axis."""
     return {f"{beginning}{name}": weight[0] for name, weight in views(row, layout).items()}
 
@@ -122,7 +122,7 @@ class ChampionModule(nn.Module):
 
     def _params(self, beginning: str) -> dict[str, Tensor]:
         """Return the weights whose names begin so, with an axis of one member in front."""
-        named = self.net.named().items()
+        named = self.net.weights_by_name().items()
         return {name.removeprefix(beginning): weight[None] for name, weight in named if name.startswith(beginning)}
 
     def _within_bounds(self, action: Tensor) -> Tensor:
@@ -141,7 +141,7 @@ def critic_of(actor: MLPActor | MLPValues) -> MLPCritic | ChosenValue:
 def _portable(module: ChampionModule, native: NativeSpaces | None) -> Portable:
     """Return the champion without its run, to be exported."""
     actor, bounds = module.actor, [list(bound) for bound in module.spaces.bounds or ()]
-    weights = {name: weight.detach().cpu() for name, weight in module.net.named().items()}
+    weights = {name: weight.detach().cpu() for name, weight in module.net.weights_by_name().items()}
     return Portable(
         recipe="evolve",
         module=ChampionModule(actor, module.spaces, weights),
@@ -221,4 +221,4 @@ def rebuild_champion(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
     for number in range(min(values.critics, len(tensors))):  # a file may claim any number
         weights |= {f"{CRITIC}{number}.{name}": weight for name, weight in critic.layout.weights.items()}
     layout = Layout(weights)
-    return build_champion(actor, spaces, native, _named(join_weights(tensors, layout), layout, ""))
+    return build_champion(actor, spaces, native, _member_weights(join_weights(tensors, layout), layout, ""))

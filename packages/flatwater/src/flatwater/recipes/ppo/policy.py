@@ -91,11 +91,11 @@ class PolicyModule(nn.Module):
 
     def value(self, obs: Tensor, memory: Tensor) -> Tensor:
         """Return the critic's value of each state, [B]."""
-        weights, starts = self.net.named(), obs.new_zeros(1, obs.shape[0], dtype=torch.bool)
+        weights, starts = self.net.weights_by_name(), obs.new_zeros(1, obs.shape[0], dtype=torch.bool)
         return self.student.policy(weights, self._read(weights, obs), memory, starts).value[0]
 
     def _choose(self, obs: Tensor, memory: Tensor) -> StudentStep:
-        weights, starts = self.net.named(), obs.new_zeros(obs.shape[0], dtype=torch.bool)
+        weights, starts = self.net.weights_by_name(), obs.new_zeros(obs.shape[0], dtype=torch.bool)
         return self.student.choose_read(weights, self._read(weights, obs), memory, starts)
 
     def _actions(self, device: torch.device) -> Actions:
@@ -123,7 +123,7 @@ def _portable(module: PolicyModule, native: NativeSpaces | None) -> Portable:
     spaces, config, cpu = module.spaces, module.student.config, torch.device("cpu")
     student = build_student(spaces, config, cpu)
     # Contiguous, as .safetensors takes no other tensors.
-    weights = {name: weight.detach().cpu().contiguous() for name, weight in module.net.named().items()}
+    weights = {name: weight.detach().cpu().contiguous() for name, weight in module.net.weights_by_name().items()}
     cells, kind = module.cells, spaces.obs_type.__name__
     shape = [*spaces.obs]
     carried = f"float32 [2, rows, {cells}]: zeros where an episode begins, then the output of the step before"

@@ -166,7 +166,7 @@ def _play_chance(contest: WeightsEvaluation, prices: PortfolioPrices) -> PlayedW
     shift = torch.randint(days, (RANDOM_TRADERS,), generator=rng)
     places = torch.stack([torch.randperm(count, generator=rng) for _ in range(RANDOM_TRADERS)])
 
-    def wanted(number: int, today: DayPrices) -> Tensor:
+    def choose_weights(number: int, today: DayPrices) -> Tensor:
         weights = contest.held[(number + shift) % days]
         moved = weights.gather(1, places).where(today.priced, 0.0)
         # What falls on an instrument without a price goes to the others: as much is invested.
@@ -174,7 +174,7 @@ def _play_chance(contest: WeightsEvaluation, prices: PortfolioPrices) -> PlayedW
         return moved * (total / left.clamp(min=1e-12)).where(left > 0, 0.0)[:, None]
 
     return play_weights(
-        prices, contest.config.account, wanted, start=contest.days.first, days=days, batch=RANDOM_TRADERS
+        prices, contest.config.account, choose_weights, start=contest.days.first, days=days, batch=RANDOM_TRADERS
     )
 
 

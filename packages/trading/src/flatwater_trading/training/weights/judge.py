@@ -75,7 +75,7 @@ def judge_(setup: WeightsSetup, run: WeightsState) -> None:
         setup: blocks, splits and costs.
         run: its newest judgement is written; where the weights grew more than ever, the champion as well.
     """
-    judged, market = setup.judged, run.market
+    judged, market = setup.judged_days, run.market
 
     def weigh_rows(weights: Tensor, days: range) -> Tensor:
         return weigh_days(setup.layout, market, weights, days, limits=setup.limits, at_once=setup.at_once)

@@ -86,7 +86,7 @@ class WeightsSetup:
     instruments: int
 
     @property
-    def judged(self) -> Days:
+    def judged_days(self) -> Days:
         """Training and validation days."""
         return Days(self.splits.train.first, self.splits.validation.stop)
 
@@ -162,7 +162,7 @@ def build_weights(setup: WeightsSetup, market: SignalMarket) -> WeightsState:
         best=_no_judgement(device),
         champion=filled_tensor(0, config.members.size, size, device=device),
         crowned=filled_tensor(0, dtype=torch.bool, device=device),
-        unseen=filled_tensor(0, len(setup.judged), setup.instruments, device=device),
+        unseen=filled_tensor(0, len(setup.judged_days), setup.instruments, device=device),
         market=market,
     )
 
