@@ -47,6 +47,8 @@ TRADER_COLOURS = {
     "20-day momentum": "--momentum",
     "12-1 momentum": "--slow-momentum",
     "ridge": "--ridge",
+    "ridge, weights": "--ridge",
+    "minimum variance": "--slow-momentum",
     "random": "--random",
     "oracle": "--oracle",
 }
