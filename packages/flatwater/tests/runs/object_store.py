@@ -218,6 +218,8 @@ class ObjectStore:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.close()
+        # Not only by the end of its input: a process that a test has forked may hold the other end as well.
+        self.process.terminate()
         self.process.wait()
         self.process.stdout.close()
 

@@ -160,13 +160,13 @@ OF_LIBRARIES = roots._is_library_file
 
 def test_so_is_what_a_library_that_runs_the_program_keeps_in_a_global(monkeypatch: pytest.MonkeyPatch) -> None:
     """`pytest -n 2` was told to keep reports, by the way that leads from a global of `_pytest`."""
-    little = rows([i * MIB for i in range(21)])
+    little, of_user = rows([i * MIB for i in range(21)]), roots.is_user_file
     records = [replace(LEAK, owner="_pytest.mark.structures.MARK_GEN._config.reports"), LEAK]
     monkeypatch.setattr(roots, "_host_packages", set())
     assert drop_unsure(records, little) == records
     monkeypatch.setattr(roots, "_is_library_file", OF_LIBRARIES)
     # A worker of xdist begins in a text that it is sent, which would be the user's program.
-    monkeypatch.setattr(roots, "_INTERACTIVE_FILES", ("<stdin>",))
+    monkeypatch.setattr(roots, "is_user_file", lambda file, *rest: not file.startswith("<") and of_user(file, *rest))
     list(roots.named_roots(roots.Roots()))  # as each census asks for them, here within a call of pytest's
     assert drop_unsure(records, little) == [LEAK]
     called = [replace(LEAK, owner="prometheus_client.registry.REGISTRY._names_to_collectors")]

@@ -179,9 +179,9 @@ class Recorder:
         """Measure memory against the plan, write it into the ledger, and report what grows. Returns alarms."""
         # Before memory is measured: pages that a phase has freed are no growth.
         release_freed_memory()
-        if not self.memory:
-            # What the first round has loaded, such as torch's compiler with its million objects, stays: later
-            # collections need not walk through it. `freeze_gc` takes it back at the end.
+        if not self.memory and gc.get_freeze_count():
+            # Within `freeze_gc`, which takes it back at the end. What the first round has loaded, such as torch's
+            # compiler with its million objects, stays: later collections need not walk through it.
             gc.freeze()
         efforts, parts = self.unmeasured, self.unmeasured_parts
         statement, findings = self.contract.settle_round_(round_, efforts | parts)
