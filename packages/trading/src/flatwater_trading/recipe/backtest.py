@@ -1,6 +1,7 @@
 """A trader on days that the user names, by the simulator's rules and against the baselines of a run's result."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -24,7 +25,8 @@ from flatwater_watch.files.output import flatwater_folder_kind
 from flatwater_watch.sanitize import short_repr
 
 if TYPE_CHECKING:
-    from flatwater_trading.recipe.trader import Provenance, Trader
+    from flatwater_trading.recipe.panel_policy import Provenance
+    from flatwater_trading.recipe.trader import Trader
 
 FILES = ("equity.parquet", "trades.parquet", "result.json")
 """Files of a backtest; the last one says that it is whole."""
@@ -179,6 +181,17 @@ def known_truth(prices: object, panel: Panel) -> np.ndarray[Any, Any] | None:
     return truth if truth is None or truth.shape == (len(panel.dates), len(panel.investable)) else None
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch compute on one thread, as runs do by default: sums in another order differ in their last bit."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 def play_backtest(trader: "Trader", panel: Panel, days: Days, truth: np.ndarray[Any, Any] | None = None) -> Backtest:
     """Play the days, and compare the trader with the baselines.
 
@@ -188,12 +201,8 @@ def play_backtest(trader: "Trader", panel: Panel, days: Days, truth: np.ndarray[
         days: rows of the panel, as `find_days` gives them.
         truth: what an oracle knows of a synthetic market [T, K]; None where nobody knows.
     """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # as runs have by default: sums in another order differ in their last bit
-    try:
+    with one_thread():
         return _play_backtest(trader, panel, days, truth)
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _play_backtest(trader: "Trader", panel: Panel, days: Days, truth: np.ndarray[Any, Any] | None) -> Backtest:

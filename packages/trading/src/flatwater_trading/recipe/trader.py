@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,21 +21,21 @@ from flatwater_trading.market.config import TradeConfig, TradingConfig
 from flatwater_trading.market.market import Market, build_market
 from flatwater_trading.market.orders import Holding, MarketClose, Orders, Position, decide_orders, split_due_positions
 from flatwater_trading.panel.features import find_features, observed_features
-from flatwater_trading.panel.locate import load_panel
 from flatwater_trading.panel.normalise import OBSERVATION_LIMIT, Statistics, observation_panel, training_statistics
-from flatwater_trading.panel.panel import Panel, choose_instruments
+from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.splits import Days
-from flatwater_trading.panel.traded_closes import traded_closes, with_raw_closes
+from flatwater_trading.panel.traded_closes import traded_closes
 from flatwater_trading.policy.trader import ACCOUNT_PARTS, MarketObs, TraderActor, build_trader
-from flatwater_trading.recipe.backtest import Backtest, find_days, known_truth, note_look, play_backtest
+from flatwater_trading.recipe.backtest import Backtest, find_days, play_backtest
 from flatwater_trading.recipe.occlusion import OcclusionDay
+from flatwater_trading.recipe.panel_policy import PanelPolicy, Prices, Provenance
 from flatwater_trading.recipe.run import ErlRun
 from flatwater_trading.recipe.use_plan import plan_backtest, plan_orders
 from flatwater_trading.training.config import ErlConfig
 from flatwater_trading.training.play import to_orders
 from flatwater_trading.training.setup import build_setup
 from flatwater_trading.training.state import has_champion
-from flatwater_watch.errors import ConfigError, DataError
+from flatwater_watch.errors import ConfigError
 from flatwater_watch.files.content import convert_to
 
 MEAN, DEVIATION = "features.mean", "features.deviation"
@@ -90,21 +89,7 @@ class Reason:
 
 
 @dataclass(frozen=True)
-class Provenance:
-    """The training that a trader comes from."""
-
-    generations: int
-    """Generations of its run."""
-    learnt: str
-    """The last training day, ISO."""
-    chosen: str
-    """The last validation day, on which the champion was chosen."""
-    ended: str
-    """The last day of the run's panel: those after `chosen` are its holdout."""
-
-
-@dataclass(frozen=True)
-class Trader:
+class Trader(PanelPolicy):
     """A policy with the scales and the rules that it was trained with."""
 
     settings: ErlConfig
@@ -125,6 +110,16 @@ class Trader:
     def config(self) -> TradingConfig:
         """The rules that it trades by."""
         return self.settings.env
+
+    @property
+    def lookback(self) -> int:
+        """Rows of prices that it looks at."""
+        return self.config.episode.context
+
+    @property
+    def opening_cash(self) -> float:
+        """Money that an episode begins with."""
+        return self.config.account.cash
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -229,11 +224,11 @@ class Trader:
 
     def orders(
         self,
-        prices: Path | str | Panel,
+        prices: Prices,
         positions: Sequence[Position] = (),
         cash: float | None = None,
         *,
-        raw_prices: Path | str | Panel | None = None,
+        raw_prices: Prices | None = None,
         budget: str | None = None,
     ) -> Orders:
         """Decide what to sell and to buy after the newest day of `prices`.
@@ -253,24 +248,16 @@ class Trader:
             ConfigError: positions are held and `cash` is not given, or is not a number of 0 or more.
             MemoryLimitError: the decision would need more memory than `budget`.
         """
-        if cash is None and positions:
-            raise ConfigError("cash is left out: expected the money beside the positions, which sizes a purchase")
-        cash_or_default = self.config.account.cash if cash is None else float(cash)
-        if not 0 <= cash_or_default < float("inf"):
-            raise ConfigError(f"cash = {cash}: must be 0 or more")
-        panel = self.align_panel(prices)
-        if raw_prices is not None:
-            raw_panel = raw_prices if isinstance(raw_prices, Panel) else load_panel(str(raw_prices))
-            panel = with_raw_closes(panel, raw_panel)
+        money, panel = self.sizing_cash(cash, positions, "positions"), self.align_traded(prices, raw_prices)
         refuse(plan_orders(self.settings, panel, budget))
         observations, market = self.observe_market(panel)
         evening = MarketClose(market, self.investable, panel.dates, self.config, traded_closes(panel))
         sales, holdings = split_due_positions(evening, positions)
         action = self._act(self._window(observations)[None], self._account(holdings))[0]
-        return decide_orders(evening, action, sales, holdings, cash_or_default)
+        return decide_orders(evening, action, sales, holdings, money)
 
     def reasons(
-        self, prices: Path | str | Panel, orders: Orders, instrument: str, *, budget: str | None = None
+        self, prices: Prices, orders: Orders, instrument: str, *, budget: str | None = None
     ) -> tuple[Reason, ...]:
         """Explain the coefficient of an instrument that was not held, the largest effect first.
 
@@ -305,7 +292,7 @@ class Trader:
     def _make_occlusion(self, window: Float[Tensor, "N C F"], account: Float[Tensor, "1 1 K 3"] | None) -> OcclusionDay:
         return OcclusionDay(self.actor, self._params, self.config.trade, window, account)
 
-    def features_of(self, prices: Path | str | Panel) -> Float[Tensor, "N C F"]:
+    def features_of(self, prices: Prices) -> Float[Tensor, "N C F"]:
         """Return the unscaled features of the newest day, NaN where missing: the input of an exported trader."""
         panel = self.align_panel(prices)
         days = len(panel.dates)
@@ -314,48 +301,6 @@ class Trader:
         )
         # Cut after they are computed: a return over 120 rows needs those before the window.
         return features[days - self.config.episode.context :].transpose(0, 1)
-
-    def align_panel(self, prices: Path | str | Panel) -> Panel:
-        """Return the prices with the columns of training, in their order.
-
-        Raises:
-            DataError: a column is missing, or there are fewer days than the trader looks at.
-        """
-        panel = prices if isinstance(prices, Panel) else load_panel(str(prices))
-        aligned = choose_instruments(panel, self.instruments, self.investable)
-        context = self.config.episode.context
-        if len(aligned.dates) < context:
-            raise DataError(f"{len(aligned.dates)} rows of prices: the trader looks at the last {context}. Give more.")
-        return aligned
-
-    def backtest(
-        self,
-        prices: Path | str | Panel,
-        first: str | None = None,
-        last: str | None = None,
-        *,
-        budget: str | None = None,
-    ) -> Backtest:
-        """Play a stretch of days against the baselines, by the simulator's rules: as `flatwater backtest` does.
-
-        Args:
-            prices: prices, as in `orders`.
-            first: ISO date of the first day that is played. Left out: the first one after those that the champion was
-                chosen on.
-            last: date of the last one. Left out: the newest.
-            budget: memory that may be taken, as in `orders`.
-
-        Where holdout days of its run are among them, the look is logged in the run's folder.
-
-        Raises:
-            MemoryLimitError: the backtest would need more memory than `budget`; no look is logged.
-        """
-        panel = self.align_panel(prices)
-        days = find_days(self, panel, first, last)
-        refuse(plan_backtest(self.settings, panel, days, budget))
-        # Before the days are played, and after the plan: a look that was refused is none, one that is interrupted is.
-        note_look(self, panel, days)
-        return play_backtest(self, panel, days, known_truth(prices, panel))
 
     def plan_orders(self, panel: Panel, budget: str | None = None) -> Plan:
         """Plan what it takes to decide on the newest day of a panel, and to say why."""
@@ -423,15 +368,9 @@ def make_trader(run: ErlRun, folder: RunFolder) -> Trader:
     cpu = torch.device("cpu")
     # Networks for the CPU, wherever the run is: they hold column numbers as tensors.
     actor = build_setup(config, run.trainer.run.market, setup.splits, cpu).actor
-    dates, splits = panel.dates, setup.splits
     return Trader(
         settings=kept_settings(config),
-        past=Provenance(
-            generations=run.trainer.progress.round,
-            learnt=str(dates[splits.train.stop - 1]),
-            chosen=str(dates[splits.validation.stop - 1]),
-            ended=str(dates[-1]),
-        ),
+        past=Provenance.of_run(panel, setup.splits, run.trainer.progress.round),
         instruments=panel.instruments,
         investable=tuple(panel.instruments[n] for n in panel.investable),
         statistics=training_statistics(panel, config.observation_features, range(setup.splits.train.stop)),

@@ -14,9 +14,9 @@ from flatwater_trading.panel.locate import expand_path, load_truth
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.specification import is_synthetic
 from flatwater_trading.recipe.market import read_run_panel
+from flatwater_trading.recipe.panel_policy import Provenance
 from flatwater_trading.recipe.result import NOTES, equity_frame, write_json
 from flatwater_trading.recipe.tables import TraderFolder, write_frame
-from flatwater_trading.recipe.trader import Provenance
 from flatwater_trading.recipe.weights.config import WeightsRunConfig
 from flatwater_trading.recipe.weights.market import build_market
 from flatwater_trading.recipe.weights.plan import plan_weights
@@ -130,15 +130,9 @@ def make_trader(run: WeightsRun, folder: RunFolder | None = None) -> WeightsTrad
     if reason := run.too_early():
         raise ConfigError(f"the run has no weights yet: {reason}. Train on until the first round ends.")
     panel, setup, best = run.panel, run.setup, run.trainer.run.best
-    dates, splits = panel.dates, setup.splits
     return WeightsTrader(
         settings=WeightsConfig(**{each.name: getattr(run.config, each.name) for each in fields(WeightsConfig)}),
-        past=Provenance(
-            generations=run.trainer.progress.round,
-            learnt=str(dates[splits.train.stop - 1]),
-            chosen=str(dates[splits.validation.stop - 1]),
-            ended=str(dates[-1]),
-        ),
+        past=Provenance.of_run(panel, setup.splits, run.trainer.progress.round),
         instruments=panel.instruments,
         investable=tuple(panel.instruments[n] for n in panel.investable),
         layout=setup.layout,

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,15 +13,13 @@ from torch import Tensor
 from flatwater.memory.planner import Plan, refuse
 from flatwater.nets.stack import Layout
 from flatwater.rundir.layout import RunFolder
-from flatwater_trading.panel.locate import load_panel
-from flatwater_trading.panel.panel import Panel, choose_instruments
+from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.signals import find_signals
 from flatwater_trading.panel.splits import Days
-from flatwater_trading.panel.traded_closes import traded_closes, with_raw_closes
-from flatwater_trading.recipe.backtest import Backtest, date_row, known_truth, note_look, note_of_days
-from flatwater_trading.recipe.backtest import count_days_by_use as count_days
+from flatwater_trading.panel.traded_closes import traded_closes
+from flatwater_trading.recipe.backtest import Backtest, count_days_by_use, date_row, note_of_days, one_thread
+from flatwater_trading.recipe.panel_policy import PanelPolicy, Prices, Provenance
 from flatwater_trading.recipe.result import equity_frame
-from flatwater_trading.recipe.trader import Provenance
 from flatwater_trading.recipe.weights.market import account_prices, signal_market
 from flatwater_trading.recipe.weights.orders import WeightOrders, WeightsClose, decide_weight_orders
 from flatwater_trading.recipe.weights.plan import plan_use
@@ -30,13 +27,13 @@ from flatwater_trading.recipe.weights.score import WeightsEvaluation, as_json, s
 from flatwater_trading.training.weights.config import WeightsConfig
 from flatwater_trading.training.weights.judge import hold, weigh_days
 from flatwater_trading.training.weights.state import find_limits
-from flatwater_watch.errors import ConfigError, DataError
+from flatwater_watch.errors import DataError
 
 CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
-class WeightsTrader:
+class WeightsTrader(PanelPolicy):
     """A policy of target weights with the rules that it was trained with."""
 
     settings: WeightsConfig
@@ -63,31 +60,28 @@ class WeightsTrader:
         """What is held beside the learned weights."""
         return "equal weight" if self.invested else "cash"
 
-    def act(self, prices: Path | str | Panel) -> dict[str, float]:
+    @property
+    def lookback(self) -> int:
+        """Rows of prices that signals need."""
+        return self.settings.history
+
+    @property
+    def opening_cash(self) -> float:
+        """Money that an account begins with."""
+        return self.settings.account.cash
+
+    def act(self, prices: Prices) -> dict[str, float]:
         """Return the weights after the newest day of some prices, by instrument; the rest is cash."""
         held, _, _ = self._weigh(panel := self.align_panel(prices), Days(len(panel.dates) - 1, len(panel.dates)))
         return dict(zip(self.investable, held[0].tolist(), strict=True))
 
-    def align_panel(self, prices: Path | str | Panel) -> Panel:
-        """Return the prices with the columns of training, in their order.
-
-        Raises:
-            DataError: a column is missing, or there are fewer days than signals need.
-        """
-        panel = prices if isinstance(prices, Panel) else load_panel(str(prices))
-        aligned = choose_instruments(panel, self.instruments, self.investable)
-        history = self.settings.history
-        if len(aligned.dates) < history:
-            raise DataError(f"{len(aligned.dates)} rows of prices: signals need {history} (history). Give more.")
-        return aligned
-
     def orders(
         self,
-        prices: Path | str | Panel,
+        prices: Prices,
         shares: Mapping[str, float] | None = None,
         cash: float | None = None,
         *,
-        raw_prices: Path | str | Panel | None = None,
+        raw_prices: Prices | None = None,
         budget: str | None = None,
     ) -> WeightOrders:
         """Decide what to buy and to sell after the newest day of `prices`.
@@ -107,14 +101,7 @@ class WeightsTrader:
             ConfigError: shares are held and `cash` is not given, or is not a number of 0 or more.
             MemoryLimitError: the decision would need more memory than `budget`.
         """
-        if cash is None and shares:
-            raise ConfigError("cash is left out: expected the money beside the shares, which sizes the orders")
-        money = self.settings.account.cash if cash is None else float(cash)
-        if not 0 <= money < float("inf"):
-            raise ConfigError(f"cash = {cash}: must be 0 or more")
-        panel = self.align_panel(prices)
-        if raw_prices is not None:
-            panel = with_raw_closes(panel, raw_prices if isinstance(raw_prices, Panel) else load_panel(str(raw_prices)))
+        money, panel = self.sizing_cash(cash, shares or {}, "shares"), self.align_traded(prices, raw_prices)
         refuse(self.plan_orders(panel, budget))
         last = len(panel.dates) - 1
         wanted, _, _ = self._weigh(panel, Days(last, last + 1))
@@ -161,51 +148,13 @@ class WeightsTrader:
             )
         return Days(low, high)
 
-    def backtest(
-        self,
-        prices: Path | str | Panel,
-        first: str | None = None,
-        last: str | None = None,
-        *,
-        budget: str | None = None,
-    ) -> Backtest:
-        """Play a stretch of days against the baselines: as `flatwater backtest` does.
-
-        Args:
-            prices: prices, as in `orders`.
-            first: ISO date of the first day that is played. Left out: the first one after those that the weights were
-                judged on.
-            last: date of the last one, on which all is sold. Left out: the newest.
-            budget: memory that may be taken, as in `orders`.
-
-        Where holdout days of its run are among them, the look is logged in the run's folder.
-
-        Raises:
-            MemoryLimitError: the backtest would need more memory than `budget`; no look is logged.
-        """
-        panel = self.align_panel(prices)
-        days = self.find_days(panel, first, last)
-        refuse(self.plan_backtest(panel, days, budget))
-        note_look(self, panel, days)
-        return self.play_backtest(panel, days, known_truth(prices, panel))
-
     def play_backtest(self, panel: Panel, days: Days, truth: np.ndarray[Any, Any] | None = None) -> Backtest:
-        """Play rows of a panel that `find_days` gave, against the baselines.
-
-        Args:
-            panel: panel, as `align_panel` gives it.
-            days: rows that are played.
-            truth: what an oracle knows of a synthetic market [T, K]; None where nobody knows.
-        """
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)  # as runs have by default: sums in another order differ in their last bit
-        try:
-            learnt_stop = int(np.searchsorted(panel.dates, np.datetime64(self.past.learnt), "right"))
-            learnt = range(self.settings.history - 1, max(self.settings.history - 1, learnt_stop))
+        """Play rows of a panel that `find_days` gave, against the baselines; on the last one all is sold."""
+        learnt_stop = int(np.searchsorted(panel.dates, np.datetime64(self.past.learnt), "right"))
+        learnt = range(self.settings.history - 1, max(self.settings.history - 1, learnt_stop))
+        with one_thread():
             score = score_weights(self.evaluation(panel, days, learnt, truth))
-        finally:
-            torch.set_num_threads(threads)
-        days_by_use = count_days(self, panel, days)
+        days_by_use = count_days_by_use(self, panel, days)
         note = f"{note_of_days(days_by_use, panel.calendar.unit)}; on the last one all is sold"
         result = (
             as_json(panel, score, "backtest")
