@@ -12,6 +12,8 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
+from flatwater_trading.panel.splits import Days
+
 BLOCK = 20
 """Mean length of a block, in rows: as long as a position is held by default."""
 RESAMPLED = 2_000
@@ -155,3 +157,33 @@ def bootstrap_difference(own: np.ndarray, other: np.ndarray, *, a_year: int, see
     low, high = resampled.conf_int(np.mean, reps=RESAMPLED, method="percentile", size=LEVEL).ravel()
     # Times the periods of a year and not compounded: a mean of differences is no return that could be reinvested.
     return ReturnDifference(float(differences.mean()) * a_year, float(low) * a_year, float(high) * a_year)
+
+
+@dataclass(frozen=True)
+class PlayedDays:
+    """The result of a stretch of days that a champion, random traders and simple rules have played."""
+
+    days: Days
+    """Rows of the panel that were played."""
+    comparison: Comparison
+    rows: Mapping[str, Mapping[str, float]]
+    """Trader -> named numbers."""
+    equity: Mapping[str, Float[Tensor, "D1"]]
+    """Trader -> equity at the start and at each close. Random: the median trader's."""
+    chance: Float[Tensor, "R"]
+    """Total return of each random trader."""
+
+    @property
+    def returns(self) -> dict[str, float | None]:
+        """Trader -> total return."""
+        return {name: row["total_return"] for name, row in self.rows.items()}
+
+    @property
+    def oracle_share(self) -> float | None:
+        """The champion's return over the oracle's; None where there is no oracle, or nothing for it to earn."""
+        return oracle_share(self.returns)
+
+    @property
+    def verdict(self) -> str:
+        """Sentences that follow from the numbers."""
+        return f"{self.comparison.sentence} {beside_oracle(self.returns)}".rstrip()

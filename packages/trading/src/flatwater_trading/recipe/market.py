@@ -13,13 +13,15 @@ import torch
 from flatwater_trading.market.market import Market, build_market, make_market, market_tensors
 from flatwater_trading.panel.config import SplitConfig
 from flatwater_trading.panel.extending import find_difference
-from flatwater_trading.panel.locate import cache_folder, cached_panel, load_panel, name_in_cache
+from flatwater_trading.panel.locate import cache_folder, cached_panel, expand_path, load_panel, name_in_cache
 from flatwater_trading.panel.mapped import map_tensors
 from flatwater_trading.panel.normalise import observation_panel, scale_kind, training_statistics
 from flatwater_trading.panel.panel import Panel, first_days
+from flatwater_trading.panel.specification import is_synthetic
 from flatwater_trading.panel.splits import Splits, split_days
 from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_watch.errors import DataError, require
+from flatwater_watch.forms import count_phrase
 
 MARKETS = "markets"
 """The cache's folder of what normalised markets are mapped from."""
@@ -59,6 +61,36 @@ def read_run_panel(config: OnPanel) -> Panel:
         lowest = float(np.min(panel.feature("close")[panel.valid[:, n], n], initial=np.inf))
         require(lowest > 0, "benchmark", name, f"an instrument with closes above 0 (the lowest is {lowest:g})")
     return panel
+
+
+def with_absolute_panel(config: C) -> C:
+    """Return the settings with an absolute path of the panel, so that the run can be resumed from any folder."""
+    if config.panel is None or is_synthetic(config.panel):
+        return config
+    return replace(config, panel=str(expand_path(config.panel).absolute()))  # type: ignore[type-var]  # a dataclass it is
+
+
+def describe_days(panel: Panel) -> str:
+    """Return the number of a panel's days, with the first and the last one."""
+    return f"{count_phrase(len(panel.dates), panel.calendar.unit)} ({panel.dates[0]} to {panel.dates[-1]})"
+
+
+def describe_splits(panel: Panel, splits: Splits) -> str:
+    """Return a line about the days of each split."""
+    parts = (("training", splits.train), ("validation", splits.validation), ("holdout", splits.holdout))
+    days = (f"{len(days):,} {name} (to {panel.dates[days.stop - 1]})" for name, days in parts)
+    return f"{panel.calendar.units}: {', '.join(days)}"
+
+
+def panel_facts(panel: Panel) -> dict[str, Any]:
+    """Return facts about a panel, by its content."""
+    return {
+        "fingerprint": panel.fingerprint,
+        "days": len(panel.dates),
+        "instruments": len(panel.instruments),
+        "first_day": str(panel.dates[0]),
+        "last_day": str(panel.dates[-1]),
+    }
 
 
 def begun_on(config: ErlRunConfig, was: ErlRunConfig, data: Mapping[str, Any]) -> ErlRunConfig:

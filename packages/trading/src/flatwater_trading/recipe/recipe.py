@@ -1,4 +1,7 @@
-"""The recipe `erl`."""
+"""The recipe `erl`, and what results on a panel show for every recipe."""
+
+from collections.abc import Mapping
+from typing import Any
 
 from flatwater.metrics.console import (
     BUFFER_COLUMN,
@@ -42,6 +45,31 @@ LAYOUT = TableLayout(
     ),
 )
 
+DAYS_TITLE = "{split} days {first_day} to {last_day} ({days} {days:row})"
+"""Title of a result on a panel."""
+
+
+def account_numbers(*own: Number) -> tuple[Number, ...]:
+    """Return the numbers of an account in a result, with a recipe's own in the middle."""
+    return (
+        Number("return", "total_return", "{:+.1%}"),
+        Number("Sharpe", "sharpe", "{:.2f}"),
+        Number("drawdown", "drawdown", "{:.1%}"),
+        Number("exposure", "exposure", "{:.0%}"),
+        Number("trades", "trades", "{:.0f}"),
+        *own,
+        Number("Sortino", "sortino", "{:.2f}"),
+        Number("Calmar", "calmar", "{:.2f}"),
+        Number("alpha, a year", "alpha", "{:+z.1%}"),
+        Number("beta", "beta", "{:.2f}"),
+    )
+
+
+def panel_title(settings: Mapping[str, Any]) -> str:
+    """Return the name of the panel that a run learned from."""
+    return str(settings.get("panel") or "the panel that comes with Flatwater")
+
+
 ERL = Recipe(
     config=ErlRunConfig,
     guide="""Evolve a population of traders on a market panel, in constant memory.
@@ -64,23 +92,14 @@ ERL = Recipe(
     players="traders",
     trained="champion",
     said=("split", "first_day", "last_day", "days", "note"),
-    title="{split} days {first_day} to {last_day} ({days} {days:row})",
+    title=DAYS_TITLE,
     headline=Headline("champion's return", "total_return", "{:+.1%}", "buy and hold", "buy and hold {}"),
-    numbers=(
-        Number("return", "total_return", "{:+.1%}"),
-        Number("Sharpe", "sharpe", "{:.2f}"),
-        Number("drawdown", "drawdown", "{:.1%}"),
-        Number("exposure", "exposure", "{:.0%}"),
-        Number("trades", "trades", "{:.0f}"),
+    numbers=account_numbers(
         Number("wins", "win_rate", "{:.0%}"),
         Number("gain/trade", "mean_gain", "{:+.2f}%"),
         Number("turnover", "turnover", "{:.1f} x"),
-        Number("Sortino", "sortino", "{:.2f}"),
-        Number("Calmar", "calmar", "{:.2f}"),
-        Number("alpha, a year", "alpha", "{:+z.1%}"),
-        Number("beta", "beta", "{:.2f}"),
     ),
-    trained_on=lambda settings: str(settings.get("panel") or "the panel that comes with Flatwater"),
+    trained_on=panel_title,
     picture=lazy_function("flatwater_trading.recipe.sections:trading_picture"),
     sections=lazy_function("flatwater_trading.recipe.sections:trading_sections"),
     difference=lazy_function("flatwater_trading.recipe.run_comparison:champion_difference"),

@@ -4,18 +4,16 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import polars as pl
-from jaxtyping import Float
-from torch import Tensor
 
 from flatwater.metrics.figures import finite_or_none
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.fingerprint import version_facts
 from flatwater_trading.panel.panel import Panel
-from flatwater_trading.panel.splits import Days
+from flatwater_trading.recipe.comparison import PlayedDays
 from flatwater_trading.recipe.score import ChampionScore
 from flatwater_trading.recipe.tables import TraderFolder, write_frame
 from flatwater_trading.training.round import ErlTrainer
@@ -41,19 +39,22 @@ def write_result(panel: Panel, score: ChampionScore, result: Mapping[str, Any], 
     write_json(result, folder.result)
 
 
-def write_holdout(panel: Panel, score: ChampionScore, result: Mapping[str, Any], folder: RunFolder) -> None:
+def write_holdout(
+    panel: Panel, played: PlayedDays, trades: pl.DataFrame, result: Mapping[str, Any], folder: RunFolder
+) -> None:
     """Write tables and result of the holdout days, which a study pools. holdout.json comes last, as a sign for all.
 
     Args:
-        panel: its dates and names are written.
-        score: what was played.
+        panel: its dates are written.
+        played: what was played.
+        trades: the champion's trades.
         result: the result, as `as_json` gives it.
         folder: folder of the run.
     """
     tables = TraderFolder.of(folder)
-    write_frame(pl.DataFrame(score.trades), tables.holdout_trades)
-    write_frame(equity_frame(panel, score), tables.holdout_equity)
-    write_json({**result, "chance": score.chance.tolist()}, folder.holdout)
+    write_frame(trades, tables.holdout_trades)
+    write_frame(equity_frame(panel, played), tables.holdout_equity)
+    write_json({**result, "chance": played.chance.tolist()}, folder.holdout)
 
 
 def write_json(result: Mapping[str, Any], file: Path) -> None:
@@ -85,25 +86,36 @@ def as_json(panel: Panel, trainer: ErlTrainer, score: ChampionScore, split: str,
 
 def score_as_json(panel: Panel, score: ChampionScore, split: str) -> dict[str, Any]:
     """Return what was played on which days of which panel, and its results, as plain values."""
-    dates = panel.dates
+    effects = {"effects": score.effects, "column_effects": score.column_effects}
+    return played_as_json(panel, score, "erl", split) | effects
+
+
+def played_as_json(panel: Panel, played: PlayedDays, recipe: str, split: str) -> dict[str, Any]:
+    """Return what every recipe says of days that were played, as plain values.
+
+    Args:
+        panel: panel that was played.
+        played: its days, and the results of all traders.
+        recipe: name of the recipe.
+        split: `validation`, `holdout` or `backtest`.
+    """
+    dates, share = panel.dates, played.oracle_share
     return {
-        "trainer": "erl",
+        "trainer": recipe,
         "split": split,
-        "first_day": str(dates[score.days.first]),
-        "last_day": str(dates[score.days.stop - 1]),
-        "days": len(score.days),
+        "first_day": str(dates[played.days.first]),
+        "last_day": str(dates[played.days.stop - 1]),
+        "days": len(played.days),
         "periods_per_year": panel.calendar.a_year,
         "traders": {
-            name: {key: finite_or_none(value) for key, value in row.items()} for name, row in score.rows.items()
+            name: {key: finite_or_none(value) for key, value in row.items()} for name, row in played.rows.items()
         },
         "comparison": {
             name: finite_or_none(value) if isinstance(value, float) else value
-            for name, value in asdict(score.comparison).items()
+            for name, value in asdict(played.comparison).items()
         },
-        "oracle_share": None if score.oracle_share is None else finite_or_none(score.oracle_share),
-        "verdict": score.verdict,
-        "effects": score.effects,
-        "column_effects": score.column_effects,
+        "oracle_share": None if share is None else finite_or_none(share),
+        "verdict": played.verdict,
         "data_fingerprint": panel.fingerprint,
         "versions": version_facts(),
     }
@@ -132,21 +144,9 @@ def prices_frame(panel: Panel, score: ChampionScore) -> pl.DataFrame:
     return pl.DataFrame({"date": panel.dates[rows]} | columns)
 
 
-class PlayedDays(Protocol):
-    """The result of a stretch of days, whoever played it."""
-
-    @property
-    def days(self) -> Days:
-        """Rows of the panel that were played."""
-
-    @property
-    def equity(self) -> Mapping[str, Float[Tensor, "D1"]]:
-        """Trader -> equity at the start and at each close."""
-
-
-def equity_frame(panel: Panel, score: PlayedDays) -> pl.DataFrame:
+def equity_frame(panel: Panel, played: PlayedDays) -> pl.DataFrame:
     """Return date and each trader's equity at the close; the first row is the opening cash on the day before."""
     # From the day before: `find_days` and the splits leave at least one row in front.
-    rows = slice(score.days.first - 1, score.days.stop)
-    curves = {name: curve.double().cpu().numpy() for name, curve in score.equity.items()}
+    rows = slice(played.days.first - 1, played.days.stop)
+    curves = {name: curve.double().cpu().numpy() for name, curve in played.equity.items()}
     return pl.DataFrame({"date": panel.dates[rows]} | curves)

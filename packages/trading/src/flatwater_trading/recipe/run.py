@@ -1,9 +1,11 @@
 """Runs of traders, from a configuration to a trainer: panel, market, networks, state, phases."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import polars as pl
 
 from flatwater.memory.nodes import refuse_nodes
 from flatwater.memory.planner import Plan, refuse
@@ -23,13 +25,20 @@ from flatwater.runs.machine import find_device
 from flatwater.runs.planning import allocate_planned
 from flatwater.runs.run import CrewRun
 from flatwater_trading.market.simulator import live_simulators
-from flatwater_trading.panel.locate import expand_path, load_truth
+from flatwater_trading.panel.locate import load_truth
 from flatwater_trading.panel.normalise import scale_kind
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.specification import is_synthetic
 from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_trading.recipe.lengths import with_fitting_lengths
-from flatwater_trading.recipe.market import build_run_market, read_run_panel
+from flatwater_trading.recipe.market import (
+    build_run_market,
+    describe_days,
+    describe_splits,
+    panel_facts,
+    read_run_panel,
+    with_absolute_panel,
+)
 from flatwater_trading.recipe.plan import plan_erl
 from flatwater_trading.recipe.result import as_json, write_holdout, write_result
 from flatwater_trading.recipe.score import ChampionEvaluation, ChampionScore, score_champion
@@ -89,33 +98,23 @@ class ErlRun(CrewRun):
 
     def describe(self) -> str:
         """Return a phrase of traders, instruments and days."""
-        panel = self.panel
-        days = f"{count_phrase(len(panel.dates), panel.calendar.unit)} ({panel.dates[0]} to {panel.dates[-1]})"
         workers = f", {count_phrase(len(self.plan.workers), 'worker')}" if self.plan.workers else ""
-        on = count_phrase(len(panel.investable), "instrument")
-        return f"{count_phrase(self.config.population.size, 'trader')} on {on}, {days}{workers}"
+        on = count_phrase(len(self.panel.investable), "instrument")
+        traders = count_phrase(self.config.population.size, "trader")
+        return f"{traders} on {on}, {describe_days(self.panel)}{workers}"
 
     def about(self) -> Sequence[str]:
         """Return lines about features and the days of each split."""
-        dates, splits = self.panel.dates, self.setup.splits
-        parts = (("training", splits.train), ("validation", splits.validation), ("holdout", splits.holdout))
-        days = (f"{len(days):,} {name} (to {dates[days.stop - 1]})" for name, days in parts)
-        units = self.panel.calendar.units
-        lines = [f"features: {', '.join(self.config.observation_features)}", f"{units}: {', '.join(days)}"]
+        features = f"features: {', '.join(self.config.observation_features)}"
+        lines = [features, describe_splits(self.panel, self.setup.splits)]
         if self.private and self.device.type == "cpu":
             lines.append(f"market: in the memory of each process, as it cannot be kept in a file: {self.private}")
         return lines
 
     def data(self) -> dict[str, Any]:
         """Return facts about the panel, by its content."""
-        panel, scales = self.panel, scale_kind(self.panel)
-        return ({} if scales is None else {"scales": scales}) | {
-            "fingerprint": panel.fingerprint,
-            "days": len(panel.dates),
-            "instruments": len(panel.instruments),
-            "first_day": str(panel.dates[0]),
-            "last_day": str(panel.dates[-1]),
-        }
+        scales = scale_kind(self.panel)
+        return ({} if scales is None else {"scales": scales}) | panel_facts(self.panel)
 
     def begin_(self) -> None:
         """Take over the members of another run, where one is named."""
@@ -150,7 +149,7 @@ class ErlRun(CrewRun):
     def write_holdout(self, folder: RunFolder) -> dict[str, Any]:
         """Play the holdout days; write holdout.json, its trades and equity, and return the result."""
         score, result = self._score_split(holdout=True)
-        write_holdout(self.panel, score, result, folder)
+        write_holdout(self.panel, score, pl.DataFrame(score.trades), result, folder)
         return result
 
     def _score_split(self, *, holdout: bool) -> tuple[ChampionScore, dict[str, Any]]:
@@ -201,10 +200,8 @@ def compose(config: ErlRunConfig) -> ErlRun:
 
 def prepare(config: ErlRunConfig) -> ErlRunConfig:
     """Make the panel's path absolute, so that the run can be resumed from any folder, and its lengths fit its rows."""
-    panel = config.panel
-    if panel is None or is_synthetic(panel):
-        return config
-    return with_fitting_lengths(replace(config, panel=str(expand_path(panel).absolute())))
+    absolute = with_absolute_panel(config)
+    return absolute if config.panel is None or is_synthetic(config.panel) else with_fitting_lengths(absolute)
 
 
 def plan(config: ErlRunConfig) -> Plan:

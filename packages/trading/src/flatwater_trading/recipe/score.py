@@ -23,10 +23,8 @@ from flatwater_trading.recipe.comparison import (
     CHAMPION,
     CHANCE,
     ORACLE,
-    Comparison,
-    beside_oracle,
+    PlayedDays,
     compare_to_yardsticks,
-    oracle_share,
     simple_rules,
 )
 from flatwater_trading.recipe.occlusion import find_effects
@@ -78,37 +76,15 @@ class ChampionEvaluation:
 
 
 @dataclass(frozen=True)
-class ChampionScore:
-    """The result of a stretch of days."""
+class ChampionScore(PlayedDays):
+    """The result of a stretch of days, with the champion's purchases."""
 
-    days: Days
-    comparison: Comparison
-    rows: dict[str, dict[str, float]]
-    """Trader -> named numbers."""
-    equity: dict[str, Float[Tensor, "D1"]]
-    """Trader -> equity at the start and at each close. Random: the median trader's."""
-    chance: Float[Tensor, "R"]
-    """Total return of each random trader."""
     trades: dict[str, np.ndarray[Any, Any]]
     """The champion's trade log, as columns."""
     effects: dict[str, float]
     """Feature -> how much coefficients change without it: see `occlusion.find_effects`."""
     column_effects: dict[str, float]
     """Column -> how much coefficients change without it."""
-
-    @property
-    def oracle_share(self) -> float | None:
-        """The champion's return over the oracle's; None where there is no oracle, or nothing for it to earn."""
-        return oracle_share(self._returns)
-
-    @property
-    def verdict(self) -> str:
-        """Sentences that follow from the numbers."""
-        return f"{self.comparison.sentence} {beside_oracle(self._returns)}".rstrip()
-
-    @property
-    def _returns(self) -> dict[str, float | None]:
-        return {name: row["total_return"] for name, row in self.rows.items()}
 
 
 def score_champion(evaluation: ChampionEvaluation) -> ChampionScore:

@@ -2,6 +2,7 @@
 
 from flatwater.metrics.console import WHOLE, Column, TableLayout, format_share
 from flatwater.recipe import Headline, Number, Recipe, lazy_function
+from flatwater_trading.recipe.recipe import DAYS_TITLE, account_numbers, panel_title
 from flatwater_trading.recipe.weights.config import WeightsRunConfig
 
 LAYOUT = TableLayout(
@@ -33,7 +34,7 @@ WEIGHTS = Recipe(
     weights or cash. Long only, or with --account.shorts. Without options: the panel that comes with Flatwater, less
     than a minute on 2 cores.
     """,
-    prepare=lazy_function("flatwater_trading.recipe.weights.run:prepare"),
+    prepare=lazy_function("flatwater_trading.recipe.market:with_absolute_panel"),
     plan=lazy_function("flatwater_trading.recipe.weights.run:plan"),
     compose=lazy_function("flatwater_trading.recipe.weights.run:compose"),
     begun_on=lazy_function("flatwater_trading.recipe.market:cut_to_days"),
@@ -44,22 +45,10 @@ WEIGHTS = Recipe(
     players="traders",
     trained="champion",
     said=("split", "first_day", "last_day", "days", "weights", "note"),
-    title="{split} days {first_day} to {last_day} ({days} {days:row})",
+    title=DAYS_TITLE,
     headline=Headline("champion's return", "total_return", "{:+.1%}", "equal weight", "equal weight {}"),
-    numbers=(
-        Number("return", "total_return", "{:+.1%}"),
-        Number("Sharpe", "sharpe", "{:.2f}"),
-        Number("drawdown", "drawdown", "{:.1%}"),
-        Number("exposure", "exposure", "{:.0%}"),
-        Number("trades", "trades", "{:.0f}"),
-        Number("turnover", "turnover", "{:.1f} x"),
-        Number("costs", "costs", "{:.1%}"),
-        Number("Sortino", "sortino", "{:.2f}"),
-        Number("Calmar", "calmar", "{:.2f}"),
-        Number("alpha, a year", "alpha", "{:+z.1%}"),
-        Number("beta", "beta", "{:.2f}"),
-    ),
-    trained_on=lambda settings: str(settings.get("panel") or "the panel that comes with Flatwater"),
+    numbers=account_numbers(Number("turnover", "turnover", "{:.1f} x"), Number("costs", "costs", "{:.1%}")),
+    trained_on=panel_title,
     picture=lazy_function("flatwater_trading.recipe.weights.sections:weights_picture"),
     sections=lazy_function("flatwater_trading.recipe.weights.sections:weights_sections"),
     difference=lazy_function("flatwater_trading.recipe.run_comparison:champion_difference"),

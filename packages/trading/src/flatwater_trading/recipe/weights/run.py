@@ -1,7 +1,7 @@
 """Runs that learn target weights, from a configuration to a trainer: panel, signals, state, phases."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 from flatwater.memory.planner import Plan, refuse
@@ -10,12 +10,11 @@ from flatwater.rundir.layout import RunFolder
 from flatwater.runs.machine import find_device
 from flatwater.runs.planning import allocate_planned
 from flatwater.runs.run import Run
-from flatwater_trading.panel.locate import expand_path, load_truth
+from flatwater_trading.panel.locate import load_truth
 from flatwater_trading.panel.panel import Panel
-from flatwater_trading.panel.specification import is_synthetic
-from flatwater_trading.recipe.market import read_run_panel
+from flatwater_trading.recipe.market import describe_days, describe_splits, panel_facts, read_run_panel
 from flatwater_trading.recipe.panel_policy import Provenance
-from flatwater_trading.recipe.result import NOTES, equity_frame, write_json
+from flatwater_trading.recipe.result import NOTES, equity_frame, write_holdout, write_json
 from flatwater_trading.recipe.tables import TraderFolder, write_frame
 from flatwater_trading.recipe.weights.config import WeightsRunConfig
 from flatwater_trading.recipe.weights.market import build_market
@@ -50,28 +49,17 @@ class WeightsRun(Run):
 
     def describe(self) -> str:
         """Return a phrase of members, instruments and days."""
-        panel = self.panel
-        days = f"{count_phrase(len(panel.dates), panel.calendar.unit)} ({panel.dates[0]} to {panel.dates[-1]})"
-        members = count_phrase(self.config.members.size, "member")
-        return f"target weights of {count_phrase(len(panel.investable), 'instrument')} by {members}, {days}"
+        instruments, members = len(self.panel.investable), self.config.members.size
+        of = f"{count_phrase(instruments, 'instrument')} by {count_phrase(members, 'member')}"
+        return f"target weights of {of}, {describe_days(self.panel)}"
 
     def about(self) -> Sequence[str]:
         """Return a line about the days of each split."""
-        dates, splits = self.panel.dates, self.setup.splits
-        parts = (("training", splits.train), ("validation", splits.validation), ("holdout", splits.holdout))
-        days = (f"{len(days):,} {name} (to {dates[days.stop - 1]})" for name, days in parts)
-        return [f"{self.panel.calendar.units}: {', '.join(days)}"]
+        return [describe_splits(self.panel, self.setup.splits)]
 
     def data(self) -> dict[str, Any]:
         """Return facts about the panel, by its content."""
-        panel = self.panel
-        return {
-            "fingerprint": panel.fingerprint,
-            "days": len(panel.dates),
-            "instruments": len(panel.instruments),
-            "first_day": str(panel.dates[0]),
-            "last_day": str(panel.dates[-1]),
-        }
+        return panel_facts(self.panel)
 
     def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:
         """Find everything wrong with the round."""
@@ -99,10 +87,7 @@ class WeightsRun(Run):
     def write_holdout(self, folder: RunFolder) -> dict[str, Any]:
         """Play the holdout days; write holdout.json, its trades and equity, and return the result."""
         score, result = self._score_split(holdout=True)
-        tables = TraderFolder.of(folder)
-        write_frame(score.trades, tables.holdout_trades)
-        write_frame(equity_frame(self.panel, score), tables.holdout_equity)
-        write_json({**result, "chance": score.chance.tolist()}, folder.holdout)
+        write_holdout(self.panel, score, score.trades, result, folder)
         return result
 
     def _score_split(self, *, holdout: bool) -> tuple[WeightsScore, dict[str, Any]]:
@@ -161,12 +146,6 @@ def compose(config: WeightsRunConfig) -> WeightsRun:
     setup = build_setup(config, built.market, built.splits, device)
     run = allocate_planned(lambda: build_weights(setup, built.market), plan)
     return WeightsRun(config, plan, build_trainer(setup, run), panel)
-
-
-def prepare(config: WeightsRunConfig) -> WeightsRunConfig:
-    """Make the panel's path absolute, so that the run can be resumed from any folder."""
-    panel = config.panel
-    return config if panel is None or is_synthetic(panel) else replace(config, panel=str(expand_path(panel).absolute()))
 
 
 def plan(config: WeightsRunConfig) -> Plan:

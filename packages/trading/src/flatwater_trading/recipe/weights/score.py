@@ -1,7 +1,6 @@
 """Learned weights against the baselines, on one stretch of days that all of them play by one account."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from flatwater.metrics.figures import finite_or_none
-from flatwater.runs.fingerprint import version_facts
 from flatwater.state.random import generator
 from flatwater_trading.market import account
 from flatwater_trading.market.baselines import buy_and_hold_equity
@@ -28,12 +26,12 @@ from flatwater_trading.recipe.comparison import (
     CHAMPION,
     CHANCE,
     ORACLE,
-    Comparison,
+    PlayedDays,
     beside_oracle,
     compare_to_yardsticks,
-    oracle_share,
     simple_rules,
 )
+from flatwater_trading.recipe.result import played_as_json
 from flatwater_trading.recipe.weights.market import account_prices
 from flatwater_trading.training.weights.config import WeightsConfig
 from flatwater_watch.errors import DataError
@@ -65,17 +63,9 @@ class WeightsEvaluation:
 
 
 @dataclass(frozen=True)
-class WeightsScore:
-    """The result of a stretch of days."""
+class WeightsScore(PlayedDays):
+    """The result of a stretch of days, with what the champion held and traded."""
 
-    days: Days
-    comparison: Comparison
-    rows: Mapping[str, Mapping[str, float]]
-    """Trader -> named numbers."""
-    equity: Mapping[str, Float[Tensor, "D1"]]
-    """Trader -> equity at the start and at each close. Random: the median trader's."""
-    chance: Float[Tensor, "R"]
-    """Total return of each random trader."""
     trades: pl.DataFrame
     """What the champion traded: date, instrument, shares, price, value."""
     weights: pl.DataFrame
@@ -89,11 +79,6 @@ class WeightsScore:
         """Sentences that follow from the numbers."""
         learned = f"All of the learned weights would have returned {self.learned_return:+.1%}."
         return f"{self.comparison.sentence} {learned} {beside_oracle(self.returns)}".rstrip()
-
-    @property
-    def returns(self) -> dict[str, float | None]:
-        """Trader -> total return."""
-        return {name: row["total_return"] for name, row in self.rows.items()}
 
 
 MOST_SHOWN = 12
@@ -265,24 +250,4 @@ def weight_frame(panel: Panel, days: Days, held: Float[Tensor, "D K"]) -> pl.Dat
 
 def as_json(panel: Panel, score: WeightsScore, split: str) -> dict[str, Any]:
     """Return what was played on which days of which panel, and its results, as plain values."""
-    share = oracle_share(score.returns)
-    return {
-        "trainer": "weights",
-        "split": split,
-        "first_day": str(panel.dates[score.days.first]),
-        "last_day": str(panel.dates[score.days.stop - 1]),
-        "days": len(score.days),
-        "periods_per_year": panel.calendar.a_year,
-        "traders": {
-            name: {key: finite_or_none(value) for key, value in row.items()} for name, row in score.rows.items()
-        },
-        "comparison": {
-            name: finite_or_none(value) if isinstance(value, float) else value
-            for name, value in asdict(score.comparison).items()
-        },
-        "learned_return": finite_or_none(score.learned_return),
-        "oracle_share": None if share is None else finite_or_none(share),
-        "verdict": score.verdict,
-        "data_fingerprint": panel.fingerprint,
-        "versions": version_facts(),
-    }
+    return played_as_json(panel, score, "weights", split) | {"learned_return": finite_or_none(score.learned_return)}
