@@ -19,7 +19,7 @@ from flatwater.runs.portable import plan_export
 from flatwater_trading.panel.locate import load_panel
 from flatwater_trading.panel.splits import Days
 from flatwater_trading.recipe.backtest import play_backtest
-from flatwater_trading.recipe.score import LIBRARY_BYTES
+from flatwater_trading.recipe.comparison import LIBRARY_BYTES
 from flatwater_trading.recipe.use_plan import _phases_of_orders, plan_backtest, plan_orders
 from flatwater_watch.errors import ConfigError, MemoryLimitError
 from flatwater_watch.meters.torch_ops import peak_bytes

@@ -22,6 +22,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from flatwater_trading.panel.signals import deviation_so_far, mean_so_far
+
 USUAL, SLOW, QUICK = 60, 250, 8
 """Days that deviations remember, as those of the signals."""
 MOMENTUM = 20
@@ -89,7 +91,7 @@ class Closes:
 
     def deviation(self, memory: int) -> Float[Tensor, "T K"]:
         """Return the deviation of moves about 0, of the days so far."""
-        return mean_so_far(self.moves.square(), memory, (self.mark > 0).cumsum(0)).sqrt().clamp(min=1e-4)
+        return torch.from_numpy(deviation_so_far(self.moves.numpy(), memory, (self.mark > 0).numpy()))
 
     def past_return(self, days: int) -> Float[Tensor, "T K"]:
         """Return the return over some days; 0 where there is none."""
@@ -97,22 +99,6 @@ class Closes:
         is_priced = self.mark[:-days] > 0
         past[days:] = (self.mark[days:] / self.mark[:-days].where(is_priced, 1) - 1).where(is_priced, 0)
         return past
-
-
-def mean_so_far(values: Float[Tensor, "T C"], memory: int, count: Tensor) -> Float[Tensor, "T C"]:
-    """Return the exponential mean of each column up to each day, whose first days weigh as those that they are.
-
-    Args:
-        values: numbers of each day.
-        memory: span of the mean, in days.
-        count: days that each column has had, [T, C] or [T, 1].
-    """
-    part, mean = 2 / (memory + 1), torch.zeros_like(values[0])
-    means = torch.empty_like(values)
-    for day, row in enumerate(values):
-        mean = mean + part * (row - mean)
-        means[day] = mean
-    return means / (1 - (1 - part) ** count.clamp(min=1))
 
 
 def _in_proportion(parts: Weights) -> Weights:
@@ -130,8 +116,8 @@ def _top(scores: Weights, tradable: Bool[Tensor, "D K"]) -> Weights:
 def _volatility_rule(closes: Closes, days: range) -> Weights:
     equal = _in_proportion(closes.tradable.double())
     market = (equal * closes.moves).sum(-1, keepdim=True)
-    count = torch.arange(1, len(market) + 1, device=market.device)[:, None]
-    quick, slow = (mean_so_far(market.square(), memory, count) for memory in (QUICK, SLOW))
+    squares = market.square().numpy()
+    quick, slow = (torch.from_numpy(mean_so_far(squares, memory)) for memory in (QUICK, SLOW))
     return (equal * (slow / quick.clamp(min=LEAST)).clamp(max=1))[days.start : days.stop]
 
 

@@ -62,11 +62,11 @@ def find_signals(panel: Panel) -> Signals:
     close = np.where(tradable, panel.feature("close")[:, panel.investable], np.nan).astype(np.float64)
     moves, listed = _moves(close), np.logical_or.accumulate(tradable, axis=0)
     own = np.empty((*close.shape, OWN_SIGNALS), dtype=np.float32)
-    deviation = _deviation(moves, USUAL, listed)
+    deviation = deviation_so_far(moves, USUAL, listed)
     remembered = _remember(_in_deviations(moves, deviation))
     remembered -= _day_mean(remembered, tradable)
     own[..., : len(MEMORIES)] = remembered
-    own[..., -2] = np.log(_deviation(moves, QUICK, listed) / deviation)
+    own[..., -2] = np.log(deviation_so_far(moves, QUICK, listed) / deviation)
     relative = np.log(deviation)
     own[..., -1] = relative - _day_mean(relative[..., None], tradable)[..., 0]
     own[~tradable] = 0
@@ -79,7 +79,7 @@ def find_signals(panel: Panel) -> Signals:
 def _shared_signals(panel: Panel, moves: np.ndarray, tradable: np.ndarray) -> np.ndarray:
     """Return the signals of the market and of columns that cannot be bought, side by side [T, G] float32."""
     mean = _day_mean(moves[..., None], tradable)[:, 0]
-    deviations = [_deviation(mean, memory) for memory in (QUICK, USUAL, SLOW)]
+    deviations = [deviation_so_far(mean, memory) for memory in (QUICK, USUAL, SLOW)]
     parts = [
         _remember(_in_deviations(mean, deviations[1]))[:, 0],
         np.log(deviations[0] / deviations[1]),
@@ -91,10 +91,12 @@ def _shared_signals(panel: Panel, moves: np.ndarray, tradable: np.ndarray) -> np
             np.where(panel.valid[:, others], panel.feature("close")[:, others], np.nan).astype(np.float64)
         )
         steps = np.diff(levels, axis=0, prepend=levels[:1])
-        parts.append(_remember(_in_deviations(steps, _deviation(steps, USUAL, least=0))).reshape(len(levels), -1))
-        distance = levels - _mean_so_far(levels, SLOW)
-        place = np.divide(distance, spread := _deviation(distance, SLOW, least=0), where=spread > 0, out=distance * 0)
-        parts += [place, _mean_so_far(place, QUICK)]
+        parts.append(_remember(_in_deviations(steps, deviation_so_far(steps, USUAL, least=0))).reshape(len(levels), -1))
+        distance = levels - mean_so_far(levels, SLOW)
+        place = np.divide(
+            distance, spread := deviation_so_far(distance, SLOW, least=0), where=spread > 0, out=distance * 0
+        )
+        parts += [place, mean_so_far(place, QUICK)]
     return np.concatenate(parts, axis=-1).clip(-LIMIT, LIMIT).astype(np.float32)
 
 
@@ -114,7 +116,7 @@ def _fill_holes(values: np.ndarray) -> np.ndarray:
     return np.where(rows >= 0, np.take_along_axis(values, np.maximum(rows, 0), axis=0), 0.0)
 
 
-def _mean_so_far(values: np.ndarray, memory: int, listed: np.ndarray | None = None) -> np.ndarray:
+def mean_so_far(values: np.ndarray, memory: int, listed: np.ndarray | None = None) -> np.ndarray:
     """Return the exponential mean of each column up to each day, of the days since it was listed alone, [T, C]."""
     part = 2 / (memory + 1)
     means, mean = np.empty_like(values), np.zeros_like(values[0])
@@ -126,11 +128,11 @@ def _mean_so_far(values: np.ndarray, memory: int, listed: np.ndarray | None = No
     return np.asarray(means / (1 - (1 - part) ** np.maximum(days, 1)))
 
 
-def _deviation(
+def deviation_so_far(
     moves: np.ndarray, memory: int, listed: np.ndarray | None = None, *, least: float = LEAST_DEVIATION
 ) -> np.ndarray:
     """Return the deviation of the moves so far about 0, [T, C]."""
-    return np.asarray(np.maximum(np.sqrt(_mean_so_far(moves * moves, memory, listed)), least))
+    return np.asarray(np.maximum(np.sqrt(mean_so_far(moves * moves, memory, listed)), least))
 
 
 def _in_deviations(moves: np.ndarray, deviation: np.ndarray) -> np.ndarray:

@@ -17,6 +17,10 @@ from flatwater_trading.panel.splits import Days
 BLOCK = 20
 """Mean length of a block, in rows: as long as a position is held by default."""
 RESAMPLED = 2_000
+LIBRARY_BYTES = 140 << 20
+"""Resident once arch is imported, which brings pandas, SciPy and statsmodels: 134 MB were measured."""
+RANDOM_TRADERS = 100
+"""Random traders that are played, with the champion's turnover; their median is reported."""
 LEVEL = 0.9
 """Coverage of the interval."""
 CHAMPION, CHANCE, ORACLE = "champion", "random", "oracle"

@@ -22,7 +22,9 @@ from flatwater_trading.policy.trader import ACTION_PARTS
 from flatwater_trading.recipe.comparison import (
     CHAMPION,
     CHANCE,
+    LIBRARY_BYTES,
     ORACLE,
+    RANDOM_TRADERS,
     PlayedDays,
     compare_to_yardsticks,
     simple_rules,
@@ -36,10 +38,6 @@ SIMULATED_RULES = 4
 """Simple rules and the oracle, each with a simulator of its own."""
 PRICE_TABLES_PER_RULE = 6
 """Tables of all prices in double precision that a rule holds at a time."""
-LIBRARY_BYTES = 140 << 20
-"""Resident once arch is imported, which brings pandas, SciPy and statsmodels: 134 MB were measured."""
-RANDOM_TRADERS = 100
-"""Random traders that are played, with purchases on the days of the champion's; their median is reported."""
 
 
 @dataclass(frozen=True)

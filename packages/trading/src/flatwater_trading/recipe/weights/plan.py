@@ -12,9 +12,9 @@ from flatwater.runs.planning import META, Alternative, make_plan, phase_bytes, p
 from flatwater.state.tree import nbytes
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.signals import MEMORIES
+from flatwater_trading.recipe.comparison import LIBRARY_BYTES, RANDOM_TRADERS
 from flatwater_trading.recipe.weights.config import WeightsRunConfig
 from flatwater_trading.recipe.weights.market import outline_market, split_panel
-from flatwater_trading.recipe.weights.score import RANDOM_TRADERS
 from flatwater_trading.training.weights.config import WeightsConfig
 from flatwater_trading.training.weights.judge import judge_
 from flatwater_trading.training.weights.round import learn_
@@ -23,8 +23,6 @@ from flatwater_watch.meters.torch_ops import peak_bytes
 
 READ, SCORE = "read", "score"
 """The phases in which signals are computed, and in which weights are played against the rules."""
-LIBRARY_BYTES = 140 << 20
-"""Resident once arch is imported, as in the score of purchases."""
 TABLES = 12
 """Tables of all days and instruments in double precision that signals, or a rule, hold at a time."""
 

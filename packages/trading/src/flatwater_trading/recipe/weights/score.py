@@ -26,6 +26,7 @@ from flatwater_trading.recipe.comparison import (
     CHAMPION,
     CHANCE,
     ORACLE,
+    RANDOM_TRADERS,
     PlayedDays,
     beside_oracle,
     compare_to_yardsticks,
@@ -36,8 +37,6 @@ from flatwater_trading.recipe.weights.market import account_prices
 from flatwater_trading.training.weights.config import WeightsConfig
 from flatwater_watch.errors import DataError
 
-RANDOM_TRADERS = 100
-"""Random traders that are played: the learned weights of other days, on other instruments."""
 LEARNED = "learned"
 """The weights as they were learned, which are played besides."""
 HELD, MARKET = "buy and hold", "equal weight"
