@@ -188,6 +188,7 @@ MAY_CATCH_ALL = {
     "flatwater/envs/exact.py::_replay": "the same edge: refusing what it took before is a difference like any other",
     "flatwater/envs/exact.py::try_whole_episode": "the same edge again",
     "flatwater/envs/makers.py::_copy_env": "the same edge: what it cannot be copied by is told",
+    "flatwater/envs/open_envs.py::close_open_envs": "the same edge: what it was built for is done, and its result kept",
     "flatwater/envs/worker_world.py::_answer": "the edge of a process that steps environments: the run raises it again",
     "flatwater/trainers/episodes.py::replay_episodes_": "the same edge: a class that is another by now",
     "flatwater/plugins.py::add_": "the edge to other people's packages: a broken one adds nothing, and stops nobody",

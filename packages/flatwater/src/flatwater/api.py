@@ -27,6 +27,7 @@ from flatwater.comparisons.side_by_side import as_json, read_named
 from flatwater.config.toml import flat_settings, from_mapping, read_toml, to_mapping
 from flatwater.description import Description
 from flatwater.envs.makers import ENV, given_env, hand_over, with_env_names
+from flatwater.envs.open_envs import close_open_envs
 from flatwater.memory.planner import Plan
 from flatwater.metrics.jsonl import read_metrics
 from flatwater.named_imports import trust_code
@@ -384,6 +385,7 @@ def load(run: TrainedRun | Path | str, *, env: Any = None, trust: bool = False) 
         return read_policy(path) if path.is_file() else _load_policy(path)
 
 
+@close_open_envs()
 def _load_policy(run: Path) -> Any:  # noqa: ANN401  (same)
     """Return the policy of a run folder at its newest intact checkpoint.
 

@@ -22,6 +22,7 @@ import torch
 from gymnasium.vector import AsyncVectorEnv
 
 from flatwater.envs.kept_state import ReplayableWorld
+from flatwater.envs.open_envs import Closing
 from flatwater.envs.world import Array, Spaces, World
 from flatwater.envs.wrapped.infos import InfosByNumber, find_informing
 from flatwater.envs.wrapped.native import NativeSpaces, find_native, native_spaces
@@ -173,6 +174,8 @@ class WorkerWorld:
                 context="fork",  # the user's classes and objects are there, whether they can be pickled or not
                 worker=_serve,
             )
+        # Before they are asked: an environment that cannot be used leaves no process.
+        self._closing = Closing(self._end_processes)
         parts = self._ask("open")
         (spaces, is_replayable, informs, given) = parts[0]
         kept_bytes = sum(part_spaces.kept for part_spaces, *_ in parts)
@@ -215,11 +218,18 @@ class WorkerWorld:
         self._ask("load_part", state)
 
     def close(self) -> None:
-        """Close the environments, and end the processes, unless they have ended already."""
-        if self._pool.closed:
+        """Close the environments, and end the processes."""
+        self._closing()
+
+    def _end_processes(self) -> None:
+        if self._pool.closed:  # they have ended already
             return
-        self._ask("end")
-        self._pool.close()
+        have_answered = False
+        try:
+            self._ask("end")
+            have_answered = True
+        finally:
+            self._pool.close(terminate=not have_answered)  # the answer to an earlier call may never come
 
     def _read_info(self, env: int) -> Any:  # noqa: ANN401  (of the environment)
         """Return the info of an environment from its process."""
@@ -237,6 +247,7 @@ class WorkerWorld:
         except (EOFError, OSError) as error:
             for process in self._pool.processes:
                 process.terminate()
+                process.join()
             self._pool.closed = True  # Gymnasium would wait for the answer of the process that has ended
             raise RunError(
                 "a process that steps environments has ended: killed, out of memory, or by its environment's own code. "

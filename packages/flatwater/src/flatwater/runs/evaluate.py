@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from flatwater.envs.open_envs import close_open_envs
 from flatwater.envs.split_seeds import FIRST_SEEDS
 from flatwater.memory.planner import Plan, refuse
 from flatwater.mirror.download import open_run_folder, send_back
@@ -21,6 +22,7 @@ from flatwater_watch.errors import RunError, require
 from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
 
 
+@close_open_envs()
 def evaluate(
     run: Path | str,
     *,
@@ -76,6 +78,7 @@ def _open_video(composed: Run, folder: RunFolder, file: Path) -> Video:
     return open_video(composed, None if policy is None else policy(composed, folder), file)
 
 
+@close_open_envs()
 def plan_evaluation(
     run: Path | str,
     say: Callable[[str], None],

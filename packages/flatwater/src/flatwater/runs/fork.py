@@ -15,6 +15,7 @@ from flatwater.checkpoints.intact import VerifiedCheckpoint
 from flatwater.checkpoints.manifest import fact_differences
 from flatwater.checkpoints.reader import LeavesDifferError, list_lines, restore_state_
 from flatwater.config.toml import flat_settings, to_mapping, with_settings
+from flatwater.envs.open_envs import close_open_envs
 from flatwater.metrics.jsonl import survives_resume
 from flatwater.recipe import Recipe, recipe_of_config
 from flatwater.rundir.doubts import read_doubts
@@ -109,7 +110,7 @@ def compose_fork(config: Any, parent: Parent, say: ShowLine) -> Run:  # noqa: AN
     data = parent.checkpoint.manifest.facts.get("data")
     changed = {name: pair for name, pair in parent.origin.changed.items() if _first_name(name) not in config.open_ended}
     # Built first and released, so that two runs are never in memory.
-    initial = _initial_values(compose_as_begun(parent.config, parent.config, data)) if changed else {}
+    initial = _initial_values(parent.config, data) if changed else {}
     # Without the setting by which the parent may have begun: all of its state follows.
     composed = compose_as_begun(replace(config, from_run=None), parent.config, data)
     changed = {name: pair for name, pair in changed.items() if _first_name(name) not in composed.location_settings}
@@ -182,8 +183,10 @@ def _settable(root: object) -> Iterator[tuple[Leaf, Scalar | bytes]]:
             yield leaf, leaf.value
 
 
-def _initial_values(composed: Run) -> dict[str, Scalar | bytes]:
-    """Return the numbers and generators of a run that was just built, and release the run."""
+@close_open_envs()
+def _initial_values(config: Any, data: object) -> dict[str, Scalar | bytes]:  # noqa: ANN401  (same)
+    """Return the numbers and generators of a run that is built for them, and released."""
+    composed = compose_as_begun(config, config, data)
     try:
         return {leaf.path: value for leaf, value in _settable(composed.trainer.run)}
     finally:

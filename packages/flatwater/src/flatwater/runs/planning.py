@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from flatwater.envs.open_envs import close_open_envs
 from flatwater.memory.nodes import refuse_nodes
 from flatwater.memory.planner import Plan, group_bytes, plan_text, refuse
 from flatwater.mirror.opening import taken_names
@@ -217,7 +218,12 @@ def plan_built(
     setup, run = build(config)
     owners = nbytes(run)
     plan = make_plan(owners, lambda: transients(setup, run), config=config, device=device)
-    return with_advice(plan, alternatives, owners, lambda other: nbytes(build(other)[1]))
+
+    @close_open_envs()  # else a run that starts all the same would keep them
+    def owners_of(other: Any) -> Mapping[str, int]:  # noqa: ANN401  (same)
+        return nbytes(build(other)[1])
+
+    return with_advice(plan, alternatives, owners, owners_of)
 
 
 def device_limits(device: torch.device) -> dict[str, int]:
@@ -341,6 +347,7 @@ def check_settings(config: Any, given: Callbacks = NO_CALLBACKS) -> CheckedConfi
     return CheckedConfig(recipe_of_config(config).prepare(config), taken_names(config.mirror), callbacks)
 
 
+@close_open_envs()
 def checked_plan(config: Any) -> tuple[CheckedConfig, Plan]:  # noqa: ANN401  (same)
     """Return checked settings, and the plan of a run with them; nothing is allocated."""
     checked = check_settings(config)

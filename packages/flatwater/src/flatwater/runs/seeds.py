@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from flatwater.envs.open_envs import close_open_envs
 from flatwater.memory.planner import refuse
 from flatwater.recipe import recipe_of_config
 from flatwater.rundir.layout import RunFolder, create_folder, hold_lock, recorded_rounds, write_config
@@ -29,6 +30,7 @@ TrainOne = Callable[..., RunOutcome]
 """Function that trains a run of a group, or goes on with it: of a console, and what `start_new_run` takes besides."""
 
 
+@close_open_envs()
 def create_group(
     config: Any,  # noqa: ANN401  (a RunConfig of any recipe)
     seeds: int | Sequence[int],

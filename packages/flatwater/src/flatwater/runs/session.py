@@ -13,6 +13,7 @@ from rich.markup import escape
 from flatwater.checkpoints.manifest import JSON, Manifest, fact_differences
 from flatwater.checkpoints.reader import list_checkpoints, newest_intact, restore_state_
 from flatwater.config.toml import from_mapping, to_mapping
+from flatwater.envs.open_envs import close_open_envs
 from flatwater.memory.planner import plan_summary
 from flatwater.metrics.console import ConsoleTable
 from flatwater.mirror.download import fetch_run
@@ -65,6 +66,7 @@ class RunOutcome:
     """The signal that stopped it; 0 where none did."""
 
 
+@close_open_envs()
 def start_new_run(
     config: Any,  # noqa: ANN401  (a RunConfig of any recipe)
     run: Path | None,
@@ -106,14 +108,9 @@ def start_new_run(
             open_mirror(config.mirror, config.checkpoints, locked_folder, events) as mirror,
         ):
             _begin_folder(composed, locked_folder, events, parent)
+            callbacks = checked.callbacks
             return train(
-                composed,
-                locked_folder,
-                events,
-                is_new=True,
-                mirror=mirror,
-                callbacks=checked.callbacks,
-                profile=profile,
+                composed, locked_folder, events, is_new=True, mirror=mirror, callbacks=callbacks, profile=profile
             )
 
 
@@ -164,6 +161,7 @@ def read_config(
     return from_mapping(recipe_of_settings(settings, file, permit).config, settings, file)
 
 
+@close_open_envs()
 def resume(
     run: Path | str,
     console: Console,

@@ -11,6 +11,7 @@ import numpy as np
 from flatwater.border import Border, dotted_name, find_source_line
 from flatwater.envs.kept_state import EpisodeStarts, keeps_state, wrapper_layers
 from flatwater.envs.names import registered_id
+from flatwater.envs.open_envs import closing_of
 from flatwater.envs.world import Array, Spaces
 from flatwater.envs.wrapped.checks import (
     CONVERSION_ERRORS,
@@ -59,10 +60,10 @@ class GymnasiumWorld:
         """The environments, wrapped as Gymnasium does."""
         first_copy, self._name = self.copies[0], title
         env, subject = _users_layer(first_copy), f"environment {title}"
-        self._stepping, self._closing = Border(subject, env, "step"), Border(subject, env, "close")
+        self._stepping, self._rendering = Border(subject, env, "step"), Border(subject, env, "render")
+        self._closing = closing_of(self.copies, Border(subject, env, "close"))
         self._resetting = Border(subject, env, "reset", expected="reset(self, *, seed=None, options=None)")
         self._seeding = Border(subject, env, "observation_space", call="its spaces", passing=(AttributeError,))
-        self._rendering = Border(subject, env, "render")
         self._user_layer, self._allow_nan = env, allow_nan
         observation_space, action_space = self._given_spaces = self._spaces_of(first_copy)
         self.native = native_spaces(observation_space, action_space, config.form, title)
@@ -216,9 +217,7 @@ class GymnasiumWorld:
 
     def close(self) -> None:
         """Close the copies."""
-        for copy in self.copies:
-            with self._closing:
-                copy.close()
+        self._closing()
 
 
 def _users_layer(env: gymnasium.Env[Any, Any]) -> Any:  # noqa: ANN401  (an Env, or a wrapper of the user's)

@@ -7,6 +7,7 @@ import numpy as np
 
 from flatwater.border import Border, dotted_name
 from flatwater.envs.kept_state import StateKeeper
+from flatwater.envs.open_envs import closing_of
 from flatwater.envs.world import Array, Spaces, Teacher, World
 from flatwater.envs.wrapped.checks import ALLOW_NAN_ADVICE, source_location
 from flatwater_watch.errors import ConfigError, UserCodeError
@@ -34,9 +35,8 @@ class OwnWorld:
         spaces: object = self._spaces
         if not isinstance(spaces, Spaces) or spaces.envs != envs:
             raise ConfigError(f"`spaces`: expected flatwater.envs.world.Spaces of {envs} copies, got {spaces!r}")
-        self._beginning, self._stepping, self._closing = (
-            Border(self._subject, self.inner, method) for method in ("begin_", "step_", "close")
-        )
+        self._beginning, self._stepping = (Border(self._subject, self.inner, method) for method in ("begin_", "step_"))
+        self._closing = closing_of([self.inner], Border(self._subject, self.inner, "close"))
         self._checks_rewards = not allow_nan
         """Whether NaN ends the run, in rewards."""
         self._checks_observations = not allow_nan and self._spaces.form == "vector"
@@ -92,8 +92,7 @@ class OwnWorld:
 
     def close(self) -> None:
         """Close the user's world."""
-        with self._closing:
-            self.inner.close()
+        self._closing()
 
     def _check_finite(self, method: str, name: str, written: Array) -> None:
         """Refuse numbers that are not finite in what `method` has written; `name` says in the message what they are."""

@@ -7,6 +7,7 @@ import numpy as np
 
 from flatwater.border import Border
 from flatwater.envs.kept_state import EpisodeStarts
+from flatwater.envs.open_envs import closing_of
 from flatwater.envs.world import Array, Spaces
 from flatwater.envs.wrapped.checks import (
     CONVERSION_ERRORS,
@@ -45,7 +46,8 @@ class PettingZooWorld:
         self._name, self._copies = title, [make() for _ in range(envs)]
         first_copy = self._copies[0]
         subject, self._own, self._allow_nan = f"environment {title}", first_copy.unwrapped, allow_nan
-        self._stepping, self._closing = Border(subject, self._own, "step"), Border(subject, self._own, "close")
+        self._stepping = Border(subject, self._own, "step")
+        self._closing = closing_of(self._copies, Border(subject, self._own, "close"))
         self._rendering = Border(subject, self._own, "render")
         self._resetting = Border(subject, self._own, "reset", expected="reset(self, seed=None, options=None)")
         with Border(subject, self._own, "observation_space", call="its agents' spaces"):
@@ -157,9 +159,7 @@ class PettingZooWorld:
 
     def close(self) -> None:
         """Close the copies."""
-        for copy in self._copies:
-            with self._closing:
-                copy.close()
+        self._closing()
 
     def _reset(self, copy: Any, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:  # noqa: ANN401  (a ParallelEnv)
         """Reset a copy; return its observations and infos by agent, checked to be two dicts."""

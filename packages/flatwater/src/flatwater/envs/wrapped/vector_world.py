@@ -10,6 +10,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 
 from flatwater.border import Border
 from flatwater.envs.kept_state import buffer_size, keeps_state, load_state_, read_env_state
+from flatwater.envs.open_envs import closing_of
 from flatwater.envs.world import Array, Spaces, UnseededError
 from flatwater.envs.wrapped.checks import CONVERSION_ERRORS, check_flag, check_reward, interface_error, not_finite_error
 from flatwater.envs.wrapped.config import WrappedConfig
@@ -45,9 +46,10 @@ class VectorWorld:
         """
         self._env, self._name, self._allow_nan, envs = env, title, allow_nan, int(env.num_envs)
         subject, inner_env = f"environment {title}", env.unwrapped
-        self._resetting, self._stepping, self._rendering, self._closing = (
-            Border(subject, inner_env, method) for method in ("reset", "step", "render", "close")
+        self._resetting, self._stepping, self._rendering = (
+            Border(subject, inner_env, method) for method in ("reset", "step", "render")
         )
+        self._closing = closing_of([env], Border(subject, inner_env, "close"))
         mode = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
         self._resets_single = isinstance(inner_env, SyncVectorEnv | AsyncVectorEnv) or mode is AutoresetMode.DISABLED
         self._same_step = mode is AutoresetMode.SAME_STEP
@@ -170,8 +172,7 @@ class VectorWorld:
 
     def close(self) -> None:
         """Close the vector environment, and its processes where it has any."""
-        with self._closing:
-            self._env.close()
+        self._closing()
 
     def _read_info(self, env: int) -> dict[str, Any]:
         """Return what an environment said of its last step, which of an episode that is over is its last."""

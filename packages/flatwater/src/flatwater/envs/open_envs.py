@@ -1,0 +1,74 @@
+"""Environments are closed once: by whoever has built them, or where the call ends in which they were built.
+
+A call such as `flatwater.train` builds worlds to plan, to test and to train in. Left to Python's garbage collector they
+would stay after it, with their processes, and those without a finalizer would never be closed.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+_log = logging.getLogger(__name__)
+_open: ContextVar[set["Closing"] | None] = ContextVar("open_environments", default=None)
+"""What was built in the present call and is still open; None outside of one."""
+
+
+class Closing:
+    """Closes what a world has, once, whoever asks."""
+
+    def __init__(self, close: Callable[[], object]) -> None:
+        """Have it closed at the end of the present call, at the latest; outside of one, only its owner closes it."""
+        self._close, self._open = close, _open.get()
+        self._is_closed = False
+        if self._open is not None:
+            self._open.add(self)
+
+    def __call__(self) -> None:
+        """Close it, unless it is closed already."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._open is not None:
+            self._open.discard(self)
+        self._close()
+
+
+def closing_of(envs: Sequence[Any], border: AbstractContextManager[None]) -> Closing:
+    """Return what closes a world's environments: all of them, also where one fails, whose error is then raised.
+
+    Args:
+        envs: the environments, as they are when they are closed.
+        border: guards each call of theirs.
+    """
+
+    def close_one(env: Any) -> None:  # noqa: ANN401  (of the user's class)
+        with border:
+            env.close()
+
+    def close_all() -> None:
+        with ExitStack() as stack:
+            for env in reversed(envs):
+                stack.callback(close_one, env)
+
+    return Closing(close_all)
+
+
+@contextmanager
+def close_open_envs() -> Iterator[None]:
+    """Close at the end of a call, however it ends, the environments that were built in it and are still open.
+
+    One that fails to close is told, and costs nothing else: what it was built for is done.
+    """
+    built = set[Closing]()
+    token = _open.set(built)
+    try:
+        yield
+    finally:
+        _open.reset(token)
+        for closing in [*built]:
+            try:
+                closing()
+            except Exception as error:  # noqa: BLE001  (of the user's code)
+                _log.warning("%s", error)
