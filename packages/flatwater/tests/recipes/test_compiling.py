@@ -89,3 +89,9 @@ def test_a_run_that_was_compiled_by_itself_is_resumed_so(
     monkeypatch.setattr(planning, "COMPILED_CALLS", COMPILED_CALLS)
     assert main(["resume", "run", "--rounds", "3"]) == 0
     assert load_config(PpoRunConfig, Path("run", "config.toml")).learner.compile is True
+    capsys.readouterr()
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert main(["resume", "run", "--rounds", "4"]) == 2
+    assert "flatwater fork RUN --learner.no-compile" in " ".join(capsys.readouterr().err.split())
+    assert main(["evaluate", "run"]) == 0
+    assert main(["fork", "run", "--rounds", "4", "--learner.no-compile", "--run", "plain"]) == 0

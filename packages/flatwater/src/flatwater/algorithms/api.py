@@ -15,6 +15,7 @@ from torch import Tensor
 
 from flatwater.algorithms.adam import Adam, Span, build_adam
 from flatwater.algorithms.config import AlgorithmConfig, Settings, own_algorithm
+from flatwater.algorithms.graph import require_compiler
 from flatwater.named_imports import find_object
 from flatwater.nets.stack import Layout, Params, bfloat16_autocast, init_
 from flatwater.state.allocation import filled_tensor
@@ -358,9 +359,14 @@ def bind_compiled(config: AlgorithmConfig, function: Callable[..., T], *bound: A
 
     if not config.compile:
         return eager
-    graph = torch.compile(eager, fullgraph=True, dynamic=False)
+    graph: Callable[..., T] | None = None
 
     def call(*given: Any) -> T:  # noqa: ANN401
+        nonlocal graph
+        if graph is None:
+            if not torch.cuda.is_available():  # code for a GPU is no C++
+                require_compiler()
+            graph = torch.compile(eager, fullgraph=True, dynamic=False)
         # Inside the call, as it is traced at the first one and again where shapes change.
         with torch._dynamo.config.patch(trace_autograd_ops=True):  # noqa: SLF001  (torch has no other name for it)
             return graph(*given)

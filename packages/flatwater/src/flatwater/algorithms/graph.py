@@ -16,6 +16,8 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from flatwater_watch.errors import require
+
 Function = Callable[..., tuple[Tensor, ...]]
 FEW = 16
 """Rows up to which a layer is a loop in the compiled code: a call of the library for matrices would take longer."""
@@ -25,6 +27,19 @@ def has_compiler() -> bool:
     """Whether this machine has what torch's compiler asks for: a C++ compiler, and the headers of this Python."""
     compiler = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")
     return shutil.which(compiler) is not None and Path(sysconfig.get_paths()["include"], "Python.h").is_file()
+
+
+def require_compiler() -> None:
+    """Refuse to compile where this machine cannot: a run may have been begun on another one.
+
+    Raises:
+        ConfigError: there is no compiler.
+    """
+    expected = (
+        "off on a machine without a C++ compiler (g++, or what CXX names) and Python's headers. Install them; or go on "
+        "from the run without, with other last bits: flatwater fork RUN --learner.no-compile"
+    )
+    require(has_compiler(), "learner.compile", value=True, expected=expected)
 
 
 def compile_graph(function: Function, *, wanted: bool) -> Function:
@@ -52,7 +67,14 @@ def compile_graph(function: Function, *, wanted: bool) -> Function:
 
 
 def _trace_and_compile(function: Function, given: tuple[Tensor, ...]) -> Function:
-    """Trace the function, with the gradients that it takes, and build the code."""
+    """Trace the function, with the gradients that it takes, and build the code.
+
+    Raises:
+        ConfigError: this machine cannot compile.
+    """
+    on_cpu = all(tensor.device.type == "cpu" for tensor in given)
+    if on_cpu:  # a GPU's code is not C++
+        require_compiler()
     from torch._inductor import config  # noqa: PLC0415  (the compiler takes seconds to import)
     from torch._inductor.compile_fx import compile_fx_inner  # noqa: PLC0415
     from torch._inductor.decomposition import select_decomp_table  # noqa: PLC0415
@@ -64,7 +86,6 @@ def _trace_and_compile(function: Function, given: tuple[Tensor, ...]) -> Functio
     for node in inputs:
         if not node.users:
             graph.graph.erase_node(node)
-    on_cpu = all(tensor.device.type == "cpu" for tensor in given)
     # torch's own tanh takes three times as long as an exponential, which is all that its formula needs.
     with torch.no_grad(), config.patch({"cpp_wrapper": on_cpu, "cpp.use_decompose_tanh": True}):
         compiled = compile_fx_inner(graph, [given[at].detach() for at in used_inputs])
