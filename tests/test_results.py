@@ -96,12 +96,12 @@ def test_nothing_is_kept_unless_it_is_asked_for(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setitem(found, "RESULTS", tmp_path)
     monkeypatch.setitem(found, "HERE", tmp_path)
     monkeypatch.setitem(found, "commit", lambda: "abc1234")
-    monkeypatch.setattr("sys.argv", [str(tmp_path / "watch" / "bench_speed.py"), "--pairs", "3"])
+    monkeypatch.setattr("sys.argv", [str(tmp_path / "watch" / "bench_speed.py"), "--pairs", "3", "--of", "a loop"])
     monkeypatch.delenv("RECORD", raising=False)
     CLAIMS.record_claims([claim])
     assert [*tmp_path.iterdir()] == []
     monkeypatch.setenv("RECORD", "1")
     CLAIMS.record_claims([claim])
     (run,) = json.loads((tmp_path / "speed.json").read_text())
-    assert run["command"] == "python benchmarks/watch/bench_speed.py --pairs 3"
+    assert run["command"] == "python benchmarks/watch/bench_speed.py --pairs 3 --of 'a loop'"
     assert run["claims"][0]["measured"] == "3"

@@ -8,6 +8,7 @@ A claim that is measured again replaces the one before; the other claims of the 
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -115,7 +116,7 @@ def record_claims(claims: Iterable[Claim]) -> None:
         "machine": machine(),
         "commit": commit(),
         "date": datetime.now(UTC).date().isoformat(),
-        "command": " ".join(("python", f"benchmarks/{program.relative_to(HERE)}", *sys.argv[1:])),
+        "command": shlex.join(("python", f"benchmarks/{program.relative_to(HERE)}", *sys.argv[1:])),
         "claims": kept,
     }
     path = RESULTS / f"{program.stem.removeprefix('bench_')}.json"
