@@ -105,7 +105,7 @@ def run_process(command: Sequence[str], folder: str) -> tuple[float, str]:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     path = os.pathsep.join([str(EXAMPLES), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
-    done = subprocess.run(command, check=True, cwd=folder, capture_output=True, text=True, env=environment)
+    done = subprocess.run(command, check=True, cwd=folder, stdout=subprocess.PIPE, text=True, env=environment)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done.stdout
 
@@ -151,9 +151,9 @@ def main() -> None:
     parser.add_argument("--whole", action="store_true", help="whole runs alone")
     parser.add_argument("--library-python", default=sys.executable, help="interpreter that has stable-baselines3")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        for name in given.tasks:
-            task, found = TASKS[name], list[Claim]()
+    for name in given.tasks:
+        task, found = TASKS[name], list[Claim]()
+        with tempfile.TemporaryDirectory() as folder:
             if not given.speed:
                 found += claims_of_run(name, task, *whole_run(task, folder))
             if not given.whole:
@@ -162,9 +162,9 @@ def main() -> None:
                     for turn in range(given.turns)
                 ]
                 found += claims_of_speed(name, pairs)
-            for claim in found:
-                print(claim, flush=True)
-            record_claims(found)
+        for claim in found:
+            print(claim, flush=True)
+        record_claims(found)
 
 
 def claims_of_run(name: str, task: Task, seconds: float, players: dict[str, Any]) -> Iterator[Claim]:
