@@ -151,8 +151,8 @@ def commit() -> str:
     asked = ["git", "describe", "--always", "--exclude=*", "--abbrev=7"]
     at = subprocess.run(asked, cwd=HERE, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
     # A benchmark that keeps claims one after another has changed the files of results itself.
-    differs = subprocess.run(["git", "diff", "--quiet", "HEAD", "--", ":/", f":!{RESULTS}", f":!{PAGE}"], cwd=HERE)
-    return at + "+" * differs.returncode
+    differs = ["git", "diff", "--quiet", "HEAD", "--", ":/", f":!{RESULTS.name}", f":!{PAGE.name}"]
+    return at + "+" * subprocess.run(differs, cwd=HERE, check=False).returncode
 
 
 def claims_by_row() -> dict[str, tuple[Kept, Kept]]:
