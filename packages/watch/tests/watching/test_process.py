@@ -253,20 +253,18 @@ def test_what_answers_for_the_allocator_is_let_go_before_the_next_reading() -> N
 
 def test_a_slice_is_short_unless_boundaries_are_rare() -> None:
     pace = ReadingSchedule(began=0.0)
-    assert census_slice_seconds(pace, 100.0, 10_000) == SLICE
-    assert census_slice_seconds(pace, 100.0, 10) == 2.0
+    assert census_slice_seconds(pace, 100.0, 10_000, investigating=False) == SLICE
+    assert census_slice_seconds(pace, 100.0, 10, investigating=False) == 2.0
 
 
 def test_a_census_without_proven_growth_waits_for_the_age_that_pays_for_it() -> None:
     pace, took = ReadingSchedule(began=0.0), 0.0
     for reading in range(1, 21):  # a second
-        pace.spent_seconds += census_slice_seconds(pace, now=0.05 * reading, boundaries=reading)
+        pace.spent_seconds += census_slice_seconds(pace, now=0.05 * reading, boundaries=reading, investigating=False)
     assert pace.spent_seconds < 0.1
-    pace.is_proven = True
-    assert census_slice_seconds(pace, now=1.0, boundaries=20) == SLICE
-    pace.is_proven = False
+    assert census_slice_seconds(pace, now=1.0, boundaries=20, investigating=True) == SLICE
     for reading in range(21, 201):  # and nine more: a large heap has its census
-        took += census_slice_seconds(pace, now=0.05 * reading, boundaries=reading)
+        took += census_slice_seconds(pace, now=0.05 * reading, boundaries=reading, investigating=False)
         pace.spent_seconds = took
     assert took > 3.0
 

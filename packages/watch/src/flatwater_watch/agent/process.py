@@ -199,11 +199,13 @@ class ProcessWatch:
         """
         assert self._schedule is not None  # noqa: S101  (there is a reading)
         under_way = self._monitor.censuses.is_under_way
-        share = schedule.spending_share(investigating=self._monitor.is_investigating, counting=under_way)
+        investigating = self._monitor.is_investigating
+        share = schedule.spending_share(investigating=investigating, counting=under_way)
         if schedule.overspent_seconds(self._schedule, now, share) <= 0:
             cpu = thread_seconds()
             if under_way:
-                self._monitor.censuses.run_slice(schedule.census_slice_seconds(self._schedule, now))
+                seconds = schedule.census_slice_seconds(self._schedule, now, investigating=investigating)
+                self._monitor.censuses.run_slice(seconds)
             else:
                 self._check_resets(now)
             cpu_seconds = thread_seconds() - cpu
@@ -243,11 +245,12 @@ class ProcessWatch:
         if self._rows and reading.step <= self._rows[-1].reading.step:
             return
         tracing, counting = self._monitor.is_tracing, self._monitor.censuses.is_under_way
+        investigating = self._monitor.is_investigating
         if tracing:
             self._schedule.spent_seconds += schedule.TRACED_COST_SHARE * (now - self._last_read_time)
-        share = schedule.spending_share(investigating=self._monitor.is_investigating, counting=counting)
+        share = schedule.spending_share(investigating=investigating, counting=counting)
         affordable = schedule.overspent_seconds(self._schedule, now, share) <= 0
-        slice_seconds = schedule.census_slice_seconds(self._schedule, now, reading.step)
+        slice_seconds = schedule.census_slice_seconds(self._schedule, now, reading.step, investigating=investigating)
         news = self._monitor.observe(reading, seconds=slice_seconds, trace=affordable)
         if self._reads_at_ticks and affordable:  # at a tick a program may be anywhere between filling and emptying
             self._check_resets(now)

@@ -68,8 +68,6 @@ class ReadingSchedule:
     """CPU seconds of the latest plain readings."""
     investigation_readings: int = 0
     """Readings since the first of two censuses, without those at which the second one was under way."""
-    is_proven: bool = False
-    """Whether growth was proven at the last reading, and a census waits for a second one."""
     quick_readings_left: int = MAXIMUM_POINTS
     """Number of coming readings that the clock alone paces: until the series are full, and after memory rose."""
     gap: float = 0.0
@@ -106,7 +104,6 @@ def schedule_next_(
     pace.quick_readings_left = max(0, pace.quick_readings_left - 1)
     pace.readings += 1
     pace.spent_seconds += reading_cost
-    pace.is_proven = investigating
     pace.investigation_readings = pace.investigation_readings + (not (tracing or counting)) if investigating else 0
     if not (counting or tracing):
         pace.recent_costs = [*pace.recent_costs[1 - RECENT_READINGS :], reading_cost]
@@ -122,18 +119,19 @@ def schedule_next_(
     pace.latest = pace.due if pace.anchor is None else pace.due + 2 * period
 
 
-def census_slice_seconds(pace: ReadingSchedule, now: float, boundaries: float = inf) -> float:
+def census_slice_seconds(pace: ReadingSchedule, now: float, boundaries: float = inf, *, investigating: bool) -> float:
     """CPU seconds that a census may hold the program up at one boundary.
 
     Args:
         pace: schedule of the watch.
         now: monotonic time.
         boundaries: boundaries passed so far; `inf` at a tick beside them.
+        investigating: whether growth is proven, and a census waits for a second one.
     """
     age = now - pace.began
     seconds = max(SLICE, SLICE_SHARE * age / max(1, boundaries))
     earned = FIRST_CREDIT + age**2 / CREDIT_AGE
-    if pace.is_proven or earned >= CREDIT:
+    if investigating or earned >= CREDIT:
         return seconds
     return min(seconds, max(SHORT_SLICE, earned - pace.spent_seconds))
 
