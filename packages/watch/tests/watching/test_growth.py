@@ -1,7 +1,10 @@
 """Growth per boundary, told per unit: the conversions, the share explained, what has stopped growing."""
 
+import os
+import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -171,6 +174,27 @@ def test_so_is_what_a_library_that_runs_the_program_keeps_in_a_global(monkeypatc
     assert drop_unsure(records, little) == [LEAK]
     called = [replace(LEAK, owner="prometheus_client.registry.REGISTRY._names_to_collectors")]
     assert drop_unsure(called, little) == called, "a library that the program calls keeps what the program gives it"
+
+
+@pytest.mark.parametrize("of_user", [True, False])
+def test_an_installed_application_is_the_program_and_runs_none(tmp_path: Path, *, of_user: bool) -> None:
+    """A list in a global of `python -m application`, which only pip had installed, was no finding below 32 MiB."""
+    application = tmp_path / "site-packages" / "application"
+    application.mkdir(parents=True)
+    (tmp_path / "plugin.py").touch()
+    (application / "__init__.py").touch()
+    (application / "__main__.py").write_text("from application.work import serve\nserve()\n")
+    (application / "work.py").write_text(
+        "from flatwater_watch.heap import roots\n"
+        "def serve():\n"
+        f"    {'import plugin' if of_user else 'pass'}\n"
+        "    list(roots.named_roots(roots.Roots()))\n"
+        "    print(*roots._host_packages)\n"
+    )
+    path = os.pathsep.join([str(application.parent), str(tmp_path), *sys.path])
+    command = [sys.executable, "-S", "-m", "application"]
+    done = subprocess.run(command, env=os.environ | {"PYTHONPATH": path}, check=True, stdout=subprocess.PIPE, text=True)
+    assert done.stdout.split() == ["application"] * of_user
 
 
 def test_what_workers_import_is_no_growth_of_theirs(monkeypatch: pytest.MonkeyPatch) -> None:

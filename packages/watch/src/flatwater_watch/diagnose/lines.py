@@ -21,7 +21,7 @@ from flatwater_watch.diagnose.judge import wants_line, with_line
 from flatwater_watch.heap.arrays import array_figures, last_base, saved_tensors
 from flatwater_watch.heap.children import LONG_TEXT_BYTES
 from flatwater_watch.heap.raw import is_a, own_size
-from flatwater_watch.heap.roots import SCRIPTS_FOLDER, is_user_file
+from flatwater_watch.heap.roots import is_installed_command, is_user_file
 from flatwater_watch.meters.allocations import allocation_frames
 from flatwater_watch.meters.rises import RiseRecorder
 from flatwater_watch.paths import folder_of
@@ -271,7 +271,7 @@ def _code_owner(file: str, packages: tuple[str, ...]) -> CodeOwner:
         return "tool"
     if file == "<string>" and "__file__" in vars(sys.modules["__main__"]):  # not `python -c`: a dataclass's methods
         return "library"
-    if folder_of(file) == SCRIPTS_FOLDER:  # `flatwater` itself, as pip installs it
+    if is_installed_command(file):
         return "library"
     return "user" if is_user_file(file) else "package" if is_user_file(file, packages) else "library"
 

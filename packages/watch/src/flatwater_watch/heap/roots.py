@@ -32,8 +32,8 @@ from flatwater_watch.paths import file_name, file_stem, folder_of
 _PATH_SEPARATORS = tuple({os.sep, os.altsep or os.sep})
 _STDLIB_FOLDERS = tuple(sorted({os.path.normpath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")}))
 _INSTALL_FOLDERS = ("site-packages", "dist-packages")
-SCRIPTS_FOLDER = os.path.normpath(sysconfig.get_path("scripts"))
-"""The folder of installed commands, such as `pytest`."""
+_SCRIPTS_FOLDER = os.path.normpath(sysconfig.get_path("scripts"))
+"""The folder of installed commands."""
 _INTERACTIVE_FILES = ("<string>", "<stdin>", "<ipython-input")
 """Names that Python gives the file of code without one: `python -c`, the prompt, a notebook's cell."""
 _threads: dict[int, threading.Thread] = vars(threading)["_active"]
@@ -74,6 +74,11 @@ def is_user_file(file: str, packages: tuple[str, ...] = ()) -> bool:
         return True
     library = any(_lies_within(path, folder) for folder in (*_STDLIB_FOLDERS, *_trainer_folders()))
     return not library and not any(f"{sep}{name}{sep}" in path for name in _INSTALL_FOLDERS for sep in _PATH_SEPARATORS)
+
+
+def is_installed_command(file: str) -> bool:
+    """Whether a file is the script of an installed command, such as `pytest`, which calls the library and no more."""
+    return folder_of(file) == _SCRIPTS_FOLDER
 
 
 def _lies_within(path: str, folder: str) -> bool:
@@ -169,7 +174,7 @@ def root_tiers(roots: Roots, modules: Mapping[str, dict[str, Any]]) -> Iterator[
         roots: choice of roots, which decides whose frames are the user's.
         modules: namespaces from `user_modules`.
     """
-    _note_hosts(roots)
+    _note_hosts(roots, modules)
     frames = [frame for frame in _user_frames(roots) if frame.f_code.co_flags & inspect.CO_OPTIMIZED]
     outermost = _frame_locals(frames[0]) if frames else []
     yield [*_module_globals(modules), *outermost, *loaded_registries(), *roots.named]
@@ -245,21 +250,34 @@ def _package_of_frame(frame: FrameType) -> str:
     return plain_text(frame.f_globals.get("__name__"), file_stem(frame.f_code.co_filename)).partition(".")[0]
 
 
-def _note_hosts(roots: Roots) -> None:
-    """Note the libraries whose calls lie outside of all the user's, in the main thread."""
+def _note_hosts(roots: Roots, modules: Collection[str]) -> None:
+    """Note the libraries whose calls lie outside of all the user's, in the main thread.
+
+    Where no code of the user's is loaded, nothing is noted: a library is the program then, such as an application that
+    is installed, and what it keeps is its own.
+
+    Args:
+        roots: choice of roots, which decides whose code is the user's.
+        modules: names of the user's modules.
+    """
+    hosts = set[str]()
     # No variable may hold the innermost frame, which is this very one: a cycle, as in `_all_frames`.
     for file, package in _called_code(sys._current_frames().get(threading.main_thread().ident or 0)):  # noqa: SLF001
         if is_user_file(file, roots.packages):
             break
         if _is_library_file(file) and package != "__main__" and package not in sys.stdlib_module_names:
-            _host_packages.add(package)
+            hosts.add(package)
+    else:
+        if not set(modules) - {"__main__"}:
+            return
+    _host_packages.update(hosts)
 
 
 def _called_code(frame: FrameType | None) -> list[tuple[str, str]]:
     """The files of a stack with their packages, outermost first, without the scripts of installed commands."""
     called = []
     while frame is not None:
-        if not frame.f_code.co_filename.startswith(SCRIPTS_FOLDER):
+        if not is_installed_command(frame.f_code.co_filename):
             called.append((frame.f_code.co_filename, _package_of_frame(frame)))
         frame = frame.f_back
     return called[::-1]
