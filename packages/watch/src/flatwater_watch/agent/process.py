@@ -200,8 +200,7 @@ class ProcessWatch:
         assert self._schedule is not None  # noqa: S101  (there is a reading)
         under_way = self._monitor.censuses.is_under_way
         investigating = self._monitor.is_investigating
-        share = schedule.spending_share(investigating=investigating, counting=under_way)
-        if schedule.overspent_seconds(self._schedule, now, share) <= 0:
+        if self._is_affordable(self._schedule, now):
             cpu = thread_seconds()
             if under_way:
                 seconds = schedule.census_slice_seconds(self._schedule, now, investigating=investigating)
@@ -248,8 +247,7 @@ class ProcessWatch:
         investigating = self._monitor.is_investigating
         if tracing:
             self._schedule.spent_seconds += schedule.TRACED_COST_SHARE * (now - self._last_read_time)
-        share = schedule.spending_share(investigating=investigating, counting=counting)
-        affordable = schedule.overspent_seconds(self._schedule, now, share) <= 0
+        affordable = self._is_affordable(self._schedule, now)
         slice_seconds = schedule.census_slice_seconds(self._schedule, now, reading.step, investigating=investigating)
         news = self._monitor.observe(reading, seconds=slice_seconds, trace=affordable)
         if self._reads_at_ticks and affordable:  # at a tick a program may be anywhere between filling and emptying
@@ -284,6 +282,12 @@ class ProcessWatch:
             self._rates.restart_(reading.step)
         else:
             self._rates.exclude_cpu_(cost)
+
+    def _is_affordable(self, pace: schedule.ReadingSchedule, now: float) -> bool:
+        """Whether the watch has spent less than its share of the CPU by now."""
+        counting = self._monitor.censuses.is_under_way
+        share = schedule.spending_share(investigating=self._monitor.is_investigating, counting=counting)
+        return schedule.overspent_seconds(pace, now, share) <= 0
 
     def _take_reading(self) -> Reading:
         clock = self.boundaries.boundary_count(self._unit, ticks=self._reads_at_ticks)
