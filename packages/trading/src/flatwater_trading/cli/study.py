@@ -93,7 +93,7 @@ class StudyCommand(WithTrust, FileSettings, ErlRunConfig):
 
 
 def show_plan(command: StudyCommand) -> int:
-    """Print what the largest run would hold. Returns the exit code: 3 if the runs at work do not fit together."""
+    """Print the memory plan of the largest run. Returns the exit code: 3 if the runs at work do not fit together."""
     from flatwater.cli.plan import print_plan
     from flatwater_trading.study.member import plan_member
     from flatwater_trading.study.opening import complete_order, jobs_that_fit

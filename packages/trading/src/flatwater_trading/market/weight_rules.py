@@ -1,19 +1,19 @@
 """Simple rules of target weights, played by the account of a policy of weights: what learning has to beat.
 
-Each gives the weights of a day from closes up to that day. So rules and policy have the same costs and the same days,
-and differ in what they hold alone.
+Each rule gives the weights of a day from closes up to that day. So rules and policy have the same costs and the same
+days, and differ only in their weights.
 
 - equal weight: equal parts of what is traded.
 - inverse volatility: parts in proportion to 1 / the deviation of the last 60 days or so.
-- minimum variance, risk parity: by the covariance of the last year, shrunk half-way to its diagonal, anew every 20
-  days: long only, the least variance, and equal parts of the variance (Maillard, Roncalli & Teiletche 2010). Both are
-  found by a few hundred turns of a closed step, which no library is needed for.
+- minimum variance, risk parity: by the covariance of the last year, shrunk half-way to its diagonal and computed again
+  every 20 days: long only, the least variance, and equal parts of the variance (Maillard, Roncalli & Teiletche 2010).
+  Both are found by a few hundred iterations of a closed step, which needs no library.
 - volatility rule: equal weights, less where the market's deviation of the last days is above that of the last year, by
   the square of their ratio (Moreira & Muir 2017).
-- 20-day momentum: equal parts of the five with the largest return of 20 days, those above 0.
+- 20-day momentum: equal parts of the five instruments with the largest return of 20 days, if it is above 0.
 - ridge: a linear regression of the next day's return on the signals that the policy sees, fitted to its training days;
-  `top five` holds equal parts of the five with the largest forecasts, `weights` parts in proportion to them; cash where
-  none is above 0.
+  `top five` holds equal parts of the five with the largest forecasts, `weights` parts in proportion to them; cash if no
+  forecast is above 0.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,16 +25,16 @@ from torch import Tensor
 from flatwater_trading.panel.signals import deviation_so_far, mean_so_far
 
 USUAL, SLOW, QUICK = 60, 250, 8
-"""Days that deviations remember, as those of the signals."""
+"""Days that deviations remember: the same numbers as those of the signals."""
 MOMENTUM = 20
 TOP = 5
 """Instruments that the rules of the best hold."""
 ANEW = 20
-"""Days between two covariances."""
+"""Days after which the covariance is computed again."""
 SHRUNK = 0.5
 """Part of the way that a covariance is moved to its diagonal: a year has fewer days than the covariance has numbers."""
 TURNS = 300
-"""Turns of the search for weights by a covariance."""
+"""Iterations of the search for weights by a covariance."""
 PENALTY = 1.0
 """Penalty of ridge, in days, on signals of deviation about 1."""
 LEAST = 1e-12
@@ -49,7 +49,7 @@ def weight_rules(
 
     Args:
         closes: prices, of which each rule sees those up to its day.
-        signals: what the policy sees of each instrument.
+        signals: signals that the policy sees of each instrument.
         learnt: rows that ridge is fitted to.
         days: rows that are played.
     """
@@ -82,19 +82,19 @@ class Closes:
         """Compute the moves of each day.
 
         Args:
-            mark: the last close so far; 0 before the first.
-            tradable: mask of what has a close on the day.
+            mark: last closes so far; 0 before an instrument's first close.
+            tradable: mask of the instruments that have a close on the day.
         """
         self.mark, self.tradable = mark, tradable
         self.moves = torch.zeros_like(mark)
         self.moves[1:] = (mark[1:] / mark[:-1].where(mark[:-1] > 0, 1) - 1).where(mark[:-1] > 0, 0)
 
     def deviation(self, memory: int) -> Float[Tensor, "T K"]:
-        """Return the deviation of moves about 0, of the days so far."""
+        """Return the deviation of moves about 0 over the days so far; older days count less."""
         return torch.from_numpy(deviation_so_far(self.moves.numpy(), memory, (self.mark > 0).numpy()))
 
     def past_return(self, days: int) -> Float[Tensor, "T K"]:
-        """Return the return over some days; 0 where there is none."""
+        """Return the simple return over the last `days` days; 0 for an instrument without a close back then."""
         past = torch.zeros_like(self.mark)
         is_priced = self.mark[:-days] > 0
         past[days:] = (self.mark[days:] / self.mark[:-days].where(is_priced, 1) - 1).where(is_priced, 0)
@@ -107,7 +107,7 @@ def _in_proportion(parts: Weights) -> Weights:
 
 
 def _top(scores: Weights, tradable: Bool[Tensor, "D K"]) -> Weights:
-    """Return a fifth of the money for each of the five with the largest scores, those above 0."""
+    """Return a fifth of the money for each of the five instruments with the largest scores, if they are above 0."""
     scores = scores.where(tradable, -torch.inf)
     best = scores.topk(min(TOP, scores.shape[-1]), dim=-1)
     return torch.zeros_like(scores).scatter(-1, best.indices, (best.values > 0).double() / TOP)
@@ -122,7 +122,13 @@ def _volatility_rule(closes: Closes, days: range) -> Weights:
 
 
 def _by_covariance(closes: Closes, days: range, find: Callable[[Tensor], Tensor]) -> Weights:
-    """Return weights by the covariance of the last year, found anew every `ANEW` days."""
+    """Return weights by the covariance of the last year, which is computed again every `ANEW` days.
+
+    Args:
+        closes: prices of all days.
+        days: rows that are played.
+        find: function that gives the weights [K] of a covariance [K, K].
+    """
     weights, last_weights = closes.mark.new_zeros(len(days), closes.mark.shape[1]), closes.mark.new_zeros(0)
     for number, day in enumerate(days):
         tradable = closes.tradable[day]
@@ -143,7 +149,7 @@ def minimum_variance(covariance: Float[Tensor, "K K"]) -> Float[Tensor, "K"]:
     for _ in range(TURNS):
         slope = covariance @ weights
         variance = weights @ slope
-        # The gradient beside the mean one, in parts of the variance: what adds less than the mean gets more.
+        # The gradient against its mean, in parts of the variance: an instrument that adds less than the mean gets more.
         weights = _in_proportion((weights * torch.exp((1 - slope / variance).clamp(-1, 1) / 2))[None])[0]
     return weights
 
@@ -159,8 +165,15 @@ def risk_parity(covariance: Float[Tensor, "K K"]) -> Float[Tensor, "K"]:
 
 
 def ridge_forecasts(closes: Closes, signals: Float[Tensor, "T K F"], learnt: range, days: range) -> Weights:
-    """Return the next day's return that ridge expects of each instrument, on some days."""
-    # A return knows the day after its own: the last one that is learnt ends on the last learnt day.
+    """Return the next day's return that ridge expects of each instrument, on each of `days`.
+
+    Args:
+        closes: prices of all days.
+        signals: signals of all days.
+        learnt: rows that ridge is fitted to.
+        days: rows that are forecast.
+    """
+    # A target is the return of the next day: the last target used ends on the last row of `learnt`.
     rows = slice(learnt.start, max(learnt.start, learnt.stop - 1))
     is_known = closes.tradable[rows]
     samples = signals[rows][is_known].double()

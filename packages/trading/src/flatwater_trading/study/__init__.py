@@ -1,1 +1,1 @@
-"""Studies: the same settings trained anew in each fold of a walk-forward, with several seeds, and pooled."""
+"""Studies: the same settings trained in each fold of a walk-forward, with several seeds, and pooled."""

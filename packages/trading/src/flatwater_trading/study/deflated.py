@@ -1,4 +1,4 @@
-"""The deflated Sharpe ratio: how sure a Sharpe ratio is when it may be the best of many tries.
+"""The deflated Sharpe ratio: the certainty of a Sharpe ratio that may be the best of many tries.
 
 Bailey and López de Prado 2014, "The Deflated Sharpe Ratio: Correcting for Selection Bias, Backtest Overfitting, and
 Non-Normality", Journal of Portfolio Management 40(5), 94-107. With SR the Sharpe ratio of one period (day, week,
@@ -21,13 +21,13 @@ import numpy as np
 
 EULER_MASCHERONI = 0.5772156649015329
 ROUNDING_DEVIATION = 1e-12
-"""Deviation of returns below which it is rounding."""
+"""Deviation of returns below which it counts as rounding."""
 _NORMAL = NormalDist()
 
 
 @dataclass(frozen=True)
 class DeflatedSharpe:
-    """A Sharpe ratio beside the highest that chance would bring among as many tries."""
+    """A Sharpe ratio, and the highest that chance would bring among as many tries."""
 
     sharpe: float
     """Sharpe ratio of one period."""
@@ -38,12 +38,11 @@ class DeflatedSharpe:
 
 
 def deflated_sharpe(returns: np.ndarray, tries: int) -> DeflatedSharpe:
-    """Compute the deflated Sharpe ratio of the returns of periods of equal length; it needs no year.
+    """Compute the deflated Sharpe ratio of the returns of periods of equal length; nothing is scaled to a year.
 
     Args:
-        returns: returns of each period, or differences of returns. Where they do not vary there is nothing to be sure
-            of: 0.5.
-        tries: among which this may be the best, 1 or more.
+        returns: returns of each period, or differences of returns. If they do not vary, the probability is 0.5.
+        tries: number of tries of which this may be the best, 1 or more.
     """
     periods, spread = len(returns), float(returns.std(ddof=1)) if len(returns) > 1 else 0.0
     if spread <= ROUNDING_DEVIATION:
@@ -61,9 +60,9 @@ def sharpe_probability(sharpe: float, by_chance: float, *, periods: int, skewnes
     """Return the probability that the true Sharpe ratio is above `by_chance`.
 
     Args:
-        sharpe: measured, of one period.
+        sharpe: measured Sharpe ratio of one period.
         by_chance: SR0, of one period.
-        periods: on which it was measured.
+        periods: number of periods that were measured.
         skewness: skewness of the returns.
         kurtosis: kurtosis of the returns; 3 for a normal distribution.
     """

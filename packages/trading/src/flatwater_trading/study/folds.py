@@ -1,4 +1,4 @@
-"""Folds of a walk-forward: the panel in equal parts; the first is only trained on, each other is tested once.
+"""Folds of a walk-forward: the panel in equal parts; the first is only for training, each other is tested once.
 
 The same cut as scikit-learn's TimeSeriesSplit. Each fold is an ordinary run on the panel as it was at the end of the
 fold: its holdout are the fold's test days, its validation days are the last before them, and it trains on the rest.
@@ -22,7 +22,7 @@ class Fold:
 
 
 def cut_folds(days: int, folds: int) -> list[Fold]:
-    """Cut a panel of `days` days into folds; the remainder is only trained on. Test days may be empty."""
+    """Cut a panel of `days` days into folds; the remainder is only for training. Test days may be empty."""
     length = days // (folds + 1)
     # What does not divide goes to the front: the newest days are tested.
     first = days - folds * length
@@ -62,7 +62,7 @@ def _check_first_fold(base: ErlRunConfig, folds: list[Fold]) -> None:
     """
     if not len(folds[0].test):
         raise ConfigError("there is no day to test on.")
-    # The first fold has the fewest days: where it fits, all do.
+    # The first fold has the fewest days: if it fits, all do.
     config = fold_config(base, folds[0], seed=0)
     splits = split_days(folds[0].test.stop, context=base.env.episode.context, config=config.splits)
     check_episode(splits, base.env.episode.days)

@@ -1,7 +1,7 @@
-"""A run of a study, in a process of its own: trained as a trial of a sweep is, then played on its fold's test days.
+"""A run of a study, in its own process: trained like a trial of a sweep, then played on its fold's test days.
 
-The order has `config`, the settings of the run, and `run`, its folder. Where `run` is null the settings are those that
-all runs share, and are tried out on the `folds` that are wanted: nothing is trained.
+The order has `config`, the settings of the run, and `run`, its folder. If `run` is null, the settings are those that
+all runs share, and are checked against the order's number of `folds`: nothing is trained.
 """
 
 from collections.abc import Mapping
@@ -25,21 +25,21 @@ from flatwater_trading.study.folds import Fold, find_folds, fold_config
 
 
 def main() -> None:
-    """Read an order from stdin, and do it."""
+    """Read an order from stdin and carry it out."""
     answer_(lambda order: run_order(order) if order["run"] else prepare(order))
 
 
 def run_order(order: Mapping[str, Any]) -> dict[str, Any]:
     """Train the run, or go on with it, and play its test days."""
     answer = train(order["config"], Path(order["run"]))
-    # Only then: a champion that is still learning must not be seen on its test days.
+    # Only after the training: a champion that is still learning must not be seen on its test days.
     if answer["finished"]:
         play_test_days(RunFolder(Path(order["run"])))
     return answer
 
 
 def play_test_days(folder: RunFolder) -> None:
-    """Play the champion of the newest checkpoint on the holdout; a look is logged, as any other."""
+    """Play the champion of the newest checkpoint on the holdout, and log this look at it like any other."""
     config = read_config(folder)
     use_threads(config.threads)
     run, manifest = restore_run(config, folder, print)
@@ -55,7 +55,7 @@ def prepare(order: Mapping[str, Any]) -> dict[str, Any]:
     panel = read_run_panel(config)
     days = len(panel.dates)
     folds = find_folds(config, days, order["folds"])
-    plan_of_fold(config, panel, folds[0])  # the fewest days: what cannot be trained is found here
+    plan_of_fold(config, panel, folds[0])  # the fewest days: settings that cannot be trained are refused here
     plan = plan_of_fold(config, panel, folds[-1])
     if not config.start_over_budget:
         refuse(plan)

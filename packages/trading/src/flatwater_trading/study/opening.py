@@ -1,4 +1,4 @@
-"""Opening of a study: a new folder with all that it needs to go on, or the folder of one that was begun."""
+"""Opening of a study: a new folder with all that it needs to go on, or the folder of an existing study."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -30,9 +30,9 @@ class StudyOrder:
     config: ErlRunConfig
     """Settings that all runs share, apart from fold and seed."""
     folds: Annotated[int, Bounds(1, MOST_FOLDS)] | None
-    """Number of folds; None for as many as the study has, or `FOLDS`."""
+    """Number of folds; None for as many as the existing study has, or `FOLDS`."""
     seeds: str | None
-    """Seeds as `read_seeds` takes them; None for those that the study has, or `SEEDS`."""
+    """Seeds as `read_seeds` takes them; None for those of the existing study, or `SEEDS`."""
     jobs: Annotated[int, Bounds(1, 1024)] | None
     """Runs at once; None for as many as there are free cores and as memory allows."""
     folder: Path | None
@@ -56,24 +56,24 @@ class OpenedStudy:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyRequest:
-    """A completed order, with the settings of the study in the folder and the values that the machine decides."""
+    """A completed order, with the settings of the study in the folder and the values that the machine determines."""
 
     existing_folder: StudyFolder | None
     """Folder of the study that goes on; None for a new study."""
     existing: StudyConfig | None
-    """Settings that it was begun with."""
+    """Folds, seeds and panel of that study; None for a new study."""
     base: ErlRunConfig
     folds: int
     seeds: tuple[int, ...]
     jobs: int
-    """Runs at once, as far as there are cores."""
+    """Runs at once: the order's, or as many as there are free cores."""
 
 
 def complete_order(order: StudyOrder) -> StudyRequest:
     """Complete an order.
 
     Raises:
-        ConfigError: folds, seeds or settings are not those that the study in the folder was begun with.
+        ConfigError: folds, seeds or settings differ from those of the study in the folder.
     """
     folder = None if order.folder is None else StudyFolder(order.folder)
     begun = folder if folder is not None and folder.study.is_file() else None
@@ -97,7 +97,7 @@ def open_study_folder(order: StudyOrder, program: Sequence[str]) -> OpenedStudy:
         FlatwaterError: settings, panel or folder cannot be used, or the runs do not fit into memory at once.
     """
     request = complete_order(order)
-    # In a process of its own: this one stays free of torch while its runs take the memory.
+    # In another process: this one stays free of torch while its runs take the memory.
     answer = ask_process(program, {"config": to_mapping(request.base), "folds": request.folds})
     base = from_mapping(ErlRunConfig, answer["config"], "the study")
     setup = StudyConfig(folds=request.folds, seeds=request.seeds, days=answer["days"], data=answer["data"])
@@ -111,7 +111,7 @@ def open_study_folder(order: StudyOrder, program: Sequence[str]) -> OpenedStudy:
     )
     folder = request.existing_folder or StudyFolder(create_folder(order.folder, "study").path)
     write_config(base, folder.base)
-    note_file(folder.base, lambda _: None)  # each run says it where that cannot be
+    note_file(folder.base, lambda _: None)  # silent: if the file cannot be noted, each run says so
     write_config(setup, folder.study)  # last: a folder that has it is whole
     days = f"{answer['first_day']} to {answer['last_day']}"
     return OpenedStudy(folder=folder, base=base, setup=setup, jobs=jobs, days=days)
@@ -124,7 +124,7 @@ def _choose_seeds(order: StudyOrder, before: StudyConfig | None) -> tuple[int, .
     """Return the seeds of the order, else those of the existing study (`before`; None for a new one), else `SEEDS`.
 
     Raises:
-        ConfigError: a seed is left out that the study has, or the text names no seeds.
+        ConfigError: a seed of the existing study is left out, or the text names no seeds.
     """
     if order.seeds is None and before is not None:
         return before.seeds
@@ -138,7 +138,11 @@ def _choose_seeds(order: StudyOrder, before: StudyConfig | None) -> tuple[int, .
 
 
 def _match_settings(now: ErlRunConfig, folder: StudyFolder) -> ErlRunConfig:
-    """Return the settings, once they are the study's in all parts that may not change."""
+    """Return the settings, after checking that they are the study's in all parts that may not change.
+
+    Raises:
+        ConfigError: a setting that may not change differs.
+    """
     before = load_settings(ErlRunConfig, folder.base)
     now = replace(now, threads=now.threads or before.threads)
     refuse_others(replace(before, panel=None), replace(now, panel=None), folder.path, "study")
@@ -146,18 +150,18 @@ def _match_settings(now: ErlRunConfig, folder: StudyFolder) -> ErlRunConfig:
 
 
 def jobs_that_fit(jobs: int, needed: int, limit: int, *, is_explicit: bool) -> int:
-    """Return how many runs can be at work at once: `jobs`, or as many as there is memory for, at least 1.
+    """Return the number of runs that can be at work at once: `jobs`, or as many as there is memory for, at least 1.
 
     Args:
-        jobs: runs that cores allow, or that were asked for.
-        needed: bytes that one run takes.
+        jobs: number of runs that cores allow, or that the user asked for.
+        needed: bytes that a run takes.
         limit: bytes that there are; `BUDGET_SHARE` of them may be taken.
         is_explicit: whether the user asked for `jobs`; else fewer are taken without an error.
 
     Raises:
-        MemoryLimitError: `jobs` was asked for, and there is no memory for so many.
+        MemoryLimitError: the user asked for `jobs`, and there is no memory for so many.
     """
-    # The share that one run may take of the machine, here for all runs together.
+    # The share of the machine that a single run may take, here for all runs together.
     allowed = int(BUDGET_SHARE * limit)
     most = max(1, allowed // max(1, needed))
     if is_explicit and jobs > most:

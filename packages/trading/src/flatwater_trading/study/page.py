@@ -1,4 +1,4 @@
-"""`report.html` and `study.png` of a study: what all its folds show together."""
+"""`report.html` and `study.png` of a study: the results of all its folds."""
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import date
@@ -34,7 +34,7 @@ def study_page(study: StudyRecords) -> str:
         Section(title="Runs", blocks=list(_runs_section(study))),
     ]
     name = study.path.resolve().name
-    # A failed run as well leaves the study open: it is trained on when the study goes on.
+    # A failed run leaves the study open too: it is resumed when the study goes on.
     state = "finished" if all(run["state"] == "finished" for run in study.result["runs"]) else "stopped"
     return document(
         name,
@@ -80,7 +80,7 @@ def _page_subtitle(study: StudyRecords) -> str:
 
 
 def _figure_tiles(study: StudyRecords) -> Iterator[Tile]:
-    """Yield the figures on top: return, Sharpe ratio, drawdown, differences; none before a fold is complete."""
+    """Yield the figures on top: return, Sharpe ratio, drawdown, differences; nothing before a fold is complete."""
     pooled = study.pooled_numbers
     if pooled is None:
         return
@@ -155,7 +155,7 @@ def equity_chart(equity: pl.DataFrame, pooled: Mapping[str, Any]) -> Chart:
 
 
 def folds_chart(study: StudyRecords) -> Chart:
-    """Draw each fold's return beside equal weight and the best rule."""
+    """Draw each fold's return next to those of equal weight and the best rule."""
     rows = () if study.pooled_numbers is None else study.pooled_numbers["by_fold"]
     fold_names = [f"{number}: {row['first_day'][:7]}" for number, row in enumerate(rows, 1)]
 
@@ -242,7 +242,7 @@ def _certainty_section(study: StudyRecords) -> Iterator[Block]:
 
 
 def _runs_section(study: StudyRecords) -> Iterator[Block]:
-    """Yield the section `Runs`: a row for each, and the command that shows one."""
+    """Yield the section `Runs`: a row for each run, and the command that shows a run."""
     rows = [[str(run[name]) for name in ("run", "state", "reason")] for run in study.result["runs"]]
     yield Table(("run", "state", "reason"), rows, words=3)
     how_to_see = ("Each is a run folder of its own: ", Piece(f"flatwater report {study.path}/{rows[0][0]}"), ".")

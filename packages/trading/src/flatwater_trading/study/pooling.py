@@ -41,13 +41,13 @@ BOOTSTRAP_SEED = 0  # fixed: the same folds always get the same intervals
 
 @dataclass(frozen=True, kw_only=True)
 class FoldResult:
-    """One run on its fold's test days."""
+    """The result of a run on its fold's test days."""
 
     seed: int
     result: Mapping[str, Any]
     """Contents of holdout.json."""
     equity: pl.DataFrame
-    """The opening cash, then the value at each close, by trader."""
+    """Opening cash, then the value at each close: a column for each trader."""
 
     def relative_equity(self, trader: str) -> np.ndarray:
         """Return a trader's equity, 1 at the start."""
@@ -57,7 +57,7 @@ class FoldResult:
 
 @dataclass(frozen=True, kw_only=True)
 class PooledResult:
-    """The folds that are complete, pooled."""
+    """The pooled result of the complete folds."""
 
     folds: Sequence[Sequence[FoldResult]]
     """Runs of each fold."""
@@ -71,7 +71,7 @@ class PooledResult:
     deflated: DeflatedSharpe
     """Deflated Sharpe ratio of the champions."""
     deflated_excess: DeflatedSharpe
-    """Deflated Sharpe ratio of what they earned more than equal weight."""
+    """Deflated Sharpe ratio of the champions' return less that of equal weight."""
     tries: int
     """Traders among which the champions were chosen: members times generations, of every run."""
 
@@ -103,7 +103,7 @@ class PooledResult:
 
 
 def read_fold_result(folder: RunFolder, seed: int) -> FoldResult | None:
-    """Read a run's test days; None where it has not played them yet.
+    """Read the result of a run's test days; None if it has not played them yet.
 
     Raises:
         RunError: a file is damaged.
@@ -123,7 +123,7 @@ def read_fold_result(folder: RunFolder, seed: int) -> FoldResult | None:
 
 
 def pool_folds(folder: StudyFolder, setup: StudyConfig) -> PooledResult | None:
-    """Pool the folds of which every seed has been tested; None where there is none."""
+    """Pool the folds that every seed has been tested on; None if no fold is complete."""
     runs_by_fold = (
         [read_fold_result(folder.run(fold, seed), seed) for seed in setup.seeds] for fold in range(1, setup.folds + 1)
     )
@@ -177,7 +177,7 @@ def _mean_equity(runs: Sequence[FoldResult], trader: str) -> np.ndarray:
 
 def _chance_returns(runs: Sequence[FoldResult]) -> np.ndarray:
     """Return the final equity of each random trader in a fold, 1 at the start: the mean over the fold's runs, [R]."""
-    # Runs of another version may have played another number of them.
+    # Runs of another version may have played another number of random traders.
     fewest = min(len(run.result["chance"]) for run in runs)
     return 1 + np.asarray(np.mean([run.result["chance"][:fewest] for run in runs], axis=0))
 
@@ -215,7 +215,7 @@ def _curve_numbers(curve: torch.Tensor, years: float, a_year: int) -> dict[str, 
 
 
 def _turnover(result: PooledResult, trader: str, years: float) -> float | None:
-    """Return the multiples of the equity bought and sold in a year; None for a curve that is only held."""
+    """Return the multiples of the equity bought and sold in a year; None for a trader that only holds."""
     of_folds = [
         np.mean([run.result[ERL.players][trader]["turnover"] for run in runs])
         for runs in result.folds

@@ -1,4 +1,4 @@
-"""The folder of a study: where its settings and runs are, and its result, read back, checked and as rows of tables."""
+"""The folder of a study: its files and runs, and its result, read back, checked and as rows of tables."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,32 +34,32 @@ class StudyFolder(Folder):
     """Page of the study."""
 
     def run(self, fold: int, seed: int) -> RunFolder:
-        """The run of one fold and seed."""
+        """Folder of the run of a fold and a seed."""
         return RunFolder(self.path / f"fold-{fold:02}-seed-{seed}")
 
     def log(self, fold: int, seed: int) -> Path:
-        """File that its process writes its output to."""
+        """File that the process of a run writes its output to."""
         return self.path / "logs" / f"fold-{fold:02}-seed-{seed}.txt"
 
 
 Rows = tuple[Sequence[str], Sequence[Sequence[str]], int]
-"""Titles, rows, and how many columns on the left hold words."""
+"""Titles, rows of cells, and the number of columns on the left that hold words (the others are aligned right)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudyRecords:
-    """One study, as its files say."""
+    """A study, read from its files."""
 
     path: Path
     read_at: datetime
     result: Mapping[str, Any]
     """Contents of study.json."""
     equity: pl.DataFrame | None
-    """Pooled equity; None where no fold is complete."""
+    """Pooled equity; None if no fold is complete."""
 
     @property
     def pooled_numbers(self) -> Mapping[str, Any] | None:
-        """The pooled numbers; None where no fold is complete."""
+        """The pooled numbers; None if no fold is complete."""
         numbers: Mapping[str, Any] | None = self.result["pooled"]
         return numbers
 
@@ -68,7 +68,7 @@ def read_study(path: Path) -> StudyRecords:
     """Read a study's folder.
 
     Raises:
-        RunError: no run of it has ended yet, or a file is damaged.
+        RunError: no run of the study has ended yet, or a file is damaged.
     """
     folder = StudyFolder(path)
     again = f"Write it anew with: flatwater study --run {path}"
@@ -79,7 +79,7 @@ def read_study(path: Path) -> StudyRecords:
         raise RunError(
             f"{folder.result}: is not there: it is written when the study ends or is stopped. {again}"
         ) from no_file
-    # All that reading a file of any contents can raise: somebody may have edited it.
+    # All errors that reading a file of any contents can raise: somebody may have edited it.
     except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise RunError(f"{folder.result}: is damaged: {type(error).__name__} {error}. {again}") from error
     return StudyRecords(
@@ -91,10 +91,10 @@ def read_study(path: Path) -> StudyRecords:
 
 
 def _require_result(result: Any) -> None:  # noqa: ANN401  (whatever the file holds)
-    """Check everything that is shown of a result.
+    """Check every value of a result that is shown.
 
     Raises:
-        TypeError: a text or a number is something else.
+        TypeError: a value is not a text or not a number.
         ValueError: the result has no runs, seeds, folds or periods, or a table of it is empty.
         KeyError: a field is missing.
     """
@@ -131,7 +131,7 @@ def _require_texts(row: Mapping[str, Any], *names: str) -> None:
     """Check that the named cells of a row are texts.
 
     Raises:
-        TypeError: a cell is not.
+        TypeError: a cell is not a text.
     """
     for name in names:
         if not isinstance(row[name], str):
@@ -142,7 +142,7 @@ def _require_numbers(row: Mapping[str, Any], *names: str) -> None:
     """Check that the named cells of a row are numbers.
 
     Raises:
-        TypeError: a cell is not.
+        TypeError: a cell is not a number.
     """
     for name in names:
         if not is_number(row[name]):
@@ -150,12 +150,12 @@ def _require_numbers(row: Mapping[str, Any], *names: str) -> None:
 
 
 def calendar_of_study(pooled: Mapping[str, Any]) -> Calendar:
-    """Return the calendar of the test days; daily in a study of a version that did not say."""
+    """Return the calendar of the test days; daily for a study of a version that did not write it."""
     return calendar_of_year(int(pooled.get("periods_per_year", DAILY.a_year)))
 
 
 def fold_rows(pooled: Mapping[str, Any], *, all_columns: bool = False) -> Rows:
-    """Return a row for each fold, newest last.
+    """Return titles, a row for each fold (newest last), and 2: the columns of words, which are fold and first day.
 
     Args:
         pooled: numbers of the study.
@@ -181,7 +181,7 @@ def fold_rows(pooled: Mapping[str, Any], *, all_columns: bool = False) -> Rows:
 
 
 def trader_rows(pooled: Mapping[str, Any]) -> Rows:
-    """Return a row for the champions together, and one for each yardstick."""
+    """Return titles, a row for the champions together and for each yardstick, and 1: the column of words."""
     titles = ("over all folds", "a year", "in all", "Sharpe", "drawdown", "turnover a year")
     rows = [
         [
@@ -198,7 +198,7 @@ def trader_rows(pooled: Mapping[str, Any]) -> Rows:
 
 
 def seed_rows(pooled: Mapping[str, Any]) -> Rows:
-    """Return a row for each seed's champions alone."""
+    """Return titles, a row for the champions of each seed alone, and 1: the column of words."""
     titles = ("seed", "a year", "in all", "Sharpe", "drawdown")
     rows = [
         [
@@ -214,10 +214,10 @@ def seed_rows(pooled: Mapping[str, Any]) -> Rows:
 
 
 def percent_cell(value: float | None, form: str = "{:+.1%}") -> str:
-    """Format a share; blank where there is none."""
+    """Format a share; an empty text for None."""
     return "" if value is None else form.format(value)
 
 
 def number_cell(value: float | None, form: str = "{:.2f}") -> str:
-    """Format a number; blank where there is none."""
+    """Format a number; an empty text for None."""
     return "" if value is None else form.format(value)

@@ -1,6 +1,6 @@
-"""Studies: each fold is trained anew from the same settings, once with each seed, then all are pooled.
+"""Training of a study: the same settings in each fold, once with each seed; then all folds are pooled.
 
-A study that is stopped or killed goes on where it was: runs that have played their test days stay as they are, and the
+A study that is stopped or killed continues from there: runs that have played their test days stay as they are, and the
 others are resumed from their newest checkpoint.
 """
 
@@ -40,7 +40,7 @@ STUDY_NOTE = (
 
 @dataclass(frozen=True, kw_only=True)
 class StudyRun:
-    """One run of the study."""
+    """A run of the study."""
 
     fold: Fold
     seed: int
@@ -53,7 +53,7 @@ class StudyRun:
 
     @property
     def is_tested(self) -> bool:
-        """True once it has played its test days."""
+        """True once the run has played its test days."""
         return self.run.holdout.is_file()
 
 
@@ -63,14 +63,14 @@ class StudyOutcome:
 
     folder: StudyFolder
     result: dict[str, Any]
-    """Result as in study.json."""
+    """Contents of study.json."""
     stop: StopRequest
-    """The signal that stopped it, if one did."""
+    """The signal that stopped the study, if any."""
 
 
 @dataclass
 class StudyProgress:
-    """Progress of a study, and the time that the rest takes: every round of every run counts alike."""
+    """Progress of a study, and an estimate of the time left: every round of every run counts alike."""
 
     rounds: int
     """Rounds of all runs together."""
@@ -100,14 +100,14 @@ class _RunningStudy:
 
     opened: OpenedStudy
     held_folder: RunFolder
-    """The study's folder, locked while this is at work; it knows its name when it is moved."""
+    """The study's folder, locked while the study is at work; it knows its name when it is moved."""
     members: Sequence[StudyRun]
     console: Console
     status: Status
     progress: StudyProgress
 
     def require_in_place(self) -> None:
-        """Check that the folder has its name: runs are started below it, so a study cannot go on under another one.
+        """Check that the folder has its name: runs are started below it, so a study cannot go on under another name.
 
         Raises:
             RunError: the folder was moved, or is gone.
@@ -120,7 +120,7 @@ class _RunningStudy:
             )
 
     def say(self, line: str) -> None:
-        """Print a line as it is."""
+        """Print a line without highlighting, markup or wrapping."""
         self.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def show_(self) -> None:
@@ -143,9 +143,9 @@ class _RunningStudy:
                 yield Job(order=order, run=member.run, log=log, judge=self._round_counter(recorded_rounds(member.run)))
 
     def _round_counter(self, known_rounds: int) -> Callable[[Record], bool]:
-        """Return a function that counts a run's new rounds, given its records, and never stops it.
+        """Return a function that counts the new rounds in a run's records, and never stops the run.
 
-        Rounds up to `known_rounds`, its last one when the study began, are not counted again.
+        Rounds up to `known_rounds`, the run's last round when the study began, are not counted again.
         """
 
         def judge(record: Record) -> bool:
@@ -158,7 +158,7 @@ class _RunningStudy:
 
 
 def train_study(order: StudyOrder, console: Console, program: Sequence[str] = MEMBER_PROGRAM) -> StudyOutcome:
-    """Begin a study, or go on with one, until it is done or a signal stops it."""
+    """Begin a study or resume it, until it is done or a signal stops it."""
     with console.status("reading the panel and planning the runs …"):
         opened = open_study_folder(order, program)
     folder, setup = opened.folder, opened.setup
@@ -173,7 +173,7 @@ def train_study(order: StudyOrder, console: Console, program: Sequence[str] = ME
     )
     failed = dict[str, str]()
     with (
-        # The lock before any run is started: two processes must not train the same runs.
+        # The lock is taken before any run is started: two processes must not train the same runs.
         hold_lock(RunFolder(folder.path)) as locked_folder,
         stop_on_signals(console) as stop,
         console.status("") as status,
@@ -199,7 +199,7 @@ def train_study(order: StudyOrder, console: Console, program: Sequence[str] = ME
         work.say(
             f"{progress_line(members)}; this took {format_duration(time.monotonic() - pace.began_at)}, and {cpu} of CPU"
         )
-        # Runs take hours: the folder is looked for again before anything is written below its name.
+        # Runs take hours: the folder may have been moved before anything is written below its name.
         status.update("pooling the folds …")
         work.require_in_place()
         return StudyOutcome(folder=folder, result=write_study(opened, members, failed), stop=stop)
@@ -223,7 +223,7 @@ def outcome_line(member: StudyRun, ending: RunExit) -> str:
 
 
 def write_study(opened: OpenedStudy, members: Sequence[StudyRun], failed: Mapping[str, str]) -> dict[str, Any]:
-    """Pool the runs that were tested; write study.json, and the pooled equity where a fold is complete.
+    """Pool the runs that were tested; write study.json, and the pooled equity if a fold is complete.
 
     Args:
         opened: the study's folder and its settings.
@@ -231,17 +231,18 @@ def write_study(opened: OpenedStudy, members: Sequence[StudyRun], failed: Mappin
         failed: reasons of the runs that failed in this start, by the names of their folders.
 
     Returns:
-        The contents of study.json; `pooled` is None there while no fold has been tested with every seed.
+        The contents of study.json; its `pooled` is None until a fold has been tested with every seed.
 
     Raises:
         RunError: a run's file is damaged.
     """
-    from flatwater_trading.recipe.tables import write_frame  # noqa: PLC0415
-    from flatwater_trading.study.pooling import as_json, equity_frame, pool_folds  # noqa: PLC0415  (torch: runs end first)
+    # Imported late: torch would hold memory beside the running members.
+    from flatwater_trading.recipe.tables import write_frame  # noqa: PLC0415  (see above)
+    from flatwater_trading.study.pooling import as_json, equity_frame, pool_folds  # noqa: PLC0415  (see above)
 
     folder, setup = opened.folder, opened.setup
     pooled = pool_folds(folder, setup)
-    # The equity before study.json, which says that there is one.
+    # The equity is written before study.json, which says that there is an equity file.
     if pooled is not None:
         write_frame(equity_frame(pooled), folder.equity)
     result = {

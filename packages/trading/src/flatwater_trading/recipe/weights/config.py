@@ -1,4 +1,4 @@
-"""The configuration of a run that learns target weights: what it learns, on which data, and what all runs are given."""
+"""The configuration of a run that learns target weights: learner, data, and the settings that all runs share."""
 
 from typing import Annotated, ClassVar, Literal
 
@@ -29,6 +29,6 @@ class WeightsRunConfig(RunConfig, WeightsConfig):
     Flatwater."""
 
     def __post_init__(self) -> None:
-        """Check what bounds of single fields do not say."""
+        """Check the fields together, beyond the bounds of each."""
         RunConfig.__post_init__(self)
         require(self.from_run is None, "from_run", self.from_run, f"left out: {UNTOLD}")

@@ -64,6 +64,6 @@ def account_prices(panel: Panel) -> PortfolioPrices:
 
 
 def panel_closes(panel: Panel) -> Float[Tensor, "T K"]:
-    """Return the closes of what can be bought, float64; NaN where there is none."""
+    """Return the closes of the instruments that can be bought, float64; NaN on days without a close."""
     close = torch.from_numpy(panel.feature("close")[:, panel.investable].astype("float64"))
     return close.where(torch.from_numpy(panel.valid[:, panel.investable].copy()), torch.nan)

@@ -1,4 +1,4 @@
-"""Orders of target weights after a day: what to buy and sell to come from the shares that are held to the weights."""
+"""Orders of target weights after a day: purchases and sales that bring the held shares to the wanted weights."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -29,7 +29,7 @@ class WeightOrder:
 
 @dataclass(frozen=True, kw_only=True)
 class WeightHolding:
-    """What is held after the orders."""
+    """An instrument that is held after the orders."""
 
     instrument: str
     shares: float
@@ -41,7 +41,7 @@ class WeightHolding:
 
 @dataclass(frozen=True, kw_only=True)
 class WeightOrders:
-    """Orders after the close of a day, with the account beside them."""
+    """Orders after the close of a day, with the account that they lead to."""
 
     date: str
     """The newest day of the prices."""
@@ -53,17 +53,17 @@ class WeightOrders:
     equity: float
     """Cash and shares at the last closes, after these orders."""
     cost: float
-    """What the orders cost, which is in neither."""
+    """Costs of the orders; they are already taken from `cash` and `equity`."""
     held: float
     """Part of the learned weights that is held."""
     rest: str
-    """What the rest is: `equal weight` or `cash`."""
+    """Name of what the rest is held in: `equal weight` or `cash`."""
     as_traded: bool
-    """True where prices and shares are as traded; else they are those of the file, which may be adjusted."""
+    """True if prices and shares are as traded; else they are those of the file, which may be adjusted."""
 
     @property
     def shares(self) -> dict[str, float]:
-        """Shares that are held after these orders, by instrument: those to give on the next day."""
+        """Shares that are held after these orders, by instrument: the next day's `shares`."""
         return {each.instrument: each.shares for each in self.holdings}
 
     def to_json(self) -> dict[str, Any]:
@@ -73,15 +73,15 @@ class WeightOrders:
 
 @dataclass(frozen=True)
 class WeightsClose:
-    """The close of a day, as an account of target weights meets it."""
+    """The close of a day, at which an account of target weights trades."""
 
     date: str
     names: Sequence[str]
-    """Names [K] of what can be bought."""
+    """Names [K] of the instruments that can be bought."""
     prices: DayPrices
-    """In the panel's prices, which may be adjusted."""
+    """Prices of the panel, which may be adjusted."""
     ratios: Float[Tensor, "K"]
-    """Price as traded over the panel's price; 1 where nobody knows."""
+    """Price as traded over the panel's price; 1 if prices as traded are unknown."""
     as_traded: bool
 
 
@@ -99,15 +99,15 @@ def decide_weight_orders(
 
     Args:
         evening: prices and names.
-        wanted: weights that are wanted.
-        shares: shares held before, by instrument, as traded where that is known.
-        cash: money beside them.
+        wanted: target weights.
+        shares: shares held before the orders, by instrument, in traded prices if these are known.
+        cash: money of the account besides the shares.
         config: costs and band.
         held: part of the learned weights that is in `wanted`.
-        rest: what the rest is.
+        rest: name of what the rest is held in, `equal weight` or `cash`.
 
     Raises:
-        DataError: something is held that cannot be, see `_shares_before`.
+        DataError: an instrument of `shares` is unknown or has never had a price.
     """
     mark, names, before = evening.prices.mark, evening.names, _shares_before(evening, shares)
     after = rebalance(before[None], mark.new_tensor([cash]), wanted[None], evening.prices, config)
@@ -140,7 +140,7 @@ def decide_weight_orders(
 def _holdings(
     names: Sequence[str], kept: Float[Tensor, "K"], prices: Float[Tensor, "K"], equity: float
 ) -> tuple[WeightHolding, ...]:
-    """Return what is held, with its part of the equity."""
+    """Return the instruments that are held, each with its part of the equity."""
     return tuple(
         WeightHolding(instrument=name, shares=count, price=price, weight=count * price / equity)
         for name, count, price in zip(names, kept.tolist(), prices.tolist(), strict=True)
@@ -149,10 +149,10 @@ def _holdings(
 
 
 def _shares_before(evening: WeightsClose, shares: Mapping[str, float]) -> Float[Tensor, "K"]:
-    """Return the shares that are held, in the panel's prices.
+    """Return the shares that are held, counted in the panel's prices.
 
     Raises:
-        DataError: something is held that is no instrument of the prices, or has never had a price.
+        DataError: an instrument of `shares` is not one of the prices', or has never had a price.
     """
     mark, names = evening.prices.mark, list(evening.names)
     before = torch.zeros_like(mark)
@@ -162,6 +162,6 @@ def _shares_before(evening: WeightsClose, shares: Mapping[str, float]) -> Float[
         k = names.index(name)
         if mark[k] <= 0:
             raise DataError(f"{name} is held, and has no price up to {evening.date}. Give prices that have one.")
-        # Shares as traded are worth the traded price: in the panel's prices there are more of them, or fewer.
+        # A share as traded is worth its traded price: at the panel's price the same value is more shares, or fewer.
         before[k] = count * evening.ratios[k]
     return before

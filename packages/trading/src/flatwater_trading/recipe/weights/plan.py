@@ -1,4 +1,4 @@
-"""Plans of runs that learn target weights, and of what is done with them later: all on the meta device."""
+"""Memory plans of runs that learn target weights, and of their backtests and orders: all on the meta device."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,13 +22,13 @@ from flatwater_trading.training.weights.state import WeightsSetup, WeightsState,
 from flatwater_watch.meters.torch_ops import peak_bytes
 
 READ, SCORE = "read", "score"
-"""The phases in which signals are computed, and in which weights are played against the rules."""
+"""Phases of the plan: computing the signals, and playing the weights against the rules."""
 TABLES = 12
 """Tables of all days and instruments in double precision that signals, or a rule, hold at a time."""
 
 
 def plan_weights(config: WeightsRunConfig, panel: Panel, device: torch.device) -> Plan:
-    """Plan what a run with this configuration on this panel will hold."""
+    """Plan the memory of a run with this configuration on this panel."""
     setup, run = build_on_meta(config, panel)
     owners = nbytes(run)
     plan = make_plan(
@@ -49,7 +49,7 @@ def build_on_meta(config: WeightsConfig, panel: Panel) -> tuple[WeightsSetup, We
 
 
 def phase_transients(setup: WeightsSetup, run: WeightsState) -> dict[str, int]:
-    """Try out each phase on a run of the meta device: the bytes of tensors that it makes and frees, at its highest."""
+    """Run each phase on the meta device; return the peak bytes of tensors that it makes and frees."""
     adam = setup.config.learner
     step_ = bind_step(run.weights, run.adam, lr=adam.lr, weight_decay=adam.weight_decay, clip=adam.grad_clip)
     return {
@@ -63,32 +63,32 @@ def phase_transients(setup: WeightsSetup, run: WeightsState) -> dict[str, int]:
 def signal_bytes(panel: Panel) -> int:
     """Return the most bytes that computing signals takes in NumPy."""
     days, instruments = len(panel.dates), len(panel.investable)
-    # In double precision, and once more the moves of every memory, less their mean.
+    # Tables in double precision; for every memory two in single precision: the moves, and the moves less their mean.
     return 8 * TABLES * days * instruments + 2 * 4 * len(MEMORIES) * days * instruments
 
 
 def score_bytes(panel: Panel) -> int:
-    """Return the most bytes that playing a stretch of the panel's days takes, however long it is."""
+    """Return the most bytes that playing days of the panel takes: all of its days, though fewer may be played."""
     days, instruments = len(panel.dates), len(panel.investable)
-    # Random traders a day at a time, a dozen tables of them.
+    # Random traders are played one day at a time, in `TABLES` tables.
     played = 8 * TABLES * RANDOM_TRADERS * instruments
     samples = 8 * len(MEMORIES) * 2 * days * instruments
-    # Signals are computed anew for whoever plays.
+    # The signals are computed once more for the days that are played.
     signals = sum(nbytes(outline_market(panel, META)).values())
     return signals + played + samples + 8 * TABLES * days * instruments + 8 * 4 * instruments**2
 
 
 def plan_use(what: str, panel: Panel, budget: str | None, *, scored: bool) -> Plan:
-    """Plan what it takes to use trained weights on a panel.
+    """Plan the memory of using trained weights on a panel.
 
     Args:
-        what: the command, for messages.
+        what: name of the command, for messages.
         panel: panel with the columns of training; only its sizes are read.
         budget: memory that may be taken; None for 90 % of the tightest limit.
-        scored: whether days are played; else the newest one is decided on alone.
+        scored: whether days are played; else only the newest day is decided on.
 
     Raises:
-        ConfigError: the budget is no amount of memory.
+        ConfigError: the budget cannot be read as an amount of memory.
     """
     beside = {READ: signal_bytes(panel)} | ({SCORE: score_bytes(panel) + LIBRARY_BYTES} if scored else {})
     owners = {f"market.{path}": 2 * size for path, size in nbytes(outline_market(panel, META)).items()}

@@ -44,11 +44,11 @@ class WeightsRun(Run):
 
     @property
     def location_settings(self) -> frozenset[str]:
-        """Settings that only say where something lies: the panel's path."""
+        """Settings that are only a location: the panel's path."""
         return frozenset({"panel"})
 
     def describe(self) -> str:
-        """Return a phrase of members, instruments and days."""
+        """Return a phrase that names members, instruments and days."""
         instruments, members = len(self.panel.investable), self.config.members.size
         of = f"{count_phrase(instruments, 'instrument')} by {count_phrase(members, 'member')}"
         return f"target weights of {of}, {describe_days(self.panel)}"
@@ -62,7 +62,7 @@ class WeightsRun(Run):
         return panel_facts(self.panel)
 
     def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:
-        """Find everything wrong with the round."""
+        """Return the alarms of a round."""
         largest, learner = float(self.trainer.run.weights.abs().max()), self.config.learner
         return learner_alarms(round_, "members", largest, dict(metrics), learner.updates * self.config.members.size)
 
@@ -91,7 +91,7 @@ class WeightsRun(Run):
         return result
 
     def _score_split(self, *, holdout: bool) -> tuple[WeightsScore, dict[str, Any]]:
-        """Play holdout or validation days; return the score, and it as plain values."""
+        """Play holdout or validation days; return the score, and the same as plain values."""
         splits, trader = self.setup.splits, make_trader(self)
         days = splits.holdout if holdout else splits.validation
         learnt = range(splits.train.first, splits.train.stop)
@@ -107,7 +107,7 @@ class WeightsRun(Run):
 
 
 def make_trader(run: WeightsRun, folder: RunFolder | None = None) -> WeightsTrader:
-    """Make the policy of a restored run: the members of its best round, and the part of them that is held.
+    """Make the policy of a restored run: the members of its best round, and the part of their weights that is held.
 
     Raises:
         ConfigError: no round has ended yet.
@@ -136,7 +136,7 @@ def compose(config: WeightsRunConfig) -> WeightsRun:
     Raises:
         DataError: the panel cannot be used.
         ConfigError: the configuration does not fit the panel or the machine.
-        MemoryLimitError: the run would hold more than there is; names its largest owners.
+        MemoryLimitError: the run would hold more memory than there is; names its largest owners.
     """
     device, panel = find_device(config.device), read_run_panel(config)
     plan = plan_weights(config, panel, device)
@@ -149,5 +149,5 @@ def compose(config: WeightsRunConfig) -> WeightsRun:
 
 
 def plan(config: WeightsRunConfig) -> Plan:
-    """Plan what a run would hold."""
+    """Plan the memory of a run."""
     return plan_weights(config, read_run_panel(config), find_device(config.device))

@@ -1,4 +1,4 @@
-"""Learned weights against the baselines, on one stretch of days that all of them play by one account."""
+"""Learned weights against the baselines, on the same days and with the same account rules."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -38,14 +38,14 @@ from flatwater_trading.training.weights.config import WeightsConfig
 from flatwater_watch.errors import DataError
 
 LEARNED = "learned"
-"""The weights as they were learned, which are played besides."""
+"""Row of the learned weights without the rest of equal weights or cash; they are played as well."""
 HELD, MARKET = "buy and hold", "equal weight"
-"""The rows of who buys all on the first day, and of the market that alpha and beta are measured by."""
+"""Rows of buying every instrument on the first day, and of the market against which alpha and beta are measured."""
 
 
 @dataclass(frozen=True)
 class WeightsEvaluation:
-    """Days that are played, and by what."""
+    """Days that are played, and the weights that are held on them."""
 
     config: WeightsConfig
     panel: Panel
@@ -58,20 +58,20 @@ class WeightsEvaluation:
     learnt: range
     """Rows that ridge is fitted to."""
     truth: np.ndarray[Any, Any] | None
-    """Expected log returns of a synthetic market [T, K], for the oracle; None where nobody knows them."""
+    """Expected log returns of a synthetic market [T, K], for the oracle; None if they are unknown."""
 
 
 @dataclass(frozen=True)
 class WeightsScore(PlayedDays):
-    """The result of a stretch of days, with what the champion held and traded."""
+    """The result of consecutive days, with the champion's trades and weights."""
 
     trades: pl.DataFrame
-    """What the champion traded: date, instrument, shares, price, value."""
+    """The champion's trades: date, instrument, shares, price, value."""
     weights: pl.DataFrame
-    """Date, and the champion's weights of what it held most."""
+    """Date, and the champion's weights of the instruments that it held most."""
 
     learned_return: float
-    """Total return of all of the learned weights, whatever part of them is held."""
+    """Total return if the learned weights were held whole."""
 
     @property
     def verdict(self) -> str:
@@ -85,7 +85,7 @@ MOST_SHOWN = 12
 
 
 def score_weights(contest: WeightsEvaluation) -> WeightsScore:
-    """Play the held weights, simple rules, random traders and, where the law is known, the oracle, on the same days."""
+    """Play the held weights, simple rules, random traders and, if the law is known, the oracle, on the same days."""
     panel, days, a_year = contest.panel, contest.days, contest.panel.calendar.a_year
     prices = account_prices(panel)
     closes = Closes(prices.mark, (prices.age == 0) & (prices.mark > 0))
@@ -128,7 +128,7 @@ def score_weights(contest: WeightsEvaluation) -> WeightsScore:
 
 
 def _play(contest: WeightsEvaluation, prices: PortfolioPrices, weights: Float[Tensor, "B D K"]) -> PlayedWeights:
-    """Play tables of weights, each with a row for each day."""
+    """Play tables of weights, each with a row for each day, as one batch."""
     return play_weights(
         prices,
         contest.config.account,
@@ -143,7 +143,7 @@ def _play(contest: WeightsEvaluation, prices: PortfolioPrices, weights: Float[Te
 def _play_chance(contest: WeightsEvaluation, prices: PortfolioPrices) -> PlayedWeights:
     """Play random traders: each holds the champion's weights of other days, in other instruments.
 
-    The days are the champion's own in their order, begun elsewhere, so that as much is invested and as much traded.
+    The days are the champion's in their order but from another start, so as much is invested and as much is traded.
     """
     days, count = contest.held.shape
     rng = generator(contest.config.seed, "random traders", torch.device("cpu"))
@@ -153,7 +153,7 @@ def _play_chance(contest: WeightsEvaluation, prices: PortfolioPrices) -> PlayedW
     def choose_weights(number: int, today: DayPrices) -> Tensor:
         weights = contest.held[(number + shift) % days]
         moved = weights.gather(1, places).where(today.priced, 0.0)
-        # What falls on an instrument without a price goes to the others: as much is invested.
+        # The weight of an instrument without a price goes to the others: as much is invested.
         total, left = weights.abs().sum(1), moved.abs().sum(1)
         return moved * (total / left.clamp(min=1e-12)).where(left > 0, 0.0)[:, None]
 
@@ -163,7 +163,11 @@ def _play_chance(contest: WeightsEvaluation, prices: PortfolioPrices) -> PlayedW
 
 
 def _held_curves(contest: WeightsEvaluation, prices: PortfolioPrices) -> dict[str, Tensor]:
-    """Return the equity of what is bought on the first day and sold on the last: all instruments, and the benchmark."""
+    """Return the equity of instruments bought on the first day and sold on the last: of all, and of the benchmark.
+
+    Raises:
+        DataError: the prices do not have the benchmark.
+    """
     days, panel = contest.days, contest.panel
     as_account = contest.config.account.as_account
     mark, today = prices.mark[days.first : days.stop], prices.day(days.first)
@@ -180,7 +184,7 @@ def _held_curves(contest: WeightsEvaluation, prices: PortfolioPrices) -> dict[st
 
 
 def _oracle(contest: WeightsEvaluation) -> dict[str, Tensor]:
-    """Return the equity of who knows the law, by the rules of purchases: one a day, held for 20 days."""
+    """Return the equity of a trader that knows the law, by the rules of purchases: one a day, held for 20 days."""
     if contest.truth is None:
         return {}
     panel, days, cpu = contest.panel, contest.days, torch.device("cpu")
@@ -197,7 +201,7 @@ def _oracle(contest: WeightsEvaluation) -> dict[str, Tensor]:
 
 
 def _curve_measures(curve: Tensor, market: Tensor, a_year: int) -> dict[str, float]:
-    """Measure an equity curve, by itself and beside the market's."""
+    """Measure an equity curve, by itself and against the market's."""
     alpha, beta = account.alpha_beta(curve, market, a_year)
     measures = {
         "total_return": account.total_return(curve),
@@ -212,7 +216,7 @@ def _curve_measures(curve: Tensor, market: Tensor, a_year: int) -> dict[str, flo
 
 
 def _account_measures(played: PlayedWeights, number: int) -> dict[str, float]:
-    """Measure what one of the accounts held and traded."""
+    """Measure the holdings and trades of an account of the batch."""
     equity = played.equity[number]
     return {
         "exposure": float(account.exposure(equity, played.invested[number])),
@@ -223,7 +227,7 @@ def _account_measures(played: PlayedWeights, number: int) -> dict[str, float]:
 
 
 def trade_frame(panel: Panel, days: Days, prices: PortfolioPrices, traded: Float[Tensor, "D K"]) -> pl.DataFrame:
-    """Return what an account traded, in the order of days and instruments."""
+    """Return the trades of an account, in the order of days and instruments."""
     number, column = traded.nonzero().unbind(1)
     row = number + days.first
     value, price = traded[number, column], prices.mark[row, column]
@@ -240,7 +244,7 @@ def trade_frame(panel: Panel, days: Days, prices: PortfolioPrices, traded: Float
 
 
 def weight_frame(panel: Panel, days: Days, held: Float[Tensor, "D K"]) -> pl.DataFrame:
-    """Return the weights of what was held most, and those of all others and of cash, for each day."""
+    """Return the date and the weights of the `MOST_SHOWN` instruments that were held most, for each day."""
     most = held.abs().mean(0).argsort(descending=True, stable=True)[:MOST_SHOWN].sort().values.tolist()
     names = [panel.instruments[n] for n in panel.investable]
     columns = {names[k]: held[:, k].numpy() for k in most if names[k] != "date"}
@@ -248,5 +252,5 @@ def weight_frame(panel: Panel, days: Days, held: Float[Tensor, "D K"]) -> pl.Dat
 
 
 def as_json(panel: Panel, score: WeightsScore, split: str) -> dict[str, Any]:
-    """Return what was played on which days of which panel, and its results, as plain values."""
+    """Return the results, with the panel and the days that were played, as plain values."""
     return played_as_json(panel, score, "weights", split) | {"learned_return": finite_or_none(score.learned_return)}

@@ -19,12 +19,12 @@ COLOURS = ("--champion", "--buy-and-hold", "--equal-weight", "--momentum", "--sl
 
 
 def weights_sections(run: RunRecords) -> Sections:
-    """Return the sections' blocks by title."""
+    """Return the blocks of each section, by its title."""
     return {"Trading": champion_section(run), "What it held": held_section(run), "Learning": learning_section(run)}
 
 
 def weights_picture(run: RunRecords) -> Picture:
-    """Equity against the baselines, the judgement, and what was held."""
+    """Draw equity against the baselines, growth over the rounds, and the weights of what was held."""
     curves, weights = read_equity(run.path), read_table(TraderFolder(run.path).weights, WEIGHTS)
     equity = (
         [] if curves is None or not len(curves) or run.result is None else [equity_chart(curves, run.result["split"])]
@@ -34,7 +34,7 @@ def weights_picture(run: RunRecords) -> Picture:
 
 
 def held_section(run: RunRecords) -> Iterator[Block]:
-    """What was held, and how much of it was learned."""
+    """Yield the part of the learned weights that is held, and a chart of the weights."""
     if run.result is None:
         yield missing_paragraph("result", "result.json", run.state)
         return
@@ -51,7 +51,7 @@ def held_section(run: RunRecords) -> Iterator[Block]:
 
 
 def held_chart(weights: pl.DataFrame) -> Chart:
-    """Draw the weights of what was held most."""
+    """Draw the weights of the instruments that were held most."""
     names = [name for name in weights.columns if name != "date"]
     most = sorted(names, key=lambda name: -float(weights[name].mean() or 0))[: len(COLOURS)]  # type: ignore[arg-type]
     shown = weights[spread_indexes(len(weights), MOST_POINTS)]
@@ -77,7 +77,7 @@ def held_chart(weights: pl.DataFrame) -> Chart:
 
 
 def learning_section(run: RunRecords) -> Iterator[Block]:
-    """The growth of members on days that they learned from and on others, and the updates."""
+    """Yield the growth on training days and on other days, then the updates."""
     if not run.metrics.get("round"):
         yield missing_paragraph("round", "metrics.jsonl", run.state, "after each round")
         return

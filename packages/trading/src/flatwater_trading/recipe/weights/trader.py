@@ -1,4 +1,4 @@
-"""Trained target weights for use: prices in, weights and orders out. They keep members, settings and no run."""
+"""Trained target weights for use: prices in, weights and orders out. The policy keeps members and settings, no run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,15 +37,15 @@ class WeightsTrader(PanelPolicy):
     """A policy of target weights with the rules that it was trained with."""
 
     settings: WeightsConfig
-    """Settings that it was trained with."""
+    """Settings of the training."""
     past: Provenance
     instruments: tuple[str, ...]
-    """Names [N] of the columns that it was trained on, in their order."""
+    """Names [N] of the columns of training, in their order."""
     investable: tuple[str, ...]
-    """Names [K] of the columns that it may hold."""
+    """Names [K] of the columns that the policy may hold."""
     layout: Layout
     members: Float[Tensor, "P n"]
-    """The members of the best round, float64: a day that is weighed alone gives what it gives among others."""
+    """Members of the best round, float64: a day's weights are the same whether it is weighed alone or with others."""
     held: float
     """Part of the learned weights that is held."""
     invested: bool
@@ -53,11 +53,11 @@ class WeightsTrader(PanelPolicy):
     at_once: int
     """Days that are weighed at a time."""
     folder: RunFolder | None = None
-    """Folder of the run; None where there is none."""
+    """Folder of the run; None for a run that is not written."""
 
     @property
     def rest(self) -> str:
-        """What is held beside the learned weights."""
+        """Name of what is held besides the learned weights: `equal weight` or `cash`."""
         return "equal weight" if self.invested else "cash"
 
     @property
@@ -89,9 +89,10 @@ class WeightsTrader(PanelPolicy):
         Args:
             prices: prices, as for `--panel`, of every column of training. They should reach back as far as those of
                 training, since signals remember.
-            shares: held before the day, by instrument, as `WeightOrders.shares` of the day before.
-            cash: money beside the shares. Left out where nothing is held: the money that an account begins with.
-            raw_prices: closes as they were traded, where `prices` are adjusted and do not hold both; orders and shares
+            shares: shares held before the day, by instrument, as `WeightOrders.shares` of the day before.
+            cash: money of the account besides the shares. If no shares are held it may be left out: the money that
+                an account begins with.
+            raw_prices: closes as they were traded, if `prices` are adjusted and do not hold both; orders and shares
                 are then in these.
             budget: memory that may be taken, such as 2GiB. Left out: 90 % of what the machine, the container and the
                 shell allow.
@@ -119,18 +120,18 @@ class WeightsTrader(PanelPolicy):
         )
 
     def plan_orders(self, panel: Panel, budget: str | None = None) -> Plan:
-        """Plan what it takes to decide on the newest day of a panel."""
+        """Plan the memory of deciding on the newest day of a panel."""
         return plan_use("orders", panel, budget, scored=False)
 
     def plan_backtest(self, panel: Panel, days: Days, budget: str | None = None) -> Plan:  # noqa: ARG002  (any days)
-        """Plan what it takes to play days of a panel."""
+        """Plan the memory of playing days of a panel; it does not depend on which."""
         return plan_use("backtest", panel, budget, scored=True)
 
     def find_days(self, panel: Panel, first: str | None, last: str | None) -> Days:
-        """Find the rows that are played: from the day after those that the weights were judged on, to the newest.
+        """Find the rows that are played: from the day after the last day of judging, to the newest.
 
         Raises:
-            ConfigError: a date is none, or the last one is before the first.
+            ConfigError: a date cannot be read, or the last date is before the first.
             DataError: there are too few such days, or too few before them.
         """
         low, high = date_row(panel, first, last, after=self.past.chosen)
@@ -149,7 +150,7 @@ class WeightsTrader(PanelPolicy):
         return Days(low, high)
 
     def play_backtest(self, panel: Panel, days: Days, truth: np.ndarray[Any, Any] | None = None) -> Backtest:
-        """Play rows of a panel that `find_days` gave, against the baselines; on the last one all is sold."""
+        """Play rows of a panel that `find_days` gave, against the baselines; on the last day all is sold."""
         learnt_stop = int(np.searchsorted(panel.dates, np.datetime64(self.past.learnt), "right"))
         learnt = range(self.settings.history - 1, max(self.settings.history - 1, learnt_stop))
         with one_thread():
@@ -171,7 +172,7 @@ class WeightsTrader(PanelPolicy):
     def evaluation(
         self, panel: Panel, days: Days, learnt: range, truth: np.ndarray[Any, Any] | None
     ) -> WeightsEvaluation:
-        """Weigh days of a panel, for an evaluation of what is held on them."""
+        """Weigh days of a panel; return the weights with what is needed to play them."""
         held, learned, signals = self._weigh(panel, days)
         return WeightsEvaluation(
             config=self.settings,
@@ -185,12 +186,12 @@ class WeightsTrader(PanelPolicy):
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Return how much of the learned weights is held, as plain values."""
+        """Return the part of the learned weights that is held, as plain values."""
         text = f"{self.held:.0%} of the learned weights are held, the rest is {self.rest}"
         return {"held": self.held, "rest": self.rest, "weights": text}
 
     def _weigh(self, panel: Panel, days: Days) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the weights that are held on some days, those that were learned, and the signals of all days."""
+        """Return the held weights of some days, their learned weights, and the signals of all days."""
         market = signal_market(find_signals(panel), CPU)
         rows, limits = range(days.first, days.stop), find_limits(self.settings)
         with torch.no_grad():
