@@ -70,9 +70,9 @@ class TrainedRun:
 
     path: Path
     finished: bool = True
-    """False where the run was stopped before its last round; `resume` goes on."""
+    """False if the run was stopped before its last round; `resume` goes on."""
     env: Any = field(default=None, repr=False, compare=False)
-    """The environment that was given as an object, for `resume` and `evaluate`; None where the run has its name."""
+    """The environment that was given as an object, for `resume` and `evaluate`; None if the run has its name."""
 
     @property
     def _run_folder(self) -> RunFolder:
@@ -85,7 +85,7 @@ class TrainedRun:
 
     @property
     def result(self) -> dict[str, Any] | None:
-        """`result.json`: the score of the trained policy beside the baselines; None where the run has not finished."""
+        """`result.json`: the score of the trained policy beside the baselines; None if the run has not finished."""
         return read_result(self._run_folder.result, self.recipe)
 
     @property
@@ -139,7 +139,7 @@ class TrainedSeeds:
 
     @property
     def finished(self) -> bool:
-        """False where the runs were stopped before the last one has finished; `resume` goes on."""
+        """False if the runs were stopped before the last one has finished; `resume` goes on."""
         return len(self.runs) == len(read_seeds(RunFolder(self.path))) and all(run.finished for run in self.runs)
 
     def resume(
@@ -232,7 +232,7 @@ def resume(
     """Go on with a run from its newest intact checkpoint, bit for bit.
 
     Args:
-        run: its folder, or the URL at which it is mirrored.
+        run: folder of the run, or the URL at which it is mirrored.
         rounds: number of rounds in all; left out, as many as the run was begun with.
         env: the environment, where the run was begun with an object that has no name.
         on_round: called with each round, as in `train`.
@@ -298,7 +298,7 @@ def fork(
 
 
 def plan(recipe: str, *, config: Path | str | None = None, **settings: Any) -> Plan:  # noqa: ANN401
-    """Return what a run with these settings would hold, by owner, and whether it fits; arguments are those of `train`.
+    """Return the bytes that a run with these settings would hold, by owner; arguments are those of `train`.
 
     Raises:
         FlatwaterError: no run could start with these settings. Whether it fits into memory is `plan.fits`.
@@ -320,7 +320,7 @@ def evaluate(
     """Play the policy of a run's newest checkpoint against the baselines.
 
     Args:
-        run: its folder, or the URL at which it is mirrored.
+        run: folder of the run, or the URL at which it is mirrored.
         env: the environment, where the run was begun with an object that has no name.
         holdout: play days or episodes that no part of training has seen. Each look is logged: a holdout that is
             looked at often is none.
@@ -346,7 +346,7 @@ def compare(*runs: TrainedRun | TrainedSeeds | Path | str, page: Path | str | No
 
     Args:
         runs: results of `train`, run folders, or URLs at which runs are mirrored.
-        page: also write a web page with the curves of all runs over each other.
+        page: whether to write a web page with the curves of all runs over each other, too.
 
     Returns:
         `runs`, each with its letter, the settings that differ, its last metrics, its result and what its seeds say; and
@@ -407,7 +407,7 @@ def export(run: Path | str, to: Path | str, *, trust: bool = False, budget: str 
     """Write the policy of a run as one file that needs no run; see `flatwater export`.
 
     Args:
-        run: its folder, or a .safetensors file of this function.
+        run: folder of the run, or a .safetensors file of this function.
         to: the file; .pt2 for torch alone, .onnx for ONNX Runtime and its like, .safetensors for `load`.
         trust: run the code that the run names; see `load`.
         budget: memory that writing it may take, such as 2GiB. Left out: 90 % of what the machine, the container and the
@@ -473,7 +473,7 @@ def _finish_run(outcome: RunOutcome, env: object) -> TrainedRun:
 
 
 def _exit_exception(number: int) -> KeyboardInterrupt | SystemExit:
-    """Return what ends a Python program that a signal has reached: Ctrl-C as always, others with their exit code."""
+    """Return the exception that ends a program after a signal: KeyboardInterrupt after Ctrl-C, else SystemExit."""
     return KeyboardInterrupt() if number == SIGINT else SystemExit(SIGNAL_EXIT_BASE + number)
 
 

@@ -63,7 +63,7 @@ class Border:
             owner: the object, its class, or a function.
             method: name of the method that is called; left out, the object itself is called.
             call: words for the call; left out, `step()`.
-            expected: how the object must be callable: told where the call failed before its first line.
+            expected: signature that the object needs, told if the call failed before the object's first line.
             passing: errors that the caller tells in its own words.
         """
         self._subject, self._owner, self._method = subject, owner, method
@@ -93,7 +93,7 @@ class Border:
 
 
 def _passes_border(fault: BaseException) -> bool:
-    """Return whether an exception is none of the object's: Flatwater's own, memory that is used up, or a signal.
+    """Return whether an exception is not the object's fault: Flatwater's own error, exhausted memory, or a signal.
 
     Handlers of Flatwater raise `Terminated`. Where another is set, a KeyboardInterrupt may be that handler's.
     """
@@ -106,7 +106,7 @@ def _passes_border(fault: BaseException) -> bool:
 
 
 def user_code_line(fault: BaseException) -> CodeLine | None:
-    """Return where the user's code raised an error, or called what did; None where none of it was at work."""
+    """Return where the user's code raised an error, or called what did; None if none of it was at work."""
     import traceback  # noqa: PLC0415  (1 ms, which each command that goes well would pay)
 
     # From the innermost frame outwards: the line nearest to the fault.
@@ -125,7 +125,7 @@ def find_source_line(owner: object, method: str = "") -> CodeLine | None:
         method: name of a method of the class; empty for the owner itself.
 
     Returns:
-        None where it is installed, Flatwater's own, or has no text.
+        None if it is installed, Flatwater's own, or has no text.
     """
     class_or_function = owner if isinstance(owner, type) or inspect.isroutine(owner) else type(owner)
     try:

@@ -140,7 +140,7 @@ def parse_description(raw: bytes) -> Description:
     """Return the description that a folder holds, whoever made it.
 
     Raises:
-        ValueError: the content is no description, or holds something that cannot be shown.
+        ValueError: the content is not a description, or holds something that cannot be shown.
     """
     description = convert_to(parse_json(raw), Description)
     _require_showable(description)

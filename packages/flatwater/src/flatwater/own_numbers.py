@@ -33,7 +33,7 @@ def check_name(name: object) -> str:
     """Return the name of a number of the user's.
 
     Raises:
-        ConfigError: the name is no identifier, too long, or one of Flatwater's.
+        ConfigError: the name is not an identifier, too long, or one of Flatwater's.
     """
     if not isinstance(name, str) or not name.strip() or escape_controls(name) != name:
         raise ConfigError(f"log({short_repr(name)}, ...): expected a name in plain text, such as 'mine/height'")
@@ -62,7 +62,7 @@ def logged_number(name: str, value: object) -> float:
     """Return the value that a callback logs as a number.
 
     Raises:
-        ConfigError: the value is no number.
+        ConfigError: the value is not a number.
     """
     if (number := as_number(value)) is None:
         raise ConfigError(

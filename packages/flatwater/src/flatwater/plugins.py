@@ -84,7 +84,7 @@ class GroupTable:
         self.package |= dict.fromkeys(GROUPS[self.group].shipped, "flatwater")
 
     def add_(self, entry: "EntryPoint") -> None:
-        """Add the table of one package: all of it, or nothing where a row cannot be used.
+        """Add the table of one package: all of it, or nothing if a row cannot be used.
 
         Raises:
             ConfigError: another package has a row of the same name.

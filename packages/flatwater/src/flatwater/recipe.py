@@ -206,7 +206,7 @@ def recipe_names() -> tuple[str, ...]:
 
 
 def find_installed(name: str) -> Recipe | None:
-    """Return the recipe of that name that an installed package has; None where none has one.
+    """Return the recipe of that name that an installed package has; None if none has one.
 
     This is the one function by which a command that only reads may come to a recipe: a name that stands in a file is
     looked up among those of installed packages, and never imported.
@@ -224,7 +224,7 @@ def _check_recipe(name: str, candidate: object) -> Recipe:
     """Return the object as the recipe of that name.
 
     Raises:
-        ConfigError: the object is no recipe, or has another name.
+        ConfigError: the object is not a recipe, or has another name.
     """
     if not isinstance(candidate, Recipe):
         raise ConfigError(f"recipe {short_repr(name)}: expected a Recipe, got a {type(candidate).__name__}")
@@ -303,12 +303,12 @@ def recipe_of_settings(settings: Mapping[str, Any], where: str, permit: Permit) 
 
 
 def read_rounds(settings: Mapping[str, Any], where: str) -> int:
-    """Return the rounds that a run wants in all, as its configuration file says; 0 where it says nothing.
+    """Return the rounds that a run wants in all, as its configuration file says; 0 if it says nothing.
 
     Raises:
         ConfigError: the file says something else than a number.
     """
     rounds = settings.get("rounds", 0)
-    if type(rounds) is not int or not 0 <= rounds <= MOST_ROUNDS:  # `type`: true is no number of rounds
+    if type(rounds) is not int or not 0 <= rounds <= MOST_ROUNDS:  # `type`: true is not a number of rounds
         raise ConfigError(f"{where}: rounds = {short_repr(rounds)}: expected a whole number")
     return rounds

@@ -49,7 +49,7 @@ def module_specs(module: str) -> list[ModuleSpec]:
 
 
 def _find_spec(name: str, inside: Sequence[str] | None) -> ModuleSpec | None:
-    """Return the spec of a loaded module, or what the first finder that knows it gives; None where none does."""
+    """Return the spec of a loaded module, or what the first finder that knows it gives; None if none does."""
     module = sys.modules.get(name)
     if isinstance(module, ModuleType) and module.__spec__ is not None:  # programs put other things there
         return module.__spec__
@@ -67,7 +67,7 @@ def _find_spec(name: str, inside: Sequence[str] | None) -> ModuleSpec | None:
 
 
 def current_folder() -> list[str]:
-    """Return the folder where the command runs, as an entry of the search path; empty where it is gone."""
+    """Return the folder where the command runs, as an entry of the search path; empty if it is gone."""
     try:
         return [os.getcwd()]  # noqa: PTH109  (an entry of the search path is a text)
     except FileNotFoundError:  # somebody has removed it
@@ -84,7 +84,7 @@ def module_files(module: str) -> list[Path]:
 
 
 def enclosing_run_folder(path: Path) -> Path | None:
-    """Return the run folder that a path lies in, or the command's folder of runs; None where it is in neither."""
+    """Return the run folder that a path lies in, or the command's folder of runs; None if it is in neither."""
     runs = [(Path(folder) / RUNS_FOLDER).resolve() for folder in current_folder()]
     return next((folder for folder in (path, *path.parents) if folder in runs or _is_run(folder)), None)
 
@@ -104,7 +104,7 @@ def module_place(module: str) -> str:
     """Return where the module is, as a text that stays the same when its content changes.
 
     Modules of installed packages and of Python are named by their path below the folder of packages: another version
-    of Python has another folder. Other modules are named by their real path; empty where there is no such module.
+    of Python has another folder. Other modules are named by their real path; empty if there is no such module.
     """
     specs = module_specs(module)
     if len(specs) != module.count(".") + 1:
@@ -148,7 +148,7 @@ def text_hashes(module: str) -> Mapping[str, str]:
 
 
 def _module_text(module: str) -> bytes | None:
-    """Return the bytes of a module's file; None where there is none, or it cannot be read."""
+    """Return the bytes of a module's file; None if there is none, or it cannot be read."""
     specs = module_specs(module)
     if len(specs) != module.count(".") + 1 or not specs[-1].has_location or specs[-1].origin is None:
         return None

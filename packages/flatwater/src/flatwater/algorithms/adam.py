@@ -76,7 +76,7 @@ def bind_step(
 
     Args:
         block: the rows that are trained.
-        adam: the same members' moments and gradients.
+        adam: moments and gradients of the same members.
         lr: learning rate.
         weight_decay: decoupled.
         clip: largest norm of a member's gradient; 0 for none.

@@ -152,7 +152,7 @@ Draw = Callable[[int, int], Any]
 """Gathers the batch of members low ... high - 1. It gives the same batch each time it is called in one update."""
 Update = Callable[[Sequence[Draw]], Tensor | None]
 """Updates every member in place, from one draw for each micro-batch. Gives |TD error| [P, G, B] of the draws, or
-None where the algorithm has none; without waiting for the device."""
+None if the algorithm has none; without waiting for the device."""
 Explorer = Callable[[Any, Params, Any, torch.Generator], Tensor]
 """Gives actions [P, B, *action] to learn from, of an actor with these weights on these observations."""
 Spread = Callable[[Tensor, float, torch.Generator], Tensor]
@@ -192,7 +192,7 @@ class Algorithm:
     """Whether an action is a position in a list, int64 [P, B], and not numbers in [-1, 1]: actor and critic are then
     `ValueNetwork`s."""
     choosing: str = ""
-    """Place, `package.module:NAME`, of the same algorithm where an action is a choice; empty where there is none."""
+    """Place, `package.module:NAME`, of the same algorithm where an action is a choice; empty if there is none."""
     settings: type[Settings] = Settings
     """The class of its settings. Those of an algorithm that is listed by name stand with each recipe that offers it."""
 
@@ -220,7 +220,7 @@ def named_algorithm(where: str) -> Algorithm:
     """Return the algorithm at `package.module:NAME`.
 
     Raises:
-        ConfigError: `where` names no `Algorithm`, or the algorithm lacks a part, or its settings are none.
+        ConfigError: `where` names no `Algorithm`, the algorithm lacks a part, or its settings are not a config class.
     """
     subject = f"learner.algorithm = {short_repr(where)}"
     try:
@@ -252,7 +252,7 @@ def build_members(algorithm: Algorithm, config: AlgorithmConfig, nets: Networks,
 
     Args:
         algorithm: the algorithm whose `build` allocates it.
-        config: its configuration, which messages name.
+        config: configuration of the learner; messages name its algorithm.
         nets: networks of actor and critic.
         setting: number of members, seed and device.
 
@@ -284,11 +284,11 @@ def check_made(config: AlgorithmConfig, what: str, made: object, shape: Sequence
     Args:
         config: names the algorithm in messages.
         what: the function, as messages name it.
-        made: its result.
+        made: result of the function.
         shape: the expected shape.
 
     Raises:
-        ConfigError: the result is no tensor of that shape; the message names the function.
+        ConfigError: the result is not a tensor of that shape; the message names the function.
     """
     if not isinstance(made, Tensor) or tuple(made.shape) != tuple(shape):
         actual = f"a tensor {[*made.shape]}" if isinstance(made, Tensor) else f"a {type(made).__name__}"
@@ -364,7 +364,7 @@ def bind_compiled(config: AlgorithmConfig, function: Callable[..., T], *bound: A
     def call(*given: Any) -> T:  # noqa: ANN401
         nonlocal graph
         if graph is None:
-            if not torch.cuda.is_available():  # code for a GPU is no C++
+            if not torch.cuda.is_available():  # code for a GPU is not a C++
                 require_compiler()
             graph = torch.compile(eager, fullgraph=True, dynamic=False)
         # Inside the call, as it is traced at the first one and again where shapes change.
@@ -411,7 +411,7 @@ def count_step_(tally: UpdateSums, name: str, norm: Float[Tensor, "P"], finite: 
 def read_tally_(tally: UpdateSums) -> dict[str, float]:
     """Return means over members and updates since the last reading, by metric name, and zero the sums.
 
-    A learner waits for its device here alone: once a round. The result is empty where there was no update.
+    A learner waits for its device here alone: once a round. The result is empty if there was no update.
     """
     members = len(tally.skipped)
     # Copied before it is zeroed: the round's alarms read the total afterwards.

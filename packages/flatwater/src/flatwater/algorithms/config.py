@@ -340,7 +340,7 @@ class DQNConfig(Settings):
         return self.duelling
 
     def check_together(self, table: str) -> None:
-        """Refuse a share of random actions that is none."""
+        """Refuse a share of random actions outside of 0 to 1."""
         for end in ("first", "last"):
             require(getattr(self.epsilon, end) <= 1, f"{table}.epsilon.{end}", getattr(self.epsilon, end), "0 to 1")
 
@@ -397,7 +397,7 @@ class PPOConfig:
         return replace(self, schedule_rounds=rounds) if changes and not self.schedule_rounds else self
 
     def progress(self, round_: int) -> float:
-        """Return how much of the schedules' rounds is done before a round, counted from 0."""
+        """Return the done share of the schedules' rounds before a round, which is counted from 0."""
         return min(1.0, round_ / self.schedule_rounds) if self.schedule_rounds else 0.0
 
     def learning_rate(self, updates: int) -> float:  # noqa: ARG002  (it stays)
@@ -465,6 +465,6 @@ class TeachingConfig(BlockConfig):
     """Probability that the teacher's action of an agent is executed; drawn for each agent and block."""
 
     def __post_init__(self) -> None:
-        """Refuse a lead that is no probability at one of its ends."""
+        """Refuse a lead whose begin or end is not a probability."""
         for end in ("first", "last"):
             require(getattr(self.lead, end) <= 1, f"learner.lead.{end}", getattr(self.lead, end), "0 to 1")

@@ -77,7 +77,7 @@ def critic_target(
 ) -> Float[Tensor, "p B"]:
     """Return the value that Q(s, a) should have: y = r + gamma * discount * min over the critics of Q'(s', a').
 
-    `discount` is 0 where the episode terminated, and 1 otherwise: a truncated episode goes on in s'.
+    `discount` is 0 if the episode terminated, and 1 otherwise: a truncated episode goes on in s'.
 
     Args:
         config: precision and gamma; for TD3 the noise of target actions.

@@ -13,14 +13,14 @@ SLACK = 1.5
 
 
 def build_early_stop(target_kl: float, device: torch.device) -> dict[str, Float[Tensor, ""]]:
-    """Return the state of the early end; empty where there is none."""
+    """Return the state of the early end; empty if there is none."""
     # In the CPU's memory: it is read before each update, and nothing is waited for.
     host = device if device.type == "meta" else torch.device("cpu")
     return {name: filled_tensor(0, device=host) for name in (STOPPED, STOPS) if target_kl}
 
 
 def read_early_stop(held: dict[str, Float[Tensor, ""]], updates: int) -> dict[str, float]:
-    """Return how many updates a round had, and how many rounds have ended early; empty where none can."""
+    """Return the number of updates of a round and of rounds that ended early; empty if none can end early."""
     return {"train/updates": float(updates), "train/early_stops": float(held[STOPS])} if held else {}
 
 

@@ -90,7 +90,7 @@ def build(
         rng: a generator on the device.
         device: device of the network.
         taught: whether there is a teacher.
-        target_kl: how far the policy may move in a round; 0 for any way.
+        target_kl: divergence at which a round's updates end; 0 for no such bound.
     """
     block = filled_tensor(0, 1, student.layout.size, device=device)
     init_(block, student.layout, rng)
@@ -121,7 +121,7 @@ def step_columns(action: ColumnSpec, *, legal: int = 0, taught: bool = False) ->
 
     Args:
         action: the form of one action.
-        legal: numbers in a mask of legal actions; 0 where every action is legal.
+        legal: numbers in a mask of legal actions; 0 if every action is legal.
         taught: whether there is a teacher.
     """
     teacher = {
@@ -209,7 +209,7 @@ def make_act(
     Args:
         config: whether to compile it.
         student: the policy's network.
-        learner: its weights, which later updates change in place.
+        learner: weights of the network, which later updates change in place.
         masked: whether the actions have masks: `act` then wants `legal`.
         taught: whether there is a teacher: `act` then wants `led` and `taught`.
     """
@@ -248,7 +248,7 @@ def bind_evaluation(
     Args:
         config: whether it is compiled.
         student: the network.
-        learner: its weights, with which the block was acted.
+        learner: weights of the network, with which the block was acted.
         rollout: the block: a call reads `obs`, `action` and, where there are masks, `legal`; it writes the results.
         parts: number of equal pieces of the block, so that it needs no more room than an update.
     """
@@ -283,7 +283,7 @@ def bind_evaluation(
 
 
 def policy_steps(columns: Mapping[str, Tensor]) -> Bool[Tensor, "*N"]:
-    """Return which steps the policy chose: agents that were still in the episode, and not led by the teacher."""
+    """Return a mask of the steps that the policy chose: agents in the episode whose action was not the teacher's."""
     return columns["alive"] & ~columns["led"] if "led" in columns else columns["alive"]
 
 
@@ -352,13 +352,13 @@ def make_update(
     """Bind an update to the learner's storage.
 
     Args:
-        config: how it learns.
+        config: settings of the learner.
         student: the network.
-        learner: its weights.
+        learner: weights of the network, and what belongs to their training.
         rollout: a block after `compute_advantages_`.
         begun: memory before the first step of each sequence.
         weighing: weights of the loss's parts, read at each update.
-        progress: how much of the schedules is done, asked at each update.
+        progress: done share of the schedules, asked at each update.
 
     Returns:
         `update_(number)` learns from minibatch `number % minibatches`; the first of an epoch deals the sequences anew.
@@ -397,9 +397,9 @@ def _bind_gradients(
     """Bind what gives the loss's parts and its gradient for some sequences, by their numbers.
 
     Args:
-        config: how it learns.
+        config: settings of the learner.
         student: the policy's network.
-        learner: its weights.
+        learner: weights of the network, and what belongs to their training.
         rollout: the block.
         reads: other tensors by name: memory before each sequence, the loss's weights, statistics.
     """
@@ -475,14 +475,14 @@ def _value_loss(config: PPOConfig, value: Tensor, batch: Mapping[str, Tensor]) -
 
 
 def _masked_mean(values: Tensor, counted: Tensor) -> Tensor:
-    """Return the mean of the values where `counted` is 1, not 0; 0 where it is so nowhere."""
+    """Return the mean of the values where `counted` is 1, not 0; 0 if it is so nowhere."""
     return (values * counted).sum() / counted.sum().clamp(min=1)
 
 
 def read_learner_(learner: Learner, *, taught: bool = False) -> dict[str, float]:
     """Return means over the updates since the last reading, by metric name, and zero the sums.
 
-    The learner waits for its device here alone: once a round. The result is empty where there was no update. `skipped`
+    The learner waits for its device here alone: once a round. The result is empty if there was no update. `skipped`
     is a count, and no mean.
     """
     updates, learner.updates_read = learner.updates - learner.updates_read, learner.updates

@@ -28,10 +28,10 @@ def gae(
 
     Args:
         reward: r_t, paid on the way from s_t to its successor.
-        discount: gamma, or 0 where the step terminated.
+        discount: gamma, or 0 if the step terminated.
         value: V(s_t).
         next_value: V of the true successor, taken before any reset.
-        continues: False where the episode ended, by termination or by truncation, and in the last row where the
+        continues: False if the episode ended, by termination or by truncation, and in the last row where the
             block cuts it.
         lam: 0 gives the TD error, 1 the discounted return minus `value`.
 
@@ -55,7 +55,7 @@ def clipped_loss(
     Args:
         log_ratio: log-probability of each action now, minus the one with which it was drawn.
         advantage: A of each action.
-        clip: how far the ratio may be from 1.
+        clip: distance of the ratio from 1 beyond which an action gains nothing.
     """
     ratio = log_ratio.exp()
     low: Any = 1 - clip  # numbers or tensors
@@ -72,7 +72,7 @@ def clipped_value_loss(
         value: V now.
         before: V when the step was taken.
         target: the return that V should be.
-        clip: how far V may move before a step's gain no longer pulls it further.
+        clip: distance that V may move before a step's gain no longer pulls it further.
     """
     clipped = before + (value - before).clamp(-clip, clip)
     return torch.maximum((value - target).square(), (clipped - target).square()) / 2

@@ -136,7 +136,7 @@ def critic_target(
 ) -> Float[Tensor, "p B"]:
     """Return the value that Q should have: r + gamma * discount * (min Q'(s', a') - temperature * log pi(a'|s')).
 
-    `discount` is 0 where the episode terminated, and 1 otherwise.
+    `discount` is 0 if the episode terminated, and 1 otherwise.
 
     Args:
         config: precision and gamma.
@@ -216,8 +216,8 @@ def bind_sac_update(
         nets: networks of actor and critic.
         members: the population.
         groups: spans of members.
-        learn: what gives the gradients of critics, and those of actor and temperature.
-        noise: streams of random numbers of both; empty where none are drawn.
+        learn: functions that return the gradients of critics, and those of actor and temperature.
+        noise: streams of random numbers of both; empty if none are drawn.
     """
     own, (of_critics, of_actor) = config.own, learn
     actor = Part(nets.actor.layout, own.actor_lr, "actor_grad_norm")

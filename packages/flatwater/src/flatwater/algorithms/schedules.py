@@ -86,7 +86,7 @@ class Pace:
 
         Args:
             config: settings, with their schedules.
-            progress: how much of the schedules is done.
+            progress: done share of the schedules.
             device: device on which the weights are.
         """
         self._config, self._progress, self._values = config, progress, scheduled_values(config)
@@ -111,7 +111,7 @@ def scheduled_numbers(config: PPOConfig, round_: int) -> dict[str, float]:
 
 
 def lr_factor(config: AlgorithmConfig) -> Callable[[int], float] | None:
-    """Return the factor of all learning rates after so many updates; None where they stay.
+    """Return the factor of all learning rates after so many updates; None if they stay.
 
     Raises:
         ConfigError: there is no such schedule.

@@ -89,7 +89,7 @@ def bind_update(
         nets: networks of actor and critic.
         members: the population, or a share of it.
         groups: spans of members.
-        stages: what learns, in this order. The TD errors are the first stage's.
+        stages: parts that learn, in this order. The TD errors are those of the first stage.
         weights: returns the weights of a span, as views of their rows.
         tau: share of the way that targets move.
         every: targets move in each n-th update.

@@ -37,7 +37,7 @@ def list_verified(folder: Path) -> list[tuple[Manifest, list[str]]]:
 
 
 def find_damage(folder: Path, manifest: Manifest) -> list[str]:
-    """Return the problems of a checkpoint; empty where its manifest and every byte of its shards are as written.
+    """Return the problems of a checkpoint; empty if its manifest and every byte of its shards are as written.
 
     Reads every shard once, 4 MiB at a time.
     """

@@ -131,7 +131,7 @@ def find_quick_problems(folder: Path, manifest: Manifest) -> list[str]:
 
 
 def _find_file_problem(folder: Path, shard: ShardRecord) -> str:
-    """Return how a shard's file differs from its record by existence and size alone; empty where it does not."""
+    """Return a sentence on a shard's file that is missing or of another size than its record says; else empty."""
     path = shard_path(folder, shard.sha256)
     if not path.is_file():
         return f"{short_shard_name(shard)}: the file is missing"

@@ -94,7 +94,7 @@ class Manifest:
     leaves: tuple[LeafRecord, ...] = ()
     shards: tuple[ShardRecord, ...] = ()
     damage: str = ""
-    """Reason why the file cannot be used; empty where it can. A damaged manifest has no leaves and no shards."""
+    """Reason why the file cannot be used; empty if it can. A damaged manifest has no leaves and no shards."""
     unread: bool = False
     """Whether the file could not be judged: it was unreadable this time or has a later format. Such checkpoints are
     never removed."""
@@ -293,7 +293,7 @@ def _leaf_record(content: dict[str, Any]) -> LeafRecord:
 
 
 def _find_contradiction(manifest: Manifest) -> str:
-    """Return how the manifest contradicts its name or itself; empty where it does not."""
+    """Return a sentence that names a contradiction in the manifest, or of its name; empty if there is none."""
     if (manifest.round, manifest.step) != _round_and_step(manifest.file):
         return f"the manifest is of round {manifest.round}, step {manifest.step}: the file was renamed"
     shard_hashes = {shard.sha256 for shard in manifest.shards}
@@ -317,7 +317,7 @@ def fact_differences(saved: Mapping[str, JSON], current: Mapping[str, JSON]) -> 
 
     Args:
         saved: a manifest's `facts`.
-        current: the same facts of the run that wants to go on. Nested mappings are compared name by name, lists whole.
+        current: facts of the run that wants to go on. Nested mappings are compared name by name, lists whole.
     """
     earlier = dict(_flatten_facts(to_plain_json(saved), ""))
     present = dict(_flatten_facts(to_plain_json(current), ""))

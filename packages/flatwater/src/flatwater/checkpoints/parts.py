@@ -1,7 +1,7 @@
 """Exact checkpoints of any training loop: modules, optimizers, environments, generators and tensors, by name.
 
     parts = {"agent": agent, "optimizer": optimizer, "envs": envs.envs, "obs": obs}
-    begun = restore_checkpoint("checkpoints", parts)  # 0 where there is none
+    begun = restore_checkpoint("checkpoints", parts)  # 0 if there is none
     for update in range(begun, updates):
         ...
         save_checkpoint("checkpoints", parts, update + 1)
@@ -75,7 +75,7 @@ def restore_checkpoint(folder: Path | str, parts: MutableMapping[str, Any]) -> i
         parts: parts of the same names and kinds. Tensors and arrays are written in place, numbers replaced in `parts`.
 
     Returns:
-        The step that was given at the save; 0 where there is no checkpoint.
+        The step that was given at the save; 0 if there is no checkpoint.
 
     Raises:
         CheckpointError: the checkpoint is of other parts; the message names them.
@@ -135,7 +135,7 @@ def _with_generators(parts: Mapping[str, object]) -> dict[str, object]:
 
 
 def _find_state_access(part: object) -> _StateAccess | None:
-    """Return how the state of a part is accessed; None where the part is a branch or a leaf of a state tree."""
+    """Return functions that access the state of a part; None if the part is a branch or a leaf of a state tree."""
     if isinstance(part, _GlobalGenerators):
         return _StateAccess(_global_draws, _set_global_draws)
     if isinstance(part, np.random.Generator):
@@ -244,7 +244,7 @@ def unflatten_state(form: Any, leaves: Any, name: str) -> Any:  # noqa: ANN401
 
 
 def _saved_forms(intact: VerifiedCheckpoint) -> Mapping[str, Any]:
-    """Return how each part was saved, by name: None in place, else the form of its `state_dict`.
+    """Return the form in which each part was saved, by name: None for in place, else that of its `state_dict`.
 
     Raises:
         CheckpointError: `save_checkpoint` did not write the checkpoint.

@@ -53,7 +53,7 @@ def scalar_kind(path: str, value: Scalar) -> LeafKind:
 
 
 def make_payload(leaf: Leaf) -> Payload | None:
-    """Return how the leaf is stored in a shard; None for a number, which stands in the manifest.
+    """Return the leaf as a shard stores it; None for a number, which stands in the manifest.
 
     Raises:
         TypeError: the leaf has no bytes of its own that could be saved and written back in place.
@@ -145,7 +145,7 @@ def fill_leaf_(item: Payload, read: ReadBytes) -> None:
 
 
 def _fill_tensor_(value: Tensor, read: ReadBytes) -> None:
-    """Read the saved bytes into the tensor's own storage; by way of the host where that is no contiguous CPU memory."""
+    """Read the saved bytes into the tensor's own storage; by way of the host if that is not contiguous CPU memory."""
     if value.device.type == "cpu" and value.is_contiguous():
         read(_tensor_bytes(value))
     else:

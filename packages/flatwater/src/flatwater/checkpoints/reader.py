@@ -56,7 +56,7 @@ def restore_state_(root: object, intact: VerifiedCheckpoint, *, below: str | Non
         root: a state tree of the same structure. Derived leaves are left as they are.
         intact: the checkpoint, as `newest_intact` gives it.
         below: path of a part of the saved state, to restore some leaves of that part alone: those that `root` has.
-            Empty for the whole state; None where `root` must have all of it.
+            Empty for the whole state; None if `root` must have all of it.
 
     Raises:
         CheckpointError: a shard has changed since it was verified, or the leaves are not those of `root`; the message
@@ -112,13 +112,13 @@ def _match_leaves(root: object, intact: VerifiedCheckpoint, below: str | None) -
 
 
 def _leaf_differences(leaf: Leaf, item: Payload | None, record: LeafRecord, span: LeafSpan | None) -> list[str]:
-    """Return why a saved leaf cannot be written into the run's one, in at most one line; empty where it can.
+    """Return why a saved leaf cannot be written into the run's one, in at most one line; empty if it can.
 
     Args:
         leaf: the leaf of the run.
-        item: its payload; None for a number.
+        item: payload of the leaf; None for a number.
         record: the checkpoint's record of it.
-        span: place of its bytes in its shard; None where it has none.
+        span: place of its bytes in its shard; None if it has none.
     """
     if item is None:
         fits = record.kind in SCALAR_KINDS and (

@@ -117,7 +117,7 @@ def _read_manifest(objects: StoredObjects, name: str) -> tuple[Manifest, bytes]:
 
 
 def missing_shards(manifest: Manifest, shards: dict[str, int]) -> str:
-    """Return a problem of a checkpoint at a URL that its lists tell; empty where there is none."""
+    """Return a problem of a checkpoint at a URL that its lists tell; empty if there is none."""
     if manifest.damage:
         return manifest.damage
     for shard in manifest.shards:
@@ -184,7 +184,7 @@ def send_manifest(objects: StoredObjects, manifest: Manifest) -> None:
 
 
 def fetch_newest(objects: StoredObjects, folder: Path, *, say: ShowLine) -> Manifest | None:
-    """Copy the newest whole checkpoint into `folder`; None where there is none.
+    """Copy the newest whole checkpoint into `folder`; None if there is none.
 
     Shards that are there already are not copied again. The manifest is written last. Nothing is removed at the store,
     whatever it answers: an object that comes wrong three times is told and skipped.
@@ -210,7 +210,7 @@ def fetch_newest(objects: StoredObjects, folder: Path, *, say: ShowLine) -> Mani
 
 
 def _fetch_shards(objects: StoredObjects, folder: Path, manifest: Manifest) -> str:
-    """Return a problem of the shards; empty where all are in the folder."""
+    """Return a problem of the shards; empty if all are in the folder."""
     for shard, leaves in leaves_by_shard(manifest).items():
         path = shard_path(folder, shard.sha256)
         # A fetch that was cut off goes on: a shard here counts where all of it is right, not by its name.
@@ -268,7 +268,7 @@ def list_remote(objects: StoredObjects) -> list[tuple[Manifest, list[str]]]:
 
 
 def _describe_damage(objects: StoredObjects, shard: ShardRecord, leaves: tuple[LeafRecord, ...]) -> str:
-    """Return what is wrong with a shard at a URL, which is read up to three times; empty where it is whole."""
+    """Return the problem of a shard at a URL, which is read up to three times; empty if it is whole."""
 
     def read(objects: StoredObjects) -> None:
         """Read the shard through, and raise at its end where it is wrong."""

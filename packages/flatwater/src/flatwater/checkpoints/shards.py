@@ -110,6 +110,6 @@ def parse_header(raw: bytes) -> dict[str, HeaderEntry]:
     """Return where each leaf's bytes lie in a shard, counted from the end of its header, by the header `raw`.
 
     Raises:
-        ValueError: `raw` is no header.
+        ValueError: `raw` is not a header.
     """
     return convert_to(parse_json(raw), Header)

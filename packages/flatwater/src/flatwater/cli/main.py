@@ -245,7 +245,7 @@ def _help_line(command: tuple[str, ...]) -> tuple[str, str]:
 
 
 def _nearest(word: str, known_words: Iterable[str]) -> str:
-    """Return a hint at the most similar known name; empty where none is similar."""
+    """Return a hint at the most similar known name; empty if none is similar."""
     from difflib import get_close_matches
 
     similar = get_close_matches(word, [*known_words], n=1)

@@ -44,7 +44,7 @@ class Report:
         return 0
 
     def _trains(self) -> bool:
-        """Whether a process trains the run now. ConfigError where this is no run folder, which `--every` needs."""
+        """Whether a process trains the run now. Raises ConfigError if this is not a run folder: `--every` needs one."""
         from flatwater.rundir.layout import open_folder
         from flatwater.rundir.listing import run_state
         from flatwater_watch.errors import ConfigError

@@ -132,7 +132,7 @@ class TopCommand:
     """Watch a run: memory by owner against the budget, phases, fitness, and what grows.
 
     The screen reads the run's folder once a second and does not touch the run. For a finished or stopped run it shows
-    the end. Where the output is no terminal it is printed once.
+    the end. If the output is not a terminal it is printed once.
     """
 
     run: Annotated[Path | None, tyro.conf.Positional] = None

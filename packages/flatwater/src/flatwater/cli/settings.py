@@ -101,7 +101,7 @@ def config_option(options: Sequence[str]) -> Path | None:
 
 
 def option_value(name: str, options: Sequence[str]) -> str | None:
-    """Return the value of `--name VALUE` or `--name=VALUE`, before all options are read; None where it is not given."""
+    """Return the value of `--name VALUE` or `--name=VALUE`, before all options are read; None if it is not given."""
     for index, word in enumerate(options):
         if word == name and index + 1 < len(options):
             return options[index + 1]

@@ -108,7 +108,7 @@ def object_store_bytes() -> int:
 
 
 def ask_nodes(nodes: Sequence[RayNode], target: str, *arguments: object) -> list[Any]:
-    """Return what a function says on each of several nodes, asked at once.
+    """Call a function on several nodes at once, and return its result on each.
 
     Args:
         nodes: some of `list_nodes`.

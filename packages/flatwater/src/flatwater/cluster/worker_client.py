@@ -187,7 +187,7 @@ class Worker:
         # A copy: `_start_` posts its own question,
         # and the others must wait until the new process is told what it missed.
         unanswered = list(self._unanswered)
-        # False where it died before it was made: then there is nothing to tell it.
+        # False if it died before it was made: then there is nothing to tell it.
         had_begun = unanswered[0] is not self._first_message
         while True:
             self.close()

@@ -105,7 +105,7 @@ def _curve_charts(runs: Sequence[ComparedRun]) -> Iterator[Block]:
 
 
 def _curve_chart(runs: Sequence[ComparedRun], metric: str, title: str, unit: float = 1.0) -> Chart | None:
-    """Return a chart of one number of all runs over the rounds; None where no run has it.
+    """Return a chart of one number of all runs over the rounds; None if no run has it.
 
     Args:
         runs: in the order of their colours.
@@ -162,7 +162,7 @@ def _interval_band(letter: str, points: dict[float, list[float]], colour: str) -
 
 
 def without_outliers(values: Sequence[float]) -> tuple[float, float] | None:
-    """Return the range of all values but outliers that would flatten every curve; None where there are none."""
+    """Return the range of all values but outliers that would flatten every curve; None if there are none."""
     if len(values) < ENOUGH:
         return None
     low, _, high = quantiles(values, n=4)

@@ -51,7 +51,7 @@ def seed_statistics(values: Sequence[float], *, resampled: int = RESAMPLES) -> S
 
 
 def seed_difference(values: Sequence[float], other_values: Sequence[float]) -> SeedStatistics:
-    """Return how much larger a number is over the seeds of one group than over those of another."""
+    """Return the difference of a number between two groups of seeds, the first minus the other."""
     first, other = np.asarray(values, np.float64), np.asarray(other_values, np.float64)
     drawn = interquartile_mean(_resample(first, 0, RESAMPLES)) - interquartile_mean(_resample(other, 1, RESAMPLES))
     return SeedStatistics(

@@ -62,11 +62,11 @@ class ComparedRun:
 
     @property
     def result_numbers(self) -> Mapping[str, float | None]:
-        """Numbers of the trained policy, of a group their means over seeds; empty where there is no result."""
+        """Numbers of the trained policy, of a group their means over seeds; empty if there is no result."""
         return self.player_numbers(self.run.recipe.trained)
 
     def player_numbers(self, player: str) -> Mapping[str, float | None]:
-        """Return the numbers of a player, of a group their means over seeds; empty where there is no result."""
+        """Return the numbers of a player, of a group their means over seeds; empty if there is no result."""
         rows = [run.result[run.recipe.players].get(player, {}) for run in self.members if run.result is not None]
         columns = {key: [row[key] for row in rows if is_number(row.get(key))] for key in (rows[0] if rows else ())}
         return {key: fmean(values) if values else None for key, values in columns.items()}
@@ -104,9 +104,9 @@ class RunDifference:
     letter: str
     first: str
     difference: Difference | None
-    """Difference and its interval; None where they cannot be compared."""
+    """Difference and its interval; None if they cannot be compared."""
     reason: str = ""
-    """Reason why there is no difference; empty where there is one."""
+    """Reason why there is no difference; empty if there is one."""
 
     @property
     def sentence(self) -> str:
@@ -127,7 +127,7 @@ def read_named(runs: Sequence[str], say: Callable[[str], None]) -> list[Compared
 
     Raises:
         ConfigError: too few runs are named, too many, or one twice.
-        RunError: what is named is no run, or is damaged.
+        RunError: the name is not that of a run, or the run is damaged.
     """
     check_named(runs)  # before runs at a URL are downloaded
     with ExitStack() as copies:  # copies of runs at a URL go away when all is read
@@ -327,7 +327,7 @@ def _compare_seeds(group: ComparedRun, first: ComparedRun) -> RunDifference:
 
 
 def as_json(runs: Sequence[ComparedRun]) -> dict[str, Any]:
-    """Return the whole comparison as plain values; `count` of a difference is 0 where there is none."""
+    """Return the whole comparison as plain values; `count` of a difference is 0 if there is none."""
     flat, differing = [_settings_by_name(run) for run in runs], [name for name, _ in setting_rows(runs)]
     comparison = {
         "runs": [

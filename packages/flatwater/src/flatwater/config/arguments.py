@@ -40,7 +40,7 @@ def write_arguments(arguments: Mapping[str, Any], setting: str) -> list[str]:
     """Return the texts from which `read_arguments` makes these arguments.
 
     Raises:
-        ConfigError: a value is no number, text, True, False, None, or list, tuple, set or dict of these.
+        ConfigError: a value is not a number, text, True, False, None, or a list, tuple, set or dict of these.
     """
     texts = []
     for name, value in arguments.items():
@@ -69,7 +69,7 @@ def call_arguments(inside: str, text: str, setting: str) -> dict[str, Any]:
         setting: name of the setting that has it, for messages.
 
     Raises:
-        ConfigError: the text is no call with named arguments of plain values.
+        ConfigError: the text is not a call with named arguments of plain values.
     """
     try:
         call = ast.parse(f"call({inside}", mode="eval").body

@@ -53,7 +53,7 @@ class NamedCode:
 
     @property
     def module(self) -> str:
-        """Module that would be imported; empty where none is."""
+        """Module that would be imported; empty if none is."""
         if self.declared.whole or ":" not in self.value.partition("(")[0]:
             return ""
         parts = self.value.partition("(")[0].split(":")
@@ -63,7 +63,7 @@ class NamedCode:
 TRAINER = Code()
 """Mark of the setting `trainer`, by which a recipe is found."""
 OBJECT = "object"
-"""Kind of an environment that Python hands over as an object: its name is no code, and nothing is imported for it."""
+"""Kind of an environment that Python hands over as an object: its name is not code, and nothing is imported for it."""
 ENVIRONMENT = Code(kinds=("gymnasium", OBJECT))
 EnvName = Annotated[str, ENVIRONMENT]
 """The name of an environment, as `envs.names` reads it."""

@@ -52,7 +52,7 @@ def from_plain(declared: Any, value: Any, path: str, nested: Nested) -> object: 
     if isinstance(declared, type) and is_dataclass(declared) and isinstance(value, Mapping):
         return nested(declared, value, path)
     try:
-        return msgspec.convert(value, declared, strict=True, dec_hook=_convert_path)  # strict: "1" is no number
+        return msgspec.convert(value, declared, strict=True, dec_hook=_convert_path)  # strict: "1" is not a number
     except msgspec.ValidationError as error:
         # msgspec names the place in a list alone, so that the message can quote the entry and not the whole list.
         entry = re.search(r"at `\$\[(\d+)\]", str(error))

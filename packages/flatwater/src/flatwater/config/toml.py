@@ -87,7 +87,7 @@ def _require_short_keys(text: str) -> None:
 
 
 def _faulty_line(text: str, fault: str) -> str:
-    """Return a sentence that quotes the line which an error of tomllib names; empty where it names none."""
+    """Return a sentence that quotes the line which an error of tomllib names; empty if it names none."""
     match, lines = re.search(r"at line (\d+)", fault), text.split("\n")
     return f" The line is {short_repr(lines[int(match[1]) - 1])}." if match else ""
 
@@ -233,7 +233,7 @@ def _toml_literal(value: object) -> str:
     """Return a plain value as TOML.
 
     Raises:
-        TypeError: the value is none that a setting may have.
+        TypeError: the type of the value is not one that a setting may have.
     """
     if isinstance(value, bool):  # before int: True is one
         return "true" if value else "false"

@@ -242,7 +242,7 @@ def _check_outcome(step: tuple[Any, ...], record: _EnvRecord) -> tuple[float, bo
 def _find_growth(env: Env, episodes: int, seed: int, max_steps: int) -> list[str]:
     """Play rounds of the same episodes (see `_play_episodes`); return a sentence on each kind of memory that grows.
 
-    Only growth in every single round counts, so a cache that fills once is no finding.
+    Only growth in every single round counts, so a cache that fills once is not reported.
     """
     memory_sizes, tensor_sizes = [], []
     with _memory_traced():

@@ -67,9 +67,9 @@ class ExactnessVerdict:
     """Result of the test."""
 
     tested: bool
-    """False where the test would have taken too long, or an error came between: the run itself reports the error."""
+    """False if the test would have taken too long, or an error came between: the run itself reports the error."""
     why: str = ""
-    """The difference, as a sentence without its subject; empty where there is none."""
+    """The difference, as a sentence without its subject; empty if there is none."""
 
 
 @dataclass
@@ -170,9 +170,9 @@ def try_whole_episode(
     Args:
         make: returns a new player, as in `try_exactness`.
         seed: seed of the episode.
-        actions: all of its actions.
-        end: its last observations, and its `returns`, the sum of the rewards.
-        state: state over episodes that it began with; None where nothing is kept.
+        actions: all actions of the episode.
+        end: last observations of the episode, and `returns`, the sum of its rewards.
+        state: state over episodes with which the episode began; None if nothing is kept.
         seconds: CPU time that may be used; not tested where it takes more.
     """
     watch = CountedTime()
@@ -240,7 +240,7 @@ def _record(player: EpisodePlayer, seed: int, steps: int, *, circumstance: int, 
 
 
 def _check_replays(player: EpisodePlayer, episodes: Sequence[_RecordedEpisode], seeds: Mapping[str, int]) -> str:
-    """Return the first difference where a new player plays these episodes; empty where there is none.
+    """Return the first difference where a new player plays these episodes; empty if there is none.
 
     Args:
         player: a new one; it is closed.
@@ -258,7 +258,7 @@ def _check_replays(player: EpisodePlayer, episodes: Sequence[_RecordedEpisode], 
 
 
 def _replay(player: EpisodePlayer, episode: _RecordedEpisode) -> str:
-    """Return the first difference where this player plays an episode again, or its error; empty where there is none."""
+    """Return the first difference where this player plays an episode again, or its error; empty if there is none."""
     if episode.kept:
         player.load(decode_state(episode.kept))
     for step, recorded in enumerate(episode.shown):
@@ -272,13 +272,13 @@ def _replay(player: EpisodePlayer, episode: _RecordedEpisode) -> str:
 
 
 def _difference(one: _RecordedEpisode, other: _RecordedEpisode) -> str:
-    """Return the first difference between two records of one episode; empty where there is none."""
+    """Return the first difference between two records of one episode; empty if there is none."""
     pairs = enumerate(zip(one.shown, other.shown, strict=False))
     return next((found for step, (a, b) in pairs if (found := _first_difference(a, b, step))), "")
 
 
 def _first_difference(then: Shown, now: Shown, step: int) -> str:
-    """Return the first difference, such as `rewards: at step 3, 0.12 and 0.15`, bit for bit; empty where none is.
+    """Return the first difference, such as `rewards: at step 3, 0.12 and 0.15`, bit for bit; empty if none is.
 
     Args:
         then: recorded arrays by name.
@@ -338,7 +338,7 @@ class WorldPlayer:
         Args:
             world: just built, with two environments.
             beside: seed of the episodes in the second environment.
-            teacher: its actions are compared as well, where there is one.
+            teacher: a teacher whose actions are compared as well; None without one.
         """
         self._teacher: Any = teacher
         self._world: Any = world

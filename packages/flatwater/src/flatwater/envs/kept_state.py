@@ -153,7 +153,7 @@ class EpisodeStarts:
         self._states: list[Any] = []
         """State of each copy, once all have begun."""
         self.room = 0
-        """Bytes for all states; 0 where nothing is kept, or it cannot be saved."""
+        """Bytes for all states; 0 if nothing is kept, or it cannot be saved."""
         self.unsaved = ""
         """Reason why the states cannot be saved."""
         if keeps_state(copies[0]):
@@ -213,7 +213,7 @@ def encode_state(state: object) -> bytes:
     bytes of all arrays one after another, at offsets that the head names.
 
     Raises:
-        TypeError: a value inside is no number, text, array or tensor; the message names its place.
+        TypeError: a value inside is not a number, text, array or tensor; the message names its place.
     """
     blobs: list[bytes] = []
     head = json.dumps(_to_plain(state, "state", blobs)).encode()
@@ -229,7 +229,7 @@ def _to_plain(value: Any, place: str, blobs: list[bytes]) -> Any:  # noqa: ANN40
 
     Args:
         value: part of a state.
-        place: its place in the state, for messages.
+        place: place of the value in the state, for messages.
         blobs: the bytes of the body so far; those of `value` are appended.
 
     Raises:
@@ -277,7 +277,7 @@ def decode_state(content: bytes) -> Any:  # noqa: ANN401
     """Return the state that was encoded.
 
     Raises:
-        CheckpointError: the bytes are no encoded state.
+        CheckpointError: the bytes are not encoded state.
     """
     try:
         size = int.from_bytes(content[:_SIZE_BYTES], "little")
@@ -334,7 +334,7 @@ def buffer_size(state: object) -> int:
 
 
 def write_state_(room: Array, state: object) -> str:
-    """Write a state into its allocated bytes; return why it cannot be written, empty where it was."""
+    """Write a state into its allocated bytes; return why it cannot be written, empty if it was."""
     try:
         content = encode_state(state)
     except TypeError as error:
@@ -350,6 +350,6 @@ def write_state_(room: Array, state: object) -> str:
 
 
 def read_state(room: Array) -> Any:  # noqa: ANN401
-    """Return the state in these bytes, or None where nothing was written: a head of size 0."""
+    """Return the state in these bytes, or None if nothing was written: a head of size 0."""
     head, body = (int.from_bytes(room[start : start + _SIZE_BYTES].tobytes(), "little") for start in (0, _SIZE_BYTES))
     return decode_state(room[: 2 * _SIZE_BYTES + head + body].tobytes()) if head else None

@@ -97,7 +97,7 @@ def name_object(env: object) -> str:
 
 
 def given_env(settings: Mapping[str, Any]) -> Any:  # noqa: ANN401  (what the user has)
-    """Return the environment that settings have as an object; None where they have its name, or leave it out.
+    """Return the environment that settings have as an object; None if they have its name, or leave it out.
 
     Of a recipe on a market, `env` is a table of settings.
     """
@@ -124,7 +124,7 @@ def with_env_names(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def fixed_copies(env: object) -> int | None:
-    """Return the number of environments that an object steps at once; None where any number can be made."""
+    """Return the number of environments that an object steps at once; None if any number can be made."""
     return int(env.num_envs) if isinstance(env, gymnasium.vector.VectorEnv) else None
 
 
@@ -139,7 +139,7 @@ def is_object(name: str) -> bool:
 
 
 def find_maker(name: str, arguments: Mapping[str, Any]) -> EnvMaker:
-    """Return what makes environments of a user's class, function or object.
+    """Return the maker of environments of a user's class, function or object.
 
     Args:
         name: `package.module:Name`, or `object:NAME` of an object that is handed over.
@@ -188,7 +188,7 @@ def _copy_env(env: Any) -> Any:  # noqa: ANN401  (an Env or a VectorEnv)
 
 
 def _called_maker(name: str, target: Callable[..., Any], arguments: Mapping[str, Any]) -> EnvMaker:
-    """Return what makes environments by calling a class or a function, with a number of them where it wants one.
+    """Return a maker that calls a class or a function, with the number of environments if it has such a parameter.
 
     Raises:
         ConfigError: the class or function cannot be called with the arguments, with a number or without.
@@ -235,7 +235,7 @@ def _can_bind(signature: inspect.Signature, positional: tuple[Any, ...], keyword
 
 
 def wrapped_maker(maker: EnvMaker, wrappers: Sequence[str]) -> EnvMaker:
-    """Return what makes the same environments, each in these wrappers, the first one innermost.
+    """Return a maker of the same environments, each in these wrappers, the first one innermost.
 
     Raises:
         ConfigError: a text names no wrapper, or has other than named arguments.
@@ -258,7 +258,7 @@ def _find_wrapper(text: str) -> tuple[Callable[..., Any], dict[str, Any]]:
     """Return a wrapper and its arguments.
 
     Raises:
-        ConfigError: there is no wrapper of this name, or the text is no call.
+        ConfigError: there is no wrapper of this name, or the text is not a call.
     """
     name, bracket, inside = text.partition("(")
     setting, expected = f"wrapped.wrappers = {short_repr(text)}", "a name of gymnasium.wrappers, or package.module:Name"

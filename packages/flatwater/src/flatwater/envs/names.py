@@ -69,12 +69,12 @@ def _check_name(name: str) -> None:
 
 
 def resolve_alias(name: str) -> str:
-    """Return what a name stands for that an installed package has (`plugins.py`); other names as they are."""
+    """Return the full name for a short name of an installed package (`plugins.py`); other names as they are."""
     return str(group_rows("environments").get(name, name))
 
 
 def gymnasium_id(name: str) -> str | None:
-    """Return the ID that `gymnasium.make` takes, in `ID` or `gymnasium:ID`; None where the name is of another kind."""
+    """Return the ID that `gymnasium.make` takes, in `ID` or `gymnasium:ID`; None if the name is of another kind."""
     kind, colon, rest = name.partition(":")
     if not colon:
         return None if name in {"", FORAGE} else name
@@ -113,7 +113,7 @@ def unknown_name(name: str) -> ConfigError:
 
 
 def _nearest(name: str) -> str:
-    """Return a question with the known name that was perhaps meant; empty where none is near."""
+    """Return a question with the known name that was perhaps meant; empty if none is near."""
     # By the name alone, as versions are alike; the newest version comes last and stays.
     known_ids = {
         _without_version(env_id).lower(): env_id

@@ -36,11 +36,11 @@ class Closing:
 
 
 def closing_of(envs: Sequence[Any], border: AbstractContextManager[None]) -> Closing:
-    """Return what closes a world's environments: all of them, also where one fails, whose error is then raised.
+    """Return a function that closes all environments of a world, and then raises the error of one that failed.
 
     Args:
         envs: the environments, as they are when they are closed.
-        border: guards each call of theirs.
+        border: context that guards each call of the environments.
     """
 
     def close_one(env: Any) -> None:  # noqa: ANN401  (of the user's class)

@@ -72,12 +72,12 @@ class _Part(gymnasium.Env[Any, Any]):
         return self._obs, *self._outcome, *self._legal
 
     def info(self, env: int) -> Any:  # noqa: ANN401  (of the environment)
-        """Return what an environment said of its last step; None where it is another process's."""
+        """Return the info of an environment's last step; None if another process steps the environment."""
         span = self._span
         return self._source.infos[env - span.start] if span.start <= env < span.stop else None
 
     def states(self) -> Any:  # noqa: ANN401  (of the environments)
-        """Return what the environments kept when their episodes began, or what the world keeps."""
+        """Return the states that the environments kept when their episodes began, or that of the world."""
         is_replayable = isinstance(self._world, ReplayableWorld)
         return self._world.beginnings.states() if is_replayable else self._world.state_dict()
 
@@ -210,7 +210,7 @@ class WorkerWorld:
                 target[span] = part
 
     def state_dict(self) -> list[Any]:
-        """Return what the world of each process keeps over episodes."""
+        """Return the state that the world of each process keeps over episodes."""
         return [*self._ask("states")]
 
     def load_state_dict(self, state: Sequence[Any]) -> None:

@@ -48,9 +48,9 @@ class Spaces:
     steps: int
     """Steps after which an episode is truncated, at the latest."""
     bounds: tuple[tuple[float, float], ...] | None = None
-    """Lowest and highest value of each number of an action; None where actions are chosen."""
+    """Lowest and highest value of each number of an action; None if actions are chosen."""
     choices: tuple[int, ...] | None = None
-    """Lengths of the lists that an action chooses from at once; None where there is one list."""
+    """Lengths of the lists that an action chooses from at once; None if there is one list."""
     masked: bool = False
     """Whether some actions can be illegal; the world is then a `MaskedWorld`."""
     measures: tuple[int, ...] = ()
@@ -58,12 +58,12 @@ class Spaces:
     places that are 0 or 1, or counts."""
     kept: int = 0
     """Most bytes of the state that the world keeps over episodes: then it has `state_dict` and `load_state_dict`, and
-    goes on from there after a resume. 0 where it keeps nothing, or has no such methods."""
+    goes on from there after a resume. 0 if it keeps nothing, or has no such methods."""
     parts: Parts = ()
     """What lies in an observation; left out, a single part of the shape `obs`, the channels of an image last."""
 
     def __post_init__(self) -> None:
-        """Refuse masks of numbers, and measures that are no positions of a vector."""
+        """Refuse masks of numbers, and measures that are not positions of a vector."""
         require(not self.masked or self.bounds is None, "masked", self.masked, "false where actions are numbers")
         # Tokens are labels, without a scale that could be measured.
         if not self.parts:

@@ -105,7 +105,7 @@ def build_world(
 
 
 def _find_maker(name: str, env_id: str | None, arguments: Mapping[str, Any]) -> EnvMaker:
-    """Return what makes the environments of a name.
+    """Return the maker of the environments of a name.
 
     Args:
         name: name of the environment.

@@ -22,7 +22,7 @@ class Effort:
     """CPU seconds of all threads of this process."""
     steps: int
     peak: int | None
-    """Bytes above the resident memory of the phase's begin, at its highest; None where they are not counted."""
+    """Bytes above the resident memory of the phase's begin, at its highest; None if they are not counted."""
 
     def __add__(self, other: "Effort") -> "Effort":
         """Return both efforts as one; its peak is the higher one."""

@@ -25,7 +25,7 @@ class Plan:
     transients: Mapping[str, int]
     """Estimated bytes that a phase makes and frees again, at its highest."""
     base_bytes: int
-    """Resident before the state is built: interpreter, libraries, code. 0 where the state lies on another device."""
+    """Resident before the state is built: interpreter, libraries, code. 0 if the state lies on another device."""
     limits: Mapping[str, int]
     """Each limit that the process would meet, in bytes."""
     budget: int | None = None

@@ -60,7 +60,7 @@ def metric_alarms(round: int, metrics: Metrics) -> list[Alarm]:
 
 
 def _remedy(place: str) -> str:
-    """Return what to do about a number that is not finite in an array under `inputs/*`, `losses/*` and so on."""
+    """Return the advice about a number that is not finite in an array under `inputs/*`, `losses/*` and so on."""
     remedies = {
         "inputs": "Look at the panel with `flatwater panel show`: a price or a feature in it is not a number.",
         "losses": "Lower the learning rates, or bound the rewards; the checkpoint before this round is sound.",
@@ -228,7 +228,7 @@ MANY_MEMBERS_SHARE = 1 / 3
 def population_alarms(alarms: Sequence[Alarm], members: int) -> list[Alarm]:
     """Return the champion's alarms, and one of each kind for the members if `MANY_MEMBERS_SHARE` of them have it.
 
-    Actions that are no numbers keep an alarm for each member.
+    Actions that are not numbers keep an alarm for each member.
 
     Args:
         alarms: about policies, by who acts.

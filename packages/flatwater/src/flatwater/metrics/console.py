@@ -1,6 +1,6 @@
 """One row a round on the terminal, 99 characters wide or 80, and below the rows a bar for the phase at work.
 
-Where the output is no terminal (a log file, a pipe) the rows are plain text; instead of the bar, a line says every 10
+If the output is not a terminal (a log file, a pipe) the rows are plain text; instead of the bar, a line says every 10
 seconds how far a long round has come.
 """
 
@@ -225,8 +225,8 @@ class ConsoleTable:
 
         Args:
             metrics: numbers of the round.
-            memory: text about its memory; empty for none.
-            logged: those of the numbers that are the user's own.
+            memory: text about memory in the round; empty for none.
+            logged: those numbers of the round that the user has logged.
         """
         time_now = self._clock()
         self._round_times.append(time_now - self._round_began_at)
@@ -253,7 +253,7 @@ class ConsoleTable:
             self._console.print(Padding(Text(memory, style="dim"), (0, 0, 0, FIRST + 1), expand=False))
 
     def pace_text(self) -> str:
-        """Return how long the rounds of this process have taken; empty where none has ended."""
+        """Return the time that the rounds of this process have taken, as text; empty if none has ended."""
         rounds, seconds = self._done - self._rounds_before, self._round_began_at - self._began_at
         if not rounds:
             return ""

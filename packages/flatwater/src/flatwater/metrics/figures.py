@@ -50,5 +50,5 @@ def short_duration(seconds: float) -> str:
 
 
 def finite_or_none(value: float) -> float | None:
-    """Return the value, or None where it is no number: JSON has no NaN."""
+    """Return the value, or None if it is not a number: JSON has no NaN."""
     return value if isfinite(value) else None

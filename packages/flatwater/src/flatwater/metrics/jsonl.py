@@ -22,7 +22,7 @@ from flatwater_watch.units import format_bytes
 
 Record = dict[str, Any]
 MOST_ROUNDS = 1 << 53
-"""Largest round: more is no round that anybody trained, and no float holds it exactly."""
+"""Largest round: nobody has trained more, and no float holds it exactly."""
 MOST_LINE = 4 << 20
 """Most bytes of a line: those of this package's recipes have some thousands."""
 
@@ -35,7 +35,7 @@ class JsonlSink:
 
         Args:
             path: the file; its folder must exist.
-            resume_at: the last round that the run remembers (0 for a new run). Lines of later rounds, which a killed
+            resume_at: last round that the run remembers (0 for a new run). Lines of later rounds, which a killed
                 run wrote after its last checkpoint, and a half-written last line are cut off in one atomic step.
 
         Raises:
@@ -112,7 +112,7 @@ def survives_resume(line: bytes, resume_at: int) -> bool:
 
 
 def parse_record(line: bytes) -> Record | None:
-    """Return the record that a line holds; None where the line is half-written or no record of a round."""
+    """Return the record that a line holds; None if the line is half-written or no record of a round."""
     if not line.endswith(b"\n"):
         return None
     try:
@@ -120,11 +120,11 @@ def parse_record(line: bytes) -> Record | None:
     except ValueError:
         return None
     round_ = record.get("round") if isinstance(record, dict) else None
-    return record if type(round_) is int and 0 <= round_ <= MOST_ROUNDS else None  # `type`: true is no round
+    return record if type(round_) is int and 0 <= round_ <= MOST_ROUNDS else None  # `type`: true is not a round
 
 
 def parse_round(line: bytes) -> int | None:
-    """Return the round that a line is about; None where the line is half-written or no record."""
+    """Return the round that a line is about; None if the line is half-written or no record."""
     record = parse_record(line)
     return None if record is None else int(record["round"])
 
@@ -187,7 +187,7 @@ def _parse_whole_line(path: Path, number: int, line: bytes) -> Record:
     """Return the record of a whole line.
 
     Raises:
-        RunError: the line is none; the message gives its number.
+        RunError: the line is not a record; the message gives its number.
     """
     record = parse_record(line)
     if record is None:

@@ -24,7 +24,7 @@ def spread_indexes(count: int, maximum: int) -> list[int]:
 
 
 def read_records(path: Path, maximum: int, *, mark: bytes = b"") -> list[Record]:
-    """Return some records of a file in their order; empty where there is no such file. See also `read_appended_`.
+    """Return some records of a file in their order; empty if there is no such file. See also `read_appended_`.
 
     Args:
         path: a file that `JsonlSink` wrote.
@@ -84,7 +84,7 @@ def rewind_if_replaced_(tail: FollowedFile) -> bool:
 
 
 def read_appended_(tail: FollowedFile) -> Iterator[Record]:
-    """Yield the whole lines since the last call, one at a time; nothing where there is no such file yet.
+    """Yield the whole lines since the last call, one at a time; nothing if there is no such file yet.
 
     Raises:
         RunError: the file cannot be read, or a line that others follow is damaged.
@@ -115,7 +115,7 @@ def _parse_whole_line(path: Path, line: bytes) -> Record:
     """Return the record of a whole line.
 
     Raises:
-        RunError: the line is none.
+        RunError: the line is not JSON, or not an object.
     """
     if (record := parse_record(line)) is None:
         raise _bad_line_error(path)

@@ -30,7 +30,7 @@ def read_last(path: Path, name: str) -> tuple[Record | None, float | None]:
     A half-written last line is left out. None stands for what is not there.
 
     Raises:
-        RunError: the file cannot be read, or its last line is no record.
+        RunError: the file cannot be read, or its last line is not a record.
     """
     try:
         with open_regular(path, follow=False) as file:
@@ -51,7 +51,7 @@ def start_of_last(file: BufferedReader, lines: int) -> int:
     size = position = file.seek(0, os.SEEK_END)
     breaks_left = lines + 1  # the line break before them
     while position > 0:
-        if size - position > breaks_left * MOST_LINE:  # without a line break in sight it is no file of ours
+        if size - position > breaks_left * MOST_LINE:  # without a line break in sight it is not a file of ours
             raise OSError(errno.EFBIG, f"a line has more than {format_bytes(MOST_LINE)}")
         step = min(FIRST_BLOCK if position == size else BLOCK, position)
         position -= step
@@ -72,7 +72,7 @@ def _last_record(file: BufferedReader, path: Path) -> tuple[Record | None, int]:
     """Return the last record, and where its line ends.
 
     Raises:
-        RunError: the last line is not a record of a round.
+        RunError: a last line is not a record of a round.
     """
     start = file.seek(start_of_last(file, 2))  # two, as the last may be half-written
     lines = [*bounded_lines(file)]
@@ -87,7 +87,7 @@ def _last_record(file: BufferedReader, path: Path) -> tuple[Record | None, int]:
 
 
 def _last_number(file: BufferedReader, name: str, end: int) -> float | None:
-    """Return the last finite number under a name before `end`; None where none is within `MOST_BACK` bytes."""
+    """Return the last finite number under a name before `end`; None if none is within `MOST_BACK` bytes."""
     # By the text of its name, from the end of the last record on: most lines are never parsed.
     key = json.dumps(name).encode()
     # Bounded repetitions: on a hostile line the expression takes no more than a fixed time for each byte.

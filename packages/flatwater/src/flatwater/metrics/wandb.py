@@ -30,7 +30,7 @@ class WandbSink:
         """Open the run, or go on with it. Without a network it is kept in the folder, as with `mode = "offline"`.
 
         Args:
-            run: its folder keeps the id and the library's files; its settings are shown on its page.
+            run: the run, whose folder keeps the id and the library's files; its settings are shown on its page.
             place: the project, the entity and the mode.
 
         Raises:

@@ -82,7 +82,7 @@ def _require_room(folder: RunFolder, entries: Mapping[str, ObjectEntry]) -> None
         )
     brought_names = {PurePosixPath(name).parts[0] for name in entries} | {CHECKPOINT_FOLDER, CLAIM_FILE}
     existing_names = [] if not folder.path.is_dir() else [entry.name for entry in folder.path.iterdir()]
-    # What a fetch that was cut off has left is no other thing: it is written over.
+    # The rest of a fetch that was cut off is not another file: it is overwritten.
     if foreign_names := [
         name for name in existing_names if name not in brought_names and not name.startswith(BEGUN_MARKS)
     ]:
@@ -163,14 +163,14 @@ def no_run_error(objects: StoredObjects) -> RunError:
 
 
 def _read_identity(objects: StoredObjects) -> str:
-    """Return the run's identity, as it claimed its place; empty where no run has.
+    """Return the run's identity, as it claimed its place; empty if no run has.
 
     Raises:
         DamagedError: the object in which the claim stands holds something else.
     """
 
     def read(objects: StoredObjects) -> str:
-        """Return the run's identity; empty where the place is not claimed."""
+        """Return the run's identity; empty if the place is not claimed."""
         raw = objects.read(CLAIM_FILE)
         try:
             return "" if raw is None else convert_to(parse_json(raw), dict[str, str]).get("run", "")

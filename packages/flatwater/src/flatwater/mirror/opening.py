@@ -30,15 +30,15 @@ class MirrorLike(Protocol):
         """Take a checkpoint that is on the disk, to be sent."""
 
     def take_messages(self) -> list[str]:
-        """Return what happened since the last call, in whole sentences."""
+        """Return sentences about the events since the last call."""
         return []
 
     def status_line(self) -> str:
-        """Return how the mirror stands, for the terminal; empty where there is none."""
+        """Return the mirror's status as a line for the terminal; empty if there is no mirror."""
         return ""
 
     def metrics(self) -> dict[str, float]:
-        """Return how the mirror stands, as numbers by metric."""
+        """Return the mirror's status as numbers by metric."""
         return {}
 
     def buffer_bytes(self) -> dict[str, int]:
@@ -76,7 +76,7 @@ def mirror_place(url: str, folder: RunFolder) -> tuple[str, str]:
 
 
 def read_place(folder: RunFolder) -> dict[str, str]:
-    """Return `url` and `run` of mirror.json; empty where there is none.
+    """Return `url` and `run` of mirror.json; empty if there is none.
 
     Raises:
         RunError: mirror.json is damaged.
@@ -100,7 +100,7 @@ def write_place(folder: RunFolder, url: str, identity: str) -> None:
 def taken_names(url: str | None) -> frozenset[str]:
     """Return names of the runs below a mirror's URL, so that a new one gets another; the first request to the store.
 
-    Empty where the store cannot be reached now: that is told when the mirror is opened.
+    Empty if the store cannot be reached now: that is told when the mirror is opened.
     """
     if url is None:
         return frozenset()
@@ -156,7 +156,7 @@ def finish_mirror(mirror: Mirror, folder: RunFolder, events: RunEvents, *, hurri
     """Send the rest, as far as the store takes it, and say whether everything is there.
 
     Args:
-        mirror: its thread is ended.
+        mirror: the mirror, whose thread is ended.
         folder: the run, which the hint to send the rest names.
         events: shows progress, and whether everything is there.
         hurried: wait GRACE_SECONDS at most; otherwise as long as bytes move.

@@ -50,7 +50,7 @@ def choose_newest_good(
 
     Args:
         newest_last: checkpoints, or their names.
-        keep: how many stay, at least 1.
+        keep: number of checkpoints that stay, at least 1.
         is_whole: whether all files are there with their sizes; asked of each.
         is_good: whether every byte is as written; asked from the newest back until one is.
 

@@ -41,7 +41,7 @@ class UploadState:
     ok: float | None = None
     """Time when something was last sent whole."""
     since: float | None = None
-    """Time when trouble began; None where there is none."""
+    """Time when trouble began; None if there is none."""
     trouble: str = ""
     lost: str = ""
     """Reason why this process must not write there any more."""
@@ -87,7 +87,7 @@ class UploadState:
         return f"{self.url} is slower than the run" if self.since is None else f"sending still fails ({self.trouble})"
 
     def wait_for_work_(self) -> bool:
-        """Wait for something to send, or until the lock must be renewed, and take it. False where all is done."""
+        """Wait for something to send, or until the lock must be renewed, and take it. False if all is done."""
         # In the mirror's thread, which sleeps here without the lock.
         with self.turn:
             self.turn.wait_for(lambda: self.closing or not self.is_idle, RENEW_SECONDS)
@@ -103,7 +103,7 @@ class UploadState:
             return self.closing and self.waiting is None
 
     def count_bytes_(self, count: int) -> bool:
-        """Count bytes that went. False where the rest is not worth sending now: the run ends, and a newer one waits."""
+        """Count bytes that went. False if the rest is not worth sending now: the run ends, and a newer one waits."""
         with self.turn:
             self.left, self.moved = max(0, self.left - count), time.monotonic()
             self.sent_bytes += count
@@ -166,7 +166,7 @@ class UploadState:
             self.files, self.left = False, 0
 
     def take_news_(self) -> list[str]:
-        """Return what happened since the last call."""
+        """Return sentences about the events since the last call."""
         with self.turn:
             news = [*self.news]
             self.news.clear()

@@ -68,11 +68,11 @@ class Mirror:
         self.state.enqueue_manifest_(read_manifest(manifest))
 
     def take_messages(self) -> list[str]:
-        """Return what happened since the last call."""
+        """Return sentences about the events since the last call."""
         return self.state.take_news_()
 
     def metrics(self) -> dict[str, float]:
-        """Return how the mirror stands, as numbers by metric."""
+        """Return the mirror's status as numbers by metric."""
         return self.state.metrics()
 
     def status_line(self) -> str:
@@ -86,7 +86,7 @@ class Mirror:
             deadline: seconds that this may take; None waits as long as bytes move.
 
         Returns:
-            False where something is left.
+            False if something is left.
         """
         state, begin = self.state, time.monotonic()
         with state.turn:
@@ -145,7 +145,7 @@ class Mirror:
             self.sender.release_()
 
     def _send(self) -> bool:
-        """Send the checkpoint that was taken. Returns True where it was the last of a run that has ended."""
+        """Send the checkpoint that was taken. Returns True if it was the last of a run that has ended."""
         self.sender.connect_()  # again, where the store could not be reached before
         self.sender.renew_lock_()
         if self.state.sending is not None:

@@ -63,7 +63,7 @@ class ModuleEncoder:
         return Layout({PREFIX + name: Weight(tuple(value.shape), 0) for name, value in learns.items()})
 
     def build_buffers(self, device: torch.device) -> dict[str, Tensor]:
-        """Return room for what is no weight that learns: the module's buffers, and parameters that are frozen."""
+        """Return a buffer for each tensor that does not learn: the module's buffers and its frozen parameters."""
         tensors = (*self.module.named_buffers(), *self.module.named_parameters())
         return {
             name: filled_tensor(0, *value.shape, dtype=value.dtype, device=device)
@@ -106,7 +106,7 @@ class ModuleEncoder:
         Args:
             tensors: weights and buffers by name; a module that changes its buffers changes these, in place.
             numbers: numbers of the observations that are in no image, [B, N].
-            row: rows of bytes [B, bytes]; None where there is no image.
+            row: rows of bytes [B, bytes]; None if there is no image.
             learning: whether the module is in training mode.
         """
         read = split_parts(self.parts, numbers, row, channels_last=self.channels_last)
@@ -151,7 +151,7 @@ def try_module(build: Callable[[], nn.Module], what: str, parts: Parts) -> Modul
     Args:
         build: makes the module.
         what: beginning of messages.
-        parts: what lies in a row of observations.
+        parts: parts of a row of observations.
 
     Raises:
         ConfigError: the module cannot read observations, or cannot learn under the memory contract.

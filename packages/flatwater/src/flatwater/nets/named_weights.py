@@ -12,8 +12,8 @@ class NamedWeights(nn.Module):
         """Hold tensors as they are, without a copy.
 
         Args:
-            parameters: what gradients are taken by.
-            buffers: what belongs to the network besides, such as statistics of observations.
+            parameters: tensors that get gradients, by name.
+            buffers: other tensors of the network by name, such as statistics of observations.
         """
         super().__init__()
         for name, tensor in (*parameters.items(), *buffers.items()):

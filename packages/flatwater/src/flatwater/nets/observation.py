@@ -58,7 +58,7 @@ Parts = tuple[Part, ...]
 
 
 def count_numbers(parts: Sequence[Part]) -> int:
-    """Return how many numbers are in no image."""
+    """Return the number of values outside of images."""
     return sum(part.size for part in parts if not part.is_image)
 
 
@@ -73,7 +73,7 @@ def numbers_in(row: Any, parts: Sequence[Part], kind: Any) -> Any:  # noqa: ANN4
 
     Args:
         row: rows of bytes.
-        parts: what lies in them.
+        parts: parts of a row.
         kind: float32 of torch or of NumPy, as `row` is.
     """
     byte_count = FLOAT * count_numbers(parts)
@@ -87,9 +87,9 @@ def split_parts(
     """Return the parts of B observations, each [B, *read_shape] as float32: pixels in [0, 1], channels first.
 
     Args:
-        parts: what lies in a row.
+        parts: parts of a row.
         numbers: the numbers that are in no image [B, N], as the network shall read them.
-        row: the rows of bytes [B, bytes]; None where there is no image.
+        row: the rows of bytes [B, bytes]; None if there is no image.
         channels_last: whether the channels of a pixel lie beside each other in memory, whatever the order of the axes.
     """
     values, number, pixel = [], 0, FLOAT * count_numbers(parts)
@@ -116,7 +116,7 @@ def nest_parts(parts: Sequence[Part], values: Sequence[Any]) -> Any:  # noqa: AN
     """Return values in the form of the observation: a single one, or in dicts and tuples under its keys.
 
     Args:
-        parts: what the values are of.
+        parts: parts of the observation.
         values: one for each part.
     """
     if not parts[0].keys:

@@ -103,7 +103,7 @@ class RecurrentPolicy:
             weights: the weights by name.
             obs: normalised observations.
             memory: memory before the first step.
-            starts: mask of rows where an episode begins, with an empty memory; None where none begins.
+            starts: mask of rows where an episode begins, with an empty memory; None if none begins.
         """
         encoded = ACTIVATIONS[self.activation](_apply_layer(weights, "encoder", obs))
         # The observations' part of all T steps is one product; only the memory's part must wait for its turn.

@@ -37,7 +37,7 @@ class StudentStep:
 
     logits: Float[Tensor, "B R"]
     value: Float[Tensor, "B"] | None
-    """Value of the state; None where it can be computed at any later time."""
+    """Value of the state; None if it can be computed at any later time."""
     memory: Float[Tensor, "2 B M"]
     """Memory after the step."""
 

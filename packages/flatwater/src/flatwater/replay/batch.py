@@ -18,8 +18,8 @@ class Batch:
     reward: Float[Tensor, "P B"]
     """Reward on the way from `obs` to `next_obs`."""
     discount: Float[Tensor, "P B"]
-    """0 where the episode terminated, 1 where it went on or was truncated. Gamma is the learner's."""
+    """0 if the episode terminated, 1 if it went on or was truncated. Gamma is the learner's."""
     next_obs: Any
     """The true successor, taken before any reset."""
     weight: Float[Tensor, "P B"] | None = None
-    """Importance weights of a prioritised draw; None where all transitions count alike."""
+    """Importance weights of a prioritised draw; None if all transitions count alike."""

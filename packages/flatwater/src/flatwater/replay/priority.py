@@ -30,7 +30,7 @@ class Priorities:
     """Masses of all places, allocated whole by `build_priorities`; everything else writes in place."""
 
     mass: Float[Tensor, "C"]
-    """(|TD error| + epsilon) ** alpha of each place; 0 where nothing can be drawn."""
+    """(|TD error| + epsilon) ** alpha of each place; 0 if nothing can be drawn."""
     top: Float[Tensor, ""]
     """The largest mass so far: a new transition gets it, so that it is soon drawn."""
     sums: Float[Tensor, "N"] = derived_field()
@@ -48,7 +48,7 @@ def build_priorities(capacity: int, device: torch.device, *, alpha: float = 0.6,
         capacity: number of places, C.
         device: device of the masses.
         alpha: power of the TD error in a mass; 0 draws all alike.
-        beta: how far importance weights undo the priorities, 0 to 1.
+        beta: share of the priorities that importance weights undo, 0 to 1.
     """
     return Priorities(
         mass=filled_tensor(0, capacity, device=device),

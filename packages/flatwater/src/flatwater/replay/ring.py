@@ -255,5 +255,5 @@ def _next_slot(ring: Ring, index: Int[Tensor, "*batch"]) -> Int[Tensor, "*batch"
 
 
 def set_priorities_(ring: Ring, index: Int[Tensor, "*batch"], td_error: Float[Tensor, "*batch"]) -> None:
-    """Give drawn transitions the priority of their new TD error; do nothing where draws are uniform."""
+    """Give drawn transitions the priority of their new TD error; do nothing if draws are uniform."""
     set_masses_(ring.priorities, index, td_error)

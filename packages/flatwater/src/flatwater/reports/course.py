@@ -14,7 +14,7 @@ JUDGED_COLOUR = "--champion"
 """Colour of the curve and the row that a run is judged by."""
 OTHER_COLOURS = ("--quiet", "--buy-and-hold", "--equal-weight")
 SEPARATE_METRICS = frozenset({"train/sps", "train/skipped"})
-"""Numbers of `train/` that are no means over updates."""
+"""Numbers of `train/` that are not means over updates."""
 EXPLAINED_METRIC = "critic/explained"
 """What the critic knows: 1 is all, 0 what a constant would. Where returns hardly differ it falls far below."""
 MOST_OWN = 24
@@ -52,7 +52,7 @@ def _learning_section(run: RunRecords) -> Iterator[Block]:
 
 
 def holdout_blocks(run: RunRecords) -> Iterator[Block]:
-    """Yield the result on the holdout, of its last use; nothing where it was never used."""
+    """Yield the result on the holdout, of its last use; nothing if it was never used."""
     if run.holdout is not None:
         yield Heading(run.recipe.result_title(run.holdout))
         yield result_table(run.recipe, run.holdout)
@@ -106,7 +106,7 @@ def headline_charts(run: RunRecords) -> list[Chart]:
 
 
 def update_charts(run: RunRecords) -> Iterator[Block]:
-    """Yield a small chart of each loss and what else updates say of themselves; nothing where they say nothing."""
+    """Yield a small chart of each loss and what else updates say of themselves; nothing if they say nothing."""
     names = [name for name in run.metrics if name.startswith("train/") and name not in SEPARATE_METRICS]
     shown = {name: name.removeprefix("train/").replace("_", " ") for name in names}
     if shown:
@@ -117,7 +117,7 @@ def update_charts(run: RunRecords) -> Iterator[Block]:
 
 
 def own_numbers(run: RunRecords) -> Iterator[Block]:
-    """Yield a small chart of each number that the user has logged; nothing where there is none."""
+    """Yield a small chart of each number that the user has logged; nothing if there is none."""
     shown = {name: name for name in run.metrics if is_own(name)}
     if shown:
         yield numbers_grid(run, dict([*shown.items()][:MOST_OWN]), title="")

@@ -24,7 +24,7 @@ def index_page(runs: Sequence[RunLine], folder: Path, page_folder: Path, sort: s
         runs: lines of the runs, in the order in which they are shown.
         folder: folder of the runs.
         page_folder: the folder of the page, from which links lead.
-        sort: name of the number by which they are sorted; None where they are not.
+        sort: name of the number by which they are sorted; None if they are not.
     """
     sections = [Section(title="Runs", blocks=[*_runs_table(runs, folder, page_folder, sort)])]
     problems = [f"{run.name}: {run.problem}" for run in runs if run.problem]

@@ -129,7 +129,7 @@ def _headline(recipe: Description, result: Mapping[str, Any]) -> Tile:
 
 
 def _time_left_text(run: RunRecords) -> str:
-    """Return how long a round takes, all of them, and the rest of a run that is in training."""
+    """Return the time of a round, of all rounds, and in training the time left; `none has ended` before the first."""
     times = [run.metrics[name] for name in run.metrics if name.startswith("time/")]
     sums = [sum(value for value in row if isfinite(value)) for row in zip(*times, strict=True)]
     if not sums:

@@ -47,7 +47,7 @@ def draw_run(path: Path, recipe: Recipe | None = None) -> None:
 
     Args:
         path: folder of the run.
-        recipe: the recipe that has just trained it; None where the folder is only read.
+        recipe: the recipe that has just trained it; None if the folder is only read.
 
     Raises:
         RunError: a file of the run is damaged, or the picture cannot be written.
@@ -119,7 +119,7 @@ def _matplotlib_settings() -> dict[Any, Any]:
         "xtick.color": ink,
         "ytick.color": ink,
         "text.color": ink,
-        "text.parse_math": False,  # names are of others: one with dollars is no formula
+        "text.parse_math": False,  # names are the user's: one with dollars is not a formula
     }
 
 
@@ -168,7 +168,7 @@ def _short_label(name: str) -> str:
 
 
 def _legend_handle(mark: Mark) -> Artist:
-    """Return what stands for a mark in the legend."""
+    """Return the artist that stands for a mark in the legend."""
     shade = theme_colour(mark.colour if isinstance(mark.colour, str) else mark.colour[0])
     if isinstance(mark, Dots):
         return Line2D([], [], ls="", marker=MARKERS[mark.symbol], ms=5, color=shade)

@@ -53,7 +53,7 @@ def installed_parts(run: RunRecords) -> dict[str, Iterable[Block]]:
 
 
 def _written_parts(folder: RunFolder) -> Mapping[str, Iterable[Block]]:
-    """Return the parts that the run has written; empty where there are none yet, a reason where they are damaged."""
+    """Return the parts that the run has written; empty if there are none yet, a reason where they are damaged."""
     try:
         content = parse_json(read_regular(folder.sections, MOST_BYTES, follow=False))
         if not isinstance(content, list) or not 0 < len(content) <= MOST_PARTS:
@@ -84,7 +84,7 @@ def own_picture(run: RunRecords, recipe: Recipe | None = None) -> Picture:
 
     Args:
         run: records of the run.
-        recipe: the recipe that has just trained it; None where the folder is only read.
+        recipe: the recipe that has just trained it; None if the folder is only read.
     """
     installed = find_installed(run.recipe.name) if recipe is None else recipe
     return course_picture(run) if installed is None else installed.picture(run)
@@ -97,7 +97,7 @@ def write_parts(folder: RunFolder, recipe: Recipe) -> None:
 
     Raises:
         RunError: the folder cannot be written, or a file of the run is damaged.
-        TypeError: the recipe gives something that is no block.
+        TypeError: an object that the recipe gives is not a block.
     """
     sections = recipe.sections(read_run(folder.root))
     parts = [(str(title), [to_plain(block) for block in blocks]) for title, blocks in sections.items()]

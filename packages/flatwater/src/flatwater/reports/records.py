@@ -66,9 +66,9 @@ class RunRecords:
     """The result on the holdout, of its last use."""
     checkpoints: list[Manifest]
     origin: str = ""
-    """Parent, round and changed settings of a fork; empty where the run began anew."""
+    """Parent, round and changed settings of a fork; empty if the run began anew."""
     doubts: list[str] = field(default_factory=list)
-    """Reasons why it cannot be resumed bit for bit; empty where it can."""
+    """Reasons why it cannot be resumed bit for bit; empty if it can."""
 
 
 def read_run(path: Path) -> RunRecords:

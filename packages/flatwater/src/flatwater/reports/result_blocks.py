@@ -11,8 +11,8 @@ def missing_paragraph(noun: str, file: str, state: str, when: str = "at the end 
     """Return a paragraph that says why a file of a run in this state is not there.
 
     Args:
-        noun: what is not there, such as `ledger`.
-        file: its file in the run folder.
+        noun: noun for the missing thing, such as `ledger`.
+        file: name of the missing file in the run folder.
         state: state of the run, which gives the reason; any but training and stopped: the file was never written, or is
             gone.
         when: when the file is written.

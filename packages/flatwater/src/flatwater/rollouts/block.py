@@ -57,7 +57,7 @@ def write_step_(rollout: Rollout, t: int, **columns: Tensor) -> None:
     """Copy one step of the named columns, each [B, *shape], to row `t`. Allocates no tensor.
 
     Raises:
-        KeyError: a name is no column's.
+        KeyError: there is no column of a name.
         ValueError: a shape or a dtype is not the column's own; a copy would broadcast or cast it without a word.
     """
     for name, values in columns.items():

@@ -38,11 +38,11 @@ def read_settings(folder: RunFolder) -> dict[str, Any]:
 
 
 def read_description(folder: RunFolder, settings: Mapping[str, Any]) -> Description:
-    """Return how the run is shown: by its recipe where that is installed, or else by its own description.
+    """Return the description by which the run is shown: its recipe if that is installed, else its own file.
 
     Args:
         folder: folder of the run.
-        settings: its settings, as `read_settings` gives them.
+        settings: settings of the run, as `read_settings` gives them.
 
     Raises:
         ConfigError: the settings name no recipe.

@@ -24,7 +24,7 @@ def write_doubts(folder: RunFolder, doubts: Sequence[str]) -> None:
 
 
 def read_doubts(folder: RunFolder) -> list[str]:
-    """Return why the run is not exact; empty where it is. A file that cannot be read leaves a doubt as well."""
+    """Return why the run is not exact; empty if it is. A file that cannot be read leaves a doubt as well."""
     try:
         content = json.loads(read_regular(folder.doubts, MAXIMUM_BYTES, follow=False))
         reasons = [line[:_MAXIMUM_LETTERS] for line in content["why"] if isinstance(line, str)]

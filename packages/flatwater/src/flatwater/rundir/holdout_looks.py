@@ -38,7 +38,7 @@ def log_look(folder: RunFolder, round_: int) -> str:
 
 
 def _looks_by_others(folder: RunFolder) -> int:
-    """Return the uses by other runs in the same folder that have the same data; 0 where data have no fingerprint."""
+    """Return the uses by other runs in the same folder that have the same data; 0 if data have no fingerprint."""
     fingerprint, look_count = _data_fingerprint(folder), 0
     if fingerprint is None:
         return 0
@@ -59,7 +59,7 @@ def _read_looks(folder: RunFolder) -> int:
 
 
 def _data_fingerprint(folder: RunFolder) -> str | None:
-    """Return the hash of the data, as the newest checkpoint has it; None where it has none or cannot be read."""
+    """Return the hash of the data, as the newest checkpoint has it; None if it has none or cannot be read."""
     with suppress(FlatwaterError, OSError):
         data: Any = next(
             (manifest.facts.get("data") for manifest in reversed(list_checkpoints(folder.checkpoints))), None

@@ -157,7 +157,7 @@ def _make_numbered_folder(kind: str, taken_names: Collection[str]) -> Path:
 
 
 def _make_folder(path: Path) -> bool:
-    """Make a folder; False where there is something of that name already."""
+    """Make a folder; False if there is something of that name already."""
     try:
         path.mkdir(parents=True)
     except FileExistsError:
@@ -187,13 +187,13 @@ def open_folder(path: Path) -> RunFolder:
 
 
 def _without_settings(path: Path) -> str:
-    """Return what a folder without a run is: that of a study or a sweep has runs in it."""
+    """Return a sentence about a folder that is not a run: the folder of a study or a sweep has runs in it."""
     runs = sorted(config.parent for config in path.glob("*/config.toml"))
     return f"It has runs: give one of them, such as {runs[-1]}." if runs else "It has no config.toml."
 
 
 def recorded_rounds(folder: RunFolder) -> int:
-    """Return the number of rounds in metrics.jsonl, as its last line says; 0 where there is no such file."""
+    """Return the number of rounds in metrics.jsonl, as its last line says; 0 if there is no such file."""
     record, _ = read_last(folder.metrics, "round")
     return 0 if record is None else int(record["round"])
 

@@ -54,7 +54,7 @@ class RunLine:
     """Title of `score`: of a finished run `return`, by which results on the same data compare; before its end the curve
     that it is watched by, such as `champion`."""
     score: float | None
-    """Number by which the run is judged; None where there is none yet."""
+    """Number by which the run is judged; None if there is none yet."""
     shown: str
     """Title and number as text for a list: `return +18.4%`."""
     bytes: int
@@ -69,9 +69,9 @@ class RunLine:
     problem: str = ""
     """Reason why it is unreadable."""
     origin: str = ""
-    """Parent, round and changed settings of a fork; empty where the run began anew."""
+    """Parent, round and changed settings of a fork; empty if the run began anew."""
     doubt: str = ""
-    """Reason why it is not exact, so that a resume ends with other numbers; empty where it is bit for bit."""
+    """Reason why it is not exact, so that a resume ends with other numbers; empty if it is bit for bit."""
 
 
 def list_runs(folder: Path) -> list[RunLine]:
@@ -104,7 +104,7 @@ def filter_by_tag(lines: Iterable[RunLine], tag: str) -> list[RunLine]:
 
 
 def named_number(line: RunLine, name: str) -> float | None:
-    """Return a number of a run by its name in its result or last round, or `score`; None where it has none."""
+    """Return a number of a run by its name in its result or last round, or `score`; None if it has none."""
     if name == "score":  # before the end it is another number, which compares with no other run's
         return line.score if line.state == "finished" else None
     return line.result.get(name, line.metrics.get(name))
@@ -248,7 +248,7 @@ def _read_tag(settings: Mapping[str, object], folder: RunFolder) -> tuple[str, .
 def _headline_result(
     recipe: Description, result: Mapping[str, float], watched: float | None
 ) -> tuple[str, float | None, str]:
-    """Return the title by which a run is judged, its value, and both as text; None and empty where it has none yet."""
+    """Return the title by which a run is judged, its value, and both as text; None and empty if it has none yet."""
     headline = recipe.headline
     if headline.key in result:
         value = result[headline.key]
@@ -280,7 +280,7 @@ def _format_date(seconds: float) -> str:
 
 
 def _last_change(path: Path) -> float:
-    """Return the time of the last change of a folder's files, in seconds since 1970; 0 where none can be read."""
+    """Return the time of the last change of a folder's files, in seconds since 1970; 0 if none can be read."""
     try:
         statuses = [status for file in islice(path.iterdir(), MOST_FILES) if (status := _file_status(file))]
         return max((status.st_mtime for status in statuses), default=0.0)
@@ -289,7 +289,7 @@ def _last_change(path: Path) -> float:
 
 
 def _file_status(file: Path) -> os.stat_result | None:
-    """Return the file's status; None where it is gone since it was listed, or closed to this user."""
+    """Return the file's status; None if it is gone since it was listed, or closed to this user."""
     try:
         return file.lstat()
     except OSError:

@@ -13,7 +13,7 @@ from flatwater_watch.sanitize import short_repr
 
 
 def read_result(path: Path, recipe: Recipe | Description, maximum: int = RESULT_BYTES) -> dict[str, Any] | None:
-    """Return the content of a `result.json`; None where there is none.
+    """Return the content of a `result.json`; None if there is none.
 
     Args:
         path: the file.
@@ -39,7 +39,7 @@ def _require_result(content: object, recipe: Recipe | Description) -> None:
 
     Raises:
         TypeError: the result or a part of it is of another type.
-        ValueError: a number of it is none.
+        ValueError: a field that holds numbers holds something else.
     """
     if not isinstance(content, dict):
         raise TypeError(f"{short_repr(content)}: expected keys and values")
@@ -57,7 +57,7 @@ def _require_result(content: object, recipe: Recipe | Description) -> None:
 
 
 def _require_numbers(row: object, names: Iterable[str], *, empty: bool = True) -> None:
-    """Raise TypeError or ValueError where a name of `row` is no number; None counts as absent where `empty`."""
+    """Raise TypeError or ValueError if a field of `row` is not a number; if `empty`, None counts as absent."""
     if not isinstance(row, dict):
         raise TypeError(f"{short_repr(row)}: expected keys and values")
     for name in names:

@@ -14,7 +14,7 @@ MAXIMUM_RUNS = 2000
 
 
 def read_seeds(folder: RunFolder) -> list[int]:
-    """Return the seeds of a group, in the order of its runs; empty where the folder is no group.
+    """Return the seeds of a group, in the order of its runs; empty if the folder is not a group.
 
     Raises:
         RunError: the file is damaged.
@@ -33,6 +33,6 @@ def seed_folder(group: Path, seed: int) -> RunFolder:
 
 
 def begun_runs(group: Path) -> list[Path]:
-    """Return the folders of a group's runs that have begun; empty where the folder is no group."""
+    """Return the folders of a group's runs that have begun; empty if the folder is not a group."""
     runs = [seed_folder(group, seed) for seed in read_seeds(RunFolder(group))]
     return [run.path for run in runs if run.config.is_file()]

@@ -56,9 +56,9 @@ class LedgerLine:
     base: int
     slack: int
     unaccounted: int
-    """Bytes that none of the others explains; it must stay flat. A little below 0 where libraries gave memory back."""
+    """Bytes that none of the others explains; it must stay flat. A little below 0 if libraries gave memory back."""
     in_use: int | None
-    """Total of the C allocator; None where the system does not tell."""
+    """Total of the C allocator; None if the system does not tell."""
     cuda_allocated: int | None
     cuda_reserved: int | None
     processes: int
@@ -66,7 +66,7 @@ class LedgerLine:
     threads: int
     files: int
     budget: int
-    """Resident bytes that the run may take; 0 where the line names none."""
+    """Resident bytes that the run may take; 0 if the line names none."""
     phases: Mapping[str, Effort]
     workers: Sequence[WorkerLine] = ()
     stores: int | None = None
@@ -136,16 +136,16 @@ def _parse_worker(record: Mapping[str, Any]) -> WorkerLine:
 
 
 def _parse_effort(record: Mapping[str, Any]) -> Effort:
-    """Return what a phase took by a ledger's record; its peak is None where none was measured."""
+    """Return the effort of a phase by a ledger's record; its peak is None if none was measured."""
     seconds, cpu_seconds = _number_or_zero(record, "seconds"), _number_or_zero(record, "cpu_seconds")
     return Effort(seconds, cpu_seconds, _whole_number(record, "steps"), _optional_whole(record, "peak"))
 
 
 def _number_or_zero(record: Mapping[str, Any], name: str) -> float:
-    """Return a number of a record; 0 where it is absent or null.
+    """Return a number of a record; 0 if it is absent or null.
 
     Raises:
-        ValueError: the value is no number, or larger than a size may be.
+        ValueError: the value is not a number, or larger than a size may be.
     """
     value = record.get(name) or 0.0  # absent, null and 0 are one thing here
     # NaN fails both comparisons, and so is refused as well.
@@ -163,7 +163,7 @@ def _optional_whole(record: Mapping[str, Any], name: str) -> int | None:
 
 
 def _sub_record(record: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return the object under a name of a record; empty where it is absent or null.
+    """Return the object under a name of a record; empty if it is absent or null.
 
     Raises:
         TypeError: the value is something else.
@@ -178,7 +178,7 @@ def alarm_texts(record: Mapping[str, Any], path: Path) -> list[str]:
     """Return the texts of a line of `alarms.jsonl`.
 
     Raises:
-        RunError: the record's `alarms` is no list of texts.
+        RunError: the record's `alarms` is not a list of texts.
     """
     texts = record.get("alarms") or []
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
@@ -213,15 +213,15 @@ def kinds_of_alarms(records: Iterable[Mapping[str, Any]], path: Path) -> list[Al
 
 
 def steps_per_second(effort: Effort) -> float:
-    """Return steps per second; 0 where no time was measured."""
+    """Return steps per second; 0 if no time was measured."""
     return effort.steps / effort.seconds if effort.seconds else 0.0
 
 
 def read_plan(path: Path) -> Plan | None:
-    """Return the plan of a run; None where it has none.
+    """Return the plan of a run; None if it has none.
 
     Raises:
-        RunError: the file is no plan.
+        RunError: the file is not a plan.
     """
     try:
         content = parse_json(read_regular(path, follow=False))

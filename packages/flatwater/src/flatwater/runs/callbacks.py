@@ -34,7 +34,7 @@ class RoundMetrics(Mapping[str, float]):
         return iter(self._numbers)
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of callbacks."""
         return len(self._numbers)
 
     def __setitem__(self, name: str, value: object) -> NoReturn:
@@ -63,7 +63,7 @@ class Round:
         """Add a number of your own to those of the round, wherever they go.
 
         Raises:
-            ConfigError: the name is none, or one of Flatwater's, or the value is no number.
+            ConfigError: the name is not an identifier or is one of Flatwater's, or the value is not a number.
         """
         self.logged[check_name(name)] = logged_number(name, value)
 

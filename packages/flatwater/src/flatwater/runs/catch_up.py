@@ -93,7 +93,7 @@ def _settings_table(settings: Mapping[str, Any], name: str, where: str) -> Mappi
 
 
 def _mirror_url(settings: Mapping[str, Any], where: str) -> str:
-    """Return the URL of the mirror in a run's settings; empty where it has none.
+    """Return the URL of the mirror in a run's settings; empty if it has none.
 
     Raises:
         ConfigError: the mirror is not text.

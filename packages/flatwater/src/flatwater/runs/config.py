@@ -102,10 +102,10 @@ class RunConfig:
 
     @property
     def budget_bytes(self) -> int | None:
-        """The budget in bytes, or None where the user gave none.
+        """The budget in bytes, or None if the user gave none.
 
         Raises:
-            ConfigError: the budget is no amount of memory.
+            ConfigError: the budget is not an amount of memory.
         """
         try:
             return None if self.budget is None else parse_bytes(self.budget)

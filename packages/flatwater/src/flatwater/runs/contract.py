@@ -92,7 +92,7 @@ class MemoryContract:
     def over_budget_(self) -> bool:
         """Return whether the run is so near to its budget that it must stop; cheap enough for every step."""
         if self._used_bytes() >= STOP_BUDGET_SHARE * self.plan.budget_bytes:
-            release_freed_memory()  # what a phase has freed may be kept for its next step, and is no need of the run
+            release_freed_memory()  # freed memory may be kept for the next step; the run does not need it
             used_bytes = self._used_bytes()
             self.breach = used_bytes if used_bytes >= STOP_BUDGET_SHARE * self.plan.budget_bytes else 0
         return self.breach != 0
@@ -138,9 +138,9 @@ class MemoryContract:
 
         Args:
             statement: the settled memory of the round.
-            efforts: what each phase took.
+            efforts: effort of each phase.
             envs: environments alive in this process.
-            peak: highest resident bytes of the round; 0 where peaks are not counted.
+            peak: highest resident bytes of the round; 0 if peaks are not counted.
         """
         family = self.family.read_if_due_()
         return statement.to_json() | {

@@ -23,7 +23,7 @@ def run_facts(run: Run) -> dict[str, Any]:
 
 
 def version_facts() -> dict[str, str]:
-    """Return what a run's numbers depend on besides its configuration; recorded, and told where it differs."""
+    """Return the facts on which a run's numbers depend besides its configuration; recorded, and told if they differ."""
     return {
         "flatwater": __version__,
         "torch": torch.__version__,
@@ -51,7 +51,7 @@ def changed_sources(saved: object, config: Any) -> list[str]:  # noqa: ANN401  (
     """
     lines = dict[str, str]()
     for name, hashes in source_hashes(config).items():
-        # From a file that anybody may have edited: whatever is no mapping says nothing.
+        # From a file that anybody may have edited: a value that is not a mapping says nothing.
         saved_hashes = saved.get(name) if isinstance(saved, Mapping) else None
         if not isinstance(saved_hashes, Mapping):
             continue
@@ -81,7 +81,7 @@ def saved_arithmetics(saved: Iterable[Mapping[str, Any]]) -> set[str]:
 
 @cache
 def arithmetic_hash() -> str:
-    """Return what this machine makes of one fixed computation: its instructions, and a hash of the bits.
+    """Return this machine's instruction set, and a hash of the bits of one fixed computation.
 
     Another processor, or another choice of a library's kernels, sums in another order. Nothing else tells two machines
     of the same versions apart.
@@ -105,7 +105,7 @@ ARITHMETIC = "arithmetic"
 def changed_facts(
     saved: object, *, then: str = "when it was saved", current_name: str = "now", apart: Collection[str] = ()
 ) -> list[str]:
-    """Return what the numbers depend on and has changed, a line each: `torch 2.9.0 when it was saved, 2.9.1 now`.
+    """Return a line for each changed fact on which numbers depend: `torch 2.9.0 when it was saved, 2.9.1 now`.
 
     Args:
         saved: `versions` of a checkpoint; an older one may say less, and a forged one anything.

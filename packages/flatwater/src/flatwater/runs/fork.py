@@ -50,7 +50,7 @@ def find_parent(folder: RunFolder, was: Any, config: Any, round_: int | None, sa
 
     Args:
         folder: the run.
-        was: its settings.
+        was: settings of the run.
         config: settings of the fork.
         round_: round of the checkpoint to take instead; None for the newest.
         say: gets lines about checkpoints that cannot be used.
@@ -234,7 +234,7 @@ def _tree_error(
 
 
 def _leaf_bytes_with(recipe: Recipe, config: Any, name: str, value: object) -> Mapping[str, int] | None:  # noqa: ANN401
-    """Return the bytes of leaves with one setting changed; None where the setting cannot be changed alone."""
+    """Return the bytes of leaves with one setting changed; None if the setting cannot be changed alone."""
     try:
         return recipe.plan(with_settings(config, {name: value}, "the fork")).owners
     except (ConfigError, KeyError):

@@ -38,7 +38,7 @@ class PhaseMeter:
     """
 
     mark: Callable[[], DeviceEvent] | None = None
-    """Makes an event on the device; None where time is that of this process."""
+    """Makes an event on the device; None if time is that of this process."""
     marked: list[tuple[str, DeviceEvent]] = field(default_factory=list)
     """Phases and their ends since `take_`; the first entry is where it began."""
     spent: dict[str, Effort] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class PhaseMeter:
     cpu: float = field(default_factory=time.process_time)
     resident: int = field(default_factory=lambda: footprint().resident)
     highest: int = field(default_factory=lambda: peak_bytes() or 0)
-    """The most that was ever resident, from before the first phase on; 0 where the system does not count it."""
+    """The most that was ever resident, from before the first phase on; 0 if the system does not count it."""
     has_peaks: bool = field(default_factory=reset_peak)
     """Whether the system counts them."""
     counts_peaks: bool = True
@@ -104,7 +104,7 @@ class PhaseMeter:
         self.counts_peaks = enabled
 
     def _peak_(self) -> int | None:
-        """Return the bytes by which resident memory rose since the last call; None where the system does not count."""
+        """Return the bytes by which resident memory rose since the last call; None if the system does not count."""
         peak = peak_bytes() if self.has_peaks else None
         rise = None if peak is None else max(0, peak - self.resident)
         self.resident = footprint().resident

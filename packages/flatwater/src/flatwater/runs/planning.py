@@ -129,7 +129,7 @@ def planned_use(
         mapped: bytes by path of files that are read through pages.
 
     Raises:
-        ConfigError: the budget is no amount of memory.
+        ConfigError: the budget is not an amount of memory.
     """
     return Plan(
         owners=owners,
@@ -255,7 +255,7 @@ def phase_bytes(transients: Callable[[], Mapping[str, int]], beside: Mapping[str
 
 
 def _try_in_fork(transients: Callable[[], Mapping[str, int]]) -> dict[str, int] | str:
-    """Return what `_try_out` does, in a fork, with torch's compiler and its algebra kept from being imported."""
+    """Return the result of `_try_out` in a fork, in which torch's compiler and sympy are not imported."""
     # In a fork of this process, which ends when the answer is given.
     # Kernels of the meta device import torch's compiler, only to tell it to leave them alone (0.8 CPU seconds and
     # 46 MB), and sympy, only to ask whether sizes are symbols (0.7): here sizes are numbers, so the answers are known.
@@ -308,7 +308,7 @@ def refuse_unfit(plan: Plan, config: RunConfig) -> None:
 
 
 def allocate_planned(build: Callable[[], T], plan: Plan) -> T:
-    """Return what `build` allocates.
+    """Return the state that `build` allocates.
 
     Raises:
         MemoryLimitError: the system refuses the memory; names the run's largest owners.

@@ -106,7 +106,7 @@ def plan_export(policy: Portable, suffix: str, budget: str | None) -> Plan:
         budget: memory that may be taken; left out, 90 % of the tightest limit.
 
     Raises:
-        ConfigError: the budget is no amount of memory.
+        ConfigError: the budget is not an amount of memory.
     """
     weights = sum(tensor.nbytes for tensor in policy.tensors.values())
     example = policy.example(1)
@@ -279,7 +279,7 @@ def read_policy(file: Path) -> Any:  # noqa: ANN401  (what a recipe's policy is)
     try:
         with safe_open(file, framework="pt") as weights_file:
             about = (weights_file.metadata() or {}).get(METADATA_KEY)
-            tensors = {name: weights_file.get_tensor(name) for name in weights_file.keys()}  # noqa: SIM118  (it is no mapping)
+            tensors = {name: weights_file.get_tensor(name) for name in weights_file.keys()}  # noqa: SIM118  (it is not a mapping)
     except OSError as fault:
         raise DataError(f"{file}: cannot be read: {fault.strerror or fault}. Check the path.") from fault
     except SafetensorError as fault:

@@ -186,7 +186,7 @@ class Profiler:
         return next(((phases[n].name, done_steps.get(n, 0) + 1) for n in unfinished), None)
 
     def _start(self, phase: str, first: int, *, room: int) -> None:
-        """Begin a recording with a step; `room` is the number of steps that fit in, 0 where this is a phase's first."""
+        """Begin a recording with a step; `room` is the number of steps that fit in, 0 if this is a phase's first."""
         self._phase, self._first, self._room, self._done = phase, first, room, 0
         if phase in self._large:
             return

@@ -177,7 +177,7 @@ class Recorder:
 
     def measure_(self, round_: int) -> list[Alarm]:
         """Measure memory against the plan, write it into the ledger, and report what grows. Returns alarms."""
-        # Before memory is measured: pages that a phase has freed are no growth.
+        # Before memory is measured: pages that a phase has freed are not growth.
         release_freed_memory()
         if not self.memory and gc.get_freeze_count():
             # Within `freeze_gc`, which takes it back at the end. What the first round has loaded, such as torch's

@@ -34,9 +34,9 @@ class Run(ABC):
     trainer: Any
     """A `trainers.loop.Trainer`, which the loop drives."""
     doubts: list[str] = field(default_factory=list, kw_only=True)
-    """Sentences that say why the run cannot be resumed bit for bit; empty where it can."""
+    """Sentences that say why the run cannot be resumed bit for bit; empty if it can."""
     taken: list[str] = field(default_factory=list, kw_only=True)
-    """Sentence about the weights that the run began with; empty where they are its own."""
+    """Sentence about the weights that the run began with; empty if they are its own."""
 
     @property
     def device(self) -> torch.device:
@@ -61,7 +61,7 @@ class Run(ABC):
         return ()
 
     def data(self) -> Mapping[str, Any]:
-        """Return what identifies the data; a checkpoint is continued only where this is the same."""
+        """Return facts that identify the data; a checkpoint is continued only if they are the same."""
         return {}
 
     def begin_(self) -> None:
@@ -80,7 +80,7 @@ class Run(ABC):
         return 0
 
     def exchange(self) -> Mapping[str, Any]:
-        """Return the ledger's record of those processes, on whichever machine; nothing where there are none.
+        """Return the ledger's record of those processes, on whichever machine; nothing if there are none.
 
         Asked once a round. `wire` is what has gone to them and come from them so far, `arrays` the numbers in that;
         `moved` those since it was last asked, `lost` the processes
@@ -102,7 +102,7 @@ class Run(ABC):
         """Have finished episodes reported, as the settings want it.
 
         Args:
-            on_episode: the user's function; None where there is none.
+            on_episode: the user's function; None if there is none.
 
         Raises:
             ConfigError: the run reports no episodes.
@@ -123,7 +123,7 @@ class Run(ABC):
         return {}
 
     def pace(self, efforts: Mapping[str, Effort]) -> Mapping[str, float]:
-        """Return how fast the round was, `train/sps`: steps of the loop a second, 0 where no time was measured.
+        """Return the speed of the round, `train/sps`: steps of the loop a second, 0 if no time was measured.
 
         Args:
             efforts: efforts of the round, by phase.
@@ -141,7 +141,7 @@ class Run(ABC):
         return 0
 
     def too_early(self) -> str:
-        """Return why nothing can be scored yet, as a sentence; empty where it can."""
+        """Return why nothing can be scored yet, as a sentence; empty if it can."""
         return "" if self.trainer.progress.round else "no round has ended yet, so nothing was learned"
 
     @abstractmethod
@@ -228,9 +228,9 @@ class OnPolicyRun(Run):
 
 
 def part_efforts(profile: Profile) -> dict[str, Effort]:
-    """Return what each part of a step took in this round, so that a part that slows down is named; empty without steps.
+    """Return the effort of each part of a step in this round, by which a part that slows down is named.
 
-    The names say that they are parts: their seconds are in those of a phase already.
+    Empty without steps. The names say that they are parts: their seconds are in those of a phase already.
     """
     if not profile.steps:
         return {}

@@ -64,7 +64,7 @@ def episode_result(
         config: settings of the run.
         split: `held-out` or `holdout`.
         players: named numbers by player.
-        facts: what else a result is judged by.
+        facts: other facts by which a result is judged.
     """
     return {
         "trainer": config.trainer,

@@ -57,13 +57,13 @@ class RunOutcome:
 
     folder: RunFolder
     finished: bool
-    """False where a signal stopped it; it can be resumed."""
+    """False if a signal stopped it; it can be resumed."""
     exit_code: int
     """0, 4 at the memory budget, or 128 and the signal's number: 143 after SIGTERM."""
     recipe: Recipe
     """Recipe by which the run was trained."""
     signal: int = 0
-    """The signal that stopped it; 0 where none did."""
+    """The signal that stopped it; 0 if none did."""
 
 
 @close_open_envs()
@@ -81,7 +81,7 @@ def start_new_run(
     """Train a new run in a new folder.
 
     Args:
-        config: its settings.
+        config: settings of the run.
         run: the folder; None for `runs/RECIPE-DATE-NUMBER`.
         console: console on which the run is shown.
         listeners: get each event, besides the run's own log.
@@ -147,7 +147,7 @@ def read_config(
     """Return the configuration of a run, whatever it trains: to compose the run, which imports the code that it names.
 
     Args:
-        folder: its files.
+        folder: folder of the run.
         where: the place as the user names it, if its files are elsewhere.
         trains: whether the run will be trained: then trackers and the command for events are code as well.
         given: settings in whose place the user gives others now.
@@ -176,7 +176,7 @@ def resume(
     """Go on with a run from its newest intact checkpoint, bit for bit.
 
     Args:
-        run: its folder, or the URL at which it is mirrored.
+        run: folder of the run, or the URL at which it is mirrored.
         console: console on which the run is shown.
         into: folder for a run that is brought from a URL; None takes `runs/NAME`.
         listeners: get each event, besides the run's own log.
@@ -246,7 +246,7 @@ def _continue(
         config: settings of the run, with changes.
         folder: the run, locked.
         events: shows lines, and tells the listeners.
-        mirror: gets each checkpoint that is saved; one that does nothing where the run has no mirror.
+        mirror: gets each checkpoint that is saved; one that does nothing if the run has no mirror.
         callbacks: the user's functions.
         profile: rounds that are recorded with torch's profiler; None records none.
 
@@ -344,8 +344,8 @@ def _with_later_settings(saved: JSON, defaults: Mapping[str, Any], present: Mapp
 
     Args:
         saved: settings, or a table of them, as the checkpoint has them.
-        defaults: the same of a run without options.
-        present: the same of the run that goes on; names that are not in it are not compared.
+        defaults: settings, or the table, of a run without options.
+        present: settings, or the table, of the run that goes on; names that are not in it are not compared.
     """
     if not isinstance(saved, Mapping):
         return saved
@@ -393,7 +393,7 @@ def train(
 
     Args:
         composed: a run, new or restored.
-        folder: its files, as `hold_lock` gives them.
+        folder: folder of the run, as `hold_lock` gives it.
         events: shows the run, and tells listeners of it.
         is_new: whether there is no checkpoint yet, so that one of the beginning is written.
         mirror: takes each checkpoint; the caller closes it.
@@ -436,7 +436,7 @@ def announce_start(composed: Run, folder: RunFolder, events: RunEvents, *, is_ne
 
     Args:
         composed: the run, built.
-        folder: its folder.
+        folder: folder of the run.
         events: shows lines, and tells the listeners.
         is_new: whether it begins, rather than resumes.
     """
@@ -454,7 +454,7 @@ def tell_of_start(composed: Run, folder: RunFolder, events: RunEvents, *, is_new
 
     Args:
         composed: the run, built.
-        folder: its folder.
+        folder: folder of the run.
         events: shows lines, and tells the listeners.
         is_new: whether it begins, rather than resumes.
     """

@@ -23,13 +23,13 @@ _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def was_begun(key: str) -> bool:
-    """Return whether the user has begun what the hash stands for; False where nothing can be read."""
+    """Return whether the user has begun what the hash stands for; False if nothing can be read."""
     try:
         with _open_record_folder(make=False) as folder:
             record = os.stat(_record_name(key), dir_fd=folder, follow_symlinks=False)
     except OSError:
         return False
-    # A link, or a file that others may write or have written, is no record of this user's.
+    # A link, or a file that others may write or have written, is not this user's record.
     return stat.S_ISREG(record.st_mode) and record.st_uid == os.geteuid() and not record.st_mode & _WRITABLE_BY_OTHERS
 
 

@@ -19,7 +19,7 @@ from flatwater_watch.sanitize import short_repr
 
 @runtime_checkable
 class _SinkLike(Sink, Protocol):
-    """A `Sink`, by its methods, so that a class that is none can be refused."""
+    """A `Sink`, by its methods, so that any other class can be refused."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def find_tracker(name: str) -> Tracker:
         name: one of `TRACKERS`, one that an installed package has (`plugins.py`), or `package.module:Class`.
 
     Raises:
-        ConfigError: there is no tracker of that name, or what it names is none.
+        ConfigError: there is no tracker of that name, or the object of that name is not a tracker.
     """
     plugin_trackers = group_rows("trackers")
     if name in TRACKERS:
@@ -94,7 +94,7 @@ def open_trackers(config: RunConfig, folder: RunFolder, say: ShowLine, *, resume
     settings: dict[str, Any] = to_mapping(config)
 
     def opener(name: str) -> Callable[[ShowLine], Sink]:
-        """Return what opens the tracker of a name, later and in the tracker's thread."""
+        """Return a function that opens the tracker of a name in the tracker's thread."""
 
         # Called in the tracker's thread: importing its library may take seconds, and its log-in a network.
         def open_sink(note: ShowLine) -> Sink:

@@ -33,7 +33,7 @@ class PolicyNetwork(Protocol):
         Args:
             obs: rows [B, *obs].
             memory: memory before the step, [2, B, M].
-            legal: mask of legal actions, bool [B, R]; None where everything is.
+            legal: mask of legal actions, bool [B, R]; None if everything is.
             rng: a CPU generator from which actions are drawn; None for the likeliest.
         """
 
@@ -66,7 +66,7 @@ class TrainedPolicy:
         Args:
             network: an `nn.Module`.
             spaces: spaces of the world that it was trained in.
-            native: spaces of the environment in that world; None where the world's arrays are all that there is.
+            native: spaces of the environment in that world; None if the world's arrays are all that there is.
             describe: returns the policy to be exported.
         """
         self._network, self._spaces, self._native, self._describe = network, spaces, native, describe
@@ -109,8 +109,9 @@ class TrainedPolicy:
         """Return the action on an observation, or on each of several.
 
         Args:
-            obs: what `env.reset()` gives: an array, a tensor, a number, or a dict or tuple of these; or several side
-                by side with axes in front, as a vector environment gives them; or a dict by agent of PettingZoo's.
+            obs: an observation as `env.reset()` gives it: an array, a tensor, a number, or a dict or tuple of these; or
+                several side by side with axes in front, as a vector environment gives them; or a dict by agent of
+                PettingZoo's.
             legal: mask of legal actions, where there are masks: [R], or [B, R]. By default everything is legal.
             deterministic: return the likeliest action, or draw one.
             generator: a CPU generator to draw from; left out, the policy's own.

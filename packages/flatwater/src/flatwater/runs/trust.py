@@ -47,7 +47,7 @@ def request_permit(
     Args:
         settings: settings as the file has them.
         source: the file or folder of the settings, as the user writes it.
-        folder: the folder from which no code is taken, whatever the user says; None where there is none.
+        folder: the folder from which no code is taken, whatever the user says; None if there is none.
         trains: whether trackers and the command for events will be used as well.
         given: settings in whose place the user gives others now.
         beside: plain values that the code will be given as well, which name no code: a record covers these too.
@@ -112,7 +112,7 @@ def note_file(file: Path, say: Callable[[str], None], **more: Any) -> None:  # n
 
 
 def permit_file(file: Path, **more: Any) -> None:  # noqa: ANN401  (settings)
-    """Refuse a file that is no configuration by itself and names code that may not be imported.
+    """Refuse a file that is not a configuration by itself and names code that may not be imported.
 
     Raises:
         TrustError: somebody else may have written the file; see `request_permit`.

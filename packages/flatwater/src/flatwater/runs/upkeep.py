@@ -20,7 +20,7 @@ class Upkeep:
     rounds: int
     """Rounds of the run in all; after the last one the work is always done."""
     every: int = 0
-    """Rounds from one time to the next; 0 where the cost decides."""
+    """Rounds from one time to the next; 0 if the cost decides."""
     lasting: int = 0
     """Rounds whose multiples are due besides; 0 for none."""
     seen: int = 0

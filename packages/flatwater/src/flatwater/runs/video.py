@@ -109,7 +109,7 @@ def open_video(run: Run, policy: object, file: Path) -> Video:
 
     Args:
         run: the run.
-        policy: its policy; None where it has none.
+        policy: policy of the run; None if it has none.
         file: the file to write.
 
     Raises:
@@ -146,7 +146,7 @@ def _checked_frames(frames: Iterator[object]) -> Iterator[Array]:
     """Yield the frames, which must be pictures of one size.
 
     Raises:
-        ConfigError: a frame is no picture, or of another size.
+        ConfigError: a frame is not a picture, or of another size.
     """
     size: tuple[int, ...] = ()
     for frame in frames:

@@ -18,7 +18,7 @@ def take_weights_(root: Any, weights: Collection[Tensor], place: str) -> str:  #
 
     Args:
         root: the state of a new run.
-        weights: its leaves that are weights of networks, or statistics by which their inputs are normalised.
+        weights: leaves of the state that are weights of networks, or statistics by which their inputs are normalised.
         place: folder of the other run, or the URL at which it is mirrored.
 
     Raises:

@@ -99,7 +99,7 @@ class EpisodeReplays:
 
     @staticmethod
     def _difference(run: "WorldRun", env: int, episodes: Episodes, seen: Array, seconds: float) -> str:
-        """Return how an environment's episode differs in a world of two; empty where it does not, or is not tested."""
+        """Return the difference of an environment's episode in a world of two; empty if there is none or no test."""
         world, state = run.trainer.collector.world, None
         if episodes.kept:
             if not isinstance(world, ReplayableWorld):  # its observations follow from an earlier state

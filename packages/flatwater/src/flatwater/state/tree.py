@@ -41,7 +41,7 @@ class Leaf:
     """Attribute name, dict key or list index of the value in its owner."""
     value: Value
     derived: bool
-    """True where the value is rebuilt from data and configuration, so a checkpoint leaves it out."""
+    """True if the value is rebuilt from data and configuration, so a checkpoint leaves it out."""
 
 
 def leaves(root: object) -> Iterator[Leaf]:
@@ -116,7 +116,7 @@ def nbytes(root: object) -> dict[str, int]:
 
 
 def _leaf_bytes(value: Value, storages: set[int]) -> int:
-    """Return a leaf's bytes, 0 where its storage was counted before; `storages` holds the storages that were."""
+    """Return a leaf's bytes, 0 if its storage was counted before; `storages` holds the storages that were."""
     if isinstance(value, torch.Tensor):
         storage = value.untyped_storage()
         # Not data_ptr: it is 0 for every tensor on the meta device, where plans are made.

@@ -40,7 +40,7 @@ class Holder:
     token: str
     host: str
     boot: str
-    """Identity of the machine, which tells it from others of its name and from itself before a restart; empty where the
+    """Identity of the machine, which tells it from others of its name and from itself before a restart; empty if the
     system does not tell."""
     pid: int
     renewed: str
@@ -72,7 +72,7 @@ class Holder:
 
 
 def _machine_identity() -> str:
-    """Return what tells this machine's processes from others: its name, boot and namespace of process numbers.
+    """Return text that tells this machine's processes from others: its name, boot and namespace of process numbers.
 
     Empty on a system without /proc.
     """
@@ -86,7 +86,7 @@ def _machine_identity() -> str:
 
 
 def read_holder(objects: StoredObjects) -> Holder | None:
-    """Return the holder that the lock names, dead or alive; None where there is no lock, or it says nothing of one.
+    """Return the holder that the lock names, dead or alive; None if there is no lock, or it says nothing of one.
 
     Raises:
         LockedError: another version of Flatwater wrote the lock, in a form of its own.
@@ -105,7 +105,7 @@ def has_writer(objects: StoredObjects) -> bool:
 
 
 def _holder_of(content: bytes, url: str) -> Holder | None:
-    """Return the holder that a lock names; None where it is cut off, or says that it was released.
+    """Return the holder that a lock names; None if it is cut off, or says that it was released.
 
     Raises:
         LockedError: the content has the token that locks of all versions have, and does not fit this version.
@@ -137,7 +137,7 @@ class Lock:
     token: str
 
     def renew_(self) -> bool:
-        """Renew the lock; False where another process has taken it, as it took this one for dead."""
+        """Renew the lock; False if another process has taken it, as it took this one for dead."""
         if not self.is_held():
             return False
         self.objects.put(LOCK_FILE, _lock_content(self.token))
@@ -167,7 +167,7 @@ def new_token() -> str:
 
 
 def take_lock(objects: StoredObjects, token: str = "") -> tuple[Lock, str]:
-    """Return the lock, and words for the process that left it behind; empty where none did.
+    """Return the lock, and words for the process that left it behind; empty if none did.
 
     Args:
         objects: the objects that are locked.
@@ -240,7 +240,7 @@ def _lock_content(token: str) -> bytes:
 
 
 def process_start(pid: int) -> int | None:
-    """Return the start of a process, in clock ticks from that of the machine; None where no such process lives.
+    """Return the start of a process, in clock ticks from that of the machine; None if no such process lives.
 
     Raises:
         PermissionError: the process lives and belongs to another user, and the system hides it from this one.

@@ -46,7 +46,7 @@ def client_settings(scheme: str) -> tuple[dict[str, str], bool]:
 
 
 def _profile_settings() -> dict[str, str]:
-    """Return keys and region of the profile in ~/.aws; empty where the environment has its own."""
+    """Return keys and region of the profile in ~/.aws; empty if the environment has its own."""
     if any(os.environ.get(name) for name in _OTHER_CREDENTIALS):
         return {}
     profile = os.environ.get("AWS_PROFILE", "default")
@@ -61,7 +61,7 @@ def _profile_settings() -> dict[str, str]:
 
 
 def _profile_section(variable: str, file: str, name: str) -> Mapping[str, str]:
-    """Return a profile of a file in ~/.aws, or of the file that the variable names; empty where there is none."""
+    """Return a profile of a file in ~/.aws, or of the file that the variable names; empty if there is none."""
     parser = configparser.ConfigParser(interpolation=None)  # a secret key may hold a `%`
     parser.read(Path(os.environ.get(variable) or Path.home() / ".aws" / file))
     return parser[name] if parser.has_section(name) else {}

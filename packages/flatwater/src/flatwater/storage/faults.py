@@ -58,7 +58,7 @@ def telling_store(url: str, doing: str) -> Iterator[None]:
 
     Raises:
         FileNotFoundError: there is no object of that name, in a bucket that is there.
-        AlreadyExistsError: of obstore; there is such an object already.
+        AlreadyExistsError: there is such an object already; the class is obstore's.
         ConfigError: the store cannot be used before something is set or permitted.
         StoreError: anything else.
     """
@@ -78,12 +78,12 @@ def telling_store(url: str, doing: str) -> Iterator[None]:
 
 
 def explain_error(url: str, doing: str, error: Exception) -> FlatwaterError:
-    """Return what a person can mend (ConfigError), or that the store fails (StoreError).
+    """Return a ConfigError for a fault that a person can mend, and a StoreError for any other.
 
     Args:
         url: URL of the objects.
         doing: `write`, `read`, `list`, `remove` or `open`.
-        error: what obstore or the system has raised.
+        error: exception of obstore or the system.
     """
     from obstore.exceptions import PermissionDeniedError, UnauthenticatedError  # noqa: PLC0415
 

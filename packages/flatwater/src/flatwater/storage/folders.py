@@ -1,7 +1,7 @@
 """The objects of a `file://` URL, read as regular files below a folder, by names, never through a link.
 
 Writing goes through the client, as at every other store. Reading does not: the client follows links, and one file whose
-name is no text ends its list.
+name is not text ends its list.
 """
 
 import errno
@@ -18,7 +18,7 @@ class FoundFile(NamedTuple):
     """One regular file below a folder."""
 
     name: str
-    """Name with slashes, from the folder on; bytes that are no text stand in it as surrogates."""
+    """Name with slashes, from the folder on; bytes that are not text stand in it as surrogates."""
     bytes: int
     modified: datetime
 
@@ -46,7 +46,7 @@ def folder_names(folder: Path) -> list[str]:
 
 
 def _folder_entries(folder: Path) -> list[os.DirEntry[str]]:
-    """Return what lies directly in a folder; empty where there is no such folder."""
+    """Return the entries directly in a folder; empty if there is no such folder."""
     try:
         with os.scandir(folder) as entries:
             return list(entries)

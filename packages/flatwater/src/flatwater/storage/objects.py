@@ -96,7 +96,7 @@ class StoredObjects:
         return self._put(name, content, "overwrite")
 
     def create(self, name: str, content: FilePiece) -> bool:
-        """Write an object unless there is one of that name. Returns False where there is."""
+        """Write an object unless there is one of that name. Returns False if there is."""
         from obstore.exceptions import AlreadyExistsError  # noqa: PLC0415
 
         try:
@@ -107,7 +107,7 @@ class StoredObjects:
         return True
 
     def _put(self, name: str, content: FilePiece, mode: Literal["create", "overwrite"]) -> str:
-        """Write an object by one request; return its tag, empty where the store gives none."""
+        """Write an object by one request; return its tag, empty if the store gives none."""
         import obstore  # noqa: PLC0415
 
         with telling_store(self.url, "write"):
@@ -151,7 +151,7 @@ class StoredObjects:
             sync_file(self.folder / name)
 
     def read(self, name: str) -> bytes | None:
-        """Return a small object, of at most `SMALL_BYTES`; None where there is none."""
+        """Return a small object, of at most `SMALL_BYTES`; None if there is none."""
         try:
             return b"".join(self.pieces(name, SMALL_BYTES))
         except FileNotFoundError:
@@ -274,7 +274,7 @@ class StoredObjects:
         return [entry for name in names if (entry := self._find_entry(name))]
 
     def _find_entry(self, name: str) -> ObjectEntry | None:
-        """Return the entry of one object; None where there is none of that name."""
+        """Return the entry of one object; None if there is none of that name."""
         import obstore  # noqa: PLC0415
 
         try:
@@ -358,7 +358,7 @@ def open_objects(url: str, retries: int = PATIENT) -> StoredObjects:
         retries: number of tries of each request that fails without being refused, in 5 s or less.
 
     Raises:
-        ConfigError: the URL is no place for runs, or its store's settings cannot be used.
+        ConfigError: runs cannot be stored at the URL, or its store's settings cannot be used.
     """
     check_url(url)
     parts = urlsplit(url)
@@ -371,7 +371,7 @@ def check_url(url: str) -> None:
     """Refuse a URL that names no folder of objects; no store is asked.
 
     Raises:
-        ConfigError: the URL is no place for runs; says why.
+        ConfigError: runs cannot be stored at the URL; the message says why.
     """
     reason = next(_objections(url), "")
     if reason:

@@ -64,7 +64,7 @@ def send_file(
         path: the file. What is appended to it meanwhile is left out.
         buffer: the file goes through it piece by piece.
         step: called after each piece with its bytes; an exception that it raises ends the sending.
-        sha256: hash of the content that it must have; empty where any will do.
+        sha256: hash of the content that it must have; empty if any will do.
 
     Raises:
         FileNotFoundError: the file is gone.

@@ -53,7 +53,7 @@ class SweepOutcome:
 
     @property
     def best_trial(self) -> TrialLine | None:
-        """The finished trial with the highest value, the first of equals; None where none has finished."""
+        """The finished trial with the highest value, the first of equals; None if none has finished."""
         candidates = [(line.value, -line.number, line) for line in self.lines if line.state == "finished"]
         return max(
             ((value, order, line) for value, order, line in candidates if value is not None), default=(0, 0, None)

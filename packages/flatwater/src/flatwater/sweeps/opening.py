@@ -28,7 +28,7 @@ class SweepOrder:
     config: Any
     """RunConfig of any kind: the settings that all trials share, apart from those that are searched."""
     space: Path | None
-    """File of the space; None where the sweep has it already."""
+    """File of the space; None if the sweep has it already."""
     trials: Annotated[int, Bounds(1, 1 << 20)] | None
     """Number of trials in all; None for as many as the sweep was asked for before."""
     folder: Path | None
@@ -139,7 +139,7 @@ def refuse_others(before: RunConfig, now: RunConfig, folder: Path, kind: str) ->
     Args:
         before: settings that the sweep or study began with.
         now: settings that the user gives.
-        folder: its folder, for messages.
+        folder: folder of the sweep or study, for messages.
         kind: `sweep` or `study`, for messages.
 
     Raises:

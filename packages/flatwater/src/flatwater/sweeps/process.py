@@ -159,7 +159,7 @@ def _poll_processes_(working: Sequence[_JobProcess], stop: StopRequest) -> Itera
 
 
 def _next_job(waiting: Iterator[Job | None], pool: RunPool) -> Job | None:
-    """Return the next job; None where there is none now, or a signal came before it could begin."""
+    """Return the next job; None if there is none now, or a signal came before it could begin."""
     job = None if pool.stop.signal else next(waiting, None)
     if job is not None:
         _wait_for(job.run, pool)
@@ -212,7 +212,7 @@ def _start_process(program: Sequence[str], order: Mapping[str, Any], log: int | 
 
 
 def _read_answer(process: Popen[bytes]) -> dict[str, Any]:
-    """Return what a process has written on stdout, once it has ended; empty where it was killed."""
+    """Wait for a process to end, and return the JSON object that it wrote on stdout; empty if it was killed."""
     assert process.stdout is not None  # noqa: S101  (for the type checker)
     # Read to the end before the wait: a child that fills the pipe would never end.
     output = process.stdout.read()
@@ -222,7 +222,7 @@ def _read_answer(process: Popen[bytes]) -> dict[str, Any]:
 
 
 def _exit_words(code: int, answer: Mapping[str, Any]) -> RunExit:
-    """Return how a process ended that nobody asked to end."""
+    """Return the exit of a process that nobody asked to end."""
     # The answer counts before the code: a run that had finished may still be killed on its way out.
     if answer.get("finished"):
         return RunExit("finished")

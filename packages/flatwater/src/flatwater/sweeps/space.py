@@ -99,7 +99,7 @@ def _searched_settings(tables: Mapping[str, Any], config: object, above: str) ->
     """Yield each setting that is searched, by dotted path, with its values; refuse what `config` does not have.
 
     Raises:
-        ConfigError: a setting is unknown or the same for all trials, or is no table.
+        ConfigError: a setting is unknown, the same for all trials, or not a table.
     """
     assert is_dataclass(config)  # noqa: S101  (for the type checker)
     hints, field_names = get_type_hints(type(config)), [f.name for f in fields(config)]

@@ -51,9 +51,9 @@ class TrialLine:
     """Number from 1, as in the name of its folder."""
     state: State
     value: float | None
-    """Value that it is judged by, in the last round that has one; None where there is none."""
+    """Value that it is judged by, in the last round that has one; None if there is none."""
     round: int
-    """Last round that was judged; 0 where there is none."""
+    """Last round that was judged; 0 if there is none."""
     settings: Mapping[str, Any]
     """Settings by dotted path."""
     reason: str
@@ -75,7 +75,7 @@ class Study:
     """Number of trials that may train at the same time: each follows from those that are at least so many before it."""
 
     def keep_wanted_(self, trials: int | None) -> int:
-        """Return how many trials are wanted in all; kept, so that a sweep goes on without being told again."""
+        """Save the number of trials in all, so that a sweep goes on without being told again, and return it."""
         saved_trials: int = self.study.user_attrs.get("wanted", DEFAULT_TRIALS)
         if trials is not None and trials != saved_trials:
             self.study.set_user_attr("wanted", trials)
@@ -172,7 +172,7 @@ class Study:
         return [self._line(trial) for trial in self._trials()]
 
     def _line(self, trial: FrozenTrial) -> TrialLine:
-        """Return a trial as the list shows it: with its last value and round, None and 0 where it has none."""
+        """Return a trial as the list shows it: with its last value and round, None and 0 if it has none."""
         values = trial.intermediate_values
         return TrialLine(
             number=trial_number(trial),

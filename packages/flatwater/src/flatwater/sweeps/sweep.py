@@ -114,7 +114,7 @@ def trials_(work: Sweep) -> Iterator[Trial | None]:
 
 
 def job_(work: Sweep, trial: Trial) -> Job | None:
-    """Return the trial's run, from where it is to its end; None where it has ended without one."""
+    """Return the trial's run, from where it is to its end; None if it has ended without one."""
     settings, chosen_values = work.study.settings(trial), work.study.values(trial)
     settings_text = ", ".join(f"{name} {setting_text(value)}" for name, value in settings.items())
     work.say(f"trial {trial_number(trial)}/{work.wanted}: {settings_text}")

@@ -72,7 +72,7 @@ def build_episodes(spaces: Spaces, device: torch.device) -> Episodes:
 
 
 def save_world_state_(world: World, episodes: Episodes) -> str:
-    """Write the state that the world keeps over episodes; return why that cannot be, empty where it is done."""
+    """Write the state that the world keeps over episodes; return why that cannot be, empty if it is done."""
     if not episodes.kept:
         return ""
     state = world.beginnings.states() if isinstance(world, ReplayableWorld) else _keeper(world).state_dict()
@@ -263,7 +263,7 @@ def step_counted_(
 
     Args:
         world: the world to step.
-        episodes: its running episodes, updated.
+        episodes: running episodes of the world, updated.
         actions: actions of every agent, [E, A, *action].
         obs: observations, [E, A, *obs], overwritten.
         outcome: reward, terminated and truncated, [E, A] each, overwritten.
@@ -341,12 +341,12 @@ def replay_episodes_(world: World, teacher: Teacher | None, episodes: Episodes, 
 
     Args:
         world: a world that was just built, or left anywhere.
-        teacher: the teacher that was asked at each of the steps; None where there was none.
+        teacher: the teacher that was asked at each of the steps; None if there was none.
         episodes: the running episodes; not changed.
         saved: [E, A, *obs], the observations that must come out.
 
     Returns:
-        Why the world is not where it was, as the end of a sentence; empty where it is, to the bit.
+        Why the world is not where it was, as the end of a sentence; empty if it is, to the bit.
     """
     observations = np.empty_like(saved)
     try:
@@ -366,7 +366,7 @@ def replay_episodes_(world: World, teacher: Teacher | None, episodes: Episodes, 
 
 
 def _given_back(world: StateKeeper, kept: object) -> str:
-    """Return why a world does not have its kept state back; empty where it has."""
+    """Return why a world does not have its kept state back; empty if it has."""
     world.load_state_dict(kept)
     # As bytes: states may hold arrays, which `==` does not compare as a whole.
     is_same = encode_state(world.state_dict()) == encode_state(kept)
@@ -390,6 +390,6 @@ class _ScratchBuffers:
         self.outcome = build_outcome(envs, agents)
 
     def ends(self) -> Array:
-        """Return which agents ended with the last step, bool [E, A]."""
+        """Return a mask of the agents that ended with the last step, bool [E, A]."""
         _, terminated, truncated = self.outcome
         return np.asarray(np.logical_or(terminated, truncated))

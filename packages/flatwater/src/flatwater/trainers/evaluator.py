@@ -58,7 +58,7 @@ class EpisodeEvaluator:
 
         Args:
             world: the world of these episodes.
-            played: its part of the state tree.
+            played: part of the state tree for these episodes.
             players: all players by name, the trained one first.
             seeds: returns the episodes' seeds [E], asked whenever a player begins.
             legal: mask of legal actions in the state tree, bool [B, R]; None in a world without masks.
@@ -109,7 +109,7 @@ class EpisodeEvaluator:
     def _act_(self, player: Player, *, first: bool) -> Array:
         if player.teacher is not None:
             return ask_teacher_(player.teacher, self.seen_now, self._taught, legal=self._legal).numpy()
-        assert player.act is not None  # noqa: S101  (who is no teacher acts)
+        assert player.act is not None  # noqa: S101  (a player that is not the teacher acts)
         return player.act(first)
 
     def _begin_(self, which: Array, seeds: Array) -> None:

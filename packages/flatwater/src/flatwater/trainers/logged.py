@@ -86,7 +86,7 @@ class FinishedEpisode:
     returns: tuple[float, ...]
     """Sum of rewards of each agent."""
     info: Mapping[str, Any]
-    """What the environment said of the last step; of several agents by agent. Empty where it says nothing."""
+    """What the environment said of the last step; of several agents by agent. Empty if it says nothing."""
     log: Callable[[str, Any], None]
     """Log a number: the round's is the mean over the episodes that have logged it."""
 

@@ -76,7 +76,7 @@ class Watcher(Protocol):
 
 
 def train_(trainer: Trainer[Any, Any], rounds: int, watcher: Watcher) -> bool:
-    """Train until `rounds` are complete in all; return False where the watcher stopped the run earlier."""
+    """Train until `rounds` are complete in all; return False if the watcher stopped the run earlier."""
     progress, phases = trainer.progress, trainer.phases
     while progress.round < rounds:
         while progress.phase < len(phases):
@@ -90,7 +90,7 @@ def train_(trainer: Trainer[Any, Any], rounds: int, watcher: Watcher) -> bool:
 
 
 def _phase_(phase: Phase, progress: Progress, watcher: Watcher) -> bool:
-    """Take the phase's remaining steps; return False where the watcher stops it, with `progress` at the next step."""
+    """Take the phase's remaining steps; return False if the watcher stops it, with `progress` at the next step."""
     total = phase.steps()
     while progress.step < total:
         if watcher.stopping():

@@ -91,7 +91,7 @@ def on_policy_phases(
 
     Args:
         setup: constants of the run.
-        run: its state tree.
+        run: state tree of the run.
         evaluator: plays the held-out episodes.
         steps: steps of a block.
         collect_: takes a step of the block, and records it.
@@ -129,7 +129,7 @@ def bind_learning(
 
     Args:
         setup: constants of the run.
-        run: its state tree: the rollout is read, the learner updated.
+        run: state tree of the run: the rollout is read, the learner updated.
         parts: number of parts in which the block's observations are merged.
         weigh_: sets the weights of the loss's parts, in place, before each update.
         scaled_rewards_: returns the rewards that are learned from; None for the block's own.

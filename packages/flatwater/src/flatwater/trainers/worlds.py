@@ -85,7 +85,7 @@ def rebuild_(trainer: WorldTrainer[Any, WorldState], *, exact: bool = True) -> s
         exact: whether they can be; otherwise, and where it turns out that they cannot, new ones begin.
 
     Returns:
-        Why the run does not go on bit for bit, as the end of a sentence; empty where it does.
+        Why the run does not go on bit for bit, as the end of a sentence; empty if it does.
     """
     run, collector, evaluator, progress = trainer.run, trainer.collector, trainer.evaluator, trainer.progress
     held_out, reason = evaluator.played.episodes, ""

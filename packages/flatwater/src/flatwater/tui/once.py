@@ -1,4 +1,4 @@
-"""The screen printed once, as plain text or as JSON: for logs and programs, and where the output is no terminal."""
+"""The screen printed once, as plain text or as JSON: for logs and programs, and when the output is not a terminal."""
 
 from typing import Any, cast
 

@@ -278,7 +278,7 @@ def _between(values: Sequence[float], place: float) -> float:
 
 
 def findings_panel(followed: FollowedRun, short: int = 0) -> Group | Text:
-    """Return what grows, gravest first, and what the run warned of.
+    """Return lines on growing memory, gravest first, and on the run's alarms.
 
     Args:
         followed: the run.

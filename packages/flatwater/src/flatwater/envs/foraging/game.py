@@ -59,7 +59,7 @@ class Game:
 
 
 def most_tokens(config: ForagingConfig) -> int:
-    """Return how many tokens a view with everything in it has."""
+    """Return the number of tokens of a view with everything in it."""
     cells = config.window**2
     agents = min(config.agents, cells)
     others = config.mines + config.depots + config.walls + most_border_cells(config)
@@ -67,7 +67,7 @@ def most_tokens(config: ForagingConfig) -> int:
 
 
 def most_border_cells(config: ForagingConfig) -> int:
-    """Return how many cells of the wall around the map are in sight at once, at most."""
+    """Return the largest number of cells of the wall around the map that are in sight at once."""
     size, radius = config.size, config.window // 2
     spans = [(min(row, radius) + min(size - 1 - row, radius) + 1, row, size - 1 - row) for row in range(1, size - 1)]
     sides = [(span, (before <= radius) + (after <= radius)) for span, before, after in spans]

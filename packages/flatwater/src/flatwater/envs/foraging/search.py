@@ -151,7 +151,7 @@ class _TokenReader:
         self._features = world.features
         self._cell = np.zeros(PADDING + 1, np.int64)
         """Cell of a packed position (the upper four bits are its row, the lower four its column); the corner, which
-        nobody reaches, for every byte that is no position."""
+        nobody reaches, for every byte that is not a position."""
         for row in range(world.window):
             for column in range(world.window):
                 self._cell[row << 4 | column] = (row + 1) * side + column + 1
@@ -170,7 +170,7 @@ class _TokenReader:
         position, feature, value = np.ascontiguousarray(np.moveaxis(tokens, 2, 0))
         is_tag = feature == self._features["tag"]
         cells = np.tile(self._empty, (len(tokens), 1))
-        # Tokens that are no tags are all written to the corner, which is a wall again below: one write without a mask.
+        # Tokens that are not tags are all written to the corner, which is a wall again below: one write without a mask.
         cells[self._agents[:, None], self._cell[position] * is_tag] = self._kind[value]
         cells[:, 0] = WALL
         has_ore = (feature == self._features["inv:ore"]) & (position == self._middle) & (value > 0)
@@ -180,7 +180,7 @@ class _TokenReader:
 
 
 def first_cell_reached(targets: Array, free: Array, neighbours: Array, prefers: Array, side: int) -> Array:
-    """Return which of the cells beside an agent a wave from its targets comes to first.
+    """Return the cell next to an agent that a wave from its targets reaches first.
 
     Args:
         targets: bool [N, C]: where the waves start; none at the border.

@@ -48,7 +48,7 @@ def fit_hosts_(
         seeds: the weights of each slot's seeds, updated in the same way.
         net: computes logits with these weights.
         gates: masks and gates of hosts and seeds now.
-        task: its training images are used.
+        task: the task whose training images are used.
         rows: positions of each host's images among the training images.
         learns: seeds that are updated; hosts always are.
         config: learning rates of hosts and of seeds.
@@ -82,7 +82,7 @@ def validate_hosts(
         seeds: the weights of each slot's seeds, which are only read.
         net: computes logits with these weights.
         gates: masks and gates of hosts and seeds now.
-        task: its validation images are used.
+        task: the task whose validation images are used.
 
     Returns:
         Mean cross-entropy and share of right answers of each host, with all its seeds; contributions of the seeds.

@@ -66,7 +66,7 @@ class OperationEffect(NamedTuple):
     """Result of an operation in each host."""
 
     success: Bool[Tensor, " E"]
-    """False where it was impossible, which leaves the host as a WAIT does."""
+    """False if it was impossible, which leaves the host as a WAIT does."""
     germinated: Bool[Tensor, "E S"]
     pruned: Bool[Tensor, "E S"]
 
@@ -111,7 +111,7 @@ def build_tables(config: LifecycleConfig, device: torch.device) -> LifecycleTabl
 
 
 def possible_operations(slots: Slots, tables: LifecycleTables, config: LifecycleConfig) -> OperationMasks:
-    """Return what is possible with these slots; nothing else is forbidden.
+    """Return masks of the choices that are possible with these slots; every other rule is left to the agent.
 
     Where a head does not matter, or the operation itself is impossible, choice 0 alone is left: every row of every
     mask has a choice, and an action is written in one way.
@@ -190,7 +190,7 @@ def pass_time_(
 
 
 def leads_to_seed(leads_to: Int[Tensor, "E S"], acted: Bool[Tensor, "E S"]) -> Bool[Tensor, "E S"]:
-    """Return False where the operation has just put a new seed into the slot: its age is 0."""
+    """Return False if the operation has just put a new seed into the slot: its age is 0."""
     return ~(acted & (leads_to == SlotStage.GERMINATED))
 
 

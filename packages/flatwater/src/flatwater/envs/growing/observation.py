@@ -41,7 +41,7 @@ def host_observation(
         slots: the slots of the hosts.
         measures: the measurements of the hosts.
         tables: constants.
-        config: its `steps` and `history` are used.
+        config: the settings, of which `steps` and `history` are used.
     """
     host = host_columns(step, slots, measures, config)
     seeds = slot_columns(slots, measures, tables, config)
@@ -83,7 +83,7 @@ def slot_columns(
         slots: the slots of the hosts.
         measures: the measurements of the hosts.
         tables: says which stages have a seed: without one, blueprint and target are 0.
-        config: its `steps` are those of an episode.
+        config: the settings, whose `steps` are those of an episode.
     """
     has_seed = tables.hosted[slots.stage]
     # Blueprint 0 is also that of an empty slot, which shows none.

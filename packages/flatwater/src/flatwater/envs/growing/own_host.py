@@ -87,7 +87,7 @@ def _try_host(build: Any, images: Images, rank: int, device: torch.device) -> Ow
     _check_weights(first, repeated)
     rng = torch.Generator().manual_seed(0)
     sample_images = torch.rand(TRIED, images.channels, images.height, images.width, generator=rng)
-    # Copied before the pass: buffers that it changes are no constants.
+    # Copied before the pass: buffers that it changes are not constants.
     buffers = {name: buffer.clone() for name, buffer in first.named_buffers()}
     traces = [_run_alone(network, slots, sample_images) for network in (first, other)]
     _check_constants(buffers, first, other)
@@ -158,7 +158,7 @@ def _run_alone(network: nn.Module, slots: tuple[str, ...], images: Tensor) -> Fo
         images: [TRIED, C, H, W].
 
     Raises:
-        ConfigError: a slot is no submodule.
+        ConfigError: a slot is not a submodule.
     """
     submodules, outputs = dict(network.named_modules()), {slot: list[Any]() for slot in slots}
     for slot, seen in outputs.items():
@@ -212,7 +212,7 @@ def _check_stacked(host: OwnHost, networks: list[nn.Module], logits_alone: list[
 
     Args:
         host: the host that is tried, on the CPU.
-        networks: those of `TRIED_SEEDS`, in this order; only their number is read, as `host` draws their weights anew.
+        networks: networks of `TRIED_SEEDS`, in this order; only their number is read, as `host` draws new weights.
         logits_alone: logits [TRIED, classes] of each of them, computed alone.
         images: the images of these logits, [TRIED, C, H, W].
 

@@ -32,8 +32,8 @@ def seed_credit(
     Args:
         contribution: accuracy with each seed minus accuracy without it.
         accuracy: accuracy of each host.
-        started_from: its accuracy when the seed germinated.
-        alone: accuracy of hosts of its kind, left alone, after as many steps; 0 where it is not known.
+        started_from: accuracy of each host when the seed germinated.
+        alone: accuracy of hosts of its kind, left alone, after as many steps; 0 if it is not known.
     """
     gain = (accuracy[:, None] - torch.maximum(started_from, alone[:, None])).clamp(min=0)
     # `gain` is never negative, so that a negative contribution is the minimum.
@@ -53,8 +53,8 @@ def step_reward(
 
     Args:
         config: prices.
-        credits_: result of `seed_credit` for each seed, 0 where there is none.
-        weights: weights of each seed, as a share of the host's own, 0 where there is none.
+        credits_: result of `seed_credit` for each seed, 0 if there is none.
+        weights: weights of each seed, as a share of the host's own, 0 if there is none.
         changes: seeds germinated and pruned in this step.
         accuracy: accuracy after the step.
         last: whether it is the episode's last.
@@ -97,7 +97,7 @@ def note_alone_(
 def accuracy_alone(
     ungrown: UngrownAccuracy, *, impaired: Bool[Tensor, " E"], step: Int[Tensor, " E"]
 ) -> Float[Tensor, " E"]:
-    """Return the mean accuracy of such hosts after that many steps, 1 or more; 0 where none is known."""
+    """Return the mean accuracy of such hosts after that many steps, 1 or more; 0 if none is known."""
     index = (impaired.long(), (step - 1).clamp(max=ungrown.hosts.shape[1] - 1))
     # At least 1: where no host was counted, the sum is 0 as well.
     return ungrown.accuracy[index] / ungrown.hosts[index].clamp(min=1)

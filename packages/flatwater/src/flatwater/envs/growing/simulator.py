@@ -286,7 +286,7 @@ def measure_hosts_(envs: GrowingEnvs) -> tuple[Float[Tensor, " E"], Bool[Tensor,
 
 
 def impaired_hosts(envs: GrowingEnvs) -> Bool[Tensor, " E"]:
-    """Return which hosts lack taps of their kernels."""
+    """Return a mask of the hosts whose kernels lack taps."""
     return envs.kernel.sum(1) < KERNEL_TAPS
 
 
@@ -296,5 +296,5 @@ def observe(envs: GrowingEnvs) -> Float[Tensor, "E D"]:
 
 
 def masks(envs: GrowingEnvs) -> OperationMasks:
-    """Return what is possible in each host now."""
+    """Return masks of the choices that are possible in each host now."""
     return possible_operations(envs.slots, envs.tables, envs.config.lifecycle)

@@ -40,7 +40,7 @@ def check_reward(value: Any, *, allow_nan: bool) -> float:  # noqa: ANN401  (sam
     """Return the reward, which a float32 can hold; where NaN and infinities are allowed, any number.
 
     Raises:
-        TypeError: `value` is no number.
+        TypeError: `value` is not a number.
         ValueError: `value` is NaN, infinite or beyond a float32, and `allow_nan` is off.
     """
     # The reward of nearly all environments, also of NumPy's type.
@@ -78,7 +78,7 @@ def check_info(value: Any) -> dict[str, Any]:  # noqa: ANN401  (same)
     """Return the info of a reset or a step.
 
     Raises:
-        TypeError: `value` is no dict.
+        TypeError: `value` is not a dict.
     """
     if not isinstance(value, dict):
         raise TypeError(f"the info is {_short_value(value)}: expected a dict")
@@ -92,7 +92,7 @@ def interface_error(env: object, method: str, wrong: Exception, when: str = "") 
         env: object of the user's class, whose source line is named.
         method: `reset` or `step`.
         wrong: the fault; a KeyError stands for an entry that the observation lacks.
-        when: episode and step, such as `with seed 5`; empty where this is not said.
+        when: episode and step, such as `with seed 5`; empty if this is not said.
     """
     parts = "(observation, info)" if method == "reset" else "(observation, reward, terminated, truncated, info)"
     fault = f"no entry {wrong} in the observation" if isinstance(wrong, KeyError) else str(wrong)
@@ -105,7 +105,7 @@ def interface_error(env: object, method: str, wrong: Exception, when: str = "") 
 
 
 def source_location(env: object, method: str = "") -> str:
-    """Return ` (boat.py, line 12, in Boat.step)`; nothing where there is no source text."""
+    """Return ` (boat.py, line 12, in Boat.step)`; nothing if there is no source text."""
     source_line = find_source_line(env, method)
     return f" ({source_line})" if source_line else ""
 

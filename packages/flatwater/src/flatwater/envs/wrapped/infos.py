@@ -17,7 +17,7 @@ class InformingWorld(Protocol):
 
 
 def find_informing(world: World) -> InformingWorld | None:
-    """Return the world that has the infos, which is the inner one of a user's class; None where none has any."""
+    """Return the world that has the infos, which is the inner one of a user's class; None if none has any."""
     source = world.inner if isinstance(world, OwnWorld) else world
     return source if isinstance(source, InformingWorld) else None
 

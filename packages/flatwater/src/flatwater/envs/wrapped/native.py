@@ -49,7 +49,7 @@ class NativeSpaces:
 
     @property
     def keys(self) -> frozenset[Any]:
-        """Keys of a Dict observation; none where it is no Dict."""
+        """Keys of a Dict observation; none where it is not a Dict."""
         return frozenset(self.observation) if isinstance(self.observation, gym.Dict) else frozenset()
 
     def rows(self, obs: Any) -> Rows:  # noqa: ANN401  (whatever the space holds)
@@ -102,8 +102,8 @@ def native_spaces(
     """Return the spaces of an environment.
 
     Args:
-        observation: its observation space.
-        action: its action space.
+        observation: observation space of the environment.
+        action: action space of the environment.
         form: form of observations, as in `WrappedConfig.form`.
         name: name of the environment, for errors.
 
@@ -131,7 +131,7 @@ class RenderedWorld(World, NativeWorld, Protocol):
         """Pace of its frames."""
 
     def render(self) -> object:
-        """Return what the first environment's `render` gives."""
+        """Return the frame that the first environment's `render` gives."""
 
 
 def frame_pace(env: Any) -> float:  # noqa: ANN401  (an environment of any kind)
@@ -140,7 +140,7 @@ def frame_pace(env: Any) -> float:  # noqa: ANN401  (an environment of any kind)
 
 
 def find_native(world: World) -> NativeSpaces | None:
-    """Return the spaces of a world's environment; None where the world itself is all that there is."""
+    """Return the spaces of a world's environment; None if the world itself is all that there is."""
     return world.native if isinstance(world, NativeWorld) else None
 
 
@@ -227,7 +227,7 @@ def read_native(header: Mapping[str, Any], obs: tuple[int, ...]) -> NativeSpaces
     """Return the spaces that `NativeSpaces.header` describes.
 
     Args:
-        header: its values, as they stand in a file.
+        header: values of `NativeSpaces.header`, as they stand in a file.
         obs: shape of a row, which observations of the space must have.
 
     Raises:

@@ -21,7 +21,7 @@ class OwnWorld:
 
         Args:
             inner: the world.
-            title: its name for messages, `package.module:Name`.
+            title: name of the world for messages, `package.module:Name`.
             envs: number of environments, E, with which it was made.
             allow_nan: whether NaN and infinities are passed on; else they end the run.
 

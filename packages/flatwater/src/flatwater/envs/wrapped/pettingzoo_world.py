@@ -199,7 +199,7 @@ class PettingZooWorld:
 
 
 def parallel_maker(module: str, arguments: Mapping[str, Any]) -> Callable[[], Any]:
-    """Return what makes environments by a module's `parallel_env`, or say why there is none."""
+    """Return a maker of environments by a module's `parallel_env`; ConfigError if the module has none."""
     try:
         env_module = import_named(module)
     except ImportError as error:

@@ -76,7 +76,7 @@ class ObservationReader(NamedTuple):
 
 
 def make_reader(space: gym.Space[Any], name: str, form: ObservationForm = "auto") -> ObservationReader:
-    """Return how observations of a space are written.
+    """Return the reader that writes observations of a space as rows.
 
     Args:
         space: the space.
@@ -216,7 +216,7 @@ class _Leaf(NamedTuple):
 
     @property
     def is_odd(self) -> bool:
-        """Whether its values are no fixed number of numbers, as those of a Graph or a Sequence."""
+        """Whether its values vary in their number of numbers, as those of a Graph or a Sequence."""
         return _is_words(self.space) or isinstance(self.space, gym.Graph | gym.Sequence | gym.OneOf)
 
 
@@ -248,7 +248,7 @@ def _leaf_spaces(
 def _number_part(leaf: _Leaf) -> Part:
     """Return the part of numbers in a row: a Box as it is, other spaces as Gymnasium flattens them."""
     box = leaf.space if isinstance(leaf.space, gym.Box) else gym.flatten_space(leaf.space)
-    assert isinstance(box, gym.Box)  # noqa: S101  (for the type checker: what is no container is flattened to a Box)
+    assert isinstance(box, gym.Box)  # noqa: S101  (for the type checker: a space that is not a container is flattened to a Box)
     low, high = (
         tuple(map(float, bound.flat[:1] if (bound == bound.flat[0]).all() else bound.flat))
         for bound in (box.low, box.high)
@@ -274,7 +274,7 @@ def _part_ends(parts: Parts) -> tuple[tuple[int, str], ...]:
 
 
 def _measured_numbers(leaves: Iterable[_Leaf]) -> tuple[int, ...]:
-    """Return which numbers are of a Box of floats, on a scale of its own: neither places nor pixels."""
+    """Return the positions of numbers from a Box of floats, on a scale of its own: neither choices nor pixels."""
     masks = [np.full(gym.flatdim(leaf.space), _is_float(leaf.space)) for leaf in leaves]
     return tuple(np.flatnonzero(np.concatenate([np.zeros(0, np.bool_), *masks])).tolist())
 

@@ -37,7 +37,7 @@ class VectorWorld:
 
         Args:
             env: a `VectorEnv` of E environments.
-            title: its name, for messages.
+            title: name of the environment, for messages.
             config: settings of its environments.
             allow_nan: whether NaN and infinities are passed on; else they end the run.
 
@@ -125,7 +125,7 @@ class VectorWorld:
             UserCodeError: `step` failed, or its result is not as the interface says.
         """
         space, room = self._action_space, create_empty_array(self._action_space, len(actions))
-        assert room is not None  # noqa: S101  (for the type checker: spaces of actions are no graphs and no texts)
+        assert room is not None  # noqa: S101  (for the type checker: spaces of actions are not graphs and no texts)
         env_actions = concatenate(space, list(self._actions.to_env_actions(actions[:, 0])), room)
         with self._stepping:
             answer = self._env.step(env_actions)
@@ -152,7 +152,7 @@ class VectorWorld:
         self._limit.truncate_(terminated, truncated)
 
     def state_dict(self) -> Any:  # noqa: ANN401  (of the wrappers)
-        """Return what wrappers of the vector environment keep over episodes."""
+        """Return the state that wrappers of the vector environment keep over episodes."""
         return read_env_state(self._env)
 
     def load_state_dict(self, state: Any) -> None:  # noqa: ANN401  (same)
@@ -175,7 +175,7 @@ class VectorWorld:
         self._closing()
 
     def _read_info(self, env: int) -> dict[str, Any]:
-        """Return what an environment said of its last step, which of an episode that is over is its last."""
+        """Return the info of an environment's last step; after an episode's end, that of the episode's last step."""
         info = _info_of(self._infos, env, self._spaces.envs)
         last = info.get(FINAL_INFO) if self._has_begun[env] else None
         return info if last is None else last
@@ -220,7 +220,7 @@ def _info_of(infos: dict[str, Any], env: int, envs: int) -> dict[str, Any]:
     """Return one environment's info from the infos of all, without the keys that others alone have.
 
     In Gymnasium's form each key has a column, and beside it `_key`, whether an environment has it; infos within infos
-    likewise. What is no column of `envs` entries is of all.
+    likewise. A value that is not a column of `envs` entries belongs to all environments.
 
     Args:
         infos: infos of all environments.
@@ -246,7 +246,7 @@ def _environments(env: VectorEnv[Any, Any, Any]) -> Iterable[gymnasium.Env[Any, 
 
 
 def _step_limit(env: VectorEnv[Any, Any, Any]) -> int | None:
-    """Return the limit on an episode's steps that Gymnasium knows; None where it knows none."""
+    """Return the limit on an episode's steps that Gymnasium knows; None if it knows none."""
     specs = [env.spec, *(single.spec for single in _environments(env))]
     return next((spec.max_episode_steps for spec in specs if spec is not None), None)
 

@@ -54,7 +54,7 @@ def build_champion(
     """Return the policy of a champion, without noise and without memory.
 
     Args:
-        actor: its network as a function.
+        actor: network of the policy as a function.
         spaces: spaces of the world that it was trained in.
         native: spaces of the environment in that world, if it has any.
         weights: weights of the actor by name, and of critics, if any, as `critic.0.` and the name.

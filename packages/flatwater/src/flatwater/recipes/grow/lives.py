@@ -31,7 +31,7 @@ def write_lives(folder: Path, lives: Lives) -> None:
 
 
 def read_lives(folder: Path) -> Lives | None:
-    """Return the lives that `write_lives` wrote; None where there is no file.
+    """Return the lives that `write_lives` wrote; None if there is no file.
 
     Raises:
         RunError: the file is damaged. Nothing in it is executed: arrays of objects are refused.

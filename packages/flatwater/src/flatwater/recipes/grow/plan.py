@@ -52,7 +52,7 @@ def plan_grow(config: GrowRunConfig, device: torch.device) -> Plan:
 
 
 def environment_shares(config: GrowRunConfig) -> list[Span]:
-    """Return the environments of each worker; empty where this process computes alone."""
+    """Return the environments of each worker; empty if this process computes alone."""
     workers = config.workers
     if not isinstance(workers, int):
         workers = len(config.groups) if config.cluster else free_cores()

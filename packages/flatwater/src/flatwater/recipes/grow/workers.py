@@ -93,7 +93,7 @@ class GrowWorkers(WorkerPool):
         Args:
             config: configuration of the run.
             setup: constants of all environments.
-            run: its state.
+            run: state of the run.
             plan: number of workers, their machines, their needs and budgets.
             fingerprint: fingerprint of the task and the host.
         """
@@ -177,7 +177,7 @@ class GrowWorkers(WorkerPool):
 
         The pool has started the process already.
         """
-        # None where the state tree has the environments: after `gather_`, or when a run is resumed within an episode.
+        # None if the state tree has the environments: after `gather_`, or when a run is resumed within an episode.
         if self._seeds is None:
             self._load_(worker)
         else:

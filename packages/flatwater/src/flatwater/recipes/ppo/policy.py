@@ -45,7 +45,7 @@ def build_policy(student: Student, spaces: Spaces, native: NativeSpaces | None, 
     """Return a policy of these weights, which it holds as they are.
 
     Args:
-        student: its network as functions.
+        student: network of the policy as functions.
         spaces: spaces of the world that it was trained in.
         native: spaces of the environment in that world, if it has any.
         weights: weights and statistics by name.
@@ -99,7 +99,7 @@ class PolicyModule(nn.Module):
         return self.student.choose_read(weights, self._read(weights, obs), memory, starts)
 
     def _actions(self, device: torch.device) -> Actions:
-        """Return what outputs mean; built again where the module was moved, as bounds are on a device."""
+        """Return the actions that outputs stand for, on a device: built again if the module was moved."""
         return self.student.actions if device == self.student.device else policy_actions(self.spaces, device)
 
     def _within_bounds(self, action: Tensor) -> Tensor:
@@ -168,7 +168,7 @@ def _example(spaces: Spaces, cells: int, rows: int) -> tuple[Tensor, ...]:
         obs = torch.randn(shape, generator=rng)
     else:
         obs = torch.randint(0, 256, shape, generator=rng, dtype=torch.uint8)
-        if spaces.form == "image":  # the numbers beside images are no random bytes
+        if spaces.form == "image":  # the numbers beside images are not random bytes
             numbers = numbers_in(obs.flatten(1), spaces.parts, torch.float32)
             numbers.copy_(torch.rand(numbers.shape, generator=rng))
     return (obs, torch.rand(2, rows, cells, generator=rng) - 0.5) if cells else (obs,)

@@ -72,7 +72,7 @@ class BlocksRun(OnPolicyRun, WorldRun):
         return build_run_world(in_one_process(self.config), envs, self.config.foraging)
 
     def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:
-        """Return alarms about all numbers but those of evaluations, where an environment may pay what is no number."""
+        """Return alarms about all numbers but those of evaluations, as an environment may pay NaN there."""
         return super().alarms(round_, {name: x for name, x in metrics.items() if not name.startswith("evaluation/")})
 
     def pace(self, efforts: Mapping[str, Any]) -> Mapping[str, float]:  # noqa: ARG002  (the trainer has its own)

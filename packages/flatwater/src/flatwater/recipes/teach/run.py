@@ -115,7 +115,7 @@ def find_teacher(name: str, world: World, rng: torch.Generator, device: torch.de
     """Return the teacher of a name, as in `TeachRunConfig.teacher`: a kind of teacher, or `run:FOLDER`.
 
     Args:
-        name: its name; after `run:`, the folder of a run whose student it is.
+        name: name of the teacher; after `run:`, the folder of a run whose student is the teacher.
         world: the world that it will be asked in.
         rng: the generator of its draws; not for the student of a run.
         device: device of the student of a run.

@@ -75,7 +75,7 @@ def profile_section(run: RunRecords) -> Iterator[Block]:
 
 
 def profile_rows(metrics: Mapping[str, Sequence[float]]) -> list[tuple[str, str, str]]:
-    """Return part of a step, microseconds, share: medians over the blocks; empty where no block was measured."""
+    """Return part of a step, microseconds, share: medians over the blocks; empty if no block was measured."""
     values_by_part = {part: finite_points(metrics["round"], metrics.get(f"profile/{part}_us", []))[1] for part in PARTS}
     # Medians: a block that the machine was slow in does not move them.
     medians = {part: median(values) for part, values in values_by_part.items() if values}
@@ -85,7 +85,7 @@ def profile_rows(metrics: Mapping[str, Sequence[float]]) -> list[tuple[str, str,
 
 
 def profile_tables(metrics: Mapping[str, Sequence[float]]) -> list[ShownTable]:
-    """Return the time of a step by its parts; nothing where it was not measured."""
+    """Return the time of a step by its parts; nothing if it was not measured."""
     rows = profile_rows(metrics)
     return [ShownTable(TITLES, rows)] if rows else []
 

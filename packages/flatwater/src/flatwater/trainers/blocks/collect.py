@@ -175,7 +175,7 @@ class BlockCollector:
             self._write_next_value_(last_step)  # of what was seen there, before new episodes are
             terminated, truncated = (run.rollout[name][last_step] for name in ("terminated", "truncated"))
             truncated.logical_or_(terminated.logical_not())
-        ended_before = run.ended.clone()  # an episode that was cut so is none that has ended
+        ended_before = run.ended.clone()  # an episode that is cut like this has not ended
         self._end_(np.ones(self._grid[0], np.bool_), progress.step if collecting else -1)
         run.ended.copy_(ended_before)
 

@@ -26,7 +26,7 @@ def build_trainer(
 
     Args:
         setup: constants of the run.
-        run: its state tree.
+        run: state tree of the run.
         worlds: the training world and that of held-out episodes.
         teacher: the teacher of each training step; None without one.
         others: players of held-out episodes by name, besides the policy.

@@ -76,7 +76,7 @@ class BlocksState(OnPolicyState):
     logged: dict[str, LoggedNumbers]
     """Numbers of the user's own; no entry where none are wanted."""
     reward_scale: dict[str, Tensor]
-    """Statistics by which rewards are divided; empty where they are read as they are."""
+    """Statistics by which rewards are divided; empty if they are read as they are."""
     agent_steps: int = 0
     """Steps of single agents since the run began."""
 
@@ -112,7 +112,7 @@ class BlocksSetup(OnPolicySetup):
         """The network for the world's spaces.
 
         Raises:
-            ConfigError: it is compiled, and would not be resumed bit for bit.
+            ConfigError: the network is to be compiled, and would not be resumed bit for bit.
         """
         learner = self.config.learner
         # Set for acting as well: a policy must act in the precision that it learns in.
@@ -148,7 +148,7 @@ def own_encoder(name: str, spaces: Spaces) -> ModuleEncoder:
 
     Args:
         name: `package.module:Class`.
-        spaces: what it reads.
+        spaces: spaces of the world whose observations the network reads.
 
     Raises:
         ConfigError: `name` names no such class, or its modules cannot read observations.

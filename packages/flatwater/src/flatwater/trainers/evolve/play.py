@@ -144,7 +144,7 @@ def bind_learning(setup: EvolveSetup, run: Population) -> Callable[[], None]:
     steps, gamma = own.reward_steps
 
     def micro_batch(drawn: Drawn, g: int) -> Draw:
-        """Return what gathers micro-batch `g` of a draw for members `low` to `high`."""
+        """Return a function that gathers micro-batch `g` of a draw for members `low` to `high`."""
 
         def gather_rows(low: int, high: int) -> Batch:
             weight = None if drawn.weight is None else drawn.weight[low:high, g]

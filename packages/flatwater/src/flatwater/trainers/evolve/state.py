@@ -101,7 +101,7 @@ class EvolveSetup:
         """The algorithm of all members.
 
         Raises:
-            ConfigError: it does not learn from played episodes.
+            ConfigError: the algorithm does not learn from played episodes.
         """
         learner, expected = self.config.learner, "an algorithm that learns from played episodes"
         require(learner.own.replays, "learner.algorithm", learner.algorithm, expected)

@@ -54,7 +54,7 @@ def collect_(setup: GrowSetup, run: GrowState, crew: GroupExecutor, t: int) -> N
 
 
 def noise_for(setup: GrowSetup, run: GrowState, player: str) -> Float[Tensor, "E N"] | None:
-    """Return a player's random numbers for a step of held-out episodes; None where it draws nothing."""
+    """Return a player's random numbers for a step of held-out episodes; None if it draws nothing."""
     if player not in DRAWS:
         return None
     choices = head_sizes(setup.config.env.lifecycle, len(setup.net.seeds))

@@ -45,7 +45,7 @@ class GroupExecutor(executor.Executor, Protocol):
 
         Args:
             player: `EXPLORER`, `POLICY`, or the name of a baseline.
-            noise: its random numbers, where it draws.
+            noise: random numbers of the player; None if it draws none.
         """
         ...
 

@@ -26,7 +26,7 @@ def build_trainer(setup: GrowSetup, run: GrowState, crew: GroupExecutor | None =
 
     Args:
         setup: constants of the run.
-        run: its state.
+        run: state of the run.
         crew: processes that play its episodes; this process by default.
     """
     players = crew or local_executor(setup, run)
