@@ -10,9 +10,9 @@ from flatwater_trading.training.tile import TileTraining, TileValidation, judge_
 
 
 class TileExecutor(executor.Executor, Protocol):
-    """An executor of tiles, by number. Every executor comes to the same results, bit for bit.
+    """An executor of tiles, by number. All executors give the same results, bit for bit.
 
-    It may keep newer rows of members elsewhere during a phase of learning, until it is asked for them.
+    During a phase of learning the newest rows of members may be in other processes, until `gather_` fetches them.
     """
 
     def learn_(self) -> None:
@@ -25,7 +25,7 @@ class TileExecutor(executor.Executor, Protocol):
         """Let the tile's members, and the champion, play the validation slices."""
 
     def mark_members_changed_(self) -> None:
-        """Note that the run's members are others now: copies of their rows are stale."""
+        """Note that the run's members have changed: copies of their rows are stale."""
 
 
 class LocalTileExecutor(executor.LocalExecutor):

@@ -1,8 +1,8 @@
 """Learning from every purchase that could have been made, in hindsight: for markets, which do not answer.
 
-Prices do not depend on what a trader does, so the gain of every instrument on every training day, at every sale target,
-is known once the exits are resolved: nothing has to be tried out to learn what it would have paid. What is left is to
-say in advance which gains will be large, a contextual bandit with full information (Sinclair, Frujeri, Cheng, Marshall,
+Prices do not depend on a trader's actions, so the gain of every instrument on every training day, at every sale target,
+is known once the exits are resolved: no purchase has to be tried out to learn its gain. It remains to predict which
+gains will be large, a contextual bandit with full information (Sinclair, Frujeri, Cheng, Marshall,
 Barbalho, Li, Neville, Menache and Swaminathan 2023, "Hindsight learning for MDPs with exogenous inputs"; Moody and
 Saffell 2001, "Learning to trade via direct reinforcement", differentiate a trader's profit in this way).
 
@@ -10,8 +10,8 @@ The loss of a member is minus the mean over days and instruments of
 
     sigmoid(SHARPNESS (coefficient - threshold)) * gain(sale target)
 
-the gain that it expects of buying what it asks for. No environment is stepped, no critic is learnt, nothing is
-replayed.
+which is the expected gain of the purchases that it asks for. No environment is stepped, no critic is learned, nothing
+is replayed.
 """
 
 from collections.abc import Sequence
@@ -49,14 +49,14 @@ SHARPNESS = 10.0
 
 
 class DaysActor(Network, Protocol):
-    """A policy that acts on each day of whole stretches."""
+    """A policy that acts on each day of a stretch in one pass."""
 
     def over_days(self, params: Params, x: Float[Tensor, "Q S N L F"]) -> Float[Tensor, "P M K 2"]:
         """Return coefficients and sale targets in [-1, 1] on each day of a stretch with its whole context in it."""
 
 
 class BuyThreshold(Protocol):
-    """The threshold that stands in the critic's place: nothing has to be estimated."""
+    """The threshold of purchases, in the place of the critic: no value has to be estimated."""
 
     threshold: float
     """Coefficient in [-1, 1] from which the environment buys."""
@@ -64,12 +64,12 @@ class BuyThreshold(Protocol):
 
 @dataclass(frozen=True)
 class HindsightBatch:
-    """Some stretches of days, and the gain of every purchase on them."""
+    """Stretches of days, and the gain of every purchase on them."""
 
     seen: Float[Tensor, "p S N L F"]
     """Observations, the context of the first day included."""
     gain: Float[Tensor, "p M K G"]
-    """Gain of a purchase on each day M of the stretches, by sale target; 0 where nothing could be bought."""
+    """Gain of a purchase on each day M of the stretches, by sale target; 0 if nothing could be bought."""
 
 
 def build(_config: AlgorithmConfig, nets: Networks, setting: Setting) -> Members:
@@ -95,7 +95,7 @@ def interpolate_gain(gain: Float[Tensor, "*N G"], target: Float[Tensor, "*N"]) -
 def hindsight_loss(
     action: Float[Tensor, "P M K 2"], gain: Float[Tensor, "P M K G"], threshold: float
 ) -> Float[Tensor, "P"]:
-    """Minus the mean gain of the purchases that each member asks for."""
+    """Return minus the mean gain of the purchases that each member asks for."""
     coefficient, target = action.unbind(-1)
     # A smooth step in place of the environment's hard one, which has no gradient.
     bought = torch.sigmoid(SHARPNESS * (coefficient - threshold))
@@ -107,19 +107,19 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: Members, group
 
     Args:
         config: settings of the algorithm.
-        nets: an actor over days; in the critic's place, the threshold.
+        nets: an actor over days and, in the place of the critic, the threshold.
         members: weights, optimizer's moments and tally, all updated in place.
         groups: members [low, high) that learn together, one group after the other.
 
     Returns:
-        An update, which gives None: no value is estimated.
+        A function that does an update; it returns None, as no value is estimated.
     """
     trained, adam, tally = len(members.tally.skipped), members.actor_adam, members.tally
     actor: DaysActor = cast("Any", nets.actor)
     known_threshold: BuyThreshold = cast("Any", nets.critic)
     layout = actor.layout
     weights = {span: views(members.actor[slice(*span)], layout) for span in groups}
-    # Where the gradients of a group's weights are added up over the micro-batches.
+    # Views in which the gradients of a group's weights are added up over the micro-batches.
     homes = {span: views(adam.grad[slice(*span)], layout) for span in groups}
     step_ = bind_step(
         members.actor[:trained],
@@ -155,7 +155,7 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: Members, group
 
 
 def explorer(_config: AlgorithmConfig, _members: Any, _spread: Spread) -> Explorer:  # noqa: ANN401
-    """Explore by the actor's own actions, without noise: its played transitions are not learnt from."""
+    """Explore by the actor's own actions, without noise: its played transitions are not learned from."""
     return lambda actor, params, obs, _rng: actor(params, obs)
 
 

@@ -23,7 +23,7 @@ from flatwater_trading.training.state import ErlState, WindowBuffers
 
 
 def member_groups(setup: ErlSetup, run: ErlState) -> list[Span]:
-    """Group consecutive members of a tile whose observations of one micro-batch stand in memory together."""
+    """Group consecutive members of a tile whose observations of a micro-batch fit in memory together."""
     size = members_at_once(setup, run.market)
     return [
         (low + group_begin, low + until)
@@ -33,13 +33,13 @@ def member_groups(setup: ErlSetup, run: ErlState) -> list[Span]:
 
 
 class PopulationLearning(Protocol):
-    """An update of all members that are computed here, each from a draw of its own, bound to the run's state."""
+    """Updates of all members that are computed here, each from a draw of its own, bound to the run's state."""
 
     def update_(self) -> Float[Tensor, "P G B"] | None:
-        """Do the next update. Returns |TD error| of each member's transitions, if values are estimated."""
+        """Do the next update. Returns |TD error| of each member's transitions; None if no values are estimated."""
 
     def update_priorities_(self, td_error: Float[Tensor, "P G B"] | None) -> None:
-        """Set how often transitions are drawn again, by their errors in the draws of the whole population."""
+        """Set the priorities of the drawn transitions from their errors, for the whole population."""
 
 
 def make_learning(setup: ErlSetup, run: ErlState) -> PopulationLearning:
@@ -52,7 +52,7 @@ def make_learning(setup: ErlSetup, run: ErlState) -> PopulationLearning:
 
 
 def updates_due(setup: ErlSetup, run: ErlState) -> int:
-    """Return the updates of this generation: 0 until the replay holds its minimum."""
+    """Return the number of updates of this generation: 0 until the replay holds its minimum."""
     ready = run.replay is None or drawable_count(run.replay) >= setup.config.replay.warmup
     return setup.config.learner.own.updates if ready else 0
 
@@ -66,14 +66,14 @@ class HindsightLearning:
         self._update_ = setup.algorithm.make_update(setup.config.learner, setup.nets, run.learner, groups)
 
     def update_(self) -> None:
-        """Do the next update. Returns no error, as no value is estimated."""
+        """Do the next update. Returns None, as no value is estimated."""
         setup, run = self._setup, self._run
         # A stream for each update, by its number: a resumed run draws what it would have drawn.
         rng = stream(setup.config.seed, "lessons", run.learner.tally.updates, device=setup.device)
         self._update_(draw_lessons(setup, run.market, self._outcomes, rng))
 
     def update_priorities_(self, td_error: Tensor | None) -> None:
-        """Do nothing: all days are drawn alike."""
+        """Do nothing: all days are equally likely to be drawn."""
 
 
 class ReplayLearning:
@@ -84,9 +84,9 @@ class ReplayLearning:
 
         Args:
             setup: configuration and networks.
-            run: the state; its members and tally are updated by each update.
+            run: state; each update writes its members and tally.
             replay: replay that transitions are drawn from.
-            buffers: buffers that their windows are gathered into.
+            buffers: buffers that the windows of transitions are gathered into.
         """
         self._setup, self._run, self._replay = setup, run, replay
         self._source = ReplaySource(replay, buffers, run.market.observations, setup.config.env.episode.context)
@@ -100,14 +100,14 @@ class ReplayLearning:
         shape = (setup.config.population.size, learner.micro_batches, learner.own.batch_size)
         # A stream for each update, by its number: a resumed run draws what it would have drawn.
         rng = stream(setup.config.seed, "replay", self._run.learner.tally.updates, device=setup.device)
-        # For the whole population in every process: what a member draws does not depend on who computes it.
+        # Every process draws for the whole population: a member's draw does not depend on who computes it.
         self._drawn, weight = draw(replay, shape, rng)
         own_members = slice(*setup.share)
         index, weight = self._drawn[own_members], None if weight is None else weight[own_members]
         return self._update_([micro_batch(self._source, index, weight, g) for g in range(shape[1])])
 
     def update_priorities_(self, td_error: Float[Tensor, "P G B"] | None) -> None:
-        """Set the priorities of the last draw, where the replay is prioritised."""
+        """Set the priorities of the last draw, if the replay is prioritised."""
         if self._replay.priorities is not None and td_error is not None and self._drawn is not None:
             set_priorities_(self._replay.priorities, self._drawn, td_error)
 
@@ -120,18 +120,18 @@ class ReplaySource:
     buffers: WindowBuffers
     observations: Float[Tensor, "N T F"]
     context: int
-    """Days of one observation."""
+    """Days of an observation."""
 
 
 def micro_batch(
     source: ReplaySource, index: Int[Tensor, "P G B"], weight: Tensor | None, g: int
 ) -> Callable[[int, int], Batch]:
-    """Return a function that gathers one micro-batch of members low ... high - 1, good until the next is gathered.
+    """Return a function that gathers a micro-batch of members low ... high - 1, valid until the next is gathered.
 
     Args:
-        source: the replay, and the buffers that are written over.
+        source: replay, panel, and the buffers that are written over.
         index: ring positions of the transitions that each of P members drew, B in each of G micro-batches.
-        weight: their importance weights [P, G, B]; None where all are drawn alike.
+        weight: importance weights [P, G, B] of the transitions; None if all are equally likely.
         g: number of the micro-batch.
     """
     replay = source.replay
@@ -152,12 +152,12 @@ def micro_batch(
 
 
 def observe(source: ReplaySource, positions: Int[Tensor, "P B"]) -> MarketObs:
-    """Gather the observations at ring positions `positions` into the run's buffer."""
+    """Gather the observations of the transitions at `positions` of the ring into `buffers.seen`."""
     return _gather_windows(source, positions, source.buffers.seen)
 
 
 def observe_next(source: ReplaySource, positions: Int[Tensor, "P B"]) -> MarketObs:
-    """Gather the observations that followed on ring positions `positions` into the run's other buffer."""
+    """Gather the observations after the transitions at `positions` of the ring into `buffers.following`."""
     return _gather_windows(source, source.replay.following[positions].long(), source.buffers.following)
 
 

@@ -1,4 +1,4 @@
-"""Settings of how a population of traders learns."""
+"""Settings of the learning of a population of traders."""
 
 from collections.abc import Mapping
 from dataclasses import field

@@ -16,9 +16,9 @@ from flatwater_trading.training.setup import ErlSetup, learns_from_outcomes, mem
 from flatwater_watch.errors import ConfigError
 
 RESOLVED_TARGETS = 5
-"""Sale targets that are resolved, evenly spaced over their range; between them the gain is taken on straight lines."""
+"""Sale targets that are resolved, evenly spaced over their range; between them the gain is interpolated linearly."""
 LARGEST_GAIN = 0.5
-"""Gains are clipped to +-50 %, so that one takeover or one default does not outweigh a year."""
+"""Gains are clipped to +-50 %, so that a single takeover or default does not outweigh a year."""
 
 
 @state
@@ -26,19 +26,19 @@ class PurchaseOutcomes:
     """Gains of every purchase on the training days."""
 
     gain: Float[Tensor, "D K G"] = derived_field()
-    """Gain in deviations of all gains; 0 where nothing could be bought. Follows from the panel."""
+    """Gain in deviations of all gains; 0 if nothing could be bought. Computed from the panel."""
     seen: Float[Tensor, "R N L F"] = derived_field()
     """Buffer in which the stretches of a group of members are gathered: each draw writes over the draw before."""
 
 
 def lesson_days(setup: ErlSetup) -> range:
-    """Return the rows to learn purchases from: every possible exit lies within the training days.
+    """Return the rows on which purchases are learned: every possible exit lies within the training days.
 
-    A purchase on one of the last `hold_days` training days would be sold at a validation price, which is what the
-    champion is chosen by.
+    A purchase on one of the last `hold_days` training days would be sold at a validation price, and the champion is
+    chosen by validation prices.
 
     Raises:
-        ConfigError: there are too few, in hindsight for one stretch.
+        ConfigError: there are too few rows; in hindsight, fewer than a stretch needs.
     """
     train, hold = setup.splits.train, setup.config.env.trade.hold_days
     stretch = stretch_days(setup) if learns_from_outcomes(setup.config) else 1
@@ -53,7 +53,7 @@ def lesson_days(setup: ErlSetup) -> range:
 
 
 def stretch_days(setup: ErlSetup) -> int:
-    """Return the days of one stretch that are learnt from; the context of the first comes before them."""
+    """Return the number of days that are learned from in a stretch; the context of the first comes before them."""
     size: int = setup.config.learner.own.batch_size
     return size // stretch_count(setup.config)
 
@@ -77,7 +77,7 @@ def build_outcomes(setup: ErlSetup, market: Market) -> PurchaseOutcomes:
         hold_days=trade.hold_days,
         account=config.env.account,
     )
-    # Clipped first: one takeover must not set the deviation of all gains either. clamp_ keeps NaN.
+    # Clipped before the deviation is taken: a single takeover must not determine it either. clamp_ keeps NaN.
     gain.clamp_(-LARGEST_GAIN, LARGEST_GAIN)
     is_finite = gain.isfinite()
     deviation = gain[is_finite].double().std() if bool(is_finite.any()) else torch.ones(())
@@ -89,19 +89,19 @@ def build_outcomes(setup: ErlSetup, market: Market) -> PurchaseOutcomes:
 def draw_lessons(
     setup: ErlSetup, market: Market, outcomes: PurchaseOutcomes, rng: torch.Generator
 ) -> Sequence[Callable[[int, int], HindsightBatch]]:
-    """Make one draw for each micro-batch of an update; every member has stretches of its own.
+    """Make a draw for each micro-batch of an update; every member has stretches of its own.
 
-    All members' are drawn, wherever they are computed: a worker takes those of its share.
+    Every process draws the stretches of all members; a worker uses those of its share.
 
     Args:
-        setup: configuration and days; its share says which members are computed here.
-        market: observations [N, T, F].
-        outcomes: gains; its buffer is written over by each gather.
+        setup: configuration, days, and the share of members that are computed here.
+        market: market with observations [N, T, F].
+        outcomes: gains, and a buffer that each gather writes over.
         rng: generator of this update.
 
     Returns:
-        Functions of two member numbers, first and last + 1, which gather their stretches into one buffer: a batch is
-        good until the next is gathered.
+        Functions of two member numbers, first and last + 1, which gather the stretches of these members into one
+        buffer: a batch is valid until the next is gathered.
     """
     config, days, length = setup.config, lesson_days(setup), stretch_days(setup)
     shape = (config.learner.micro_batches, config.population.size, stretch_count(config))

@@ -1,7 +1,7 @@
 """Members play slices of the panel: all members and slices are one batch of episodes in lock-step.
 
-The market does not react to the traders, so what a member sees on each day of a slice is known before the first step:
-the encoder passes over each slice once, and the days then only run the heads, the noise and the simulator.
+The market does not react to the traders, so a member's observations of a slice are known before the first step: the
+encoder passes over each slice once, and the days then only run the heads, the noise and the simulator.
 """
 
 from collections.abc import Callable
@@ -25,12 +25,12 @@ from flatwater_trading.training.setup import ErlSetup
 from flatwater_watch.progress import count_steps
 
 META_DAYS = 2
-"""On the meta device, where only sizes count: each day after the first makes what the second does."""
+"""Days that are played on the meta device, where only sizes count: each later day allocates what the second does."""
 
 
 @dataclass(frozen=True)
 class DayTransitions:
-    """One day of B episodes, after its step, as a replay stores it."""
+    """A day of B episodes, after its step, as a replay stores it."""
 
     day: int
     """Number of the day in the episode, from 0."""
@@ -39,7 +39,7 @@ class DayTransitions:
     action: Float[Tensor, "B K 2"]
     """Action in [-1, 1], with the noise that was added."""
     account: Float[Tensor, "B K 3"] | None
-    """Open positions before the step; None where they are not observed."""
+    """Open positions before the step; None if they are not observed."""
     step: TimeStep
 
 
@@ -48,26 +48,26 @@ class PlayBuffers:
     """Buffers for the planned actions of a tile of members, filled slice by slice; the next tile writes over them."""
 
     planned: Float[Tensor, "n"] = derived_field()
-    """Room for `PlannedActions.planned`, flat."""
+    """Buffer of `PlannedActions.planned`, flat."""
     missing: Bool[Tensor, "m"] = derived_field()
-    """Room for `PlannedActions.missing`, flat."""
+    """Buffer of `PlannedActions.missing`, flat."""
     attention: Float[Tensor, "a"] = derived_field()
-    """Room for `PlannedActions.attention`, flat."""
+    """Buffer of `PlannedActions.attention`, flat."""
 
 
 @dataclass(frozen=True)
 class PlannedActions:
-    """Plans of the members for all days of their slices, made before the first step: views of `PlayBuffers`."""
+    """Actions of the members for all days of their slices, computed before the first step: views of `PlayBuffers`."""
 
     planned: Float[Tensor, "P S D K H"]
-    """The actions; where they are made day by day, the actor's hidden layer up to where the account enters."""
+    """Actions; if `by_day`, the actor's hidden layer that they are computed from together with the account."""
     missing: Bool[Tensor, "S D K"]
     """Mask of the instruments without data."""
     attention: Float[Tensor, "P N"]
     """Attention of each member to each column: sum over the slices of the mean over days and heads."""
 
     by_day: bool
-    """True where actions are made day by day, from the hidden layer."""
+    """True if actions are computed day by day, from the hidden layer."""
 
     def day_input(self, day: int, account: Float[Tensor, "B K 3"] | None) -> "DayInput":
         """Return the input of all members on one day of all slices."""
@@ -81,11 +81,11 @@ class DayInput:
     """The input of one day of `PlannedActions`."""
 
     planned: Float[Tensor, "P S K H"]
-    """Actions (H = 2), or the hidden layer that they are made from."""
+    """Actions (H = 2), or the hidden layer that they are computed from."""
     missing: Bool[Tensor, "P S K"]
     """Mask of the instruments without data."""
     account: Float[Tensor, "P S K 3"] | None
-    """Open positions; None where they are not observed."""
+    """Open positions; None if they are not observed."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class DayActor:
 
     actor: TraderActor
     by_day: bool
-    """True where actions are made day by day, from the hidden layer."""
+    """True if actions are computed day by day, from the hidden layer."""
 
     def __call__(self, params: Params, inputs: DayInput) -> Float[Tensor, "P S K 2"]:
         """Return the action of each member on each slice."""
@@ -103,7 +103,7 @@ class DayActor:
         return self.actor.head(params, inputs.planned, inputs.missing, inputs.account)
 
     def gaussian(self, params: Params, inputs: DayInput) -> tuple[Float[Tensor, "P S K 2"], Float[Tensor, "P S K 2"]]:
-        """Return the distribution that actions are drawn from, where they are made day by day."""
+        """Return the parameters of the distribution that actions are drawn from; needs `by_day`."""
         return self.actor.gaussian_head(params, inputs.planned, inputs.missing, inputs.account)
 
 
@@ -112,12 +112,12 @@ Remember = Callable[[DayTransitions], None]
 
 
 def draw_slices(setup: ErlSetup, days: Days, count: int, rng: torch.Generator) -> Int[Tensor, "S"]:
-    """Draw the first trading rows of `count` random slices that fit into `days` whole.
+    """Draw the first trading rows of `count` random slices that lie within `days`.
 
     Args:
-        setup: how many days a slice has.
+        setup: configuration, with the length of a slice.
         days: rows of the panel.
-        count: S, slices.
+        count: number S of slices.
         rng: generator of the generation; advanced.
     """
     steps = setup.config.env.episode.days
@@ -127,7 +127,7 @@ def draw_slices(setup: ErlSetup, days: Days, count: int, rng: torch.Generator) -
 
 def to_orders(trade: TradeConfig, action: Float[Tensor, "B K 2"]) -> Float[Tensor, "B K 2"]:
     """Scale actions from [-1, 1] to coefficients and percent, linearly, within the environment's bounds."""
-    # A fresh tensor, scaled in place: the action itself is what a replay remembers.
+    # A fresh tensor, scaled in place: the replay keeps the action itself.
     orders = (action + 1) / 2
     orders[..., 0].mul_(trade.coefficient_max)
     orders[..., 1].mul_(trade.target_high - trade.target_low).add_(trade.target_low)
@@ -141,15 +141,15 @@ Shapes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 def plan_shapes(
     setup: ErlSetup, market: Market, members: int, slices: int, *, explored: bool = False, days: int | None = None
 ) -> Shapes:
-    """Return the shapes of the plans of `members` members on `slices` slices.
+    """Return the shapes of the planned actions of `members` members on `slices` slices.
 
     Args:
         setup: configuration.
-        market: its sizes are read.
-        members: P.
-        slices: S, that each member plays.
-        explored: whether actions will be explored around.
-        days: D, of each slice; None for an episode's.
+        market: market, of which only sizes are read.
+        members: number P of members.
+        slices: number S of slices that each member plays.
+        explored: whether exploration will change the actions.
+        days: number D of days of a slice; None for those of an episode.
     """
     length, instruments = days or setup.config.env.episode.days, len(market.investable)
     last = setup.config.net.hidden if acts_by_day(setup, explored=explored) else ACTION_PARTS
@@ -158,12 +158,12 @@ def plan_shapes(
 
 
 def acts_by_day(setup: ErlSetup, *, explored: bool) -> bool:
-    """Return whether actions are made day by day: they follow from the account, or are drawn from a distribution."""
+    """Return whether actions are computed day by day: they depend on the account or are drawn from a distribution."""
     return setup.config.env.account_observation or (explored and setup.algorithm.gaussian)
 
 
 def build_room(setup: ErlSetup, *outlooks: Shapes) -> PlayBuffers:
-    """Allocate room for the largest of several plans."""
+    """Allocate buffers for the largest of several plans."""
     planned, missing, attention = (max(prod(shape) for shape in part) for part in zip(*outlooks, strict=True))
     return PlayBuffers(
         planned=filled_tensor(0, planned, device=setup.device),
@@ -174,14 +174,14 @@ def build_room(setup: ErlSetup, *outlooks: Shapes) -> PlayBuffers:
 
 @dataclass(frozen=True)
 class SlicePlay:
-    """Members play slices in `env`, whose batch is P x S, the member varying slowest: S encodings, then all days."""
+    """The play of slices in `env`, whose batch is P x S, the member varying slowest: S encodings, then all days."""
 
     setup: ErlSetup
     market: Market
     env: Simulator
     outlook: PlannedActions
     actors: Float[Tensor, "P n"]
-    """One row of weights for each member."""
+    """Weights, a row for each member."""
 
     def __len__(self) -> int:
         """Number of slices that each member plays."""
@@ -190,18 +190,18 @@ class SlicePlay:
     @property
     def starts(self) -> Int[Tensor, "S"]:
         """First trading rows of the slices."""
-        # The member varies slowest, and all play the same slices: the first member's are everyone's.
+        # The member varies slowest, and all members play the slices of the first.
         return self.env.start[: len(self)]
 
     def begin_(self, starts: Int[Tensor, "S"]) -> None:
-        """Move `env` to slices with these first trading rows; the last `settlement_days` of each only close."""
+        """Move `env` to slices with these first trading rows; their last `settlement_days` only close positions."""
         first, days = starts.repeat(len(self.actors)), self.outlook.planned.shape[2]
         trading_end = first + days - self.setup.config.env.episode.settlement_days
         reset_(self.env, start=first, trading_end=trading_end, end=first + days)
         self.outlook.attention.zero_()
 
     def encode_(self, number: int) -> None:
-        """Let all members look at every day of one slice."""
+        """Encode every day of a slice for all members, and write their planned actions."""
         setup, outlook = self.setup, self.outlook
         params = views(self.actors, setup.actor.layout)
         context, days = setup.config.env.episode.context, outlook.planned.shape[2]
@@ -217,17 +217,17 @@ class SlicePlay:
             outlook.attention.add_(embedding.attention.mean((1, 2)))
 
     def play_(self, explore: Explore | None = None, remember: Remember | None = None) -> None:
-        """Play the days of all slices, which are encoded.
+        """Play the days of all slices, which must be encoded.
 
         Args:
-            explore: what is played instead of the members' own actions; None plays those.
-            remember: called after each day.
+            explore: function that gives the actions to play; None for the members' own.
+            remember: function that is called with the transitions of each day.
         """
         setup, env, params = self.setup, self.env, views(self.actors, self.setup.actor.layout)
         actor, first = DayActor(setup.actor, self.outlook.by_day), env.start.clone()
         days = self.outlook.planned.shape[2]
         for day in count_steps("days", range(min(days, META_DAYS) if self.actors.is_meta else days)):
-            # Before the step: the positions that the action may know of.
+            # Read before the step: the action may depend on these positions.
             account = account_block(env, self.market) if setup.config.env.account_observation else None
             inputs = self.outlook.day_input(day, account)
             action = (actor(params, inputs) if explore is None else explore(actor, params, inputs)).flatten(0, 1)
@@ -249,18 +249,18 @@ def make_slice_play(
     """Bind the slices that `env` holds to their plans in `room`.
 
     Args:
-        room: at least as large as is needed.
+        room: buffers, at least as large as is needed.
         setup: configuration and networks.
         market: prices and observations.
-        env: written in place.
-        actors: one row of weights for each member.
-        explored: whether actions will be explored around; an algorithm may need more than the action for that.
-        days: number of days of each slice; an episode's where left out.
+        env: simulator; written in place.
+        actors: weights, a row for each member.
+        explored: whether exploration will change the actions; an algorithm may then need the hidden layer.
+        days: number of days of each slice; None for those of an episode.
     """
     count = len(env.start) // len(actors)
     shapes = plan_shapes(setup, market, len(actors), count, explored=explored, days=days)
     buffers = (room.planned, room.missing, room.attention)
-    # Views of the room's beginning: plans of different sizes share its memory, one after the other.
+    # Views of the buffers' beginnings: plans of different sizes use the same memory, one after the other.
     planned, missing, attention = (flat[: prod(shape)].view(shape) for flat, shape in zip(buffers, shapes, strict=True))
     return SlicePlay(
         setup, market, env, PlannedActions(planned, missing, attention, acts_by_day(setup, explored=explored)), actors
@@ -276,18 +276,18 @@ def play_slices_(
     starts: Int[Tensor, "S"],
     days: int,
 ) -> PlannedActions:
-    """Play each slice with each member in `env` to its end, without noise, in a room of its own.
+    """Play each slice with each member in `env` to its end, without noise, in buffers of its own.
 
     Args:
         setup: configuration and networks.
         market: prices and observations.
-        env: P x S episodes, the member varying slowest; written in place.
-        actors: one row of weights for each of P members.
+        env: simulator of P x S episodes, the member varying slowest; written in place.
+        actors: weights, a row for each of P members.
         starts: first trading rows of the slices.
         days: number of days of each slice.
 
     Returns:
-        What the members saw and would have done on every day.
+        The planned actions of the members on every day, with missing data and attention.
     """
     room = build_room(setup, plan_shapes(setup, market, len(actors), len(starts), days=days))
     slices = make_slice_play(room, setup, market, env, actors=actors, days=days)

@@ -1,6 +1,6 @@
-"""One generation of traders: learn, evaluate, validate, evolve; then the loop settles it and saves a checkpoint.
+"""A generation of traders: learn, evaluate, validate, evolve; then the loop settles it and saves a checkpoint.
 
-Its numbers are read from the device once, when it is settled.
+The numbers of a generation are read from the device once, when it is settled.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ ErlTrainer = CrewTrainer[ErlSetup, ErlState, TileExecutor]
 
 
 def build_trainer(setup: ErlSetup, run: ErlState, crew: TileExecutor) -> ErlTrainer:
-    """Bind the phases to the state. Learning comes before validation, so the last learning of a run is judged, too."""
+    """Bind the phases to the state. Learning comes before validation, so the last updates of a run are judged too."""
     count = len(setup.tiles)
     phases = (
         Phase("learn", lambda: updates_due(setup, run), lambda _: crew.learn_()),
@@ -33,11 +33,11 @@ def build_trainer(setup: ErlSetup, run: ErlState, crew: TileExecutor) -> ErlTrai
 
 
 def evaluate_(setup: ErlSetup, run: ErlState, crew: TileExecutor, step: int) -> None:
-    """Let one tile play the training slices, which are the same for all; with noise where that is learnt from.
+    """Let a tile play the training slices, which are the same for all; with noise if transitions are learned from.
 
     Args:
         setup: configuration and tiles.
-        run: fitness and scores of the tile's members, and the replay, are updated.
+        run: state; fitness and scores of the tile's members, and the replay, are written.
         crew: crew that computes tiles, here or on workers.
         step: number of the tile, from 0.
     """
@@ -51,14 +51,14 @@ def evaluate_(setup: ErlSetup, run: ErlState, crew: TileExecutor, step: int) -> 
 
 
 def validate_(setup: ErlSetup, run: ErlState, crew: TileExecutor, step: int) -> None:
-    """Let one tile play the validation slices, the same for all, without noise; after the last the best is crowned.
+    """Let a tile play the validation slices, which are the same for all, without noise; the last tile crowns the best.
 
     The champion is chosen here and never on training fitness. It is scored again on this generation's slices, so that
     it is beaten by a better trader and not by easier days.
 
     Args:
         setup: configuration and tiles.
-        run: its validation scores are updated; after the last tile, its champion.
+        run: state; validation scores are written, and after the last tile the champion.
         crew: crew that computes tiles, here or on workers.
         step: number of the tile, from 0.
     """
@@ -70,7 +70,7 @@ def validate_(setup: ErlSetup, run: ErlState, crew: TileExecutor, step: int) -> 
         (scores.attention, result.attention),
     )
     for column, new in (*columns, *((scores.judged[name], new) for name, new in result.slices.items())):
-        # Every tile brings the champion's numbers along, last; tiles have one shape, so all bring the same.
+        # The last number of every tile is the champion's; tiles have one shape, so it is the same in all.
         column[slice(*spans[step])], column[-1] = new[:-1], new[-1]
     if step + 1 < len(spans):
         return
@@ -78,7 +78,7 @@ def validate_(setup: ErlSetup, run: ErlState, crew: TileExecutor, step: int) -> 
     scores.crowned.fill_(best >= 0)
     scores.holding.copy_(held_return(setup, run.market, run.progress.round))
     scores.champion_value.copy_(scores.validation[-1])
-    # -1 where the champion stays: its own row, which is the last.
+    # `best` is -1 if the champion stays: that is its own row, the last.
     scores.importance.copy_(scores.attention[best])
 
 
@@ -91,20 +91,20 @@ def next_generation_(setup: ErlSetup, run: ErlState, crew: TileExecutor) -> None
         run.lineage,
         run.schedule,
         fitness=scores.fitness,
-        # Waits for the device, once a generation.
+        # float() waits for the device, once a generation.
         best=float(scores.validation[:-1].max()),
         generation=generation,
         # Named by the generation: a resumed run evolves as it would have.
         rng=stream(setup.config.seed, "evolution", generation, device=setup.device),
     )
-    # After the rows are written: an executor that has copies asks for them again before it computes.
+    # Called after the rows are written: an executor that has copies fetches them again before it computes.
     crew.mark_members_changed_()
 
 
 def read_numbers_(setup: ErlSetup, run: ErlState) -> dict[str, float]:
-    """Return named numbers of the round, and clear the sums that the learner keeps over it."""
+    """Return the round's numbers by name, and clear the sums of its updates."""
     scores = run.scores
-    # One copy to the host, in float64: penalties of 10,000 beside gains of 0.01 lose digits in a float32 mean.
+    # One copy to the host, in float64: a float32 mean of penalties of 10,000 and gains of 0.01 loses digits.
     fitness = scores.fitness.double().cpu()
     numbers: dict[str, Any] = {
         "fitness/mean": fitness.mean(),
@@ -149,7 +149,7 @@ def _episodes(run: ErlState) -> dict[str, float]:
 
 
 def lineage_record(run: ErlState) -> dict[str, Any]:
-    """Return the lineage of each slot after this generation; the champion's is the last."""
+    """Return the lineage of each slot after this generation; the champion's slot is the last."""
     lineage, scores = run.lineage, run.scores
     return {
         "ids": lineage.ids.tolist(),

@@ -20,26 +20,26 @@ from flatwater_watch.errors import require
 
 @state
 class RowReplay:
-    """Allocated whole, and its pages touched, by `build_rows`; `append_` writes over the oldest transitions."""
+    """A ring of transitions, allocated whole by `build_rows`; `append_` writes over the oldest transitions."""
 
     row: Int[Tensor, "C"]
     """Panel row of the day, int32."""
     following: Int[Tensor, "C"]
-    """Ring position of the next transition of the same episode, int32; its own at an episode's end."""
+    """Ring position of the next transition of the same episode, int32; the transition's own at an episode's end."""
     action: Float[Tensor, "C K 2"]
     """Action as the networks give it, in [-1, 1]."""
     reward: Float[Tensor, "C"]
     discount: Float[Tensor, "C"]
-    """Discount: 0 where the episode terminated, else 1; gamma is the learner's."""
+    """Discount: 0 if the episode terminated, else 1; gamma is a setting of the learner."""
     member: Int[Tensor, "C"]
-    """Number of the member that acted, for those who look into a checkpoint: learning does not read it. As int16, which
-    checkpoints have: a number above 32,767 comes out less by 65,536."""
+    """Number of the member that acted, for readers of a checkpoint: learning does not use it. As int16: a number
+    above 32,767 is stored as 65,536 less."""
     account: Float[Tensor, "C K 3"] | None
-    """The account block of the day, where it is part of the observation."""
+    """The account block of the day; None if it is not observed."""
     priorities: Priorities | None
-    """How likely each transition is to be drawn; None where all are alike."""
+    """Priority of each transition in draws; None if all are equally likely."""
     appended: int = 0
-    """Transitions ever appended. The next one lands on position `appended % capacity`."""
+    """Transitions ever appended. The next transition is written at position `appended % capacity`."""
 
 
 @state
@@ -54,18 +54,18 @@ class Transitions:
     terminated: Bool[Tensor, "D B"]
     """True on the last day of an episode."""
     account: Float[Tensor, "D B K 3"] | None
-    """Open positions before the day's step; None where they are not observed."""
+    """Open positions before the day's step; None if they are not observed."""
 
 
 def build_transitions(days: int, batch: int, *, instruments: int, account: bool, device: torch.device) -> Transitions:
-    """Allocate room for all days, its pages touched.
+    """Allocate the transitions of all days of an episode; their pages are touched.
 
     Args:
-        days: D, of an episode.
-        batch: B, episodes in lock-step.
-        instruments: K, that can be bought.
+        days: number D of days of an episode.
+        batch: number B of episodes in lock-step.
+        instruments: number K of instruments that can be bought.
         account: whether the account block is observed, and stored.
-        device: `meta` makes a plan.
+        device: device of the tensors; `meta` for a plan.
 
     Returns:
         Columns [D, B, ...], all 0.
@@ -91,11 +91,11 @@ def build_rows(
     """Allocate an empty ring for transitions.
 
     Args:
-        config: whether draws are prioritised, and how.
-        capacity: C, transitions.
-        instruments: K, that can be bought.
+        config: settings of the replay, with those of priorities.
+        capacity: number C of transitions.
+        instruments: number K of instruments that can be bought.
         account: whether the account block is observed, and stored.
-        device: `meta` makes a plan.
+        device: device of the tensors; `meta` for a plan.
     """
     zeros = partial(filled_tensor, 0, device=device)
     return RowReplay(
@@ -127,24 +127,24 @@ def append_(
     member: Int[Tensor, "B"],
     account: Float[Tensor, "B K 3"] | None,
 ) -> None:
-    """Write one day of B episodes in lock-step over the oldest transitions.
+    """Write a day of B episodes in lock-step over the oldest transitions.
 
     The next call appends the following day of the same episodes in the same order, until they terminate.
 
     Args:
-        replay: written in place.
+        replay: ring; written in place.
         row: panel rows of the day.
-        action: in [-1, 1], as the networks give it, for K instruments.
+        action: actions in [-1, 1], as the networks give them, for K instruments.
         reward: reward of the day.
         terminated: mask [B] of the episodes that end on this day.
         member: numbers of the members that acted.
-        account: open positions before the step; None where they are not observed.
+        account: open positions before the step; None if they are not observed.
 
     Raises:
         ConfigError: the ring holds less than two days of B transitions.
     """
     capacity, b = len(replay.row), len(row)
-    # With less, a day would be written over before the next one has followed on it.
+    # In a smaller ring a day would be written over before its next day is appended.
     require(2 * b <= capacity, "capacity", capacity, f"at least {2 * b}, two days of the {b} episodes played")
     positions = torch.arange(replay.appended, replay.appended + b, device=row.device)
     slots = positions % capacity
@@ -168,10 +168,10 @@ def append_(
 
 
 def draw(replay: RowReplay, shape: tuple[int, ...], rng: torch.Generator) -> tuple[Tensor, Tensor | None]:
-    """Draw ring positions with replacement, and their importance weights where the replay is prioritised."""
+    """Draw ring positions with replacement, and their importance weights; None for weights without priorities."""
     if replay.priorities is not None:
         return draw_prioritised(replay.priorities, shape, rng)
-    # The count is the host's own: a draw needs no sync.
+    # The count is a number of the host: a draw does not wait for the device.
     return torch.randint(drawable_count(replay), shape, generator=rng, device=replay.row.device), None
 
 
@@ -186,10 +186,10 @@ def windows(
 
     Args:
         observations: observations of N columns on T days, contiguous.
-        rows: last row of each window, `context` - 1 or more.
-        context: C, days of a window.
-        out: room for at least as many windows as rows: the result is a view of its beginning, and what was there is
-            gone. None allocates the result.
+        rows: last rows of the windows, `context` - 1 or more.
+        context: number C of days of a window.
+        out: buffer for at least as many windows as rows: it is written over, and the result is a view of its
+            beginning. None allocates the result.
     """
     n, t, f = observations.shape
     # A window of one column is one run of memory, so the panel itself is the table of all windows, overlapping: entry

@@ -15,7 +15,7 @@ from flatwater_trading.training.config import ErlConfig
 
 @dataclass(frozen=True)
 class ErlSetup:
-    """The parts of a run that never change and are no state: configuration, networks as functions, days."""
+    """The parts of a run that never change and are not part of the state: configuration, networks, days."""
 
     config: ErlConfig
     actor: TraderActor
@@ -47,12 +47,12 @@ class ErlSetup:
 
 
 WINDOW_BYTES = 64 << 20
-"""Observations gathered at a time on a CPU, whose cache this is made for. Members learn in groups so that more never
-stand in memory, whatever the panel."""
+"""Bytes of observations that are gathered at a time on a CPU, to stay within its cache. Members learn in groups, so
+that no more is in memory whatever the panel."""
 GROUP_SIZE_FACTOR = {"cpu": 1, "cuda": 64}
-"""Multiple of a CPU's amount that is made at once, by the kind of device. A GPU has no such cache to keep to,
+"""Multiple of a CPU's amount that is gathered at a time, by kind of device. A GPU is not limited by such a cache,
 and waits for the host between short calls: 16 members of the largest panel are one group of 3.4 GB there, not 16.
-It follows from the kind alone, and not from how much memory is free: numbers must not depend on what else runs."""
+It depends on the kind alone, not on the free memory: numbers must not depend on other programs."""
 
 
 def build_setup(
@@ -64,15 +64,15 @@ def build_setup(
     share: Span | None = None,
     kind: str | None = None,
 ) -> ErlSetup:
-    """Build the networks for a market's shape, and settle the size of a tile.
+    """Build the networks for a market's shape, and determine the size of a tile.
 
     Args:
         config: configuration of the trainer.
-        market: its shape is read.
+        market: market, of which only the shape is read.
         splits: days to train, to validate and to hold out.
-        device: device on which all lies.
-        share: the members that are computed here; all where left out.
-        kind: kind of the device that a plan is for; that of `device` where left out.
+        device: device of all tensors.
+        share: members [low, high) that are computed here; None for all.
+        kind: kind of the device that a plan is for; None for that of `device`.
     """
     kind = kind or device.type
     algorithm = find_algorithm(config.learner)
@@ -99,16 +99,16 @@ def learns_from_outcomes(config: ErlConfig) -> bool:
 
 
 READ_ROWS_PER_DAY = 20
-"""Rows of the panel that may be read for each day learnt from, where `learner.hindsight.stretches` is left out."""
+"""Rows of the panel that may be read for each day learned from, if `learner.hindsight.stretches` is left out."""
 
 
 def stretch_count(config: ErlConfig) -> int:
-    """Return the stretches of consecutive days in a batch: each brings the whole context of its first day along."""
+    """Return the number of stretches of consecutive days in a batch; each needs the whole context of its first day."""
     configured: int | None = config.learner.own.stretches
     if configured is not None:
         return configured
     size: int = config.learner.own.batch_size
-    # s stretches read s (context - 1) + size rows for size days: at most ROWS_A_DAY each, solved for s.
+    # s stretches read s (context - 1) + size rows for size days: at most READ_ROWS_PER_DAY each, solved for s.
     most_stretches = (READ_ROWS_PER_DAY - 1) * size // max(1, config.env.episode.context - 1)
     return max(s for s in range(1, max(1, min(most_stretches, size)) + 1) if size % s == 0)
 
@@ -120,25 +120,25 @@ tiles of 16 took 0.70."""
 
 
 def usual_tile(config: ErlConfig, market: Market, kind: str) -> int:
-    """Return the members of a tile where `population.tile` is 0, for a device of that kind.
+    """Return the number of members of a tile if `population.tile` is 0, for this kind of device.
 
-    Many workers, which a GPU has not, want small tiles, and little work large ones.
+    Small tiles spread over many workers, which a GPU does not have; large tiles are faster if members are little work.
     """
     little = kind != "cpu" or window_bytes(config, market) < LITTLE_WORK_BYTES
     return LARGE_TILE if little else SMALL_TILE
 
 
 def members_at_once(setup: ErlSetup, market: Market) -> int:
-    """Return how many members' observations of one micro-batch may stand in memory together; at least one."""
+    """Return the number of members whose observations of a micro-batch may be in memory together; at least 1."""
     return min(setup.tile, max(1, WINDOW_BYTES * GROUP_SIZE_FACTOR[setup.kind] // window_bytes(setup.config, market)))
 
 
 def window_bytes(config: ErlConfig, market: Market) -> int:
-    """Return the bytes of the observations in one micro-batch of a member."""
+    """Return the bytes of the observations in a micro-batch of a member."""
     columns, _, features = market.observations.shape
     batch_size: int = config.learner.own.batch_size
     context = config.env.episode.context
-    # A stretch has the context of its first day and one row for each further one; a transition has its whole window.
+    # A stretch has the context of its first day and a row for each further day; a transition has its whole window.
     rows = batch_size * context
     if learns_from_outcomes(config):
         rows = stretch_count(config) * (context - 1) + batch_size

@@ -42,9 +42,9 @@ class GenerationScores:
     champion_value: Float[Tensor, ""]
     """The champion's validation value after this generation's comparison."""
     crowned: Bool[Tensor, ""]
-    """True where this generation brought a new champion."""
+    """True if this generation brought a new champion."""
     plateau: bool
-    """True while the best validation value stands still."""
+    """True while the best validation value does not improve."""
 
 
 @state
@@ -52,9 +52,9 @@ class WindowBuffers:
     """Buffers in which the windows of a batch are gathered: each draw writes over the draw before."""
 
     seen: Float[Tensor, "R N C F"] = derived_field()
-    """R rows: the transitions that a group of members draws for one micro-batch."""
+    """Observations of the R transitions that a group of members draws for a micro-batch."""
     following: Float[Tensor, "R N C F"] = derived_field()
-    """The observations that followed on those."""
+    """Next observations of these transitions."""
 
 
 @state
@@ -72,11 +72,11 @@ class ErlState:
     eval_env: Simulator = derived_field()
     """Simulator of tile x train_slices episodes on training days: one tile of members after the other."""
     val_env: Simulator = derived_field()
-    """Simulator of (tile + 1) x validation_slices episodes on validation days: the champion plays beside each tile."""
+    """Simulator of (tile + 1) x validation_slices episodes on validation days: the champion plays with each tile."""
     room: PlayBuffers
-    """Plans of both environments' episodes, one after the other."""
+    """Buffers for the planned actions of both environments' episodes, one after the other."""
     played: Transitions | None = derived_field()
-    """Transitions of the tile that played last, where the algorithm learns from them."""
+    """Transitions of the tile that played last; None if the algorithm does not learn from them."""
     schedule: MutationSchedule
     lineage: Lineage
     scores: GenerationScores
@@ -147,7 +147,7 @@ def _window_buffers(setup: ErlSetup, market: Market) -> WindowBuffers:
     config, (columns, _, features) = setup.config, market.observations.shape
     rows = members_at_once(setup, market) * config.learner.own.batch_size
     shape = (rows, columns, config.env.episode.context, features)
-    # Not fresh in every draw: blocks of this size come from the system each time, and their pages are zeroed first.
+    # Kept between draws: the allocator returns blocks of this size to the system, which zeroes their pages each time.
     seen, following = (filled_tensor(0, *shape, device=setup.device) for _ in range(2))
     return WindowBuffers(seen=seen, following=following)
 
@@ -168,7 +168,7 @@ def _empty_scores(setup: ErlSetup, columns: int) -> GenerationScores:
         attention=unknown(members + 1, columns),
         importance=unknown(columns),
         holding=unknown(),
-        # -inf until the first validation, by which `has_champion` knows. The others are NaN: reading too early shows.
+        # -inf until the first validation: `has_champion` tests this. Other scores are NaN: reading too early shows.
         champion_value=torch.full((), -torch.inf, device=device),
         crowned=torch.zeros((), dtype=torch.bool, device=device),
         plateau=False,
@@ -176,5 +176,5 @@ def _empty_scores(setup: ErlSetup, columns: int) -> GenerationScores:
 
 
 def has_champion(run: ErlState) -> bool:
-    """Return whether a validation has been held, so that the champion's slot holds a member's weights."""
+    """Return whether a validation has ended, so that the champion's slot has a member's weights."""
     return bool(np.isfinite(float(run.scores.champion_value)))

@@ -26,7 +26,7 @@ from flatwater_trading.training.setup import ErlSetup
 from flatwater_trading.training.state import TRAINING_MEASURES, VALIDATION_MEASURES, ErlState
 
 VALIDATION_STREAM = "walk-forward slices"
-"""Name of the stream that validation slices are drawn from. Another name draws others: no run goes on bit for bit."""
+"""Name of the stream that validation slices are drawn from. Under another name no run would resume bit for bit."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class TileTraining:
     fitness: Float[Tensor, "p"]
     """Mean fitness of each member's lowest slices."""
     slices: Mapping[str, Float[Tensor, "p S"]]
-    """Numbers by the names of `TRAINING`."""
+    """Numbers by the names of `TRAINING_MEASURES`."""
     transitions: Transitions | None
-    """Transitions of the tile, padding included; good until the next tile is played."""
+    """Transitions of the tile, padding included; valid until the next tile is played."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class TileValidation:
     value: Float[Tensor, "p+1"]
     """Mean fitness of the lowest slices; the champion's is the last."""
     slices: Mapping[str, Float[Tensor, "p+1 V"]]
-    """Numbers by the names of `JUDGED`."""
+    """Numbers by the names of `VALIDATION_MEASURES`."""
     activity: Float[Tensor, "p+1"]
     """Standard deviation of the noiseless actions over the days."""
     attention: Float[Tensor, "p+1 N"]
@@ -60,12 +60,12 @@ def train_tile(setup: ErlSetup, run: ErlState, span: Span, round_: int) -> TileT
 
     Args:
         setup: configuration and networks.
-        run: its simulator, room and transitions are written over.
+        run: state; its simulator, buffers and transitions are written over.
         span: members [low, high) of the tile.
         round_: number of the generation, which names the streams.
 
     Returns:
-        Results of the p members of the tile; where they learn from what they play, its transitions, padding included.
+        Results of the p members of the tile; if they learn from transitions, those of the tile, padding included.
     """
     config, explored = setup.config, run.played is not None
     rows = _rows(setup, span)
@@ -76,11 +76,11 @@ def train_tile(setup: ErlSetup, run: ErlState, span: Span, round_: int) -> TileT
     if run.played is None:
         slices.play_()
     else:
-        # Named by the tile's first member: its noise depends neither on the process nor on which tile came before.
+        # Named by the tile's first member: the noise depends neither on the process nor on the order of the tiles.
         noise = stream(config.seed, "exploration", round_, span[0], device=setup.device)
         slices.play_(trader_explorer(setup, run.learner, noise), partial(_write_day_, run.played))
     count = span[1] - span[0]
-    # Cut to the members: padding was played to keep the shape, and counts nowhere.
+    # Cut to the members: padding is played to keep the shape, and does not count.
     summary = {name: each[:count] for name, each in _by_member(setup, run.eval_env, len(rows)).items()}
     return TileTraining(
         lowest_mean(summary["fitness"], setup), {name: summary[name] for name in TRAINING_MEASURES}, run.played
@@ -88,11 +88,11 @@ def train_tile(setup: ErlSetup, run: ErlState, span: Span, round_: int) -> TileT
 
 
 def judge_tile(setup: ErlSetup, run: ErlState, span: Span, round_: int) -> TileValidation:
-    """Play random validation slices, the same for every tile, without noise; the champion plays beside each tile.
+    """Play random validation slices, the same for every tile, without noise; the champion plays with each tile.
 
     Args:
         setup: configuration and networks.
-        run: its simulator and room are written over.
+        run: state; its simulator and buffers are written over.
         span: members [low, high) of the tile.
         round_: number of the generation, which names the stream.
 
@@ -108,7 +108,7 @@ def judge_tile(setup: ErlSetup, run: ErlState, span: Span, round_: int) -> TileV
     count = span[1] - span[0]
 
     def strip_padding(rows: Float[Tensor, "tile+1 ..."]) -> Float[Tensor, "p+1 ..."]:
-        return torch.cat([rows[:count], rows[-1:]])  # a list of their numbers would be copied to the device
+        return torch.cat([rows[:count], rows[-1:]])  # an index list would be copied to the device
 
     return TileValidation(
         value=strip_padding(lowest_mean(summary["fitness"], setup)),
@@ -129,17 +129,17 @@ def held_return(setup: ErlSetup, market: Market, round_: int) -> Float[Tensor, "
 
 
 def _rows(setup: ErlSetup, span: Span) -> Int[Tensor, "tile"]:
-    """Return the rows [tile] of a tile's weights in this process; where it is not full, the last member's again."""
+    """Return the rows [tile] of a tile's weights in this process; padding repeats the last member's row."""
     numbers = torch.arange(span[0], span[0] + setup.tile, device=setup.device)
     return numbers.clamp(max=span[1] - 1) - setup.share[0]
 
 
 def _begin_(setup: ErlSetup, slices: SlicePlay, days: Days, consumer: str, round_: int) -> None:
-    """Draw a generation's slices of `days`, and let the members look at them.
+    """Draw a generation's slices of `days`, and encode them for the members.
 
     Args:
         setup: configuration.
-        slices: the plans of the tile, written over.
+        slices: play of the tile; its simulator and planned actions are written over.
         days: rows that slices are drawn from.
         consumer: name of the stream.
         round_: number of the generation.
@@ -171,16 +171,16 @@ def append_to_replay_(setup: ErlSetup, run: ErlState, played: Transitions, span:
 
     Args:
         setup: configuration.
-        run: its replay is written.
-        played: the tile's transitions, padding included.
+        run: state; its replay is written.
+        played: transitions of the tile, padding included.
         span: members [low, high) of the tile.
     """
     replay = run.replay
-    assert replay is not None  # noqa: S101  (there is one where something was kept)
+    assert replay is not None  # noqa: S101  (a run with transitions has a replay)
     slices = setup.config.evaluation.train_slices
     member = torch.arange(*span, device=setup.device).repeat_interleave(slices)
     for day in range(len(played.row)):
-        # Without the padding: copies of the last member would be learnt from twice.
+        # Without the padding: copies of the last member would be learned from twice.
         row, terminated = played.row[day, : len(member)], played.terminated[day, : len(member)]
         append_(
             replay,
@@ -199,7 +199,7 @@ def lowest_mean(values: Float[Tensor, "P S"], setup: ErlSetup) -> Float[Tensor, 
 
 
 def trader_explorer(setup: ErlSetup, members: Members, rng: torch.Generator) -> Explore:
-    """Return the algorithm's exploration; where it is noise on actions, with the noise of traders."""
+    """Return the algorithm's exploration; if it adds noise to actions, with the noise of traders."""
     config, parts = setup.config, part_noise(setup.config.exploration, setup.device)
 
     def spread(action: Float[Tensor, "P S K 2"], scale: float, rng: torch.Generator) -> Float[Tensor, "P S K 2"]:
@@ -212,7 +212,8 @@ def trader_explorer(setup: ErlSetup, members: Members, rng: torch.Generator) -> 
 def part_noise(exploration: ExplorationConfig, device: torch.device) -> Float[Tensor, "2"]:
     """Return the deviations of the noise on a coefficient and on a sale target."""
     parts = (exploration.coefficient, exploration.target)
-    return torch.stack([torch.full((), part, device=device) for part in parts])  # written there, and not copied there
+    # Filled on the device: torch.tensor would copy from the host, and wait.
+    return torch.stack([torch.full((), part, device=device) for part in parts])
 
 
 def spread_over_days(
@@ -220,8 +221,8 @@ def spread_over_days(
 ) -> Float[Tensor, "P S K 2"]:
     """Add independent noise to every part of the action, and noise that all coefficients of a day have in common.
 
-    Independent noise on every instrument chooses among instruments, but cannot make a day with a purchase of one
-    without, or the other way round, once all coefficients lie far from the threshold. So all coefficients of a day
+    Independent noise on every instrument chooses among instruments, but once all coefficients are far from the
+    threshold it cannot turn a day without a purchase into a day with a purchase, or back. So all coefficients of a day
     are also moved together.
 
     Args:
@@ -229,7 +230,7 @@ def spread_over_days(
         scale: the algorithm's `noise`.
         parts: deviations on a coefficient and on a sale target, in multiples of `scale`.
         day: deviation of the common noise, in multiples of `scale`.
-        rng: draws the day's noise, then that of the parts.
+        rng: generator; draws the day's noise, then that of the parts.
     """
     # The day's noise is drawn before that of the parts: the order belongs to the seed.
     days = torch.randn(*action.shape[:2], 1, generator=rng, device=action.device) * (day * scale)

@@ -1,10 +1,10 @@
 """The judgement of learned weights, by days that they were not learned from.
 
-Each member leaves a block of the training days out; on the block its weights are those of one who has not seen it. All
-blocks and the validation days, on which the mean of the members is held, are one account that nothing was learned from.
-Its lead over what needs no learning (equal weights where these grew on the same days, else cash) is random, so it is
-lowered by `judgement.caution` deviations of its mean before it counts. Of several parts of the learned weights, the one
-with the largest lead that is left is held: none, where no lead is left. So what is not known is not paid for.
+Each member leaves out a block of the training days, so its weights on that block are those of a policy that has not
+seen it. All blocks, and the validation days with the mean of the members, make one account of unseen days. Its lead
+over an account that needs no learning (equal weights if these grew on the same days, else cash) is random, so it is
+lowered by `judgement.caution` deviations of its mean before it counts. Of several parts of the learned weights, the
+part with the largest lowered lead is held: nothing if none of these leads is above 0.
 
 Days are summed in blocks of `BLOCK` before the deviation is taken, as neighbouring days are not independent.
 """
@@ -39,11 +39,11 @@ def weigh_days(
 
     Args:
         layout: names of the members' weights.
-        market: what they see.
-        weights: a row for each member.
+        market: signals that members see.
+        weights: members' weights, a row for each.
         days: rows of the market.
         limits: limits of the weights of a day.
-        at_once: days that are weighed at a time; it does not change what comes out.
+        at_once: days that are weighed at a time; the result does not depend on it.
     """
     members, params = len(weights), views(weights, layout)
     wanted = weights.new_zeros(len(days), market.tradable.shape[1])
@@ -51,7 +51,7 @@ def weigh_days(
         rows = slice(days.start + first, min(days.stop, days.start + first + at_once))
         own, shared = (signals[rows][None].to(weights.dtype) for signals in (market.own, market.shared))
         seen = Seen(own, shared, market.tradable[rows][None])
-        # One member at a time: their hidden units never stand in memory together.
+        # One member at a time: hidden units of two members are never in memory together.
         for member in range(members):
             one = {name: weight[member : member + 1] for name, weight in params.items()}
             wanted[first : first + at_once] += weigh(one, seen, limits)[0] / members
@@ -59,12 +59,12 @@ def weigh_days(
 
 
 def equal_weights(tradable: Bool[Tensor, "D K"]) -> Float[Tensor, "D K"]:
-    """Return equal parts of what is traded on each day."""
+    """Return equal parts of the instruments that are traded on each day."""
     return tradable / tradable.sum(-1, keepdim=True).clamp(min=1)
 
 
 def resting_weights(tradable: Bool[Tensor, "D K"], limits: Limits) -> Float[Tensor, "D K"]:
-    """Return what is held where nothing was learned and prices rise: equal weights, within the limits."""
+    """Return the weights that need no learning, for markets that rise: equal weights, within the limits."""
     return (limits.gross * equal_weights(tradable)).clamp(max=limits.largest)
 
 
@@ -73,7 +73,7 @@ def judge_(setup: WeightsSetup, run: WeightsState) -> None:
 
     Args:
         setup: blocks, splits and costs.
-        run: its newest judgement is written; where the weights grew more than ever, the champion as well.
+        run: state; its newest judgement is written, and its champion too if the growth is the largest so far.
     """
     judged, market = setup.judged_days, run.market
 
@@ -118,7 +118,7 @@ def judge(
         leads.append(lead.mean())
         deviations.append(blocks.std() / len(blocks) ** 0.5)
     lead, deviation = torch.stack(leads), torch.stack(deviations)
-    # Under two blocks there is no deviation, and nothing is known. The first part, 0, has neither lead nor deviation.
+    # With fewer than two blocks every deviation is NaN: all parts become -inf then, and the first, 0, is held.
     best = (lead - caution * deviation).nan_to_num(nan=-torch.inf).argmax()
     return Judgement(
         growth=growth(learned).mean(),
@@ -133,12 +133,12 @@ def judge(
 def hold(
     learned: Float[Tensor, "D K"], tradable: Bool[Tensor, "D K"], limits: Limits, *, held: float, invested: bool
 ) -> Float[Tensor, "D K"]:
-    """Return the weights that are held: a part of the learned ones, and equal weights or cash for the rest."""
+    """Return the weights that are held: a part of the learned weights, and equal weights or cash for the rest."""
     resting = resting_weights(tradable, limits) if invested else torch.zeros_like(learned)
     return held * learned + (1 - held) * resting
 
 
 def _pairs(kept: Judgement, new: Judgement) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield each number of a judgement beside that of another one."""
+    """Yield each number of a judgement together with the same number of another."""
     for each in fields(Judgement):
         yield getattr(kept, each.name), getattr(new, each.name)

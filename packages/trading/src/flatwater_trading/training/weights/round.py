@@ -1,4 +1,4 @@
-"""One round of target weights: members learn from stretches of days, then they are judged on days they did not see."""
+"""A round of target weights: members learn from stretches of days, then they are judged on days they did not see."""
 
 import torch
 from jaxtyping import Float, Int
@@ -22,7 +22,7 @@ def build_trainer(setup: WeightsSetup, run: WeightsState) -> WeightsTrainer:
     step_ = bind_step(
         run.weights,
         run.adam,
-        # Of the round alone, and not of how many are wanted: a run that goes on to more rounds learns as it would have.
+        # From the round's number alone, not from the number of rounds: a run that is continued learns the same.
         lr=lambda: learner.lr / (1 + run.progress.round) ** 0.5,
         weight_decay=learner.weight_decay,
         clip=learner.grad_clip,
@@ -43,12 +43,12 @@ def learn_(setup: WeightsSetup, run: WeightsState, step_: Step) -> None:
         run.adam.grad[slice(*span)] = grad
         add_(run.tally, "growth", growth, span)
     count_step_(run.tally, "grad_norm", *step_())
-    # Last: draws are named by the count, and a resume must draw the same.
+    # Counted last: draws are named by the count, and a resume must draw the same.
     run.tally.updates += 1
 
 
 def draw_days(setup: WeightsSetup, update: int) -> Int[Tensor, "P S L"]:
-    """Draw the rows of every member's stretches for an update, by its number."""
+    """Draw the rows of every member's stretches for the update with this number."""
     learner, members = setup.config.learner, setup.config.members.size
     rng = stream(setup.config.seed, "stretches", update, device=setup.device)
     places = torch.rand(members, learner.stretches, generator=rng, device=setup.device)
@@ -63,13 +63,13 @@ def draw_days(setup: WeightsSetup, update: int) -> Int[Tensor, "P S L"]:
 def _growth_and_gradient(
     setup: WeightsSetup, run: WeightsState, days: Int[Tensor, "p S L"], span: Span
 ) -> tuple[Float[Tensor, "p"], Float[Tensor, "p n"]]:
-    """Return the mean log growth of a day of some members, and the gradient of its opposite by their weights.
+    """Return the mean daily log growth of some members, and the gradient of minus this growth by their weights.
 
     Args:
         setup: network and costs.
         run: weights and market.
-        days: rows of their stretches.
-        span: the members.
+        days: rows of the members' stretches.
+        span: members [low, high).
     """
     market, rows = run.market, days.flatten(1)
     weights = run.weights[slice(*span)].detach().requires_grad_()
@@ -81,7 +81,7 @@ def _growth_and_gradient(
 
 
 A_YEAR = 252
-"""Days by which growth is multiplied before its gradient is taken: so that clipping means the same on any panel."""
+"""Days by which growth is multiplied before its gradient is taken, so that `grad_clip` applies to a year's growth."""
 
 
 BPS = 10_000
@@ -89,7 +89,7 @@ BPS = 10_000
 
 
 def read_numbers_(run: WeightsState) -> dict[str, float]:
-    """Return the round's numbers, read from the device once, and clear the sums behind them."""
+    """Return the round's numbers, read from the device once, and clear the sums of its updates."""
     newest, best = run.newest, run.best
     numbers = {
         "unseen/growth": newest.growth * BPS,
@@ -102,6 +102,6 @@ def read_numbers_(run: WeightsState) -> dict[str, float]:
         "champion/crowned": run.crowned,
     }
     sums = read_tally_(run.tally)
-    # The growth of training in the unit of the others.
+    # The growth of training in hundredths of a percent, like the other numbers.
     learned = {name: value * BPS if name == "train/growth" else value for name, value in sums.items()}
     return {name: float(value) for name, value in numbers.items()} | learned

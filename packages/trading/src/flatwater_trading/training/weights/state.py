@@ -19,12 +19,12 @@ from flatwater_trading.training.weights.config import WeightsConfig
 from flatwater_watch.errors import ConfigError
 
 BLOCK_BYTES = 32 << 20
-"""Bytes of hidden units that are made at a time: members learn, and days are weighed, in groups of so many."""
+"""Bytes of hidden units that are computed at a time: members learn, and days are weighed, in groups of this size."""
 
 
 @state
 class SignalMarket:
-    """What a policy sees, and what the account earns, on all T days; never written."""
+    """Signals that a policy sees, and returns that the account earns, on all T days; never written."""
 
     own: Float[Tensor, "T K F"] = derived_field()
     shared: Float[Tensor, "T G"] = derived_field()
@@ -35,20 +35,20 @@ class SignalMarket:
 
 @state
 class Judgement:
-    """What the learned weights were worth on days that they were not learned from, and what follows."""
+    """Growth of the learned weights on days that they were not learned from, and the part of them that is held."""
 
     growth: Float[Tensor, ""]
-    """Mean log growth of a day, of the weights as they were learned."""
+    """Mean daily log growth of the learned weights, held whole."""
     resting: Float[Tensor, ""]
-    """The same of what is held where nothing was learned: equal weights or cash."""
+    """Mean daily log growth of the weights that need no learning: equal weights or cash."""
     lead: Float[Tensor, ""]
-    """Mean log growth of a day over that, of all learned weights."""
+    """Mean daily log growth of the learned weights, held whole, less `resting`."""
     deviation: Float[Tensor, ""]
-    """Deviation of that mean."""
+    """Deviation of the mean `lead`."""
     held: Float[Tensor, ""]
     """Part of the learned weights that is held, 0 to 1; the rest is equal weights or cash."""
     invested: Float[Tensor, ""]
-    """1 where the rest is equal weights, 0 where it is cash."""
+    """1 if the rest is equal weights, 0 if it is cash."""
 
 
 @state
@@ -61,27 +61,27 @@ class WeightsState:
     adam: Adam
     tally: UpdateSums
     newest: Judgement
-    """Of the members as they are."""
+    """Judgement of the members after this round."""
     best: Judgement
-    """Of the best round so far, whose members are `champion`."""
+    """Judgement of the best round so far, whose members are `champion`."""
     champion: Float[Tensor, "P n"]
-    """The members of the best round."""
+    """Members of the best round."""
     crowned: Bool[Tensor, ""]
-    """True where this round is the best so far."""
+    """True if this round is the best so far."""
     unseen: Float[Tensor, "D K"] = derived_field()
-    """Weights on the training and validation days, each of members that did not learn from the day."""
+    """Weights on the training and validation days, for each day from members that did not learn from it."""
     market: SignalMarket
 
 
 @dataclass(frozen=True)
 class WeightsSetup:
-    """The parts of a run that never change and are no state."""
+    """The parts of a run that never change and are not part of the state."""
 
     config: WeightsConfig
     layout: Layout
     splits: Splits
     blocks: tuple[Span, ...]
-    """The rows that each member leaves out, as [first, stop)."""
+    """Rows that each member leaves out, as [first, stop)."""
     device: torch.device
     instruments: int
 
@@ -97,12 +97,12 @@ class WeightsSetup:
 
     @property
     def at_once(self) -> int:
-        """Days that one member weighs at a time."""
+        """Days that a member weighs at a time."""
         return max(1, BLOCK_BYTES // (4 * self.instruments * self.config.members.hidden))
 
     @property
     def groups(self) -> tuple[Span, ...]:
-        """Members that learn at once."""
+        """Spans of members that learn at the same time."""
         learner, members = self.config.learner, self.config.members.size
         size = min(members, max(1, self.at_once // (learner.stretches * learner.days)))
         return tuple((low, min(members, low + size)) for low in range(0, members, size))
@@ -136,7 +136,7 @@ def build_setup(config: WeightsConfig, market: SignalMarket, splits: Splits, dev
 
 
 def _stretch_starts(train: Days, block: Span, days: int) -> list[range]:
-    """Return the first rows of all stretches that have no day of the block, nor the return that leads into it."""
+    """Return the first rows of all stretches without a day of the block and without the return that leads into it."""
     before = range(train.first, block[0] - days)
     after = range(block[1], train.stop - days)
     return [part for part in (before, after) if len(part)]
@@ -168,7 +168,7 @@ def build_weights(setup: WeightsSetup, market: SignalMarket) -> WeightsState:
 
 
 def _no_judgement(device: torch.device) -> Judgement:
-    """Allocate the judgement of a run before its first round: any growth is above it, and nothing learned is held."""
+    """Allocate the judgement before the first round: any growth exceeds it, and nothing learned is held."""
     return Judgement(
         growth=filled_tensor(-torch.inf, device=device),
         resting=filled_tensor(0, device=device),
@@ -180,7 +180,7 @@ def _no_judgement(device: torch.device) -> Judgement:
 
 
 def outline_signals(*, days: int, instruments: int, own: int, shared: int, device: torch.device) -> SignalMarket:
-    """Build a market of that size without its contents: on the meta device it is the plan of one."""
+    """Build a market of this size without contents: on the meta device, for a plan."""
     return SignalMarket(
         own=torch.empty(days, instruments, own, device=device),
         shared=torch.empty(days, shared, device=device),
