@@ -85,7 +85,7 @@ class TrainedRun:
 
     @property
     def result(self) -> dict[str, Any] | None:
-        """`result.json`: the score of the trained policy beside the baselines; None if the run has not finished."""
+        """`result.json`: the score of the trained policy next to the baselines; None if the run has not finished."""
         return read_result(self._run_folder.result, self.recipe)
 
     @property
@@ -342,7 +342,7 @@ def evaluate(
 
 
 def compare(*runs: TrainedRun | TrainedSeeds | Path | str, page: Path | str | None = None) -> dict[str, Any]:
-    """Return two to eight runs, or groups of seeds, beside each other, as `flatwater compare --json` prints them.
+    """Return two to eight runs, or groups of seeds, side by side, as `flatwater compare --json` prints them.
 
     Args:
         runs: results of `train`, run folders, or URLs at which runs are mirrored.
@@ -425,7 +425,7 @@ def export(run: Path | str, to: Path | str, *, trust: bool = False, budget: str 
 
 
 def resolve_config(recipe: str, config: Path | str | None, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401
-    """Return the settings of a recipe: its defaults, those of a file, and the given ones.
+    """Return the settings of a recipe: its defaults, overwritten by those of a file and then by arguments.
 
     Raises:
         ConfigError: there is no such recipe or setting, or a setting is out of its range.

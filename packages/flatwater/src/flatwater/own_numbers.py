@@ -1,4 +1,4 @@
-"""Numbers of the user's own beside those of a round: how they may be named, and what counts as a number."""
+"""Numbers of the user's own among those of a round: how they may be named, and what counts as a number."""
 
 from typing import Any, Protocol, runtime_checkable
 
@@ -13,7 +13,7 @@ RESERVED_FAMILIES = frozenset({
 })  # fmt: skip
 """First parts of the names that Flatwater's own numbers have: `return` of `return/mean`."""
 MOST_NAME = 64
-"""Most bytes of a name: each has its room in the state of a run."""
+"""Most bytes of a name: each is allocated in the state of a run."""
 
 
 @runtime_checkable

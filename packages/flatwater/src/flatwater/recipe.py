@@ -3,7 +3,7 @@
 `train`, `plan`, `sweep`, `resume`, `evaluate`, `report`, `runs` and `top` are made from this one value. An installed
 package names its recipes by an entry point (`plugins.py`); a recipe in a file is named `package.module:NAME`.
 
-A recipe has light parts, which a list of runs needs (names, columns, numbers), and heavy ones, which import torch or
+A recipe has light parts, which a list of runs needs (names, columns, numbers), and heavy parts, which import torch or
 matplotlib; `lazy_function` names a heavy part by where it is, so that it is imported when it is called.
 """
 
@@ -111,7 +111,7 @@ class Difference:
     units: str
     """Name of the periods: days, weeks, episodes."""
     told: Callable[[str], str]
-    """Function from the name of the other run to the rest of a sentence that names this one."""
+    """Function from the name of the other run to the rest of a sentence that names this run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +130,7 @@ class Recipe:
     """Function that returns the settings in the form in which they are kept, so that the run resumes from anywhere."""
 
     begun_on: Callable[[Any, Any, Mapping[str, Any]], Any] = lambda config, *_: config
-    """A function that makes the settings of a resumed run from the given ones, the stored ones and the checkpoint's
+    """A function that makes the settings of a resumed run from the given and the stored settings and the checkpoint's
     description of the data; it cuts grown data to the days the run began with. Default: the given settings."""
 
     layout: "TableLayout"
@@ -165,10 +165,10 @@ class Recipe:
     """Function from the header and the tensors of a .safetensors file to that policy (`runs/portable.py`). Left out:
     its policy cannot be written to one."""
     elsewhere: str = ""
-    """The recipe that stands for this one where the setting `env` names an environment, as in `train erl --env X`. Left
+    """The recipe that replaces this recipe if the setting `env` names an environment, as in `train erl --env X`. Left
     out: `env` is a setting of its own, or none."""
     home: str = ""
-    """The name that `env` has for the environment of this one, as if it were left out."""
+    """The name that `env` has for this recipe's own environment, as if it were left out."""
     difference: Callable[[Mapping[str, Any]], Any] | None = None
     """Function from the records of two runs, by letter, to the `Difference` between what they trained, with how sure it
     is; raises `NoDifferenceError`. Left out: no interval is told."""
@@ -269,7 +269,7 @@ def recipe_in_env(name: str, env: object) -> Recipe:
 
     Args:
         name: name of a recipe; see `find_recipe`.
-        env: the environment's name; anything else stands for the one that the recipe has without it.
+        env: the environment's name; anything else stands for the environment that the recipe has without it.
     """
     recipe = find_recipe(name, GIVEN)
     is_other = isinstance(env, str) and env != recipe.home

@@ -17,11 +17,11 @@ from flatwater_watch.files.safe_read import read_regular
 MOST_BYTES = 64 << 20
 """Most bytes of a module's file: those in C are large."""
 MOST_FILES = 200
-"""Most of a user's own files that a module imports from beside itself."""
+"""Most of a user's own files that a module imports from its own folder."""
 RUNS_FOLDER = "runs"
 """Folder of runs that are given no other."""
 RUN_MARKS = ("checkpoints", "metrics.jsonl", "run.log", ".lock")
-"""Files of which one lies, beside a config.toml that names a recipe, in every run's folder."""
+"""Files of which one lies, next to a config.toml that names a recipe, in every run's folder."""
 _RUN_CONFIG = re.compile(rb"^trainer\s*=", re.MULTILINE)
 
 
@@ -125,7 +125,7 @@ def _package_folder(path: Path) -> Path | None:
 
 
 def text_hashes(module: str) -> Mapping[str, str]:
-    """Return hashes of the text of a module, and of the files that it imports from beside itself, by name.
+    """Return hashes of the text of a module, and of the files that it imports from its own folder, by name.
 
     Returns:
         The name of a module -> 12 digits. An installed module stands for itself alone. A module without a file, or one

@@ -180,8 +180,8 @@ class Algorithm:
     """Allocates a population whole; its first argument is the `AlgorithmConfig`, of which `own` are its settings."""
     make_update: Callable[[Any, Networks, Any, Sequence[Span]], Update]
     """Binds an update to a population's storage; members are trained in these groups, whose batches stand in memory
-    one after the other. A group's update is the same beside any other groups, here and in a worker; other groups may
-    be other numbers, as `normal` draws for a whole group and names its stream by the group's first member."""
+    one after the other. A group's update is the same whatever the other groups are, here and in a worker; other groups
+    may be other numbers, as `normal` draws for a whole group and names its stream by the group's first member."""
     explorer: Callable[[Any, Any, Spread], Explorer]
     """Binds how a population acts while it learns from its own transitions."""
     numbers: Callable[[Any, Any], Mapping[str, float]] = lambda _config, _members: {}
@@ -343,7 +343,7 @@ def accumulate_(homes: Params, grads: Sequence[Tensor], *, first: bool) -> None:
 def gathered_once(draws: Sequence[Draw], groups: Sequence[Span]) -> Sequence[Draw]:
     """Return draws that an update can call twice; where one batch is all, it is gathered once and kept.
 
-    Several batches would stand in memory beside each other: they are gathered anew.
+    Several batches would stand in memory side by side: they are gathered again.
     """
     if len(draws) * len(groups) > 1:
         return draws

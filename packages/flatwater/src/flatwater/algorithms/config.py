@@ -1,4 +1,4 @@
-"""The settings of every algorithm: the shared ones, and a table of its own for each.
+"""The settings of every algorithm: the shared settings, and a table of its own for each.
 
 They stand apart from the algorithms because the command line reads them, and must not wait for torch to be imported.
 An algorithm of your own is named by where it is, and its settings stand in the table `own`.
@@ -34,14 +34,14 @@ def own_algorithm(name: str) -> str:
     """Return the place of an algorithm whose settings stand in the table `own`; empty for any other name.
 
     Args:
-        name: `package.module:NAME`, or one that an installed package has (`plugins.py`).
+        name: `package.module:NAME`, or a short name that an installed package has (`plugins.py`).
     """
     return name if ":" in name else str(group_rows("algorithms").get(name, ""))
 
 
 @config(table="learner.own")
 class Settings:
-    """Settings that every algorithm has; each has a class over this one."""
+    """Settings that every algorithm has; each has a subclass of this class."""
 
     replays: ClassVar[bool] = True
     """Whether it learns from transitions that were played, and not from the outcome of every purchase."""
@@ -96,7 +96,7 @@ class DDPGConfig(Settings):
     gamma: Annotated[float, Bounds(0, 1, above=True)] = 0.99
     """A reward one step later counts this much."""
     tau: Annotated[float, Bounds(0, 1, above=True)] = 0.005
-    """Share of the way that the target networks move to the online ones at each update."""
+    """Share of the way that the target networks move to the online networks at each update."""
     noise: Noise = 0.125
     """Deviation of exploration noise at the start, of half the action's range."""
     noise_decay: Annotated[float, Bounds(0, 1, above=True)] = 0.99995
@@ -146,7 +146,7 @@ class SACConfig(Settings):
     gamma: Annotated[float, Bounds(0, 1, above=True)] = 0.99
     """A reward one step later counts this much."""
     tau: Annotated[float, Bounds(0, 1, above=True)] = 0.005
-    """Share of the way that the target networks move to the online ones at each update."""
+    """Share of the way that the target networks move to the online networks at each update."""
     temperature: Annotated[float, Bounds(0, 1e3, above=True)] = 1.0
     """Weight of the entropy at the start, in units of the reward; it is learned from there."""
     entropy: Annotated[float, Bounds(-100, 0.69)] = -1.0
@@ -157,7 +157,7 @@ class SACConfig(Settings):
 class AlgorithmConfig:
     """How every member of a population learns. The settings of one algorithm stand in the table of its name.
 
-    A trainer has a class of this one with a table for each algorithm that it offers.
+    A trainer has a subclass of this class with a table for each algorithm that it offers.
     """
 
     places: ClassVar[Mapping[str, str]] = PLACES
@@ -356,12 +356,12 @@ class PPOConfig:
     clip: Rate = 0.2
     """A probability may move by this share before a step's gain no longer pulls it further."""
     value_clip: Weight = 0.0
-    """A value may move this far from the one that acted before a step's gain no longer pulls it further. 0 turns it
+    """A value may move this far from the value at acting before a step's gain no longer pulls it further. 0 turns it
     off."""
     epochs: Count = 8
     """Times that each block is learned from."""
     minibatches: Count = 8
-    """Minibatches of sequences of all agents, drawn anew in each epoch, with one update each."""
+    """Minibatches of sequences of all agents, drawn again in each epoch, with one update each."""
     lr: Rate = 1e-3
     """Learning rate (Adam)."""
     grad_clip: Weight = 0.5
@@ -370,7 +370,7 @@ class PPOConfig:
     """Weight of the critic's loss, half of its squared error: it is in units of squared returns, and a large one leaves
     little of a clipped gradient to the policy."""
     entropy_weight: Weight = 0.0
-    """Weight of the policy's entropy beside PPO's loss."""
+    """Weight of the policy's entropy in the loss."""
     lr_schedule: Annotated[str, Code()] = "constant"
     """Course of the learning rate over the run: constant, linear (down to 0), cosine (the same, in half a wave), or
     package.module:function of yours, which gives a factor for the progress from 0 to 1."""
@@ -421,7 +421,7 @@ class EpisodeConfig(PPOConfig):
     gamma: Share = 0.995
     epochs: Count = 10
     minibatches: Count = 4
-    """Minibatches of episodes, drawn anew in each epoch, with one update each. Divides the environments."""
+    """Minibatches of episodes, drawn again in each epoch, with one update each. Divides the environments."""
     lr: Rate = 2e-3
     cooling: OptionalNumber = 60
     """Rounds over which the learning rate falls in a straight line to a tenth, where it stays. 0 keeps it."""

@@ -250,7 +250,7 @@ def bind_evaluation(
         student: the network.
         learner: weights of the network, with which the block was acted.
         rollout: the block: a call reads `obs`, `action` and, where there are masks, `legal`; it writes the results.
-        parts: number of equal pieces of the block, so that it needs no more room than an update.
+        parts: number of equal pieces of the block, so that it needs no more space than an update.
     """
     weights, device = bound_weights(student, learner), learner.block.device
     size = rollout["obs"].shape[:2].numel() // parts
@@ -361,7 +361,7 @@ def make_update(
         progress: done share of the schedules, asked at each update.
 
     Returns:
-        `update_(number)` learns from minibatch `number % minibatches`; the first of an epoch deals the sequences anew.
+        `update_(number)` learns from minibatch `number % minibatches`; the first of an epoch deals the sequences again.
     """
     whole, parts = len(learner.order), config.minibatches
     require(whole % parts == 0, "learner.minibatches", parts, f"a divisor of {whole} sequences")

@@ -53,7 +53,7 @@ def clipped_loss(
     """Return -min(ratio A, clip(ratio, 1 - clip, 1 + clip) A): no action gains from moving further than `clip`.
 
     Args:
-        log_ratio: log-probability of each action now, minus the one with which it was drawn.
+        log_ratio: log-probability of each action now, minus that with which it was drawn.
         advantage: A of each action.
         clip: distance of the ratio from 1 beyond which an action gains nothing.
     """

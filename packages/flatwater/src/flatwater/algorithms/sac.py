@@ -2,7 +2,7 @@
 
 A policy draws each part of an action from a normal distribution and squashes it with tanh. It is paid for entropy:
 critics move towards y = r + gamma (min Q'(s', a') - temperature * log pi(a'|s')), the actor to where
-min Q - temperature * log pi is higher, and each member's temperature to where its entropy is the one that is wanted
+min Q - temperature * log pi is higher, and each member's temperature to where its entropy is the target entropy
 (Haarnoja et al. 2018, "Soft Actor-Critic Algorithms and Applications").
 """
 

@@ -133,7 +133,7 @@ class _BoundStage:
         """Add one group's gradients to their homes; return the absolute TD errors [p, G, B], if there are any."""
         errors = []
         for number, draw in enumerate(draws):
-            # Gathered anew for each stage, where all do not fit at once: the transitions are the same.
+            # Gathered again for each stage, where all do not fit at once: the transitions are the same.
             batch: Batch = draw(*span)
             noise = normal(self.members, span, batch.action, self.noise, number) if self.noise else None
             learnt = self.learn(self.weights[span], batch, noise)

@@ -130,7 +130,7 @@ def remove_checkpoints(folder: Path, unwanted: Iterable[Manifest], others: Seque
 def remove_orphan_shards(folder: Path, manifests: Sequence[Manifest] | None = None) -> int:
     """Remove shards that no manifest in `folder` names, and unfinished files of writers that are dead.
 
-    No shard goes while a manifest there does not say which ones it needs: one that cannot be read now may be good.
+    No shard goes while a manifest cannot be read: it may be good, and does not say which shards it needs.
 
     Args:
         folder: folder of the checkpoints.

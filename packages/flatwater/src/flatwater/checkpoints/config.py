@@ -18,4 +18,4 @@ class CheckpointConfig:
     """Keep every n-th round as well, for good. 0 keeps none beyond `keep`."""
     shard_bytes: Number = 8 << 20
     """Bytes to which small leaves are packed into one file; a larger leaf has a file of its own. Saving and loading
-    hold at most this much, or the largest leaf, beside the run itself."""
+    hold at most this much, or the largest leaf, in addition to the run itself."""

@@ -2,7 +2,7 @@
 
 A shard is read once. While its pieces go by, its own hash and that of each leaf are taken together; its header must
 name the leaves that the manifest has in it, with their dtypes and shapes, end to end and to the last byte. The same
-check goes over a shard on the disk and over one that comes from a store. This module does not need torch.
+check goes over a shard on the disk and over a shard from a store. This module does not need torch.
 """
 
 import hashlib

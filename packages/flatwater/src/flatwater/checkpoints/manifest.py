@@ -2,7 +2,7 @@
 
 It is written after all shards, so a manifest that is there says that the checkpoint is complete. Its last entry is the
 hash of the others in canonical form, and the file must be that canonical form byte for byte: a flipped bit anywhere
-in it is found. A hash can be made anew by whoever forges a file, so what it says is checked as well: by the schema, and
+in it is found. A hash can be computed by whoever forges a file, so what it says is checked as well: by the schema, and
 that its parts fit each other. Nothing in it is executable. This module does not need torch.
 """
 

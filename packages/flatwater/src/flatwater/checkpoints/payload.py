@@ -101,7 +101,7 @@ def _require_storable(path: str, value: Tensor) -> None:
     Raises:
         TypeError: the tensor is sparse, quantized, meta or otherwise not dense, or its elements share memory.
     """
-    # Each of these has no bytes of its own, or other ones than it shows: a lazy conjugate, a lazy minus.
+    # Each of these has no bytes of its own, or other bytes than its values: a lazy conjugate, a lazy minus.
     if value.layout is not torch.strided or value.is_quantized or value.is_meta or value.is_conj() or value.is_neg():
         raise TypeError(f"{path}: expected a dense tensor in memory, got a {value.layout} tensor on {value.device}")
     if _has_overlap(value.shape, value.stride()):

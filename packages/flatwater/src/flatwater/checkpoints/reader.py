@@ -67,7 +67,7 @@ def restore_state_(root: object, intact: VerifiedCheckpoint, *, below: str | Non
         shard.sha256: [pair for pair in all_pairs if pair.item is not None and pair.record.shard == shard.sha256]
         for shard in intact.manifest.shards
     }
-    # Generators are tried first, on copies: their states are the one thing that only torch itself can judge.
+    # Generators are tried first, on copies: only torch itself can judge whether a state is valid.
     for sha256, pairs in shards.items():
         _read_shard(
             intact,
@@ -84,7 +84,7 @@ def restore_state_(root: object, intact: VerifiedCheckpoint, *, below: str | Non
 
 
 def _match_leaves(root: object, intact: VerifiedCheckpoint, below: str | None) -> list[_LeafPair]:
-    """Return leaves of the run beside those of the checkpoint, once every one has its counterpart.
+    """Return pairs of leaves of the run and of the checkpoint, once every leaf has its counterpart.
 
     Raises:
         LeavesDifferError: leaves are missing, in excess or of another form; the message lists them.

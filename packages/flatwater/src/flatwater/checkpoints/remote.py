@@ -84,7 +84,7 @@ def _is_manifest(entry: ObjectEntry) -> bool:
 
 
 def read_remote(objects: StoredObjects, name: str) -> Manifest:
-    """Return one manifest; a damaged one says so in `damage`, one that is gone or unreadable is `unread` as well."""
+    """Return a manifest; if it is damaged, `damage` says why; if it is gone or unreadable, `unread` is set as well."""
     return _read_manifest(objects, name)[0]
 
 
@@ -192,7 +192,7 @@ def fetch_newest(objects: StoredObjects, folder: Path, *, say: ShowLine) -> Mani
     Args:
         objects: below the run's URL.
         folder: a run's `checkpoints` folder; created if need be.
-        say: gets each checkpoint that is skipped and why, and the one that is used instead.
+        say: gets sentences about each skipped checkpoint, why, and the checkpoint that is used instead.
     """
     names, sizes = list_stored(objects)
     for skipped, name in enumerate(reversed(names)):

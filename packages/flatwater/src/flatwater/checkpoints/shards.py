@@ -1,6 +1,6 @@
 """The safetensors file format: an 8-byte length, a JSON header, and the tensors' bytes end to end.
 
-Written here rather than by the safetensors library because that one wants all tensors of a file in memory as bytes;
+Written here rather than by the safetensors library because the library wants all tensors of a file in memory as bytes;
 here they are views of the run's own memory. The tests load the files with the library. No torch is needed here.
 
 Source of the format: https://github.com/huggingface/safetensors#format
@@ -75,7 +75,7 @@ def group_into_shards(items: Sequence[T], shard_bytes: int) -> Iterator[list[T]]
     group: list[T] = []
     room = shard_bytes
     for item in items:
-        # The group in work stays open: a large leaf between small ones does not split them.
+        # The open group stays open: a large leaf between small leaves does not split them.
         if item.nbytes > shard_bytes:
             yield [item]
             continue
@@ -92,7 +92,7 @@ def shard_header(group: Mapping[str, TensorEntry]) -> bytes:
     """Return the beginning of a shard, a safetensors file, that holds `group` end to end in the order given.
 
     It is the length of a JSON header, 8 bytes in little-endian order, then the header: dtype, shape and data_offsets of
-    each leaf, which count from the end of the header. Items must come with the larger ones first, so that each lies at
+    each leaf, which count from the end of the header. Items must come with the larger items first, so that each lies at
     a multiple of its size: readers map the file.
     """
     places, position = {}, 0

@@ -113,7 +113,7 @@ def _scalar_record(leaf: Leaf) -> LeafRecord:
 
 
 def _write_shard(folder: Path, group: Sequence[Payload]) -> tuple[ShardRecord, dict[str, LeafRecord]]:
-    """Write one shard; return its record and those of its leaves. Holds at most the group's bytes beside the run."""
+    """Write one shard; return its record and those of its leaves. Holds at most the bytes of the group."""
     # Larger cells first, so that each leaf lies at a multiple of its size;
     # paths make the order, and the hash, the same.
     ordered = sorted(group, key=lambda item: (-item.stored.itemsize, item.leaf.path))

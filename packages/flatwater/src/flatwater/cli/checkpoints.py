@@ -134,7 +134,7 @@ def _checkpoint_table(checkpoints: "list[tuple[Manifest, list[str]]]") -> "Table
 class Prune:
     """Remove checkpoints of a run but the newest, and the files that only they need.
 
-    The newest checkpoint that is kept is read through first: one that is damaged does not count, so the last good one
+    The newest checkpoint that is kept is read through first: a damaged checkpoint does not count, so the last good one
     always stays. Records and results are not touched.
     """
 

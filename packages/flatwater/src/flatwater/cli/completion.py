@@ -37,7 +37,7 @@ ZSH_PREFIX = "autoload -U +X bashcompinit && bashcompinit\n"
 class Completion:
     """Print a script that completes flatwater's commands and their options; the shell completes files by itself.
 
-    The script knows the options of this version: print it anew after an update.
+    The script knows the options of this version: print it again after an update.
     """
 
     shell: Annotated[Literal["bash", "zsh", "fish"], tyro.conf.Positional]

@@ -39,7 +39,7 @@ class Evaluate(WithTrust, WithBudget):
     """Print the result as JSON instead of a table."""
 
     def __call__(self) -> int:
-        """Evaluate the run, print its score beside the baselines, and return exit code 0."""
+        """Evaluate the run, print its score next to the baselines, and return exit code 0."""
         import json
         import sys
 

@@ -89,7 +89,7 @@ def train_and_show(train: Callable[..., RunOutcome], shown: WithDisplay) -> RunO
 
 
 def show_result(result: dict[str, Any], console: Console, recipe: Recipe | Description) -> None:
-    """Print the score of the trained policy beside the baselines."""
+    """Print the score of the trained policy next to the baselines."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column(recipe.players.removesuffix("s"), no_wrap=True)
     all_numbers = measured_numbers(recipe, result)

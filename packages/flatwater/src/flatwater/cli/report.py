@@ -23,10 +23,10 @@ class Report:
     run: Annotated[str, tyro.conf.Positional]
     """The folder of a run or of a study, the URL at which a run is mirrored, or the JSON file of a watch."""
     out: Path | None = None
-    """File to write. Left out: report.html in the run's folder; told.html beside told.json; NAME.html here for a
+    """File to write. Left out: report.html in the run's folder; told.html next to told.json; NAME.html here for a
     run at a URL."""
     every: str | None = None
-    """Draw the page of a run again at this interval, such as 1m, until the run ends: in a terminal beside it."""
+    """Draw the page of a run again at this interval, such as 1m, until the run ends: in a terminal next to it."""
 
     def __call__(self) -> int:
         """Write the page, and say where it is."""
@@ -89,7 +89,7 @@ class Report:
             return self._write_page(page_file, lambda: run_page(run))
 
     def _write_watch_page(self) -> tuple[WrittenResult, int]:
-        """Write the page of a watch beside its file. Returns file and bytes."""
+        """Write the page of a watch next to its file. Returns file and bytes."""
         from datetime import datetime
 
         from flatwater_watch.faces.page import watch_page

@@ -136,7 +136,7 @@ class TopCommand:
     """
 
     run: Annotated[Path | None, tyro.conf.Positional] = None
-    """The run's folder. Left out: the newest run in ./runs, one that is training first."""
+    """The run's folder. Left out: the newest run in ./runs, a run in training first."""
     once: bool = False
     """Print the screen once as text, and end."""
     json: bool = False

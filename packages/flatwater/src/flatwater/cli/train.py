@@ -54,8 +54,8 @@ class Train(WithTrust, WithDisplay, NewRun):
 class Resume(WithTrust, WithDisplay):
     """Go on with a run from its newest intact checkpoint, bit for bit.
 
-    A checkpoint that was damaged or half-written is recognised by its hash, and the one before it is used. A run that
-    has reached its rounds is only scored again, unless --rounds asks for more.
+    A checkpoint that was damaged or half-written is recognised by its hash, and the checkpoint before it is used. A run
+    that has reached its rounds is only scored again, unless --rounds asks for more.
     """
 
     run: Annotated[str | None, tyro.conf.Positional] = None

@@ -72,7 +72,7 @@ class Pipe:
         while True:
             try:
                 return move(piece)
-            # Nothing moved for `seconds`: a `look` that finds the other end dead shuts this one down.
+            # Nothing moved for `seconds`: a `look` that finds the other end dead shuts this end down.
             except TimeoutError:
                 if self._on_wait is not None:
                     self._on_wait()

@@ -75,7 +75,7 @@ class Process:
             self._process.wait()
 
     def _check_alive(self) -> None:
-        """End a process that stands still too long; cut the connection to one that has ended.
+        """End a process that stands still too long; cut the connection to a process that has ended.
 
         A fork of the worker, an environment's for example, may live on and have the other end open.
         """

@@ -38,7 +38,7 @@ AUTO_ADDRESS = "auto"
 ANSWER_SECONDS = 10.0
 """Seconds that an address may take to answer."""
 CHECK_SECONDS = 10.0
-"""Seconds between two checks of an actor that has not answered; one that stands still at two of them is ended."""
+"""Seconds between two checks of an actor that has not answered; an actor that stands still at two of them is ended."""
 PLACEMENT_SECONDS = 300.0
 """Seconds that a worker may wait for a place in the cluster."""
 _LOST_ERRORS = (RayActorError, ObjectLostError, NodeDiedError, WorkerCrashedError, OutOfMemoryError)
@@ -179,7 +179,7 @@ class RayActor:
         Args:
             threads: cores that Ray sets aside for the worker.
             memory: bytes that Ray sets aside.
-            node: identity of the node that it shall be on if that is there; empty for any node with room.
+            node: identity of the preferred node; empty for any node with free resources.
         """
         # The smallest, as a worker may come to any node.
         self._maximum_bytes = min(node.store for node in list_nodes()) // STORE_SHARE
@@ -224,7 +224,7 @@ class RayActor:
         """
         try:
             if self._placement is None:
-                # With the first answer: until then it may wait for room.
+                # With the first answer: until then it may wait for free resources.
                 self._placement = ray.get(self._node_and_process, timeout=PLACEMENT_SECONDS)
             reference = self._answers_expected.popleft()
             is_stopped = False
@@ -243,7 +243,7 @@ class RayActor:
         return answer
 
     def _kill_or_detect_stopped(self, *, kill_if_stopped: bool) -> bool:
-        """Ask its node whether a signal has stopped the process, and kill one that is, if asked to; return whether."""
+        """Return whether a signal has stopped the process, as its node says; kill a stopped process on request."""
         assert self._placement is not None  # noqa: S101  (it was asked)
         identity, pid = self._placement
         with suppress(RayError):  # its node is gone: Ray says so of the actor as well

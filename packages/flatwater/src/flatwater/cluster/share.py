@@ -4,7 +4,7 @@ Any division gives the same run, bit for bit: the parts do not depend on the num
 """
 
 Span = tuple[int, int]
-"""First index, and the one after the last."""
+"""First index, and the index after the last."""
 
 
 def split_spans(count: int, size: int) -> list[Span]:

@@ -76,7 +76,7 @@ class Worker:
             number: number by which people know it.
             target: `package.module:Class`, made of `arguments` at the desk; its methods answer.
             arguments: argument of the class.
-            prepare: tells a worker that was started in the place of a dead one what that one knew.
+            prepare: brings a worker that replaces a dead worker to the dead worker's state.
             open_desk: starts a process of the worker.
             budget: private bytes that its process may have; the system refuses it more.
         """

@@ -1,1 +1,1 @@
-"""Runs beside each other: their settings that differ, their results, and how sure a difference is."""
+"""Runs side by side: their settings that differ, their results, and how sure a difference is."""

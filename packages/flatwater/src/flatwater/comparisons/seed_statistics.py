@@ -2,8 +2,8 @@
 
 The formulas are those of rliable (Agarwal et al. 2021, Deep Reinforcement Learning at the Edge of the Statistical
 Precipice): the interquartile mean leaves out the lowest and the highest quarter of the runs, rounded down; the interval
-is the percentile interval of the means of runs that are drawn anew, with replacement, within each stratum. A group of
-seeds in one environment is one stratum, so two groups are drawn anew each by itself.
+is the percentile interval of the means of runs that are resampled, with replacement, within each stratum. A group of
+seeds in one environment is one stratum, so two groups are resampled each by itself.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from numpy import ndarray
 INTERVAL_LEVEL = 0.95
 """Coverage of the interval."""
 RESAMPLES = 10_000
-"""Times that the runs are drawn anew: the ends then move by about a hundredth of the interval's width."""
+"""Number of resamples of the runs: the ends then move by about a hundredth of the interval's width."""
 CURVE_RESAMPLES = 1_000
 """The same for each point of a curve: no eye sees the rest, and a page has thousands of points."""
 TRIMMED_SHARE = 0.25
@@ -44,7 +44,7 @@ def interquartile_mean(values: Float[ndarray, "*R n"]) -> Float[ndarray, "*R"]:
 
 
 def seed_statistics(values: Sequence[float], *, resampled: int = RESAMPLES) -> SeedStatistics:
-    """Return mean, interquartile mean and its interval of a number over seeds, which are drawn anew so many times."""
+    """Return mean, interquartile mean and its interval of a number over seeds, from this number of resamples."""
     array = np.asarray(values, np.float64)
     drawn = interquartile_mean(_resample(array, 0, resampled))
     return SeedStatistics(float(array.mean()), float(interquartile_mean(array)), *_percentile_interval(drawn))

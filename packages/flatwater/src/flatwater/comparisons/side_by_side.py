@@ -1,4 +1,4 @@
-"""Two to eight runs, or groups of runs with several seeds, beside each other, read from their folders alone.
+"""Two to eight runs, or groups of runs with several seeds, side by side, read from their folders alone.
 
 Whether one is better than another is not seen from two numbers. Groups are compared over their seeds. Of single runs a
 recipe may say how sure a difference is: that of traders resamples the days that both have traded.
@@ -142,7 +142,7 @@ def read_named(runs: Sequence[str], say: Callable[[str], None]) -> list[Compared
 
 
 def check_named(runs: Sequence[str]) -> None:
-    """Refuse runs that cannot be put beside each other.
+    """Refuse runs that cannot be put side by side.
 
     Raises:
         ConfigError: too few runs are named, too many, or one twice.
@@ -184,7 +184,7 @@ def setting_rows(runs: Sequence[ComparedRun]) -> Rows:
 
 
 def _settings_by_name(compared: ComparedRun) -> dict[str, Any]:
-    """Return the settings by name; one that the run's version did not have has its default, with which it is resumed.
+    """Return the settings by name; a setting that the run's version did not have has its default, as in a resume.
 
     A group has the seeds of all its runs.
 

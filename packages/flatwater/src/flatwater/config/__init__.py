@@ -1,4 +1,4 @@
-"""Configuration: frozen dataclasses beside their components, read from and written to TOML."""
+"""Configuration: frozen dataclasses next to their components, read from and written to TOML."""
 
 from flatwater_watch.lazy import offer_names
 

@@ -30,7 +30,7 @@ class Code:
     kinds: tuple[str, ...] = ()
     """Kinds whose `kind:NAME` names no user's code where NAME has no colon: `gymnasium:CartPole-v1`."""
     whole: bool = False
-    """Whether any value is code: a command, or machines that exchange code with this one."""
+    """Whether any value is code: a command, or machines that exchange code with this machine."""
     trains: bool = False
     """Whether only a command that trains uses it."""
 

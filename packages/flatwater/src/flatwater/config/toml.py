@@ -233,7 +233,7 @@ def _toml_literal(value: object) -> str:
     """Return a plain value as TOML.
 
     Raises:
-        TypeError: the type of the value is not one that a setting may have.
+        TypeError: no setting may have a value of this type.
     """
     if isinstance(value, bool):  # before int: True is one
         return "true" if value else "false"

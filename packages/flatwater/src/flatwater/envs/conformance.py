@@ -60,7 +60,7 @@ def check_env_conformance(
         make_env: called several times; the envs must behave alike. A world gets its number: `lambda: MyWorld(4)`.
         episodes: for each of the comparisons; at least 2.
         seed: seed of the resets and of the actions, which are drawn from the action space.
-        max_steps: an episode that is longer counts as one that does not end.
+        max_steps: steps from which an episode counts as endless.
 
     Returns:
         Sentences, one for each kind of finding; empty if the env conforms.
@@ -85,10 +85,10 @@ def check_env_conformance(
 
 
 class _EnvPlayer:
-    """An environment as a `flatwater.envs.exact.EpisodePlayer`; a second one is played beside it, step by step."""
+    """An environment as a `flatwater.envs.exact.EpisodePlayer`; a second is played with it, step by step."""
 
     def __init__(self, make_env: Callable[[], object]) -> None:
-        """Make the environment, and a second one to play beside it."""
+        """Make the environment, and a second one to play next to it."""
         pair = [make_env(), make_env()]
         self._first = pair[0]
         self._envs = [as_single_env(env) for env in pair]
@@ -265,7 +265,7 @@ def _find_growth(env: Env, episodes: int, seed: int, max_steps: int) -> list[str
 
 @contextmanager
 def _memory_traced() -> Iterator[None]:
-    """Trace allocations, and freeze existing objects, so that collecting looks at new ones alone."""
+    """Trace allocations, and freeze existing objects, so that the collector looks at new objects alone."""
     was_tracing = tracemalloc.is_tracing()
     if not was_tracing:
         tracemalloc.start()

@@ -1,9 +1,9 @@
 """A test whether an episode depends on its seed and its actions alone, so that it can be played again.
 
 Two short episodes are played in both orders, in two new players: A, B, A in one, B, A in the other. Everything that
-must not matter differs each time: episodes before, episodes beside, the global generators, the clock. If something
-is kept over episodes and can be saved, the second player begins B with the state that the first one had then, as a
-resume does.
+must not matter differs each time: episodes before, simultaneous episodes, the global generators, the clock. If
+something is kept over episodes and can be saved, the second player begins B with the state that the first one had then,
+as a resume does.
 
 Sixteen steps do not show everything, so a run plays whole episodes of its training again as well, now and then.
 """
@@ -34,7 +34,7 @@ Shown = Mapping[str, Array]
 
 
 class EpisodePlayer(Protocol):
-    """An environment in which one episode is played, and others may be played beside it."""
+    """An environment in which one episode is played, and others may be played next to it."""
 
     @property
     def can_save(self) -> bool:
@@ -80,7 +80,7 @@ class _RecordedEpisode:
     shown: list[Shown]
     actions: list[Any] = field(default_factory=list)
     kept: bytes = b""
-    """State kept over episodes when this one began."""
+    """State kept over episodes when this episode began."""
 
 
 GENERATORS: dict[str, Callable[[int], object]] = {
@@ -355,7 +355,7 @@ class WorldPlayer:
         return bool(self._spaces.kept)
 
     def begin(self, seed: int) -> Shown:
-        """Begin the episode, and one beside it where that is over."""
+        """Begin the episode, and another in the second environment where the last is over."""
         self._waits[0] = True
         self._begin_(seed)
         return self._observation_arrays()

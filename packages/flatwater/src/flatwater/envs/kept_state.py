@@ -93,7 +93,7 @@ def _saved_value(value: Any) -> Any:  # noqa: ANN401
     """Return a plain value for one attribute: statistics as a dict, a bounded deque as an array of its full length."""
     if isinstance(value, RunningMeanStd):
         return {name: getattr(value, name) for name in STATISTIC_NAMES}
-    if isinstance(value, deque):  # as long as it will be, so that it has its room from the beginning
+    if isinstance(value, deque):  # as long as it will be, so that its full length is allocated from the beginning
         room = np.zeros(value.maxlen or len(value))
         room[: len(value)] = value
         return {"filled": len(value), "values": room}
@@ -323,7 +323,7 @@ def _slice_blob(place: Sequence[int], body: memoryview) -> memoryview:
 
 
 def buffer_size(state: object) -> int:
-    """Return the bytes to allocate for a state like this one: its arrays keep their sizes, the rest may grow.
+    """Return the bytes to allocate for a state of this form: its arrays keep their sizes, the rest may grow.
 
     Raises:
         TypeError: the state cannot be encoded.

@@ -36,7 +36,7 @@ class Closing:
 
 
 def closing_of(envs: Sequence[Any], border: AbstractContextManager[None]) -> Closing:
-    """Return a function that closes all environments of a world, and then raises the error of one that failed.
+    """Return a function that closes all environments of a world, and then raises an error that came up.
 
     Args:
         envs: the environments, as they are when they are closed.

@@ -1,7 +1,7 @@
 """A test whether a pooled state that was used and reset equals a new one, bit for bit.
 
 States that are kept and reset in place save what building them costs, on one condition: nothing of an episode may reach
-the next. Two states are compared, a new one and one that `dirty_` has lived in, both just reset; then both are played
+the next. Two states are compared, a new state and a state that `dirty_` has used, both just reset; then both are played
 by `trace`, which must give the same numbers, and compared again.
 """
 
@@ -49,7 +49,7 @@ def remnants(
     """
     new_state, used_state = build(), build()
     reset_(used_state)
-    # Before the state is used: a reset must write in place, and not allocate anew.
+    # Before the state is used: a reset must write in place, and not allocate again.
     homes = _storage_homes(used_state)
     dirty_(used_state)
     for state in (new_state, used_state):

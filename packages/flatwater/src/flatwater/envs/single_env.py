@@ -149,7 +149,7 @@ class SingleWorld:
         return self._copy_observation(), {}
 
     def step(self, action: Array) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Step all environments, and begin those anew that are done; numbers left unwritten stay NaN."""
+        """Step all environments, and begin a new episode where the last is done; numbers left unwritten stay NaN."""
         reward, terminated, truncated = self._outcome
         if self._obs.dtype.kind == "f":
             self._obs.fill(np.nan)  # numbers that the world leaves unwritten are found

@@ -39,7 +39,7 @@ class Spaces:
     """Number of agents in each environment, A."""
     form: Literal["tokens", "vector", "image"]
     """`tokens`: uint8 [K, 3], each a packed position, a feature and a value. `vector`: float32 [N]. `image`: uint8, an
-    image [H, W, C], or bytes with several images or numbers beside them, as `parts` says."""
+    image [H, W, C], or bytes with several images or numbers next to them, as `parts` says."""
     obs: tuple[int, ...]
     """Shape of one agent's observation."""
     actions: tuple[str, ...]

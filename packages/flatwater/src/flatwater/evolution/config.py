@@ -1,4 +1,4 @@
-"""Settings by which a generation is made from the one before."""
+"""Settings by which a generation is made from the generation before."""
 
 from typing import Annotated
 

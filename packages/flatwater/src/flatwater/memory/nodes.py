@@ -60,7 +60,7 @@ class NodePlan:
     @property
     def there(self) -> int:
         """Bytes that the workers may take."""
-        # Mapped file and object store are shared memory, beside the memory that is set aside for workers.
+        # Mapped file and object store are shared memory, in addition to the memory that is set aside for workers.
         reserved = self.machine.memory + self.wants.mapped + self.machine.store
         return min(reserved, self.machine.limit)
 
@@ -85,7 +85,7 @@ class NodePlan:
         return {**asdict(self), "needed": self.needed_bytes, "there": self.there, "fits": self.fits}
 
     def shortage(self) -> str:
-        """Return the machine that lacks something, with its need and its room."""
+        """Return the machine that lacks something, with its need and its free memory."""
         name, needs, machine = self.machine.name, self.wants, self.machine
         if not self.store_suffices:
             return (
@@ -113,7 +113,7 @@ def assign_workers(machines: Sequence[Machine], count: int, wants: WorkerNeeds) 
 
 
 def worker_capacity(nodes: Sequence[NodePlan]) -> int:
-    """Return the number of workers that the cluster has room for."""
+    """Return the number of workers that the cluster has space for."""
     return sum(node.worker_slots for node in nodes)
 
 

@@ -37,7 +37,7 @@ class Plan:
     worker_owners: Sequence[Mapping[str, int]] = field(default=())
     """Bytes of each leaf of their states, by path; exact."""
     worker_transients: int = 0
-    """Bytes among those private ones that the workers' highest phase makes and frees again."""
+    """Private bytes that the workers' highest phase allocates and frees again."""
     apart: bool = False
     """Whether those processes are on machines of a cluster, which sets memory aside for them."""
     nodes: Sequence[NodePlan] = field(default=())
@@ -49,7 +49,7 @@ class Plan:
     what: str = "run"
     """Name of the planned process: a run, or a command that uses a run."""
     notes: Sequence[str] = field(default=())
-    """Sentences about what was decided for the run, beside its memory."""
+    """Sentences about decisions for the run, besides its memory."""
 
     @property
     def total_bytes(self) -> int:

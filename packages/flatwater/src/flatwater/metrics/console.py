@@ -25,7 +25,7 @@ from flatwater_watch.units import format_duration
 
 ROWS_PER_HEADER = 20
 REFRESH_SECONDS = 0.1
-# A median over the last rounds: the first ones, and one that was disturbed, do not move the forecast.
+# A median over the last rounds: the first rounds, and a disturbed round, do not move the forecast.
 ROUNDS_REMEMBERED = 8
 SHOWN_CHANGE_SHARE = 0.01
 """Relative change of resident memory from which the line about memory is printed again."""

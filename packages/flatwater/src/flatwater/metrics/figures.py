@@ -1,4 +1,4 @@
-"""Numbers in few characters, for tables with many columns; the exact ones are in `metrics.jsonl`."""
+"""Numbers in few characters, for tables with many columns; the exact numbers are in `metrics.jsonl`."""
 
 from math import isfinite
 

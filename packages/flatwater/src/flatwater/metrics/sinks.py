@@ -27,7 +27,7 @@ class TrackedRun:
     settings: Mapping[str, Any]
     """The run's configuration."""
     resume_at: int
-    """Last round that the run remembers: later ones of the tracker will be written again, with the same numbers."""
+    """Last round that the run remembers: later rounds of the tracker will be written again, with the same numbers."""
     say: Callable[[str], None]
     """Shows a line on the run's terminal, with the next round."""
 

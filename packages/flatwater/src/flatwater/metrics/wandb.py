@@ -81,7 +81,7 @@ def check_key(place: WandbConfig) -> None:
 def _start_wandb_run(
     run: TrackedRun, identity: str, place: WandbConfig, mode: Literal["online", "offline"]
 ) -> wandb.Run:
-    """Start the run at Weights & Biases, or go on with the one of this identity; sends no code of the user's.
+    """Start the run at Weights & Biases, or go on with the run of this identity; sends no code of the user's.
 
     Args:
         run: name, folder and settings.

@@ -56,7 +56,7 @@ def fetch_run(url: str, into: Path | None, say: ShowLine) -> RunFolder:
     objects, entries = _list_run_objects(url, say)
     folder = RunFolder(into if into is not None else RUNS_FOLDER / url.rstrip("/").rpartition("/")[2])
     _require_room(folder, entries)
-    # The store's lock: a process that still trains the run there would go on beside this one.
+    # The store's lock: another process that still trains the run there would go on at the same time.
     lock, _ = take_lock(objects)
     try:
         if fetch_newest(objects, folder.checkpoints, say=say) is None:
@@ -153,7 +153,7 @@ def small_entries(objects: StoredObjects, say: ShowLine) -> list[ObjectEntry]:
 
 
 def is_record(name: str) -> bool:
-    """Whether a run has a file of this name, beside its checkpoints."""
+    """Whether a run has a file of this name, besides its checkpoints."""
     return _RECORD_NAME.fullmatch(name) is not None and name != CLAIM_FILE and not is_lock(name)
 
 

@@ -132,7 +132,7 @@ def open_mirror(base: str | None, keep: CheckpointConfig, folder: RunFolder, eve
     # Few tries for each request: the mirror's own queue tries again, with longer pauses.
     objects = open_objects(url, QUICK)
     mirror = Mirror(lambda step, say: MirrorSender(objects, folder, identity, keep, step, say))
-    # In the caller's thread, once: a place that another run holds must end this one before its first round.
+    # In the caller's thread, once: a place that another run holds must end this run before its first round.
     try:
         mirror.sender.connect_()
     except StoreError as error:

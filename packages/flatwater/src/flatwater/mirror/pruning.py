@@ -34,7 +34,8 @@ class PruneResult:
 def prune_run(place: str | Path, keep: int) -> PruneResult:
     """Keep the newest `keep` checkpoints that are whole, and remove the others with the shards that only they name.
 
-    The newest that is kept is read through: where a byte of it is wrong it does not count, and the one before is kept.
+    The newest that is kept is read through: if a byte of it is wrong it does not count, and the checkpoint before it is
+    kept.
 
     Args:
         place: a run folder, or the URL at which a run is mirrored.

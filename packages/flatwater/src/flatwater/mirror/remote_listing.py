@@ -22,7 +22,7 @@ MAXIMUM_BYTES_BY_FILE = {"metrics.jsonl": 256 << 20, "result.json": MOST_RESULT}
 
 
 def list_runs_at(url: str) -> list[RunLine]:
-    """Return every run directly below `url`, the latest change last; unreadable ones come first, with the reason.
+    """Return every run directly below `url`, the latest change last; unreadable runs come first, with the reason.
 
     Raises:
         ConfigError: no folder has this `file` URL.
@@ -35,7 +35,7 @@ def list_runs_at(url: str) -> list[RunLine]:
 
 
 def _list_run_at(objects: StoredObjects, name: str) -> Iterable[tuple[datetime, RunLine]]:
-    """Return the line of a run; one that cannot be read does not keep the others from being shown."""
+    """Return the line of a run; an unreadable run does not keep the others from being shown."""
     try:
         return _read_run_line(objects.below(name), name)
     except (FlatwaterError, OSError) as error:
@@ -66,7 +66,7 @@ def _read_run_line(objects: StoredObjects, name: str) -> Iterable[tuple[datetime
     if CONFIG_FILE not in names:
         return []
     with tempfile.TemporaryDirectory(prefix="flatwater-") as scratch:
-        # A copy of the small files, so that one reader serves folders and URLs.
+        # A copy of the small files, so that the same reader serves folders and URLs.
         folder = RunFolder(Path(scratch) / name)
         for file in sorted(names & {*FILES_READ}):
             write_object(folder.path / file, objects.pieces(file, _check_size(file, sizes[file])))

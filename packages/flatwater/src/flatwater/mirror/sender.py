@@ -144,7 +144,7 @@ class MirrorSender:
             self.objects, folder, manifest, self.shards, buffer=self.buffer, step=self.after_piece_
         ):
             self.shards.add(shard_name(shard.sha256))
-        # Before the manifest: a checkpoint at the store has the records of its rounds beside it.
+        # Before the manifest: a checkpoint at the store has the records of its rounds next to it.
         self.send_files_()
         self._require_lock()  # asked of the store itself: another process may have taken over while shards went
         send_manifest(self.objects, manifest)

@@ -58,12 +58,12 @@ class UploadState:
         return self.sending is None and self.waiting is None and not self.files
 
     def files_of_both(self) -> frozenset[Path]:
-        """Return the manifests of the checkpoint that is being sent and of the one that waits."""
+        """Return the manifests of the checkpoint that is being sent and of the waiting checkpoint."""
         with self.turn:
             return frozenset(manifest.file for manifest in (self.sending, self.waiting) if manifest is not None)
 
     def enqueue_manifest_(self, manifest: Manifest) -> None:
-        """Let a checkpoint wait to be sent; drop the one that waits."""
+        """Let a checkpoint wait to be sent; drop the checkpoint that waited before."""
         with self.turn:
             if self.lost:
                 return  # another process writes there
@@ -98,7 +98,7 @@ class UploadState:
         return True
 
     def is_last(self) -> bool:
-        """Whether the run has ended, and no checkpoint waits behind the one that is being sent."""
+        """Whether the run has ended, and no checkpoint waits behind the checkpoint that is being sent."""
         with self.turn:
             return self.closing and self.waiting is None
 

@@ -60,11 +60,11 @@ class Mirror:
         return {OWNER: self.sender.buffer.buffer_bytes}
 
     def protected_manifests(self) -> frozenset[Path]:
-        """Return the manifests of the checkpoint that is being sent and of the one that waits."""
+        """Return the manifests of the checkpoint that is being sent and of the waiting checkpoint."""
         return self.state.files_of_both()
 
     def offer(self, manifest: Path) -> None:
-        """Send this checkpoint next; drop the one that waits."""
+        """Send this checkpoint next; drop the checkpoint that waited before."""
         self.state.enqueue_manifest_(read_manifest(manifest))
 
     def take_messages(self) -> list[str]:

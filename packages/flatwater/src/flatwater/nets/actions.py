@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 IMPOSSIBLE_LOGIT = -1e9
-"""Logit of an illegal choice. Its exp is exactly 0 beside any legal choice; -inf would put NaN into gradients where
+"""Logit of an illegal choice. Its exp is exactly 0 next to any legal choice; -inf would put NaN into gradients where
 nothing is legal, in lists that do not matter."""
 LEAST_LOG_DEVIATION, MOST_LOG_DEVIATION = -5.0, 2.0
 """Deviations are kept within exp of these, of half a number's range: beyond that a gradient says nothing."""
@@ -158,7 +158,7 @@ class MultiCategorical:
 class OperationActions(LogitActions):
     """An operation, and further choices of which only some matter for it: an action is int64 [*N, 1 + H].
 
-    Each further choice has logits and legal ones of its own *for every operation*, since the slot to prune is not the
+    Each further choice has logits and a legal mask of its own *for every operation*, since the slot to prune is not the
     slot to plant in. All of them lie side by side in one row, and a mask of what is legal has the same form:
 
         [ operation: O | first choice: O x C1 | second choice: O x C2 | ... ]
@@ -169,8 +169,8 @@ class OperationActions(LogitActions):
     relevant: Bool[Tensor, "O H"]
     """Whether each further choice matters for each operation."""
     floor: float = 0.0
-    """The operation is drawn from a mixture with the uniform distribution over legal ones, of this weight, so that none
-    of them dies out: a legal operation among n has at least this probability over n."""
+    """The operation is drawn from a mixture with the uniform distribution over legal operations, of this weight, so
+    that none of them dies out: a legal operation among n has at least this probability over n."""
 
     @property
     def operations(self) -> int:
@@ -286,7 +286,7 @@ class ContinuousActions:
 
     @property
     def free(self) -> int:
-        """Deviations are weights of their own (Andrychowicz et al. 2021: state-independent ones do as well)."""
+        """Deviations are weights of their own (Andrychowicz et al. 2021: state-independent deviations do as well)."""
         return len(self.bounds)
 
     @property

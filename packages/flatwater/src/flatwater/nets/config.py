@@ -34,7 +34,7 @@ class PolicyConfig:
     memory: Annotated[int, Bounds(1, 1 << 16)] = 64
     """Cells of the LSTM."""
     floor: Annotated[float, Bounds(0, 1, below=True)] = 0.05
-    """Share of operations that are drawn uniformly among the legal ones while learning, so that none dies out."""
+    """Share of operations that are drawn uniformly among legal operations while learning, so that none dies out."""
     prior: tuple[Odds, ...] = (1.0, 1.0, 1.0, 0.2, 1.0, 0.05)
     """Relative frequency of each legal operation in the first policy: wait, germinate, advance, set the alpha target,
     fossilise, prune. Learning moves it. Were all alike, a seed would hardly ever live until it helps."""

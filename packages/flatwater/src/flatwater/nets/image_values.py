@@ -24,7 +24,7 @@ class ImageValues(MLPValues):
 
     @cached_property
     def encoder(self) -> ModuleEncoder:
-        """What reads the images, and the numbers beside them."""
+        """Network that reads the images, and the numbers next to them."""
         return shipped_encoder(self.parts, self.network)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Networks for images of any size, beside numbers or without: as they are usual, and as modules like a user's.
+"""Networks for images of any size, next to numbers or without: as they are usual, and as modules like a user's.
 
 Nature: three convolutions and a layer of 512 (Mnih et al. 2015). IMPALA: three stages of a convolution, a pooling and
 two residual blocks, and a layer of 256 (Espeholt et al. 2018). Weights are orthogonal, biases 0 (Huang et al. 2022).
@@ -28,7 +28,7 @@ NETWORKS = ("nature", "impala")
 
 
 class ResidualBlock(nn.Module):
-    """Two convolutions beside the way past them."""
+    """Two convolutions with a skip connection."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ def impala_layers(shape: tuple[int, ...]) -> nn.Sequential:
 
 
 class ImageNetwork(nn.Module):
-    """Features of every image, and the numbers beside them as they are."""
+    """Features of every image, and the numbers next to them as they are."""
 
     def __init__(self, parts: Parts, name: str) -> None:
         """Make a network of its own for each image.

@@ -1,6 +1,6 @@
 """An `nn.Module` that reads observations: networks for images, and a network of the user's.
 
-Its parameters are views into the policy's flat block, through `torch.func.functional_call`, and its buffers lie beside
+Its parameters are views into the policy's flat block, through `torch.func.functional_call`, and its buffers lie next to
 it: so the plan weighs it, the optimiser steps it, a checkpoint has it and an export holds it as any other network.
 """
 
@@ -22,7 +22,7 @@ from flatwater.state.allocation import filled_tensor
 from flatwater_watch.errors import ConfigError
 
 PREFIX = "network."
-"""Beginning of the names of its weights and buffers beside those of the heads."""
+"""Prefix of the names of its weights and buffers, which tells them from those of the heads."""
 TRIED = 2
 """Observations that a module is tried out with."""
 
@@ -53,7 +53,7 @@ class ModuleEncoder:
     features: int
     """Numbers that it returns for an observation, F."""
     channels_last: bool = False
-    """Whether it is given images whose channels lie beside each other, in which convolutions take half of the time. A
+    """Whether it is given images whose channels lie side by side, in which convolutions take half of the time. A
     user's module is not: `view` in it would fail."""
 
     @cached_property

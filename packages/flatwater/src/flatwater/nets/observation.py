@@ -1,7 +1,8 @@
 """An observation as it lies in a row, and its parts as a network reads them.
 
-A row is tokens, a vector of float32, or bytes where there are images: the numbers beside the images first, each of four
-bytes, then the pixels of one image after the other. So an image takes a byte for each of its numbers until it is read.
+A row is tokens, a vector of float32, or bytes where there are images: the numbers next to the images first, each of
+four bytes, then the pixels of one image after the other. So an image takes a byte for each of its numbers until it is
+read.
 """
 
 from collections.abc import Sequence
@@ -90,7 +91,7 @@ def split_parts(
         parts: parts of a row.
         numbers: the numbers that are in no image [B, N], as the network shall read them.
         row: the rows of bytes [B, bytes]; None if there is no image.
-        channels_last: whether the channels of a pixel lie beside each other in memory, whatever the order of the axes.
+        channels_last: whether the channels of a pixel lie side by side in memory, whatever the order of the axes.
     """
     values, number, pixel = [], 0, FLOAT * count_numbers(parts)
     for part in parts:

@@ -118,7 +118,7 @@ class RecurrentPolicy:
             cell = torch.sigmoid(forget_gate + FORGET_BIAS) * cell + torch.sigmoid(input_gate) * torch.tanh(update)
             output = torch.sigmoid(output_gate) * torch.tanh(cell)
             outputs.append(output)
-        # The heads read the observation beside the memory, so that what needs no memory is learned without it.
+        # The heads read the observation as well as the memory, so that what needs no memory is learned without it.
         features = torch.cat([encoded, torch.stack(outputs)], dim=-1)
         value = _apply_layer(weights, "value", features).squeeze(-1)
         return PolicyOutput(_apply_layer(weights, "action", features), value, torch.stack([output, cell]))
@@ -212,7 +212,7 @@ def _apply_layer(weights: Weights, name: str, x: Tensor) -> Tensor:
 
 
 MEAN, VARIANCE, COUNT, MEASURED = ("obs.mean", "obs.variance", "obs.count", "obs.measured")
-"""Names of the observations' statistics beside the weights; the last marks the numbers that are stretched by them."""
+"""Names of the observations' statistics among the weights; the last marks the numbers that they scale."""
 
 
 def build_statistics(obs: int, measures: Sequence[int], device: torch.device) -> dict[str, Tensor]:
@@ -251,7 +251,7 @@ def update_running_stats_(statistics: dict[str, Tensor], obs: Float[Tensor, "*N 
     if not new:
         return
     share = new / (count + new)
-    # Uncorrected variances merge exactly; corrected ones do not.
+    # Uncorrected variances merge exactly; corrected variances do not.
     new_variance, new_mean = torch.var_mean(rows, dim=0, correction=0)
     shift = new_mean - mean
     # The share is float64, as the count is; `lerp_` takes a weight of the row's own type.

@@ -18,7 +18,7 @@ from torch.autograd.function import FunctionCtx
 
 
 class SlotGates(NamedTuple):
-    """Masks and gates that tell the hosts of one arena apart, beside their weights."""
+    """Masks and gates that tell the hosts of one arena apart, next to their weights."""
 
     kernel: Float[Tensor, "E K"]
     """Mask of the host's own kernel taps, 0 or 1; unused by hosts without kernels."""

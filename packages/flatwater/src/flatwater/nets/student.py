@@ -54,7 +54,7 @@ class Student:
     config: StudentConfig
     device: torch.device
     measures: tuple[int, ...] = ()
-    """Positions of a vector's numbers that are read by statistics of them so far, which are beside the weights
+    """Positions of a vector's numbers that are read by statistics of them so far, which are kept with the weights
     (`build_statistics`): those that hardly differ are stretched."""
     deviations: bool = False
     """Whether a vector's numbers are read by deviations from their means so far, and not by their logarithms."""

@@ -20,7 +20,7 @@ SMALLEST_ERROR = 1e-6
 BLOCK_PLACES = 64
 """Places of a block."""
 BLOCKS_AT_ONCE = 1024
-"""Blocks that are summed at once where all are: a few hundred KiB beside the replay."""
+"""Blocks that are summed at once where all are: a few hundred KiB in addition to the replay."""
 LARGEST_ERROR = 1e12
 """An error that is not finite counts as this (infinity) or as 0 (NaN), or it would end all drawing."""
 
@@ -38,7 +38,7 @@ class Priorities:
     alpha: float
     beta: float
     changed: bool = field(default=True, metadata=derived_field().metadata)
-    """Whether any mass may have changed without its block's sum. A checkpoint has no sums: all are made anew."""
+    """Whether any mass may have changed without its block's sum. A checkpoint has no sums: all are computed again."""
 
 
 def build_priorities(capacity: int, device: torch.device, *, alpha: float = 0.6, beta: float = 0.4) -> Priorities:

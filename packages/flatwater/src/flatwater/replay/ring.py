@@ -32,7 +32,7 @@ from flatwater.state.tree import state
 from flatwater_watch.errors import ConfigError, require
 
 Structure = Any
-"""A value of a Gymnasium space: a tensor or array, or a mapping of names to further ones."""
+"""A value of a Gymnasium space: a tensor or array, or a mapping of names to further values."""
 
 
 class Space(Protocol):

@@ -179,7 +179,7 @@ def share_lines(metrics: Metrics, shown: Mapping[str, tuple[str, str]]) -> list[
 
 def _curve_colours(recipe: Description) -> Sequence[str]:
     """Return a colour for each curve of the recipe: `JUDGED_COLOUR` for the last, the others' in turn."""
-    judged_index = len(recipe.curves) - 1  # the last curve is the one by which the run is judged
+    judged_index = len(recipe.curves) - 1  # the run is judged by the last curve
     other_colours = iter(OTHER_COLOURS)
     return [
         JUDGED_COLOUR if index == judged_index else next(other_colours, OTHER_COLOURS[0])

@@ -1,4 +1,4 @@
-"""Charts of a run's memory and pace: the ledger beside the plan."""
+"""Charts of a run's memory and pace: the ledger next to the plan."""
 
 from collections.abc import Mapping, Sequence
 from math import isfinite
@@ -76,7 +76,7 @@ def memory_chart(ledger: Sequence[LedgerLine], plan: Plan | None, round_name: st
 
 
 def owned_chart(ledger: Sequence[LedgerLine], round_name: str) -> Chart:
-    """Return the owners alone, stacked: in a small run the libraries leave no room for them in the whole picture."""
+    """Return the owners alone, stacked: in a small run the libraries leave no space for them in the whole picture."""
     groups = largest_groups(ledger, MOST_GROUPS)
     unit, size = byte_unit(line.owned_bytes for line in ledger)
     return Chart(
@@ -102,7 +102,7 @@ def _stacked_bands(ledger: Sequence[LedgerLine], groups: list[str], names: Seque
     colours = PART_COLOURS | {name: f"--owner-{index}" for index, name in enumerate(groups, 1)}
     rounds = [line.round for line in ledger]
     return [
-        # Never below 0: a stack with a negative part would cover the one below it.
+        # Never below 0: a stack with a negative part would cover the part below it.
         Line(
             name=name,
             x=rounds,

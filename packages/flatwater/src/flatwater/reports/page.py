@@ -46,7 +46,7 @@ MOST_COLUMNS_OF_TIME = 120
 MOST_GROUPS = 12
 """Most owners in the short table; the others are one line there, and have their own in the long one."""
 THIN_SHARE = 0.15
-"""Share of resident memory below which all owners together are too thin to see beside the libraries."""
+"""Share of resident memory below which all owners together are too thin to see next to the libraries."""
 
 
 def run_page(run: RunRecords) -> str:

@@ -136,7 +136,7 @@ def theme_colour(name: str) -> str:
 
 
 def _draw_part(place: SubFigure, part: Chart | Grid) -> None:
-    """Draw a chart, or a grid of small ones, with a legend below that is broken into rows of the picture's width."""
+    """Draw a chart, or a grid of small charts, with a legend below that is broken into rows of the picture's width."""
     if isinstance(part, Chart):
         axes = place.subplots()
         axes.set_title(part.title)
@@ -250,13 +250,13 @@ def _paint_stacked(
 
 
 def _paint_bars(axes: Axes, mark: Bars, chart: Chart, place: tuple[int, int]) -> None:
-    """Paint bars of one name, beside the bars of other names.
+    """Paint bars of one name, next to the bars of other names.
 
     Args:
         axes: the axes to paint on.
         mark: the bars; across the picture where `across` is set.
         chart: the chart, whose axes turn positions into numbers.
-        place: their number among the names that stand beside each other, and how many there are.
+        place: their number among the names that stand side by side, and how many there are.
     """
     rows = chart.y if mark.across else chart.x
     number, names = place

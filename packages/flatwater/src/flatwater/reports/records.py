@@ -66,7 +66,7 @@ class RunRecords:
     """The result on the holdout, of its last use."""
     checkpoints: list[Manifest]
     origin: str = ""
-    """Parent, round and changed settings of a fork; empty if the run began anew."""
+    """Parent, round and changed settings of a fork; empty if the run is not a fork."""
     doubts: list[str] = field(default_factory=list)
     """Reasons why it cannot be resumed bit for bit; empty if it can."""
 

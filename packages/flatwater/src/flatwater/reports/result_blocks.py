@@ -23,7 +23,7 @@ def missing_paragraph(noun: str, file: str, state: str, when: str = "at the end 
 
 
 def result_table(recipe: Description, result: Mapping[str, Any]) -> Table:
-    """Return a table with a row for each player, a column for each number that one of them has."""
+    """Return a table with a row for each player, a column for each number that a player has."""
     numbers = measured_numbers(recipe, result)
     rows = [
         (

@@ -1,6 +1,6 @@
 """The rollout: T steps of B environments, side by side, as one tensor per column.
 
-It is allocated whole before the first step, and each round is written over the one before. A row of a column,
+It is allocated whole before the first step, and each round overwrites the round before. A row of a column,
 `rollout["obs"][t]`, is a view: an environment or a teacher that writes into the array that it is handed can be given it
 as it is.
 """

@@ -1,6 +1,6 @@
 """Events of a run: each is told to its listeners, as a line of text and as plain values.
 
-The console shows a run to a person; beside it listen `run.log`, `--json` and the user's own command. A listener never
+The console shows a run to a person; `run.log`, `--json` and the user's own command listen as well. A listener never
 raises: what it cannot take is its own loss, not the run's.
 """
 
@@ -92,7 +92,7 @@ class RunLog:
     """
 
     def __init__(self, path: Path) -> None:
-        """Open the file; one that cannot be opened takes nothing."""
+        """Open the file; if it cannot be opened, all events are dropped."""
         self._file: FileIO | None = None
         self._line_is_torn, self._missing_lines = False, 0
         with suppress(OSError):
@@ -103,7 +103,7 @@ class RunLog:
             self._line_is_torn = size > 0 and os.pread(self._file.fileno(), 1, size - 1) != b"\n"
 
     def on_event(self, event: Event) -> None:
-        """Append the event as a line of run.log; one that the disk refuses is counted, and told in the next one."""
+        """Append the event as a line of run.log; a line that the disk refuses is counted, and told in the next line."""
         # One line, without control characters: names in it may come from files of anybody's.
         text = " ".join(escape_controls(event.line).split())[:MOST_LINE]
         gap = (

@@ -71,7 +71,7 @@ class RunFolder(Folder):
     doubts = FolderFile("not_exact.json")
     """Reasons why the run cannot be resumed bit for bit; missing where it can."""
     origin = FolderFile("origin.json")
-    """Run, round and changed settings that a fork began with; missing where the run began anew."""
+    """Run, round and changed settings that a fork began with; missing if the run is not a fork."""
     seeds = FolderFile("seeds.json")
     """Seeds of a group of runs, in whose folder each has its own; missing in the folder of a run."""
     checkpoints = FolderFile("checkpoints")
@@ -123,7 +123,7 @@ def create_folder(path: Path | None, kind: str, taken_names: Collection[str] = (
     Args:
         path: the given one.
         kind: name of the recipe.
-        taken_names: names that other runs have at the place where this one will be mirrored.
+        taken_names: names that other runs have at the place where the run will be mirrored.
 
     Raises:
         RunError: the folder has files in it already, lies among another run's checkpoints, or cannot be written.

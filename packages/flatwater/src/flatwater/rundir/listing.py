@@ -69,7 +69,7 @@ class RunLine:
     problem: str = ""
     """Reason why it is unreadable."""
     origin: str = ""
-    """Parent, round and changed settings of a fork; empty if the run began anew."""
+    """Parent, round and changed settings of a fork; empty if the run is not a fork."""
     doubt: str = ""
     """Reason why it is not exact, so that a resume ends with other numbers; empty if it is bit for bit."""
 
@@ -165,7 +165,7 @@ def _is_run(folder: RunFolder) -> bool:
 
 
 def read_run_line(folder: RunFolder) -> RunLine:
-    """Return one run's line; one that cannot be read does not keep the others from being shown."""
+    """Return a run's line; an unreadable run does not keep the others from being shown."""
     try:
         with importing_only_ours():  # a list never runs the code that a folder names
             return describe_run(folder)

@@ -40,7 +40,7 @@ def _short_text(value: object) -> str:
 
 
 def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return settings that differ, each with both values; None stands for one that is not there."""
+    """Return settings that differ, each with both values; None stands for a missing value."""
     return {name: (before.get(name), now.get(name)) for name in {**before, **now} if before.get(name) != now.get(name)}
 
 
@@ -54,7 +54,7 @@ def write_origin(folder: RunFolder, origin: Origin) -> None:
 
 
 def read_origin(folder: RunFolder) -> Origin | None:
-    """Return where the run began; None if it began anew.
+    """Return where the run began; None if it is not a fork.
 
     Raises:
         RunError: the file is damaged.
@@ -76,7 +76,7 @@ def first_round(folder: RunFolder) -> int:
 
 
 def origin_text(folder: RunFolder, settings: Mapping[str, Any]) -> str:
-    """Return where the run began, for lists and pages; empty if it began anew. A damaged file says so."""
+    """Return where the run began, for lists and pages; empty if it is not a fork. A damaged file says so."""
     if settings.get("from_run") is not None:
         return escape_controls(f"began with the weights of {settings['from_run']}")
     try:

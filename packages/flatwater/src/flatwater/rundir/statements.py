@@ -33,7 +33,7 @@ class WorkerLine:
     """Private bytes between two steps."""
     private: int
     proportional: int
-    """Private bytes and a fair part of the shared ones."""
+    """Private bytes and a fair part of the shared bytes."""
     owned_bytes: int
     """Bytes of its state."""
     unplanned: Mapping[str, int]

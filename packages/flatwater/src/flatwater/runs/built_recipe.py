@@ -97,7 +97,7 @@ def make_recipe(
         phases: returns the phases of a round; their steps write into the state and keep nothing elsewhere.
         numbers: returns the numbers of a round that is complete.
         score: returns the returns of episodes that are not trained on, by player; see `Score`.
-        players: the trained player, and the one that it is compared with.
+        players: the trained player, and the player that it is compared with.
         curves: names of numbers by title; the last one is what a run is judged by.
         knobs: settings that may be halved where a run does not fit, with the field of the state that they make smaller.
         tried: names of phases that compute on tensors alone: the plan tries their first steps on the meta device.

@@ -86,7 +86,7 @@ def find_callbacks(config: Any, functions: Callbacks) -> Callbacks:  # noqa: ANN
     """Return the functions that were given, else those that the settings name.
 
     Raises:
-        ConfigError: a setting names no function, or one that was given in Python is not given again.
+        ConfigError: a setting names no function, or a function that was given in Python is not given again.
     """
     on_round, on_episode = functions.on_round, functions.on_episode
     if on_round is None and config.on_round is not None:

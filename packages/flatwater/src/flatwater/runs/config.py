@@ -63,8 +63,8 @@ class RunConfig:
     """Torch threads. 0 takes the cores that are free at the start; the number is then kept for resuming, because sums
     in another order differ in their last bit."""
     budget: str | None = None
-    """Memory that the run may take, such as 8GiB. A run that would need more does not start; one that comes to 95 % of
-    it stops with a checkpoint. Left out: 90 % of what the machine, the container and the shell allow."""
+    """Memory that the run may take, such as 8GiB. A run that would need more does not start; a run that comes to 95 %
+    of it stops with a checkpoint. Left out: 90 % of what the machine, the container and the shell allow."""
     start_over_budget: bool = False
     """Start although the plan does not fit: the run then stops when it comes to its budget."""
     trackers: tuple[Annotated[str, Code(trains=True)], ...] = ("tensorboard",)
@@ -73,7 +73,7 @@ class RunConfig:
     wandb: WandbConfig = field(default_factory=WandbConfig)
     checkpoints: CheckpointConfig = field(default_factory=CheckpointConfig)
     from_run: str | None = None
-    """Run with whose weights this one begins: its folder, or the URL at which it is mirrored. Networks are taken, with
+    """Run with whose weights this run begins: its folder, or the URL at which it is mirrored. Networks are taken, with
     the statistics by which their inputs are normalised, and nothing else. Left out: random weights."""
     ledger_every: OptionalNumber = 0
     """Measure memory after every n-th round, and the last one. 0 measures as often as half a percent of the time
@@ -171,15 +171,15 @@ class CrewConfig(RunConfig):
     open_ended: ClassVar = RunConfig.open_ended | {"workers", "cluster", "any_machine"}
 
     threads: Annotated[int, Bounds(0, 1024)] = 1
-    """Torch threads of each process. More than one help where members are much work and nothing else runs: beside other
-    work threads wait for each other, and workers do not. 0 takes the cores that are free at the start; the number is
-    kept for resuming, because sums in another order differ in their last bit."""
+    """Torch threads of each process. More than one help where members are much work and nothing else runs: besides
+    other work threads wait for each other, and workers do not. 0 takes the cores that are free at the start; the number
+    is kept for resuming, because sums in another order differ in their last bit."""
     workers: Workers = 1
     """Processes that compute, each with `threads` threads of its own; auto takes one for each core that is free at the
     start. Any number gives the same run. More processes than tiles of members have nothing to do."""
     cluster: Annotated[str | None, Code(whole=True, trains=True)] = None
-    """Ray cluster whose machines the workers compute on: auto for the one that this machine belongs to, or its address.
-    Needs the extra `ray`. Left out: this machine."""
+    """Ray cluster whose machines the workers compute on: auto for the cluster that this machine belongs to, or its
+    address. Needs the extra `ray`. Left out: this machine."""
     any_machine: bool = False
     """Take workers on processors whose arithmetic is another than here. The run is then not the same, bit for bit, as
     in one process, and its checkpoints and report name the arithmetics that it was computed with."""

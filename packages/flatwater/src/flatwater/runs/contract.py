@@ -39,7 +39,7 @@ CENSUS_SHARE = 1 / 200
 """Share of this process's CPU seconds that readings and their censuses may take, where they are paced by time."""
 # 1 MiB. To ask the kernel which pages were touched costs a system call per leaf, and small leaves hardly matter.
 _WEIGHED_PAGES = 1 << 20
-"""Bytes from which a leaf is asked which of its pages were touched; smaller ones count as touched."""
+"""Bytes from which a leaf is asked which of its pages were touched; smaller leaves count as touched."""
 
 
 @dataclass
@@ -190,7 +190,7 @@ def ledger_metrics(record: Mapping[str, Any]) -> dict[str, float]:
     owners = group_bytes(record["owned"], depth=2)
     if workers := record["exchange"].get("workers"):
         numbers["workers"] = sum(worker["private"] for worker in workers)
-        # Each leaf counts by its size, so that one above its plan does not hide one below.
+        # Each leaf counts by its size, so that a leaf above its plan does not hide a leaf below.
         numbers["workers_unplanned"] = sum(sum(map(abs, worker["unplanned"].values())) for worker in workers)
     card = record["cuda"] or {"allocated": 0, "reserved": 0}
     system = {f"system/gpu_memory_{name}_MB": card[name] / 1e6 for name in ("allocated", "reserved")}

@@ -70,7 +70,7 @@ def _open_video(composed: Run, folder: RunFolder, file: Path) -> Video:
 
     Raises:
         ConfigError: the run's environments cannot be drawn.
-        MemoryLimitError: the video does not fit beside the run.
+        MemoryLimitError: the video does not fit in addition to the run.
     """
     # Before the environment is made: a refused one would stay open.
     refuse(plan_with_video(composed.plan))

@@ -35,7 +35,7 @@ def version_facts() -> dict[str, str]:
 def source_hashes(config: Any) -> dict[str, dict[str, str]]:  # noqa: ANN401  (a RunConfig of any recipe)
     """Return hashes of the text of users' code that settings name: the value of the setting -> module -> digits.
 
-    A module that such code imports from beside itself counts as well (`flatwater.sources.text_hashes`). Trackers and
+    A module that such code imports from its own folder counts as well (`flatwater.sources.text_hashes`). Trackers and
     commands for events are left out: they change no number.
     """
     codes = find_named_code(type(config), to_mapping(config))

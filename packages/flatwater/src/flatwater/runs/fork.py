@@ -1,4 +1,4 @@
-"""A fork: a new run that goes on from another run's exact state with other settings; the other one is only read.
+"""A fork: a new run that goes on from another run's exact state with other settings; the other run is only read.
 
 What follows from the settings and is in the state all the same (where generators begin, a rate that is adapted later)
 is taken from the new settings where they change it; every other leaf is the parent's.
@@ -162,7 +162,7 @@ def copy_history(parent: Parent, folder: RunFolder, say: ShowLine) -> None:
 
 
 def compose_as_begun(config: Any, was: Any, data: object) -> Run:  # noqa: ANN401
-    """Return a run on the data that it began with, where there are more by now; its settings are the given ones."""
+    """Return a run on the data that it began with, where there are more by now; its settings are `config`."""
     recipe = recipe_of_config(config)
     begun_config = recipe.begun_on(config, was, data if isinstance(data, Mapping) else {})
     composed = recipe.compose(begun_config)

@@ -82,7 +82,7 @@ class PhaseMeter:
             self.marked.append((phase, self.mark()))
 
     def take_(self) -> dict[str, Effort]:
-        """Return the efforts of phases since the last call, and begin anew."""
+        """Return the efforts of phases since the last call, and reset them."""
         efforts, self.spent = self.spent, {}
         return efforts | {name: replace(efforts[name], seconds=seconds) for name, seconds in self._on_device_().items()}
 
@@ -114,6 +114,6 @@ class PhaseMeter:
 
 
 def added_efforts(one: Mapping[str, Effort], other: Mapping[str, Effort]) -> dict[str, Effort]:
-    """Return the efforts of some rounds and of later ones together, by phase."""
+    """Return the efforts of some rounds and of later rounds together, by phase."""
     both = {name: one[name] + other[name] for name in one.keys() & other.keys()}
     return {**one, **other, **both}

@@ -299,7 +299,7 @@ def refuse_unfit(plan: Plan, config: RunConfig) -> None:
 
     Raises:
         MemoryLimitError: the plan does not fit the budget, and the settings do not ask to start anyway; or a machine
-            has no room for a worker.
+            has no space for a worker.
     """
     if config.start_over_budget:
         refuse_nodes(plan.nodes)

@@ -98,7 +98,7 @@ Run = Callable[..., tuple[Tensor, ...]]
 
 
 def plan_export(policy: Portable, suffix: str, budget: str | None) -> Plan:
-    """Return the plan of writing a policy in one of `FORMS`, and of running the written program beside it.
+    """Return the plan of writing a policy in one of `FORMS`, and of running the written program in addition.
 
     Args:
         policy: the policy.

@@ -112,7 +112,7 @@ class Profiler:
     _step: record_function | None = field(default=None, init=False)
     _round: int = field(default=0, init=False)
     _phase: str = field(default="", init=False)
-    """Phase of the trace, or of the one before."""
+    """Phase of the trace, or of the trace before."""
     _first: int = field(default=0, init=False)
     """First step of the trace."""
     _room: int = field(default=0, init=False)
@@ -191,7 +191,8 @@ class Profiler:
         if phase in self._large:
             return
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # its library prints to stderr when it starts and stops
-        # What torch.profiler.profile is made of: that one imports torch's compiler, 74 MB, for a setting of its graphs.
+        # The parts of torch.profiler.profile, which itself imports torch's compiler, 74 MB, for a setting of its
+        # graphs.
         device = "cuda" if self.device.type == "cuda" else None
         self._recording = profile(use_kineto=True, use_device=device)
         self._recording.__enter__()  # type: ignore[no-untyped-call]  # torch's own has no types

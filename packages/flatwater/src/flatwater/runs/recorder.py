@@ -77,7 +77,7 @@ class Recorder:
     """The user's functions."""
     told: Counter[tuple[str, str]] = field(default_factory=Counter)
     efforts: PhaseMeter = field(default_factory=PhaseMeter)
-    """Costs of the current round; saving counts to the next round, as this one's row is on the disk by then."""
+    """Costs of the current round; saving counts to the next round, as this round's row is on the disk by then."""
     place: Path = field(init=False)
     """Path of the folder when it was last looked up."""
     profiler: Profiler | None = None
@@ -206,7 +206,7 @@ class Recorder:
         """Report doubts, save a checkpoint if `save`, and start torch's profiler if rounds are to be profiled.
 
         Args:
-            save: whether there is no checkpoint yet, so that one of the beginning is written.
+            save: whether there is no checkpoint yet, so that a first checkpoint is written.
             recorded: rounds to profile; an empty range for none.
         """
         self.composed.listen_(self.callbacks.on_episode)
@@ -238,7 +238,7 @@ class Recorder:
         )
 
     def tell_of_alarms(self, round_: int, found: Sequence[Alarm]) -> None:
-        """Write alarms down, and show new ones, a line for each kind."""
+        """Write alarms to the disk, and show new alarms, a line for each kind."""
         if not found:
             return
         self.alarms.write(round_, {"alarms": [f"{a.kind}: {a.message}" for a in found]})

@@ -111,7 +111,7 @@ class Run(ABC):
         require(on_episode is None, "on_episode", on_episode, expected)
 
     def take_logged_(self) -> Mapping[str, float]:
-        """Return the numbers of the user's own since the last call, and begin anew."""
+        """Return the numbers of the user's own since the last call, and reset them."""
         return {}
 
     def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:  # noqa: ARG002  (for recipes that look)

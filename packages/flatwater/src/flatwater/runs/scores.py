@@ -18,7 +18,7 @@ def score_players(trainer: WorldTrainer[Any, Any], rows: Mapping[str, str], firs
 
     Args:
         trainer: a trainer between two rounds: its generators and scores are put back; the evaluator's world and memory
-            begin anew with each evaluation.
+            start over with each evaluation.
         rows: name of each player in the result, and name that the evaluator has for it.
         first_seed: first of the episodes' seeds.
     """

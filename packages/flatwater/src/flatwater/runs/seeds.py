@@ -1,7 +1,7 @@
 """The same settings with several seeds: runs in one folder, one after the other, which go on as a whole.
 
 The folder has the settings (`config.toml`), the seeds (`seeds.json`) and a run for each, so that a group that was
-stopped or killed goes on where it was: finished runs stay, the one at work is resumed, the others begin.
+stopped or killed goes on where it was: finished runs stay, the current run is resumed, the others begin.
 """
 
 import json

@@ -88,7 +88,7 @@ def start_new_run(
         on_round: called after each round, in place of the function that the settings name.
         on_episode: called after each finished episode, in place of the function that the settings name.
         profile: rounds that are recorded with torch's profiler.
-        parent: the run whose state it goes on from; None for a run that begins anew.
+        parent: the run whose state it goes on from; None for a run that is not a fork.
     """
     events = RunEvents(console, [*listeners])
     with events.report_ending():
@@ -240,13 +240,13 @@ def _continue(
     callbacks: Callbacks,
     profile: range | None,
 ) -> RunOutcome:
-    """Resume a locked run at its newest intact checkpoint, or begin it anew where none was ever saved, and train it.
+    """Resume a locked run at its newest intact checkpoint, or begin it where none was ever saved, and train it.
 
     Args:
         config: settings of the run, with changes.
         folder: the run, locked.
         events: shows lines, and tells the listeners.
-        mirror: gets each checkpoint that is saved; one that does nothing if the run has no mirror.
+        mirror: gets each checkpoint that is saved; it does nothing if the run has no mirror.
         callbacks: the user's functions.
         profile: rounds that are recorded with torch's profiler; None records none.
 
@@ -254,7 +254,8 @@ def _continue(
         ConfigError: the run has more rounds than the settings ask for.
     """
     word = recipe_of_config(config).layout.rounds
-    # Rows without a checkpoint mean that checkpoints were lost: such a run must not begin anew over its records.
+    # Rows without a checkpoint mean that checkpoints were lost: such a run must not start from the beginning and
+    # overwrite its records.
     if not list_checkpoints(folder.checkpoints) and recorded_rounds(folder) <= first_round(folder):
         events.show_line("the run was stopped before its first checkpoint and starts from the beginning", style="")
         composed = _compose_again(config, folder, profile, events)
@@ -395,7 +396,7 @@ def train(
         composed: a run, new or restored.
         folder: folder of the run, as `hold_lock` gives it.
         events: shows the run, and tells listeners of it.
-        is_new: whether there is no checkpoint yet, so that one of the beginning is written.
+        is_new: whether there is no checkpoint yet, so that a first checkpoint is written.
         mirror: takes each checkpoint; the caller closes it.
         callbacks: the user's functions.
         profile: rounds that are recorded with torch's profiler.

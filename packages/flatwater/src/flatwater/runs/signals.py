@@ -5,8 +5,9 @@ removed and locks released, as after Ctrl-C (`end_on_signals`). A signal that wa
 stays ignored, so `nohup` works; SIGINT alone is always heard, as shells ignore it for every job in the background.
 
 A command is ended by an exception that its handler raises. Where Python ignores exceptions (a finaliser, a callback of
-a weak reference or of the garbage collector, a hook at a fork, a library that catches everything) that one is lost. So
-the wish is also written down: it is raised again until it has ended the command, and training does not begin over it.
+a weak reference or of the garbage collector, a hook at a fork, a library that catches everything) the exception is
+lost. So the wish is also written down: it is raised again until it has ended the command, and training does not begin
+over it.
 """
 
 import _thread
@@ -207,12 +208,12 @@ class _SignalEnding:
 
 
 _active_endings: list[_SignalEnding] = []
-"""Endings of the main thread, the inner ones last: signals come to that thread alone."""
+"""Endings of the main thread, the innermost last: signals come to that thread alone."""
 
 
 def _is_clearing_up() -> bool:
     """Whether the interrupted code clears up after a signal has ended what is around it, as in a `finally`."""
-    # `sys.exception` is the one being handled in this thread: a `finally` that a signal caused has it in its chain.
+    # `sys.exception` is the exception that this thread handles: a `finally` that a signal caused has it in its chain.
     fault = sys.exception()
     while fault is not None:
         if isinstance(fault, Terminated):

@@ -154,7 +154,7 @@ class WorkerPool(ABC):
         }
 
     def _memory_of(self, number: int, said: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the plan of a worker beside the memory that it reports."""
+        """Return a worker's planned memory, to compare with the memory that it reports."""
         planned_bytes, leaf_bytes = self._plan.worker_owners[number], said["held"]
         differences = {
             path: planned_bytes.get(path, 0) - leaf_bytes.get(path, 0) for path in planned_bytes | leaf_bytes
@@ -171,7 +171,7 @@ class WorkerPool(ABC):
         }
 
     def ready_(self) -> None:
-        """Have every worker running; replace one that must leave, once its state is in the state tree."""
+        """Have every worker running; replace a worker that must leave, once its state is in the state tree."""
         if not self.workers:
             # All are started before the first answer is awaited: their imports take seconds, and go on side by side.
             self.workers = [self._worker(number) for number in range(len(self._plan.workers))]
@@ -215,8 +215,8 @@ class WorkerPool(ABC):
         self.restore_worker_(worker)
 
     def _actor_(self, number: int) -> Life:
-        """Return an actor on the cluster: the first where the plan has it, any later one wherever there is room."""
-        node, self._nodes[number] = self._nodes[number], ""  # the planned node may be the one that was lost
+        """Return an actor on the cluster: the first where the plan has it, any later one wherever there is space."""
+        node, self._nodes[number] = self._nodes[number], ""  # the planned node may be the lost node
         actor: Life = import_ray_module().RayActor(self._config.threads, self._budgets[number], node)
         return actor
 

@@ -38,7 +38,7 @@ def find_tracker(name: str) -> Tracker:
     """Return the tracker of a name.
 
     Args:
-        name: one of `TRACKERS`, one that an installed package has (`plugins.py`), or `package.module:Class`.
+        name: a name in `TRACKERS`, that of an installed package's tracker (`plugins.py`), or `package.module:Class`.
 
     Raises:
         ConfigError: there is no tracker of that name, or the object of that name is not a tracker.

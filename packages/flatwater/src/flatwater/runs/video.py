@@ -71,7 +71,7 @@ class Video:
         """Play an episode from each seed, and write all frames as one file.
 
         Raises:
-            ConfigError: the environment draws no frames, or too large ones.
+            ConfigError: the environment draws no frames, or too large frames.
             RunError: the file cannot be written.
         """
         encode = _ENCODERS[self.file.suffix]
@@ -185,7 +185,7 @@ def _encode_gif(frames: Iterator[Array], pace: float, _folder: Path) -> Iterator
 
 
 def _encode_mp4(frames: Iterator[Array], pace: float, folder: Path) -> Iterator[bytes]:
-    """Yield an MP4 in pieces, once ffmpeg has written it whole beside its place."""
+    """Yield an MP4 in pieces, once ffmpeg has written it whole to a temporary file next to its place."""
     ffmpeg, writer = _load_ffmpeg(), None
     with TemporaryDirectory(prefix=".flatwater-", dir=folder) as place:
         whole = Path(place) / "video.mp4"

@@ -22,7 +22,7 @@ def take_weights_(root: Any, weights: Collection[Tensor], place: str) -> str:  #
         place: folder of the other run, or the URL at which it is mirrored.
 
     Raises:
-        ConfigError: the run has no weights, or those of the other one have other names or shapes.
+        ConfigError: the run has no weights, or those of the other run have other names or shapes.
         CheckpointError: the other run has no intact checkpoint.
     """
     ids = {id(weight) for weight in weights}

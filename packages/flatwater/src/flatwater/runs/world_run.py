@@ -46,7 +46,7 @@ def build_run_world(config: Any, envs: int, foraging: ForagingConfig = FORAGING)
     """Return a world of so many environments, by settings of any recipe that plays episodes.
 
     Raises:
-        ConfigError: the settings name no world, or one that cannot be used.
+        ConfigError: the settings name no world, or a world that cannot be used.
     """
     try:
         return build_world(
@@ -180,7 +180,8 @@ class WorldRun(Run):
         """Report finished episodes where the settings ask for it, and play some of them again.
 
         Raises:
-            ConfigError: a function is given, and the run has no room for its numbers; or keys, and the world no infos.
+            ConfigError: a function is given, and the run has no space for its numbers; or keys are given, and the world
+                has no infos.
         """
         super().listen_(None if OWN in self.trainer.run.logged else on_episode)
         if OWN in self.trainer.run.logged:
@@ -190,7 +191,7 @@ class WorldRun(Run):
         self.trainer.collector.reports.append(partial(self.replays.report_, self))
 
     def take_logged_(self) -> Mapping[str, float]:
-        """Return the means of what was reported of episodes since the last call, and begin anew."""
+        """Return the means of what was reported of episodes since the last call, and reset them."""
         logged = self.trainer.run.logged
         return take_numbers_(logged[OWN]) if OWN in logged else {}
 
@@ -228,7 +229,7 @@ class WorldRun(Run):
         self.replays.await_next()
 
     def rebuild_(self) -> None:
-        """Bring the worlds to where they were: their episodes are played again, or begin anew."""
+        """Bring the worlds to where they were: their episodes are played again, or start over."""
         super().rebuild_()
         reason = rebuild_(self.trainer, exact=not self.doubts)  # a run that is inexact already is spared the replay
         begun = f"new episodes begin in round {self.trainer.progress.round + 1}, and the numbers differ from there on"

@@ -1,7 +1,7 @@
 """The state tree: the only place where a run keeps anything between rounds.
 
 A class marked `@state` is a fixed set of named fields: tensors, arrays, generators, numbers, further states, and
-lists or dicts of these. `leaves` is the one way to walk it, and three readers use it: checkpoints save the leaves,
+lists or dicts of these. `leaves` is the only way to walk it, and three readers use it: checkpoints save the leaves,
 the memory ledger weighs them, and the planner weighs them on the meta device before the run exists. A new component
 therefore needs no code for any of the three.
 """

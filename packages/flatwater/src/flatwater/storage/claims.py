@@ -100,7 +100,7 @@ def has_writer(objects: StoredObjects) -> bool:
     try:
         holder = read_holder(objects)
     except LockedError:
-        return True  # of a version that this one cannot read: it may be alive
+        return True  # written by a version that this version cannot read: the holder may be alive
     return holder is not None and not holder.is_stale
 
 
@@ -137,7 +137,7 @@ class Lock:
     token: str
 
     def renew_(self) -> bool:
-        """Renew the lock; False if another process has taken it, as it took this one for dead."""
+        """Renew the lock; False if another process has taken it, as it took this process for dead."""
         if not self.is_held():
             return False
         self.objects.put(LOCK_FILE, _lock_content(self.token))
@@ -243,7 +243,7 @@ def process_start(pid: int) -> int | None:
     """Return the start of a process, in clock ticks from that of the machine; None if no such process lives.
 
     Raises:
-        PermissionError: the process lives and belongs to another user, and the system hides it from this one.
+        PermissionError: the process lives and belongs to another user, and the system hides it from this process.
     """
     try:
         about = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")

@@ -92,7 +92,7 @@ def explain_error(url: str, doing: str, error: Exception) -> FlatwaterError:
     kind = "container" if scheme == "az" else "bucket"
     is_missing = isinstance(error, FileNotFoundError) and scheme != "file"
     is_forbidden = isinstance(error, PermissionDeniedError | PermissionError)
-    # In this order: one answer may bear several marks, and the first reason is the one to mend.
+    # In this order: one answer may bear several marks, and the first reason is to be mended.
     reasons = [
         (_has(text, _NO_KEYS), f"there are no credentials for it. Set {EXPECTED_CREDENTIALS[scheme]}."),
         (

@@ -47,7 +47,7 @@ _CLIENT_OPTIONS = {"connect_timeout": timedelta(seconds=5), "timeout": timedelta
 _BACKOFF = {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=2), "base": 2}
 T = TypeVar("T")
 PATIENT, QUICK = 6, 4
-"""Retries of a caller that waits for the answer, and of one that has a queue of its own."""
+"""Retries of a caller that waits for the answer, and of a caller with a queue of its own."""
 
 
 def is_url(place: str | Path) -> bool:
@@ -307,7 +307,7 @@ class StoredObjects:
         return [name.rstrip("/").rpartition("/")[2] for name in listing["common_prefixes"]]
 
     def remove(self, names: list[str]) -> None:
-        """Remove objects; missing ones are ignored."""
+        """Remove objects; missing objects are ignored."""
         import obstore  # noqa: PLC0415
 
         for name in names:
@@ -337,7 +337,7 @@ def is_plain(name: str) -> bool:
 
 
 def _run_coroutine(answers: Coroutine[Any, Any, T]) -> T:
-    """Return the result of a coroutine, run in its own thread where this one has a loop, as a notebook's does."""
+    """Return the result of a coroutine, run in its own thread if the calling thread has a loop, as in a notebook."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -427,7 +427,7 @@ def _open_store(scheme: str, bucket: str, url: str, retries: int) -> "ObjectStor
     kind: Any = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}[scheme]
     settings, plain_http = client_settings(scheme)
     client = _CLIENT_OPTIONS | {"allow_http": plain_http}
-    # Short pauses inside of a request: longer ones belong to the caller, who can say that it waits.
+    # Short pauses inside of a request: longer pauses belong to the caller, who can say that it waits.
     retry = {"max_retries": retries, "retry_timeout": timedelta(seconds=30), "backoff": _BACKOFF}
     try:
         store: ObjectStore = kind(bucket, client_options=client, retry_config=retry, **settings)

@@ -45,11 +45,11 @@ class SendBuffer:
     # Not zeros, whose pages would come into RAM only when a file is sent.
     room: bytearray = field(default_factory=lambda: bytearray(b"\xff") * BUFFER_BYTES)
     parts: int = 0
-    """Bytes that the client may hold beside it, while a file that does not fit the buffer is sent in parts."""
+    """Bytes that the client may hold in addition, while a file that does not fit the buffer is sent in parts."""
 
     @property
     def buffer_bytes(self) -> int:
-        """Bytes of the buffer and of parts beside it: at most `QUEUE_BYTES`."""
+        """Bytes of the buffer and of the client's parts: at most `QUEUE_BYTES`."""
         return len(self.room) + self.parts
 
 

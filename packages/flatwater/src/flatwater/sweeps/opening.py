@@ -129,7 +129,7 @@ def _silent(_: str) -> None:
 
 
 def _prepare_config(config: Any, program: Sequence[str]) -> Any:  # noqa: ANN401  (a RunConfig of any kind)
-    # In a process of its own, which ends: this one must not hold the memory of data and libraries while trials train.
+    # In a process of its own, which ends: the sweep must not hold the memory of data and libraries while trials train.
     return from_mapping(type(config), ask_process(program, {"config": to_mapping(config)})["config"], "the sweep")
 
 

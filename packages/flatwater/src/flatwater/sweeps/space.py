@@ -211,7 +211,7 @@ def _no_table(declared: type[Any], _given: Mapping[str, Any], path: str) -> obje
 
 
 def _try_alone(base: object, path: str, values: Range | Choices) -> None:
-    """Refuse a setting of which no value fits; a value that only fits beside others may be in the space."""
+    """Refuse a setting of which no value fits; a value that only fits with other values may be in the space."""
     reasons = dict[str, str]()
     for key, value in values.trial_values.items():
         try:

@@ -191,7 +191,7 @@ class Study:
 
 
 class LaggingSampler(TPESampler):
-    """Draws from a model of the trials that are at least so many before this one; calls come from optuna."""
+    """Sampler with a model of the trials that are at least `lag` numbers before a trial; calls come from optuna."""
 
     def __init__(self, seed: int, lag: int) -> None:
         super().__init__(seed=seed)
@@ -210,10 +210,10 @@ class LaggingSampler(TPESampler):
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:  # noqa: ANN401  (as its parent)
-        """Draw one setting that was not drawn with the others, from trials at least `lag` numbers before this one.
+        """Draw one setting that was not drawn with the others, from trials at least `lag` numbers before `trial`.
 
         Args:
-            study: the study, of which trials too close to this one are hidden.
+            study: the study, of which trials too close to `trial` are hidden.
             trial: the trial that gets the setting.
             param_name: name of the setting.
             param_distribution: the range that it is drawn from.
@@ -252,7 +252,7 @@ class _EarlierTrials:
         """Return the trials up to that number."""
         return [trial for trial in self._study.get_trials(*args, **how) if trial.number <= self._last]
 
-    def _get_trials(self, *args: Any, **how: Any) -> list[FrozenTrial]:  # noqa: ANN401  (samplers call this one)
+    def _get_trials(self, *args: Any, **how: Any) -> list[FrozenTrial]:  # noqa: ANN401  (samplers call this method)
         trials = self._study._get_trials(*args, **how)  # noqa: SLF001
         return [trial for trial in trials if trial.number <= self._last]
 

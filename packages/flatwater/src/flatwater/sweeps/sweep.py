@@ -94,7 +94,7 @@ def train_sweep(order: SweepOrder, console: Console, program: Sequence[str] = TR
 
 
 def jobs_(work: Sweep, begun: dict[Path, Trial]) -> Iterator[Job | None]:
-    """Yield interrupted trials and new ones, as many as are wanted; None while the next one has to wait.
+    """Yield interrupted and new trials, as many as are wanted; None while the next trial has to wait.
 
     `begun` gets each trial by its run folder before it is yielded.
     """
@@ -109,7 +109,7 @@ def jobs_(work: Sweep, begun: dict[Path, Trial]) -> Iterator[Job | None]:
 def trials_(work: Sweep) -> Iterator[Trial | None]:
     """Yield trials in their order; None while the next one has to wait."""
     yield from work.study.reopen_interrupted_()
-    while len(work.study.lines()) < work.wanted:  # asked anew each time: trials that failed count too
+    while len(work.study.lines()) < work.wanted:  # asked again each time: trials that failed count too
         yield work.study.next_() if work.study.may_begin() else None
 
 
@@ -137,7 +137,7 @@ def job_(work: Sweep, trial: Trial) -> Job | None:
 
 
 def record_ending_(work: Sweep, trial: Trial, ending: RunExit) -> None:
-    """Write down the result of a trial; one that was stopped stays as it is."""
+    """Write the result of a trial into the study; a stopped trial stays as it is."""
     work.require_in_place()  # before the database is written: its name may lead elsewhere
     if ending.how == "finished":
         work.study.finish_(trial)

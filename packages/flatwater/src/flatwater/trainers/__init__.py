@@ -1,1 +1,1 @@
-"""The trainers, and the one loop they share."""
+"""The trainers, and the loop that they share."""

@@ -12,14 +12,14 @@ class Executor(Protocol):
 
     @property
     def pids(self) -> Sequence[int]:
-        """Processes that compute besides this one."""
+        """Processes that compute besides this process."""
 
     def exchange_(self) -> Mapping[str, Any]:
         """Return bytes held by these processes, and bytes exchanged with them: `runs.run.Run.exchange`."""
 
     @property
     def machines(self) -> Collection[str]:
-        """Arithmetics of those processes, where they may differ from this one's."""
+        """Arithmetics of those processes, where they may differ from this process's."""
 
     def gather_(self) -> None:
         """Copy newer state from elsewhere into the state tree."""

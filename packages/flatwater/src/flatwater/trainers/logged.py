@@ -1,7 +1,7 @@
 """Numbers that a user asks for of finished episodes: keys of their last info, and what a function of the user's logs.
 
 A round's numbers are means over its episodes. Their sums are in the state tree, so a run that is killed within a round
-has them again; names are not known before they are logged, so there is room for a fixed number of them.
+has them again; names are not known before they are logged, so there is space for a fixed number of them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -51,7 +51,7 @@ def add_number_(logged: LoggedNumbers, name: str, value: float) -> None:
     """Add a number of one episode.
 
     Raises:
-        ConfigError: there is no room for another name.
+        ConfigError: there is no space for another name.
     """
     names, sums, counts = (leaf.numpy() for leaf in (logged.names, logged.sums, logged.counts))
     text = np.frombuffer(name.encode(errors="replace").ljust(MOST_NAME, b"\0"), np.uint8)
@@ -65,7 +65,7 @@ def add_number_(logged: LoggedNumbers, name: str, value: float) -> None:
 
 
 def take_numbers_(logged: LoggedNumbers) -> dict[str, float]:
-    """Return means by name, and begin anew."""
+    """Return means by name, and reset them."""
     names = [bytes(row).rstrip(b"\0").decode(errors="replace") for row in logged.names.numpy()]
     means = (logged.sums / logged.counts).tolist()
     numbers = {name: mean for name, mean in zip(names, means, strict=True) if name}
@@ -126,7 +126,7 @@ class EpisodeReporter:
             )
 
     def report_(self, ended: Array, episodes: Episodes, _seen: Array) -> None:
-        """Report the episodes of the environments in `ended`, bool [E], before new ones begin there."""
+        """Report the episodes of the environments in `ended`, bool [E], before new episodes begin there."""
         infos = None if self._source is None else self._source.infos
         for env in np.flatnonzero(ended).tolist():
             info: Mapping[str, Any] = {} if infos is None else infos[env]

@@ -152,10 +152,10 @@ def bind_learning(
             compute_advantages_(rollout, config, reward=scaled_rewards_())
         weigh_(weighing)
         update_(number)
-        # After the last update: other statistics in between would make another policy of the one that acted.
+        # After the last update: other statistics in between would change the policy that acted.
         if number == config.epochs * config.minibatches - 1 and student.measures:
             columns = (rollout[name].flatten(0, 1).chunk(parts) for name in ("obs", "alive"))
-            for rows, alive in zip(*columns, strict=True):  # no more room than an update takes
+            for rows, alive in zip(*columns, strict=True):  # no more space than an update takes
                 obs = student.read_numbers(rows)
                 is_usable = alive & obs.isfinite().all(1)
                 # On meta a plan cannot know how many rows are usable: all, at most.

@@ -35,7 +35,7 @@ class Profile:
         return {f"profile/{part}_us": 1e6 * seconds / steps for part, seconds in self.wall.items()}
 
     def clear_(self) -> None:
-        """Start counting anew."""
+        """Start counting again."""
         self.wall = dict.fromkeys(self.parts, 0.0)
         self.cpu = dict.fromkeys(self.parts, 0.0)
         self.steps = 0

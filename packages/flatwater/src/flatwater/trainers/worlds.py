@@ -1,4 +1,4 @@
-"""A trainer with two worlds: one that is learned in, and one that is evaluated in. Both are saved, and brought back."""
+"""A trainer with two worlds: a training world and an evaluation world. Both are saved, and brought back."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -82,7 +82,7 @@ def rebuild_(trainer: WorldTrainer[Any, WorldState], *, exact: bool = True) -> s
 
     Args:
         trainer: a restored trainer.
-        exact: whether they can be; otherwise, and where it turns out that they cannot, new ones begin.
+        exact: whether they can be; otherwise, and where it turns out that they cannot, new episodes begin.
 
     Returns:
         Why the run does not go on bit for bit, as the end of a sentence; empty if it does.

@@ -34,7 +34,7 @@ class _Printable(LineFilter):
 
 
 FULL_HEIGHT = 24
-"""Rows of a screen that has room for every part."""
+"""Rows of a screen that has space for every part."""
 
 
 class Top(App[RunError]):

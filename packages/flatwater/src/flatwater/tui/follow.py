@@ -91,7 +91,7 @@ def follow_run(path: Path) -> FollowedRun:
         recipe=recipe,
         rounds=read_rounds(config, str(folder.config)),
         what=" · ".join(str(config[name]) for name in ("panel", "device") if config.get(name)),
-        # The end of the long files, and all of the short ones: the screen opens at once over any run.
+        # The end of the long files, and all of the short files: the screen opens at once over any run.
         metrics_tail=FollowedFile(folder.metrics, last=HISTORY),
         ledger_tail=FollowedFile(folder.ledger, last=HISTORY),
         findings_tail=FollowedFile(folder.findings),

@@ -207,7 +207,7 @@ def phases_title(followed: FollowedRun) -> str:
 
 
 def _table(width: int, *titles: str) -> Table:
-    """Return a table without lines whose first column takes the room that the others leave."""
+    """Return a table without lines whose first column takes the width that the others leave."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), width=width, header_style=QUIET)
     table.add_column(titles[0], ratio=1, no_wrap=True, overflow="ellipsis")
     for title in titles[1:]:

@@ -14,7 +14,7 @@ MAXIMUM_SIDE = 15
 class ForagingConfig:
     """Agents carry ore, one piece at a time, from mines to depots, and are paid for each that they deliver.
 
-    Mines never run out. Where mines, depots, walls and agents stand is drawn anew for each episode, from its seed.
+    Mines never run out. Where mines, depots, walls and agents stand is drawn for each episode, from its seed.
     """
 
     agents: Annotated[int, Bounds(1, MAXIMUM_SIDE**2)] = 4
@@ -37,7 +37,7 @@ class ForagingConfig:
     """Reward for a delivery."""
 
     def __post_init__(self) -> None:
-        """Check that the map has room for all objects inside its wall, and that the view has a middle."""
+        """Check that the map has space for all objects inside its wall, and that the view has a middle."""
         cells = (self.size - 2) ** 2
         objects = self.mines + self.depots + self.walls + self.agents
         expected = f"large enough for {objects} mines, depots, walls and agents: the map has {cells} cells"

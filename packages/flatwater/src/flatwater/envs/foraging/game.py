@@ -29,7 +29,7 @@ class Game:
     def __init__(self, config: ForagingConfig) -> None:
         """Compile the rules once; each episode shuffles the same objects over the cells inside the wall."""
         self.tokens = max(config.tokens, most_tokens(config))
-        """Tokens that a simulator has room for, for each agent: it stops where an observation does not fit."""
+        """Tokens that a simulator has space for, for each agent: it stops where an observation does not fit."""
         rules = _game_rules(config, self.tokens)
         self._size = config.size
         self._compiled, agents = _compile_rules(rules)

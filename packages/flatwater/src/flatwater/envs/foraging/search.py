@@ -58,7 +58,7 @@ class SearchTeacher:
         """Cells to a goal: the least, which is out of sight, and an upper bound that is not reached."""
         number = np.arange(agents) % self._spaces.agents
         self._prefers = np.where(number[:, None] % 2, (4, 3, 2, 1), (1, 2, 3, 4))
-        """int [N, 4]: the largest of equal ones is taken. Neighbours differ, or they would bar each other's way."""
+        """int [N, 4]: the largest of equal numbers is taken. Neighbours differ, or they would bar each other's way."""
         self._starts = number.astype(np.uint64)
         self._dice = self._starts.copy()
         self._heading = np.zeros(agents, np.int64)
@@ -185,7 +185,7 @@ def first_cell_reached(targets: Array, free: Array, neighbours: Array, prefers: 
     Args:
         targets: bool [N, C]: where the waves start; none at the border.
         free: bool [N, C]: where they pass; no cell of the border.
-        neighbours: int [4]: the cells beside the agents.
+        neighbours: int [4]: the cells next to the agents.
         prefers: int [N, 4], 1 to 4: of cells that the wave comes to together, the largest is taken.
         side: cells of a row.
 

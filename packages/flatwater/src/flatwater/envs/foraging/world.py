@@ -50,7 +50,7 @@ class ForagingWorld:
             terminated, truncated = self._over[:, env]
             simulator.set_buffers(self._obs[env], terminated, truncated, self._reward[env], self._actions[env])
             self._simulators[env] = simulator
-        # Simulators have room for all tokens; agents are shown the configured number, the nearest.
+        # Simulators have space for all tokens; agents are shown the configured number, the nearest.
         obs[which] = self._obs[which, :, : self._config.tokens]
 
     def step_(self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array) -> None:

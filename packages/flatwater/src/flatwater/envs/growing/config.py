@@ -17,7 +17,7 @@ class HostConfig:
     """The networks that are grown."""
 
     kind: Literal["conv", "mlp"] = "conv"
-    """conv: three convolutional blocks. mlp: three dense ones, cheaper and with less to gain from seeds."""
+    """conv: three convolutional blocks. mlp: three dense blocks, cheaper and with less to gain from seeds."""
     channels: tuple[Width, Width, Width] = (4, 8, 16)
     """conv: channels after each block, even. (66, 132, 264) makes a host with its seeds 1.2 million weights."""
     hidden: tuple[Width, Width, Width] = (24, 24, 24)

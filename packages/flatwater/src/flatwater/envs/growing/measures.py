@@ -1,6 +1,6 @@
 """Measurements of each host: its last validations, the contributions of its seeds, and its rollbacks.
 
-Nothing here is measured before the first step, so each number has a count beside it: not yet measured is not 0.
+Nothing here is measured before the first step, so each number has a count next to it: not yet measured is not 0.
 """
 
 from functools import partial

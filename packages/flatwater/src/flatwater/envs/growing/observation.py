@@ -1,6 +1,6 @@
 """An agent's observation of each host: [E, D] numbers of the order of 1.
 
-A number that may not have been measured yet has a channel beside it that says so: 1 measured, 0 not.
+A number that may not have been measured yet has a channel next to it that says so: 1 measured, 0 not.
 """
 
 import torch

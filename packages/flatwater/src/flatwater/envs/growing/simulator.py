@@ -227,7 +227,7 @@ def step_(envs: GrowingEnvs, action: Int[Tensor, "E 5"]) -> Float[Tensor, " E"]:
 
 
 def plant_seeds_(envs: GrowingEnvs, *, germinated: Bool[Tensor, "E S"], pruned: Bool[Tensor, "E S"]) -> None:
-    """Draw new seeds, and remove pruned ones with their optimizers.
+    """Draw new seeds, and remove pruned seeds with their optimizers.
 
     Args:
         envs: the seeds' weights, good weights and moments are written in place; its slots are those after the
@@ -241,7 +241,7 @@ def plant_seeds_(envs: GrowingEnvs, *, germinated: Bool[Tensor, "E S"], pruned: 
         start = stream_key(envs.seed, SEEDLING, slot, envs.slots.germinations[:, slot])
         draw_weights_(part.weights, layout, start, new)
         part.weights.masked_fill_(removed[:, None], 0)
-        # A rollback must bring back neither the seed that was here nor the time before this one.
+        # A rollback must bring back neither the seed that was here nor the time before this seed.
         part.good.copy_(torch.where((new | removed)[:, None], part.weights, part.good))
         reset_moments_(part, new | removed)
 

@@ -46,7 +46,7 @@ def build_part(hosts: int, layout: Layout, *, adam: bool, device: torch.device) 
     Args:
         hosts: number of hosts, E.
         layout: names and shapes of one host's weights, n numbers in all.
-        adam: whether there is room for Adam's second moments; else the optimizer is SGD with momentum.
+        adam: whether there is space for Adam's second moments; else the optimizer is SGD with momentum.
         device: device on which they will lie; `meta` makes a plan.
     """
     zeros = partial(filled_tensor, 0, device=device)

@@ -38,7 +38,7 @@ class BabyAITeacher:
         """Number of times that no bot found an action."""
 
     def begin_(self, which: Array) -> None:
-        """Drop bots; the next step starts new ones, which read the new level's instructions."""
+        """Drop bots; the next step starts new bots, which read the new level's instructions."""
         for env in np.flatnonzero(which):
             self._bots[env] = None
 

@@ -18,6 +18,6 @@ class WrappedConfig:
     """Wrappers around each environment, the innermost first: a name of gymnasium.wrappers, or package.module:Name of a
     class or function, both with arguments if wanted: "FrameStackObservation(stack_size=4)"."""
     form: Literal["auto", "tokens", "image", "vector"] = "auto"
-    """Form of observations. auto: images of uint8 or bool as images, with what is beside them in a Dict; all else as a
+    """Form of observations. auto: images of uint8 or bool as images, with the other numbers of a Dict; all else as a
     vector. image: the same, also where each row has three bytes. vector: all numbers in a row. tokens: uint8 [K, 3], a
     position, a feature and a value each; of an image of at most 254 pixels, one for each channel of each pixel."""

@@ -1,4 +1,4 @@
-"""What environments say of a step beside observation, reward and end."""
+"""Infos of environments: what a step returns besides observation, reward and end."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, overload, runtime_checkable

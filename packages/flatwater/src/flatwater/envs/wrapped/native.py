@@ -19,7 +19,7 @@ from flatwater.envs.wrapped.spaces import ObservationForm, ObservationReader, ma
 from flatwater_watch.errors import ConfigError
 
 READABLE_SPACES = gym.Box | gym.Discrete | gym.MultiDiscrete | gym.MultiBinary
-"""Spaces of numbers; others beside them in a Dict, such as words, are not looked at."""
+"""Spaces of numbers; others next to them in a Dict, such as words, are not looked at."""
 FRAMES_PER_SECOND = 30
 """Pace of an environment that has none in its metadata."""
 OTHER_KIND = "other"

@@ -56,7 +56,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         return observation, reward, terminated, truncated, info
 
     def state_dict(self) -> dict[str, Any]:
-        """Return seed and actions of the episode under way, the draws of later ones, and the last observation."""
+        """Return seed and actions of the current episode, the draws of later episodes, and the last observation."""
         return {
             "draws": self._draws.bit_generator.state,
             "seed": self._seed,

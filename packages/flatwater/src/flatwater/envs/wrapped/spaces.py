@@ -1,9 +1,9 @@
 """Vectors, images or tokens of observations in Gymnasium's spaces, and names of actions.
 
-An observation is one vector of float32, but where there are images: these are kept as bytes, with the numbers beside
-them, and words beside them are left out. As tokens an image (at most 254 pixels) becomes one for each channel of each
-pixel: its position is the pixel's number, row by row, its feature the channel; discrete numbers beside it are tokens at
-no pixel, with features after the channels. MiniGrid's views are read so, for their numbers are labels.
+An observation is one vector of float32, but where there are images: these are kept as bytes, with the numbers next to
+them, and words next to them are left out. As tokens an image (at most 254 pixels) becomes one for each channel of each
+pixel: its position is the pixel's number, row by row, its feature the channel; discrete numbers next to it are tokens
+at no pixel, with features after the channels. MiniGrid's views are read so, for their numbers are labels.
 """
 
 import re
@@ -33,7 +33,7 @@ _IMAGE_RANKS = (2, 3, 4)
 """Axes of an image of one channel, of an image with channels, and of a stack of these."""
 _PIXEL_TYPES = (np.dtype(np.uint8), np.dtype(np.bool_))
 MISSION_KEY = "mission"
-"""Key of the words beside an image of labels, as MiniGrid's environments show it."""
+"""Key of the words next to an image of labels, as MiniGrid's environments show it."""
 
 
 class ObservationReader(NamedTuple):
@@ -179,7 +179,7 @@ def _numbers_reader(space: gym.Space[Any], name: str) -> ObservationReader:
 
 
 def _images_reader(space: gym.Space[Any], name: str) -> ObservationReader:
-    """Read images as bytes, and the numbers beside them as float32 before them."""
+    """Read images as bytes, and the numbers next to them as float32 before them."""
     leaves = [leaf for leaf in _leaf_spaces(space) if not _is_words(leaf.space)]
     if fault := next((leaf.space for leaf in leaves if leaf.is_odd), None):
         raise ConfigError(
@@ -415,20 +415,20 @@ def _is_words(space: gym.Space[Any]) -> bool:
 
 
 def _discrete_minima(space: gym.Dict) -> dict[str, int]:
-    """Return the least of each discrete number beside an image; numbers that are wider than a byte are left out."""
+    """Return the least of each discrete number next to an image; numbers that are wider than a byte are left out."""
     discrete = {key: child for key, child in space.items() if isinstance(child, gym.Discrete) and child.n <= PADDING}
     return {key: int(child.start) for key, child in discrete.items()}
 
 
 def _tokens_reader(space: gym.Space[Any], numbers: dict[str, int], name: str) -> ObservationReader:
-    """Read an image, and discrete numbers beside it, as tokens.
+    """Read an image, and discrete numbers next to it, as tokens.
 
     A token of an image is (number of the pixel, row by row; channel; byte), one for each channel of each pixel. Those
     of the other numbers follow: (`BESIDE_POSITION`, number of channels + position among them, value minus minimum).
 
     Args:
         space: the image's space, uint8.
-        numbers: minimum of each discrete number beside the image, by its key in the observation.
+        numbers: minimum of each discrete number next to the image, by its key in the observation.
         name: name of the environment, for messages.
 
     Raises:

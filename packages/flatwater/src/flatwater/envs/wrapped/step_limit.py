@@ -17,7 +17,7 @@ class StepLimit:
         self._seeds = np.zeros(envs, np.int64)
 
     def begin_(self, which: Array, seeds: Array) -> None:
-        """Start counting anew, in episodes of these seeds."""
+        """Start counting again, in episodes of these seeds."""
         self._steps_taken[which] = 0
         self._seeds[which] = seeds[which]
 

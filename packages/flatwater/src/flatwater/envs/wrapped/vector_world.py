@@ -85,7 +85,7 @@ class VectorWorld:
         return self._spaces
 
     def begin_(self, which: Array, seeds: Array, obs: Array, legal: Array | None = None) -> None:
-        """Reset environments with seeds, where single ones can be reset, or all are; else take the begun episodes.
+        """Reset environments with seeds, if single environments can be reset, or all are; else take the begun episodes.
 
         Raises:
             UserCodeError: `reset` failed, or its result is not as the interface says.
@@ -219,7 +219,7 @@ def _entry(column: Any, env: int) -> Any:  # noqa: ANN401  (same)
 def _info_of(infos: dict[str, Any], env: int, envs: int) -> dict[str, Any]:
     """Return one environment's info from the infos of all, without the keys that others alone have.
 
-    In Gymnasium's form each key has a column, and beside it `_key`, whether an environment has it; infos within infos
+    In Gymnasium's form each key has a column, and next to it `_key`, whether an environment has it; infos within infos
     likewise. A value that is not a column of `envs` entries belongs to all environments.
 
     Args:

@@ -37,7 +37,7 @@ class MembersRunConfig(EpisodesRunConfig, EvolveConfig):
         return max(0, due) * int(learner.own.updates)
 
     def __post_init__(self) -> None:
-        """Check the run's settings, and that the replay has room for each environment."""
+        """Check the run's settings, and that the replay has space for each environment."""
         check_episodes_run(self)
         envs = self.population.size * self.population.envs
         # The replay has a stream for each environment, and each stream holds one transition at least.

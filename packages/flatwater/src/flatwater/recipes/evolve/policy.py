@@ -171,7 +171,7 @@ def _portable(module: ChampionModule, native: NativeSpaces | None) -> Portable:
 
 
 def _example(spaces: Spaces, rows: int) -> tuple[Tensor]:
-    """Return random observations: bytes where there are images, with numbers beside them."""
+    """Return random observations: bytes where there are images, with numbers next to them."""
     rng = torch.Generator().manual_seed(0)
     if spaces.form != "image":
         return (torch.randn(rows, *spaces.obs, generator=rng),)

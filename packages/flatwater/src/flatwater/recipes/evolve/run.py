@@ -90,7 +90,7 @@ class EvolveRun(WorldRun):
 
     @property
     def rows(self) -> Mapping[str, str]:
-        """The champion, or the one agent, and random actions."""
+        """The champion, or the single agent, and random actions."""
         return {self.config.player: CHAMPION, RANDOM: RANDOM}
 
     def facts(self, split: str) -> dict[str, Any]:  # noqa: ARG002  (the same for both)
@@ -117,7 +117,7 @@ def build_members_world(config: MembersRunConfig, envs: int) -> World:
     """Return a world: of images where the algorithm has networks for them, of vectors elsewhere.
 
     Raises:
-        ConfigError: `config.env` names no world, or one that cannot be used here.
+        ConfigError: `config.env` names no world, or a world that cannot be used here.
     """
     world = build_run_world(config, envs)
     algorithm = algorithm_for(config.learner, chooses=world.spaces.bounds is None)

@@ -1,4 +1,4 @@
-"""A crew of processes for growing networks: each plays the episodes of a share of the environments.
+"""Processes for growing networks: each plays the episodes of a share of the environments.
 
 An episode begins with the policy and the seeds that workers are sent, goes on a step at a time, and ends with the rows
 of the pool brought home. Steps that are lost in between are played again from there: all random numbers are known here.
@@ -127,7 +127,7 @@ class GrowWorkers(WorkerPool):
         for worker in self.workers:
             worker.post("step", player, self._worker_rows(worker, noise))
         answers = [to_tensors(worker.take_answer()) for worker in self.workers]
-        # After all have answered: a worker that is replaced within the step plays only earlier ones again.
+        # After all have answered: a worker that is replaced within the step plays only earlier steps again.
         self._played.append((player, noise))
         if self._progress_ends():
             self.gather_()

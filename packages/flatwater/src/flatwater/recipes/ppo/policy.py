@@ -81,7 +81,7 @@ class PolicyModule(nn.Module):
     def act(
         self, obs: Tensor, memory: Tensor, *, legal: Tensor | None = None, rng: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return actions, the likeliest or drawn ones, and the memory after the step; see `PolicyNetwork`."""
+        """Return actions, the likeliest or drawn, and the memory after the step; see `PolicyNetwork`."""
         choice, actions = self._choose(obs, memory), self._actions(obs.device)
         distribution = actions.distribution(choice.logits, legal)
         if rng is None:
@@ -168,7 +168,7 @@ def _example(spaces: Spaces, cells: int, rows: int) -> tuple[Tensor, ...]:
         obs = torch.randn(shape, generator=rng)
     else:
         obs = torch.randint(0, 256, shape, generator=rng, dtype=torch.uint8)
-        if spaces.form == "image":  # the numbers beside images are not random bytes
+        if spaces.form == "image":  # the numbers next to images are not random bytes
             numbers = numbers_in(obs.flatten(1), spaces.parts, torch.float32)
             numbers.copy_(torch.rand(numbers.shape, generator=rng))
     return (obs, torch.rand(2, rows, cells, generator=rng) - 0.5) if cells else (obs,)
@@ -200,7 +200,7 @@ def rebuild_policy(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> 
     spaces = Spaces(1, 1, values.form, values.obs, *action_fields, measures=values.measures, parts=parts)
     student = build_student(spaces, config, torch.device("cpu"))
     statistics = build_statistics(student.numbers, student.measures, torch.device("cpu")) if student.measures else {}
-    # Mean and variance are in the file beside the weights; the count is not, as nothing is merged any more.
+    # Mean and variance are in the file next to the weights; the count is not, as nothing is merged any more.
     moments = {name: Weight((student.numbers,), 0) for name in (MEAN, VARIANCE) if statistics}
     layout = Layout(dict(student.layout.weights) | moments)
     weights = views(join_weights(tensors, layout), layout)

@@ -121,7 +121,7 @@ def build_worlds(config: BlocksRunConfig) -> Worlds:
     # Here and not with the settings: the number of agents is known from the world alone.
     agents, parts = training.spaces.envs * training.spaces.agents, config.learner.minibatches
     sequences = agents * config.block // config.learner.unroll
-    # The largest number up to the wanted one that deals all sequences evenly, for the message.
+    # The largest number, up to the setting, that deals all sequences evenly, for the message.
     nearest = max(part for part in range(1, min(parts, sequences) + 1) if sequences % part == 0)
     per_agent = config.block // config.learner.unroll
     expected = f"a divisor of {sequences}, such as {nearest}: {agents} agents have {per_agent} sequences each"
@@ -181,7 +181,7 @@ def phase_transients(setup: BlocksSetup, run: BlocksState) -> dict[str, int]:
 
     learn_ = bind_learning(setup, run)
     step_bytes = peak_bytes(lambda: step_student(run.held_out.obs, run.held_out.memory))
-    # The first update computes the advantages as well; what the last one merges takes no more room.
+    # The first update computes the advantages as well; the statistics that the last merges take no more space.
     return {
         "baselines": step_bytes,
         "collect": peak_bytes(lambda: step_student(run.coming, run.memory)),

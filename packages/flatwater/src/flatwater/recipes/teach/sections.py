@@ -29,7 +29,7 @@ HANDOVER = {
     "weight/reinforcement": ("weight of PPO", "--random"),
 }
 ROOM = 0.45
-"""Part of the axis that is left free for the labels beside the longest bar."""
+"""Part of the axis that is left free for the labels next to the longest bar."""
 TITLES = ("part of a step", "µs an agent step", "share")
 
 

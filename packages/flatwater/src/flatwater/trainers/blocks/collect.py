@@ -95,7 +95,7 @@ class BlockCollector:
             self._write_next_value_(t)
         if is_last:
             self._end_block_()
-        # Last: a new episode's first observation is written over the one that ended the old.
+        # Last: a new episode's first observation overwrites the old episode's last.
         if np.count_nonzero(ended):
             for report_ in self.reports:
                 report_(ended, run.episodes, coming[0])
@@ -148,7 +148,7 @@ class BlockCollector:
             torch.lt(chances, config.learner.lead.value_at(run.agent_steps), out=run.led)
 
     def _write_next_value_(self, t: int) -> None:
-        """Write the value of the observation after step `t`, before any episode begins anew."""
+        """Write the value of the observation after step `t`, before any new episode begins."""
         run, setup = self._run, self._setup
         next_obs = torch.from_numpy(self._seen[t + 1]).flatten(0, 1).to(setup.device)
         no_starts = torch.zeros(len(next_obs), dtype=torch.bool, device=setup.device)
@@ -180,7 +180,7 @@ class BlockCollector:
         run.ended.copy_(ended_before)
 
     def _end_(self, ended: Array, row: int) -> None:
-        """Count the episodes of `ended`, bool [E], and begin new ones, whose observations go to a row of the block."""
+        """Count the episodes of `ended`, bool [E], and begin new episodes, whose observations go to `row`."""
         run, episodes = self._run, self._run.episodes
         which = torch.from_numpy(ended)
         run.ended[0].add_(int(ended.sum()) * self._grid[1])

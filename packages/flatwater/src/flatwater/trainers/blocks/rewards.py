@@ -13,7 +13,7 @@ from flatwater.rollouts.block import Rollout
 from flatwater.state.allocation import filled_tensor
 
 RETURN = "return"
-"""Name of the discounted return of each agent's running episode, beside the statistics of all of them."""
+"""Name of the discounted return of each agent's running episode, next to the statistics of all of them."""
 LARGEST = 10.0
 """Largest reward after the division, as usual."""
 EPSILON = 1e-8

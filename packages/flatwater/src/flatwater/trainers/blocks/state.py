@@ -119,7 +119,7 @@ class BlocksSetup(OnPolicySetup):
         student = replace(
             build_student(self.spaces, self.config.student, self.device), lowered=learner.autocast == "bf16"
         )
-        # Measured: compiled, a resumed run of a module ended with other last bits than one that had not stopped.
+        # Measured: compiled, a resumed run of a module ended with other last bits than an uninterrupted run.
         refused = learner.compile and student.encoder is not None
         expected = "off with a network of images or of your own, whose compiled run would not be resumed bit for bit"
         require(not refused, "learner.compile", learner.compile, expected)

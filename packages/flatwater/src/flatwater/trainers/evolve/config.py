@@ -20,7 +20,7 @@ class PoliciesConfig:
     """The policies that evolve together, and where they play."""
 
     size: Annotated[int, Bounds(1, 1 << 16)] = 4
-    """Members. The champion is kept beside them in a slot of its own; one member has none, and does not evolve."""
+    """Members. The champion is kept next to them in a slot of its own; one member has none, and does not evolve."""
     envs: Annotated[int, Bounds(1, 1 << 16)] = 1
     """Environments of each member: it plays in all of them side by side."""
 
@@ -37,7 +37,7 @@ class PoliciesConfig:
 
 @config(table="evaluation")
 class EpisodesConfig:
-    """Episodes without noise, on seeds that are drawn anew in each generation: all members play the same ones."""
+    """Episodes without noise, on seeds that are drawn in each generation: all members play the same seeds."""
 
     episodes: Annotated[int, Bounds(1, 1 << 16)] = 4
     """Episodes of every member and of the champion. Fitness is their mean return."""
@@ -131,9 +131,9 @@ class MemberLearnerConfig(AlgorithmConfig):
 
 @dataclass(frozen=True, kw_only=True)  # without slots, as in `AlgorithmConfig`
 class OneAlgorithmConfig(MemberLearnerConfig):
-    """How the members of a recipe with one algorithm learn: its settings stand beside the shared ones.
+    """How the members of a recipe with one algorithm learn: its settings stand next to the shared settings.
 
-    A recipe has a class over this one and over the algorithm's settings, whose `algorithm` has one value.
+    A recipe has a subclass of this class and of the algorithm's settings, whose `algorithm` has one value.
     """
 
     @property
@@ -201,7 +201,7 @@ class EvolveConfig:
     """A population that plays, learns from the transitions of all members, and is selected by its returns."""
 
     measure: ClassVar[str] = "champion/return"
-    """Metric of the return without noise of what is trained: the champion, or the one agent."""
+    """Metric of the return without noise of the trained player: the champion, or the single agent."""
 
     seed: Seed = 0
     """Every random number of the run follows from it."""

@@ -104,7 +104,7 @@ class PopulationCollector:
         profile.end_part_("update")
 
     def _act(self) -> Tensor:
-        """Return the members' exploring actions; random ones before the first update."""
+        """Return the members' exploring actions; random actions before the first update."""
         setup, run = self._setup, self._run
         config, device = setup.config, setup.device
         if run.transitions < config.replay.warmup:

@@ -144,7 +144,7 @@ def build_population(setup: EvolveSetup) -> Population:
     Arrays that worlds write lie on the CPU; networks, moments and replay on the device.
     """
     config, device, population = setup.config, setup.device, setup.config.population
-    # One agent has no champion beside it: it is what is evaluated.
+    # A single agent has no champion: it is evaluated itself.
     extra = population.players - population.size
     # Worlds compute on the CPU; on meta everything is a plan.
     host = device if device.type == "meta" else CPU

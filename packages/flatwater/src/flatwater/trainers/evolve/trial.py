@@ -11,7 +11,7 @@ from flatwater.trainers.evolve.play import ActionScale
 from flatwater.trainers.evolve.state import EvolveSetup, Population
 
 MEMBERS, CHAMPION, RANDOM = ("members", "champion", "random")
-"""Players: each member, and the champion if there is one, in its share of the environments; the champion or the one
+"""Players: each member, and the champion if there is one, in its share of the environments; the champion or the single
 agent in all of them; any action."""
 
 

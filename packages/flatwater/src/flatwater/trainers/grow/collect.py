@@ -1,9 +1,9 @@
 """The collecting phase: one episode of every environment, step by step, into the rollout.
 
-Episodes that nothing is learned from are played here too: those of hosts left alone, and held-out ones. The latter have
-the same env seeds for the policy, whenever it is evaluated, and for each baseline, once. All are played in the pool of
-the training episodes, in turns of as many as it has environments, between two rounds: nothing of a round's episodes is
-left in it that the next one needs.
+Episodes that nothing is learned from are played here too: those of hosts left alone, and held-out episodes. The latter
+have the same env seeds for the policy, whenever it is evaluated, and for each baseline, once. All are played in the
+pool of the training episodes, in turns of as many as it has environments, between two rounds: nothing of a round's
+episodes is left in it that the next one needs.
 """
 
 from collections.abc import Mapping
@@ -89,7 +89,7 @@ class PoolEvaluator:
     def play_(self, name: str, number: int) -> None:
         """Take a step of a player's episodes: `POLICY`, `ALONE` or the name of a baseline.
 
-        Hosts left alone have the first training seeds, all others the held-out ones.
+        Hosts left alone have the first training seeds, all others the held-out seeds.
 
         Args:
             name: the player.

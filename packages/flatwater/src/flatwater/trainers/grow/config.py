@@ -38,7 +38,7 @@ class GrowConfig:
     """Hosts that are trained side by side; a round is one episode of each."""
     group: Count = 16
     """Environments that are computed at once, however many there are: a worker takes whole groups, so the run is the
-    same on any number of workers. Another group changes last bits; small ones take more time each."""
+    same on any number of workers. Another group size changes last bits; small groups take more time each."""
     task: Annotated[str, Code()] = "digits"
     """Task of the hosts: digits, those of scikit-learn, or package.module:function of yours, which returns images
     [N, C, H, W] or vectors [N, D] and their classes [N]. Sizes follow from it."""

@@ -50,7 +50,7 @@ class GrowState(OnPolicyState):
     seeds: Int[Tensor, "E"]
     """The env seeds of these episodes. An impaired host or a capable one follows from its seed."""
     envs: GrowingEnvs
-    """The pool: it plays the training episodes and, between rounds, the held-out ones."""
+    """The pool: it plays the training episodes and, between rounds, the held-out episodes."""
     scores: HeldOutScores
 
 
