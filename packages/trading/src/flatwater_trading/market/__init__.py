@@ -1,1 +1,1 @@
-"""Trading episodes on a panel: one batched simulator with three faces."""
+"""Trading episodes on a panel: a batched simulator, two Gymnasium environments, orders and baselines."""

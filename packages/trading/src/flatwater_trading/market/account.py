@@ -1,7 +1,7 @@
 """Measures of an equity curve: pure functions of curves [.., D + 1] that start with the opening cash.
 
 A curve that is shorter than the others of its batch ends in NaN, which all functions leave out. Annualised measures
-take `a_year`, the periods (days, weeks, months) of the curve that make a year, as `panel.calendar` infers them.
+take `a_year`, the number of the curve's periods (days, weeks, months) in a year, as `panel.calendar` infers it.
 """
 
 from jaxtyping import Bool, Float
@@ -10,21 +10,21 @@ from torch import Tensor
 
 def total_return(equity: Float[Tensor, "*B D1"]) -> Float[Tensor, "*B"]:
     """Return over the whole curve, as a fraction: last value over first, minus 1."""
-    # NaN stands only behind the end, so counting finds the last value without a sync of the device.
+    # NaN is only after the end, so counting finds the last value without waiting for the device.
     last = equity.isfinite().sum(-1, keepdim=True) - 1
     return equity.gather(-1, last.clamp(min=0)).squeeze(-1) / equity[..., 0] - 1
 
 
 def period_returns(equity: Float[Tensor, "*B D1"]) -> Float[Tensor, "*B D"]:
-    """Change over each period as a fraction; NaN after the end."""
+    """Return the change over each period as a fraction; NaN after the end."""
     return equity[..., 1:] / equity[..., :-1] - 1
 
 
 def sharpe(equity: Float[Tensor, "*B D1"], a_year: int) -> Float[Tensor, "*B"]:
     """Annualised Sharpe ratio of the periods' returns, without a risk-free rate (Sharpe 1994).
 
-    Mean over sample deviation (divided by n - 1), times the square root of the periods of a year; 0 where the returns
-    do not vary.
+    Mean over sample deviation (divided by n - 1), times the square root of the periods of a year; 0 if the returns do
+    not vary.
     """
     # Sums in float64: returns of 1e-4 and their squares lose digits in a float32 sum over years.
     returns = period_returns(equity).double()
@@ -33,8 +33,8 @@ def sharpe(equity: Float[Tensor, "*B D1"], a_year: int) -> Float[Tensor, "*B"]:
     mean = returns.nanmean(-1)
     spread = (returns - mean[..., None]).where(is_known, 0).square().sum(-1)
     deviation = (spread / (count - 1).clamp(min=1)).sqrt()
-    # Float32 equity has a relative rounding of 6e-8 a period, which is no variation.
-    varies = (deviation > 1e-7) & (count > 1)  # noqa: PLR2004
+    # Float32 equity is rounded by 6e-8 of its value a period, which must not count as variation.
+    varies = (deviation > 1e-7) & (count > 1)  # noqa: PLR2004  (see above)
     ratio: Tensor = mean / deviation.where(varies, 1) * a_year**0.5
     return ratio.where(varies, 0).to(equity.dtype)
 
@@ -53,9 +53,9 @@ def sortino(equity: Float[Tensor, "*B D1"], a_year: int) -> Float[Tensor, "*B"]:
 
 
 def calmar(equity: Float[Tensor, "*B D1"], a_year: int) -> Float[Tensor, "*B"]:
-    """Return of a year, compounded, over the largest drawdown (Young 1991); 0 without a drawdown."""
+    """Return the compounded return of a year over the largest drawdown (Young 1991); 0 without a drawdown."""
     periods = equity.isfinite().sum(-1) - 1
-    # A root of a negative number is NaN, so a loss of more than everything counts as one of everything.
+    # A root of a negative number is NaN, so a loss of more than everything counts as a loss of everything.
     annual = (1 + total_return(equity)).clamp(min=0) ** (a_year / periods.clamp(min=1)) - 1
     largest_fall = drawdown(equity)
     return (annual / largest_fall.where(largest_fall > 0, 1)).where(largest_fall > 0, 0)
@@ -64,14 +64,14 @@ def calmar(equity: Float[Tensor, "*B D1"], a_year: int) -> Float[Tensor, "*B"]:
 def alpha_beta(
     equity: Float[Tensor, "*B D1"], market: Float[Tensor, "D1"], a_year: int
 ) -> tuple[Float[Tensor, "*B"], Float[Tensor, "*B"]]:
-    """Annualised alpha and beta: intercept and slope of the returns regressed on the market's (Jensen 1968).
+    """Return annualised alpha and beta: intercept and slope of the returns regressed on the market's (Jensen 1968).
 
-    Both are 0 where the market does not move; there is no risk-free rate.
+    Both are 0 if the market does not move; there is no risk-free rate.
     """
     returns, market_returns = period_returns(equity).double(), period_returns(market).double()
     is_known = returns.isfinite() & market_returns.isfinite()
     count = is_known.sum(-1).clamp(min=1)
-    # The market's mean over the periods that this curve has: one that ended early is not held against later ones.
+    # The market's mean over the periods of this curve: a curve that ended early is not compared with later periods.
     mean, market_mean = (
         each.where(is_known, 0).sum(-1) / count for each in (returns, market_returns.expand_as(returns))
     )
@@ -83,25 +83,25 @@ def alpha_beta(
 
 
 def drawdown(equity: Float[Tensor, "*B D1"]) -> Float[Tensor, "*B"]:
-    """The largest fall from a peak as a fraction of the peak, 0 .. 1."""
-    # cummax hands a NaN on to all that follows; 0 is never a peak.
+    """Return the largest fall from a peak as a fraction of the peak, 0 .. 1."""
+    # cummax spreads a NaN to all later values; 0 is never a peak.
     without_nan = equity.nan_to_num(nan=0.0)
     falls = 1 - equity / without_nan.cummax(-1).values
     return falls.nan_to_num(nan=0.0).amax(-1)
 
 
 def exposure(equity: Float[Tensor, "*B D1"], invested: Float[Tensor, "*B D1"]) -> Float[Tensor, "*B"]:
-    """Mean share of equity that was invested at the closes."""
+    """Return the mean share of equity that was invested at the closes."""
     # Column 0 is the opening cash, before the first close at which anything can be held.
     share: Tensor = (invested / equity)[..., 1:].nanmean(-1)
     return share
 
 
 def turnover(equity: Float[Tensor, "*B D1"], traded: Float[Tensor, "*B"]) -> Float[Tensor, "*B"]:
-    """Value bought and sold, in multiples of the mean equity."""
+    """Return the value bought and sold, in multiples of the mean equity."""
     return traded / equity.nanmean(-1)
 
 
 def win_rate(gain: Float[Tensor, "*B D"], traded: Bool[Tensor, "*B D"]) -> Float[Tensor, "*B"]:
-    """Share of the trades with a positive gain; 0 where there is no trade."""
+    """Return the share of the trades with a positive gain; 0 without a trade."""
     return ((gain > 0) & traded).sum(-1) / traded.sum(-1).clamp(min=1)

@@ -15,12 +15,12 @@ from flatwater_watch.progress import count_steps
 
 
 def buy_and_hold(market: Market, start: int, end: int, account: AccountConfig) -> Float[Tensor, " D1"]:
-    """Equity of equal amounts of all instruments that have a close on row `start`, sold on row `end` - 1.
+    """Return the equity of equal amounts of all instruments that have a close on row `start`, sold on row `end` - 1.
 
     Args:
         market: prices [T, K].
         start: row of the purchase.
-        end: row after the sale's.
+        end: row after the row of the sale.
         account: opening cash and costs.
 
     Returns:
@@ -32,33 +32,34 @@ def buy_and_hold(market: Market, start: int, end: int, account: AccountConfig) -
 def buy_and_hold_equity(
     mark: Float[Tensor, "D K"], listed: Bool[Tensor, "K"], account: AccountConfig
 ) -> Float[Tensor, " D1"]:
-    """Equity of equal amounts of the listed columns, bought at the first close and sold at the last."""
+    """Return the equity of equal amounts of the listed columns, bought at the first close and sold at the last."""
     share = account.cash / listed.sum().clamp(min=1)
     # A column that is not listed has mark 0: its infinite number of shares is masked out.
     shares = (share / account.purchase_factor / mark[0]).where(listed, 0)
-    # Where nothing is listed the cash stays cash.
+    # If nothing is listed the cash stays cash.
     idle = account.cash * (~listed.any()).double()
     value = mark @ shares
-    # Sold at the last close, as the simulator sells whatever is open at an episode's end.
+    # Sold at the last close, as the simulator sells open positions at an episode's end.
     value[-1] *= account.sale_factor
     return torch.cat([value.new_full((1,), account.cash), value + idle]).float()
 
 
 def equal_weight(market: Market, start: int, end: int, account: AccountConfig) -> Float[Tensor, " D1"]:
-    """Equity of equal weights of all instruments with a close, restored at each close; sold on row `end` - 1.
+    """Return the equity of equal weights of all instruments with a close, restored daily and sold on row `end` - 1.
 
-    What has no close on a day is kept as it is; what has ended is sold at its last usable close.
+    Shares of an instrument without a close on a day are kept; if its data has ended they are sold at its last usable
+    close.
 
     Args:
         market: prices [T, K].
         start: row of the first purchases.
-        end: row after the one on which all is sold.
+        end: row after the row on which all is sold.
         account: opening cash and costs.
 
     Returns:
         Equity [D + 1]: the opening cash, then the value at each of the D = end - start closes.
     """
-    # Float64: shares are traded anew on each of a thousand days, and float32 would drift.
+    # Float64: shares are traded on each of a thousand days, and float32 would drift.
     cash = torch.tensor(account.cash, dtype=torch.float64, device=market.mark.device)
     shares = torch.zeros(market.mark.shape[1], dtype=torch.float64, device=market.mark.device)
     curve = [cash]
@@ -67,12 +68,12 @@ def equal_weight(market: Market, start: int, end: int, account: AccountConfig) -
         is_last = day == end - 1
         priced = market.close[day] > 0
         listed = torch.zeros_like(priced) if is_last else priced
-        # What has ended can be sold from the day after its last usable close, as in `resolve_exits`.
+        # Shares whose data has ended can be sold from the day after the last usable close, as in `resolve_exits`.
         free = torch.ones_like(priced) if is_last else priced | (market.last_day < day)
         value = shares * mark
         money = cash + value[free].sum()
         target, cost = _rebalance_costs(value, listed=listed, free=free, money=money, account=account)
-        # All money is spent on weights and costs: with anything listed, what is left here is rounding.
+        # All money is spent on weights and costs: if anything is listed, the rest is rounding.
         cash = money - target[free].sum() - cost
         shares = torch.where(free, target / mark.where(mark > 0, 1), shares)
         curve.append(cash + (shares * mark).sum())
@@ -88,12 +89,12 @@ def _rebalance_costs(
         value: value of each instrument held, [K].
         listed: mask [K] of the instruments that get an equal share.
         free: mask [K] of the instruments that can be traded; the others keep their value.
-        money: cash and the value of what is free; shares and costs come out of it.
-        account: its costs of buying and selling.
+        money: cash and the value of the instruments that can be traded; shares and costs are paid from it.
+        account: costs of buying and selling.
     """
     cost = torch.zeros_like(money)
     target = value
-    # Each turn shrinks what is missed by the cost rate: with 10 bps, four turns leave 1e-12 of the money.
+    # Each turn multiplies the error by the cost rate: with 10 bps, four turns leave 1e-12 of the money.
     for _ in range(4):
         equal_share = (money - cost) / listed.sum().clamp(min=1)
         target = torch.where(listed, equal_share, torch.where(free, 0, value))
@@ -115,12 +116,12 @@ def play_random_(
     """Play `days` steps of the episodes that `reset_` has begun with actions drawn evenly from the action space.
 
     Args:
-        sim: written in place; its logs then hold the random trader's trades and equity.
+        sim: simulator; written in place, and its logs then hold the random trader's trades and equity.
         market: prices.
-        config: the ranges of the actions.
-        days: number of days of the longest episode; ended ones wait.
-        rng: on the simulator's device.
-        buys: days on which something is bought, whatever comes up, and on no others; None leaves that to chance too.
+        config: settings, with the ranges of the actions.
+        days: number of days of the longest episode; ended episodes wait.
+        rng: generator on the simulator's device.
+        buys: mask of the days on which something is bought; None leaves the days to chance too.
     """
     low = torch.tensor([0.0, config.trade.target_low], device=sim.day.device)
     high = torch.tensor([config.trade.coefficient_max, config.trade.target_high], device=sim.day.device)

@@ -1,8 +1,8 @@
 """Exits of trades, their prices and their gains: pure functions of prices.
 
-The market is exogenous, so the exit of a trade follows from its day, instrument and target alone. It is resolved on the
-day of the purchase, which leaves the simulator nothing to look for later. What is resolved is the future: it may only
-be read from the exit day on.
+The market is exogenous, so the exit of a trade depends on its day, instrument and target alone. It is resolved on the
+day of the purchase, and the simulator never has to search for it. A resolved exit is knowledge of the future: it may be
+read only from the exit day on.
 """
 
 from typing import NamedTuple
@@ -41,12 +41,13 @@ def resolve_exits(
 ) -> TradeExits:
     """Close each trade by the first rule that applies, from the day after its purchase.
 
-    The day's high reaches the target price: at the target price. After H days: at that day's close. The data has ended:
-    on the first day without data. The last day of the episode: on it. The latter three at the last usable close.
+    1. The day's high reaches the target price: sold at the target price.
+    2. After H days, 3. on the first day after an instrument's data has ended, or 4. on the last day of the episode:
+       sold at the last usable close.
 
     Args:
-        high: NaN where missing, so that no target is met there.
-        mark: last usable close up to each row.
+        high: highs; NaN on days without data, on which no target is met.
+        mark: last usable closes up to each row.
         last_day: row of each instrument's last usable close.
         ahead: the numbers 1 .. H.
         day: rows of the purchases.
@@ -55,16 +56,16 @@ def resolve_exits(
         last: row of each episode's last day, after `day`.
 
     Returns:
-        Days and prices. For an entry that is no trade (no usable close, no day left) they mean nothing, but they
-        never point outside the panel.
+        Days and prices. For an entry without a trade (no usable close, no day left) they have no meaning, but never
+        point outside the panel.
     """
     hold, (days, columns) = len(ahead), high.shape
-    # Instrument by instrument the days to come lie side by side, as a market stores them. A cell past an instrument's
-    # last row stands for a day on which every episode has ended: `limit` cuts it off.
+    # A market stores highs instrument by instrument, so the next days are adjacent. A cell past an instrument's last
+    # row is a day on which every episode has ended: `limit` cuts it off.
     highs = torch.take(high.T, (instrument * days + day + ahead).clamp_(max=high.numel() - 1))
-    # max over booleans returns the first True; a NaN among the highs reaches nothing.
+    # max over booleans returns the first True; a NaN among the highs compares as False.
     reached, before = (highs >= target_price).max(0)
-    # 0 for an entry that is no trade: its cell below then still lies within the panel.
+    # 0 for an entry without a trade: its cell below is then still within the panel.
     limit = (torch.minimum(torch.take(last_day, instrument) + 1, last) - day).clamp_(0, hold)
     target_met = reached & (before < limit)
     days_held = torch.where(target_met, before + 1, limit)
@@ -74,7 +75,7 @@ def resolve_exits(
 
 
 _TRADES_AT_ONCE = 1 << 17
-"""Trades that are resolved at a time: 20 MiB of highs where a position is held for 20 days."""
+"""Trades that are resolved at a time: 20 MiB of highs if a position is held for 20 days."""
 
 
 def trade_gains(
@@ -85,17 +86,17 @@ def trade_gains(
     hold_days: int,
     account: AccountConfig,
 ) -> Float[Tensor, "D K G"]:
-    """Gains of a purchase of each instrument on each day, after costs, by sale target; NaN where it has no close.
+    """Return the gain of a purchase of each instrument on each day, after costs, by sale target.
 
     Args:
         market: prices.
-        rows: days of the purchases. The exits read `hold_days` rows more.
+        rows: rows of the purchases. The exits read `hold_days` rows more.
         targets: sale targets, in percent.
         hold_days: days after which a position is sold.
-        account: its costs.
+        account: costs of buying and selling.
 
     Returns:
-        Gains as fractions of what was paid.
+        Gains as fractions of the money paid; NaN for an instrument without a close on the day.
     """
     columns = market.close.shape[1]
     gains = torch.empty(len(rows), columns, len(targets), device=market.close.device)
@@ -108,14 +109,14 @@ def trade_gains(
 def _gains(market: Market, rows: range, targets: Tensor, hold_days: int, account: AccountConfig) -> Tensor:
     """Return gains [D, K, G] of purchases on these rows, as `trade_gains` does, all of them resolved in one call.
 
-    The caller bounds the number of rows: every trade holds the highs of its `hold_days` at once.
+    The caller bounds the number of rows: the highs of all trades' `hold_days` are in memory together.
 
     Args:
         market: prices [T, K].
-        rows: D days of the purchases.
+        rows: rows of the D days of the purchases.
         targets: sale targets [G], in percent above the price.
         hold_days: days after which a position is sold.
-        account: its costs.
+        account: costs of buying and selling.
     """
     device, shape = targets.device, (len(rows), market.close.shape[1], len(targets))
     day = torch.arange(rows.start, rows.stop, device=device)[:, None, None].expand(shape).flatten()
@@ -129,7 +130,7 @@ def _gains(market: Market, rows: range, targets: Tensor, hold_days: int, account
         day=day,
         instrument=instrument,
         target_price=target_prices(price, targets.expand(shape).flatten()),
-        # No episode cuts these trades short: a gain follows from the panel alone.
+        # No episode cuts these trades short: a gain depends on the panel alone.
         last=day + hold_days,
     )
     return net_gain(price, exits.price, account).view(shape)
@@ -137,21 +138,21 @@ def _gains(market: Market, rows: range, targets: Tensor, hold_days: int, account
 
 def target_prices(price: Float[Tensor, " B"], target: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
     """Return the prices that are `target` percent above `price`."""
-    # The one place that computes a target: simulator, orders and log must agree on it to the last bit.
+    # The only place that computes a target: simulator, orders and log must agree on it to the last bit.
     return torch.addcmul(price, price, target, value=0.01)
 
 
 def net_gain(
     entry_price: Float[Tensor, " B"], exit_price: Float[Tensor, " B"], account: AccountConfig
 ) -> Float[Tensor, " B"]:
-    """Gain of a trade as a fraction of the money put into it, after the costs of both sides."""
+    """Return the gain of a trade as a fraction of the money paid, after the costs of both sides."""
     return exit_price * account.sale_factor / (entry_price * account.purchase_factor) - 1
 
 
 def trade_rewards(
     *, entry_price: Float[Tensor, " B"], exit_price: Float[Tensor, " B"], config: TradingConfig
 ) -> Float[Tensor, " B"]:
-    """Reward of a trade: its gain after costs in percent, losses times `loss_factor`."""
+    """Return the reward of a trade: its gain after costs in percent, losses times `loss_factor`."""
     gain_percent = 100 * net_gain(entry_price, exit_price, config.account)
     factor = config.reward.loss_factor
     return gain_percent if factor == 1 else torch.where(gain_percent < 0, gain_percent * factor, gain_percent)
@@ -166,17 +167,17 @@ def exit_reasons(
     last_day: np.ndarray,
     hold_days: int,
 ) -> np.ndarray:
-    """The name in `REASONS` of the rule that closed each trade.
+    """Return the name in `REASONS` of the rule that closed each trade.
 
     Args:
         entry_day: rows of the purchases.
         exit_day: rows of the sales.
-        exit_price: what was paid; equal to `target_price` only where the target was met, because a last usable close at
-            or above the target would have met it on its own day.
-        target_price: target price as given to `resolve_exits`.
-        last_day: row of the last usable close of each trade's instrument.
+        exit_price: prices of the sales; equal to `target_price` only if the target was met, because a last usable close
+            at or above the target would have met it on its own day.
+        target_price: target prices, as given to `resolve_exits`.
+        last_day: rows of the last usable close of each trade's instrument.
         hold_days: days after which a position is sold.
     """
     rules = [exit_price >= target_price, exit_day == entry_day + hold_days, exit_day == last_day + 1]
-    # select takes the first rule that holds: the order is that of REASONS.
+    # select takes the first rule that holds: the rules are in the order of REASONS.
     return np.select(rules, REASONS[:3], REASONS[3])

@@ -22,26 +22,26 @@ Observation = np.ndarray | dict[str, np.ndarray]
 
 
 class TradingEnv(gymnasium.Env[Observation, np.ndarray]):
-    """Trade on the days of a market that are given as tradable.
+    """Trading on the tradable days of a market.
 
-    An observation [context, N, F'] is a read-only view of the normalised panel, so keeping a thousand of them keeps
-    nothing. Episodes end by termination only; the observation that comes with it is that of the last day again.
+    An observation [context, N, F'] is a read-only view of the normalised panel, so a thousand observations take no
+    memory. Episodes end by termination only; the last step returns the observation of the last day again.
 
-    `info` holds: `day` (row that the next action trades on), `equity`, `cash`, `trades` (closed so far) and, with the
+    `info` has: `day` (row that the next action trades on), `equity`, `cash`, `trades` (closed so far) and, after the
     last step, `fitness`.
     """
 
-    metadata = {"render_modes": []}  # noqa: RUF012  (Gymnasium's own declaration)
+    metadata = {"render_modes": []}  # noqa: RUF012  (Gymnasium declares it so)
 
     def __init__(self, market: Market, config: TradingConfig, days: Days, *, copy: bool = False) -> None:
-        """An env of its own over a shared market.
+        """Build an environment over a market, which others may share.
 
         Args:
-            market: on the CPU.
+            market: market on the CPU.
             config: lengths, rules, costs.
-            days: rows on which episodes may trade and settle; the context before them may be seen.
-            copy: give copies instead of views. Gymnasium's `check_env` (1.4) asks for it, because it takes two
-                overlapping windows of one panel for a buffer that is used again.
+            days: rows on which episodes may trade and settle; observations also show the context before them.
+            copy: whether observations are copies instead of views. Gymnasium's `check_env` (1.4) needs copies, because
+                it mistakes two overlapping windows of a panel for a buffer that is used again.
         """
         check_days(config.episode, days, market.close.shape[0])
         self.market, self.config, self.days = market, config, days
@@ -63,19 +63,19 @@ class TradingEnv(gymnasium.Env[Observation, np.ndarray]):
         end_idx: int | None = None,
         trading_end_idx: int | None = None,
     ) -> tuple[Observation, dict[str, Any]]:
-        """Begin an episode on the window given, or on one that is drawn.
+        """Begin an episode on the given window, or on a random window if no row is given.
 
         Args:
-            seed: starts the generator that draws windows.
+            seed: seed of the generator that draws windows.
             options: `start_idx`, `end_idx`, `trading_end_idx` for callers behind a wrapper that passes no keywords.
             start_idx: first trading row of the panel.
             end_idx: row after the last day of settlement.
-            trading_end_idx: row after the last trading day. Rows that are not given follow from the configured lengths.
+            trading_end_idx: row after the last trading day. Missing rows are computed from the configured lengths.
 
         Raises:
-            ConfigError: an unknown option, or a window that does not lie in the tradable days.
+            ConfigError: an option is unknown, or the window is not within the tradable days.
         """
-        # Before the window is completed: this seeds `np_random`, from which the window may be drawn.
+        # Called before the window is completed: it seeds `np_random`, from which the window may be drawn.
         super().reset(seed=seed)
         window_rows = {"start_idx": start_idx, "end_idx": end_idx, "trading_end_idx": trading_end_idx}
         for name, value in (options or {}).items():
@@ -106,12 +106,12 @@ class TradingEnv(gymnasium.Env[Observation, np.ndarray]):
         info = self._info()
         if terminated:
             info["fitness"] = float(fitness(self.simulator, self.config))
-        # Behind the last day there is no observation: it is shown again.
+        # After the last day there is no observation: the last day is shown again.
         day = min(info["day"], self.window.end - 1)
         return self._observe(day), float(step.reward), terminated, False, info
 
     def _observe(self, day: int) -> Observation:
-        """Return the observation before the action on row `day`: a view of the panel, unless copies were asked for."""
+        """Return the observation before the action on row `day`: a view of the panel, or a copy if so configured."""
         # The rows up to and with `day`, at whose close the next action trades.
         window = self._shown_panel[day - self.config.episode.context + 1 : day + 1]
         panel = window.copy() if self._copies else window
@@ -120,7 +120,7 @@ class TradingEnv(gymnasium.Env[Observation, np.ndarray]):
         return {"panel": panel, "account": account_block(self.simulator, self.market)[0].numpy()}
 
     def _info(self) -> dict[str, Any]:
-        """Return the numbers of `info`; `day` is the row after the last one once the episode has ended."""
+        """Return the numbers of `info`; after the end of the episode `day` is the row after its last day."""
         simulator = self.simulator
         day = int(simulator.day)
         return {
@@ -139,13 +139,13 @@ def make_trading_env(
     splits: SplitConfig | None = None,
     copy: bool = False,
 ) -> TradingEnv:
-    """An env that trades on the training days of a panel, normalised by their statistics.
+    """Make an environment on the training days of a panel, normalised by the statistics of these days.
 
     Args:
-        panel: the market.
+        panel: panel of prices.
         config: lengths, rules, costs.
-        features: what is observed.
-        splits: which days at the end are kept for validation and holdout; the default lengths if not given.
+        features: names of the observed features.
+        splits: days at the end that are kept for validation and holdout; None for the default lengths.
         copy: see `TradingEnv`.
     """
     days = split_days(len(panel.dates), context=config.episode.context, config=splits or SplitConfig()).train

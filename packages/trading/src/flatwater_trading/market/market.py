@@ -1,7 +1,7 @@
-"""The market as the simulator sees it: exogenous tensors, shared by every episode and never written.
+"""The market of a simulator: exogenous tensors, shared by every episode and never written.
 
-A row is usable for an instrument where its close is finite and positive. On other rows there is neither a close nor a
-high: nothing can be bought, no target can be met, and open positions keep the value of the last usable close.
+A row is usable for an instrument if its close is finite and positive. Other rows have neither a close nor a high:
+nothing can be bought, no target can be met, and open positions keep the value of the last usable close.
 """
 
 from collections.abc import Mapping
@@ -24,25 +24,25 @@ class Market:
     observations: Float[Tensor, "N T F"] = derived_field()
     """Normalised features; missing cells are 0."""
     close: Float[Tensor, "T K"] = derived_field()
-    """NaN where missing."""
+    """Closes; NaN on rows that are not usable."""
     high: Float[Tensor, "T K"] = derived_field()
-    """NaN where the close is missing; never below the close. Stored instrument by instrument, because a purchase reads
-    one instrument's next days."""
+    """Highs, never below the close; NaN on rows that are not usable. Stored instrument by instrument, because a
+    purchase reads an instrument's next days."""
     mark: Float[Tensor, "T K"] = derived_field()
     """The last usable close so far, for mark-to-market; 0 before the first."""
     last_day: Int[Tensor, " K"] = derived_field()
-    """Row of the last usable close; -1 where there is none. Consulted only from the day after it on."""
+    """Row of the last usable close, which may be read only after it; -1 for an instrument without a usable close."""
     investable: Int[Tensor, " K"] = derived_field()
-    """Column numbers in N."""
+    """Numbers of the instruments among the N columns."""
 
 
 def build_market(panel: Panel, observations: Float[Tensor, "N T F"], device: torch.device) -> Market:
-    """The market of a panel's investable instruments.
+    """Build the market of a panel's investable instruments.
 
     Args:
         panel: days, prices and validity.
-        observations: normalised by statistics of the training days, without NaN; kept, not copied, where it already
-            is on `device`.
+        observations: features normalised by statistics of the training days, without NaN; kept, not copied, if they are
+            on `device` already.
         device: device on which the simulator will run.
 
     Raises:
@@ -58,13 +58,13 @@ def build_market(panel: Panel, observations: Float[Tensor, "N T F"], device: tor
     close = _investable_columns(panel.feature("close"), panel)
     usable = panel.valid[:, panel.investable]
     close[~usable] = np.nan
-    # A day's high is at least its close; a high that is missing on a usable day falls back on it.
+    # A day's high is at least its close; a missing high on a usable day becomes the close.
     high = np.fmax(_investable_columns(panel.feature("high"), panel), close)
     high[~usable] = np.nan
     return Market(
         observations=observations.to(device),
         close=torch.from_numpy(close).to(device),
-        # [K, T] in memory, seen as [T, K]: an instrument's next days lie side by side.
+        # [K, T] in memory, a view [T, K]: an instrument's next days are adjacent.
         high=torch.from_numpy(np.ascontiguousarray(high.T)).to(device).T,
         mark=torch.from_numpy(last_usable(close)).to(device),
         last_day=torch.from_numpy(last_usable_rows(usable)).to(device),
@@ -73,7 +73,7 @@ def build_market(panel: Panel, observations: Float[Tensor, "N T F"], device: tor
 
 
 def market_tensors(market: Market) -> dict[str, Tensor]:
-    """Fields of a market by name, each contiguous, as a file keeps them: `high` is [K, T]."""
+    """Return the fields of a market by name, each contiguous, as a file stores them: `high` is [K, T]."""
     return {f.name: getattr(market, f.name) for f in fields(market)} | {"high": market.high.T}
 
 
@@ -83,13 +83,13 @@ def make_market(tensors: Mapping[str, Tensor]) -> Market:
 
 
 def outline_market(*, columns: int, days: int, features: int, investable: int, device: torch.device) -> Market:
-    """Build a market of that size without its contents; on the meta device it is the plan of `build_market`.
+    """Build a market of this size without contents; on the meta device, for a plan.
 
     Args:
-        columns: N, context columns included.
-        days: T.
-        features: F, of a column and day.
-        investable: K, columns that can be bought.
+        columns: number N of columns, context columns included.
+        days: number T of days.
+        features: number F of features of a column on a day.
+        investable: number K of columns that can be bought.
         device: device of the tensors.
 
     Returns:
@@ -114,9 +114,9 @@ def _investable_columns(feature: np.ndarray, panel: Panel) -> np.ndarray:
 
 
 def last_usable(close: np.ndarray) -> np.ndarray:
-    """Fill each row with the last close that is not NaN up to and with it; 0 before the first. [T, K] -> [T, K]."""
+    """Fill each row with the last close up to it that is not NaN; 0 before the first. [T, K] -> [T, K]."""
     rows = np.where(np.isnan(close), -1, np.arange(len(close))[:, None])
-    # The running maximum of usable row numbers reaches back only: no later close is read.
+    # A running maximum of usable row numbers: no later close is read.
     newest_rows = np.maximum.accumulate(rows, axis=0)
     return np.where(newest_rows >= 0, np.take_along_axis(close, np.maximum(newest_rows, 0), axis=0), 0).astype(
         np.float32
@@ -124,7 +124,7 @@ def last_usable(close: np.ndarray) -> np.ndarray:
 
 
 def last_usable_rows(usable: np.ndarray) -> np.ndarray:
-    """Return the last usable row of each column, -1 where there is none. [T, K] -> [K]."""
+    """Return the last usable row of each column; -1 for a column without a usable row. [T, K] -> [K]."""
     # argmax of booleans is the first True: from the end, the last usable row.
     last = len(usable) - 1 - np.argmax(usable[::-1], axis=0)
     return np.where(usable.any(axis=0), last, -1).astype(np.int64)

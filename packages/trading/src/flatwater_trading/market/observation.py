@@ -1,7 +1,7 @@
 """Observations of a day: the rows of the normalised panel and, if configured, the open positions.
 
-The day is the one that the next step acts on, and nothing later than its close is used. The positions are those left
-after the day's exits, which the day's high and close decide.
+The day is the day that the next step acts on, and nothing later than its close is used. The positions are those that
+remain after the day's exits, which the day's high and close determine.
 """
 
 import torch
@@ -16,22 +16,22 @@ ACCOUNT_FEATURES = ("open", "held", "gain")
 
 
 def observed_rows(sim: Simulator) -> Int[Tensor, " B"]:
-    """The last row that each episode sees now: today's, or that of the last day where the episode has ended."""
+    """Return the last row that each episode sees now: today's, or the last day's if the episode has ended."""
     return torch.minimum(sim.day, sim.end - 1)
 
 
 @torch.no_grad()
 def account_block(sim: Simulator, market: Market) -> Float[Tensor, "B K 3"]:
-    """Each instrument's open position on the day that the next step acts on, as `ACCOUNT_FEATURES`."""
+    """Return each instrument's open position on the day that the next step acts on, as `ACCOUNT_FEATURES`."""
     positions, hold = sim.positions, len(sim.ahead)
     row = observed_rows(sim)
-    # Row h was written by the last step whose clock was h modulo H, and each step since was a day.
+    # Row h was written by the last step whose clock was h modulo H, and each later step was a day.
     rows = torch.arange(hold, device=row.device)
     days_held = ((sim.clock - 1 - rows) % hold + 1)[:, None].expand_as(positions.exit_day)
     # Strictly later: an exit of this row happens before the step that acts on it buys.
     is_open = positions.exit_day > row
     price = torch.take(market.mark, row * sim.instruments + positions.instrument)
-    # A closed position divides by 1: its entry price may be 0, where nothing was ever bought.
+    # A closed position divides by 1: its entry price is 0 if nothing was ever bought.
     gain = price / positions.entry_price.where(is_open, 1) - 1
     position_numbers = torch.stack([torch.ones_like(gain), days_held / hold, gain], dim=-1).where(is_open[..., None], 0)
     block = torch.zeros(len(row), sim.instruments, len(ACCOUNT_FEATURES), device=row.device)

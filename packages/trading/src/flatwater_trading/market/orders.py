@@ -1,7 +1,7 @@
-"""Orders of a trader after a day, by the rules of the simulator: sales that are due, positions that stay, a purchase.
+"""Orders of a trader after a day, by the rules of the simulator: due sales, positions that stay, and a purchase.
 
 The simulator knows the future and resolves an exit when it opens a trade. Here only the past is known, so an exit is
-found when its day has come; played day by day, both make the same trades.
+found on its day; played day by day, both make the same trades.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ class MarketClose:
     """Dates of the market's rows."""
     config: TradingConfig
     traded: TradedCloses | None = None
-    """Turns the market's prices into those that were traded; None where they are the same, or nobody knows."""
+    """Conversion of the market's prices to prices as traded; None if they are the same or unknown."""
 
     def traded_ratio(self, row: int, instrument: int) -> float:
         """Ratio of the price as traded to the market's price, on a row."""
@@ -45,11 +45,11 @@ class MarketClose:
 
 @dataclass(frozen=True, kw_only=True)
 class Position:
-    """Shares that are held, and at what price they are to be sold. Prices are as traded, where these are known."""
+    """Shares that are held, and the target at which they are sold. Prices are as traded if these are known."""
 
     instrument: str
     entry_date: str
-    """ISO; a day of the prices."""
+    """Day of the purchase in ISO format; a day of the prices."""
     entry_price: float
     """Price of a share at the purchase, as traded on that day."""
     target: float
@@ -64,12 +64,12 @@ class Sale:
 
     instrument: str
     date: str
-    """The day on which it was due: the newest one, where orders are asked for every day."""
+    """The day on which the sale was due: the newest day, if orders are requested every day."""
     price: float
     """Price of a share: the sale target, or the last usable close."""
     shares: float
     reason: str
-    """Rule that closes it: `target` or `held`."""
+    """Rule that closes the position: `target` or `held`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,11 +80,11 @@ class Holding:
     price: float
     """The last close."""
     gain: float
-    """Gain since the purchase, a fraction; splits and dividends are no loss where the market's prices are adjusted."""
+    """Gain since the purchase, a fraction; if the market's prices are adjusted, splits and dividends are not losses."""
     target_price: float
     """Price of the limit order to sell."""
     days_left: int
-    """Rows of the prices (trading days, weeks, months) until it is sold at the close."""
+    """Rows of the prices (trading days, weeks, months) until the position is sold at the close."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,12 +104,12 @@ class Purchase:
     target_price: float
     """Price of the limit order to sell."""
     hold_days: int
-    """Rows of the prices after which it is sold at the latest."""
+    """Rows of the prices after which the position is sold at the latest."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Orders:
-    """Sales, holdings and at most one purchase after the close of a day, with the account beside them."""
+    """Sales, holdings and at most one purchase after the close of a day, with the account that they lead to."""
 
     date: str
     """The newest day of the prices."""
@@ -117,9 +117,9 @@ class Orders:
     holdings: tuple[Holding, ...]
     """Positions that stay, without today's purchase."""
     purchase: Purchase | None
-    """None where nothing is bought."""
+    """The day's purchase; None if nothing is bought."""
     ranking: tuple[tuple[str, float], ...]
-    """The largest coefficients among what can be bought; one of `threshold` or more is wanted."""
+    """The largest coefficients of instruments that can be bought; a purchase needs `threshold` or more."""
     threshold: float
     """Coefficient from which the trader buys."""
     cash: float
@@ -129,13 +129,13 @@ class Orders:
     unit: str = DAILY.unit
     """Unit of a row of the prices, in which holding times are counted: `day`, `week`, `month` ..."""
     as_traded: bool = False
-    """True where prices and shares are as traded; else they are those of the file, which may be adjusted."""
+    """True if prices and shares are as traded; else they are those of the file, which may be adjusted."""
     splits: tuple[str, ...] = ()
-    """Instruments that are held and were split since: their shares must be those after it."""
+    """Held instruments that were split since their purchase: their shares must be counted after the split."""
 
     @property
     def positions(self) -> tuple[Position, ...]:
-        """Positions after these orders, to be given on the next day."""
+        """Positions after these orders: the next day's `positions`."""
         positions_kept = tuple(holding.position for holding in self.holdings)
         if self.purchase is None:
             return positions_kept
@@ -152,7 +152,7 @@ class Orders:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values, with the positions after these orders beside them."""
+        """Return plain values, with the positions after these orders."""
         return asdict(self) | {"positions": [asdict(each) for each in self.positions]}
 
 
@@ -162,7 +162,7 @@ def split_due_positions(
     """Split positions into positions due to be sold by the day, and positions that stay.
 
     Raises:
-        DataError: a position is in no instrument, or of no day, of the market; or two are in one instrument.
+        DataError: the market has not the instrument or the day of a position; or an instrument is held twice.
     """
     rows = {str(date): row for row, date in enumerate(close.dates)}
     columns = {name: k for k, name in enumerate(close.names)}
@@ -187,7 +187,7 @@ def split_due_positions(
 
 
 def _sale_or_holding(close: MarketClose, position: Position, entry: int, column: int) -> Sale | Holding:
-    """Apply the exit rules to a position: its sale, or, where none has closed it by today, its order and gain so far.
+    """Apply the exit rules to a position; return its sale if a rule has closed it by today, else order and gain.
 
     Args:
         close: the market after the close; its last row is today.
@@ -198,7 +198,7 @@ def _sale_or_holding(close: MarketClose, position: Position, entry: int, column:
     Returns:
         A sale or a holding, its prices as traded.
     """
-    # In the market's prices, and for the target in the arithmetic of the simulator (float32), as that sells by them.
+    # In the market's prices, and the target in float32, as in the simulator.
     market, entry_price = close.market, _entry_price(close, position, entry, column)
     target = float(target_prices(torch.tensor([entry_price]), torch.tensor([position.target])))
     today, due = len(market.close) - 1, entry + close.config.trade.hold_days
@@ -208,12 +208,12 @@ def _sale_or_holding(close: MarketClose, position: Position, entry: int, column:
         price *= close.traded_ratio(row, column)
         return Sale(instrument=position.instrument, date=date, price=price, shares=position.shares, reason=reason)
 
-    # From the day after the purchase on: that was at a close, and the day's high came before it.
+    # From the day after the purchase: it was at a close, and the high of that day was earlier.
     rows_at_target = (market.high[entry + 1 : min(today, due) + 1, column] >= target).nonzero()
     if len(rows_at_target):
         return make_sale(entry + 1 + int(rows_at_target[0]), target, "target")
     if due <= today:
-        # At the mark: where trading halts on the day, the last usable close is what the simulator pays.
+        # At the mark: if the instrument is not traded on the day, the simulator sells at the last usable close.
         return make_sale(due, float(market.mark[due, column]), "held")
     price, traded_per_adjusted = float(market.mark[today, column]), close.traded_ratio(today, column)
     return Holding(
@@ -230,12 +230,12 @@ def _entry_price(close: MarketClose, position: Position, entry: int, column: int
 
     Args:
         close: the market after the close.
-        position: its entry price is as traded.
+        position: position with its entry price as traded.
         entry: row of the purchase day.
         column: number of the instrument in the market.
 
     Raises:
-        DataError: the price differs from that day's traded close by more than a factor of `NEAR`.
+        DataError: the price differs from that day's traded close by more than `PRICE_TOLERANCE_FACTOR`.
     """
     traded_per_adjusted, paid = close.traded_ratio(entry, column), position.entry_price
     traded_close = float(close.market.mark[entry, column]) * traded_per_adjusted
@@ -255,7 +255,8 @@ def _entry_price(close: MarketClose, position: Position, entry: int, column: int
 def splits_since(close: MarketClose, positions: Sequence[Position]) -> tuple[str, ...]:
     """Return the instruments that were split since their purchase, such as `AAPL (7:1)`: seven new shares for one.
 
-    On the purchase day the ratio of traded to adjusted price was another than today, by more than a factor of `SPLIT`.
+    An instrument counts as split if its ratio of traded to adjusted price on the purchase day differs from today's
+    ratio by more than `SPLIT_FACTOR`.
     """
     rows = {str(date): row for row, date in enumerate(close.dates)}
     split_instruments = []
@@ -284,12 +285,12 @@ def decide_orders(
     Args:
         close: the market after the close.
         action: coefficient and sale target in percent of each of the K instruments that can be bought.
-        sales: what is sold today; its money can be spent.
-        holdings: what stays; nothing more is bought of it.
+        sales: today's sales; their proceeds can be spent.
+        holdings: positions that stay; nothing more is bought of their instruments.
         cash: money before the sales.
     """
     trade = close.config.trade
-    # Sales come first, as in `step_`: what is sold today pays for what is bought today.
+    # Sales come first, as in `step_`: they pay for today's purchase.
     cash += sum(sale.shares * sale.price for sale in sales) * close.config.account.sale_factor
     equity = cash + sum(holding.price * holding.position.shares for holding in holdings)
     held_names = {holding.position.instrument for holding in holdings}
@@ -299,7 +300,7 @@ def decide_orders(
     order = [int(k) for k in trader_coefficients.argsort(descending=True, stable=True)[:RANKED_INSTRUMENTS] if free[k]]
     ranking = tuple((close.names[k], float(trader_coefficients[k].clamp(0, trade.coefficient_max))) for k in order)
     today, purchase = str(close.dates[-1]), None
-    # One purchase a day: asked a second time on the same day, the answer must not buy again.
+    # One purchase a day: a second call on the same day must not buy again.
     bought_already = any(holding.position.entry_date == today for holding in holdings)
     if ranking and ranking[0][1] >= trade.buy_threshold and not bought_already:
         purchase = _size_purchase(close, order[0], action[order[0]], equity, cash)
@@ -320,19 +321,19 @@ def decide_orders(
 
 
 def _size_purchase(close: MarketClose, column: int, action: Float[Tensor, "2"], equity: float, cash: float) -> Purchase:
-    """Size the purchase of one instrument at today's close; its prices are as traded.
+    """Size the purchase of an instrument at today's close; its prices are as traded.
 
     Args:
         close: the market after the close.
         column: number of the instrument in the market.
-        action: its coefficient, and its sale target in percent; both are brought into their ranges.
+        action: coefficient and sale target in percent of the instrument; both are clamped to their ranges.
         equity: money and positions at today's closes, before costs.
         cash: money that can be spent.
     """
     account, trade = close.config.account, close.config.trade
     price, traded_per_adjusted = close.market.close[-1, column], close.traded_ratio(len(close.dates) - 1, column)
     target = action[1].clamp(trade.target_low, trade.target_high)
-    # The formula of the simulator's `_pay_`; costs come out of the money spent.
+    # The formula of the simulator's `_pay_and_mark_`; costs are paid from the money spent.
     spent = min(equity * account.share(hold_days=trade.hold_days, instruments=len(close.names)), cash)
     return Purchase(
         instrument=close.names[column],

@@ -1,11 +1,10 @@
-"""The account of target weights: what is traded at a close to come to them, what it costs, and what is held then.
+"""The account of target weights: the trades at a close that lead to the weights, their costs, and the shares then.
 
-One function for the simulator, orders and backtests: `rebalance`, in float64, so that all agree to the cent. It knows
-prices up to the day alone. What has no close on the day cannot be traded and keeps its shares at its last price; where
-that has been so for `STALE` days, it is sold at that price, as nobody would wait for ever. What is held so takes its
-part of the equity, and the others get less.
+Orders and backtests use the same function, `rebalance`, in float64, so that they agree to the cent. It knows only
+prices up to the day. An instrument without a close on the day cannot be traded and keeps its shares at its last price;
+after `STALE` such days it is sold at that price. Until then it takes its part of the equity, and the others get less.
 
-Costs are paid from the same money as the shares: the weights are parts of the equity that is left after them.
+Costs are paid from the same money as the shares: the weights are parts of the equity after costs.
 """
 
 from collections.abc import Callable
@@ -21,21 +20,21 @@ from flatwater_watch.progress import count_steps
 STALE = 10
 """Days without a close after which a holding is sold at its last price."""
 TURNS = 6
-"""Turns of the search for the equity after costs: each shrinks what is missed by the cost rate, to 1e-16 of it."""
+"""Iterations for the equity after costs: each multiplies the error by the cost rate, and six leave 1e-16 of it."""
 LEAST_VALUE = 1e-9
-"""Part of the equity below which a difference is rounding, and no trade."""
+"""Part of the equity below which a difference is rounding and is not traded."""
 
 
 @dataclass(frozen=True)
 class DayPrices:
-    """Prices at the close of a day, as they are known then."""
+    """Prices that are known at the close of a day."""
 
     mark: Float[Tensor, "K"]
     """The last close, float64; 0 before the first."""
     priced: Bool[Tensor, "K"]
-    """Mask of what has a close on this day."""
+    """Mask of the instruments that have a close on this day."""
     stale: Bool[Tensor, "K"]
-    """Mask of what has had none for `STALE` days."""
+    """Mask of the instruments that have not had a close for `STALE` days."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class Rebalanced:
     shares: Float[Tensor, "B K"]
     cash: Float[Tensor, "B"]
     traded: Float[Tensor, "B K"]
-    """Value bought of each instrument; below 0 where it was sold."""
+    """Value bought of each instrument; below 0 for a sale."""
     cost: Float[Tensor, "B"]
 
 
@@ -59,13 +58,13 @@ class PortfolioPrices:
     """Days since that close; 0 on its own day."""
 
     def day(self, row: int) -> DayPrices:
-        """Return what is known at the close of a day."""
+        """Return the prices that are known at the close of a day."""
         mark, age = self.mark[row], self.age[row]
         return DayPrices(mark, (age == 0) & (mark > 0), age >= STALE)
 
 
 def portfolio_prices(close: Float[Tensor, "T K"]) -> PortfolioPrices:
-    """Return the prices of closes [T, K], NaN where there is none."""
+    """Return the prices of closes [T, K], which are NaN on days without a close."""
     rows = torch.arange(len(close), device=close.device)[:, None].expand(close.shape)
     usable = close > 0
     newest = torch.where(usable, rows, -1).cummax(0).values
@@ -83,9 +82,9 @@ def rebalance(
     """Trade to target weights at the close of a day.
 
     Args:
-        shares: held before, float64.
-        cash: beside them.
-        wanted: parts of the equity; those of what has no close on the day are taken as 0.
+        shares: shares held before, float64.
+        cash: money of the accounts besides the shares.
+        wanted: target weights, parts of the equity; taken as 0 for an instrument without a close on the day.
         prices: prices of the day.
         config: costs, the largest sum of weights and turnover, and the band within which nothing is traded.
     """
@@ -94,20 +93,20 @@ def rebalance(
     equity = cash + value.sum(-1)
     free = prices.priced | prices.stale
     wanted = wanted.double().where(prices.priced, 0.0)
-    # An account that has lost all, by what it sold short, closes what it can.
+    # An account that has lost everything, by short sales, closes all positions that it can.
     wanted = wanted.where((equity > 0)[:, None], 0.0)
     locked, total = value.where(~free, 0.0).abs().sum(-1), wanted.abs().sum(-1)
     cost, change = torch.zeros_like(cash), torch.zeros_like(value)
     for _ in range(TURNS):
         net = equity - cost
-        # What cannot be sold takes its part: the others share what is left.
+        # Shares that cannot be sold take their part of the equity: the others share the rest.
         room = ((config.gross * net - locked).clamp(min=0) / (total * net).clamp(min=LEAST_VALUE)).clamp(max=1)
         change = ((wanted * (net * room)[:, None]) - value).where(free, 0.0)
         bought, sold = change.clamp(min=0).sum(-1), -change.clamp(max=0).sum(-1)
         cost = bought * (account.purchase_factor - 1) + sold * (1 - account.sale_factor)
     moved = change.where(~prices.stale, 0.0).abs().sum(-1)
     step = (config.turnover * equity / moved.clamp(min=LEAST_VALUE)).clamp(min=0, max=1)
-    # What is sold because it has no price any more is sold whole, and so is all on the last day.
+    # Stale shares are sold whole despite the turnover limit, and so is everything on the last day.
     change = change * step[:, None].where(~prices.stale, 1.0)
     worth_it = (change.abs().sum(-1) >= config.band * equity) | (value.where(prices.stale, 0.0) != 0).any(-1)
     change = change.where(worth_it[:, None] & (change.abs() > LEAST_VALUE * equity[:, None]), 0.0)
@@ -116,7 +115,7 @@ def rebalance(
     left = cash - change.sum(-1) - cost
     return Rebalanced(
         shares=shares + change / prices.mark.where(prices.mark > 0, 1.0),
-        # Rounding of a few 1e-11 below 0 is no debt.
+        # A few 1e-11 below 0 are rounding, not debt.
         cash=left.where((left > 0) | (left < -LEAST_VALUE * equity.abs()), 0.0),
         traded=change,
         cost=cost,
@@ -125,14 +124,14 @@ def rebalance(
 
 @dataclass(frozen=True)
 class PlayedWeights:
-    """Accounts after a stretch of D days."""
+    """Accounts after D days."""
 
     equity: Float[Tensor, "B D+1"]
     """Equity at the start and after the trades of each close."""
     invested: Float[Tensor, "B D+1"]
-    """Value of the shares, likewise; what was sold short counts as what was bought."""
+    """Value of the shares at the same times; shares sold short count with their absolute value."""
     log: Float[Tensor, "L D K"]
-    """Value bought of each instrument on each day by the first accounts; below 0 where it was sold."""
+    """Value bought of each instrument on each day by the first L accounts; below 0 for a sale."""
     trades: Float[Tensor, "B"]
     """Number of orders."""
     traded: Float[Tensor, "B"]
@@ -141,7 +140,7 @@ class PlayedWeights:
 
 
 Wanted = Callable[[int, DayPrices], Float[Tensor, "B K"]]
-"""Gives target weights from the number of a day of the stretch, and its prices."""
+"""Function that gives target weights from the number of a day, from 0, and its prices."""
 
 
 def play_weights(
@@ -154,16 +153,16 @@ def play_weights(
     batch: int = 1,
     logged: int = 0,
 ) -> PlayedWeights:
-    """Play accounts of target weights, from cash; on the last day all is sold, as the other traders do.
+    """Play accounts of target weights, from cash; on the last day all is sold, as by the other traders.
 
     Args:
         prices: prices of all days.
         config: cash, costs and limits.
-        wanted: gives the weights of each day; it is not asked on the last one.
+        wanted: function that gives the weights of each day; it is not called on the last day.
         start: row of the first day.
         days: number of days.
-        batch: accounts that are played at once.
-        logged: accounts whose trades are kept, the first ones.
+        batch: number of accounts that are played at once.
+        logged: number of the first accounts whose trades are kept.
     """
     mark, count = prices.mark, prices.mark.shape[1]
     cash, shares = mark.new_full((batch,), config.cash), mark.new_zeros(batch, count)
@@ -180,7 +179,7 @@ def play_weights(
         today = prices.day(start + number)
         is_last = number == days - 1
         if is_last:
-            # At the last close, whatever it is: an account that ends waits for nobody.
+            # Everything is sold at its last close, however old that is.
             today = DayPrices(today.mark, today.priced, torch.ones_like(today.stale))
         target = mark.new_zeros(batch, count) if is_last else wanted(number, today)
         after = rebalance(shares, cash, target, today, config)

@@ -1,4 +1,4 @@
-"""Results of episodes: fitness, a summary of each and the log of closed trades; exits to come are left out."""
+"""Results of episodes: fitness, a summary of each and the log of closed trades; future exits are left out."""
 
 from collections.abc import Sequence
 
@@ -15,15 +15,15 @@ from flatwater_trading.market.simulator import Simulator
 
 
 def fitness(sim: Simulator, config: TradingConfig) -> Float[Tensor, " B"]:
-    """Sum of the rewards, without discount, less `no_trade_penalty` where nothing was bought."""
-    # -1 in every column, the extra one included, which only ever takes "no purchase".
+    """Return the sum of the rewards, without discount, less `no_trade_penalty` if nothing was bought."""
+    # -1 in every column, also in the extra column, which an ended episode writes without a purchase.
     idle = (sim.logs.exit_day < 0).all(1)
     return torch.add(sim.total, idle, alpha=-config.reward.no_trade_penalty)
 
 
 def closed_mask(sim: Simulator) -> Bool[Tensor, "B D1"]:
-    """Mask of days with a purchase that has closed."""
-    # The log holds exits that lie ahead, as they were resolved on entry: only those before today have happened.
+    """Return the mask of days with a purchase that has closed."""
+    # The log has future exits, resolved at the purchase: only exits before today have happened.
     return (sim.logs.exit_day >= 0) & (sim.logs.exit_day < sim.day[:, None])
 
 
@@ -31,14 +31,14 @@ def episode_summary(sim: Simulator, config: TradingConfig, a_year: int | None = 
     """Summarise each episode so far.
 
     Args:
-        sim: whose logs are read.
-        config: penalties.
-        a_year: rows of the market in a year, by which the Sharpe ratio is annualised; None leaves that out.
+        sim: simulator, of which the logs are read.
+        config: settings with the penalties.
+        a_year: number of the market's rows in a year, for the annualised Sharpe ratio; None leaves the ratio out.
 
     Returns:
         reward: sum of the rewards. fitness: see `fitness`. trades: closed trades. win_rate, mean_gain (percent): of
-        those. refused: share of the trading days on which something not held was asked for and nothing was bought.
-        total_return, sharpe, drawdown, exposure, turnover: of the cash account (see `account`).
+        these trades. refused: share of the trading days on which an instrument not held reached the threshold and
+        nothing was bought. total_return, sharpe, drawdown, exposure, turnover: of the cash account (see `account`).
     """
     logs, closed = sim.logs, closed_mask(sim)
     bought = logs.exit_day >= 0
@@ -70,11 +70,11 @@ def trade_columns(
     instruments: Sequence[str],
     dates: np.ndarray,
 ) -> dict[str, np.ndarray]:
-    """The trades that have closed, ordered by episode and day of purchase. Reads the device, so not for the loop.
+    """Return the closed trades, ordered by episode and day of purchase. Waits for the device: not for inner loops.
 
     Args:
-        sim: whose logs are read; the trades of all its episodes.
-        market: prices [T, K] that it was stepped on.
+        sim: simulator, of which the logs of all episodes are read.
+        market: prices [T, K] of the simulator's steps.
         config: configuration as given to `build_simulator`.
         instruments: names [N] of the panel's columns.
         dates: days [T] of the panel.
@@ -108,9 +108,9 @@ def trade_columns(
 
 
 def _closed_trades(sim: Simulator) -> dict[str, np.ndarray]:
-    """Logged columns of the closed trades, with instruments as numbers."""
+    """Return the logged columns of the closed trades, with instruments as numbers."""
     closed, logs = closed_mask(sim), sim.logs
-    # Waits for the device: how many trades there are decides the shapes.
+    # nonzero waits for the device: the number of trades determines the shapes.
     episode, slot = closed.nonzero(as_tuple=True)
     columns = {
         "episode": episode,

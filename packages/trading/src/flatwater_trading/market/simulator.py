@@ -4,8 +4,8 @@ A trade's exit is resolved when it is opened (see `exits`) and booked on the day
 `reward_due`, its proceeds in `proceeds_due`. A step therefore looks at the day's actions [B, K] and at the at most
 `hold_days` positions that can be open [H, B], never back through the episode.
 
-An episode ends by termination: on its last day whatever is open is sold, so there is nothing left to bootstrap, and
-`truncated` is never set. Episodes of one batch may differ in length; one that has ended stays as it is, with reward 0,
+An episode ends by termination: on its last day all open positions are sold, so nothing has to be bootstrapped, and
+`truncated` is never set. Episodes of a batch may differ in length; an ended episode stays as it is, with reward 0,
 until it is reset.
 """
 
@@ -30,24 +30,24 @@ class Positions:
     """The last H purchases. Row `clock % H` is today's; the trade it replaces has closed by today."""
 
     instrument: Int[Tensor, "H B"]
-    """Number of the instrument in the market; means nothing where the position has closed."""
+    """Number of the instrument in the market; without meaning for a closed position."""
     exit_day: Int[Tensor, "H B"]
-    """Row of the panel; a position is open before it. -1 where nothing was bought."""
+    """Row of the panel; a position is open before it. -1 if nothing was bought."""
     entry_price: Float[Tensor, "H B"]
     shares: Float[Tensor, "H B"]
 
 
 @state
 class Logs:
-    """The log of each day of each episode; the extra column takes what episodes that have ended write.
+    """The log of each day of each episode; the extra column is for the writes of ended episodes.
 
-    Columns after the current day hold what earlier episodes left, except for `exit_day`, `equity` and `invested`.
+    Columns after the current day have values of earlier episodes, except for `exit_day`, `equity` and `invested`.
     """
 
     instrument: Int[Tensor, "B D1"]
-    """Bought on the day; means nothing where `exit_day` is -1."""
+    """Instrument bought on the day; without meaning if `exit_day` is -1."""
     exit_day: Int[Tensor, "B D1"]
-    """Row of the panel on which the day's purchase closes, the future until that row has come; -1 for no purchase."""
+    """Row of the panel on which the day's purchase closes, a future row until then; -1 without a purchase."""
     coefficient: Float[Tensor, "B D1"]
     target: Float[Tensor, "B D1"]
     """Sale target, in percent above the purchase price."""
@@ -61,7 +61,7 @@ class Logs:
 
 
 def build_positions(*, hold_days: int, batch: int, device: torch.device) -> Positions:
-    """Allocate room for `hold_days` positions in each episode, all of them closed."""
+    """Allocate `hold_days` positions for each episode, all of them closed."""
     shape = (hold_days, batch)
     return Positions(
         instrument=filled_tensor(0, *shape, dtype=torch.int64, device=device),
@@ -106,19 +106,19 @@ class Simulator:
     start: Int[Tensor, " B"]
     """Row of the first trading day."""
     trading_end: Int[Tensor, " B"]
-    """Row after the last trading day: from it on nothing is bought."""
+    """Row after the last trading day: from this row on nothing is bought."""
     end: Int[Tensor, " B"]
-    """Row after the last day, on which whatever is open is sold."""
+    """Row after the last day, on which all open positions are sold."""
     cash: Float[Tensor, " B"]
     """Money that is not invested."""
     total: Float[Tensor, " B"]
     """Sum of the episode's rewards so far."""
     refused: Int[Tensor, " B"]
-    """Days so far on which something was asked for that was not held, and nothing was bought."""
+    """Days so far on which an instrument not held reached the threshold, and nothing was bought."""
     reward_due: Float[Tensor, "B D1"]
-    """Reward that trades pay on each day of the episode, booked when they are opened."""
+    """Reward of the trades that close on each day of the episode, booked when they are opened."""
     proceeds_due: Float[Tensor, "B D1"]
-    """Money that trades bring on each day of the episode, after costs, booked when they are opened."""
+    """Proceeds after costs of the trades that close on each day of the episode, booked when they are opened."""
     positions: Positions
     logs: Logs
     ahead: Int[Tensor, "H 1"] = derived_field()
@@ -126,7 +126,7 @@ class Simulator:
     first_cell: Int[Tensor, " B"] = derived_field()
     """Offset at which each episode's row of [B, D + 1] begins in flat storage."""
     instruments: int
-    """K, the instruments that an action speaks about."""
+    """Number K of instruments of an action."""
     opening_cash: float
     """Money at the start of each episode."""
     clock: int = 0
@@ -135,18 +135,18 @@ class Simulator:
 
 @dataclass(frozen=True, slots=True)
 class TimeStep:
-    """The result of one step of B episodes."""
+    """The result of a step of B episodes."""
 
     reward: Float[Tensor, " B"]
-    """Reward of the day; 0 where the episode had ended before."""
+    """Reward of the day; 0 if the episode had ended before."""
     discount: Float[Tensor, " B"]
-    """Discount: 0 where the episode has ended, else 1; a learner multiplies it by its own gamma."""
+    """Discount: 0 if the episode has ended, else 1; a learner multiplies it by its own gamma."""
     terminated: Bool[Tensor, " B"]
     """True from the last step of the episode on."""
     truncated: Bool[Tensor, " B"]
     """False everywhere: episodes end by termination alone."""
     active: Bool[Tensor, " B"]
-    """True where the episode was still running, so that this step is a transition."""
+    """True if the episode was still running, so that this step is a transition."""
 
 
 def build_simulator(
@@ -155,11 +155,11 @@ def build_simulator(
     """Allocate a simulator in which every episode has ended, until `reset_`.
 
     Args:
-        config: hold_days and the opening cash are taken from it.
-        batch: B, episodes in lock-step.
-        max_days: D, days of the longest episode (trading and settlement).
-        instruments: K, which no buffer has an axis of.
-        device: `meta` makes a plan.
+        config: settings, of which `hold_days` and the opening cash are used.
+        batch: number B of episodes in lock-step.
+        max_days: number D of days of the longest episode (trading and settlement).
+        instruments: number K of instruments; no buffer has an axis of this size.
+        device: device of the tensors; `meta` for a plan.
     """
     hold = config.trade.hold_days
     days = (batch, max_days + 1)
@@ -184,12 +184,12 @@ def build_simulator(
     return sim
 
 
-# Weak: the count of simulators that leak must not be what keeps them alive.
+# Weak references: counting simulators that leak must not keep them alive.
 _living_simulators: WeakSet[Simulator] = WeakSet()
 
 
 def live_simulators() -> int:
-    """Simulators of this process that something still holds: a training run has two, and no more after any round."""
+    """Return the number of living simulators of this process: a training run has two, and no more after any round."""
     return len(_living_simulators)
 
 
@@ -201,17 +201,17 @@ def reset_(
     end: Int[Tensor, " B"],
     chosen: Bool[Tensor, " B"] | None = None,
 ) -> None:
-    """Begin a new episode in each place, or in the chosen ones.
+    """Begin a new episode in each place, or in the chosen places.
 
-    Nothing is checked here, because that would wait for the device: windows obey `start` < `trading_end` < `end`
-    <= T and `end` - `start` <= D.
+    Nothing is checked here, because a check would wait for the device: the caller ensures that `start` < `trading_end`
+    < `end` <= T and `end` - `start` <= D.
 
     Args:
-        sim: written in place.
+        sim: simulator; written in place.
         start: row of the first trading day.
         trading_end: row after the last trading day.
         end: row after the last day of settlement.
-        chosen: the places to reset; the others go on, and their windows are not looked at. All if not given.
+        chosen: mask of the places to reset; the other episodes go on, and their windows are ignored. None for all.
     """
     if chosen is None:
         chosen = torch.ones_like(sim.end, dtype=torch.bool)
@@ -234,7 +234,7 @@ class _DayView(NamedTuple):
     active: Tensor
     """True while the episode runs."""
     last: Tensor
-    """Row of its last day."""
+    """Row of the episode's last day."""
     row: Tensor
     """Row of the panel; the last day's for an episode that has ended."""
     cell: Tensor
@@ -244,14 +244,14 @@ class _DayView(NamedTuple):
     trading: Tensor
     """True on days of the trading period."""
     open: Tensor
-    """Mask [H, B] of the positions that today's exits have left."""
+    """Mask [H, B] of the positions that are still open after today's exits."""
 
 
 class _DayPurchases(NamedTuple):
     """The purchase of each episode today. Without one: coefficient 0, price 1, and any target, even NaN."""
 
     bought: Tensor
-    """True where something is bought today."""
+    """True if something is bought today."""
     instrument: Tensor
     coefficient: Tensor
     target: Tensor
@@ -265,11 +265,11 @@ def step_(sim: Simulator, market: Market, config: TradingConfig, action: Float[T
     """Play one day: close due positions, buy, take the penalties, go to the next day.
 
     Args:
-        sim: written in place.
+        sim: simulator; written in place.
         market: prices; `sim.day` is a row of it.
         config: configuration as given to `build_simulator`.
-        action: coefficient and sale target in percent, both brought into their ranges. A NaN among the coefficients of
-            what can be bought, or in the chosen target, buys nothing.
+        action: coefficient and sale target in percent; both are clamped to their ranges. A NaN in the chosen target, or
+            among the coefficients of instruments that can be bought, buys nothing.
 
     Raises:
         ConfigError: the action has another shape.
@@ -279,7 +279,7 @@ def step_(sim: Simulator, market: Market, config: TradingConfig, action: Float[T
             f"action {tuple(action.shape)}: must be [{len(sim.day)}, {sim.instruments}, 2], episodes by instruments by "
             "(coefficient, target). Build the simulator for this batch and panel."
         )
-    # Ended episodes are stepped as well, on their last row and masked: shapes stay fixed and nothing syncs.
+    # Ended episodes are stepped too, on their last row and masked: shapes stay fixed and nothing waits for the device.
     last = sim.end - 1
     row = torch.minimum(sim.day, last)
     today = _DayView(
@@ -291,18 +291,18 @@ def step_(sim: Simulator, market: Market, config: TradingConfig, action: Float[T
         trading=sim.day < sim.trading_end,
         open=sim.positions.exit_day > row,
     )
-    # Exits first: what is sold today pays for today's purchase. Behind an episode's end nothing is due.
+    # Exits first: today's sales pay for today's purchase. After an episode's end nothing is due.
     sim.cash.add_(torch.take(sim.proceeds_due, today.at))
     reward = torch.take(sim.reward_due, today.at)
     purchase = _choose_purchase(sim, market, config, today, action)
     trade_reward = _book_purchases_(sim, market, config, today, purchase)
-    # Possible as prices are exogenous, and for learning only: no observation and no equity carries it.
+    # Possible because prices are exogenous, and for learning only: neither observations nor equity contain it.
     if config.reward.credit == "entry":
         reward = reward + trade_reward
     idle = today.trading & ~(today.open.any(0) | purchase.bought)
     reward = torch.add(reward, idle, alpha=-config.reward.inaction_penalty)
     sim.total.add_(reward)
-    # A bool as 0 or 1: what has ended stands still.
+    # A bool adds 0 or 1: an ended episode stays on its day.
     sim.day.add_(today.active)
     sim.clock += 1
     terminated = sim.day >= sim.end
@@ -315,25 +315,25 @@ def _choose_purchase(
     """Choose the instrument with the largest coefficient that has a close today and is not held.
 
     Args:
-        sim: B episodes; `refused` is counted up where a coefficient reached the threshold, of an instrument not held,
-            and nothing was bought.
+        sim: B episodes; `refused` is counted up if the coefficient of an instrument not held reached the threshold and
+            nothing was bought.
         market: prices [T, K].
         config: thresholds and bounds of a trade.
         today: the day of each episode.
-        action: coefficient and sale target in percent [B, K, 2], not yet brought into their ranges.
+        action: coefficient and sale target in percent [B, K, 2], not yet clamped to their ranges.
 
     Returns:
-        The purchases [B]; none where trading is over, no coefficient reaches the threshold, or the chosen target is
-        NaN.
+        The purchases [B]; nothing is bought after the trading days, if no coefficient reaches the threshold, or if the
+        chosen target is NaN.
     """
     trade = config.trade
     close = market.close.index_select(0, today.row)
-    # Closed positions stand in a last column, which is cut off.
+    # Closed positions are put into an extra last column, which is cut off.
     ids = sim.positions.instrument.where(today.open, sim.instruments).T
     held_mask = close.new_zeros(len(close), sim.instruments + 1, dtype=torch.bool).scatter_(1, ids, value=True)[:, :-1]
-    # NaN is not above 0: without a close nothing is bought.
+    # NaN > 0 is False: an instrument without a close cannot be bought.
     can_be_bought = (close > 0) & ~held_mask
-    # max takes a NaN for the largest, and NaN reaches no threshold.
+    # max takes a NaN as the largest, and NaN >= threshold is False.
     coefficient, instrument = action[..., 0].where(can_be_bought, -torch.inf).max(1)
     column = instrument[:, None]
     target = action[..., 1].gather(1, column).squeeze(1)
@@ -346,7 +346,7 @@ def _choose_purchase(
         instrument=instrument,
         coefficient=coefficient.clamp(max=trade.coefficient_max).where(bought, 0),
         target=target.clamp(trade.target_low, trade.target_high),
-        # 1 and not NaN without a purchase: a NaN times 0 would spoil the sums of cash and rewards.
+        # 1 instead of NaN without a purchase: NaN times 0 would spoil the sums of cash and rewards.
         price=close.gather(1, column).squeeze(1).where(bought, 1),
     )
 
@@ -359,12 +359,12 @@ def _book_purchases_(
     Args:
         sim: B episodes; dues, positions, logs and cash are updated.
         market: prices [T, K].
-        config: costs, and how trades are rewarded.
+        config: costs and rewards of trades.
         today: the day of each episode.
         new: today's purchases [B].
 
     Returns:
-        Reward [B] that each trade will have brought, 0 where there is none.
+        Final reward [B] of each trade; 0 without a purchase.
     """
     exits = resolve_exits(
         market.high,
@@ -378,14 +378,14 @@ def _book_purchases_(
     )
     due = today.at + exits.held
     rewards = trade_rewards(entry_price=new.price, exit_price=exits.price, config=config).where(new.bought, 0)
-    # An episode buys once a day, so no index repeats in a put_: sums have one order, on a GPU as well.
+    # An episode buys once a day, so no index repeats in a put_: sums have one order, on a GPU too.
     if config.reward.credit == "exit":
         sim.reward_due.put_(due, rewards, accumulate=True)
     shares = _pay_and_mark_(sim, market, config, today, new)
     sim.proceeds_due.put_(due, shares * exits.price * config.account.sale_factor, accumulate=True)
 
     exit_day = (today.row + exits.held).where(new.bought, -1)
-    # The clock counts on the host: the ring's position needs no sync.
+    # The clock is a number of the host: the ring's position does not wait for the device.
     positions, logs, slot = sim.positions, sim.logs, sim.clock % len(sim.ahead)
     positions.instrument[slot] = new.instrument
     positions.exit_day[slot] = exit_day
@@ -414,7 +414,7 @@ def _pay_and_mark_(
         new: today's purchases [B].
 
     Returns:
-        Shares bought [B], fractions of one included; 0 without a purchase.
+        Shares bought [B], which may be fractional; 0 without a purchase.
     """
     positions, account = sim.positions, config.account
     marks = torch.take(market.mark, today.cell + positions.instrument)
@@ -422,13 +422,13 @@ def _pay_and_mark_(
     equity = sim.cash + invested
     full_share = account.share(hold_days=len(sim.ahead), instruments=sim.instruments)
     equity_share = new.bought * full_share
-    # Never on credit: with much invested, less than a whole share may be left.
+    # Never on credit: if much is invested, less cash than a position's share may be left.
     spent = torch.minimum(equity * equity_share, sim.cash)
     sim.cash.sub_(spent)
-    # Costs come out of the money spent, so the cash never falls below 0.
+    # Costs are paid from the money spent, so the cash never falls below 0.
     value = spent / account.purchase_factor
     invested.add_(value)
-    # An episode that has ended writes its last column again, and the same numbers, because nothing is open.
+    # An ended episode writes its last column again, with the same numbers, because nothing is open.
     column = today.at + today.active
     sim.logs.equity.put_(column, sim.cash + invested)
     sim.logs.invested.put_(column, invested)

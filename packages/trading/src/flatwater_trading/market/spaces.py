@@ -1,4 +1,4 @@
-"""Spaces of both Gymnasium environments, and the market that they show."""
+"""Spaces of both Gymnasium environments, and the normalised market of their observations."""
 
 from typing import Any
 
@@ -16,32 +16,34 @@ from flatwater_watch.errors import ConfigError, require
 
 
 def action_space(trade: TradeConfig, instruments: int) -> spaces.Box:
-    """Action space [K, 2]: coefficient and sale target in percent."""
+    """Return the action space [K, 2]: coefficient and sale target in percent."""
     low = np.tile(np.array([0, trade.target_low], dtype=np.float32), (instruments, 1))
     high = np.tile(np.array([trade.coefficient_max, trade.target_high], dtype=np.float32), (instruments, 1))
     return spaces.Box(low, high, dtype=np.float32)
 
 
 def observation_space(market: Market, config: TradingConfig) -> spaces.Space[Any]:
-    """Observation space [context, N, F']; with `account_observation` a Dict of it, `panel`, and of `account` [K, 3]."""
+    """Return the space of observations: [context, N, F'], or with `account_observation` a Dict.
+
+    The Dict has `panel` [context, N, F'] and `account` [K, 3].
+    """
     columns, _, features = market.observations.shape
     shape = (config.episode.context, columns, features)
     panel = spaces.Box(-OBSERVATION_LIMIT, OBSERVATION_LIMIT, shape, dtype=np.float32)
     if not config.account_observation:
         return panel
     instruments = (len(market.investable), 1)
-    # Open, share of the holding time, gain: a price that falls to 0 is a gain of -1.
+    # Bounds of open, share of the holding time, and gain: a price that falls to 0 is a gain of -1.
     low = np.tile(np.array([0, 0, -1], dtype=np.float32), instruments)
     high = np.tile(np.array([1, 1, np.inf], dtype=np.float32), instruments)
     return spaces.Dict({"panel": panel, "account": spaces.Box(low, high, (instruments[0], len(ACCOUNT_FEATURES)))})
 
 
 def shown_panel(market: Market) -> np.ndarray:
-    """The normalised panel as a read-only NumPy view [T, N, F'], from which observations are cut.
+    """Return the normalised panel as a read-only NumPy view [T, N, F'], from which observations are cut.
 
     Raises:
-        ConfigError: the panel is not in main memory.
-        ConfigError: a value lies outside the observation space.
+        ConfigError: the panel is not in main memory, or a value is outside the observation space.
     """
     require(market.observations.device.type == "cpu", "market device", str(market.observations.device), "cpu")
     low, high = torch.aminmax(market.observations)
@@ -51,14 +53,14 @@ def shown_panel(market: Market) -> np.ndarray:
             f"+-{OBSERVATION_LIMIT:g}. Normalise them with flatwater_trading.panel.normalise.observation_panel."
         )
     panel = market.observations.numpy().transpose(1, 0, 2)
-    # Observations are views of it: a wrapper that scales in place would change all later ones.
+    # Observations are views of it: a wrapper that scales in place would change later observations.
     panel.setflags(write=False)
     return panel
 
 
 def normalised_market(panel: Panel, features: tuple[str, ...], training: Days) -> Market:
     """Build the panel's market in main memory, its observations scaled by statistics of rows before `training.stop`."""
-    # Training days alone: later prices must not reach an agent through the scale.
+    # Days up to the end of training alone: later prices must not reach an agent through the scale.
     stats = training_statistics(panel, features, range(training.stop))
     observations = torch.empty(len(panel.instruments), len(panel.dates), len(features))
     observation_panel(panel, features, stats, observations)

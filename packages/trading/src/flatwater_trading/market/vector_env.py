@@ -1,7 +1,7 @@
 """The trading simulator as a `gymnasium.vector.VectorEnv`: B episodes in one batched step, no sub-environments.
 
-Autoreset is Gymnasium's default, NEXT_STEP: the step after an episode's last one ignores its action, gives the first
-observation of a new episode on a window that is drawn, reward 0, and terminated False.
+Autoreset is Gymnasium's default, NEXT_STEP: the step after an episode's last step ignores its action and gives the
+first observation of a new episode on a random window, reward 0, and terminated False.
 """
 
 from typing import Any
@@ -30,20 +30,20 @@ class TradingVectorEnv(gymnasium.vector.VectorEnv[Observation, np.ndarray, np.nd
     Windows that begin on different days cannot be one view of the panel, so a batch of observations
     [B, context, N, F'] is gathered into a block that is allocated once: B x context x N x F' x 4 bytes.
 
-    `info` holds arrays `day`, `equity` and `cash` [B], each with Gymnasium's mask `_day`, `_equity`, `_cash`.
+    `info` has arrays `day`, `equity` and `cash` [B], each with Gymnasium's mask `_day`, `_equity`, `_cash`.
     """
 
     metadata = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012  (Gymnasium's declaration)
 
     def __init__(self, market: Market, config: TradingConfig, days: Days, *, num_envs: int, copy: bool = True) -> None:
-        """B envs over a shared market.
+        """Build B environments over a market, which others may share.
 
         Args:
-            market: on the CPU.
+            market: market on the CPU.
             config: lengths, rules, costs.
-            days: rows on which episodes may trade and settle; the context before them may be seen.
-            num_envs: B.
-            copy: give a copy of the block of observations; if not, each step writes over what the last one returned.
+            days: rows on which episodes may trade and settle; observations also show the context before them.
+            num_envs: number B of environments.
+            copy: whether observations are copies; if not, each step writes over the observations of the step before.
         """
         require(num_envs >= 1, "num_envs", num_envs, "at least 1")
         check_days(config.episode, days, market.close.shape[0])
@@ -67,21 +67,21 @@ class TradingVectorEnv(gymnasium.vector.VectorEnv[Observation, np.ndarray, np.nd
         """Begin all episodes.
 
         Args:
-            seed: starts the one generator that draws all windows.
-            options: `start_idx`, `end_idx`, `trading_end_idx`, each one row for all or an array [B].
+            seed: seed of the generator that draws all windows.
+            options: `start_idx`, `end_idx`, `trading_end_idx`, each a row for all episodes or an array [B].
         """
         super().reset(seed=seed)
         self._begin_episodes(np.ones(self.num_envs, dtype=bool), options or {})
         return self._observe(), self._info()
 
     def step(self, actions: np.ndarray) -> tuple[Observation, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """Trade one day in each episode; episodes that had ended begin anew."""
+        """Trade one day in each episode; episodes that had ended are reset instead."""
         # An ended episode stays as it is under step_, with reward 0.
         real = torch.from_numpy(np.array(actions, dtype=np.float32))
         step = step_(self.simulator, self.market, self.config, real)
         terminated = step.terminated.numpy().copy()
         if self._has_ended.any():
-            # NEXT_STEP: this step was the reset of what had ended before, and its action was ignored.
+            # NEXT_STEP: for episodes that had ended before, this step is a reset, and its action was ignored.
             terminated[self._has_ended] = False
             self._begin_episodes(self._has_ended, {})
         # A copy, as the caller owns the array that is returned.
@@ -90,17 +90,17 @@ class TradingVectorEnv(gymnasium.vector.VectorEnv[Observation, np.ndarray, np.nd
         return self._observe(), step.reward.numpy().astype(np.float64), terminated, truncated, self._info()
 
     def _begin_episodes(self, chosen: np.ndarray, options: dict[str, Any]) -> None:
-        """Begin new episodes where `chosen` [B] is true, on windows from `options` or drawn; the others go on.
+        """Begin new episodes where `chosen` [B] is true, on windows of `options` or random windows; the others go on.
 
         Raises:
-            ConfigError: an option is none of `WINDOW_OPTIONS`, or a window does not lie in the tradable days.
+            ConfigError: an option is not in `WINDOW_OPTIONS`, or a window is not within the tradable days.
         """
         rows_given = dict.fromkeys(WINDOW_OPTIONS, np.full(self.num_envs, None))
         for name, value in options.items():
             if name not in rows_given:
                 raise ConfigError(f"no reset option {name!r}: expected {', '.join(WINDOW_OPTIONS)}.")
             rows_given[name] = np.broadcast_to(np.asarray(value), self.num_envs)
-        # In the order of the episodes: one generator draws all windows, so the order belongs to the seed.
+        # In the order of the episodes: one generator draws all windows, so the order is part of the seed.
         windows = [
             complete_window(
                 self.config.episode, self.days, self.np_random, **{n: _info_row(v[b]) for n, v in rows_given.items()}
@@ -119,7 +119,7 @@ class TradingVectorEnv(gymnasium.vector.VectorEnv[Observation, np.ndarray, np.nd
         self._has_ended &= ~chosen
 
     def _observe(self) -> Observation:
-        """Return the observations of all episodes before they act, in one reused block unless copies were asked for."""
+        """Return the observations of all episodes before they act: copies, or the same block on every call."""
         context = self.config.episode.context
         sim = self.simulator
         for b, day in enumerate(observed_rows(sim).tolist()):
@@ -130,7 +130,7 @@ class TradingVectorEnv(gymnasium.vector.VectorEnv[Observation, np.ndarray, np.nd
         return {"panel": panel, "account": account_block(sim, self.market).numpy()}
 
     def _info(self) -> dict[str, Any]:
-        """Return the arrays of `info`, each with its mask `_name`, copied from the simulator, which goes on."""
+        """Return the arrays of `info`, each with its mask `_name`, copied because the simulator changes its own."""
         sim = self.simulator
         column = (sim.day - sim.start)[:, None]
         values = {
@@ -138,7 +138,7 @@ class TradingVectorEnv(gymnasium.vector.VectorEnv[Observation, np.ndarray, np.nd
             "equity": sim.logs.equity.gather(1, column)[:, 0].numpy(),
             "cash": sim.cash.numpy().copy(),
         }
-        # Gymnasium wants a mask `_name` beside each array: which episodes it speaks of. Here it is all.
+        # For each array Gymnasium expects a mask `_name` of the episodes that have a value. Here all have.
         return values | {f"_{name}": np.ones(self.num_envs, dtype=bool) for name in values}
 
 

@@ -1,4 +1,4 @@
-"""Windows: the rows of the panel that an episode covers, given, completed from what is given, or drawn."""
+"""Windows: the rows of the panel that an episode covers, given, completed from given rows, or drawn."""
 
 from dataclasses import dataclass
 
@@ -25,10 +25,10 @@ class Window:
 
 
 def check_days(episode: EpisodeConfig, days: Days, rows: int) -> None:
-    """Make sure that `days` lie in a panel of `rows` rows and hold an episode with its context.
+    """Check that `days` are within a panel of `rows` rows and long enough for an episode with its context.
 
     Raises:
-        ConfigError: `days` lie outside of the panel, or are too few, or have too few days before them.
+        ConfigError: `days` are outside of the panel, or are too few, or have too few days before them.
     """
     require(0 <= days.first < days.stop <= rows, "days", days, f"within the {rows} rows of the panel")
     require(
@@ -60,15 +60,18 @@ def complete_window(
     end_idx: int | None = None,
     trading_end_idx: int | None = None,
 ) -> Window:
-    """Complete a window: rows that are not given follow from the lengths in the configuration.
+    """Complete a window: missing rows are computed from the lengths in the configuration.
 
     Args:
         episode: lengths of the periods.
         days: rows on which an episode may trade and settle.
-        rng: draws the start where no row is given.
+        rng: generator that draws the start if no row is given.
         start_idx: first trading row.
         end_idx: row after the last day of settlement.
         trading_end_idx: row after the last trading day.
+
+    Raises:
+        ConfigError: a row of the window is not within `days`, or the rows are not in order.
     """
     start, end, trading_end = start_idx, end_idx, trading_end_idx
     if start is None:
@@ -77,7 +80,7 @@ def complete_window(
         elif trading_end is not None:
             start = trading_end - episode.trading_days
         else:
-            # The only draw: a window that is given leaves the generator's stream where it was.
+            # The only draw: a given window does not advance the generator.
             start = draw_start(episode, days, rng)
     if end is None:
         end = start + episode.days if trading_end is None else trading_end + episode.settlement_days

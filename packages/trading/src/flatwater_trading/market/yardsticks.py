@@ -1,16 +1,16 @@
 """Simple rules that trade under the same constraints as an agent: what learning has to beat.
 
-Each rule gives every instrument a score on every day, from prices up to that day, and asks for the best one of those
-that score above 0; the simulator then buys the best that is not held. So rules and agents have the same costs, the same
-sizes and the same holding time, and differ in what they choose alone.
+Each rule gives every instrument a score on every day, from prices up to that day, and requests the instruments with a
+score above 0; the simulator then buys the best that is not held. So rules and agents have the same costs, sizes and
+holding time, and differ only in their choices.
 
 - 20-day and 12-1 momentum: the return over the last 20 days, and over the last 12 months without the newest (Jegadeesh
-  and Titman 1993; 252 and 21 trading days). Where a row of the market is a week, a month or a quarter, the first is
-  over 20 of these, and is called so; the second is over a year without its last month or, where that is shorter than
-  a row, its last row.
+  and Titman 1993; 252 and 21 trading days). If a row of the market is a week, a month or a quarter, the first is over
+  20 of these and named accordingly; the second is over a year without its last month or, if a row is longer than a
+  month, without its last row.
 - ridge: a linear regression of the resolved gain on past returns over 8 lengths, raw and less the day's mean over the
-  instruments, and on what is observed of up to 8 columns that cannot be bought (Hoerl and Kennard 1970, by
-  scikit-learn), fitted to the days that the agent learns from.
+  instruments, and on the observed features of up to 8 columns that cannot be bought (Hoerl and Kennard 1970, solved
+  as by scikit-learn), fitted to the days that the agent learns from.
 """
 
 from collections.abc import Callable
@@ -30,19 +30,19 @@ from flatwater_watch.progress import count_steps
 MONTHS_OF_A_YEAR = 12
 """Months of a year."""
 MOMENTUM_ROWS = 20
-"""Rows: as long as a position is held by default."""
+"""Rows of the shorter momentum: as many as a position is held by default."""
 RETURN_ROWS = (1, 2, 5, 10, 20, 40, 60, 120)
-"""Rows of the past returns that ridge sees."""
+"""Lengths in rows of the past returns that ridge sees."""
 RIDGE_PENALTY = 1.0
 """Penalty of ridge, on features of deviation 1."""
 MOST_WATCHED = 8
-"""Columns that cannot be bought up to which ridge sees them: with more it would have more features than it can fit."""
+"""Most columns that cannot be bought that ridge sees: with more it would have more features than it can fit."""
 LARGEST_GAIN = 0.5
-"""Ridge is fitted to gains clipped to +-50 %."""
+"""Limit of the gains that ridge is fitted to: they are clipped to +-50 %."""
 
 
 def past_return(market: Market, days: int, *, skip: int = 0) -> np.ndarray:
-    """Return over `days` rows up to `skip` rows ago, [T, K] float64; NaN where one of the two prices is missing."""
+    """Return the returns [T, K] over `days` rows up to `skip` rows ago, float64; NaN if a price is missing."""
     mark = market.mark.double().cpu().numpy()
     priced = np.where(mark > 0, mark, np.nan)
     returns = np.full_like(priced, np.nan)
@@ -50,7 +50,7 @@ def past_return(market: Market, days: int, *, skip: int = 0) -> np.ndarray:
     if stop > days:
         # Row t compares rows t - skip and t - skip - days: nothing later than t is read.
         returns[days + skip :] = priced[days:stop] / priced[: stop - days] - 1
-    # Without a close today nothing can be bought, so there is nothing to score.
+    # An instrument without a close today cannot be bought, so it has no score.
     returns[~(market.close > 0).cpu().numpy()] = np.nan
     return returns
 
@@ -58,16 +58,16 @@ def past_return(market: Market, days: int, *, skip: int = 0) -> np.ndarray:
 def gain_features(
     market: Market, config: TradingConfig, learnt: range
 ) -> tuple[Float[np.ndarray, "T K F"], Float[np.ndarray, "D K"], Bool[np.ndarray, "D K"]]:
-    """Features and targets of a regression of gains, and a mask of where both are known.
+    """Return features and targets of a regression of gains, and a mask of the samples that have both.
 
     Args:
         market: prices.
         config: holding time, largest target and costs.
-        learnt: the D rows that it is fitted to; their trades end before what comes after them.
+        learnt: D rows that the regression is fitted to; their trades end on training days.
 
     Returns:
-        Past returns of eight lengths, raw and less the day's mean, and what is observed of a few columns that cannot be
-        bought; resolved gains, clipped; and a mask.
+        Features: past returns of eight lengths, raw and less the day's mean, and the observed features of a few columns
+        that cannot be bought; targets: resolved gains, clipped; and the mask.
     """
     context_features = _context_features(market)
     features = np.empty((*market.close.shape, 2 * len(RETURN_ROWS) + context_features.shape[-1]))
@@ -89,13 +89,13 @@ def gain_features(
 
 
 def watched_columns(columns: int, instruments: int) -> int:
-    """Number of columns that cannot be bought and that ridge sees: all, or 0 where they are too many."""
+    """Return the number of columns that cannot be bought and that ridge sees: all, or 0 if they are too many."""
     others = columns - instruments
     return others if others <= MOST_WATCHED else 0
 
 
 def _context_features(market: Market) -> Float[np.ndarray, "T 1 CF"]:
-    """The observed features of the columns that cannot be bought, the same for every instrument."""
+    """Return the observed features of the columns that cannot be bought, the same for every instrument."""
     days, instruments = market.close.shape
     if not watched_columns(len(market.observations), instruments):
         return np.empty((days, 1, 0))
@@ -105,17 +105,17 @@ def _context_features(market: Market) -> Float[np.ndarray, "T 1 CF"]:
 
 
 def ridge_bytes(market: Market) -> int:
-    """Most bytes that `ridge_scores` holds at a time, for a market of that size."""
+    """Return the most bytes that `ridge_scores` holds at a time, for a market of this size."""
     (days, instruments), (columns, _, features) = market.close.shape, market.observations.shape
     feature_count = 2 * len(RETURN_ROWS) + watched_columns(columns, instruments) * features
-    # All features, and those that it is fitted to; beside them masks, and the numbers of a few instruments and days.
+    # All features, the samples of the fit, masks, and numbers of a few instruments and days.
     return 8 * days * instruments * (2 * feature_count + len(RETURN_ROWS))
 
 
 def ridge_scores(market: Market, config: TradingConfig, learnt: range) -> np.ndarray:
-    """Gain that ridge expects of each purchase, [T, K]; NaN where a feature is missing.
+    """Return the gain [T, K] that ridge expects of each purchase; NaN if a feature is missing.
 
-    The normal equations, as scikit-learn's `Ridge` solves them; importing that takes 2 CPU seconds and 110 MB.
+    Solves the normal equations, as scikit-learn's `Ridge` does; its import would take 2 CPU seconds and 110 MB.
     """
     features, gain, usable = gain_features(market, config, learnt)
     scores = np.full(features.shape[:2], np.nan)
@@ -123,8 +123,8 @@ def ridge_scores(market: Market, config: TradingConfig, learnt: range) -> np.nda
         return scores
     samples = features[learnt.start : learnt.stop][usable]
     centre = samples.mean(0)
-    samples -= centre  # in place: as large as all that is learnt from
-    # Features of deviation 1, so that one penalty treats them alike; a constant one is divided by 1.
+    samples -= centre  # in place: a copy would be as large as all training samples
+    # Features of deviation 1, so that one penalty treats them alike; a constant feature is divided by 1.
     spread = np.sqrt(np.einsum("df,df->f", samples, samples) / len(samples))
     spread[spread == 0] = 1
     samples /= spread
@@ -132,7 +132,7 @@ def ridge_scores(market: Market, config: TradingConfig, learnt: range) -> np.nda
     # Features and gains are centred: the mean gain is the intercept, and no penalty shrinks it.
     normal_matrix = samples.T @ samples + RIDGE_PENALTY * np.eye(samples.shape[1])
     weights = np.linalg.solve(normal_matrix, samples.T @ (gain[usable] - mean_gain))
-    # Day by day: the standardised features are never all in memory beside the raw ones.
+    # Day by day: the standardised features are never all in memory together with the raw features.
     for day, row in enumerate(features):
         is_known = np.isfinite(row).all(-1)
         scores[day, is_known] = (row[is_known] - centre) / spread @ weights + mean_gain
@@ -142,15 +142,15 @@ def ridge_scores(market: Market, config: TradingConfig, learnt: range) -> np.nda
 def yardstick_rules(
     market: Market, config: TradingConfig, learnt: range, calendar: Calendar
 ) -> dict[str, Callable[[], np.ndarray]]:
-    """Rules by name, each as the function that computes its scores [T, K].
+    """Return rules by name, each as the function that computes its scores [T, K].
 
     Args:
         market: prices.
         config: holding time, largest target and costs.
         learnt: rows that ridge is fitted to.
-        calendar: how often the market's rows come.
+        calendar: calendar of the market's rows.
     """
-    # At least a row: where rows are longer than a month, the last row is left out instead.
+    # At least one row: if rows are longer than a month, the last row is left out instead.
     month = max(1, round(calendar.a_year / MONTHS_OF_A_YEAR))
     return {
         f"{MOMENTUM_ROWS}-{calendar.unit} momentum": lambda: past_return(market, MOMENTUM_ROWS),
@@ -160,13 +160,13 @@ def yardstick_rules(
 
 
 def oracle_scores(truth: np.ndarray, config: TradingConfig) -> np.ndarray:
-    """Gain of each purchase that follows from the law of a synthetic market, less its costs, [T, K].
+    """Return the expected gain [T, K] of each purchase by the law of a synthetic market, less its costs.
 
     Args:
-        truth: expected log return until the position is sold; NaN where there is no price.
+        truth: expected log returns until the position is sold; NaN for an instrument without a price.
         config: costs.
     """
-    # The truth is a log return, so the costs of both sides are a logarithm as well.
+    # The truth is a log return, so the costs of both sides are a logarithm too.
     cost = np.log(config.account.purchase_factor / config.account.sale_factor)
     return np.asarray(truth - cost)
 
@@ -174,22 +174,22 @@ def oracle_scores(truth: np.ndarray, config: TradingConfig) -> np.ndarray:
 def play_rule_(
     sim: Simulator, market: Market, config: TradingConfig, scores: Float[Tensor, "T K"], *, start: int, days: int
 ) -> None:
-    """Play `days` steps of the episodes that `reset_` has begun on row `start`; a score above 0 asks for a purchase.
+    """Play `days` steps of the episodes that `reset_` has begun on row `start`; a score above 0 requests a purchase.
 
     Args:
-        sim: written in place; its logs then hold the rule's trades and equity.
+        sim: simulator; written in place, and its logs then hold the rule's trades and equity.
         market: prices.
-        config: the ranges of the actions.
-        scores: NaN where the rule does not know.
+        config: settings, with the ranges of the actions.
+        scores: scores of the rule; NaN requests nothing.
         start: row of the first day.
         days: number of days of the longest episode.
     """
     trade = config.trade
     order = torch.full((len(sim.day), sim.instruments, 2), trade.target_high, device=sim.day.device)
     for day in count_steps("days of a rule", range(start, start + days)):
-        # Scores of a day know prices up to its close, at which the simulator buys.
+        # Scores of a day depend on prices up to its close, at which the simulator buys.
         score = scores[day].nan_to_num(nan=-1.0)
-        # Coefficients keep the order of the scores and begin at the threshold: above 0 is a purchase.
+        # Coefficients keep the order of the scores and start at the threshold: a score above 0 is a purchase.
         rank = score.argsort().argsort() / max(1, len(score))
         coefficient = trade.buy_threshold + rank * (trade.coefficient_max - trade.buy_threshold)
         order[..., 0] = coefficient.where(score > 0, 0.0)

@@ -1,4 +1,4 @@
-"""Encoders: the history of each column, summarised for one day or for every day of an episode.
+"""Encoders: summaries of each column's history, for one day or for every day of an episode.
 
 Axes: P members, S slices (episodes), D days, B windows, N columns, C context days, F features, W token width.
 """
@@ -17,15 +17,15 @@ LARGEST_KERNEL = 16
 
 
 class Encoder(Protocol):
-    """Summarises columns independently of each other, and day t from rows t-C+1 ... t only."""
+    """Summaries of columns, each independent of the other columns; that of day t uses rows t-C+1 ... t only."""
 
     @property
     def width(self) -> int:
-        """W, the numbers that describe one column on one day: the summary, then today's features."""
+        """Number W of values that describe a column on a day: the summary, then the day's features."""
 
     @property
     def weights(self) -> dict[str, Weight]:
-        """The named weights of one member."""
+        """The named weights of a member."""
 
     def windows(self, params: Params, x: Float[Tensor, "P B N C F"]) -> Float[Tensor, "P B N W"]:
         """Summarise the last day of each window."""
@@ -33,15 +33,15 @@ class Encoder(Protocol):
     def days(self, params: Params, x: Float[Tensor, "Q S N L F"]) -> Float[Tensor, "P S D N W"]:
         """Summarise every day of each slice that has its whole history in the slice: D = L - C + 1.
 
-        Q is P where each member has slices of its own, or 1 where all have the same.
+        Q is P if each member has its own slices, or 1 if all members have the same.
         """
 
 
 def kernels(context: int) -> tuple[int, ...]:
-    """Find kernel sizes whose product is `context`, largest first, as few and as even as possible.
+    """Return kernel sizes whose product is `context`, largest first, as few and as even as possible.
 
-    With dilations 1, k1, k1 k2, ... such a stack sees exactly `context` days, each through one path, so that a
-    window evaluated alone and the same day evaluated within a longer series agree.
+    With dilations 1, k1, k1 k2, ... the stack of these kernels sees exactly `context` days, each through one path. So a
+    window alone and the same day within a longer series give equal numbers.
 
     Raises:
         ConfigError: `context` has a prime factor above 16; the message names the nearest lengths that work.
@@ -58,8 +58,8 @@ def kernels(context: int) -> tuple[int, ...]:
 
 
 def _fewest_factors(context: int) -> tuple[int, ...] | None:
-    """Return `context` as the fewest factors up to `LARGEST_KERNEL`, largest first; None where a prime is larger."""
-    # The fewest factors first: each is a level that passes over the whole series.
+    """Return `context` as the fewest factors up to `LARGEST_KERNEL`, largest first; None if a prime one is larger."""
+    # The fewest factors are tried first: each is a level that passes over the whole series.
     for count in range(1, 12):
         best = _split_factors(context, count, LARGEST_KERNEL)
         if best is not None:
@@ -68,7 +68,7 @@ def _fewest_factors(context: int) -> tuple[int, ...] | None:
 
 
 def _split_factors(number: int, count: int, largest: int) -> tuple[int, ...] | None:
-    """Find the most even way to write `number` as `count` factors in descending order, none above `largest`."""
+    """Return `number` as `count` factors up to `largest`, as even as possible and in descending order; None if none."""
     if count == 1:
         return (number,) if 1 <= number <= largest else None
     options = (
@@ -84,9 +84,9 @@ def build_encoder(config: NetConfig, *, context: int, features: int, room: int =
 
     Args:
         config: kind and width of the encoder.
-        context: days of a window, C.
-        features: numbers of a column and day, F.
-        room: multiple of a CPU's chunks that it may hold at a time.
+        context: number C of days of a window.
+        features: number F of features of a column on a day.
+        room: multiple of a CPU's chunks that may be computed at a time.
     """
     from flatwater_trading.policy.lstm import LstmEncoder  # noqa: PLC0415  (each encoder imports this module's kernels)
     from flatwater_trading.policy.tcn import TcnEncoder  # noqa: PLC0415

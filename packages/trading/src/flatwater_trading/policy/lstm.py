@@ -1,7 +1,7 @@
 """A convolution over patches of days, then a two-layer LSTM over the patches of one window.
 
-As in the reference system, for comparison: the recurrent state starts at the window's first day, so each day needs a
-pass of its own over its window and nothing can be shared between days.
+It is the encoder of the reference system, for comparison: the recurrent state starts at the window's first day, so each
+day needs a pass over its whole window and days share no computation.
 """
 
 from dataclasses import dataclass
@@ -23,29 +23,29 @@ class LstmEncoder:
     """An LSTM over patches of `kernels[0]` days in their order (Hochreiter & Schmidhuber 1997)."""
 
     kernels: tuple[int, ...]
-    """The first is the length of a patch in days; the product of all is the context."""
+    """The first kernel is the length of a patch in days; the product of all is the context."""
     features: int
-    """Features of a column and day: F."""
+    """Number F of features of a column on a day."""
     channels: int
-    """Numbers of a patch, and of the state of each layer."""
+    """Width of a patch, and of the state of each layer."""
     room: int = 1
     """Multiple of `CHUNK_NUMBERS` that may be gathered at a time."""
 
     @property
     def width(self) -> int:
-        """Count of the numbers that describe one column on one day."""
+        """Number of values that describe a column on a day."""
         return self.channels + self.features
 
     @property
     def weights(self) -> dict[str, Weight]:
-        """Weights of the patch map, then for each layer of one map from input and state to the four gates."""
+        """Weights of the map of patches, then for each layer of a map from input and state to the four gates."""
         weights_by_name = linear("encoder.patch", self.kernels[0] * self.features, self.channels)
         for layer in range(LAYERS):
             weights_by_name |= linear(f"encoder.{layer}", 2 * self.channels, 4 * self.channels)
         return weights_by_name
 
     def windows(self, params: Params, x: Float[Tensor, "P B N C F"]) -> Float[Tensor, "P B N W"]:
-        """Return the LSTM's last output beside today's features."""
+        """Return the LSTM's last output, then the features of the window's last day."""
         p, b, n, days, f = x.shape
         patch = x.reshape(p, -1, self.kernels[0] * f)
         inputs = relu(apply_linear(params, "encoder.patch", patch))
@@ -55,7 +55,7 @@ class LstmEncoder:
         return torch.cat([layer_norm(series[-1], (self.channels,)).view(p, b, n, -1), x[:, :, :, -1]], dim=-1)
 
     def _layer(self, params: Params, name: str, series: list[Tensor]) -> list[Tensor]:
-        """Run one LSTM layer over the steps of a series, each [P, B x N, channels]; return its output at each step."""
+        """Run an LSTM layer over the steps of a series, each [P, B x N, channels]; return its output at each step."""
         output = cell = torch.zeros_like(series[0])
         outputs = []
         for step in series:
@@ -76,7 +76,7 @@ class LstmEncoder:
         step = max(1, CHUNK_NUMBERS * self.room // (members * s * n * context * f))
         parts = []
         for first in range(0, days, step):
-            # flatten copies the chunk: overlapping windows become numbers of their own only here.
+            # flatten copies the chunk: only here do overlapping windows take memory.
             chunk = windows[:, :, first : first + step].flatten(1, 2).expand(members, -1, -1, -1, -1)
             summaries = self.windows(params, chunk)
             parts.append(summaries.view(members, s, -1, n, self.width))

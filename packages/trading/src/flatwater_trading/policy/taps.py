@@ -1,9 +1,9 @@
-"""Gathers the inputs of one level of causal dilated convolutions, so that the level is one matrix product.
+"""Gathers of the inputs of a level of causal dilated convolutions, so that the level is one matrix product.
 
-A day's input is its taps: the features of `kernel` days that end with it, `dilation` apart, side by side. `patches`
-takes them from the panel as a view; `neighbours` copies them unless they lie so already, with a gradient of its own.
-Torch's gradient of such a gather would fill up each slice with zeros to the whole series; here each slice is added in
-place.
+A day's input is its taps: the features of `kernel` days that end with it, `dilation` days apart, side by side.
+`patches` takes taps of the panel as a view; `neighbours` copies taps, unless memory has them in this order already,
+with its own gradient: torch's gradient of such a gather would pad each slice with zeros to the whole series, and here
+each slice is added in place.
 
 Axes: Q members, M series, I and J stretches of L and D days, F and W numbers a day, T = kernel x F or kernel x W.
 """
@@ -15,18 +15,18 @@ from torch.autograd.function import FunctionCtx
 
 
 def patches(x: Float[Tensor, "Q M L F"], kernel: int, wanted_days: int) -> Float[Tensor, "Q M J D T"]:
-    """Give each day that is wanted its taps: the `kernel` days up to it, side by side in the memory of a series.
+    """Return the taps of the days that the level above reads: for each the `kernel` days up to it, as a view.
 
-    All days where `wanted_days` is `kernel` or more (J = 1); otherwise stretches of `wanted_days` days, one after each
-    `kernel`.
+    If `wanted_days` is `kernel` or more these are all days (J = 1). Otherwise they are stretches of `wanted_days` days
+    that start `kernel` days apart: the level above joins days at a distance of `kernel`, so it reads no day between.
 
     Args:
         x: M series of L consecutive days, contiguous for a view.
-        kernel: days that are joined; they follow on each other.
-        wanted_days: days that the top level gives.
+        kernel: number of consecutive days that are joined.
+        wanted_days: number of days that the top level gives.
 
     Returns:
-        The taps, a view of `x`: D = L - kernel + 1 days in one stretch, or J stretches of D = `wanted_days` days.
+        Taps, a view of `x`: D = L - kernel + 1 days in one stretch, or J stretches of D = `wanted_days` days.
     """
     features = x.shape[-1]
     # A view: overlapping runs of the flat days, without a copy.
@@ -37,22 +37,22 @@ def patches(x: Float[Tensor, "Q M L F"], kernel: int, wanted_days: int) -> Float
 def neighbours(
     h: Float[Tensor, "Q M I L W"], kernel: int, dilation: int, wanted_days: int
 ) -> tuple[Float[Tensor, "Q M J D T"], Float[Tensor, "Q M J D W"]]:
-    """Give each day that is wanted `kernel` days that are `dilation` apart; and the last of them once more.
+    """Return the taps of the days that the level above reads, `dilation` days apart, and the newest tap of each.
 
-    Stretches of `wanted_days` days stay stretches, `kernel` of them to one. A whole series (I = 1) becomes stretches
-    where fewer days are wanted than the taps span.
+    Every `kernel` stretches of `h` are joined to one. A whole series (I = 1) becomes stretches if the taps span more
+    than `wanted_days` days.
 
     Args:
-        h: the level beneath: I stretches of L days, or the whole series (I = 1).
-        kernel: days that are joined.
-        dilation: days between two of them.
-        wanted_days: days that the top level gives.
+        h: output of the level below: I stretches of L days, or the whole series (I = 1).
+        kernel: number of days that are joined.
+        dilation: distance of these days.
+        wanted_days: number of days that the top level gives.
 
     Returns:
-        Taps of J stretches of D days, oldest day first; and the newest day of each once more, which the level's
-        residual connection adds. Where `h` is stretches of a day, both are views of it.
+        Taps of J stretches of D days, oldest day first; and the newest tap of each day, which the level's residual
+        connection adds. If the stretches of `h` have a single day, both are views of `h`.
     """
-    if h.shape[2] > 1 and wanted_days == 1:  # nothing has to be moved
+    if h.shape[2] > 1 and wanted_days == 1:  # memory has the taps in this order already
         below = h.view(*h.shape[:2], -1, kernel, h.shape[-1])
         return below.flatten(3).unsqueeze(3), below[:, :, :, -1:]
     taps: Tensor
@@ -63,7 +63,7 @@ def neighbours(
 
 class _GatherContext(FunctionCtx):
     taken: tuple[torch.Size, int, int]
-    """Shape of the level that was gathered from, kernel and dilation."""
+    """Shape of the input of `forward`, kernel and dilation."""
 
 
 class _Neighbours(torch.autograd.Function):
@@ -71,17 +71,17 @@ class _Neighbours(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: _GatherContext, h: Tensor, kernel: int, dilation: int, wanted_days: int) -> tuple[Tensor, Tensor]:
-        """Copy the taps: of the whole series where `wanted_days` is at least dilation x kernel, else of stretches.
+        """Copy the taps: of the whole series if `wanted_days` is at least dilation x kernel, else of stretches.
 
         Args:
-            ctx: keeps shape, kernel and dilation for `backward`.
-            h: the level beneath [Q, M, I, L, W].
-            kernel: days that are joined.
-            dilation: days between two of them.
-            wanted_days: days that the top level gives.
+            ctx: context that keeps shape, kernel and dilation for `backward`.
+            h: output of the level below [Q, M, I, L, W].
+            kernel: number of days that are joined.
+            dilation: distance of these days.
+            wanted_days: number of days that the top level gives.
 
         Returns:
-            Taps [Q, M, J, D, T], and their newest day [Q, M, J, D, W].
+            Taps [Q, M, J, D, T], and the newest tap of each day [Q, M, J, D, W].
         """
         ctx.taken = h.shape, kernel, dilation
         if wanted_days >= dilation * kernel:
@@ -98,8 +98,8 @@ class _Neighbours(torch.autograd.Function):
         """Add the gradients of all taps to the days that they were copied from.
 
         Args:
-            ctx: what `forward` kept.
-            grads: gradients of the taps [Q, M, J, D, T] and of their newest day [Q, M, J, D, W].
+            ctx: context of `forward`.
+            grads: gradients of the taps [Q, M, J, D, T] and of the newest taps [Q, M, J, D, W].
 
         Returns:
             The gradient of `h`; None for the three numbers.
@@ -107,7 +107,7 @@ class _Neighbours(torch.autograd.Function):
         taps, last = grads
         shape, kernel, dilation = ctx.taken
         parts = list(taps.chunk(kernel, dim=-1))
-        # `last` is the newest tap once more, so both gradients belong to the same days.
+        # `last` is a copy of the newest tap, so both gradients belong to the same days.
         parts[-1] = parts[-1] + last
         if shape[2] > 1:
             return torch.stack(parts, dim=3).flatten(2, 3), None, None, None

@@ -1,11 +1,11 @@
 """Causal dilated convolutions over days, with weights shared by all columns.
 
 The kernels multiply to the context and each dilation is the product of the kernels before it, so the receptive field
-is the window exactly and every day of it is reached by one path (van den Oord et al. 2016, WaveNet, with kernel =
-stride). For a long series of days that is a dilated convolution, which computes each day of each level once. The fewer
-days are wanted, the less of the levels below is needed: stretches of as many days as are wanted, one after each
-dilation, apart from each other as long as they are shorter than that. For one day, a window, that leaves a pyramid of
-non-overlapping patches. All are the same sums. Nothing is padded: no day sees the next one.
+is exactly the window, and every day of it is reached by one path (van den Oord et al. 2016, WaveNet, with kernel =
+stride). For a long series of days this is a dilated convolution, which computes each day of each level once. For fewer
+wanted days less of the lower levels is needed: stretches of so many days, which start a dilation apart. For one day, a
+window, there remains a pyramid of non-overlapping patches. All compute the same sums. Nothing is padded: no day sees a
+later day.
 """
 
 from dataclasses import dataclass
@@ -21,30 +21,30 @@ from flatwater_trading.policy.taps import neighbours, patches
 from flatwater_watch.progress import count_steps
 
 CHUNK_NUMBERS = 2 << 20
-"""Numbers of one layer held at a time when a series of days is evaluated on a CPU: 8 MiB, whatever the panel's size."""
+"""Numbers of a layer held at a time when a series of days is evaluated on a CPU: 8 MiB, whatever the panel's size."""
 
 
 @dataclass(frozen=True)
 class TcnEncoder:
-    """The default encoder. `channels` + `features` numbers a column and day: its history, and today as it is."""
+    """The default encoder: `channels` numbers for a column's history, then its `features` of the day unchanged."""
 
     kernels: tuple[int, ...]
     """Days that each level joins to one, lowest level first; their product is the context."""
     features: int
-    """Features of a column and day: F."""
+    """Number F of features of a column on a day."""
     channels: int
-    """Numbers of a column and day that each level gives."""
+    """Width of each level's output for a column on a day."""
     room: int = 1
     """Multiple of `CHUNK_NUMBERS` that may be held at a time."""
 
     @property
     def width(self) -> int:
-        """Count of the numbers that describe one column on one day."""
+        """Number of values that describe a column on a day."""
         return self.channels + self.features
 
     @property
     def weights(self) -> dict[str, Weight]:
-        """Weights of one linear map per level, from a patch of the level below to `channels`."""
+        """Weights of a linear map for each level, from a patch of the level below to `channels`."""
         weights_by_name: dict[str, Weight] = {}
         for level, kernel in enumerate(self.kernels):
             inputs = self.features if level == 0 else self.channels
@@ -52,7 +52,7 @@ class TcnEncoder:
         return weights_by_name
 
     def windows(self, params: Params, x: Float[Tensor, "P B N C F"]) -> Float[Tensor, "P B N W"]:
-        """Summarise the last day of each window, as a series of which one day is wanted."""
+        """Summarise the last day of each window: a series of which one day is wanted."""
         return self._days(params, x)[:, :, :, 0]
 
     def days(self, params: Params, x: Float[Tensor, "Q S N L F"]) -> Float[Tensor, "P S D N W"]:
@@ -60,13 +60,13 @@ class TcnEncoder:
         members = len(params["encoder.0.bias"])
         _, s, n, length, _ = x.shape
         step = max(1, CHUNK_NUMBERS * self.room // (members * s * self._numbers(length)))
-        # Columns do not see each other here, so a chunk of them gives the same numbers as all.
+        # The encoder treats columns independently, so a chunk of columns gives the same numbers as all.
         chunks = count_steps("columns encoded, in chunks", range(0, n, step))
         parts = [self._days(params, x[:, :, column : column + step]) for column in chunks]
         return torch.cat(parts, dim=2).permute(0, 1, 3, 2, 4)
 
     def _numbers(self, length: int) -> int:
-        """Count the numbers that the largest level reads of one column of a slice."""
+        """Count the numbers that the largest level reads for a column of a slice."""
         context, reach, largest = prod(self.kernels), 1, 0
         days = length - context + 1
         for level, kernel in enumerate(self.kernels):
@@ -78,7 +78,7 @@ class TcnEncoder:
     def _days(self, params: Params, x: Float[Tensor, "Q S N L F"]) -> Float[Tensor, "P S N D W"]:
         """Summarise every day that has its whole context in the series, level by level: D = L - C + 1.
 
-        Each level makes stretches of D days where fewer are wanted than its taps span, and else the whole series.
+        A level computes stretches of D days if its taps span more than D days, else the whole series.
         """
         members, (s, n, length) = len(params["encoder.0.bias"]), x.shape[1:4]
         context, dilation = prod(self.kernels), 1
@@ -88,9 +88,9 @@ class TcnEncoder:
             if level:
                 taps, last = neighbours(h, kernel, dilation, days)
             else:
-                # The panel needs no gradient, so views do.
+                # The panel needs no gradient, so a view suffices.
                 taps = last = patches(h, kernel, days)
-            # A day beside its taps, so that each member has one large product and not one for each column.
+            # Columns, stretches and days as rows: each member has one large product, not one for each column.
             rows = taps.flatten(1, 3).expand(members, -1, -1)
             h = apply_linear(params, f"encoder.{level}", rows).relu_().view(members, *taps.shape[1:4], self.channels)
             if level:

@@ -19,17 +19,17 @@ MISSING = -1e9
 
 
 def attention_weights(name: str, width: int, heads: int, columns: int = 0) -> dict[str, Weight]:
-    """Weights of the scores: a linear map from [width] to the heads; and a score per known column and head.
+    """Return the weights of attention scores: a linear map from [width] to the heads, and a score per column and head.
 
-    Without the latter a column is known by its numbers alone, so that the columns may be any.
+    Without scores per column, attention depends on the numbers of a column alone, so other columns can be attended to.
 
     Args:
-        name: what the weights' names begin with.
-        width: numbers of a column's summary, W.
-        heads: H.
-        columns: N, how many are known by their place; 0: none is.
+        name: prefix of the weights' names.
+        width: width W of a column's summary.
+        heads: number H of heads.
+        columns: number N of columns with scores of their own; 0 for none.
     """
-    # All 0 at first: columns begin alike, and learning tells them apart.
+    # All 0 at first: columns start equal, and learning separates them.
     column_weights = {f"{name}.column": Weight((columns, heads), 0)} if columns else {}
     return linear(name, width, heads) | column_weights
 
@@ -41,20 +41,20 @@ def attend_columns(
 
     Args:
         params: parameters, with a row of weights for each of the P members.
-        name: what the weights' names begin with, as in `attention_weights`.
+        name: prefix of the weights' names, as in `attention_weights`.
         tokens: summaries of width W of N columns, for M days.
         missing: mask of the columns without data.
 
     Returns:
-        Weighted means of the tokens, those of the H heads side by side [P, M, H W]; and the weights [P, M, H, N], which
-        sum to 1 over the columns; to 0 where every column is missing.
+        Weighted means of the tokens, for the H heads side by side [P, M, H W]; and the weights [P, M, H, N], whose sum
+        over the columns is 1, or 0 if every column is missing.
     """
     bias = params[f"{name}.bias"][:, None, None]
     if (column_scores := params.get(f"{name}.column")) is not None:
         bias = bias + column_scores[:, None]
     scores = torch.matmul(tokens, params[f"{name}.weight"].unsqueeze(1)) + bias
     is_missing = missing.unsqueeze(-2)
-    # Masked twice: MISSING keeps the softmax finite, the second fill takes all weight where every column is missing.
+    # Masked twice: MISSING keeps the softmax finite; the second fill removes all weight if every column is missing.
     weights = torch.softmax(scores.transpose(-1, -2).masked_fill(is_missing, MISSING), dim=-1).masked_fill(
         is_missing, 0.0
     )
@@ -66,9 +66,9 @@ ACTION_PARTS = 2
 ACCOUNT_PARTS = 3
 """Numbers of the optional account block: open, days held, unrealised gain."""
 SELECTION_SHARPNESS = 30.0
-"""The critic weighs instruments by softmax(30 x coefficient), and by a sigmoid as steep around the buying threshold:
-near what the environment does, with a gradient. Coefficients differ by a few hundredths between instruments, so a
-softer choice would not tell the critic which one was bought."""
+"""The critic weighs instruments by softmax(30 x coefficient) and by an equally steep sigmoid around the buying
+threshold: close to the environment's choice, with a gradient. Coefficients of instruments differ by a few hundredths,
+so a softer choice would not tell the critic which instrument was bought."""
 
 
 @dataclass(frozen=True)
@@ -78,36 +78,36 @@ class MarketObs:
     windows: Float[Tensor, "P B N C F"]
     """The normalised panel's last C days; missing cells are 0."""
     account: Float[Tensor, "P B K A"] | None = None
-    """The account block, or None where it is not part of the observation."""
+    """The account block; None if it is not part of the observation."""
 
 
 @dataclass(frozen=True)
 class Embedding:
-    """The market of some days as a trader's heads read it."""
+    """The market on M days, encoded for a trader's heads."""
 
     tokens: Float[Tensor, "P M K W"]
-    """One summary per investable instrument."""
+    """Summary of each investable instrument."""
     market: Float[Tensor, "P M HW"]
-    """The attention's summary of all columns; then that of the columns that cannot be bought, if there are any."""
+    """The attention's summary of all columns, then the summary of the columns that cannot be bought, if any."""
     attention: Float[Tensor, "P M H N"]
-    """The weight of each column in each head of the attention over all columns. That over the columns that cannot be
-    bought is left out: a single one has all of its weight, whatever it says."""
+    """The weight of each column in each head of the attention over all columns. The attention over the columns that
+    cannot be bought is left out: a single such column always has all the weight."""
     missing: Bool[Tensor, "P M K"]
-    """Mask of the instruments without data on the day: they cannot be bought, whatever the market does."""
+    """Mask of the instruments without data on the day: they cannot be bought."""
 
 
 @dataclass(frozen=True)
 class Trunk:
-    """Encoder and attention, the parts that actor and critic share; each has its own weights."""
+    """Encoder and attention: actor and critic have the same structure, each with its own weights."""
 
     encoder: Encoder
     heads: int
-    """Weighted means of the columns that the attention gives, H."""
+    """Number H of heads: weighted means of the columns that the attention gives."""
     investable: Tensor
-    """Column numbers of what can be bought, [K]."""
+    """Numbers [K] of the columns that can be bought."""
     context: Tensor
-    """Numbers [C] of the columns that cannot be bought: an index, a lead, a state of the economy. What they say would
-    drown among the others, and each means something of its own: they have an attention that knows them apart."""
+    """Numbers [C] of the columns that cannot be bought, such as an index or an interest rate. There are few of them and
+    each differs in kind, so they have an attention of their own, with a score for each column."""
 
     def embed(self, params: Params, tokens: Float[Tensor, "P M N W"], today: Float[Tensor, "P M N F"]) -> Embedding:
         """Attend over the columns of each day. A column is missing on a day on which all its features are exactly 0."""
@@ -130,7 +130,7 @@ class Trunk:
     def embed_days(self, params: Params, x: Float[Tensor, "Q S N L F"]) -> Embedding:
         """Embed every day of each slice that has its whole context in the slice: M = S * D, the slice varying slowest.
 
-        Q is P where each member has slices of its own, or 1 where all have the same.
+        Q is P if each member has its own slices, or 1 if all members have the same.
         """
         tokens = self.encoder.days(params, x)
         today = x[:, :, :, -tokens.shape[2] :].transpose(2, 3)
@@ -150,7 +150,7 @@ class TraderActor:
         return self.head(params, self.hidden_features(params, embedding), embedding.missing, obs.account)
 
     def over_days(self, params: Params, x: Float[Tensor, "Q S N L F"]) -> Float[Tensor, "P M K 2"]:
-        """Return the action on every day of each slice that has its whole context in it, where no account is seen."""
+        """Return the action on every day that has its whole context in its slice; only without account observations."""
         embedding = self.trunk.embed_days(params, x)
         return self.head(params, self.hidden_features(params, embedding), embedding.missing, None)
 
@@ -167,14 +167,14 @@ class TraderActor:
     ) -> Float[Tensor, "P M K 2"]:
         """Return the action on days that are embedded already. A missing instrument gets the lowest coefficient.
 
-        The environment buys at most the instrument with the largest coefficient, and refuses one without a price: a
-        day on which a missing instrument came first would be lost.
+        The environment buys at most the instrument with the largest coefficient, and refuses an instrument without a
+        price: if a missing instrument had the largest coefficient, nothing would be bought that day.
 
         Args:
             params: parameters, with a row of weights for each of the P members.
-            hidden: from `hidden_features`, for M days and K instruments.
+            hidden: output of `hidden_features`, for M days and K instruments.
             missing: mask of the instruments without data.
-            account: the account block, A numbers an instrument; None where it is not observed.
+            account: account block, A numbers for each instrument; None if it is not observed.
 
         Returns:
             Coefficient and sale target in [-1, 1].
@@ -200,12 +200,12 @@ class TraderActor:
 
         Args:
             params: parameters, with a row of weights for each of the P members.
-            hidden: from `hidden_features`, for M days and K instruments.
+            hidden: output of `hidden_features`, for M days and K instruments.
             missing: mask of the instruments without data.
-            account: the account block, A numbers an instrument; None where it is not observed.
+            account: account block, A numbers for each instrument; None if it is not observed.
 
         Returns:
-            Mean and log-deviation of coefficient and target, before tanh. Of a missing instrument the coefficient's
+            Mean and log-deviation of coefficient and target, before tanh. For a missing instrument the coefficient's
             mean is -inf, and so are both log-deviations.
         """
         top = relu(_add_account(params, hidden, account))
@@ -226,8 +226,8 @@ class TraderCritic:
     def __call__(self, params: Params, obs: MarketObs, action: Float[Tensor, "P B K 2"]) -> Float[Tensor, "P B"]:
         """Return Q of each observation and action.
 
-        Q = sum over instruments of bought * worth, plus the market's own value: the form of the reward, which pays the
-        bought instrument's gain. What is learnt is the worth of each instrument, and what the day is worth without any.
+        Q = sum over instruments of bought * worth, plus the value of the day without a purchase: the form of the
+        reward, which is the bought instrument's gain. The critic learns the worth of each instrument and of the day.
         """
         embedding = self.trunk.embed_windows(params, obs.windows)
         hidden = instrument_hidden(params, embedding) + apply_rowwise(params, "bought", action)
@@ -235,7 +235,7 @@ class TraderCritic:
             hidden = hidden + apply_rowwise(params, "account", obs.account)
         worth = apply_rowwise(params, "worth", relu(hidden)).squeeze(-1)
         coefficient = action[..., 0]
-        # The environment buys one instrument, from the threshold on: both choices in a form with a gradient.
+        # The environment buys the best instrument, from the threshold on: both choices in a form with a gradient.
         purchase_weight = torch.softmax(SELECTION_SHARPNESS * coefficient, dim=-1)
         purchase_weight = purchase_weight * torch.sigmoid(SELECTION_SHARPNESS * (coefficient - self.threshold))
         day = apply_linear(params, "day", relu(apply_linear(params, "days", embedding.market))).squeeze(-1)
@@ -249,15 +249,15 @@ def _add_account(
 
 
 def apply_rowwise(params: Params, name: str, x: Tensor) -> Tensor:
-    """Apply a linear layer over the last axis of x [P, ..., in], whatever lies between."""
+    """Apply a linear layer over the last axis of x [P, ..., in]."""
     return apply_linear(params, name, x.flatten(1, -2)).view(*x.shape[:-1], -1)
 
 
 def instrument_hidden(params: Params, embedding: Embedding) -> Float[Tensor, "P M K H"]:
-    """Return each instrument's token weighed by the market's summary, and the summary beside it.
+    """Return each instrument's token, weighed by the market's summary, plus a map of the summary.
 
-    The product lets the market decide which way a token counts: now its trend pays, then its reversal. A sum alone says
-    that only after many more steps.
+    The product lets the market determine the sign of a token: at times its trend pays, at other times its reversal. A
+    sum alone learns this only after many more updates.
     """
     weighed = 1 + apply_rowwise(params, "gate", embedding.market).unsqueeze(2)
     return apply_rowwise(params, "token", embedding.tokens) * weighed + apply_rowwise(
@@ -281,14 +281,14 @@ def build_trader(
 
     Args:
         config: widths and the kind of encoder.
-        context: days in one observation.
-        features: features of a column and day in the observation.
-        columns: columns of the panel.
-        investable: [K] numbers of the columns that can be bought.
+        context: number of days in an observation.
+        features: number of features of a column on a day.
+        columns: number of columns of the panel.
+        investable: numbers [K] of the columns that can be bought.
         account: whether the observation has the account block.
         threshold: coefficient, in [-1, 1], from which the environment buys.
         gaussian: whether actions can be drawn from the actor.
-        room: how many times a CPU's chunks of days may be encoded at a time.
+        room: multiple of a CPU's chunks of days that may be encoded at a time.
     """
     encoder = build_encoder(config, context=context, features=features, room=room)
     heads = config.attention_heads

@@ -1,9 +1,9 @@
-"""The network behind target weights: a score of each instrument and of cash, and the weights that follow from these.
+"""The network of target weights: a score of each instrument and of cash, and the weights computed from these scores.
 
-An instrument's score is a linear function of its signals, whose coefficients are themselves linear in the signals that
-all instruments share (momentum may pay in one market and reversal in another), and a small network beside it. Cash is
-scored from the shared signals alone: timing the market is a weight like any other. The weights are the softmax of the
-scores, so they sum to 1 with cash and nothing is borrowed.
+An instrument's score is a linear function of its signals, whose coefficients are linear in the signals that all
+instruments share (momentum may pay in one market and reversal in another), plus a small network. Cash is scored from
+the shared signals alone, which times the market. The weights are the softmax of the scores, so their sum with cash is 1
+and nothing is borrowed.
 
 All scores begin at 0: half of the money is cash, and the other half in equal parts of everything.
 
@@ -19,11 +19,11 @@ from torch import Tensor
 from flatwater.nets.stack import Layout, Params, Weight, apply_linear, linear
 
 MISSING = -1e9
-"""Score of what cannot be bought. Finite, so that a day on which nothing can leaves cash and no NaN."""
+"""Score of an instrument that cannot be bought. Finite: if nothing can be bought the weights are cash and not NaN."""
 
 
 def build_weigher(own_signals: int, shared_signals: int, hidden: int) -> Layout:
-    """Return the named weights of one member: F, G and H numbers wide."""
+    """Return the named weights of a member, for F own signals, G shared signals and H hidden units."""
     unlearned = Weight((hidden, 1), 0)
     return Layout(
         {
@@ -42,12 +42,12 @@ def build_weigher(own_signals: int, shared_signals: int, hidden: int) -> Layout:
 
 
 LEAST_GAIN = -0.95
-"""Part of the money below which a day's loss is not counted."""
+"""Lower limit of a day's gain, as part of the money: its logarithm has to exist."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What members see on some days."""
+    """Signals that members see on some days, and the mask of the instruments that are traded."""
 
     own: Float[Tensor, "P D K F"]
     shared: Float[Tensor, "P D G"]
@@ -69,8 +69,8 @@ class Limits:
 def weigh(params: Params, seen: Seen, limits: Limits) -> Float[Tensor, "P D K"]:
     """Return the part of its money that each member wants in each instrument; the rest is cash.
 
-    Long only, it is the softmax of the scores. With shorts an instrument's score is taken beside that of cash and has a
-    sign, and w = gross s / (1 + |s| + ...): all cash where no score differs from that of cash.
+    Long only, the weights are the softmax of the scores. With shorts, s is an instrument's score less the score of
+    cash, and its weight is gross s / (1 + |s1| + |s2| + ...): all cash if no score differs from that of cash.
     """
     members, days, instruments, _ = seen.own.shape
     coefficients = torch.baddbmm(params["slope"], seen.shared, params["slope.shared"])
@@ -85,7 +85,7 @@ def weigh(params: Params, seen: Seen, limits: Limits) -> Float[Tensor, "P D K"]:
         signed = (scores - cash).where(seen.tradable, 0.0)
         weights = signed / (1 + signed.abs().sum(-1, keepdim=True))
         return (limits.gross * weights).clamp(-limits.largest, limits.largest)
-    # As much as all instruments together, at first: from there as much is learned of each day, whatever their number.
+    # At first cash weighs as much as all instruments together, so learning starts alike for any number of instruments.
     cash = cash + seen.tradable.sum(-1, keepdim=True).clamp(min=1).log()
     scores = scores.masked_fill(~seen.tradable, MISSING)
     weights = torch.softmax(torch.cat([scores, cash], dim=-1), dim=-1)[..., :-1]
@@ -95,18 +95,18 @@ def weigh(params: Params, seen: Seen, limits: Limits) -> Float[Tensor, "P D K"]:
 def log_growth(
     weights: Float[Tensor, "*B D K"], following: Float[Tensor, "*B D K"], cost: float
 ) -> Float[Tensor, "*B D"]:
-    """Return the log of what the money grows by from each day's close to the next, after the cost of getting there.
+    """Return the log growth of the money from each day's close to the next, less the cost of trading to the weights.
 
-    Prices do not answer, so the account is a function of the weights alone, and can be differentiated (Moody & Saffell
-    2001; Jiang, Xu & Liang 2017): log(1 + w . r) + log(1 - c |w - w~|), with w~ the weights of the day before as the
-    prices have moved them. Before the first day all is cash.
+    Prices do not react to trades, so the account is a function of the weights alone, and can be differentiated (Moody &
+    Saffell 2001; Jiang, Xu & Liang 2017): log(1 + w . r) + log(1 - c |w - w~|), with w~ the weights of the day before
+    as the prices have moved them. Before the first day all is cash.
 
     Args:
-        weights: weights that are held from each day's close on; consecutive days.
+        weights: weights that are held from each day's close on, on consecutive days.
         following: returns up to the next close.
         cost: part of the traded value that a trade costs.
     """
-    # What is sold short can lose more than all; the logarithm of what is left then has no value.
+    # Instruments sold short can lose more than all the money, and log1p would be NaN.
     gain = (weights * following).sum(-1).clamp(min=LEAST_GAIN)
     moved = weights * (1 + following) / (1 + gain).unsqueeze(-1)
     before = torch.cat([torch.zeros_like(moved[..., :1, :]), moved[..., :-1, :]], dim=-2)
