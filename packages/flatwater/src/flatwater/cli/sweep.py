@@ -23,8 +23,8 @@ class SweepCommand(WithTrust, RecipeSettings):
     help_more: ClassVar[str] = """
         The space is a TOML file with a table for each setting that is searched: low and high (and log or step), or
         choices. Every setting below that is not in it is the same for all trials. A trial is an ordinary run in the
-        sweep's folder; one that would not fit into memory is not started, and one that falls behind is ended early.
-        Ctrl-C saves the trial at work; the same command with --run goes on, also after a kill.
+        sweep's folder; a trial that would not fit into memory is not started, and a trial that falls behind is ended
+        early. Ctrl-C saves the trial at work; the same command with --run goes on, also after a kill.
         """
     space: Path | None = None
     """TOML file that says which settings are searched. Left out: that of the sweep in --run."""
