@@ -104,7 +104,7 @@ class TrainedRun:
         """Go on, bit for bit, to so many rounds in all; see `resume`."""
         return resume(self.path, rounds, env=self.env, on_round=on_round, on_episode=on_episode, quiet=quiet)
 
-    def evaluate(self, *, holdout: bool = False, **changes: Any) -> dict[str, Any]:  # noqa: ANN401
+    def evaluate(self, *, holdout: bool = False, **changes: Any) -> dict[str, Any]:  # noqa: ANN401  (settings of any type)
         """Play the trained policy again; see `evaluate`."""
         return evaluate(self.path, env=self.env, holdout=holdout, **changes)
 
@@ -150,7 +150,7 @@ class TrainedSeeds:
         on_episode: OnEpisode | None = None,
         quiet: bool = False,
         trust: bool = False,
-        **changes: Any,  # noqa: ANN401
+        **changes: Any,  # noqa: ANN401  (settings of any type)
     ) -> "TrainedSeeds":
         """Go on with all runs that have not finished, one after the other; see `resume`."""
         folder, changes = RunFolder(self.path), {"rounds": rounds, **changes}
@@ -164,9 +164,9 @@ class TrainedSeeds:
 
 
 @overload
-def train(recipe: str, *, seeds: None = None, **settings: Any) -> TrainedRun: ...  # noqa: ANN401
+def train(recipe: str, *, seeds: None = None, **settings: Any) -> TrainedRun: ...  # noqa: ANN401  (settings of any type)
 @overload
-def train(recipe: str, *, seeds: int | Sequence[int], **settings: Any) -> TrainedSeeds: ...  # noqa: ANN401
+def train(recipe: str, *, seeds: int | Sequence[int], **settings: Any) -> TrainedSeeds: ...  # noqa: ANN401  (settings of any type)
 def train(
     recipe: str,
     *,
@@ -227,7 +227,7 @@ def resume(
     on_episode: OnEpisode | None = None,
     quiet: bool = False,
     trust: bool = False,
-    **changes: Any,  # noqa: ANN401
+    **changes: Any,  # noqa: ANN401  (settings of any type)
 ) -> TrainedRun:
     """Go on with a run from its newest intact checkpoint, bit for bit.
 
@@ -297,7 +297,7 @@ def fork(
     return _finish_run(outcome, env)
 
 
-def plan(recipe: str, *, config: Path | str | None = None, **settings: Any) -> Plan:  # noqa: ANN401
+def plan(recipe: str, *, config: Path | str | None = None, **settings: Any) -> Plan:  # noqa: ANN401  (settings of any type)
     """Return the bytes that a run with these settings would hold, by owner; arguments are those of `train`.
 
     Raises:
@@ -386,7 +386,7 @@ def load(run: TrainedRun | Path | str, *, env: Any = None, trust: bool = False) 
 
 
 @close_open_envs()
-def _load_policy(run: Path) -> Any:  # noqa: ANN401  (same)
+def _load_policy(run: Path) -> Any:  # noqa: ANN401  (what a recipe's policy is)
     """Return the policy of a run folder at its newest intact checkpoint.
 
     Raises:
@@ -424,7 +424,7 @@ def export(run: Path | str, to: Path | str, *, trust: bool = False, budget: str 
     return write_policy(load(run, trust=trust), Path(to), budget)
 
 
-def resolve_config(recipe: str, config: Path | str | None, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401
+def resolve_config(recipe: str, config: Path | str | None, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401  (a RunConfig of any recipe)
     """Return the settings of a recipe: its defaults, overwritten by those of a file and then by arguments.
 
     Raises:

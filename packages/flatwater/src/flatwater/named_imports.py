@@ -116,7 +116,7 @@ def import_object(place: str) -> Any:  # noqa: ANN401  (whatever is there)
     return getattr(import_named(module), name)
 
 
-def find_object(place: str, *, setting: str, expected: str, error: type[FlatwaterError] = ConfigError) -> Any:  # noqa: ANN401
+def find_object(place: str, *, setting: str, expected: str, error: type[FlatwaterError] = ConfigError) -> Any:  # noqa: ANN401  (whatever object has the name)
     """Return the object that the user names as `package.module:Name`.
 
     Args:
@@ -135,8 +135,7 @@ def find_object(place: str, *, setting: str, expected: str, error: type[Flatwate
     except import_errors as fault:
         raise error(
             f"{setting} cannot be imported ({fault}). Expected {expected}, installed or in the folder where the "
-            "command "
-            "runs"
+            "command runs"
         ) from fault
 
 

@@ -161,7 +161,7 @@ def load_named(place: str) -> Any:  # noqa: ANN401  (whatever is there)
     return getattr(import_module(module), name)
 
 
-def load_row(group: str, name: str, place: str) -> Any:  # noqa: ANN401  (same)
+def load_row(group: str, name: str, place: str) -> Any:  # noqa: ANN401  (whatever is there)
     """Return the object that a row of a group names.
 
     Raises:

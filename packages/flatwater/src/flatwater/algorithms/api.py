@@ -45,7 +45,7 @@ class Actor(Network, Protocol):
 class Critic(Network, Protocol):
     """The action values of all members."""
 
-    def __call__(self, params: Params, obs: Any, action: Float[Tensor, "P B *action"]) -> Float[Tensor, "P B"]:  # noqa: ANN401
+    def __call__(self, params: Params, obs: Any, action: Float[Tensor, "P B *action"]) -> Float[Tensor, "P B"]:  # noqa: ANN401  (any agent's)
         """Q of each observation and action."""
 
 
@@ -55,7 +55,7 @@ class ValueNetwork(Network, Protocol):
     def __call__(self, params: Params, obs: Any) -> Int[Tensor, "P B"]:  # noqa: ANN401  (any agent's)
         """Return positions in the list."""
 
-    def values(self, params: Params, obs: Any) -> Float[Tensor, "P B A"]:  # noqa: ANN401
+    def values(self, params: Params, obs: Any) -> Float[Tensor, "P B A"]:  # noqa: ANN401  (any agent's)
         """Return the numbers of all choices."""
 
 
@@ -351,7 +351,7 @@ def gathered_once(draws: Sequence[Draw], groups: Sequence[Span]) -> Sequence[Dra
     return [lambda _low, _high: batch]
 
 
-def bind_compiled(config: AlgorithmConfig, function: Callable[..., T], *bound: Any) -> Callable[..., T]:  # noqa: ANN401
+def bind_compiled(config: AlgorithmConfig, function: Callable[..., T], *bound: Any) -> Callable[..., T]:  # noqa: ANN401  (whatever the function takes)
     """Return the function with its first arguments bound, as one graph where the configuration asks for it."""
 
     def eager(*given: Any) -> T:  # noqa: ANN401  (whatever the function takes)
@@ -361,10 +361,10 @@ def bind_compiled(config: AlgorithmConfig, function: Callable[..., T], *bound: A
         return eager
     graph: Callable[..., T] | None = None
 
-    def call(*given: Any) -> T:  # noqa: ANN401
+    def call(*given: Any) -> T:  # noqa: ANN401  (whatever the function takes)
         nonlocal graph
         if graph is None:
-            if not torch.cuda.is_available():  # code for a GPU is not a C++
+            if not torch.cuda.is_available():  # code for a GPU is not C++
                 require_compiler()
             graph = torch.compile(eager, fullgraph=True, dynamic=False)
         # Inside the call, as it is traced at the first one and again where shapes change.

@@ -132,7 +132,7 @@ def draw_choice(logits: Float[Tensor, "*any A"], rng: torch.Generator) -> Int[Te
 def make_explorer(_config: AlgorithmConfig, _members: SacMembers, _spread: Spread) -> Explorer:
     """Return choices drawn from the policy: how far they spread is learned."""
 
-    def explore(actor: Any, params: Params, obs: Any, rng: torch.Generator) -> Tensor:  # noqa: ANN401
+    def explore(actor: Any, params: Params, obs: Any, rng: torch.Generator) -> Tensor:  # noqa: ANN401  (any agent's)
         return draw_choice(actor.values(params, obs), rng)
 
     return explore

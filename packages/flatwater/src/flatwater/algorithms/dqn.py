@@ -125,7 +125,7 @@ def make_explorer(config: AlgorithmConfig, members: DqnMembers, _spread: Spread)
     """Return the choice of the highest value, or any choice with probability epsilon."""
     epsilon = random_share(config, members.tally.updates)
 
-    def explore(actor: Any, params: Params, obs: Any, rng: torch.Generator) -> Tensor:  # noqa: ANN401
+    def explore(actor: Any, params: Params, obs: Any, rng: torch.Generator) -> Tensor:  # noqa: ANN401  (any agent's)
         values: Tensor = actor.values(params, obs)
         best = values.argmax(-1)
         # Both are drawn for all, whichever counts: the generator moves alike.

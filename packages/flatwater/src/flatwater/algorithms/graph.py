@@ -76,9 +76,9 @@ def _trace_and_compile(function: Function, given: tuple[Tensor, ...]) -> Functio
     if on_cpu:  # a GPU's code is not C++
         require_compiler()
     from torch._inductor import config  # noqa: PLC0415  (the compiler takes seconds to import)
-    from torch._inductor.compile_fx import compile_fx_inner  # noqa: PLC0415
-    from torch._inductor.decomposition import select_decomp_table  # noqa: PLC0415
-    from torch.fx.experimental.proxy_tensor import make_fx  # noqa: PLC0415
+    from torch._inductor.compile_fx import compile_fx_inner  # noqa: PLC0415  (the compiler takes seconds to import)
+    from torch._inductor.decomposition import select_decomp_table  # noqa: PLC0415  (the compiler takes seconds to import)
+    from torch.fx.experimental.proxy_tensor import make_fx  # noqa: PLC0415  (the compiler takes seconds to import)
 
     graph = make_fx(function, {**select_decomp_table(), torch.ops.aten.addmm.default: _fused_linear})(*given)
     inputs = graph.graph.find_nodes(op="placeholder")

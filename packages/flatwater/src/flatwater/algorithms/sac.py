@@ -242,7 +242,7 @@ def bind_sac_update(
 def make_explorer(_config: AlgorithmConfig, _members: SacMembers, _spread: Spread) -> Explorer:
     """Return actions drawn from the policy: how far they spread is learned."""
 
-    def explore(actor: GaussianActor, params: Params, obs: Any, rng: torch.Generator) -> Tensor:  # noqa: ANN401
+    def explore(actor: GaussianActor, params: Params, obs: Any, rng: torch.Generator) -> Tensor:  # noqa: ANN401  (any agent's)
         """Return an action in [-1, 1] for each observation, drawn from the actor's distribution.
 
         Args:

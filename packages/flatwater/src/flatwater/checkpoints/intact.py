@@ -146,18 +146,16 @@ def short_shard_name(shard: ShardRecord) -> str:
 
 def read_shard(path: Path, shard: ShardRecord, leaves: tuple[LeafRecord, ...]) -> ShardReading | str:
     """Read a shard's file through. A problem with it comes back as a sentence."""
-    check, room = (
-        ShardCheck(shard, leaves),
-        memoryview(bytearray(PIECE_BYTES)),
-    )  # one piece in RAM, whatever the file's size
+    check = ShardCheck(shard, leaves)
+    buffer = memoryview(bytearray(PIECE_BYTES))  # one piece in RAM, whatever the file's size
     try:
         with open_at_once(path) as file:
             # Asked of the open file, not of its name: the name may lead to another file by now.
             status_before = os.fstat(file.fileno())
             if not S_ISREG(status_before.st_mode):
                 return f"{short_shard_name(shard)}: not a regular file"
-            while count := file.readinto(room):
-                check.feed_bytes_(room[:count])
+            while count := file.readinto(buffer):
+                check.feed_bytes_(buffer[:count])
             spans = check.finish_check()
             # Written to in the meantime: the bytes that were hashed are not those that a restore would read.
             if file_mark(os.fstat(file.fileno())) != file_mark(status_before):

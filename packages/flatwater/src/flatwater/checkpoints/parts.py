@@ -103,10 +103,10 @@ def restore_checkpoint(folder: Path | str, parts: MutableMapping[str, Any]) -> i
 class Stateful(Protocol):
     """A module, an optimizer, a scheduler, a scaler, an environment in `Resumable`, or a class of the loop's own."""
 
-    def state_dict(self) -> Any:  # noqa: ANN401
+    def state_dict(self) -> Any:  # noqa: ANN401  (a state of any form)
         """Return nested dicts, lists and tuples of tensors, arrays and numbers."""
 
-    def load_state_dict(self, state: Any, /) -> object:  # noqa: ANN401
+    def load_state_dict(self, state: Any, /) -> object:  # noqa: ANN401  (a state of any form)
         """Take such a state back."""
 
 
@@ -169,7 +169,7 @@ def _set_global_draws(state: dict[str, Any]) -> None:
     """Put back the states that `_global_draws` has returned."""
     python = state["python"]
     random.setstate((python["version"], tuple(python["words"].tolist()), python["gauss"]))
-    np.random.set_state(state["numpy"])  # noqa: NPY002
+    np.random.set_state(state["numpy"])  # noqa: NPY002  (the state of NumPy's global generator)
     torch.set_rng_state(state["torch"])
     # There may be fewer cards than when it was saved.
     for number, draws in enumerate(state["cuda"][: torch.cuda.device_count()]):
@@ -184,7 +184,7 @@ def flatten_state(value: object, name: str) -> tuple[dict[str, Any], JSON]:
     """
     leaves: dict[str, Any] = {}
 
-    def form(value: Any, path: str) -> JSON:  # noqa: ANN401
+    def form(value: Any, path: str) -> JSON:  # noqa: ANN401  (a state of any form)
         """Return where `value` goes in JSON, its leaves by path; adds these to `leaves`.
 
         Raises:
@@ -207,9 +207,8 @@ def flatten_state(value: object, name: str) -> tuple[dict[str, Any], JSON]:
             return {"number": path}
         if not isinstance(value, torch.Tensor | np.ndarray | torch.Generator | Scalar):
             raise TypeError(
-                f"{name}.{path}: a checkpoint cannot hold a {type(value).__name__}. Leave it out of "
-                "state_dict(), or save "
-                "the values that make it"
+                f"{name}.{path}: a checkpoint cannot hold a {type(value).__name__}. Leave it out of state_dict(), or "
+                "save the values that make it"
             )
         # Without its graph, and still the same memory.
         leaves[path] = value.detach() if isinstance(value, torch.Tensor) else value
@@ -218,7 +217,7 @@ def flatten_state(value: object, name: str) -> tuple[dict[str, Any], JSON]:
     return leaves, form(value, "")
 
 
-def unflatten_state(form: Any, leaves: Any, name: str) -> Any:  # noqa: ANN401
+def unflatten_state(form: Any, leaves: Any, name: str) -> Any:  # noqa: ANN401  (a state of any form)
     """Return the value that `flatten_state` was given, from leaves that were read.
 
     Raises:
@@ -226,7 +225,7 @@ def unflatten_state(form: Any, leaves: Any, name: str) -> Any:  # noqa: ANN401
     """
 
     # The form comes from a file: only its four words build anything, and every other shape of it ends in an error.
-    def build_value(form: Any) -> Any:  # noqa: ANN401
+    def build_value(form: Any) -> Any:  # noqa: ANN401  (a state of any form)
         """Return the value of a form: the inverse of `form` in `flatten_state`."""
         if isinstance(form, str):
             return leaves[form]
@@ -284,7 +283,7 @@ def _make_buffers(intact: VerifiedCheckpoint, name: str) -> dict[str, Any]:
     return {record.path.removeprefix(prefix): _make_buffer(intact, record) for record in records}
 
 
-def _make_buffer(intact: VerifiedCheckpoint, record: LeafRecord) -> Any:  # noqa: ANN401
+def _make_buffer(intact: VerifiedCheckpoint, record: LeafRecord) -> Any:  # noqa: ANN401  (a state of any form)
     """Return an empty tensor or array for a leaf, a new generator, or the value itself where the manifest holds it.
 
     Raises:

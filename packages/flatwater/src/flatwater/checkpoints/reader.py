@@ -135,9 +135,8 @@ def _leaf_differences(leaf: Leaf, item: Payload | None, record: LeafRecord, span
 
 
 def _equal_scalars(saved: Scalar, current: object) -> bool:
-    return type(saved) is type(current) and repr(saved) == repr(
-        current
-    )  # by text, so that NaN equals NaN and 0.0 is not -0.0
+    # By text, so that NaN equals NaN and 0.0 is not -0.0.
+    return type(saved) is type(current) and repr(saved) == repr(current)
 
 
 def list_lines(lines: list[str], maximum: int = _MAXIMUM_LINES) -> str:

@@ -82,7 +82,7 @@ def show(runs: "Sequence[ComparedRun]", console: Any) -> None:  # noqa: ANN401  
         console.print(difference.sentence)
 
 
-def show_rows(title: str, runs: "Sequence[ComparedRun]", rows: "Rows", console: Any) -> None:  # noqa: ANN401
+def show_rows(title: str, runs: "Sequence[ComparedRun]", rows: "Rows", console: Any) -> None:  # noqa: ANN401  (rich's console)
     """Print a table with a column for each run; a long value is broken.
 
     Args:

@@ -35,7 +35,7 @@ class FileSettings:
         )
 
     @classmethod
-    def read_over(cls, program: str, options: Sequence[str], base: Any, **own: Any) -> Self:  # noqa: ANN401
+    def read_over(cls, program: str, options: Sequence[str], base: Any, **own: Any) -> Self:  # noqa: ANN401  (a RunConfig of any recipe)
         """Read the options on top of settings.
 
         Args:

@@ -37,7 +37,7 @@ class Process:
         # The child alone keeps its end: only then does its death, or this process's, close the connection.
         with child_end:
             # A worker that read stdin would take it from the run.
-            self._process = subprocess.Popen(command, pass_fds=[child_end.fileno()], stdin=subprocess.DEVNULL)  # noqa: S603
+            self._process = subprocess.Popen(command, pass_fds=[child_end.fileno()], stdin=subprocess.DEVNULL)  # noqa: S603  (our own command, without a shell)
         self._pipe = Pipe(own_end, self._check_alive, _CHECK_SECONDS)
         self._stopped_since = 0.0
 

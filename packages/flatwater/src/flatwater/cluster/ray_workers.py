@@ -124,7 +124,7 @@ def ask_nodes(nodes: Sequence[RayNode], target: str, *arguments: object) -> list
     return answers
 
 
-def _call_target(target: str, *arguments: object) -> Any:  # noqa: ANN401
+def _call_target(target: str, *arguments: object) -> Any:  # noqa: ANN401  (whatever the method returns)
     return import_object(target)(*arguments)
 
 

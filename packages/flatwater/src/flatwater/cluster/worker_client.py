@@ -81,9 +81,8 @@ class Worker:
             budget: private bytes that its process may have; the system refuses it more.
         """
         self.number, self._budget = number, budget
-        self._first_message = _message(
-            "__init__", target, arguments, budget
-        )  # kept for every process that takes its place
+        # Kept for every process that takes the place of a dead one.
+        self._first_message = _message("__init__", target, arguments, budget)
         self._prepare, self._open_connection = prepare, open_desk
         self._unanswered: deque[bytes] = deque()
         self._preparing, self._deaths_in_row = False, 0
@@ -134,16 +133,15 @@ class Worker:
         if kind == NO_MEMORY:
             budget = "" if self._budget is None else f" of {format_bytes(self._budget)}"
             raise BudgetError(
-                f"worker {self.number} reached its memory budget{budget}. The newest checkpoint is "
-                "intact. Give more memory "
-                "(--budget), or use fewer workers, which compute the same numbers: "
-                f"flatwater resume RUN --workers 1. The worker's message:\n{result}"
+                f"worker {self.number} reached its memory budget{budget}. The newest checkpoint is intact. Give more "
+                "memory (--budget), or use fewer workers, which compute the same numbers: flatwater resume RUN "
+                f"--workers 1. The worker's message:\n{result}"
             )
         if kind == FAILED:
             raise RunError(f"worker {self.number} failed. Its message:\n{result}")
         return result
 
-    def ask(self, name: str, *arguments: object) -> Any:  # noqa: ANN401
+    def ask(self, name: str, *arguments: object) -> Any:  # noqa: ANN401  (whatever the method returns)
         """Ask a method and wait for its answer; no other answer may be outstanding."""
         self.post(name, *arguments)
         return self.take_answer()
@@ -171,7 +169,7 @@ class Worker:
         with suppress(OSError):  # of a dead one: `take_answer` starts another and asks it
             self._connection.send(message)
 
-    def _take_message(self) -> Any:  # noqa: ANN401
+    def _take_message(self) -> Any:  # noqa: ANN401  (whatever the method returns)
         """Return kind and result of the next answer, whichever question it belongs to; counts its bytes."""
         message = self._connection.receive()
         self.wire += len(message)
@@ -195,10 +193,8 @@ class Worker:
             if self._deaths_in_row >= MAXIMUM_DEATHS:
                 raise RunError(
                     f"worker {self.number} died {MAXIMUM_DEATHS} times in one task, last with "
-                    f"{self._connection.exit_reason}. "
-                    "The "
-                    "newest checkpoint is intact. Use fewer workers, which compute the same numbers: "
-                    "flatwater resume RUN --workers 1"
+                    f"{self._connection.exit_reason}. The newest checkpoint is intact. Use fewer workers, which "
+                    "compute the same numbers: flatwater resume RUN --workers 1"
                 )
             time.sleep(self._connection.restart_delay)
             self._unanswered.clear()

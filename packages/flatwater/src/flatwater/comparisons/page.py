@@ -81,8 +81,7 @@ def _result_blocks(runs: Sequence[ComparedRun]) -> Iterator[Block]:
             yield Paragraph(
                 "If an interval contains 0, the two cannot be told apart with these seeds; more seeds make it "
                 f"narrower. It is the {INTERVAL_LEVEL:.0%} interval of the difference of interquartile means, from a "
-                "bootstrap "
-                "over the seeds of each side.",
+                "bootstrap over the seeds of each side.",
                 "reading",
             )
             continue

@@ -34,7 +34,7 @@ def to_plain(value: object) -> object:
     return value
 
 
-def from_plain(declared: Any, value: Any, path: str, nested: Nested) -> object:  # noqa: ANN401
+def from_plain(declared: Any, value: Any, path: str, nested: Nested) -> object:  # noqa: ANN401  (a type and a value of any setting)
     """Return `value` as a value of the `declared` type.
 
     Args:

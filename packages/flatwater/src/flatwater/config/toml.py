@@ -173,7 +173,7 @@ def to_mapping(config: object) -> dict[str, Any]:
 def _field_values(config: object) -> Iterator[tuple[str, object]]:
     """Yield a configuration's fields with their values, in the order of the class."""
     assert is_dataclass(config)  # noqa: S101  (for the type checker)
-    assert not isinstance(config, type)  # noqa: S101
+    assert not isinstance(config, type)  # noqa: S101  (for the type checker)
     for f in fields(config):
         yield f.name, getattr(config, f.name)
 

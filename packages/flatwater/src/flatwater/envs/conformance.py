@@ -99,10 +99,10 @@ class _EnvPlayer:
     def can_save(self) -> bool:
         return isinstance(self._first, gymnasium.Env | gymnasium.vector.VectorEnv) and keeps_state(self._first)
 
-    def save(self) -> Any:  # noqa: ANN401
+    def save(self) -> Any:  # noqa: ANN401  (a state of any form)
         return read_env_state(self._first)
 
-    def load(self, state: Any) -> None:  # noqa: ANN401
+    def load(self, state: Any) -> None:  # noqa: ANN401  (a state of any form)
         load_state_(self._first, state)
 
     def begin(self, seed: int) -> Shown:
@@ -117,12 +117,12 @@ class _EnvPlayer:
         self._is_over[which], self._masked = False, _MASK_KEY in self._infos[0]
         return self._named_arrays(observation, self._infos[which])
 
-    def sample_action(self, rng: np.random.Generator) -> Any:  # noqa: ANN401
+    def sample_action(self, rng: np.random.Generator) -> Any:  # noqa: ANN401  (whatever the space of actions holds)
         env = self._envs[0]
         env.action_space.seed(int(rng.integers(1 << 30)))  # an action follows from `rng` alone
         return _sample_legal(env, self._infos[0], _EnvRecord(), masked=self._masked)
 
-    def step(self, action: Any) -> tuple[Shown, bool]:  # noqa: ANN401
+    def step(self, action: Any) -> tuple[Shown, bool]:  # noqa: ANN401  (whatever the space of actions holds)
         """Step the first environment, and the second with an action of its own until it is over."""
         observation, reward, terminated, truncated, self._infos[0] = self._envs[0].step(action)
         outcome = {"rewards": np.asarray(float(reward)), "ends": np.array([terminated, truncated], np.bool_)}
@@ -132,11 +132,10 @@ class _EnvPlayer:
             self._is_over[1] = bool(other_terminated or other_truncated)
         return {**self._named_arrays(observation, self._infos[0]), **outcome}, bool(terminated or truncated)
 
-    def _named_arrays(self, observation: Any, info: dict[str, Any]) -> dict[str, Array]:  # noqa: ANN401
+    def _named_arrays(self, observation: Any, info: dict[str, Any]) -> dict[str, Array]:  # noqa: ANN401  (whatever the space holds)
         """Return copies of the observation's parts and of the masks in `info`, by name."""
-        parts = {
-            f"observations{path}": np.array(part) for path, part in _nested_parts(observation)
-        }  # a copy: the env may reuse it
+        # Copies: the environment may reuse its arrays.
+        parts = {f"observations{path}": np.array(part) for path, part in _nested_parts(observation)}
         parts |= {f"masks{path}": np.array(part) for path, part in _nested_parts(info.get(_MASK_KEY, ()))}
         # The bytes of an array of objects are addresses, which differ in every process.
         return {name: np.array(repr(part)) if part.dtype.hasobject else part for name, part in parts.items()}
@@ -178,7 +177,7 @@ def _play_episodes(env: Env, episodes: int, seed: int, max_steps: int) -> _EnvRe
     return record
 
 
-def _check_observation(env: Env, observation: Any, call: str, record: _EnvRecord) -> tuple[Any, str, str]:  # noqa: ANN401
+def _check_observation(env: Env, observation: Any, call: str, record: _EnvRecord) -> tuple[Any, str, str]:  # noqa: ANN401  (whatever the space holds)
     """Record what is wrong with a result of `call`, `reset()` or `step()`; return (observation, digest, `call`)."""
     if isinstance(env, SingleWorld) and not env.contains(observation):
         record.find(f"{call} left an agent nothing to choose: expected a legal action in each list.")
@@ -192,7 +191,7 @@ def _check_observation(env: Env, observation: Any, call: str, record: _EnvRecord
     return observation, _digest(observation), call
 
 
-def _sample_legal(env: Env, info: dict[str, Any], record: _EnvRecord, *, masked: bool) -> Any:  # noqa: ANN401
+def _sample_legal(env: Env, info: dict[str, Any], record: _EnvRecord, *, masked: bool) -> Any:  # noqa: ANN401  (whatever the space holds)
     """Return an action, legal by the mask of `info` if reset() gave one (`masked`); record a fault of the mask."""
     space = env.action_space
     sizes = [int(space.n)] if isinstance(space, gymnasium.spaces.Discrete) else []
@@ -317,7 +316,7 @@ def _global_generators() -> dict[str, str]:
     }
 
 
-def _nested_parts(observation: Any, path: str = "") -> Iterator[tuple[str, Any]]:  # noqa: ANN401
+def _nested_parts(observation: Any, path: str = "") -> Iterator[tuple[str, Any]]:  # noqa: ANN401  (whatever the space holds)
     """Yield each array or value of a nested observation, with its path, in an order that does not depend on dicts."""
     if isinstance(observation, dict):
         for key in sorted(observation):  # in one order, however the dict was filled
@@ -329,7 +328,7 @@ def _nested_parts(observation: Any, path: str = "") -> Iterator[tuple[str, Any]]
         yield path, observation
 
 
-def _digest(observation: Any) -> str:  # noqa: ANN401
+def _digest(observation: Any) -> str:  # noqa: ANN401  (whatever the space holds)
     """Return a hash over all parts of an observation, with their paths, types and shapes."""
     digest = hashlib.sha256()
     for path, part in _nested_parts(observation):
@@ -343,11 +342,11 @@ def _hexdigest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _type_name(value: Any) -> str:  # noqa: ANN401
+def _type_name(value: Any) -> str:  # noqa: ANN401  (whatever the environment gives)
     return f"{type(value).__name__} of {len(value)}" if isinstance(value, tuple) else type(value).__name__
 
 
-def _observation_summary(observation: Any) -> str:  # noqa: ANN401
+def _observation_summary(observation: Any) -> str:  # noqa: ANN401  (whatever the space holds)
     """Return an observation in a few words for a message: dtype, shape and range of each part."""
     texts = [
         f"{path} {_type_name(part)}" for path, part in _nested_parts(observation) if not isinstance(part, np.ndarray)

@@ -46,13 +46,13 @@ class EpisodePlayer(Protocol):
     def sample_action(self, rng: np.random.Generator) -> Any:  # noqa: ANN401  (an action, of whatever kind)
         """Return any action that is legal now."""
 
-    def step(self, action: Any) -> tuple[Shown, bool]:  # noqa: ANN401
+    def step(self, action: Any) -> tuple[Shown, bool]:  # noqa: ANN401  (whatever the space of actions holds)
         """Act; return the result, and whether the episode is over."""
 
-    def save(self) -> Any:  # noqa: ANN401
+    def save(self) -> Any:  # noqa: ANN401  (a state of any form)
         """Return its state over episodes."""
 
-    def load(self, state: Any) -> None:  # noqa: ANN401
+    def load(self, state: Any) -> None:  # noqa: ANN401  (a state of any form)
         """Take a saved state back."""
 
     def close(self) -> None:
@@ -94,7 +94,7 @@ GENERATORS: dict[str, Callable[[int], object]] = {
 @contextmanager
 def generators_set(seeds: Mapping[str, int]) -> Iterator[None]:
     """Seed the global generators, and restore them at the end."""
-    python, numpy = random.getstate(), np.random.get_state(legacy=False)  # noqa: NPY002
+    python, numpy = random.getstate(), np.random.get_state(legacy=False)  # noqa: NPY002  (the state of NumPy's global generator)
     tensors = torch.default_generator.get_state()
     try:
         for name, seed in seeds.items():
@@ -102,7 +102,7 @@ def generators_set(seeds: Mapping[str, int]) -> Iterator[None]:
         yield
     finally:
         random.setstate(python)
-        np.random.set_state(numpy)  # noqa: NPY002
+        np.random.set_state(numpy)  # noqa: NPY002  (the state of NumPy's global generator)
         torch.default_generator.set_state(tensors)
 
 
@@ -418,13 +418,13 @@ class WorldPlayer:
         self._teacher.step_batch(self._obs, actions, *self._legal)
         return arrays | {"actions of the teacher": actions[0]}
 
-    def save(self) -> Any:  # noqa: ANN401
+    def save(self) -> Any:  # noqa: ANN401  (a state of any form)
         """Return the state of the first copy, or of the whole world."""
         if isinstance(self._world, ReplayableWorld):
             return read_env_state(self._world.beginnings.copies[0])
         return self._world.state_dict()
 
-    def load(self, state: Any) -> None:  # noqa: ANN401
+    def load(self, state: Any) -> None:  # noqa: ANN401  (a state of any form)
         """Give a state to the first copy, or to the whole world."""
         if isinstance(self._world, ReplayableWorld):
             load_state_(self._world.beginnings.copies[0], state)

@@ -42,10 +42,10 @@ _SIZE_BYTES = 8
 class StateKeeper(Protocol):
     """An object that gives its state and takes it back."""
 
-    def state_dict(self) -> Any:  # noqa: ANN401
+    def state_dict(self) -> Any:  # noqa: ANN401  (a state of any form)
         """Return nested dicts, lists and tuples of numbers, text, arrays and tensors."""
 
-    def load_state_dict(self, state: Any, /) -> object:  # noqa: ANN401
+    def load_state_dict(self, state: Any, /) -> object:  # noqa: ANN401  (a state of any form)
         """Take a state back."""
 
 
@@ -82,14 +82,14 @@ def read_env_state(env: object) -> list[Any]:
     return [_layer_state(layer) for layer in wrapper_layers(env)]
 
 
-def _layer_state(layer: object) -> Any:  # noqa: ANN401
+def _layer_state(layer: object) -> Any:  # noqa: ANN401  (whatever an environment keeps)
     """Return a layer's own `state_dict()` if it has one, else its kept attributes by name."""
     if isinstance(layer, StateKeeper):
         return layer.state_dict()
     return {name: _saved_value(vars(layer)[name]) for name in _kept_attributes(layer)}
 
 
-def _saved_value(value: Any) -> Any:  # noqa: ANN401
+def _saved_value(value: Any) -> Any:  # noqa: ANN401  (whatever an environment keeps)
     """Return a plain value for one attribute: statistics as a dict, a bounded deque as an array of its full length."""
     if isinstance(value, RunningMeanStd):
         return {name: getattr(value, name) for name in STATISTIC_NAMES}
@@ -120,7 +120,7 @@ def load_state_(env: object, state: Sequence[Any]) -> None:
             _write_attribute_(layer, name, value)
 
 
-def _write_attribute_(layer: object, name: str, value: Any) -> None:  # noqa: ANN401
+def _write_attribute_(layer: object, name: str, value: Any) -> None:  # noqa: ANN401  (whatever an environment keeps)
     """Write one saved attribute into a layer: the way back from `_saved_value`."""
     current = vars(layer).get(name)
     if isinstance(current, RunningMeanStd):
@@ -159,7 +159,7 @@ class EpisodeStarts:
         if keeps_state(copies[0]):
             self._measure_(make())
 
-    def _measure_(self, env: Any) -> None:  # noqa: ANN401
+    def _measure_(self, env: Any) -> None:  # noqa: ANN401  (whatever an environment keeps)
         """Set `room`, the bytes of all copies' states, or `unsaved`, why there is none; closes the spare copy `env`."""
         try:
             read_env_state(env)
@@ -221,7 +221,7 @@ def encode_state(state: object) -> bytes:
     return len(head).to_bytes(_SIZE_BYTES, "little") + len(body).to_bytes(_SIZE_BYTES, "little") + head + body
 
 
-def _to_plain(value: Any, place: str, blobs: list[bytes]) -> Any:  # noqa: ANN401
+def _to_plain(value: Any, place: str, blobs: list[bytes]) -> Any:  # noqa: ANN401  (whatever an environment keeps)
     """Return the value for JSON: anything but numbers, text and None is a list of its kind and its content.
 
     `["dict", [[key, value], ...]]`, `["list" or "tuple", [value, ...]]`, `["bytes", [offset, size]]`, and
@@ -273,7 +273,7 @@ def _put(content: bytes, blobs: list[bytes]) -> list[int]:
     return [offset, len(content)]
 
 
-def decode_state(content: bytes) -> Any:  # noqa: ANN401
+def decode_state(content: bytes) -> Any:  # noqa: ANN401  (a state of any form)
     """Return the state that was encoded.
 
     Raises:
@@ -287,7 +287,7 @@ def decode_state(content: bytes) -> Any:  # noqa: ANN401
         raise CheckpointError(f"the environments' state in the checkpoint cannot be read ({error})") from error
 
 
-def _decode_value(form: Any, body: memoryview) -> Any:  # noqa: ANN401
+def _decode_value(form: Any, body: memoryview) -> Any:  # noqa: ANN401  (whatever an environment keeps)
     """Return the value that `_to_plain` described; `body` holds the bytes of arrays."""
     if not isinstance(form, list):
         return form
@@ -349,7 +349,7 @@ def write_state_(room: Array, state: object) -> str:
     return ""
 
 
-def read_state(room: Array) -> Any:  # noqa: ANN401
+def read_state(room: Array) -> Any:  # noqa: ANN401  (a state of any form)
     """Return the state in these bytes, or None if nothing was written: a head of size 0."""
     head, body = (int.from_bytes(room[start : start + _SIZE_BYTES].tobytes(), "little") for start in (0, _SIZE_BYTES))
     return decode_state(room[: 2 * _SIZE_BYTES + head + body].tobytes()) if head else None

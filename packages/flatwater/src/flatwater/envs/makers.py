@@ -52,10 +52,10 @@ class ParallelLike(Protocol):
 
     possible_agents: list[Any]
 
-    def observation_space(self, agent: Any) -> Any:  # noqa: ANN401
+    def observation_space(self, agent: Any) -> Any:  # noqa: ANN401  (a space of Gymnasium's)
         """Return an agent's observation space."""
 
-    def action_space(self, agent: Any) -> Any:  # noqa: ANN401
+    def action_space(self, agent: Any) -> Any:  # noqa: ANN401  (a space of Gymnasium's)
         """Return an agent's action space."""
 
 

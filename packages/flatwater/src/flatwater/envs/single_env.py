@@ -51,7 +51,7 @@ class _SingleVectorEnv:
         self._over = np.zeros(self._env.num_envs, np.bool_)
         return self._env.reset(**seed)
 
-    def step(self, action: Any) -> Any:  # noqa: ANN401
+    def step(self, action: Any) -> Any:  # noqa: ANN401  (whatever the space of actions holds)
         """Step all environments; a result that cannot be summed is returned unchanged, to be reported."""
         step: Any = self._env.step(action)
         if not isinstance(step, tuple) or len(step) != STEP_PARTS:
@@ -80,17 +80,17 @@ class _SingleParallelEnv:
         """Draw an action for each agent that is still playing."""
         return {agent: self._env.action_space(agent).sample() for agent in self._env.agents}
 
-    def contains(self, observation: Any) -> bool:  # noqa: ANN401
+    def contains(self, observation: Any) -> bool:  # noqa: ANN401  (whatever the space holds)
         """Whether each agent's observation lies in the agent's space."""
         return isinstance(observation, dict) and all(
             self._env.observation_space(agent).contains(part) for agent, part in observation.items()
         )
 
-    def reset(self, **seed: int) -> Any:  # noqa: ANN401
+    def reset(self, **seed: int) -> Any:  # noqa: ANN401  (whatever the space holds)
         """Begin an episode of all agents."""
         return self._env.reset(**seed)
 
-    def step(self, action: Any) -> Any:  # noqa: ANN401
+    def step(self, action: Any) -> Any:  # noqa: ANN401  (whatever the space of actions holds)
         """Step all agents; a result that cannot be summed is returned unchanged, to be reported."""
         step: Any = self._env.step(action)
         if not isinstance(step, tuple) or len(step) != STEP_PARTS or not all(isinstance(part, dict) for part in step):
@@ -134,11 +134,11 @@ class SingleWorld:
         lists = split_legal(spaces, self._legal[0])
         return np.stack([(self._rng.random(mask.shape) * mask).argmax(-1) for mask in lists], -1).reshape(shape)
 
-    def contains(self, _observation: Any) -> bool:  # noqa: ANN401
+    def contains(self, _observation: Any) -> bool:  # noqa: ANN401  (whatever the space holds)
         """Whether each list has something legal; shape and type are those of our array."""
         return all(part.any(-1).all() for mask in self._legal for part in split_legal(self._spaces, mask))
 
-    def _copy_observation(self) -> Any:  # noqa: ANN401
+    def _copy_observation(self) -> Any:  # noqa: ANN401  (whatever the space holds)
         return (self._obs.copy(), self._legal[0].copy()) if self._legal else self._obs.copy()
 
     def reset(self, *, seed: int | None = None) -> tuple[Any, dict[str, Any]]:

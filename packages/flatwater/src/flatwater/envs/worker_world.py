@@ -120,7 +120,7 @@ def _unsent_error(name: str, error: Exception) -> RunError:
     )
 
 
-def _answer(part: _Part, index: int, name: str, arguments: tuple[Any, ...], _named: object) -> Any:  # noqa: ANN401
+def _answer(part: _Part, index: int, name: str, arguments: tuple[Any, ...], _named: object) -> Any:  # noqa: ANN401  (whatever the method returns)
     """Return the answer to a call, or the error that it ends with: what is raised here would end the process."""
     try:
         return getattr(part, name)(*arguments, *([index] if name == "load_part" else []))

@@ -228,8 +228,7 @@ def check_actions(spaces: Spaces, legal: Array, actions: Array, *, source: str) 
             env, agent = np.argwhere(~is_legal)[0]
             raise RunError(
                 f"{source} chose {int(choices[env, agent, number])} from list {number} for agent {agent} of "
-                "environment "
-                f"{env}, which is illegal there"
+                f"environment {env}, which is illegal there"
             )
 
 
@@ -262,4 +261,4 @@ def _action_list(actions: Sequence[str]) -> str:
 def _few(names: Iterable[str]) -> str:
     """Return the first five names."""
     every = list(names)
-    return ", ".join(every[:5]) + (", ..." if len(every) > 5 else "")  # noqa: PLR2004
+    return ", ".join(every[:5]) + (", ..." if len(every) > 5 else "")  # noqa: PLR2004  (more would make the message too long)

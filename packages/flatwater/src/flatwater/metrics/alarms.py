@@ -86,8 +86,7 @@ def skipped_steps(round: int, skipped: Mapping[str, int], steps_taken: int) -> l
             "skipped steps",
             learner,
             f"{learner.capitalize()} skipped {count} of {steps_taken} optimizer steps, so it learned less than the "
-            "others. "
-            "A few after a start in bf16 are harmless; lower the learning rates if they go on.",
+            "others. A few after a start in bf16 are harmless; lower the learning rates if they go on.",
             round,
         )
         for learner, count in skipped.items()
@@ -131,9 +130,8 @@ def _constant_alarm(round: int, policy: str, deviation: float) -> Alarm:
     if isnan(deviation):
         return Alarm("not finite", policy, f"The actions of {policy} are NaN or infinite. {_remedy('weights')}", round)
     message = (
-        f"The policy of {policy} gives the same action every day (deviation {deviation:.1e}): it does "
-        "not react to the market. "
-        "Look at its inputs for columns that are all zero, and at the weights for values out of proportion."
+        f"The policy of {policy} gives the same action every day (deviation {deviation:.1e}): it does not react to the "
+        "market. Look at its inputs for columns that are all zero, and at the weights for values out of proportion."
     )
     return Alarm("constant policy", policy, message, round)
 

@@ -285,9 +285,8 @@ class ConsoleTable:
         return f"phase: {short_duration(elapsed / done * (total - done))} left" if done and elapsed else ""
 
     def _print(self, line: str, style: str = "") -> None:
-        if (
-            self._console.quiet
-        ):  # rich would lay the line out all the same, which takes a quarter of a plain round's records
+        # rich would lay the line out all the same, which takes a quarter of a plain round's records.
+        if self._console.quiet:
             return
         self._console.print(Text(line, style=style), soft_wrap=True)  # not wrapped: a log has the row in one line
 

@@ -185,9 +185,8 @@ def planned_and_held(run: RunRecords) -> Iterator[Block]:
         sums_before = groups.get(name, (0, 0))
         groups[name] = (sums_before[0] + planned_bytes, sums_before[1] + held_bytes)
     total = sum(row[1] for row in rows), sum(row[2] for row in rows)
-    off = sum(
-        planned_bytes != held_bytes for _, planned_bytes, held_bytes in rows
-    )  # each owner, as sums of a group may hide two that differ
+    # By owner, as the sums of a group may hide two owners that differ.
+    off = sum(planned_bytes != held_bytes for _, planned_bytes, held_bytes in rows)
     verdict = (
         f"Each of the {len(rows)} owners holds what was planned, to the byte."
         if not off

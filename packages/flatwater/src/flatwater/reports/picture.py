@@ -268,9 +268,8 @@ def _paint_bars(axes: Axes, mark: Bars, chart: Chart, place: tuple[int, int]) ->
         if isinstance(mark.colour, str)
         else [theme_colour(shade_name) for shade_name in mark.colour]
     )
-    (axes.barh if mark.across else axes.bar)(
-        positions, values, 0.9 * bar_width, color=shade
-    )  # a tenth is left between neighbours
+    draw_bars = axes.barh if mark.across else axes.bar
+    draw_bars(positions, values, 0.9 * bar_width, color=shade)  # a tenth is left between neighbours
     ends = values
     if mark.low:
         low, high = _finite_numbers(mark.low), _finite_numbers(mark.high)

@@ -57,7 +57,7 @@ def _written_parts(folder: RunFolder) -> Mapping[str, Iterable[Block]]:
     try:
         content = parse_json(read_regular(folder.sections, MOST_BYTES, follow=False))
         if not isinstance(content, list) or not 0 < len(content) <= MOST_PARTS:
-            raise ValueError(f"expected 1 to {MOST_PARTS} parts")  # noqa: TRY301
+            raise ValueError(f"expected 1 to {MOST_PARTS} parts")  # noqa: TRY301  (caught below, where the file is named)
         return dict(_parse_part(entry) for entry in content)
     except FileNotFoundError:
         return {}

@@ -56,7 +56,7 @@ def read_description(folder: RunFolder, settings: Mapping[str, Any]) -> Descript
         description = parse_description(read_regular(folder.description, MOST_BYTES, follow=False))
         if description.name != name:
             named = short_repr(description.name)
-            raise ValueError(f"name = {named}: expected {short_repr(name)}, as config.toml has it")  # noqa: TRY301
+            raise ValueError(f"name = {named}: expected {short_repr(name)}, as config.toml has it")  # noqa: TRY301  (caught below, where the file is named)
     except FileNotFoundError as absence:
         raise RunError(
             f"{folder.config}: trainer = {short_repr(name)}: this recipe is not installed, and the folder has "

@@ -40,7 +40,7 @@ class RunEvents:
         for listener in self.listeners:
             listener.on_event(event)
 
-    def show_line(self, line: str, kind: EventKind = "note", style: str = "yellow", **values: Any) -> None:  # noqa: ANN401
+    def show_line(self, line: str, kind: EventKind = "note", style: str = "yellow", **values: Any) -> None:  # noqa: ANN401  (plain values)
         """Show a line without breaking it, so that paths in it can be copied, and tell the listeners.
 
         Args:

@@ -239,9 +239,8 @@ def _parse_plan(record: Mapping[str, Any]) -> Plan:
         TypeError: a part of it is of another type.
         ValueError: a part of it has a value that no plan has.
     """
-    limits = _whole_numbers(record, "limits") or {
-        "limit": _whole_number(record, "limit_bytes")
-    }  # other versions had one limit alone
+    # Other versions had a single limit.
+    limits = _whole_numbers(record, "limits") or {"limit": _whole_number(record, "limit_bytes")}
     suggestions, workers = record.get("suggestions") or [], record.get("workers") or []
     if min(limits.values()) <= 0 or not record.get("owners"):
         raise ValueError("expected owners and limits")

@@ -95,8 +95,7 @@ def find_callbacks(config: Any, functions: Callbacks) -> Callbacks:  # noqa: ANN
     if on_episode is None and name == PYTHON_OBJECT:
         raise ConfigError(
             f"on_episode = {PYTHON_OBJECT!r}: the run was begun with a function that was given in Python, and goes on "
-            "with "
-            "it alone: flatwater.resume(run, on_episode=...)"
+            "with it alone: flatwater.resume(run, on_episode=...)"
         )
     if on_episode is None and name is not None:
         on_episode = find_function(name, field="on_episode", takes="an episode")

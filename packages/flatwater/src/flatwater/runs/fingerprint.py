@@ -42,7 +42,7 @@ def source_hashes(config: Any) -> dict[str, dict[str, str]]:  # noqa: ANN401  (a
     return {code.value: dict(text_hashes(code.module)) for code in codes if code.module and not code.declared.trains}
 
 
-def changed_sources(saved: object, config: Any) -> list[str]:  # noqa: ANN401  (same)
+def changed_sources(saved: object, config: Any) -> list[str]:  # noqa: ANN401  (a RunConfig of any recipe)
     """Return modules whose text has changed since a checkpoint was saved, a line each.
 
     Args:

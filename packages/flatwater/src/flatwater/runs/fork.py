@@ -45,7 +45,7 @@ class Parent:
     """What the fork writes down of it."""
 
 
-def find_parent(folder: RunFolder, was: Any, config: Any, round_: int | None, say: ShowLine) -> Parent:  # noqa: ANN401
+def find_parent(folder: RunFolder, was: Any, config: Any, round_: int | None, say: ShowLine) -> Parent:  # noqa: ANN401  (a RunConfig of any recipe)
     """Return the run to go on from, at its newest intact checkpoint between two rounds.
 
     Args:
@@ -161,7 +161,7 @@ def copy_history(parent: Parent, folder: RunFolder, say: ShowLine) -> None:
                 write_object(target, (line for line in file if survives_resume(line, parent.origin.round)))
 
 
-def compose_as_begun(config: Any, was: Any, data: object) -> Run:  # noqa: ANN401
+def compose_as_begun(config: Any, was: Any, data: object) -> Run:  # noqa: ANN401  (a RunConfig of any recipe)
     """Return a run on the data that it began with, where there are more by now; its settings are `config`."""
     recipe = recipe_of_config(config)
     begun_config = recipe.begun_on(config, was, data if isinstance(data, Mapping) else {})
@@ -184,7 +184,7 @@ def _settable(root: object) -> Iterator[tuple[Leaf, Scalar | bytes]]:
 
 
 @close_open_envs()
-def _initial_values(config: Any, data: object) -> dict[str, Scalar | bytes]:  # noqa: ANN401  (same)
+def _initial_values(config: Any, data: object) -> dict[str, Scalar | bytes]:  # noqa: ANN401  (a RunConfig of any recipe)
     """Return the numbers and generators of a run that is built for them, and released."""
     composed = compose_as_begun(config, config, data)
     try:
@@ -228,12 +228,12 @@ def _tree_error(
     ]
     return ConfigError(
         f"{_setting_names(culprits or changed, recipe.name)}: the state of {parent.folder.path} would have other "
-        "leaves, and a "
-        f"fork goes on with that state.{list_lines(error.lines, MAXIMUM_NAMED)}\n{_fork_remedy(parent, recipe.name)}"
+        "leaves, and a fork goes on with that "
+        f"state.{list_lines(error.lines, MAXIMUM_NAMED)}\n{_fork_remedy(parent, recipe.name)}"
     )
 
 
-def _leaf_bytes_with(recipe: Recipe, config: Any, name: str, value: object) -> Mapping[str, int] | None:  # noqa: ANN401
+def _leaf_bytes_with(recipe: Recipe, config: Any, name: str, value: object) -> Mapping[str, int] | None:  # noqa: ANN401  (a RunConfig of any recipe)
     """Return the bytes of leaves with one setting changed; None if the setting cannot be changed alone."""
     try:
         return recipe.plan(with_settings(config, {name: value}, "the fork")).owners

@@ -220,7 +220,7 @@ def plan_built(
     plan = make_plan(owners, lambda: transients(setup, run), config=config, device=device)
 
     @close_open_envs()  # else a run that starts all the same would keep them
-    def owners_of(other: Any) -> Mapping[str, int]:  # noqa: ANN401  (same)
+    def owners_of(other: Any) -> Mapping[str, int]:  # noqa: ANN401  (a RunConfig of any kind)
         return nbytes(build(other)[1])
 
     return with_advice(plan, alternatives, owners, owners_of)
@@ -348,7 +348,7 @@ def check_settings(config: Any, given: Callbacks = NO_CALLBACKS) -> CheckedConfi
 
 
 @close_open_envs()
-def checked_plan(config: Any) -> tuple[CheckedConfig, Plan]:  # noqa: ANN401  (same)
+def checked_plan(config: Any) -> tuple[CheckedConfig, Plan]:  # noqa: ANN401  (a RunConfig of any kind)
     """Return checked settings, and the plan of a run with them; nothing is allocated."""
     checked = check_settings(config)
     return checked, recipe_of_config(config).plan(checked.config)

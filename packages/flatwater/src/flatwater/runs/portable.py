@@ -300,7 +300,7 @@ class _KnownHeader:
     header: dict[str, Any]
 
 
-def rebuild_policy(source: str, about: str, tensors: Mapping[str, Tensor], *, is_our_file: bool) -> Any:  # noqa: ANN401  (same)
+def rebuild_policy(source: str, about: str, tensors: Mapping[str, Tensor], *, is_our_file: bool) -> Any:  # noqa: ANN401  (what a recipe's policy is)
     """Return the policy that a header and its tensors describe.
 
     Args:
@@ -321,13 +321,13 @@ def rebuild_policy(source: str, about: str, tensors: Mapping[str, Tensor], *, is
             raise ValueError(f"{short_repr(content)}: expected keys and values")  # noqa: TRY301, TRY004  (told as any other misfit)
         header = convert_to({name: content.get(name) for name in ("format", "recipe", "header")}, _KnownHeader)
         if header.format != FORMAT:
-            raise ValueError(f"format = {short_repr(header.format)}: expected {FORMAT!r}")  # noqa: TRY301
+            raise ValueError(f"format = {short_repr(header.format)}: expected {FORMAT!r}")  # noqa: TRY301  (caught below, where the file is named)
         settings = _settings_of(header.recipe, header.header)
         recipe = find_recipe(
             header.recipe, GIVEN if is_our_file else request_permit(settings, Path(source), beside=header.header)
         )
         if recipe.rebuild is None:
-            raise ValueError(f"recipe = {short_repr(header.recipe)}: this recipe cannot load a policy")  # noqa: TRY301
+            raise ValueError(f"recipe = {short_repr(header.recipe)}: this recipe cannot load a policy")  # noqa: TRY301  (caught below, where the file is named)
         return recipe.rebuild(header.header, tensors)
     except TrustError:
         raise

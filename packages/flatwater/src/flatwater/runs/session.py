@@ -132,7 +132,7 @@ def _begin_folder(composed: Run, folder: RunFolder, events: RunEvents, parent: P
         copy_history(parent, folder, events.show_line)
 
 
-def _compose_new(config: Any, parent: Parent | None, profile: range | None, say: Callable[[str], None]) -> Run:  # noqa: ANN401
+def _compose_new(config: Any, parent: Parent | None, profile: range | None, say: Callable[[str], None]) -> Run:  # noqa: ANN401  (a RunConfig of any recipe)
     """Return a run before its first round, with the state of its parent if it has one."""
     if parent is not None:
         return with_traces(compose_fork(config, parent, say), profile)
@@ -143,7 +143,7 @@ def _compose_new(config: Any, parent: Parent | None, profile: range | None, say:
 
 def read_config(
     folder: RunFolder, *, where: Path | str | None = None, trains: bool = False, given: Collection[str] = ()
-) -> Any:  # noqa: ANN401
+) -> Any:  # noqa: ANN401  (a RunConfig of any recipe)
     """Return the configuration of a run, whatever it trains: to compose the run, which imports the code that it names.
 
     Args:
@@ -171,7 +171,7 @@ def resume(
     on_round: OnRound | None = None,
     on_episode: OnEpisode | None = None,
     profile: range | None = None,
-    **changes: Any,  # noqa: ANN401
+    **changes: Any,  # noqa: ANN401  (settings of any type)
 ) -> RunOutcome:
     """Go on with a run from its newest intact checkpoint, bit for bit.
 
@@ -215,7 +215,7 @@ def attach_listener_(events: RunEvents, config: Any) -> None:  # noqa: ANN401  (
         events.listeners.append(EventCommand(config.on_event, events.show_line))
 
 
-def with_changes(config: Any, changes: Mapping[str, Any]) -> Any:  # noqa: ANN401
+def with_changes(config: Any, changes: Mapping[str, Any]) -> Any:  # noqa: ANN401  (a RunConfig of any recipe)
     """Return the configuration with the settings that are given; None leaves a setting as it was.
 
     Raises:
@@ -232,7 +232,7 @@ def with_changes(config: Any, changes: Mapping[str, Any]) -> Any:  # noqa: ANN40
 
 
 def _continue(
-    config: Any,  # noqa: ANN401
+    config: Any,  # noqa: ANN401  (a RunConfig of any recipe)
     folder: RunFolder,
     events: RunEvents,
     *,
@@ -282,7 +282,7 @@ def _continue(
     return train(composed, folder, events, is_new=False, mirror=mirror, callbacks=callbacks, profile=profile)
 
 
-def _compose_again(config: Any, folder: RunFolder, profile: range | None, events: RunEvents) -> Run:  # noqa: ANN401
+def _compose_again(config: Any, folder: RunFolder, profile: range | None, events: RunEvents) -> Run:  # noqa: ANN401  (a RunConfig of any recipe)
     """Return a run that was stopped before its first checkpoint, as it was at the start."""
     origin, parent = read_origin(folder), None
     with events.console.status(READING_STATUS):
@@ -297,7 +297,7 @@ def _compose_again(config: Any, folder: RunFolder, profile: range | None, events
 
 
 def restore_run(
-    config: Any,  # noqa: ANN401
+    config: Any,  # noqa: ANN401  (a RunConfig of any recipe)
     folder: RunFolder,
     say: Callable[[str], None],
 ) -> tuple[Run, Manifest]:

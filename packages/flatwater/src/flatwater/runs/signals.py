@@ -114,9 +114,8 @@ def stop_on_signals(console: "Console") -> Iterator[StopRequest]:
         # the run must not begin over it.
         for ending in _active_endings:
             ending.raise_missed()
-        mask_before = signal.pthread_sigmask(
-            signal.SIG_UNBLOCK, {SAVING_SIGNAL}
-        )  # a sweep's trial is started with it blocked
+        # A sweep's trial is started with the signal blocked.
+        mask_before = signal.pthread_sigmask(signal.SIG_UNBLOCK, {SAVING_SIGNAL})
         try:
             yield stop
         finally:

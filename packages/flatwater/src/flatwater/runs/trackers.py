@@ -116,19 +116,19 @@ def _load_tensorboard(_: RunConfig) -> None:
 
 
 def _tensorboard(_: RunConfig, run: TrackedRun) -> Sink:
-    from flatwater.metrics.tensorboard import TensorBoardSink  # noqa: PLC0415  (same)
+    from flatwater.metrics.tensorboard import TensorBoardSink  # noqa: PLC0415  (loaded only where it is asked for)
 
     return TensorBoardSink(run.folder, resume_at=run.resume_at)
 
 
 def _check_wandb(config: RunConfig) -> None:
-    from flatwater.metrics.wandb import check_key  # noqa: PLC0415  (same)
+    from flatwater.metrics.wandb import check_key  # noqa: PLC0415  (loaded only where it is asked for)
 
     check_key(config.wandb)
 
 
 def _wandb(config: RunConfig, run: TrackedRun) -> Sink:
-    from flatwater.metrics.wandb import WandbSink  # noqa: PLC0415  (same)
+    from flatwater.metrics.wandb import WandbSink  # noqa: PLC0415  (loaded only where it is asked for)
 
     return WandbSink(run, config.wandb)
 

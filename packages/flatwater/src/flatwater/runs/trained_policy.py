@@ -86,7 +86,7 @@ class TrainedPolicy:
         return None if self._native is None else self._native.observation
 
     @property
-    def action_space(self) -> Any:  # noqa: ANN401  (same)
+    def action_space(self) -> Any:  # noqa: ANN401  (a space of Gymnasium's)
         """Space of an action; None in a world of the user's own arrays."""
         return None if self._native is None else self._native.action
 
@@ -198,7 +198,7 @@ class TrainedPolicy:
         """Return whether a mapping is an observation of a Dict space, and not one for each agent."""
         return self._native is not None and not self._native.keys.isdisjoint(obs)
 
-    def _rows(self, obs: Any) -> Rows:  # noqa: ANN401  (same)
+    def _rows(self, obs: Any) -> Rows:  # noqa: ANN401  (whatever the space holds)
         """Return one observation, or a batch, as rows of a world; and the axes before those of one observation."""
         if self._native is not None:
             return self._native.rows(obs)
@@ -268,7 +268,7 @@ class TrainedPolicy:
         return self._in_form_of(agents, action if self._native is None else self._native.to_env(action))
 
     @staticmethod
-    def _in_form_of(agents: _Agents, results: Array) -> Any:  # noqa: ANN401  (same)
+    def _in_form_of(agents: _Agents, results: Array) -> Any:  # noqa: ANN401  (whatever the environment takes)
         if agents.keyed:
             return dict(zip(agents.names, results, strict=True))
         # `[()]` gives a number where there is one alone.

@@ -42,7 +42,7 @@ ONLY_IN_PYTHON = (
 )
 
 
-def build_run_world(config: Any, envs: int, foraging: ForagingConfig = FORAGING) -> World:  # noqa: ANN401
+def build_run_world(config: Any, envs: int, foraging: ForagingConfig = FORAGING) -> World:  # noqa: ANN401  (a RunConfig of any recipe)
     """Return a world of so many environments, by settings of any recipe that plays episodes.
 
     Raises:

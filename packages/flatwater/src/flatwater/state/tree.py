@@ -53,7 +53,7 @@ def leaves(root: object) -> Iterator[Leaf]:
     yield from _walk_branch(root, "", derived=False)
 
 
-def _walk_branch(branch: Any, path: str, *, derived: bool) -> Iterator[Leaf]:  # noqa: ANN401
+def _walk_branch(branch: Any, path: str, *, derived: bool) -> Iterator[Leaf]:  # noqa: ANN401  (a state tree)
     """Yield the leaves below a branch with their paths; a leaf below a derived field is derived."""
     for key, value, is_derived in _checked_children(branch, path):
         below = f"{path}.{key}" if path else str(key)
@@ -64,7 +64,7 @@ def _walk_branch(branch: Any, path: str, *, derived: bool) -> Iterator[Leaf]:  #
             yield from _walk_branch(value, below, derived=hidden)
 
 
-def _checked_children(branch: Any, path: str) -> Iterator[tuple[str | int, Any, bool]]:  # noqa: ANN401
+def _checked_children(branch: Any, path: str) -> Iterator[tuple[str | int, Any, bool]]:  # noqa: ANN401  (a state tree)
     """Yield key, value and whether it is derived, of each child; refuse what a checkpoint cannot hold.
 
     Raises:
@@ -120,7 +120,7 @@ def _leaf_bytes(value: Value, storages: set[int]) -> int:
     if isinstance(value, torch.Tensor):
         storage = value.untyped_storage()
         # Not data_ptr: it is 0 for every tensor on the meta device, where plans are made.
-        return _bytes_once(storage._cdata, storage.nbytes(), storages)  # noqa: SLF001
+        return _bytes_once(storage._cdata, storage.nbytes(), storages)  # noqa: SLF001  (torch has no public name for it)
     if isinstance(value, np.ndarray):
         # Views keep their base alive, and with it all its bytes.
         base: Any = value

@@ -63,7 +63,7 @@ def telling_store(url: str, doing: str) -> Iterator[None]:
         StoreError: anything else.
     """
     # Only where a URL is used: it takes long to import.
-    from obstore.exceptions import AlreadyExistsError, BaseError  # noqa: PLC0415
+    from obstore.exceptions import AlreadyExistsError, BaseError  # noqa: PLC0415  (it takes long to import: only where a URL is used)
 
     try:
         yield
@@ -85,7 +85,7 @@ def explain_error(url: str, doing: str, error: Exception) -> FlatwaterError:
         doing: `write`, `read`, `list`, `remove` or `open`.
         error: exception of obstore or the system.
     """
-    from obstore.exceptions import PermissionDeniedError, UnauthenticatedError  # noqa: PLC0415
+    from obstore.exceptions import PermissionDeniedError, UnauthenticatedError  # noqa: PLC0415  (it takes long to import: only where a URL is used)
 
     text, short = str(error), _short(str(error))
     scheme, bucket = urlsplit(url).scheme, urlsplit(url).netloc

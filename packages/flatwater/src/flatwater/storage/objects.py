@@ -97,7 +97,7 @@ class StoredObjects:
 
     def create(self, name: str, content: FilePiece) -> bool:
         """Write an object unless there is one of that name. Returns False if there is."""
-        from obstore.exceptions import AlreadyExistsError  # noqa: PLC0415
+        from obstore.exceptions import AlreadyExistsError  # noqa: PLC0415  (it takes long to import: only where a URL is used)
 
         try:
             self._put(name, content, "create")
@@ -108,7 +108,7 @@ class StoredObjects:
 
     def _put(self, name: str, content: FilePiece, mode: Literal["create", "overwrite"]) -> str:
         """Write an object by one request; return its tag, empty if the store gives none."""
-        import obstore  # noqa: PLC0415
+        import obstore  # noqa: PLC0415  (it takes long to import: only where a URL is used)
 
         with telling_store(self.url, "write"):
             # Not in parts: a put of one request is whole or not there, and a tag that is an MD5 is that of the content.
@@ -125,7 +125,7 @@ class StoredObjects:
             name: name of the object.
             parts: parts of the same size, but for the last; S3 wants 5 MiB or more.
         """
-        import obstore  # noqa: PLC0415
+        import obstore  # noqa: PLC0415  (it takes long to import: only where a URL is used)
 
         writer = None
         # Opened with the first part, whose size says how large parts are;
@@ -189,7 +189,7 @@ class StoredObjects:
         Raises:
             OversizeError: the object is larger than `maximum`.
         """
-        import obstore  # noqa: PLC0415
+        import obstore  # noqa: PLC0415  (it takes long to import: only where a URL is used)
 
         path, position, size = self.prefix + name, 0, 1
         while position < size:
@@ -248,7 +248,7 @@ class StoredObjects:
 
     async def _list_folder(self, folder: str) -> list[ObjectEntry]:
         """Return the objects of a store below a folder, page by page, at most `MOST_ENTRIES`."""
-        import obstore  # noqa: PLC0415
+        import obstore  # noqa: PLC0415  (it takes long to import: only where a URL is used)
 
         listing: list[ObjectEntry] = []
         # Pages are counted while they come: a list may have no end.
@@ -275,7 +275,7 @@ class StoredObjects:
 
     def _find_entry(self, name: str) -> ObjectEntry | None:
         """Return the entry of one object; None if there is none of that name."""
-        import obstore  # noqa: PLC0415
+        import obstore  # noqa: PLC0415  (it takes long to import: only where a URL is used)
 
         try:
             with telling_store(self.url, "read"):
@@ -301,14 +301,14 @@ class StoredObjects:
 
     async def _prefixes(self) -> list[str]:
         """Return the names of the folders directly below."""
-        import obstore  # noqa: PLC0415
+        import obstore  # noqa: PLC0415  (it takes long to import: only where a URL is used)
 
         listing = await obstore.list_with_delimiter_async(self.store, self.prefix or None)
         return [name.rstrip("/").rpartition("/")[2] for name in listing["common_prefixes"]]
 
     def remove(self, names: list[str]) -> None:
         """Remove objects; missing objects are ignored."""
-        import obstore  # noqa: PLC0415
+        import obstore  # noqa: PLC0415  (it takes long to import: only where a URL is used)
 
         for name in names:
             try:
@@ -419,8 +419,8 @@ def _open_store(scheme: str, bucket: str, url: str, retries: int) -> "ObjectStor
         ConfigError: the store cannot be used before something is set or permitted.
         StoreError: the store's client cannot be made for another reason.
     """
-    from obstore.exceptions import BaseError  # noqa: PLC0415
-    from obstore.store import AzureStore, GCSStore, LocalStore, S3Store  # noqa: PLC0415
+    from obstore.exceptions import BaseError  # noqa: PLC0415  (it takes long to import: only where a URL is used)
+    from obstore.store import AzureStore, GCSStore, LocalStore, S3Store  # noqa: PLC0415  (it takes long to import: only where a URL is used)
 
     if scheme == "file":
         return LocalStore("/")

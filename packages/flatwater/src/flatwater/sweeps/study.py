@@ -105,7 +105,7 @@ class Study:
         """Return a trial that was at work in an earlier process, its settings drawn again by the same seed."""
         self._seed_(trial.number, "")
         # Optuna names the id that a trial is opened by nowhere else.
-        return self._draw_settings_(Trial(self.study, trial._trial_id))  # noqa: SLF001
+        return self._draw_settings_(Trial(self.study, trial._trial_id))  # noqa: SLF001  (optuna has no public name for it)
 
     def _seed_(self, number: int, name: str) -> None:
         """Set a new sampler for the next draw, so that it follows from its seed and the trials before alone.
@@ -253,7 +253,7 @@ class _EarlierTrials:
         return [trial for trial in self._study.get_trials(*args, **how) if trial.number <= self._last]
 
     def _get_trials(self, *args: Any, **how: Any) -> list[FrozenTrial]:  # noqa: ANN401  (samplers call this method)
-        trials = self._study._get_trials(*args, **how)  # noqa: SLF001
+        trials = self._study._get_trials(*args, **how)  # noqa: SLF001  (optuna has no public name for it)
         return [trial for trial in trials if trial.number <= self._last]
 
 

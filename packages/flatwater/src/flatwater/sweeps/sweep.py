@@ -53,10 +53,9 @@ class Sweep:
         path = self.held.with_current_name.path
         if path != self.folder.path:
             raise RunError(
-                f"{self.folder.path}: the sweep's folder was moved, and is {path} now. The finished "
-                "trials are there, and "
-                "the current trial has saved a checkpoint. Go on with: flatwater sweep "
-                f"{self.base.trainer} --run {path}"
+                f"{self.folder.path}: the sweep's folder was moved, and is {path} now. The finished trials are there, "
+                f"and the current trial has saved a checkpoint. Go on with: flatwater sweep {self.base.trainer} --run "
+                f"{path}"
             )
 
     def say(self, line: str) -> None:

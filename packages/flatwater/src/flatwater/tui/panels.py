@@ -170,9 +170,8 @@ def owners_table(followed: FollowedRun, width: int, most: int | None = None) -> 
             else f"{'+' if difference > 0 else '-'}{short_bytes(abs(difference))}"
         )
         share = size / followed.line.owned_bytes if followed.line.owned_bytes else 0.0
-        style = (
-            GOOD if not difference else BAD if difference > 0 else WARNING
-        )  # below its plan: not all pages are touched yet
+        # WARNING below the plan: not all pages are touched yet.
+        style = GOOD if not difference else BAD if difference > 0 else WARNING
         table.add_row(
             name, short_bytes(size), *([f"{share:.0%}"] if has_shares else []), Text(difference_text, style=style)
         )

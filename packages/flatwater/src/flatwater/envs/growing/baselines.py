@@ -22,7 +22,7 @@ STARTS_AT, LEARNS_FOR, WEAK = 2, 2, 0.6
 """The heuristic: the step of the first seed, steps of a seed's training, accuracy below which a host needs more."""
 
 
-def wait_policy(envs: GrowingEnvs, masks: OperationMasks, noise: Float[Tensor, "E N"] | None) -> Int[Tensor, "E 5"]:  # noqa: ARG001
+def wait_policy(envs: GrowingEnvs, masks: OperationMasks, noise: Float[Tensor, "E N"] | None) -> Int[Tensor, "E 5"]:  # noqa: ARG001  (the signature of every policy)
     """Return the action that trains the hosts as they are."""
     return torch.zeros(len(envs.seed), len(HEADS), dtype=torch.int64, device=envs.seed.device)
 
@@ -41,8 +41,8 @@ def random_policy(envs: GrowingEnvs, masks: OperationMasks, noise: Float[Tensor,
 
 def heuristic_policy(
     envs: GrowingEnvs,
-    masks: OperationMasks,  # noqa: ARG001
-    noise: Float[Tensor, "E N"] | None,  # noqa: ARG001
+    masks: OperationMasks,  # noqa: ARG001  (the signature of every policy)
+    noise: Float[Tensor, "E N"] | None,  # noqa: ARG001  (the signature of every policy)
 ) -> Int[Tensor, "E 5"]:
     """Grow a full seed in each slot of weak hosts, one after another: train it, blend it in, keep it if it helps.
 

@@ -81,7 +81,7 @@ def make_task(result: Any, device: torch.device) -> Task:  # noqa: ANN401  (what
     arrays = [np.asarray(array) for array in result] if isinstance(result, tuple | list) else []
     if len(arrays) not in {2, 4}:
         raise ConfigError(f"expected {EXPECTED_TASK}, got a {type(result).__name__} of {len(arrays)} arrays")
-    images, labels = (arrays, None) if len(arrays) == 2 else (arrays[:2], arrays[2:])  # noqa: PLR2004
+    images, labels = (arrays, None) if len(arrays) == 2 else (arrays[:2], arrays[2:])  # noqa: PLR2004  (two arrays, or four)
     parts = _split(*images) if labels is None else ((images[0], images[1]), (labels[0], labels[1]))
     for part, (pictures, classes) in zip(("train on", "validate with"), parts, strict=True):
         _check_arrays(part, pictures, classes)
@@ -91,7 +91,7 @@ def make_task(result: Any, device: torch.device) -> Task:  # noqa: ANN401  (what
             f"expected images of one shape, got {train.shape[1:]} to train on and {valid.shape[1:]} to validate with"
         )
     count = int(max(train_labels.max(), valid_labels.max())) + 1
-    if not 2 <= count <= MOST_CLASSES:  # noqa: PLR2004
+    if not 2 <= count <= MOST_CLASSES:  # noqa: PLR2004  (fewer are not a choice)
         raise ConfigError(f"expected 2 to {MOST_CLASSES:,} classes, numbered from 0, got {count}")
     return Task(
         train_images=_pixels_to_device(train, device),
@@ -103,7 +103,7 @@ def make_task(result: Any, device: torch.device) -> Task:  # noqa: ANN401  (what
 
 
 def _split(images: np.ndarray, labels: np.ndarray) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
-    """Split at random, and always alike."""
+    """Return the arrays of both parts; the split is random, and the same each time."""
     _check_arrays("learn", images, labels)
     # Its own generator: the split does not depend on the run's seed.
     order = np.random.default_rng(_SHUFFLE_SEED).permutation(len(images))

@@ -36,7 +36,7 @@ def check_flag(name: str, value: Any) -> bool:  # noqa: ANN401  (whatever an env
     return bool(array.ravel()[0])
 
 
-def check_reward(value: Any, *, allow_nan: bool) -> float:  # noqa: ANN401  (same)
+def check_reward(value: Any, *, allow_nan: bool) -> float:  # noqa: ANN401  (whatever an environment gives)
     """Return the reward, which a float32 can hold; where NaN and infinities are allowed, any number.
 
     Raises:
@@ -59,7 +59,7 @@ def check_reward(value: Any, *, allow_nan: bool) -> float:  # noqa: ANN401  (sam
     return np.inf if reward > 0 else -np.inf if reward < 0 else np.nan
 
 
-def check_observation(value: Any, shape: tuple[int, ...]) -> Array:  # noqa: ANN401  (same)
+def check_observation(value: Any, shape: tuple[int, ...]) -> Array:  # noqa: ANN401  (whatever an environment gives)
     """Return an observation of a box, in the shape of its space.
 
     Raises:
@@ -74,7 +74,7 @@ def check_observation(value: Any, shape: tuple[int, ...]) -> Array:  # noqa: ANN
     return row
 
 
-def check_info(value: Any) -> dict[str, Any]:  # noqa: ANN401  (same)
+def check_info(value: Any) -> dict[str, Any]:  # noqa: ANN401  (whatever an environment gives)
     """Return the info of a reset or a step.
 
     Raises:
@@ -97,10 +97,9 @@ def interface_error(env: object, method: str, wrong: Exception, when: str = "") 
     parts = "(observation, info)" if method == "reset" else "(observation, reward, terminated, truncated, info)"
     fault = f"no entry {wrong} in the observation" if isinstance(wrong, KeyError) else str(wrong)
     return UserCodeError(
-        f"environment {dotted_name(env)}: {type(env).__name__}.{method}() does not give {parts}, with an "
-        "observation of "
-        f"its observation_space{f', {when}' if when else ''}: {fault}{source_location(env, method)}. "
-        "Check an environment before a run with flatwater.check_env_conformance"
+        f"environment {dotted_name(env)}: {type(env).__name__}.{method}() does not give {parts}, with an observation "
+        f"of its observation_space{f', {when}' if when else ''}: {fault}{source_location(env, method)}. Check an "
+        "environment before a run with flatwater.check_env_conformance"
     )
 
 
@@ -116,4 +115,4 @@ def _short_value(value: object) -> str:
         text = repr(value)
     except ValueError:  # Python does not print an integer of thousands of digits
         text = "a number of thousands of digits"
-    return f"{text if len(text) <= 60 else f'{text[:60]} ...'} ({type(value).__name__})"  # noqa: PLR2004
+    return f"{text if len(text) <= 60 else f'{text[:60]} ...'} ({type(value).__name__})"  # noqa: PLR2004  (longer values are cut in messages)

@@ -112,9 +112,8 @@ class GymnasiumWorld:
         for before, current in zip(self._given_spaces, self._spaces_of(copy), strict=True):
             if current is not before and current != before:
                 raise UserCodeError(
-                    f"environment {dotted_name(self._user_layer)}: expected the same spaces in all copies "
-                    f"and episodes, got {current} "
-                    f"after {before}{source_location(self._user_layer)}"
+                    f"environment {dotted_name(self._user_layer)}: expected the same spaces in all copies and "
+                    f"episodes, got {current} after {before}{source_location(self._user_layer)}"
                 )
 
     def _reset(self, copy: gymnasium.Env[Any, Any], seed: int) -> tuple[Any, dict[str, Any]]:

@@ -167,7 +167,7 @@ def _readable_children(space: gym.Space[Any]) -> Iterator[tuple[Any, gym.Space[A
     return ((key, child) for key, child in children if isinstance(child, READABLE_SPACES | gym.Dict | gym.Tuple))
 
 
-def _leading_axes(space: gym.Space[Any], obs: Any, name: str) -> Iterator[tuple[int, ...]]:  # noqa: ANN401
+def _leading_axes(space: gym.Space[Any], obs: Any, name: str) -> Iterator[tuple[int, ...]]:  # noqa: ANN401  (whatever the space holds)
     """Yield the axes before those of one observation, of each part."""
     if isinstance(space, gym.Dict | gym.Tuple):
         expected_type: Any = Mapping if isinstance(space, gym.Dict) else (tuple, list)
@@ -179,14 +179,14 @@ def _leading_axes(space: gym.Space[Any], obs: Any, name: str) -> Iterator[tuple[
         yield split_axes(to_array(obs), space.shape or (), name)
 
 
-def _flatten_axes(space: gym.Space[Any], obs: Any, axes: tuple[int, ...]) -> Any:  # noqa: ANN401
+def _flatten_axes(space: gym.Space[Any], obs: Any, axes: tuple[int, ...]) -> Any:  # noqa: ANN401  (whatever the space holds)
     """Return the same observations, each part an array [B, *part]."""
     if isinstance(space, gym.Dict | gym.Tuple):
         return {key: _flatten_axes(child, obs[key], axes) for key, child in _readable_children(space)}
     return to_array(obs).reshape(prod(axes), *(space.shape or ()))
 
 
-def _pick_observation(observations: Any, number: int) -> Any:  # noqa: ANN401  (same)
+def _pick_observation(observations: Any, number: int) -> Any:  # noqa: ANN401  (numbers, an array or a tensor)
     """Return one observation of those of `_flatten_axes`; a Tuple's parts are found by their positions as well."""
     return (
         {key: _pick_observation(part, number) for key, part in observations.items()}

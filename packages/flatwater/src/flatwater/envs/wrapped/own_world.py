@@ -75,7 +75,7 @@ class OwnWorld:
         with Border(self._subject, self.inner, "state_dict"):
             return self._keeper.state_dict()
 
-    def load_state_dict(self, state: Any) -> None:  # noqa: ANN401  (same)
+    def load_state_dict(self, state: Any) -> None:  # noqa: ANN401  (of the class)
         """Have the world take its state back."""
         with Border(self._subject, self.inner, "load_state_dict"):
             self._keeper.load_state_dict(state)
@@ -101,10 +101,9 @@ class OwnWorld:
         index = tuple(int(number) for number in np.argwhere(~np.isfinite(written))[0])
         env, agent, *number = index
         raise UserCodeError(
-            f"{self._subject}: {method} wrote the {name} {written[index]} for agent {agent} of environment {env}"
-            f"{f', in number {number[0]}' if number else ''}{source_location(self.inner, method)}: "
-            "expected a finite number. "
-            f"{ALLOW_NAN_ADVICE}"
+            f"{self._subject}: {method} wrote the {name} {written[index]} for agent {agent} of environment "
+            f"{env}{f', in number {number[0]}' if number else ''}{source_location(self.inner, method)}: expected a "
+            f"finite number. {ALLOW_NAN_ADVICE}"
         )
 
 

@@ -300,7 +300,7 @@ def _value_writer(space: gym.Space[Any]) -> Callable[[Any, Array], None]:
         # Gymnasium's flattening of a Box is the same, and takes five times as long.
         out[:] = check_observation(observation, shape).ravel()
 
-    def write_flat(observation: Any, out: Array) -> None:  # noqa: ANN401  (same)
+    def write_flat(observation: Any, out: Array) -> None:  # noqa: ANN401  (whatever the space holds)
         if not space.contains(observation):
             raise ValueError(f"{observation!r} is not in {space}")
         out[:] = gym.flatten(space, observation)
@@ -331,8 +331,7 @@ def write_mask(info: dict[str, Any], legal: Array, name: str) -> None:
         state = "none" if mask is None else f"{len(row)} numbers"
         raise RunError(
             f"{name}: info[{MASK_KEY!r}]: expected {len(legal)} numbers, one for each action, at each reset and step, "
-            "got "
-            f"{state}"
+            f"got {state}"
         )
     legal[:] = row
 
@@ -385,9 +384,9 @@ def make_action_spec(space: gym.Space[Any], env: object, name: str) -> ActionSpe
         return _action_choices(space)
     if not isinstance(space, gym.Discrete):
         raise ConfigError(
-            f"{name}: expected actions of a Discrete, of a MultiDiscrete or MultiBinary with one "
-            "axis, or of a Box with "
-            f"one axis and finite bounds, got {space}. Wrap the environment with gymnasium.wrappers.TransformAction"
+            f"{name}: expected actions of a Discrete, of a MultiDiscrete or MultiBinary with one axis, or of a Box "
+            f"with one axis and finite bounds, got {space}. Wrap the environment with "
+            "gymnasium.wrappers.TransformAction"
         )
     numbers = range(int(space.start), int(space.start + space.n))
     members: list[Any] = list(env.actions.__members__.values()) if isinstance(env, HasActionNames) else []
@@ -437,9 +436,8 @@ def _tokens_reader(space: gym.Space[Any], numbers: dict[str, int], name: str) ->
     pixels, channels = _image_size(space)
     if pixels > BESIDE_POSITION:
         raise ConfigError(
-            f"{name}: images of {pixels} pixels cannot be tokens: the most are {BESIDE_POSITION} pixels. "
-            "Leave out wrapped.form "
-            "for a network of convolutions, or make them smaller with gymnasium.wrappers.ResizeObservation"
+            f"{name}: images of {pixels} pixels cannot be tokens: the most are {BESIDE_POSITION} pixels. Leave out "
+            "wrapped.form for a network of convolutions, or make them smaller with gymnasium.wrappers.ResizeObservation"
         )
     size, shape = pixels * channels, space.shape or ()
     columns = np.zeros((size + len(numbers), 2), np.uint8)

@@ -32,7 +32,7 @@ class VectorWorld:
     ends one, is taken as it is: its episodes follow from no seed.
     """
 
-    def __init__(self, env: Any, title: str, config: WrappedConfig, *, allow_nan: bool = False) -> None:  # noqa: ANN401
+    def __init__(self, env: Any, title: str, config: WrappedConfig, *, allow_nan: bool = False) -> None:  # noqa: ANN401  (a vector environment of the user's)
         """Take the vector environment.
 
         Args:
@@ -155,7 +155,7 @@ class VectorWorld:
         """Return the state that wrappers of the vector environment keep over episodes."""
         return read_env_state(self._env)
 
-    def load_state_dict(self, state: Any) -> None:  # noqa: ANN401  (same)
+    def load_state_dict(self, state: Any) -> None:  # noqa: ANN401  (of the wrappers)
         """Give the wrappers that back."""
         load_state_(self._env, state)
 
@@ -211,7 +211,7 @@ def _row_of(infos: Any, env: int) -> dict[str, Any]:  # noqa: ANN401  (whatever 
     return {name: _entry(infos[name], env) for name in (MASK_KEY, FINAL) if name in infos}
 
 
-def _entry(column: Any, env: int) -> Any:  # noqa: ANN401  (same)
+def _entry(column: Any, env: int) -> Any:  # noqa: ANN401  (whatever the environment gives)
     """Return one environment's part of a column; a Dict of observations has a column for each key."""
     return {key: _entry(below, env) for key, below in column.items()} if isinstance(column, dict) else column[env]
 

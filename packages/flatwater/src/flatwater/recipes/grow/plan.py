@@ -88,9 +88,8 @@ def phase_transients(setup: GrowSetup, run: GrowState) -> dict[str, int]:
         if setup.config.host is None:
             raise
         raise ConfigError(
-            f"host = {short_repr(setup.config.host)}: the forward runs on the CPU only: "
-            f"{torch_error_text(error)}. Make "
-            "new tensors on the device of the input, as in torch.arange(n, device=x.device), and constants with "
+            f"host = {short_repr(setup.config.host)}: the forward runs on the CPU only: {torch_error_text(error)}. "
+            "Make new tensors on the device of the input, as in torch.arange(n, device=x.device), and constants with "
             "register_buffer"
         ) from error
     return {"baselines": step, "collect": step, "update": peak_bytes(lambda: learn_(0)), "evaluate": step}

@@ -131,7 +131,7 @@ class LocalGroupExecutor(executor.LocalExecutor):
         obs, legal = observe(envs), legal_rows(masks(envs))
         choice = self._act(obs=obs, memory=memory, starts=envs.step == 0, noise=noise, legal=legal)
         assert choice.log_prob is not None  # noqa: S101  (the policy remembers)
-        assert choice.value is not None  # noqa: S101  (same)
+        assert choice.value is not None  # noqa: S101  (the policy remembers)
         # In place: the groups are views of the run's memory.
         memory.copy_(choice.memory)
         reward = step_(envs, choice.action)
