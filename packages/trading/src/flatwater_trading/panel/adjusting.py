@@ -1,4 +1,4 @@
-"""Splits and dividends: prices scaled by an adjusted close, and moves that look like a split that nobody adjusted."""
+"""Splits and dividends: prices scaled by an adjusted close, and moves that look like an unadjusted split."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,28 +14,28 @@ from flatwater_watch.errors import DataError
 from flatwater_watch.forms import list_phrase
 
 SPLIT_RATIOS = (1.5, 2.0, 3.0, 4.0, 5.0, 7.0, 10.0, 20.0)
-"""Usual ratios of a split, new shares for an old one; the inverse of each is usual as well."""
+"""Usual ratios of a split, new shares for an old share; the inverse of each is usual too."""
 RATIO_DISTANCE, SMALL_RATIO_DISTANCE = 0.08, 0.03
-"""Largest distance of a move from such a ratio, in logarithms: the day's own move comes on top. 99 % of the days of
-108 US shares moved less than 0.08. The second is for ratios below 2, which shares also reach by themselves."""
+"""Largest distance of a move from such a ratio, in logarithms: the price moves on the day of the split too. On 99 % of
+days 108 US shares moved less than 0.08. The second is for ratios below 2, which shares also reach without a split."""
 MINIMUM_SPLIT_MOVE_FACTOR = 15
-"""Times the usual move of a day that a split is at least: shares have splits once in years. A yield that goes from 0.1
-to 0.2 has moved so on many days; no share has split."""
+"""Least multiple of a day's usual move that counts as a split, because splits are rare. A yield often moves from 0.1 to
+0.2, which is not a split."""
 MAXIMUM_JUMPS_SHOWN = 3
 RAW_CLOSE = "raw close"
-"""Column of closes before they are scaled. No feature can be called so, as it is no identifier."""
+"""Column of closes before they are scaled. A feature cannot have this name, because it is not an identifier."""
 
 
 def adjust_prices(source: Path, table: pl.DataFrame, columns: Mapping[str, str]) -> pl.DataFrame:
     """Scale the prices of each row by its adjusted close over its close, which is kept as `RAW_CLOSE`.
 
     Args:
-        source: for messages.
-        table: row, symbol, open, high, low, close, adj_close.
-        columns: the file's name of the adjusted close, by instrument. Others stay as they are.
+        source: file, for messages.
+        table: table of row, symbol, open, high, low, close, adj_close.
+        columns: the file's name of the adjusted close, by instrument. Other instruments stay as they are.
 
     Raises:
-        DataError: a row has a close without an adjusted one, or one that is not above 0.
+        DataError: a row with a close has no adjusted close above 0.
     """
     is_adjusted, adjusted = pl.col("symbol").is_in(list(columns)), pl.col(ADJUSTED_CLOSE)
     unadjusted = table.filter(is_adjusted & pl.col("close").is_not_null() & (adjusted.is_null() | (adjusted <= 0)))
@@ -46,7 +46,7 @@ def adjust_prices(source: Path, table: pl.DataFrame, columns: Mapping[str, str])
             f"{source}: row {row}, column {column}: {'empty' if adj_close is None else adj_close} beside a close of "
             f"{close:g}. Fill it, or drop the column to use prices as they are."
         )
-    # All four prices of a row by one factor: high, low and close keep their order.
+    # One factor for all four prices of a row: high, low and close keep their order.
     factor = adjusted / pl.col("close")
     scaled = [
         pl.when(is_adjusted).then(pl.col(price) * factor).otherwise(pl.col(price)).alias(price) for price in PRICES
@@ -69,20 +69,20 @@ def say_unused(source: Path, columns: list[str]) -> None:
 def find_jumps(instruments: tuple[str, ...], dates: np.ndarray, close: np.ndarray) -> list[str]:
     """Find moves from one close to the next that look like a split, such as `AAPL -50.0% on 2020-01-03 (2:1)`, by date.
 
-    Args:
-        instruments: [N] names.
-        dates: [T].
-        close: [T, N] above 0, NaN where missing.
+    If rows are weeks or months, only ratios from 2 on count: shares reach smaller ratios without a split.
 
-    Only ratios from 2 on count where rows are weeks or months: shares reach smaller ones by themselves.
+    Args:
+        instruments: names [N].
+        dates: days [T].
+        close: closes [T, N] above 0; NaN for a missing close.
     """
     jumps, calendar = [], infer_calendar(dates)
     ratios = SPLIT_RATIOS if calendar.a_year >= DAILY.a_year else SPLIT_RATIOS[1:]
     for n, name in enumerate(instruments):
         rows = np.flatnonzero(np.isfinite(close[:, n]))
-        # Over holes as well, and in float64: a split during a halt is a move between the closes around it.
+        # Across holes too, and in float64: a split during a halt is a move between the closes around it.
         moves = np.diff(np.log(close[rows, n].astype(np.float64)))
-        # Less than that moves a share on many days, and a rate near 0 or an index of unrest on most of its large ones.
+        # Shares often move by less without a split, and a rate near 0 or a volatility index moves by large ratios.
         least_move = (
             MINIMUM_SPLIT_MOVE_FACTOR * np.median(np.abs(moves)) * (calendar.a_year / DAILY.a_year) ** 0.5
             if len(moves)
@@ -93,7 +93,7 @@ def find_jumps(instruments: tuple[str, ...], dates: np.ndarray, close: np.ndarra
         for ratio in ratios:
             tolerance = RATIO_DISTANCE if ratio >= 2 else SMALL_RATIO_DISTANCE  # noqa: PLR2004  (two shares for one)
             for sign, word in ((-1, f"{ratio:g}:1"), (1, f"1:{ratio:g}")):
-                # Shares double at 2:1, so their price halves: the sign of the logarithm is against the ratio's.
+                # At 2:1 the number of shares doubles and their price halves: the logarithm has the opposite sign.
                 matches = np.flatnonzero(
                     (np.abs(moves - sign * np.log(ratio)) < tolerance) & (np.abs(moves) > least_move)
                 )

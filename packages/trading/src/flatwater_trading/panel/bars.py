@@ -1,4 +1,4 @@
-"""Prices of hours or minutes, made one row a day: a panel has no finer rows."""
+"""Prices of hours or minutes, reduced to one row a day: a panel has no finer rows."""
 
 from pathlib import Path
 from typing import Literal
@@ -12,28 +12,28 @@ from flatwater_watch.errors import DataError
 from flatwater_watch.sanitize import short_repr
 
 Bars = Literal["last", "daily"]
-"""Ways to make one row of a day: `last` keeps its last row, `daily` makes a bar of all its rows (first open, highest
-high, lowest low, last close)."""
+"""Ways to reduce the rows of a day to one: `last` keeps the last row, `daily` makes a bar of all rows (first open,
+highest high, lowest low, last close)."""
 
 _DAY_COLUMNS = ["symbol", "date"]
 
 
 def to_daily_rows(source: Path, prices: Prices, dates: pl.Series, bars: Bars | None) -> Prices:
-    """Return the prices with one row for each instrument and day; as they are where they have no more.
+    """Return the prices with one row for each instrument and day; unchanged if they have no more.
 
     Args:
-        source: for messages.
+        source: file, for messages.
         prices: row, symbol, date and numbers.
-        dates: the file's column, in its order.
-        bars: how to make one row of several; None refuses them.
+        dates: the file's column of dates, in its order.
+        bars: way to reduce the rows of a day to one; None refuses several rows.
 
     Raises:
-        DataError: a day has rows of several times and nobody says what to make of them; or a time is there twice.
+        DataError: a day has several rows and `bars` is None; or an instrument has the same time twice.
     """
     moments, frame = seconds_of_day(dates), prices.frame
     if moments is None or not frame.select(pl.struct(_DAY_COLUMNS)).to_series().is_duplicated().any():
         return prices
-    # By row number: a wide file has become long, so its rows stand here once for each instrument.
+    # By row number: a wide file has become long, so each of its rows is here once for each instrument.
     file_row = (frame["row"] - 1).cast(pl.UInt32)
     frame = frame.with_columns(moments.gather(file_row).alias("moment"), dates.gather(file_row).alias("cell"))
     _check_times(source, frame)
@@ -50,19 +50,19 @@ def to_daily_rows(source: Path, prices: Prices, dates: pl.Series, bars: Bars | N
         )
     usual_count = of_day["len"].sort()[len(of_day) // 2]
     note_about_file(source, f"intraday prices, {usual_count} rows on a usual day: --bars {bars} made one of each day.")
-    # Stable: rows that a clock put back gives the same time keep the order of the file.
+    # Stable: rows with the same time, after a clock was set back, keep the order of the file.
     frame = frame.sort(*_DAY_COLUMNS, "moment", maintain_order=True).drop("moment", "cell")
     daily = _last_rows(frame) if bars == "last" else _daily_bar(frame)
     return Prices(daily.select(prices.frame.columns), prices.instruments, prices.columns)
 
 
 def _check_times(source: Path, frame: pl.DataFrame) -> None:
-    """Check that no time of an instrument is there twice; by the text of the file's cell, kept in the column `cell`.
+    """Check that no instrument has a time twice, by the text of the file's cell, which the column `cell` has.
 
     Raises:
         DataError: two rows of an instrument have the same cell.
     """
-    # The cell, and not its time: it tells two rows apart that a clock put back gives one time, if it has the zone.
+    # The cell and not its time: if it has a zone, two rows with the same time, after a clock was set back, differ.
     repeated = frame.filter(pl.struct("symbol", "cell").is_duplicated())
     if not repeated.is_empty():
         name, cell = repeated["symbol"][0], repeated["cell"][0]
@@ -79,7 +79,7 @@ def _last_rows(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _daily_bar(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return one row for each instrument and day: first open, highest high, lowest low, and the last known of the rest.
+    """Return a row for each instrument and day: first open, highest high, lowest low, last known value of the others.
 
     The rows must be in the order of their times.
     """

@@ -1,7 +1,7 @@
-"""Calendars: how many rows of a panel make a year, inferred from its dates alone.
+"""Calendars: the number of a panel's rows in a year, inferred from its dates alone.
 
-All annualised figures (Sharpe ratio, alpha, an interval, turnover, 12-1 momentum) count in these rows. A row is called
-by its unit: a day, a week, a month, a quarter, a year, or, where dates follow no such order, a period.
+All annualised figures (Sharpe ratio, alpha, an interval, turnover, 12-1 momentum) use this number. The unit of a row is
+a day, a week, a month, a quarter, a year, or, if the dates are irregular, a period.
 """
 
 from dataclasses import dataclass
@@ -10,15 +10,15 @@ import numpy as np
 
 DAYS_OF_A_YEAR = 365.2425  # the mean Gregorian year
 TRADING_DAYS, TRADING_WEEKDAYS = 252, 5
-"""Trading days of a year and of a week, on exchanges that rest on weekends; holidays are taken off the first alone."""
+"""Trading days of a year and of a week, on exchanges that close on weekends; only the first is without holidays."""
 EVERY_DAY, DAYS_OF_A_WEEK = 365, 7
 RATE_TOLERANCE = 0.12
-"""Largest relative distance of the rows in a year from those of days, weeks, months or quarters: holidays
-and missing rows make it differ by a few percent. Weeks and fortnights, months and quarters differ by 50 % and more."""
+"""Largest relative distance of a file's rows in a year from those of days, weeks, months or quarters: holidays and
+missing rows cause a few percent. Weeks and fortnights, months and quarters differ by 50 % and more."""
 HOLE_PAUSE_FACTOR = 3
-"""A pause of so many times the median pause is a hole in the file, and says nothing of how often its rows come."""
+"""Multiple of the median pause above which a pause is a hole in the file, and is not counted."""
 MINIMUM_DATES = 10
-"""Dates of daily rows below which weekdays cannot be counted: two weeks."""
+"""Least number of daily rows for counting weekdays: two weeks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +57,15 @@ _KNOWN_CALENDARS = (
 def infer_calendar(dates: np.ndarray) -> Calendar:
     """Infer the frequency of dates.
 
-    Daily where the usual pause is one day and there are weekdays without rows: 252 rows a year on five of them, in
-    proportion on others. Otherwise by the mean pause without holes: daily with weekends, weekly, monthly, quarterly or
-    yearly where the count is within `RATE_TOLERANCE`, irregular with that count where it is not.
+    Dates are daily if the usual pause is one day and some weekdays have no rows: 252 rows a year for five weekdays, in
+    proportion for other numbers. Otherwise the mean pause without holes determines the number of rows in a year: daily
+    with weekends, weekly, monthly, quarterly or yearly within `RATE_TOLERANCE`, else irregular with this number.
 
     Args:
-        dates: [T] days, strictly increasing. Fewer than two are taken as daily.
+        dates: days [T], strictly increasing. Fewer than two are taken as daily.
     """
     days = dates.astype("datetime64[D]").astype(np.int64)
-    if len(days) < 2:  # noqa: PLR2004  (nothing lies between)
+    if len(days) < 2:  # noqa: PLR2004  (one day has no pause)
         return DAILY
     pauses = np.diff(days)
     # The median: weekends and holes in the file do not move it.
@@ -86,13 +86,13 @@ def calendar_of_year(a_year: int) -> Calendar:
 
 
 def _name_by_count(count: float) -> Calendar:
-    # On a logarithmic scale half as many rows are as far away as twice as many.
+    # Distances are logarithmic: half as many rows are as far away as twice as many.
     nearest = min(_KNOWN_CALENDARS, key=lambda each: abs(np.log(count / each.a_year)))
     return nearest if abs(count / nearest.a_year - 1) <= RATE_TOLERANCE else calendar_of_year(max(1, round(count)))
 
 
 def _regular_weekdays(days: np.ndarray) -> int:
-    """Count the weekdays that come at least half as often as the most frequent weekday."""
+    """Count the weekdays that have at least half as many rows as the most frequent weekday."""
     of_weekday = np.bincount(days % DAYS_OF_A_WEEK, minlength=DAYS_OF_A_WEEK)
     return int((2 * of_weekday >= of_weekday.max()).sum())
 

@@ -1,4 +1,4 @@
-"""Checks of prices before they become a panel. Nothing is repaired: the first offender is named."""
+"""Checks of prices before they become a panel. Nothing is repaired: an error names the first wrong row."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ from flatwater_trading.panel.panel import PRICES
 from flatwater_watch.errors import DataError
 
 TOLERANCE = 1e-5
-"""Relative slack between high, low and close: adjusted prices are rounded to float32 one by one."""
+"""Relative tolerance between high, low and close: adjusted prices are rounded to float32 one by one."""
 
 PRICE_RANGE = (1e-30, 1e30)
-"""Least and greatest price that float32 holds with all its digits, and with room for what is computed from it."""
+"""Least and greatest price: float32 has all its digits in this range, with a margin for indicators of these prices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,21 +22,21 @@ class Prices:
     """The contents of a file as numbers."""
 
     frame: pl.DataFrame
-    """row, symbol, date, open, high, low, close: one row for each instrument and day, in the order of the file."""
+    """Table of row, symbol, date, open, high, low, close: a row for each instrument and day, in the file's order."""
     instruments: tuple[str, ...]
-    """In the order of the panel's columns."""
+    """Names of the instruments, in the order of the panel's columns."""
     columns: dict[tuple[str, str], str]
     """The file's name of each (instrument, price), for messages."""
 
 
 def check_order(source: Path, prices: Prices) -> None:
-    """Check that every instrument's dates increase from row to row, or fall in all of them, which is noted.
+    """Check that the dates of every instrument increase from row to row; if all decrease instead, note it.
 
     Raises:
-        DataError: a date is repeated, or is earlier than the one above it; names row, instrument and both dates.
+        DataError: a date is repeated, or is earlier than the date above it; names row, instrument and both dates.
     """
     date_above = pl.col("date").shift(1).over("symbol")
-    # Over symbol: rows of other instruments may stand in between.
+    # Over symbol: rows of other instruments may be in between.
     steps = prices.frame.with_columns(before=date_above, above=pl.col("row").shift(1).over("symbol"))
     misplaced = steps.filter(pl.col("date") <= pl.col("before")).sort("row")
     if misplaced.is_empty():
@@ -55,14 +55,15 @@ def check_order(source: Path, prices: Prices) -> None:
 
 
 def check_prices(source: Path, prices: Prices, traded: Collection[str]) -> None:
-    """Check that prices lie within `PRICE_RANGE`, closes between low and high, and that every instrument has a close.
+    """Check that prices are within `PRICE_RANGE`, closes between low and high, and that every instrument has a close.
 
-    What is not traded may be a spread or a rate, of any sign.
+    An instrument that is not traded may be a spread or a rate, of any sign.
 
     Raises:
-        DataError: the first row that breaks a rule, with instrument, date and numbers; or an instrument without data.
+        DataError: a row breaks a rule (names the first, with instrument, date and numbers), or an instrument has no
+            close.
     """
-    # First: on a column without a single close the rules below find nothing to say.
+    # Checked first: the rules below find nothing in a column without a close.
     closes = prices.frame.filter(pl.col("close").is_not_null())["symbol"].unique()
     empty = sorted(set(prices.instruments) - set(closes))
     if empty:
@@ -77,7 +78,7 @@ def check_prices(source: Path, prices: Prices, traded: Collection[str]) -> None:
     rules: list[tuple[pl.Expr, tuple[str, ...], str]] = [
         (can_be_bought & (pl.col(price) <= 0), (price,), must_be_positive) for price in PRICES
     ]
-    # A panel holds float32, and indicators multiply: beyond these a price becomes infinite, or 0, which is missing.
+    # A panel is float32: outside of this range prices and indicators become infinite, or 0, which is missing.
     rules += [
         (
             (can_be_bought | (pl.col(price) != 0)) & ~pl.col(price).cast(pl.Float32).abs().is_between(*PRICE_RANGE),
@@ -91,7 +92,7 @@ def check_prices(source: Path, prices: Prices, traded: Collection[str]) -> None:
         (_is_below("high", "close"), ("close", "high"), "the close is above the high"),
         (_is_below("close", "low"), ("close", "low"), "the close is below the low"),
     ]
-    # One pass over the table for all rules; rows are only looked for where a rule is broken.
+    # One pass over the table for all rules; rows are only searched if a rule is broken.
     any_broken = prices.frame.select(broken.any().alias(str(n)) for n, (broken, *_) in enumerate(rules)).row(0)
     for (broken, involved, reason), is_broken in zip(rules, any_broken, strict=True):
         if is_broken:
@@ -104,6 +105,6 @@ def check_prices(source: Path, prices: Prices, traded: Collection[str]) -> None:
 
 
 def _is_below(smaller: str, greater: str) -> pl.Expr:
-    """Return whether `smaller` is below `greater` by more than rounding, `TOLERANCE`, as an expression of each row."""
-    # abs: what is only watched may be negative.
+    """Return an expression of each row: whether `smaller` is below `greater` by more than `TOLERANCE`."""
+    # abs: prices of instruments that are not traded may be negative.
     return pl.col(smaller) + TOLERANCE * pl.col(smaller).abs() < pl.col(greater)

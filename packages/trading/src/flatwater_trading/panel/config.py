@@ -15,10 +15,10 @@ DEFAULT_OBSERVATION_FEATURES = (
     "return_60",
     "return_120",
 )
-"""The features that an agent sees unless it is told otherwise, in the order of the observation's last axis."""
+"""The features that an agent sees by default, in the order of the observation's last axis."""
 
 MOST_CELLS = 1 << 25
-"""Days x instruments of a synthetic market, which is made in memory: 1.1 GiB of values."""
+"""Most days x instruments of a synthetic market, which is generated in memory: 1.1 GiB of values."""
 
 
 @config(table="splits")
@@ -65,7 +65,7 @@ class SyntheticConfig:
     """The same configuration always gives the same panel."""
 
     def __post_init__(self) -> None:
-        """Check what must fit together."""
+        """Check the fields together, beyond the bounds of each."""
         require(self.law in get_args(Law), "synthetic.law", self.law, f"one of {', '.join(get_args(Law))}")
         require(
             self.context_instruments < self.instruments,

@@ -1,4 +1,4 @@
-"""Own features: columns of the file, or columns that a function of the user computes from the prices."""
+"""Own features of the user: columns of the file, or columns that the user's function computes from the prices."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,7 +20,7 @@ def kept_names(features: Sequence[str]) -> list[str]:
     """Return the features that are columns of the file: names without a `:`.
 
     Raises:
-        DataError: a feature has the name of a price, or of what is computed from prices, or a name that is none.
+        DataError: a feature has the name of a price or of a computed feature, or its name is not an identifier.
     """
     names = [name for name in features if ":" not in name]
     for name in names:
@@ -31,12 +31,12 @@ def kept_names(features: Sequence[str]) -> list[str]:
 def compute_custom(source: Path, frame: pl.DataFrame, features: Sequence[str]) -> tuple[pl.DataFrame, dict[str, str]]:
     """Return the frame with the columns that functions compute, and the origin of every own feature.
 
-    A function such as `signals:alpha` is given symbol, date, open, high, low, close and the columns that were kept,
+    A function such as `signals:alpha` takes a frame of symbol, date, open, high, low, close and the kept columns,
     sorted by symbol and date, and returns symbol, date and a column for each feature.
 
     Args:
-        source: for messages.
-        frame: row, symbol, date, prices and the columns that were kept.
+        source: file, for messages.
+        frame: row, symbol, date, prices and the kept columns.
         features: names of columns, and functions.
 
     Raises:
@@ -45,7 +45,7 @@ def compute_custom(source: Path, frame: pl.DataFrame, features: Sequence[str]) -
     origins = {name: f"column {name}" for name in kept_names(features)}
     functions = [each for each in features if ":" in each]
     if functions:
-        # The user's function gets plain text: symbols of a wide file are an Enum here.
+        # The user's function takes symbols as text: those of a wide file are an Enum here.
         frame = frame.with_columns(pl.col("symbol").cast(pl.String))
         rows = frame.drop("row", RAW_CLOSE, strict=False).sort(_KEY_COLUMNS)
     for where in functions:
@@ -70,10 +70,10 @@ def compute_custom(source: Path, frame: pl.DataFrame, features: Sequence[str]) -
 
 
 def _check_name(name: str) -> None:
-    """Check that an own feature may have this name: an identifier, and none that means something else.
+    """Check that an own feature may have this name: an identifier without another meaning.
 
     Raises:
-        DataError: the name is no identifier, is a price's, or is that of a computed feature such as `return_60`.
+        DataError: the name is not an identifier, or is that of a price or of a computed feature such as `return_60`.
     """
     if name in PRICES or (name in OBSERVABLE and name not in FEATURES) or not name.isidentifier():
         raise DataError(
@@ -86,7 +86,7 @@ def _find_feature(place: str) -> tuple[Any, str]:
     """Return the function and a hash of its module's text.
 
     Raises:
-        DataError: there is no such function, or its module's text cannot be read.
+        DataError: the function is not found, or its module's text cannot be read.
     """
     function = find_object(place, setting=f"--features {place}: it", expected="MODULE:FUNCTION", error=DataError)
     try:
@@ -102,14 +102,14 @@ def _call_feature(place: str, function: Any, prices: pl.DataFrame) -> pl.DataFra
 
     Args:
         place: the function as the user wrote it, `signals:alpha`.
-        function: is given a frame and returns one.
+        function: the user's function from frame to frame.
         prices: symbol, date, prices and kept columns, sorted by symbol and date.
 
     Returns:
-        symbol, date and the features as float64, null where a value is missing or NaN.
+        symbol, date and the features as float64; null for a value that is missing or NaN.
 
     Raises:
-        DataError: the function returned no such frame, a column that is no number, or a day of an instrument twice.
+        DataError: the function returned another object, a column that is not numeric, or a day of an instrument twice.
     """
     with Border(f"--features {place}", function, expected="a function of one frame of prices"):
         features = function(prices)
@@ -129,25 +129,25 @@ def _call_feature(place: str, function: Any, prices: pl.DataFrame) -> pl.DataFra
 
 
 def _check_causal(place: str, function: Any, prices: pl.DataFrame, values: pl.DataFrame) -> None:  # noqa: ANN401  (same)
-    """Check that the function gives the same on the first half of the days as on all of them.
+    """Check that the function gives equal values for the first half of the days, from these days and from all days.
 
     Args:
         place: the function as the user wrote it, `signals:alpha`.
-        function: is given a frame and returns one, as in `_call_feature`.
+        function: the user's function from frame to frame, as in `_call_feature`.
         prices: symbol, date, prices and kept columns of all days.
-        values: what the function returned for all days.
+        values: frame that the function returned for all days.
 
     Raises:
-        DataError: a value of an early day changes with later ones, or the function fails on the first half.
+        DataError: a value of an early day depends on later days, or the function fails on the first half.
     """
     days = prices["date"].unique().sort()
-    # Half of the days: a look ahead of one day shows on the last of them, and one over all days on each.
+    # Half of the days: a look ahead of one day shows on the last of them, a look over all days shows on each.
     middle = days[(len(days) - 1) // 2]
     early = _call_feature(place, function, prices.filter(pl.col("date") <= middle))
     both = early.join(values, on=_KEY_COLUMNS, how="left", suffix=" of all")
     for name in (name for name in early.columns if name not in _KEY_COLUMNS):
         early_value, late_value = pl.col(name), pl.col(f"{name} of all")
-        # Not exactly: a sum over fewer days may round another way. 1e-6 is far above the rounding of float64.
+        # With a tolerance: a sum over fewer days may round differently. 1e-6 is far above the rounding of float64.
         alike = (early_value == late_value) | (
             (early_value - late_value).abs() <= 1e-6 * (early_value.abs() + late_value.abs())
         )
@@ -165,5 +165,5 @@ def _check_causal(place: str, function: Any, prices: pl.DataFrame, values: pl.Da
 
 
 def custom_features(origins: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the own features that a panel has beyond the nine."""
+    """Return the own features that a panel has beyond the nine of every panel."""
     return tuple(name for name in origins if name not in FEATURES)

@@ -1,4 +1,4 @@
-"""Dates as vendors write them to calendar days; one form and one order of day and month for a whole column."""
+"""Calendar days from dates as vendors write them; a whole column has the same form and order of day and month."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,9 +28,9 @@ class _DateForm:
     """A way to write a day."""
 
     pattern: str
-    """Pattern of a cell, with groups y, m (or name) and d; or a and b where the order has to be found."""
+    """Pattern of a cell, with groups y, m (or name) and d; or with a and b if the order has to be found."""
     order: DateOrder | None
-    """Order of the parts; None where the pattern leaves it open."""
+    """Order of the parts; None if the pattern leaves it open."""
 
 
 _FORMS = (
@@ -47,14 +47,14 @@ _EPOCH = r"^\d{9,19}$"  # from 1973 in seconds to today in nanoseconds
 def parse_dates(source: Path, column: pl.Series, order: DateOrder | None = None) -> pl.Series:
     """Parse a column to calendar days; a time is dropped, and a time with a zone gives its local day, which is noted.
 
-    2013-03-01, 2013/03/01, 20130301, 31.12.2013, 03/31/2013, 31-Mar-2013, `Mar 31, 2013`, and seconds to nanoseconds
-    since 1970. One form holds for the whole column. Where day and month could be either, one row in which a number is
-    above 12 decides for all of them.
+    Forms: 2013-03-01, 2013/03/01, 20130301, 31.12.2013, 03/31/2013, 31-Mar-2013, `Mar 31, 2013`, and seconds to
+    nanoseconds since 1970. The whole column must have the same form. If a form does not tell day from month, a row with
+    a number above 12 determines the order of all rows.
 
     Args:
-        source: for messages.
-        column: text, numbers, or dates.
-        order: order of month, day and year, where numbers alone do not say it.
+        source: file, for messages.
+        column: column of text, numbers, or dates.
+        order: order of month, day and year, for numbers that leave it open.
 
     Raises:
         DataError: a date is missing or unreadable (the message names the first such row), or the order is open.
@@ -62,11 +62,11 @@ def parse_dates(source: Path, column: pl.Series, order: DateOrder | None = None)
     if column.dtype == pl.Date:
         days = column
     elif isinstance(column.dtype, pl.Datetime):
-        days = column.dt.date()  # of its own zone: a cast to dates would take the day in Greenwich
+        days = column.dt.date()  # in the column's zone: a cast to dates would take the UTC day
         _say_times(source, column.name, {column.dtype.time_zone} - {None})
     else:
         if column.dtype.is_float():
-            # A column of numbers with holes is of floats: 20240102.0 is no date.
+            # A column of whole numbers with holes is float: 20240102.0 would not be read as a date.
             column = column.cast(pl.Int64, strict=False)
         days = _parse_text_dates(source, column, to_text(source, column), order)
     if days.null_count():
@@ -77,10 +77,10 @@ def parse_dates(source: Path, column: pl.Series, order: DateOrder | None = None)
 
 
 def seconds_of_day(column: pl.Series) -> pl.Series | None:
-    """Return the seconds since midnight of each row, as written; None where no row has a time of day.
+    """Return the seconds since midnight of each row, as written; None if no row has a time of day.
 
     Args:
-        column: text, numbers, or dates, as of `parse_dates`.
+        column: column of text, numbers, or dates, as for `parse_dates`.
     """
     if isinstance(column.dtype, pl.Datetime):
         stamps = column
@@ -105,27 +105,27 @@ def seconds_of_day(column: pl.Series) -> pl.Series | None:
 
 
 def _parse_text_dates(source: Path, column: pl.Series, text: pl.Series, order: DateOrder | None) -> pl.Series:
-    """Parse dates in text to days, by the form of the first cell that has one; null where a cell is no day.
+    """Parse dates in text to days, by the form of the first readable cell; null for a cell that is not a day.
 
     Args:
-        source: for messages.
+        source: file, for messages.
         column: column as the file has it, for messages.
-        text: the same as text, without space around it.
-        order: order of month, day and year, where numbers alone do not say it.
+        text: column as text, stripped of spaces.
+        order: order of month, day and year, for numbers that leave it open.
 
     Raises:
         DataError: a cell has another form than the first, or the order is open or contradicts `order`.
     """
     if text.str.contains(_EPOCH).all() and text.null_count() == 0:
         return _since_1970(source, text)
-    # Before times are cut off: the zone is behind them.
+    # Before times are cut off: the zone follows the time.
     zones = text.str.extract(_TIME.replace(".*$", r".*?\s*") + _ZONE, 1).drop_nulls().unique().to_list()
     _say_times(source, column.name, set(zones))
     text = text.str.replace(_TIME, "").str.strip_chars()
     form, first = _find_date_form(text)
     if form is None:
         return pl.repeat(None, len(text), dtype=pl.Date, eager=True)
-    # One form for the whole column: a cell of another may have day and month exchanged.
+    # One form for the whole column: a cell of another form may have day and month exchanged.
     is_other_form = ~text.str.contains(form.pattern) & text.is_not_null()
     if is_other_form.any():
         row = int(is_other_form.arg_true()[0])
@@ -151,7 +151,7 @@ def _parse_text_dates(source: Path, column: pl.Series, text: pl.Series, order: D
 
 
 def _find_date_form(text: pl.Series) -> tuple[_DateForm | None, int]:
-    """The form of the first cell that has one, and its row."""
+    """Return the form of the first readable cell, and its row; None and 0 if no cell is readable."""
     matches: list[tuple[int, _DateForm | None]] = []
     for form_tried in _FORMS:
         rows = text.str.contains(form_tried.pattern).fill_null(value=False).arg_true()
@@ -162,17 +162,16 @@ def _find_date_form(text: pl.Series) -> tuple[_DateForm | None, int]:
 
 
 def _find_date_order(source: Path, column: str, parts: pl.DataFrame, order: DateOrder | None) -> DateOrder:
-    """Find the order of a column such as 03/31/2024, by a number above 12 or by what was asked for.
+    """Find the order of a column such as 03/31/2024, by a number above 12 or by the order that the user gave.
 
     Args:
-        source: the file, for messages.
-        column: its name, for messages.
+        source: file, for messages.
+        column: name of the column, for messages.
         parts: text in the columns `a`, `b` and `y`: the first two numbers of each date, and its year.
-        order: what the user asked for; decides where no number does, and must contradict none; None where nothing was
-            asked for.
+        order: the order that the user gave, if any; it counts if no number is above 12, and no row may contradict it.
 
     Raises:
-        DataError: rows contradict each other or `order`, or nothing decides.
+        DataError: rows contradict each other or `order`, or nothing determines the order.
     """
     by_row = parts.select(pl.col("a", "b").cast(pl.Int64) > 12)  # noqa: PLR2004  (months)
     deciding_rows: dict[DateOrder, pl.Series] = {"dmy": by_row["a"].arg_true(), "mdy": by_row["b"].arg_true()}
@@ -209,16 +208,16 @@ def _since_1970(source: Path, text: pl.Series) -> pl.Series:
 
 
 def _stamps_since_1970(text: pl.Series) -> tuple[str, pl.Series]:
-    """Return the unit of the column's numbers, and their times in Greenwich."""
+    """Return the unit of the column's numbers, and their times in UTC."""
     numbers, digits = text.cast(pl.Int64, strict=False), text.str.len_chars()
-    # By the longest number of the column: its later days decide, and have the most digits.
+    # By the longest number of the column: later days have more digits.
     unit = next(unit for unit, most in _UNITS if (digits <= most).all())
     days = numbers if unit != "s" else numbers * 1000
     return unit, days.cast(pl.Datetime("ms" if unit in {"s", "ms"} else unit))  # type: ignore[arg-type]  # "us" or "ns"
 
 
 def _say_times(source: Path, column: str, zones: set[str | None]) -> None:
-    """Note that a column has times in these zones, of which the local date is taken; nothing where there are none."""
+    """Note that a column has times in these zones, of which the local date is taken; nothing without a zone."""
     if zones:
         zone_names = ", ".join(sorted(str(zone) for zone in zones)[:3])
         note_about_file(

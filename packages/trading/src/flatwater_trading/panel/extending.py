@@ -1,4 +1,4 @@
-"""Comparison of two panels: whether one extends the other by newer days, and where they differ if not."""
+"""Comparison of two panels: whether the later extends the earlier by newer days, or the first difference."""
 
 from collections.abc import Iterator
 
@@ -10,13 +10,13 @@ _CHUNK_DAYS = 256
 
 
 def find_difference(earlier: Panel, later: Panel) -> str:
-    """Find the first thing that keeps `later` from having the days of `earlier` as they are; empty where nothing does.
+    """Find the first difference of `later` on the days of `earlier`; empty if it begins with the same days.
 
-    Instruments in another order are a difference as well: a trader knows columns by their place.
+    Another order of instruments is a difference too: a trader knows columns by their place.
 
     Args:
-        earlier: what is known.
-        later: what should begin with the same days.
+        earlier: known panel.
+        later: panel that should begin with the same days.
 
     Returns:
         The rest of a sentence: `on 2013-03-01 the close of AAPL is 430.5 and was 430.47`.
@@ -27,7 +27,7 @@ def find_difference(earlier: Panel, later: Panel) -> str:
 def _difference_phrases(earlier: Panel, later: Panel) -> Iterator[str]:
     """Yield the rest of a sentence for each difference, the plainest first: names, then days, then values.
 
-    Later ones take the earlier ones for absent: values are compared by place, so only the first is sure to be right.
+    A phrase is right only if there is no earlier one, because values are compared by place: read the first alone.
     """
     for what, old, new in (
         ("instrument", earlier.instruments, later.instruments),
@@ -49,7 +49,7 @@ def _difference_phrases(earlier: Panel, later: Panel) -> Iterator[str]:
             if earlier.dates[day] < later.dates[day]
             else f"it has the day {later.dates[day]}, which was not there"
         )
-    # In chunks: both panels are mapped files, and a whole comparison would hold masks as large as they are.
+    # In chunks: both panels are mapped files, and masks of a whole comparison would be as large as they are.
     for first in range(0, common, _CHUNK_DAYS):
         yield from _differing_cell(earlier, later, slice(first, min(first + _CHUNK_DAYS, common)))
     if common < len(earlier.dates):
@@ -63,13 +63,13 @@ def _investable_names(panel: Panel) -> tuple[str, ...]:
 def _differing_cell(earlier: Panel, later: Panel, days: slice) -> Iterator[str]:
     """Describe the first cell that differs; missing in both is the same."""
     values_before, values_now = earlier.values[days], later.values[days]
-    # Bit for bit, as the fingerprint: a price that was revised by a rounding is another panel.
+    # Bit for bit, as for the fingerprint: a price that was revised by a rounding is another panel.
     unlike = (values_before != values_now) & ~(np.isnan(values_before) & np.isnan(values_now))
     if not unlike.any():
         return
     day, column, feature = np.argwhere(unlike)[0]
     close = earlier.features.index("close")
-    feature = close if unlike[day, column, close] else feature  # the others often follow from it
+    feature = close if unlike[day, column, close] else feature  # other features are often computed from it
     yield (
         f"on {earlier.dates[days][day]} the {earlier.features[feature]} of {earlier.instruments[column]} is "
         f"{_cell_text(values_now[day, column, feature])} and was {_cell_text(values_before[day, column, feature])}"

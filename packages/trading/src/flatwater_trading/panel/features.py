@@ -1,9 +1,9 @@
-"""Features that an agent can observe of a column on a day: the panel's own, and some that are free of scale.
+"""Features that an agent can observe of a column on a day: those of the panel, and some that are free of scale.
 
-A price of 30 and one of 3,000 say nothing in themselves; their changes do. The features that are free of scale are in
-percent, and mean the same in every column and every year, so one mean and one deviation over all that can be bought
-scale them (`panel/normalise.py`): what a column does over years then remains visible. The panel's own prices, and
-everything of a context column, are scaled column by column.
+The level of a price means nothing in itself; its changes do. Features that are free of scale are in percent and
+comparable between columns and years, so one mean and one deviation over all instruments that can be bought scale them
+(`panel/normalise.py`): differences between columns then remain visible. The panel's prices, and all features of a
+context column, are scaled column by column.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,19 +16,19 @@ from flatwater_trading.panel.panel import FEATURES, Panel
 from flatwater_watch.errors import DataError
 
 Columns = dict[str, np.ndarray]
-"""Features of the panel by name, each [T, n] float64, NaN where the value or the day's close is missing."""
+"""Features of the panel by name, each [T, n] float64; NaN if the value or the day's close is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """One number of a column and day."""
+    """A number of a column on a day."""
 
     needs: tuple[str, ...]
-    """The panel's features that it is computed from."""
+    """The panel's features that the feature is computed from."""
     of: Callable[[Columns], np.ndarray]
-    """Function that computes it, [T, n] float64, NaN where it is missing. Reads nothing of later days."""
+    """Function that computes the feature, [T, n] float64, NaN if missing. It does not read later days."""
     scale_free: bool
-    """True where it means the same in every column."""
+    """True if the feature is comparable between columns."""
 
 
 def _plain_feature(name: str) -> Feature:
@@ -36,16 +36,16 @@ def _plain_feature(name: str) -> Feature:
 
 
 def _was_always_positive(close: np.ndarray) -> np.ndarray:
-    """Mask of days on which all closes so far are above 0: of a spread that crossed 0 no percentage can be taken."""
-    # Accumulated, not of all days: whether a later close falls below 0 is not known yet. fmin skips NaN.
+    """Return the mask of days with all closes so far above 0: a spread that has crossed 0 has no percentage."""
+    # Accumulated: a later close below 0 must not change earlier days. fmin skips NaN.
     return np.fmin.accumulate(close, axis=0) > 0
 
 
 def _past_return(columns: Columns, *, days: int = 1) -> np.ndarray:
-    """Return in percent since the last close that was known `days` rows ago, however old it was."""
+    """Return the return in percent since the last close that was known `days` rows ago, however old it was."""
     close = columns["close"]
     rows = np.where(np.isfinite(close), np.arange(len(close))[:, None], -1)
-    # The newest row with a close, up to each: it reaches back only.
+    # The newest row with a close up to each row: later rows are not read.
     newest_row = np.maximum.accumulate(rows, axis=0)
     row_before = np.vstack([np.full((min(days, len(close)), close.shape[1]), -1), newest_row[:-days]])
     close_before = np.where(
@@ -57,7 +57,7 @@ def _past_return(columns: Columns, *, days: int = 1) -> np.ndarray:
 
 
 def _percent_of_close(name: str) -> Feature:
-    """Return the feature that is another one in percent of the day's close; NaN from a close at or below 0 on."""
+    """Return the feature `name` in percent of the day's close; NaN from the first close at or below 0 on."""
 
     def of(columns: Columns) -> np.ndarray:
         close = columns["close"]
@@ -74,18 +74,18 @@ OBSERVABLE: dict[str, Feature] = {name: _plain_feature(name) for name in FEATURE
     "macd_signal_pct": _percent_of_close("macd_signal"),
     "sma20_distance_pct": _percent_of_close("sma20_distance"),
 }
-"""Name -> feature. `return...` and those that end in `_pct` are in percent, `rsi` is 0 to 100, `trix` percent a day."""
+"""Name -> feature. `return...` and names that end in `_pct` are in percent, `rsi` is 0 to 100, `trix` percent a day."""
 
 
 def find_features(names: Sequence[str], file_features: Sequence[str] = FEATURES) -> list[Feature]:
     """Find features by their names.
 
     Args:
-        names: to be observed.
-        file_features: features of the panel; own ones are observed as they are.
+        names: names of the observed features.
+        file_features: features of the panel; own features are observed without a change.
 
     Raises:
-        DataError: there is no such feature; the message names those there are.
+        DataError: a feature is unknown; the message names the known features.
     """
     available = {name: _plain_feature(name) for name in file_features} | OBSERVABLE
     for name in names:
@@ -95,18 +95,18 @@ def find_features(names: Sequence[str], file_features: Sequence[str] = FEATURES)
 
 
 def observed_features(panel: Panel, features: Sequence[Feature], stop: int, columns: slice) -> np.ndarray:
-    """Compute the features of some columns on rows 0 ... `stop` - 1: [stop, n, F] float64, NaN where missing.
+    """Compute the features of some columns on rows 0 ... `stop` - 1: [stop, n, F] float64; NaN if missing.
 
     Args:
         panel: T days of N columns.
-        features: F, as `find_features` gives them.
-        stop: row after the last.
-        columns: the n columns.
+        features: F features of `find_features`.
+        stop: row after the last row.
+        columns: slice of n columns.
     """
     valid = panel.valid[:stop, columns]
     needed: Columns = {}
     for name in {name for feature in features for name in feature.needs}:
         needed[name] = panel.feature(name)[:stop, columns].astype(np.float64)
-        # On the copy that astype made. Without a usable close a column is missing on the day, whatever else it has.
+        # Written to the copy of astype. Without a usable close all features of the day are missing.
         needed[name][~valid] = np.nan
     return np.stack([feature.of(needed) for feature in features], axis=-1)

@@ -19,15 +19,15 @@ from flatwater_watch.errors import DataError
 def long_prices(
     source: Path, frame: pl.DataFrame, layout: ColumnLayout, order: DateOrder | None, own_features: Sequence[str]
 ) -> Prices:
-    """Read long form: one row for each instrument and day, in the order of the file.
+    """Read long form: a row for each instrument and day, in the order of the file.
 
-    A file without a column for symbols is of one instrument, which has the file's name.
+    A file without a column for symbols has one instrument, which has the file's name.
 
     Args:
-        source: for messages.
-        frame: the file's columns.
+        source: file, for messages.
+        frame: columns of the file.
         layout: the file's names of date, symbol and prices.
-        order: order of month, day and year, where numbers alone do not say it.
+        order: order of month, day and year, for numbers that leave it open.
         own_features: columns of the file that become features of the panel.
 
     Raises:
@@ -46,7 +46,7 @@ def long_prices(
     instruments = tuple(sorted(symbol.unique().to_list()))
     if "open" not in names_by_role:
         say_closes(source, len(instruments))
-    # Of a close alone all four prices: a high equal to it meets targets at closes only.
+    # A close alone becomes all four prices: a high equal to it meets targets at closes only.
     columns = {price: names_by_role.get(price, names_by_role["close"]) for price in PRICES}
     table = pl.DataFrame(
         [
@@ -69,15 +69,15 @@ def _from_file_name(source: Path, dates: pl.Series, days: pl.Series) -> pl.Serie
     """Return the file's name as the symbol of every row, for a file of one instrument without symbols; noted.
 
     Args:
-        source: the file.
-        dates: the date column as the file has it, which may show times.
-        days: the same as calendar days.
+        source: file.
+        dates: column of dates as the file has it, possibly with times.
+        days: dates as calendar days.
 
     Raises:
-        DataError: a day comes twice and no row has a time: the file surely holds several instruments.
+        DataError: a day occurs twice and no row has a time: the file must have several instruments.
     """
     name = source.name.split(".")[0] if file_kind(source) == ".csv.gz" else source.stem
-    # A day that comes twice, with no time to tell rows apart, is a table of several instruments without its symbols.
+    # A day that occurs twice without times is a table of several instruments whose symbols are missing.
     if days.is_duplicated().any() and seconds_of_day(dates) is None:
         twice = int(days.is_duplicated().arg_true()[0])
         raise DataError(
@@ -94,10 +94,10 @@ def wide_prices(
     """Read wide form as long: all rows of the first instrument, then all rows of the next.
 
     Args:
-        source: for messages.
-        frame: the file's columns.
+        source: file, for messages.
+        frame: columns of the file.
         layout: the file's names of the date, and of each instrument's prices.
-        order: order of month, day and year, where numbers alone do not say it.
+        order: order of month, day and year, for numbers that leave it open.
         own_features: fields of the instruments, besides prices, that become features of the panel, such as `signal`.
 
     Raises:
@@ -109,7 +109,7 @@ def wide_prices(
     adjusted = {name: column for (name, field), column in columns.items() if field == ADJUSTED_CLOSE}
     fields = (*PRICES, *own_features, *((ADJUSTED_CLOSE,) if adjusted else ()))
     number_columns = [column for (_, field), column in columns.items() if field in fields]
-    # Once a column: a close alone stands for four prices.
+    # Each column once: a close alone is used as four prices.
     numbers = parse_columns(source, frame, [*dict.fromkeys(number_columns)])
     missing_column = pl.repeat(None, height, dtype=pl.Float64, eager=True)
 
@@ -121,7 +121,7 @@ def wide_prices(
     rows = np.arange(len(instruments) * height)
     table = pl.DataFrame(
         [
-            # The file's row, which an instrument after the first has again: messages name it.
+            # The file's row, which repeats for each instrument: messages name it.
             pl.Series("row", rows % max(1, height) + 1),
             pl.Series("symbol", instruments, dtype=pl.Enum(instruments)).gather(rows // max(1, height)),
             pl.concat([days] * len(instruments)).alias("date"),

@@ -1,12 +1,12 @@
 """Import of prices from a Parquet or CSV file or a workbook, long or wide, to a panel. Strict: nothing is repaired.
 
-Long form has one row for each instrument and day: symbol, date, open, high, low, close, or the close alone. Wide form
-has one row for each day: date, then `AAPL_close`, `AAPL.close` or `close_AAPL` and so on; or one price for each
-instrument, which is taken as its close. Names that vendors use are guessed (`naming`), others are mapped by the user.
-An adjusted close scales all prices of its row. Columns that a panel does not need (volume) are left out, and named. Row
-numbers in errors count data rows from 1. `dates` says which dates are understood, `parsing` which numbers.
+Long form has a row for each instrument and day: symbol, date, open, high, low, close, or the close alone. Wide form
+has a row for each day: date, then `AAPL_close`, `AAPL.close` or `close_AAPL` and so on; or a single price for each
+instrument, which is taken as its close. Names that vendors use are guessed (`naming`), other names are mapped by the
+user. An adjusted close scales all prices of its row. A note names the columns that a panel does not use (volume). Row
+numbers in errors count data rows from 1. See `dates` for the forms of dates, `parsing` for those of numbers.
 
-Days are the union of the calendar days of all instruments. A hole stays a hole, in its own row.
+Days are the union of the calendar days of all instruments. A missing price stays missing, in its own row.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,7 +49,7 @@ from flatwater_watch.files.safe_read import open_regular
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ImportResult:
-    """An imported panel, with the guesses and oddities that a person should look at before it is used."""
+    """An imported panel, with guesses and odd moves that should be checked before it is used."""
 
     panel: Panel
     layout: ColumnLayout
@@ -71,17 +71,17 @@ def import_panel(
 ) -> Panel:
     """Read prices and build a panel with its indicators; guesses, unused columns and odd moves are logged as warnings.
 
-    `read_prices` says more of the arguments.
+    `read_prices` describes the arguments in detail.
 
     Args:
-        source: a .parquet or .csv file, or a workbook.
+        source: file (.parquet, .csv) or workbook.
         investable: instruments that may be traded, by name or pattern; None for all.
-        columns: the file's name of a column by ours, where it is not to be guessed.
-        dates: what 01/02/2024 means, where no row of the file says it.
-        features: own ones: columns of the file, and functions such as `signals:alpha`.
-        decimal: what stands before decimals in text; None where it is to be guessed.
-        sheet: sheet of a workbook; None for the only one with a table.
-        bars: how to make one row of a day's; None refuses prices of hours or minutes.
+        columns: the file's names of columns by Flatwater's names; other columns are guessed.
+        dates: order of day and month in 01/02/2024, if no row of the file determines it.
+        features: own features: columns of the file, and functions such as `signals:alpha`.
+        decimal: decimal mark of numbers in text; None to guess it.
+        sheet: sheet of a workbook; None for the only sheet with a table.
+        bars: way to reduce the rows of a day to one; None refuses prices of hours or minutes.
 
     Raises:
         DataError: the file cannot be used; the message names file, row, column and reason.
@@ -120,16 +120,16 @@ def read_prices(
     Columns are in alphabetical order for long form, in the file's for wide form.
 
     Args:
-        source: a .parquet or .csv file, or a workbook (`naming.SHEETS`).
-        investable: instruments that may be traded, by name or by patterns such as `ETF*`; None for all. The others may
-            be of any sign.
-        columns: the file's name of symbol, date, open, high, low, close or adj_close, where it is not to be guessed; in
+        source: file (.parquet, .csv) or workbook (`naming.SHEET_SUFFIXES`).
+        investable: instruments that may be traded, by name or by patterns such as `ETF*`; None for all. Values of other
+            instruments may have any sign.
+        columns: the file's names of symbol, date, open, high, low, close and adj_close; missing names are guessed. In
             wide form with `*` for the instrument, as in `{"close": "*.last"}`; in lists by place, `{"close": "4"}`.
-        dates: what 01/02/2024 means, where no row of the file says it.
-        features: own ones: columns of the file, and functions such as `signals:alpha` (`custom_features`).
-        decimal: what stands before decimals in text, where it is not to be guessed.
-        sheet: sheet of a workbook; None for the only one with a table.
-        bars: how to make one row of a day's (`bars.Bars`); None refuses prices of hours or minutes.
+        dates: order of day and month in 01/02/2024, if no row of the file determines it.
+        features: own features: columns of the file, and functions such as `signals:alpha` (`custom_features`).
+        decimal: decimal mark of numbers in text; None to guess it.
+        sheet: sheet of a workbook; None for the only sheet with a table.
+        bars: way to reduce the rows of a day to one (`bars.Bars`); None refuses prices of hours or minutes.
 
     Raises:
         DataError: the file cannot be used; the message names file, row, column and reason.
@@ -145,12 +145,12 @@ def read_prices(
         prices = to_daily_rows(
             source, read(source, frame, layout, dates, kept_columns), frame[layout.roles["date"]], bars
         )
-        # Order before prices: indicators and jumps below compare neighbouring rows.
+        # The order is checked first: indicators and jumps below compare neighbouring rows.
         check_order(source, prices)
         traded = investable_columns(prices.instruments, investable)
         names = tuple(prices.instruments[n] for n in traded)
         check_prices(source, prices, names)
-        # Only now: a user's function gets prices that have passed all checks.
+        # Called last: the user's function takes prices that have passed all checks.
         table, origins = compute_custom(source, prices.frame, features)
         panel = _panel(prices.instruments, table, names, origins)
         return ImportResult(panel, layout, find_jumps(names, panel.dates, panel.feature("close")[:, traded]))
@@ -160,7 +160,7 @@ def _read(source: Path, decimal: Decimal | None, sheet: str | None) -> pl.DataFr
     """Read the file as a table, by its suffix: a sheet, Parquet with its types, or CSV with all fields as text.
 
     Raises:
-        DataError: the file is of another kind or cannot be read, or `sheet` is given and the file is no workbook.
+        DataError: the file is of another kind or cannot be read, or `sheet` is given and the file is not a workbook.
     """
     kind = file_kind(source)
     if kind not in SUFFIXES:
@@ -174,7 +174,7 @@ def _read(source: Path, decimal: Decimal | None, sheet: str | None) -> pl.DataFr
         with open_regular(source) as file:
             if kind in SHEET_SUFFIXES:
                 return read_sheet(source, file, sheet, decimal)
-        # polars opens the path itself; opening it above has refused a device or a pipe, which it would wait for.
+        # polars opens the path itself; open_regular above has refused a device or a pipe, on which polars would wait.
         if kind == ".parquet":
             return pl.read_parquet(source)
         with plain_text(source) as text:
@@ -211,13 +211,13 @@ def _panel(
     """Scatter the rows of a table over days and instruments, compute the indicators, and build the panel.
 
     Args:
-        instruments: [N] names, in the order of the panel's columns.
-        table: symbol, date, prices, own features, and `RAW_CLOSE` where prices are adjusted; each day at most once.
-        investable: names of what can be bought.
-        origins: own features by name; those with an indicator's name replace what is computed.
+        instruments: names [N], in the order of the panel's columns.
+        table: symbol, date, prices, own features, and `RAW_CLOSE` if prices are adjusted; each day at most once.
+        investable: names of the instruments that can be bought.
+        origins: origins of own features by name; a feature with an indicator's name replaces the indicator.
     """
     dates = table["date"].unique().sort().to_numpy().astype("datetime64[D]")
-    # Of as many days as lie between the first and the last: searching each row's date takes longer.
+    # A table of all days from the first to the last: searching each row's date would take longer.
     place_of_day = np.zeros(int((dates[-1] - dates[0]).astype(int)) + 1, dtype=np.int64)
     place_of_day[(dates - dates[0]).astype(int)] = np.arange(len(dates))
     day = place_of_day[(table["date"].to_numpy().astype("datetime64[D]") - dates[0]).astype(int)]

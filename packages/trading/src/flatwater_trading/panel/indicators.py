@@ -1,9 +1,8 @@
 """Five indicators, by TA-Lib: RSI(14), MACD(12, 26, 9) and its signal, TRIX(15), close minus its 20-day mean.
 
-Each column is computed on its valid days alone: holes are closed up, the indicator computed as if they were not there,
-and the result scattered back, so that a halt of three days does not blank the 14 that follow it. Warm-up days and holes
-are NaN. TRIX has no customary period; 15 days see a turn about as late as the MACD's signal does, and its warm-up (43
-days) stays within the first quarter of the shortest context in use.
+Each column is computed on its valid days alone, without its holes, and the result is scattered back, so a halt of three
+days does not blank the 14 days after it. Warm-up days and holes are NaN. TRIX has no customary period; with 15 days it
+turns about as late as the MACD's signal, and its warm-up (43 days) is within the first quarter of the shortest context.
 """
 
 import numpy as np
@@ -12,7 +11,7 @@ import talib
 from flatwater_trading.panel.panel import FEATURES
 from flatwater_watch.progress import count_steps
 
-# RSI(14): Wilder 1978; MACD(12, 26, 9): Appel. Why TRIX has 15 is said above.
+# RSI(14): Wilder 1978; MACD(12, 26, 9): Appel. The module's docstring has the reason of TRIX(15).
 RSI_DAYS, TRIX_DAYS, SMA_DAYS = 14, 15, 20
 MACD_FAST, MACD_SLOW, MACD_SIGNAL = 12, 26, 9
 
@@ -24,19 +23,19 @@ def compute_indicators(close: np.ndarray) -> np.ndarray:
     """Compute RSI, MACD, its signal, TRIX and the distance to the 20-day mean of one instrument without holes.
 
     Args:
-        close: [D] finite closes, float64.
+        close: finite closes [D], float64.
 
     Returns:
-        [D, 5] float64 in the order of `FEATURES`, NaN in each indicator's warm-up (14, 33, 33, 43 and 19 days).
-        RSI is 0 to 100, TRIX percent a day, the others are in units of the price. TRIX is NaN from the first close on
-        that is not above 0: no percentage can be taken of it.
+        Indicators [D, 5] float64 in the order of `FEATURES`, NaN in the warm-up of each (14, 33, 33, 43 and 19 days).
+        RSI is 0 to 100, TRIX percent a day, the others are in units of the price. TRIX is NaN from the first close at
+        or below 0 on: such a close has no percentage.
     """
     days = len(close)
     if days < 2:  # noqa: PLR2004  (TA-Lib refuses a single price)
         return np.full((days, 5), np.nan)
     macd, signal, _ = talib.MACD(close, MACD_FAST, MACD_SLOW, MACD_SIGNAL)
     mean = talib.SMA(close, SMA_DAYS)
-    # Accumulated: days before the first close at or below 0 keep their value, as they did when they were newest.
+    # Accumulated: days before the first close at or below 0 keep the value that they had when they were newest.
     trix = np.where(np.minimum.accumulate(close) > 0, talib.TRIX(close, TRIX_DAYS), np.nan)
     return np.stack([talib.RSI(close, RSI_DAYS), macd, signal, trix, close - mean], axis=1)
 
@@ -47,5 +46,5 @@ def write_indicators_(values: np.ndarray) -> None:
         close = values[:, n, _CLOSE]
         valid_rows = np.flatnonzero(np.isfinite(close))
         values[:, n, _FIRST:_LAST] = np.nan
-        # TA-Lib wants float64; the panel keeps float32.
+        # TA-Lib needs float64; the panel is float32.
         values[valid_rows, n, _FIRST:_LAST] = compute_indicators(close[valid_rows].astype(np.float64))

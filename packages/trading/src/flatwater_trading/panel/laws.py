@@ -1,26 +1,26 @@
-"""The laws of artificial markets: what moves prices besides noise, and what an oracle expects of it.
+"""The laws of artificial markets: the drift of prices besides noise, and the return that an oracle expects.
 
-Two models. In `trend` (and `none`, where nothing moves) a hidden drift is up, flat or down, and is drawn anew now and
-then. In the others a column's drift follows shocks that were seen:
+Two models. In `trend` (and `none`, without a drift) a hidden drift is up, flat or down, and is redrawn at random times.
+In the other laws a column's drift follows past shocks:
 
     x[t + 1, n] = s[t + 1] * b * w[t, n]      w[t] = (1 - rho^2)^0.5 * (u[t] + rho * u[t - 1] + rho^2 * u[t - 2] + ...)
 
-with u the shocks in deviations, rho = 1 - 1 / signal_days, and a sign s. Past shocks go on where s = 1 and are taken
-back where s = -1, never by more than they were, as nobody could then tell them from what prices did since:
+with u the shocks in deviations, rho = 1 - 1 / signal_days, and a sign s. Past shocks continue if s = 1 and are reversed
+if s = -1, never by more than their size, because a larger drift would hide the shocks in later prices:
 
     reversal     u is the column's own noise, s = -1
-    regimes      the same; s flips with chance 1 / RULE_DAYS a day, for all columns at once, and nothing shows it
-    interaction  the same, and the first context column rises while s = 1 and falls while s = -1
+    regimes      as reversal, but s flips with chance 1 / MEAN_REGIME_DAYS a day, for all columns together, unobserved
+    interaction  as regimes, but the first context column rises while s = 1 and falls while s = -1
     lead         u is the noise of the first context column, s = 1; column n follows it by a factor between 0.5 and 1.5
 
-With lambda = 1 - 2 / RULE_DAYS, or 1 where s is constant, and H = 20 days:
+With lambda = 1 - 2 / MEAN_REGIME_DAYS, or 1 for a constant s, and H = 20 days:
 
     expected log return = s[t] * b * w[t] * g - H growth      g = lambda + lambda^2 rho + ... + lambda^H rho^(H - 1)
     variance in all     = b^2 V + 2 s b c + H e^2             V = sum of (lambda rho)^|j-k| over all days j, k of the H
 
-where c is the covariance of the shocks within the H days with the drift that they cause within them; it is 0 where s
-flips or the shocks are another column's. The share b^2 g^2 / variance = `signal` is a quadratic equation for b. Where a
-column's own noise is what is followed, most of the noise is its own (`COMMON_VARIANCE_SHARE`).
+where c is the covariance of the shocks within the H days with the drift that they cause within them; it is 0 if s
+flips or the shocks are another column's. The share b^2 g^2 / variance = `signal` is a quadratic equation for b. If a
+column follows its own noise, most of its noise is its own (`COMMON_VARIANCE_SHARE`).
 """
 
 from collections.abc import Callable, Mapping
@@ -33,18 +33,18 @@ from flatwater_trading.panel.config import Law, SyntheticConfig
 from flatwater_watch.errors import ConfigError
 
 HORIZON_DAYS = 20
-"""Days that `signal` and the truth speak about: the holding period of the reference."""
+"""Days of the returns that `signal` and the truth are defined for: the holding period of the reference."""
 DAILY_NOISE = 0.012
 """Daily deviation of market, sector and own noise together; the same for every column."""
 MARKET_SHARE, SECTOR_SHARE = 0.25, 0.15
-"""Shares of the noise variance that a column of beta 1 has in common with the market and with its sector."""
+"""Shares of the noise variance that a column of beta 1 shares with the market and with its sector."""
 MEAN_REGIME_DAYS = 250
 """Mean days between two flips of the sign in `regimes` and `interaction`."""
 SHOWN_DRIFT, SHOWN_NOISE = 0.003, 0.004
-"""Daily log return of the column that shows the sign, and its deviation: a month says it for sure."""
+"""Daily log return of the column that shows the sign, and its deviation: a month of it shows the sign clearly."""
 
 COMMON_VARIANCE_SHARE = 0.25
-"""The part of those shares that is left where a column's own shocks move it."""
+"""Part of `MARKET_SHARE` and `SECTOR_SHARE` that remains in the laws in which a column follows its own shocks."""
 
 _DRIFT_STATES = np.array([-1.0, 0.0, 1.0]) * 1.5**0.5
 """Down, flat and up, with mean 0 and variance 1."""
@@ -61,7 +61,7 @@ class MarketLaw(Protocol):
 
     @property
     def common(self) -> float:
-        """Factor of the variance that columns have in common with the market and their sector."""
+        """Factor of the variance that columns share with the market and their sector."""
 
     def draw(self, rng: np.random.Generator) -> np.ndarray | None:
         """Draw the hidden state of a column, [T], from its own stream, before its noise; None if it has none."""
@@ -70,30 +70,30 @@ class MarketLaw(Protocol):
         """Return two arrays [T]: each day's drift, and the log return it is expected to add over the next H days.
 
         Args:
-            n: the column.
-            hidden: from `draw`.
-            own: its own noise [T].
+            n: number of the column.
+            hidden: hidden state of `draw`.
+            own: noise [T] of the column alone.
         """
 
     def context_returns(self) -> np.ndarray | None:
-        """Return log returns [T] of the first context column; None where the law does not say them."""
+        """Return log returns [T] of the first context column; None if the law does not determine them."""
 
 
 @dataclass(frozen=True)
 class HiddenTrend:
-    """A hidden drift that lives for a while. With a deviation of 0 it is a random walk."""
+    """A hidden drift that is redrawn at random times. With a deviation of 0 prices are a random walk."""
 
     config: SyntheticConfig
     deviation: float
     """Daily deviation of the drift, in log returns."""
     gain: float
-    """What a drift of 1 today is expected to add over the next `HORIZON_DAYS` days: g."""
+    """Expected return of the next `HORIZON_DAYS` days for a drift of 1 today: g."""
     growth: float
     common: float = 1.0
-    """Factor of the variance in common: all of it, as no column follows its own noise."""
+    """Factor of the shared variance: all of it, because no column follows its own noise."""
 
     def draw(self, rng: np.random.Generator) -> np.ndarray:
-        """States [T] of variance 1: the state drawn last, redrawn with chance 1 / signal_days each day."""
+        """Return states [T] of variance 1: each day's is redrawn with chance 1 / signal_days, else the day before's."""
         days = self.config.days
         # Two draws of fixed size, in this order: the column's later draws do not depend on the states.
         redrawn = rng.random(days) < 1 / self.config.signal_days
@@ -113,42 +113,42 @@ class HiddenTrend:
 
 @dataclass(frozen=True)
 class ShockFollowing:
-    """A drift that goes on with past shocks, or takes them back."""
+    """A drift that continues past shocks, or reverses them."""
 
     config: SyntheticConfig
     strength: float
-    """Drift that follows from weighted shocks of 1: b."""
+    """Drift for weighted shocks of 1: b."""
     gain: float
     """Expected return of the next `HORIZON_DAYS` days, for weighted shocks of 1 and a strength of 1: g."""
     growth: float
     sign: np.ndarray
     """Sign of each day [T], 1 or -1."""
     leader: np.ndarray | None = None
-    """Shocks [T] of the column that leads, in deviations; None where each column follows its own."""
+    """Shocks [T] of the column that leads, in deviations; None if each column follows its own shocks."""
     shows_sign: bool = False
     """Whether the first context column rises and falls with the sign."""
 
     @property
     def common(self) -> float:
-        """Part of the common noise that is left: less where own shocks are followed."""
+        """Factor of the shared variance: less if columns follow their own shocks."""
         return COMMON_VARIANCE_SHARE if self.leader is None else 1.0
 
     def draw(self, rng: np.random.Generator) -> None:
-        """Draw nothing: no state is hidden in a column, so its stream goes on with its noise."""
+        """Draw nothing: columns have no hidden state."""
 
     def moves(self, n: int, hidden: np.ndarray | None, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # noqa: ARG002
         """Return two arrays [T]: the drift that follows the shocks up to the day before, and its expected return."""
         shocks, factor = own / own.std(), 1.0
         if self.leader is not None:
-            # Columns differ, so that there is something to choose; the mean square of the factors is 1.08.
+            # Columns follow by different factors, so that a choice among them matters; their mean square is 1.08.
             shocks, factor = self.leader, 0.5 + np.random.default_rng([self.config.seed, 3, n]).random()
         weight = self.strength * factor * _weighted_shocks(shocks, daily_persistence(self.config.signal_days))
         expected_return = self.sign * weight * self.gain
-        # x[t + 1] = s[t + 1] b w[t]: a drift knows shocks up to the day before, and today's sign.
+        # x[t + 1] = s[t + 1] b w[t]: a drift depends on shocks up to the day before, and on today's sign.
         return np.concatenate([[0.0], (self.sign[1:] * weight[:-1])]), expected_return
 
     def context_returns(self) -> np.ndarray | None:
-        """Return the leader's own returns, or the sign with some noise; None where the law shows neither."""
+        """Return the leader's returns, or the sign with some noise; None if the law shows neither."""
         if self.leader is not None:
             # Less half the variance: the mean of exp(return) is then 1.
             return self.leader * DAILY_NOISE - DAILY_NOISE**2 / 2
@@ -160,10 +160,10 @@ class ShockFollowing:
 
 
 def make_law(config: SyntheticConfig) -> MarketLaw:
-    """Make the law that a configuration names, with numbers that make its signal as large as asked for.
+    """Make the law that a configuration names, with numbers that make its signal as large as configured.
 
     Raises:
-        ConfigError: `signal` is larger than the law can explain, or the law needs a context column and there is none.
+        ConfigError: `signal` is larger than the law can explain, or the law needs a context column.
     """
     return _LAW_MAKERS[config.law](config)
 
@@ -182,12 +182,12 @@ def _make_reversal(config: SyntheticConfig) -> ShockFollowing:
 
 
 def _make_regimes(config: SyntheticConfig, *, shown: bool = False) -> ShockFollowing:
-    """Return the law whose sign flips at random for all columns at once; `shown`: the first context column is the sign.
+    """Return the law whose sign flips at random for all columns together, on average every `MEAN_REGIME_DAYS` days.
 
-    The mean time between two flips is `MEAN_REGIME_DAYS`.
+    If `shown`, the first context column shows the sign.
     """
     rng = np.random.default_rng([config.seed, 2])
-    # A telegraph signal: E[s[t + k] s[t]] = (1 - 2 / RULE_DAYS)^k, the lambda of the module's docstring.
+    # A telegraph signal: E[s[t + k] s[t]] = (1 - 2 / MEAN_REGIME_DAYS)^k, the lambda of the module's docstring.
     flips = np.where(rng.random(config.days) < 1 / MEAN_REGIME_DAYS, -1.0, 1.0)
     flips[0] = rng.choice([-1.0, 1.0])
     return _make_shock_following(config, sign=np.cumprod(flips), persists=1 - 2 / MEAN_REGIME_DAYS, shows_sign=shown)
@@ -215,11 +215,11 @@ _LAW_MAKERS: Mapping[Law, Callable[[SyntheticConfig], MarketLaw]] = {
 
 
 def drift_deviation(signal: float, signal_days: int) -> tuple[float, float, float]:
-    """Solve `trend` for the daily deviation s of its drift; also the gain g and the largest possible signal g^2 / V.
+    """Solve `trend` for the daily deviation s of its drift; return s, the gain g and the largest signal g^2 / V.
 
-    Each day, with chance 1 / signal_days, the drift is drawn anew; hence corr(x[t], x[t+k]) = phi^k with
+    The drift is redrawn with chance 1 / signal_days a day; hence corr(x[t], x[t+k]) = phi^k with
     phi = 1 - 1 / signal_days, g = phi + ... + phi^H, V the sum of phi^|j-k|. The share that x[t] explains is
-    s^2 g^2 / (s^2 V + H e^2); this solves it for s.
+    s^2 g^2 / (s^2 V + H e^2), which is solved for s.
 
     Raises:
         ConfigError: `signal` is not below g^2 / V.
@@ -233,12 +233,12 @@ def drift_deviation(signal: float, signal_days: int) -> tuple[float, float, floa
 
 
 def mean_growth(deviation: float) -> float:
-    """Log of the mean daily return factor of `trend`, over the three equally likely states and the noise."""
+    """Return the log of the mean daily return factor of `trend`, over three equally likely states and the noise."""
     return float(np.log(np.exp(_DRIFT_STATES * deviation + DAILY_NOISE**2 / 2).mean()))
 
 
 def daily_persistence(signal_days: int) -> float:
-    """Part of a shock, or of a state, that is left a day later."""
+    """Return the part of a shock, or of a state, that remains a day later."""
     return 1 - 1 / signal_days
 
 
@@ -252,13 +252,13 @@ def _make_shock_following(
 ) -> ShockFollowing:
     """Make the law whose drift follows shocks, with the strength b at which they explain the share `config.signal`.
 
-    It solves the quadratic equation in the module's docstring; comments give the names that the symbols have there.
+    The quadratic equation is in the module's docstring; comments name its symbols.
 
     Args:
-        config: the market.
-        sign: s of each day [T], 1 or -1.
-        persists: lambda, the correlation of the sign from one day to the next; 1 where it is constant.
-        leader: shocks [T] of the column that leads, in deviations; None where each column follows its own.
+        config: settings of the market.
+        sign: signs s [T] of the days, 1 or -1.
+        persists: correlation lambda of the sign from a day to the next; 1 for a constant sign.
+        leader: shocks [T] of the column that leads, in deviations; None if each column follows its own shocks.
         shows_sign: whether the first context column rises and falls with the sign.
 
     Raises:
@@ -270,14 +270,14 @@ def _make_shock_following(
     gain = float((persists**ahead * rho ** (ahead - 1)).sum())
     # V, and H e^2.
     total, noise = _summed_variance(persists * rho), HORIZON_DAYS * DAILY_NOISE**2
-    # c before its factors: the drift of each of the H days holds the shocks of those before it, by rho^0, rho^1 ...
+    # c before its factors: the drift of each of the H days has the shocks of the days before it, by rho^0, rho^1 ...
     shocks_within = float(sum((rho ** np.arange(day)).sum() for day in range(HORIZON_DAYS)))
     covariance = (
         float(sign[0]) * _OWN_NOISE * (1 - rho**2) ** 0.5 * shocks_within if follows_own and persists == 1 else 0.0
     )
     largest_signal, because = gain**2 / total, "it may change within them"
     if follows_own:
-        full_strength = _OWN_NOISE * ((1 - rho) / (1 + rho)) ** 0.5  # shocks are taken back as they were
+        full_strength = _OWN_NOISE * ((1 - rho) / (1 + rho)) ** 0.5  # at which shocks are reversed whole
         largest_signal = (
             full_strength**2 * gain**2 / (full_strength**2 * total + 2 * full_strength * covariance + noise)
         )
@@ -291,7 +291,7 @@ def _make_shock_following(
 
 
 def _weighted_shocks(shocks: np.ndarray, rho: float) -> np.ndarray:
-    """Sum of the shocks up to each day, weighted less the older they are, scaled to variance 1."""
+    """Return the sum of the shocks up to each day, older shocks weighted less, scaled to variance 1."""
     sums = np.empty_like(shocks)
     weighted_sum = 0.0
     # A loop over Python floats: NumPy has no recursive filter.
@@ -302,7 +302,7 @@ def _weighted_shocks(shocks: np.ndarray, rho: float) -> np.ndarray:
 
 
 def _summed_variance(persistence: float) -> float:
-    """Variance of the sum over H days of a series of variance 1 with this correlation from day to day."""
+    """Return the variance of the sum over H days of a series of variance 1 with this correlation from day to day."""
     days = np.arange(HORIZON_DAYS)
     return float((persistence ** np.abs(days[:, None] - days[None, :])).sum())
 
@@ -311,10 +311,10 @@ def _require_below(signal: float, most: float, signal_days: int, because: str) -
     """Check that a law can explain the share `signal` of the variance: at most `most`.
 
     Args:
-        signal: the share that is asked for.
-        most: the share that the law could reach, and must stay below.
+        signal: configured share.
+        most: largest share of the law, which `signal` must stay below.
         signal_days: mean life of a drift, for the message.
-        because: why the law cannot explain more, for the message.
+        because: reason of the limit, for the message.
 
     Raises:
         ConfigError: `signal` is `most` or more.
@@ -327,7 +327,7 @@ def _require_below(signal: float, most: float, signal_days: int, because: str) -
 
 
 def _require_context(config: SyntheticConfig, does: str) -> None:
-    """Check that there is a context column; `does` is the end of the message: what the law does with it.
+    """Check that there is a context column; `does` says in the message what the law does with it.
 
     Raises:
         ConfigError: there is no context column.

@@ -1,4 +1,4 @@
-"""Columns whose cells hold lists of numbers, one column an instrument, as one column for each price."""
+"""Columns with lists of numbers, a column for each instrument, unpacked to a column for each price."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,17 +18,17 @@ def unpack_lists(
     """Unpack columns of lists, or of text such as `[1.5, 2, 0.5]`, to `AAPL[open]`, `AAPL[high]` and so on.
 
     Args:
-        source: for messages.
+        source: file, for messages.
         frame: frame of the file.
-        mapping: may say where in a list each price stands, counted from 1, as in `{"close": "4"}`. Without that, lists
-            of nine numbers are taken in the order of `FEATURES`.
-        own_features: features among the nine that are taken from the lists as well.
+        mapping: places of the prices in a list, counted from 1, as in `{"close": "4"}`, and names of columns. Without
+            places, lists of nine numbers are taken in the order of `FEATURES`.
+        own_features: features among the nine that are taken from the lists too.
 
     Returns:
-        The frame, and what else is in `mapping`.
+        The frame, and the names of columns in `mapping`.
 
     Raises:
-        DataError: lists are of several lengths, or nobody says where the prices stand.
+        DataError: lists have different lengths, or the places of the prices are unknown.
     """
     lists = {column.name: found for column in frame.get_columns() if (found := _to_lists(column)) is not None}
     if not lists:
@@ -52,13 +52,13 @@ def unpack_lists(
             columns += [cells.get(place - 1).alias(f"{column.name}[{price}]") for price, place in places.items()]
         else:
             columns.append(column)
-    # By name: a list of series loses an empty name, which is how pandas writes an index.
+    # By name: a list of series loses an empty name, which pandas writes for an index.
     other_mapping = {role: name for role, name in mapping.items() if role not in places}
     return pl.DataFrame({column.name: column for column in columns}), other_mapping
 
 
 def _to_lists(column: pl.Series) -> pl.Series | None:
-    """Return a column as lists, text as lists of text; None for a column of anything else."""
+    """Return a column as lists, text as lists of text; None for another column."""
     if isinstance(column.dtype, pl.Array):
         return column.arr.to_list()
     if isinstance(column.dtype, pl.List):
@@ -71,7 +71,7 @@ def _to_lists(column: pl.Series) -> pl.Series | None:
 
 
 def _list_length(source: Path, lists: dict[str, pl.Series]) -> int:
-    """Return how many numbers each list has, which must be the same in all of them.
+    """Return the length of the lists, which must be the same for all.
 
     Raises:
         DataError: a list has another length.

@@ -1,8 +1,7 @@
-"""Panels by what the user writes after `--panel`: nothing, a stored file, a file to import, or a synthetic market.
+"""Panels by the value of `--panel`: none for the shipped panel, a stored file, a file to import, or a synthetic market.
 
 Imports and synthetic panels are stored once under `$XDG_CACHE_HOME/flatwater/panels` (`~/.cache/...` without it), named
-by the hash of everything that they follow from, the code of this package included; from then on every process maps the
-same file.
+by the hash of everything that they depend on, the code of this package included; later every process maps this file.
 """
 
 import hashlib
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def load_panel(path: str | None) -> Panel:
-    """Open the panel that `path` stands for, mapped from a file.
+    """Open the panel of a `--panel` value, mapped from a file.
 
     Args:
         path: None for the shipped panel; a stored panel; a .parquet, .csv, .csv.gz or .xlsx file, imported now and kept
@@ -43,16 +42,16 @@ def load_panel(path: str | None) -> Panel:
         config = parse_synthetic(path)
         return _open_or_store(repr(config), lambda: _generate_panel(config))
     source = expand_path(path)
-    if file_kind(source) in (*SUFFIXES, *UNPACK_COMMANDS):  # a packed one is refused, with what unpacks it
+    if file_kind(source) in (*SUFFIXES, *UNPACK_COMMANDS):  # a packed file is refused, with the command that unpacks it
         return _open_or_store(_kind_and_hash(source), lambda: _import_file(source))
     return open_panel(source)
 
 
 def expand_path(path: str) -> Path:
-    """Return the file that a user means who writes `~/prices.csv`.
+    """Return the path with `~` replaced by the user's folder.
 
     Raises:
-        DataError: `~name` names nobody.
+        DataError: the user of `~name` is unknown.
     """
     try:
         return Path(path).expanduser()
@@ -61,13 +60,13 @@ def expand_path(path: str) -> Path:
 
 
 def cache_folder(kind: str = "panels") -> Path:
-    """Folder of imported and synthetic panels, or of files that follow from panels. It can be deleted at any time."""
+    """Return the folder of imported and synthetic panels, or of files computed from panels. It may be deleted."""
     given_home = os.environ.get("XDG_CACHE_HOME")
     return (Path(given_home) if given_home else Path.home() / ".cache") / "flatwater" / kind
 
 
 def name_in_cache(origin: str, *packages: str) -> str:
-    """Return a name for a file that follows from `origin` and from the code of these packages."""
+    """Return a name for a file that depends on `origin` and on the code of these packages."""
     digest = hashlib.sha256(origin.encode())
     for package in packages:
         # Sorted: a folder's order differs between machines. A new version of the code makes new files.
@@ -78,7 +77,7 @@ def name_in_cache(origin: str, *packages: str) -> str:
 
 
 def _open_or_store(origin: str, make: Callable[[], Panel]) -> Panel:
-    """Open the stored panel that follows from `origin` and from this package's code; make and store it if need be.
+    """Open the stored panel that depends on `origin` and on this package's code; make and store it if it is missing.
 
     Raises:
         DataError: the cache cannot be written.
@@ -88,7 +87,7 @@ def _open_or_store(origin: str, make: Callable[[], Panel]) -> Panel:
         try:
             return open_panel(stored)
         except DataError:
-            # A damaged copy is not the user's concern: it is made again from its source.
+            # A damaged copy is made again from its source, without a message.
             stored.unlink(missing_ok=True)
     panel = make()
     try:
@@ -99,27 +98,27 @@ def _open_or_store(origin: str, make: Callable[[], Panel]) -> Panel:
             "can be written, or use flatwater panel import SOURCE --out FILE once and pass FILE."
         ) from error
     save_panel(panel, stored)
-    # Mapped as in every later process; the copy in this one's own memory is freed.
+    # Mapped as in every later process; the copy in this process's memory is freed.
     return open_panel(stored)
 
 
 def cached_panel(fingerprint: str) -> Panel | None:
-    """Find the panel of that fingerprint in the cache; None where there is none.
+    """Find the panel of this fingerprint in the cache; None if it is not there.
 
-    What was imported from a file that has been replaced by a longer one is still there as it was.
+    The panel of a file that has since been replaced by a longer file is still in the cache.
     """
     for file in sorted(cache_folder().glob("*.safetensors")):
-        with suppress(DataError):  # damaged, or none of ours
+        with suppress(DataError):  # damaged, or not a panel
             if read_fingerprint(file) == fingerprint:
                 return open_panel(file)
     return None
 
 
-# polars and TA-Lib (which imports pandas where it finds it) stay resident: 105 MB that a run on a stored panel saves.
+# polars and TA-Lib (which imports pandas if it is installed) stay resident: 105 MB that a run on a stored panel saves.
 
 
 def _import_file(source: Path) -> Panel:
-    from flatwater_trading.panel.importing import import_panel  # noqa: PLC0415
+    from flatwater_trading.panel.importing import import_panel  # noqa: PLC0415  (see above)
 
     return import_panel(source)
 
@@ -127,23 +126,23 @@ def _import_file(source: Path) -> Panel:
 def load_truth(spec: str | None) -> "np.ndarray | None":
     """Generate the expected returns behind a synthetic market, [T, K] of investable columns; None for any other panel.
 
-    Nothing has to be stored for it: the text says all there is to know.
+    Nothing is stored for it: the specification determines the market.
     """
     if spec is None or not is_synthetic(spec):
         return None
-    from flatwater_trading.panel.synthetic import synthetic_truth  # noqa: PLC0415
+    from flatwater_trading.panel.synthetic import synthetic_truth  # noqa: PLC0415  (TA-Lib: see `_import_file`)
 
     return synthetic_truth(parse_synthetic(spec))
 
 
 def _generate_panel(config: SyntheticConfig) -> Panel:
-    from flatwater_trading.panel.synthetic import synthetic_panel  # noqa: PLC0415
+    from flatwater_trading.panel.synthetic import synthetic_panel  # noqa: PLC0415  (TA-Lib: see `_import_file`)
 
     return synthetic_panel(config).panel
 
 
 def _kind_and_hash(source: Path) -> str:
-    """Return the file's kind and the sha256 (hex) of its contents, which name an imported panel in the cache.
+    """Return the kind of a file and the sha256 (hex) of its contents, which name an imported panel in the cache.
 
     Raises:
         DataError: the file cannot be read.

@@ -1,7 +1,7 @@
-"""Tensors that follow from a panel, in one file that all processes of a machine map: their pages are in RAM once.
+"""Tensors computed from a panel, in a file that all processes of a machine map: their pages are in RAM once.
 
-The file is named by all that its contents follow from, written beside its place and renamed into it, and checked
-against its hash by each process that opens it. A damaged one is made again. The mapping is read-only.
+The file is named by everything that its contents depend on, written under another name and renamed, and checked against
+its hash by each process that opens it. A damaged file is made again. The mapping is read-only.
 """
 
 import hashlib
@@ -21,33 +21,33 @@ from flatwater_watch.files.directory import remove_strays, replace_whole
 from flatwater_watch.files.safe_read import open_regular
 
 MAXIMUM_FILES = 16
-"""Files kept in the folder: the oldest makes room for another. A process that maps a removed file keeps its pages."""
+"""Files kept in the folder: beyond it the oldest is removed. A process that maps a removed file keeps its pages."""
 _ALIGNMENT = 64  # bytes of a cache line
 _HASH_BYTES = hashlib.sha256().digest_size
 _HEAD_STRUCT = struct.Struct(f"<8s{_HASH_BYTES}sQ")
-"""Head of a file: the format, the hash of all behind it, and the length of the JSON that describes the tensors."""
+"""Head of a file: the format, the hash of all bytes after the head, and the length of the JSON about the tensors."""
 _FORMAT = b"flatmap1"
 _DTYPES = {"float32": torch.float32, "int64": torch.int64}
 
 
 def map_tensors(place: Path, make: Callable[[], Mapping[str, Tensor]]) -> tuple[Mapping[str, Tensor], str]:
-    """Map the tensors of a file; make and store them where it is not there, or damaged.
+    """Map the tensors of a file; make and store them if it is missing or damaged.
 
     Args:
-        place: place of the file, in a folder that holds nothing else.
-        make: the tensors, contiguous, in main memory.
+        place: path of the file, in a folder without other files.
+        make: function that gives the tensors, contiguous, in main memory.
 
     Returns:
-        The tensors, and why they lie in this process's own memory: empty where they are mapped.
+        The tensors, and the reason why they are in this process's own memory: empty if they are mapped.
     """
     with suppress(OSError, ValueError):  # not there, or damaged
         return open_mapped(place), ""
     tensors = make()
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(RunError):  # another user's, say, only costs room
+        with suppress(RunError):  # a stray of another user, for instance, only takes space on the disk
             remove_strays(place.parent)
-        # Written beside and renamed: two processes that make it at once leave one whole file, whichever is last.
+        # Renamed when it is complete: two processes that make it at once leave a whole file, whichever is last.
         replace_whole(place, _file_pieces(tensors))
         _remove_old_files(place.parent)
         return open_mapped(place), ""
@@ -65,12 +65,12 @@ def open_mapped(place: Path) -> dict[str, Tensor]:
         ValueError: the file is damaged, or of another kind.
     """
     with open_regular(place) as file:
-        # The mapping outlives the file object: tensors hold it through their buffer.
+        # The mapping outlives the file object: the buffers of the tensors refer to it.
         mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     if len(mapping) < _HEAD_STRUCT.size:
         raise ValueError("it is cut off")
     format_mark, digest, length = _HEAD_STRUCT.unpack_from(mapping)
-    # Views are released at once: on an error the mapping must be free to be closed.
+    # Views are released at once: on an error the mapping can only be closed without views.
     with memoryview(mapping) as view, view[_HEAD_STRUCT.size :] as rest:
         if format_mark != _FORMAT or hashlib.sha256(rest).digest() != digest:
             raise ValueError("its contents do not match their hash")
@@ -82,14 +82,14 @@ def _tensor_view(file_map: mmap.mmap, dtype: str, shape: list[int], offset: int)
     """Return the tensor at byte `offset` of the mapping; it shares the pages, which must not be written to.
 
     Args:
-        file_map: the mapped file.
-        dtype: a name in `_DTYPES`.
+        file_map: mapped file.
+        dtype: name in `_DTYPES`.
         shape: shape of the tensor.
-        offset: offset of its first number, in bytes from the file's begin.
+        offset: offset of the tensor's first number, in bytes from the start of the file.
     """
     count = torch.Size(shape).numel()
     with warnings.catch_warnings():
-        # Nothing writes to it; the system would end the process that did.
+        # Nothing writes to the mapping; the system would end a process that did.
         warnings.filterwarnings("ignore", message="The given buffer is not writable")
         return torch.frombuffer(file_map, dtype=_DTYPES[dtype], count=count, offset=offset).view(shape)
 
@@ -97,7 +97,7 @@ def _tensor_view(file_map: mmap.mmap, dtype: str, shape: list[int], offset: int)
 def _file_pieces(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
     """Yield the bytes of a file: head with hash, JSON with each tensor's place, then the tensors on cache lines.
 
-    The JSON has room of fixed size, so that offsets are known before it is written. The tensors are views, not copied.
+    The JSON is padded to a fixed size, so that offsets are known before it is written. The tensors are not copied.
     """
     names = {dtype: name for name, dtype in _DTYPES.items()}
     body_start = _HEAD_STRUCT.size + 1024 * _ALIGNMENT  # more than any description
@@ -118,8 +118,8 @@ def _file_pieces(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
 
 
 def _remove_old_files(folder: Path) -> None:
-    """Remove all but the `MAXIMUM_FILES` newest files; a process that maps a removed one keeps its pages."""
-    # By the time of writing: access times are often switched off.
+    """Remove all but the `MAXIMUM_FILES` newest files; a process that maps a removed file keeps its pages."""
+    # By the time of writing: many systems do not record access times.
     newest = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in newest[MAXIMUM_FILES:]:
         path.unlink(missing_ok=True)

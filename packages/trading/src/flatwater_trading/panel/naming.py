@@ -13,7 +13,7 @@ from flatwater_watch.forms import list_phrase
 SHEET_SUFFIXES = (".xlsx", ".xlsm", ".xls", ".ods")
 """Workbooks of spreadsheet programs."""
 SUFFIXES = (".parquet", ".csv", ".csv.gz", *SHEET_SUFFIXES)
-"""The files that can be imported."""
+"""Suffixes of the files that can be imported."""
 UNPACK_COMMANDS = {
     ".zip": "unzip",
     ".7z": "7z x",
@@ -24,11 +24,11 @@ UNPACK_COMMANDS = {
     ".xz": "unxz",
     ".zst": "zstd -d",
 }
-"""Suffixes of files that hold others, and what unpacks them. Of these, gzip alone is unpacked here (`unpacking`): the
-standard library has no zstd before Python 3.14, and polars unpacks without a bound."""
+"""Suffixes of packed files, and the commands that unpack them. Only gzip is unpacked here (`unpacking`): the standard
+library has no zstd before Python 3.14, and polars unpacks without a limit."""
 
 ADJUSTED_CLOSE = "adj_close"
-"""The close after splits and dividends: where it is there, all prices of its row are scaled by it."""
+"""Role of the close after splits and dividends, which scales all prices of its row."""
 
 SYNONYMS = {
     "symbol": "symbol ticker instrument sym asset security tic kuerzel kürzel isin wkn wertpapier ric code name",
@@ -40,10 +40,10 @@ SYNONYMS = {
     "close": "close close_price px_last close/last last_price schlusskurs schluss closing_price last price c",
     ADJUSTED_CLOSE: "adj_close adjusted_close adjclose adjusted adj._close adj_close* adj_price",
 }
-"""Accepted names of each column in lower case, with spaces as underscores; an earlier one is preferred."""
+"""Accepted names of each column in lower case, with spaces as underscores; an earlier name is preferred."""
 
 UNUSED_COLUMNS = ("volume", "vol", "dividends", "stock_splits")
-"""Columns that are no price of a day."""
+"""Names of columns that are not prices."""
 
 _PRICES = "open|high|low|close"
 _FIELDS = f"adj[_. ]?close|{_PRICES}|volume"
@@ -55,28 +55,28 @@ _UNPACKED = re.compile(rf"(?P<symbol>.+)\[(?P<field>{_PRICES})\]")
 
 @dataclass(frozen=True, slots=True)
 class ColumnLayout:
-    """The file's own names of everything that is read from it."""
+    """The file's names of all columns that are read from it."""
 
     roles: dict[str, str]
-    """Name of the date's column; in long form of symbol, prices, adjusted close and own features as well, by role."""
+    """Names of columns by role: of the date; in long form also of symbol, prices, adjusted close and own features."""
     wide_columns: dict[tuple[str, str], str]
     """Name of the column of each (instrument, price) in wide form, own features included; empty in long form."""
     guessed: dict[str, str]
-    """Columns in `named` that were guessed, not mapped by the user, and whose file names differ from ours."""
+    """Columns in `roles` that were guessed, not mapped by the user, and whose names differ from the role's."""
     unused: list[str]
     """Columns that are left out."""
 
 
 def file_kind(source: Path) -> str:
-    """Return the suffix of a file in lower case; of a packed table both, `.csv.gz`."""
+    """Return the suffix of a file in lower case; both suffixes of a packed table, `.csv.gz`."""
     return "".join(source.suffixes[-2:]).lower() if source.suffix.lower() == ".gz" else source.suffix.lower()
 
 
 def check_names(source: Path, names: Sequence[str]) -> None:
-    """Check that every column of a file has a name of its own.
+    """Check that the names of a file's columns are unique.
 
     Raises:
-        DataError: two columns have the same name; the message says where they stand.
+        DataError: two columns have the same name; the message has their numbers.
     """
     numbers: dict[str, int] = {}
     for number, name in enumerate(names, start=1):
@@ -91,14 +91,14 @@ def check_names(source: Path, names: Sequence[str]) -> None:
 def find_layout(
     source: Path, columns: list[str], mapping: Mapping[str, str], own_features: Sequence[str] = ()
 ) -> ColumnLayout:
-    """Find the role of each column. Long form has a column for symbols, or for the close and none for an instrument.
+    """Find the role of each column. Long form has a column of symbols, or of the close and no column of an instrument.
 
     Args:
-        source: for messages.
+        source: file, for messages.
         columns: columns of the file.
-        mapping: the file's name of a column by ours, as the user gave it. Names with a `*` are those of wide form,
-            where it stands for the instrument. What is not among them is guessed.
-        own_features: own features that the file holds.
+        mapping: the file's names of columns by role, as the user gave them. A `*` in a name is the instrument of wide
+            form. Other roles are guessed.
+        own_features: own features that are columns of the file.
 
     Raises:
         DataError: columns are missing, or two have the same name; the message shows the `--map` to write.
@@ -130,10 +130,10 @@ def join_heads(rows: Sequence[Sequence[str]]) -> tuple[list[str], int] | None:
     """Join the names of columns under two heads, as yfinance writes them: a row of prices and a row of tickers.
 
     Args:
-        rows: the first three of a file.
+        rows: first three rows of a file.
 
     Returns:
-        A name such as `('Close', 'AAPL')` for each column, and the number of rows that are heads; None where there is
+        A name such as `('Close', 'AAPL')` for each column, and the number of rows that are heads; None for a file with
         one head.
     """
     if len(rows) < 3 or {_plain_name(rows[0][0]), _plain_name(rows[1][0])} not in ({"price", "ticker"}, {"", "ticker"}):  # noqa: PLR2004
@@ -162,13 +162,13 @@ def _check_kept(source: Path, columns: list[str], own_features: Sequence[str], f
     """Check that each own feature has a column.
 
     Args:
-        source: for messages.
+        source: file, for messages.
         columns: columns of the file, for messages.
-        own_features: names of own features that the file should hold.
+        own_features: names of own features that should be columns.
         found_names: roles or fields that columns were found for.
 
     Raises:
-        DataError: a feature has none.
+        DataError: a feature has no column.
     """
     missing = [name for name in own_features if name not in found_names]
     if missing:
@@ -182,7 +182,7 @@ def _guess_roles(source: Path, columns: list[str]) -> dict[str, str]:
     """Guess the columns that have a usual name: role -> the file's name; each role by its first synonym in the file.
 
     Raises:
-        DataError: two columns have the same name but for case, spaces and marks.
+        DataError: the names of two columns differ only in case, spaces and marks.
     """
     plain_names: dict[str, str] = {}
     for column in columns:
@@ -191,7 +191,7 @@ def _guess_roles(source: Path, columns: list[str]) -> dict[str, str]:
                 f"{source}: columns {plain_names[_plain_name(column)]!r} and {column!r} have the same name. Drop one."
             )
         plain_names[_plain_name(column)] = column
-    # One letter may as well be a share (C is Citigroup): it counts where all four prices are written so.
+    # A single letter may be a share (C is Citigroup): it counts only if all four prices are letters.
     letters = {"o", "h", "l", "c"} <= plain_names.keys()
     column_by_role = {}
     for role, names in SYNONYMS.items():
@@ -204,15 +204,15 @@ def _guess_roles(source: Path, columns: list[str]) -> dict[str, str]:
 
 
 def _check_long(source: Path, columns: list[str], roles: dict[str, str], mapping: Mapping[str, str]) -> None:
-    """Check that date and close are there; the other prices as well, unless all lack and the close is surely one.
+    """Check that there are columns of date and close, and of the other prices unless all of them are missing.
 
-    It surely is where the file has symbols, or the user named the close.
+    Without other prices the file must have symbols, or the user must have named the close.
 
     Args:
-        source: for messages.
+        source: file, for messages.
         columns: columns of the file.
-        roles: column by role.
-        mapping: the file's name of a column by ours, as the user gave it.
+        roles: names of columns by role.
+        mapping: the file's names of columns by role, as the user gave them.
 
     Raises:
         DataError: a column is missing.
@@ -240,13 +240,13 @@ def _missing_error(source: Path, columns: list[str], missing: list[str]) -> Data
 def _find_wide_columns(
     source: Path, columns: list[str], patterns: dict[str, str], own_features: Sequence[str]
 ) -> dict[tuple[str, str], str]:
-    """Find the file's column of each (instrument, price or own feature); empty where no column is of that form.
+    """Find the file's column of each (instrument, price or own feature); empty if no column has this form.
 
     Args:
-        source: for messages.
+        source: file, for messages.
         columns: columns of the file, without the date.
-        patterns: the user's names of prices, with a `*` for the instrument; where there are some, no price is guessed.
-        own_features: own features.
+        patterns: the user's names of prices, with a `*` for the instrument; with any of these no price is guessed.
+        own_features: names of own features.
 
     Raises:
         DataError: two columns are the same price of an instrument.
@@ -276,7 +276,7 @@ def _split_wide_column(column: str, patterns: dict[str, str]) -> tuple[str, str]
         return None
     pair = _PAIR.fullmatch(column)
     text = f"{pair['first']}.{pair['second']}" if pair else column
-    # The suffix goes before the prefix: `OPEN_close` is the close of OPEN.
+    # The suffix is tried before the prefix: `OPEN_close` is the close of OPEN.
     match = _UNPACKED.fullmatch(text) or _SUFFIXED.fullmatch(text) or _PREFIXED.fullmatch(text)
     if (
         match is None
@@ -299,12 +299,12 @@ def _split_feature_column(column: str, own_features: Sequence[str]) -> tuple[str
 
 
 def _require_all_prices(source: Path, columns_by_price: dict[tuple[str, str], str]) -> dict[tuple[str, str], str]:
-    """Check that each instrument has all prices or a close alone, which then stands for all four.
+    """Check that each instrument has all prices or a close alone, which is then taken for all four.
 
-    `columns_by_price` is the file's column by instrument and price.
+    `columns_by_price` has the file's column of each instrument and price.
 
     Returns:
-        `columns_by_price`, completed by the closes that stand for other prices.
+        `columns_by_price`, completed by the closes that are taken for other prices.
 
     Raises:
         DataError: an instrument has some of the prices.
@@ -326,7 +326,7 @@ def _closes_alone(source: Path, columns: list[str]) -> dict[tuple[str, str], str
     """Take every column that is neither the date nor another number as closes of an instrument, and note that.
 
     Returns:
-        The column for each (instrument, price): the close stands for all four prices.
+        The column for each (instrument, price): the close is taken for all four prices.
 
     Raises:
         DataError: no column is left.
@@ -340,7 +340,7 @@ def _closes_alone(source: Path, columns: list[str]) -> dict[tuple[str, str], str
 
 
 def say_closes(source: Path, count: int) -> None:
-    """Note that there is one price a day."""
+    """Note that the file has only one price a day for some instruments."""
     instruments = "one instrument" if count == 1 else f"{count} instruments"
     note_about_file(
         source,

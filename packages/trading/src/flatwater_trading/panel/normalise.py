@@ -1,10 +1,10 @@
-"""Observations: chosen features, scaled by the statistics of training days, with 0 where anything is missing.
+"""Observations: chosen features, scaled by the statistics of training days; 0 for a missing value.
 
-Mean and deviation are taken over training days alone, so that nothing of validation or holdout reaches an agent through
-the scale: per column and feature; and where a feature is free of scale, over all columns that can be bought together. A
-context column (an index, a yield, a spread) is none of these: a yield that moves from 0.1 to 0.2 has risen by 100 %. So
-it has statistics of its own in every feature, and those of the shares do not depend on it. Both functions work in
-blocks of columns: the temporaries are a few megabytes, whatever the size of the panel.
+Mean and deviation are taken over training days alone, so that no information of validation or holdout reaches an agent
+through the scale: for each column and feature; for a feature that is free of scale, over all columns that can be bought
+together. A context column (an index, a yield, a spread) is different, as a yield that moves from 0.1 to 0.2 has risen
+by 100 %. So it has its own statistics for every feature, and those of the shares do not depend on it. Both functions
+work in blocks of columns: temporaries are a few megabytes, whatever the size of the panel.
 """
 
 from collections.abc import Iterator
@@ -19,10 +19,10 @@ from flatwater_trading.panel.features import find_features, observed_features
 from flatwater_trading.panel.panel import Panel
 
 OBSERVATION_LIMIT = 10.0
-"""Normalised values are clipped to +-10 deviations: one bad print must not swamp a network's inputs."""
+"""Limit of normalised values, in deviations: a single wrong price must not dominate a network's inputs."""
 
 SEPARATE_SCALES = "shares and context columns apart"
-"""Name of the scaling. Runs on panels with context columns keep it: their weights mean nothing under another one."""
+"""Name of the scaling. Runs on panels with context columns store it: their weights need the same scaling."""
 
 BLOCK_BYTES = 2 << 20
 """Bytes of the values that are normalised at a time, in double precision."""
@@ -30,20 +30,20 @@ BLOCK_BYTES = 2 << 20
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Statistics:
-    """Mean and deviation of each column and feature over the training days; of all that can be bought where pooled."""
+    """Mean and deviation of each column and feature over the training days; equal in all columns that are pooled."""
 
     mean: np.ndarray
-    """Means [N, F'] float64; 0 where no value is known on those days."""
+    """Means [N, F'] float64; 0 without a value on those days."""
     deviation: np.ndarray
-    """Deviations [N, F'] float64, of the population (divided by the count); 1 where it is 0.
+    """Deviations [N, F'] float64, of the population (divided by the count); 1 in the place of 0.
 
-    Infinite where no value is known on the training days: such a column is observed as 0, which is what a missing
-    column is. (A deviation of 1 would show the price of a share that was listed later as clipped to 10.)
+    Infinite without a value on the training days: such a column is observed as 0, like a missing column. (With a
+    deviation of 1 the price of a share that was listed later would be observed as 10, the limit.)
     """
 
 
 def scale_kind(panel: Panel) -> str | None:
-    """Return `SEPARATE_SCALES` for a panel with context columns; None for one without, where it makes no difference."""
+    """Return `SEPARATE_SCALES` for a panel with context columns; None without them, as all scalings agree then."""
     return SEPARATE_SCALES if len(panel.investable) < len(panel.instruments) else None
 
 
@@ -51,7 +51,7 @@ def training_statistics(panel: Panel, features: tuple[str, ...], days: range | s
     """Compute mean and deviation of `features` over `days` (rows 0 to the end of training), summed in float64.
 
     Raises:
-        DataError: there is no such feature.
+        DataError: a feature is unknown.
     """
     start, stop, _ = days.indices(len(panel.dates)) if isinstance(days, slice) else (days.start, days.stop, 1)
     scale_free = np.array([feature.scale_free for feature in find_features(features, panel.features)])
@@ -61,19 +61,19 @@ def training_statistics(panel: Panel, features: tuple[str, ...], days: range | s
         count[columns] = np.isfinite(block).sum(axis=0)
         total[columns] = np.nansum(block, axis=0)
     mean = _pool_sums(total, pooled) / np.maximum(_pool_sums(count, pooled), 1)
-    # The second pass takes differences from the mean: squares of the values themselves would lose digits.
+    # The second pass squares differences from the mean: squares of the values would lose digits.
     for columns, block in _column_blocks(panel, features, start, stop):
         np.subtract(block, mean[columns], out=block)
         squares[columns] = np.nansum(np.square(block, out=block), axis=0)
     count = _pool_sums(count, pooled)
     spread = np.sqrt(_pool_sums(squares, pooled) / np.maximum(count, 1))
-    # Sums of a constant float32 are exact in float64, so a constant column's deviation is 0 and no rounding error.
+    # Sums of a constant float32 are exact in float64, so a constant column's deviation is exactly 0.
     deviation = np.where(count == 0, np.inf, np.where(spread > 0, spread, 1.0))
     return Statistics(mean=mean, deviation=deviation)
 
 
 def _pool_sums(sums: np.ndarray, pooled: np.ndarray) -> np.ndarray:
-    """Return sums [N, F'], each that `pooled` [N, F'] marks replaced by the sum over all marked columns."""
+    """Return sums [N, F'] in which each entry marked in `pooled` [N, F'] is the sum over all marked columns."""
     return np.where(pooled, np.where(pooled, sums, 0).sum(axis=0), sums)
 
 
@@ -83,13 +83,13 @@ def observation_panel(
     stats: Statistics,
     out: Float[Tensor, "N T F"],
 ) -> None:
-    """Write (value - mean) / deviation into `out`, clipped to +-`OBSERVATION_LIMIT`, and 0 where a value is missing.
+    """Write (value - mean) / deviation into `out`, clipped to +-`OBSERVATION_LIMIT`; 0 for a missing value.
 
     Args:
-        panel: the market.
-        features: their names, in the order of the last axis.
-        stats: from `training_statistics`, for the same features.
-        out: written in place; on any device.
+        panel: T days of N columns.
+        features: names of the features, in the order of the last axis.
+        stats: statistics of `training_statistics` for the same features.
+        out: tensor on any device; written in place.
 
     Raises:
         DataError: a feature is not in the panel.
@@ -101,9 +101,9 @@ def observation_panel(
     for columns, block in _column_blocks(panel, features, 0, len(panel.dates)):
         np.subtract(block, stats.mean[columns], out=block)
         np.divide(block, stats.deviation[columns], out=block)
-        # 0 stands for missing, and is the mean as well.
+        # A missing value becomes 0, which is also the mean.
         np.nan_to_num(block, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
-        # All in place: a block is fresh, and one at a time is in memory.
+        # In place: the block is fresh, and only one is in memory at a time.
         np.clip(block, -OBSERVATION_LIMIT, OBSERVATION_LIMIT, out=block)
         out[columns].copy_(torch.from_numpy(block).transpose(0, 1))
 
@@ -111,7 +111,7 @@ def observation_panel(
 def _column_blocks(
     panel: Panel, features: tuple[str, ...], start: int, stop: int
 ) -> Iterator[tuple[slice, np.ndarray]]:
-    """Yield blocks of columns as fresh float64 [rows, columns, F'], NaN where value or close of the day is missing.
+    """Yield blocks of columns as fresh float64 [rows, columns, F']; NaN if the value or the day's close is missing.
 
     A block is as wide as `BLOCK_BYTES` allow, at least one column.
 
@@ -119,7 +119,7 @@ def _column_blocks(
         panel: T days of N columns.
         features: names of the F' features.
         start: first row.
-        stop: row after the last.
+        stop: row after the last row.
 
     Raises:
         DataError: the panel has no such feature.
@@ -128,5 +128,5 @@ def _column_blocks(
     width = max(1, BLOCK_BYTES // max(1, stop * len(features) * 8))
     for first in range(0, len(panel.instruments), width):
         columns = slice(first, min(first + width, len(panel.instruments)))
-        # Computed from row 0 and cut then: a return over 120 rows needs those before `start`.
+        # Computed from row 0 and then cut: a return over 120 rows needs rows before `start`.
         yield columns, observed_features(panel, feature_list, stop, columns)[start:]

@@ -1,4 +1,4 @@
-"""Notes about a file that is read, logged once it is known that the file can be used."""
+"""Notes about a file that is read, logged after it has been read without an error."""
 
 import logging
 from collections.abc import Iterator
@@ -7,13 +7,13 @@ from contextvars import ContextVar
 from pathlib import Path
 
 _log = logging.getLogger(__name__)
-# A context variable and no global: two threads may import at the same time.
+# A context variable instead of a global: two threads may import at the same time.
 _held_lines: ContextVar[list[str] | None] = ContextVar("held", default=None)
 
 
 @contextmanager
 def notes_at_the_end() -> Iterator[None]:
-    """Hold notes back until the block has ended; where it raises, they are dropped and the error stands alone."""
+    """Hold notes back until the block has ended; if it raises, they are dropped and only the error is shown."""
     lines: list[str] = []
     token = _held_lines.set(lines)
     try:

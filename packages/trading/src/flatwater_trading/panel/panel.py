@@ -1,7 +1,7 @@
-"""The market panel: [time, instrument, feature], one row a calendar day for all columns.
+"""The market panel: [time, instrument, feature], a row for each calendar day of all columns.
 
 A panel is a value: it is built once by `build_panel` (from an import, the generator or a stored file), its arrays are
-read-only, and its fingerprint says whether two runs saw the same data. Missing cells are NaN, here and nowhere later.
+read-only, and runs with equal fingerprints saw the same data. Missing cells are NaN here; observations have 0 instead.
 """
 
 import hashlib
@@ -17,10 +17,10 @@ from flatwater_watch.errors import DataError, require
 from flatwater_watch.forms import list_phrase
 
 FEATURES = ("open", "close", "high", "low", "rsi", "macd", "macd_signal", "trix", "sma20_distance")
-"""The nine features with which the last axis begins, always addressed by name."""
+"""The first nine features of the last axis, always addressed by name."""
 
 PRICES = ("open", "high", "low", "close")
-"""Features among the nine that a file has to hold."""
+"""Features among the nine that are read from a file."""
 
 _HASH_BYTES = 4 << 20
 
@@ -30,24 +30,24 @@ class Panel:
     """Prices and indicators of N instruments on T days."""
 
     values: np.ndarray
-    """Features [T, N, F] float32, read-only; memory-mapped when the panel was opened from a file. NaN where missing."""
+    """Features [T, N, F] float32, read-only; memory-mapped if the panel was opened from a file. NaN if missing."""
     valid: np.ndarray
-    """Mask [T, N] bool of the days with a usable close: finite, and above 0 where it can be bought."""
+    """Mask [T, N] bool of the days with a usable close: finite, and for instruments that can be bought above 0."""
     dates: np.ndarray
     """Days [T] datetime64[D], strictly increasing."""
     instruments: tuple[str, ...]
     """Names [N] of the columns, all different."""
     investable: np.ndarray
-    """Column numbers [K] int64 that can be bought, increasing. The others are context columns: seen, never traded."""
+    """Numbers [K] int64 of columns that can be bought, increasing. Others are context columns: never traded."""
     features: tuple[str, ...]
-    """Names of the last axis of `values`: the nine, and own ones."""
+    """Names of the last axis of `values`: the nine, and own features."""
     origins: Mapping[str, str]
-    """Origin of each own feature, with the version of its code; features that replace one of the nine have one, too."""
+    """Origin of each own feature, with the version of its code; also of features that replace one of the nine."""
     fingerprint: str
     """sha256 (hex) of values, dates, names and investable columns: equal for equal contents, however stored."""
     raw_close: np.ndarray | None = None
-    """Closes as they were traded [T, N] float32, of a file with adjusted closes beside them; NaN where missing. They
-    are for orders alone: nothing is learned from them, and the fingerprint leaves them out. None where unknown."""
+    """Closes as they were traded [T, N] float32, of a file that also has adjusted closes; NaN if missing. They are for
+    orders alone: nothing is learned from them, and the fingerprint leaves them out. None if unknown."""
 
     @property
     def calendar(self) -> Calendar:
@@ -55,10 +55,10 @@ class Panel:
         return infer_calendar(self.dates)
 
     def feature(self, name: str) -> np.ndarray:
-        """Return one feature as a view [T, N] of `values`.
+        """Return a feature as a view [T, N] of `values`.
 
         Raises:
-            DataError: the panel has no such feature; the message names those it has.
+            DataError: the panel has no such feature; the message names its features.
         """
         return self.values[:, :, feature_number(self.features, name)]
 
@@ -67,13 +67,13 @@ def first_days(panel: Panel, days: int | None) -> Panel:
     """Return the panel as it was after its first `days` days, as a view; all of it for None.
 
     Raises:
-        ConfigError: the panel has fewer than `days`.
+        ConfigError: the panel has fewer than `days` days.
     """
     if days is None or days == len(panel.dates):
         return panel
     require(days < len(panel.dates), "splits.days", days, f"at most the {len(panel.dates)} rows of the panel")
     values, dates = panel.values[:days], panel.dates[:days]
-    # Indicators reach back only: the result has the fingerprint of the panel that was imported before newer days came.
+    # Indicators depend on earlier days only: the result has the fingerprint of an import without the newer days.
     return replace(
         panel,
         values=values,
@@ -91,7 +91,7 @@ def first_days(panel: Panel, days: int | None) -> Panel:
 
 
 def choose_instruments(panel: Panel, instruments: tuple[str, ...], investable: Sequence[str]) -> Panel:
-    """Return the panel with these columns, in this order; itself where it has them so. Other columns are left out.
+    """Return the panel with only these columns, in this order; the panel itself if it already has them so.
 
     Raises:
         DataError: the panel lacks some of `instruments`; the message names them.
@@ -119,7 +119,7 @@ def feature_number(features: tuple[str, ...], name: str) -> int:
     """Return the place of a feature in the last axis of `values`.
 
     Raises:
-        DataError: there is no such feature; the message names those there are.
+        DataError: there is no such feature; the message names the features.
     """
     if name not in features:
         raise DataError(f"feature {name!r} is not in the panel. It has: {', '.join(features)}.")
@@ -139,16 +139,16 @@ def build_panel(
     """Build a panel around `values`, which is made read-only and not copied.
 
     Args:
-        values: [T, N, F] float32 in the order of `features`, NaN where missing.
-        dates: [T] datetime64[D], strictly increasing.
-        instruments: [N] names, all different.
+        values: features [T, N, F] float32 in the order of `features`; NaN if missing.
+        dates: days [T] datetime64[D], strictly increasing.
+        instruments: names [N], all different.
         investable: names that may be traded, or patterns such as `ETF*`; None for all.
-        features: the nine, and own ones behind them.
+        features: names of the nine features, then of own features.
         origins: origins of own features.
-        raw_close: [T, N] float32, closes as they were traded where `values` are adjusted.
+        raw_close: closes as they were traded [T, N] float32, if `values` are adjusted.
 
     Raises:
-        DataError: names are repeated, `investable` is empty or has a name or pattern of no instrument.
+        DataError: names are repeated, `investable` is empty, or a name or pattern in it matches no instrument.
     """
     names = tuple(instruments)
     columns = investable_columns(names, investable)
@@ -175,11 +175,11 @@ def investable_columns(instruments: tuple[str, ...], names: Sequence[str] | None
     """Return increasing int64 column numbers of the chosen names, of all columns for None.
 
     Args:
-        instruments: all names.
-        names: some of them, and patterns in which `*` and `?` stand for other characters.
+        instruments: names of all columns.
+        names: chosen names, and patterns with `*` and `?` for other characters.
 
     Raises:
-        DataError: names are repeated, none is chosen, or a chosen one is no instrument.
+        DataError: instruments are repeated, `names` is empty, or a chosen name matches no instrument.
     """
     if len(set(instruments)) < len(instruments):
         repeated = next(name for name in instruments if instruments.count(name) > 1)
@@ -208,7 +208,7 @@ def fingerprint(
 ) -> str:
     """Return the sha256 (hex) of a panel's contents, in bounded extra memory.
 
-    All NaN count as the same, whatever bits they carry, so a re-import on another machine gives the same fingerprint.
+    All NaN count as the same, whatever their bits, so a re-import on another machine gives the same fingerprint.
 
     Args:
         values: features [T, N, F], hashed as float32.
@@ -218,13 +218,13 @@ def fingerprint(
         features: names [F].
     """
     digest = hashlib.sha256(f"{features}{values.shape}{instruments}".encode())
-    # Little-endian and of fixed width: machines of another byte order come to the same hash.
+    # Little-endian and of fixed width: machines of another byte order compute the same hash.
     digest.update(np.ascontiguousarray(dates.astype("datetime64[D]").astype("<i8")).data)
     digest.update(np.ascontiguousarray(investable.astype("<i8")).data)
     rows = max(1, _HASH_BYTES // max(1, values[:1].nbytes))
     for first in range(0, len(values), rows):
         block = np.array(values[first : first + rows], dtype="<f4", order="C")
-        # One NaN for all: payload and sign of a NaN depend on the processor that made it.
+        # Every NaN becomes the same: payload and sign of a NaN depend on the processor that computed it.
         block[np.isnan(block)] = np.nan
         digest.update(block.data)
     return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""Numbers from text and vendor types, or an error that names the cell that cannot be read."""
+"""Parsing of numbers from text and vendor types; an error names the cell that cannot be read."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,59 +16,59 @@ MISSING_TEXTS = ("", "nan", "na", "n/a", "null", "none", "-", "#n/a", "#n/a n/a"
 _MONEY = r"^\s*[$€£]\s*(-?[\d.,]+)\s*$"
 _GERMAN = r"^-?\d{1,3}(?:\.\d{3})*(?:,\d+)?$|^-?\d+,\d+$"
 _ENGLISH = r"^-?\d{1,3}(?:,\d{3})+(?:\.\d+)?$"
-# 1,234 and 1.234 can be read in both ways: only another count of digits, or both marks, decide.
+# 1,234 and 1.234 can be read in both ways: only another number of digits, or both marks, determine the way.
 _ONLY_ENGLISH = (
     r"^-?\d{1,3}(?:,\d{3})+\.\d+$|^-?\d{1,3}(?:,\d{3}){2,}$|^-?\d*\.(?:\d{1,2}|\d{4,})$|^-?(?:0?|\d{4,})\.\d+$"
 )
 _ONLY_GERMAN = r"^-?\d{1,3}(?:\.\d{3})+,\d+$|^-?\d+,(?:\d{1,2}|\d{4,})$|^-?(?:0|\d{4,}),\d+$"
 
 COLUMNS_AT_ONCE = 100
-"""Columns that are parsed in one call: a call for each takes longer than the parsing."""
+"""Columns that are parsed in one call: separate calls would take longer than the parsing."""
 
 Decimal = Literal["point", "comma"]
-"""Mark before decimals."""
+"""Decimal mark."""
 
 
 def plain_numbers(frame: pl.DataFrame, *, separator: str, decimal: Decimal | None = None) -> pl.DataFrame:
     """Rewrite text such as `1.234,5`, `1,234.5` and `$9.5` to `1234.5` and `9.5`.
 
-    Each column is written in one way: the one in which alone some number of it can be read. A column in which every
-    number can be read in both is taken as most of the others; where none says, a comma stands before decimals in a
-    file whose fields it does not separate. A column with numbers of both kinds stays as it is.
+    A number that can be read with only one decimal mark determines the mark of its column. A column without such a
+    number is read like most other columns; if no column determines a mark, the mark is a comma in a file whose fields
+    a comma does not separate, else a point. A column with numbers of both kinds stays as it is.
 
     Args:
         frame: frame with text in all columns.
         separator: separator of the file's fields.
-        decimal: decimal sign of all columns, where it is not to be guessed.
+        decimal: decimal mark of all columns; None to guess it.
     """
     text = pl.col(pl.String)
     if pl.String not in frame.dtypes:
         return frame
     if decimal is None and not any(frame.select(text.str.contains_any([",", *"$€£"]).any()).row(0)):
-        return frame  # as nearly all files are: a point alone stands before decimals
+        return frame  # like nearly all files: the only mark is a decimal point
     frame = frame.with_columns(text.str.replace(_MONEY, "$1"))
     columns = frame.select(text.str.strip_chars()).get_columns()
     if decimal is None and not any(column.str.contains(",", literal=True).any() for column in columns):
-        return frame  # a point alone stands before decimals
+        return frame  # the only mark is a decimal point
     ways_by_column = {column.name: {decimal} if decimal else _decimal_readings(column) for column in columns}
     commas, points = (sum(way == {only} for way in ways_by_column.values()) for only in ("comma", "point"))
-    # A file that separates its fields by commas hardly writes decimals with them.
+    # A file that separates its fields by commas hardly uses them as decimal marks.
     usual_way: Decimal = "comma" if commas > points or (commas == points and separator != ",") else "point"
     return frame.with_columns([_plain_column(name, way or {usual_way}) for name, way in ways_by_column.items()])
 
 
 def _decimal_readings(column: pl.Series) -> set[Decimal]:
-    """Return the ways that some number of a column forces: one, none where all can be read in both, or both."""
+    """Return the decimal marks that numbers of a column require: empty if all can be read with both marks."""
     kinds: tuple[tuple[Decimal, str], ...] = (("comma", _ONLY_GERMAN), ("point", _ONLY_ENGLISH))
     return {way for way, pattern in kinds if column.str.contains(pattern).any()}
 
 
 def _plain_column(name: str, way: set[Decimal]) -> pl.Expr:
-    """Return the column `name` with numbers in plain form where they can be read in that way; else as it is.
+    """Return the column `name` with numbers in plain form; cells that cannot be read this way stay as they are.
 
     Args:
         name: name of a column of text.
-        way: `comma` or `point` alone before decimals; with both in it the column stays as it is.
+        way: decimal mark, `comma` or `point`; with both in it the column stays as it is.
     """
     text, stripped = pl.col(name), pl.col(name).str.strip_chars()
     if way == {"comma"}:
@@ -81,13 +81,13 @@ def _plain_column(name: str, way: set[Decimal]) -> pl.Expr:
 
 
 def parse_columns(source: Path, frame: pl.DataFrame, names: Sequence[str]) -> dict[str, pl.Series]:
-    """Parse many columns: several at once if all their cells are finite numbers, any other by `parse_numbers`.
+    """Parse many columns: several at once if all their cells are finite numbers, other columns by `parse_numbers`.
 
     Raises:
-        DataError: as `parse_numbers`, for the first such column.
+        DataError: a cell is neither a finite number nor missing.
     """
     numbers_by_name: dict[str, pl.Series] = {}
-    kinds = dict(frame.schema)  # asked once: it is built anew for each question
+    kinds = dict(frame.schema)  # once: polars builds the schema on every access
     chunks = [
         names[first_column : first_column + COLUMNS_AT_ONCE] for first_column in range(0, len(names), COLUMNS_AT_ONCE)
     ]
@@ -105,7 +105,7 @@ def parse_columns(source: Path, frame: pl.DataFrame, names: Sequence[str]) -> di
 
 
 def to_text(source: Path, column: pl.Series) -> pl.Series:
-    """Return a column as text, without space around it.
+    """Return a column as text, stripped of spaces.
 
     Raises:
         DataError: the column holds lists, tables or bytes.
@@ -118,7 +118,7 @@ def to_text(source: Path, column: pl.Series) -> pl.Series:
 
 
 def parse_numbers(source: Path, column: pl.Series) -> pl.Series:
-    """Parse a column to float64, null where missing (empty, NaN or one of `MISSING_TEXTS`).
+    """Parse a column to float64; null for a missing number (empty, NaN or one of `MISSING_TEXTS`).
 
     Raises:
         DataError: a cell is neither a number nor missing, or is infinite; the message names the first such row.

@@ -1,4 +1,4 @@
-"""Check for rows of a CSV file that are shorter or longer than its head: their prices may be in the wrong column."""
+"""Search for rows of a CSV file that are shorter or longer than its head: their prices may be in the wrong column."""
 
 import csv
 import io
@@ -8,7 +8,7 @@ from flatwater_watch.errors import DataError
 from flatwater_watch.files.safe_read import open_regular
 
 SEPARATORS = (";", "\t")
-"""Separators of fields besides the comma: taken where the head has one of them and no comma."""
+"""Separators of fields besides the comma: used if the head has one of them and no comma."""
 
 
 def find_separator(text: Path) -> str:
@@ -18,7 +18,7 @@ def find_separator(text: Path) -> str:
         OSError: the file cannot be read.
     """
     with open_regular(text) as file:
-        # Bounded: a file without a line end, such as a binary one, would be read whole. 1 MiB is 50,000 names.
+        # Limited: a file without line ends, such as a binary file, would be read whole. 1 MiB is 50,000 names.
         head = file.readline(1 << 20).decode(errors="replace")
     return next((each for each in SEPARATORS if each in head and "," not in head), ",")
 
@@ -27,15 +27,15 @@ def check_rows(source: Path, separator: str = ",", *, text: Path | None = None) 
     """Check that every row has as many fields as the head.
 
     Args:
-        source: for messages.
-        separator: between fields.
-        text: the file; `source` itself where left out.
+        source: file, for messages.
+        separator: separator of fields.
+        text: file that is read; None for `source` itself.
 
     Raises:
-        DataError: a row has more or fewer fields, or is no CSV; the message names its line.
+        DataError: a row has more or fewer fields, or cannot be read as CSV; the message names its line.
         OSError: the file cannot be read.
     """
-    # Bytes that are no UTF-8 are told by whoever reads the fields; here they only have to be counted.
+    # Bytes that are not UTF-8 are reported when the fields are read; here fields are only counted.
     with io.TextIOWrapper(open_regular(text or source), encoding="utf-8-sig", errors="replace", newline="") as file:
         rows = csv.reader(file, delimiter=separator)
         try:

@@ -1,7 +1,7 @@
-"""Prices in a workbook of a spreadsheet program: one sheet as a table, each cell with its own type.
+"""Prices in a workbook of a spreadsheet program: a sheet as a table, each cell with its own type.
 
-A cell is a number, a date or a text, and stays one: a number needs no guess of what stands before its decimals. Text
-with numbers in it (`1.234,5`) is read as in a CSV file. Rows above the table (such as a title) are left out.
+A cell stays a number, a date or a text: the decimal mark of a number does not have to be guessed. Numbers in text
+(`1.234,5`) are read as in a CSV file. Rows above the table (such as a title) are left out.
 """
 
 import datetime as dt
@@ -19,20 +19,21 @@ from flatwater_watch.errors import DataError
 _WRITTEN_NUMBER = re.compile(r"[$€£+-]?\s*\d[\d.,:/\sTZ-]*")
 """Pattern of text that is a number or a date."""
 _ROWS_SEARCHED = 100
-"""Number of rows in which the table must begin."""
+"""Number of the first rows in which the table must begin."""
 
 
 def read_sheet(source: Path, file: IO[bytes], sheet: str | None, decimal: Decimal | None) -> pl.DataFrame:
-    """Read the table of one sheet.
+    """Read the table of a sheet.
 
     Args:
-        source: for messages.
-        file: the workbook, open for reading.
-        sheet: its name; None for the only one that holds a table.
-        decimal: what stands before decimals in cells that are text, where it is not to be guessed.
+        source: file, for messages.
+        file: workbook, open for reading.
+        sheet: name of the sheet; None for the only sheet with a table.
+        decimal: decimal mark of cells that are text; None to guess it.
 
     Raises:
-        DataError: the package that reads workbooks is missing, the file is none, or no sheet or several could be meant.
+        DataError: the package that reads workbooks is missing, the file is not a workbook, or the sheet is missing or
+            ambiguous.
     """
     try:
         import python_calamine as calamine  # noqa: PLC0415  (an extra of the package)
@@ -43,7 +44,7 @@ def read_sheet(source: Path, file: IO[bytes], sheet: str | None, decimal: Decima
         ) from no_package
     try:
         book = calamine.load_workbook(file)
-        # Empty areas are kept: the row in the note below is then the one that the spreadsheet shows.
+        # Empty areas are kept: the number of a row in the note below is then that of the spreadsheet.
         tables = {name: book.get_sheet_by_name(name).to_python(skip_empty_area=False) for name in book.sheet_names}
     except (calamine.CalamineError, OSError) as error:
         raise DataError(
@@ -58,10 +59,10 @@ def read_sheet(source: Path, file: IO[bytes], sheet: str | None, decimal: Decima
 
 
 def _choose_sheet(source: Path, tables: dict[str, list[list[Any]]], sheet: str | None) -> str:
-    """Return the sheet that is asked for, or the only one that holds a table, which is noted where there are more.
+    """Return the named sheet, or the only sheet with a table, which is noted if there are other sheets.
 
     Raises:
-        DataError: there is no sheet of that name, or several hold a table.
+        DataError: there is no sheet of this name, or several have a table.
     """
     sheet_names = ", ".join(tables)
     if sheet is not None:
@@ -79,15 +80,15 @@ def _choose_sheet(source: Path, tables: dict[str, list[list[Any]]], sheet: str |
 
 
 def _first_number_row(rows: list[list[Any]]) -> int | None:
-    """Find the first row of numbers that is as wide as a table; None where there is none.
+    """Find the first row of numbers that is as wide as a table; None without such a row.
 
-    A title with the day of printing beside it is narrower than the table below it.
+    A title with the day of printing is narrower than the table below it.
     """
     top_rows = rows[:_ROWS_SEARCHED]
     width = max((_count_filled_cells(row) for row in top_rows), default=0)
     for number, row in enumerate(top_rows):
         numbers = sum(_is_number(cell) for cell in row)
-        # Not row 0: a table of numbers has a row of names above it.
+        # Not row 0: there must be a row of names above.
         if number and numbers and _count_filled_cells(row) > 1 and 2 * _count_filled_cells(row) > width:
             return number
     return None
@@ -116,7 +117,7 @@ def _count_filled_cells(row: list[Any]) -> int:
 def _is_number(cell: object) -> bool:
     if isinstance(cell, str):
         return _WRITTEN_NUMBER.fullmatch(cell.strip()) is not None
-    # A bool is an int in Python, and is no number of a table.
+    # A bool is an int in Python, but not a number of a table.
     return not isinstance(cell, bool)
 
 
@@ -126,10 +127,10 @@ def _build_frame(source: Path, sheet: str, rows: list[list[Any]], decimal: Decim
     Columns without a name and without a cell are left out, and so are empty rows at the end.
 
     Args:
-        source: the workbook, for messages.
-        sheet: its name, for messages.
-        rows: cells of each row, from the heads on, "" where empty; empty rows at the end are removed from it.
-        decimal: what stands before decimals in text; None where it is to be guessed.
+        source: workbook, for messages.
+        sheet: name of the sheet, for messages.
+        rows: cells of each row, from the heads on, "" if empty; empty rows at the end are removed in place.
+        decimal: decimal mark of text; None to guess it.
 
     Raises:
         DataError: there is no row, or two columns have the same name.
@@ -152,7 +153,7 @@ def _build_frame(source: Path, sheet: str, rows: list[list[Any]], decimal: Decim
         {name: [cell if isinstance(cell, str) else None for cell in cells] for name, cells in texts.items()},
         schema=dict.fromkeys(texts, pl.String),
     )
-    # A tab: commas separate no fields in a sheet, so where nothing else decides, a comma stands before decimals.
+    # A tab: commas do not separate fields in a sheet, so if nothing else determines the decimal mark it is a comma.
     plain_frame = plain_numbers(text_frame, separator="\t", decimal=decimal)
     return pl.DataFrame(
         [
@@ -167,7 +168,7 @@ def _is_text(cell: object) -> bool:
 
 
 def _typed_column(name: str, cells: list[Any]) -> pl.Series:
-    """Build a column of numbers or of days; other cells are missing."""
+    """Build a column of numbers, days or times; of text if it has days and numbers. Text cells are missing."""
     values = [None if isinstance(cell, str) else cell for cell in cells]
     if any(isinstance(cell, dt.date) for cell in values):
         if all(cell is None or isinstance(cell, dt.date) for cell in values):
@@ -184,15 +185,15 @@ def _typed_column(name: str, cells: list[Any]) -> pl.Series:
 
 
 def _mixed_column(text: pl.Series, cells: list[Any]) -> pl.Series:
-    """Fill a column of text with its numbers and days, written as they are parsed later."""
+    """Fill a column of text with its numbers and days, written in the form that the parsers read."""
     other_cells = [None if isinstance(cell, str) else _cell_text(cell) for cell in cells]
     return text.fill_null(pl.Series(text.name, other_cells, dtype=pl.String))
 
 
 def _cell_text(cell: object) -> str:
-    """Return a cell that is no text as text that the parsers read: whole numbers without .0, days as 2024-01-31."""
+    """Return a number or day in the form that the parsers read: whole numbers without .0, days as 2024-01-31."""
     if isinstance(cell, float):
-        # Workbooks hold whole numbers as floats: 20240102 is a date, and 20240102.0 none.
+        # Workbooks store whole numbers as floats: 20240102 is a date, and 20240102.0 is not.
         return str(int(cell)) if cell.is_integer() else repr(cell)
     if isinstance(cell, dt.datetime) and cell.time() == dt.time():
         return cell.date().isoformat()

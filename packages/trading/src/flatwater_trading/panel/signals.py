@@ -1,13 +1,13 @@
-"""Signals: what a policy of target weights knows of each day, from closes up to that day alone.
+"""Signals: inputs of a policy of target weights on each day, from closes up to that day alone.
 
 All signals are free of units and of levels: moves are measured in deviations of the days before them, so a policy that
-was learned on one share means the same on another one, and a price that drifts away is no new world.
+was learned on one share applies to another, and still applies after prices have drifted.
 
 - of an instrument: its move over eight lengths of memory, less the day's mean over the instruments; the deviation of
-  its last days beside that of its last months, and beside those of the other instruments.
+  its last days over that of its last months, and over those of the other instruments.
 - of the market: the mean move over the same lengths, and its deviation at three lengths.
-- of each column that cannot be bought, where there are `MOST_CONTEXT` of them or fewer: its moves over the same
-  lengths, and its level beside that of its last year.
+- of each column that cannot be bought, if there are at most `MOST_CONTEXT`: its moves over the same lengths, and its
+  level relative to that of its last year.
 
 A move with a memory of n rows is an exponential mean of one-row moves with span n, scaled to deviation 1.
 """
@@ -28,30 +28,30 @@ MARKET_SIGNALS = len(MEMORIES) + 2
 CONTEXT_SIGNALS = len(MEMORIES) + 2
 """Signals of a column that cannot be bought."""
 MOST_CONTEXT = 8
-"""Columns that cannot be bought up to which they are seen, as in ridge's yardstick."""
+"""Most columns that cannot be bought for which they give signals, as in ridge's yardstick."""
 LIMIT = 5.0
 """Largest signal, in deviations."""
 LEAST_DEVIATION = 1e-4
-"""Deviation of a row's move below which it says nothing: a price that stands still."""
+"""Lower limit of the deviation of moves, for a price that does not change."""
 
 
 @dataclass(frozen=True)
 class Signals:
-    """What is known at the close of each day, and what the next one brings."""
+    """Signals at the close of each day, and the returns up to the next close."""
 
     own: np.ndarray
-    """Signals of each instrument [T, K, F] float32; 0 where nothing is known."""
+    """Signals of each instrument [T, K, F] float32; 0 for an instrument without a close on the day."""
     market: np.ndarray
     """Signals that all instruments share [T, G] float32."""
     following: np.ndarray
-    """Return of each instrument from a day's close to the next one's [T, K] float32; 0 where there is none, and on the
+    """Return of each instrument from a day's close to the next day's [T, K] float32; 0 without a next close, and on the
     last day. Only the account may read it."""
     tradable: np.ndarray
-    """Mask [T, K] of what has a close on the day."""
+    """Mask [T, K] of the instruments that have a close on the day."""
 
 
 def market_signals(columns: int, investable: int) -> int:
-    """Return the number of signals that all instruments share, G."""
+    """Return the number G of signals that all instruments share."""
     others = columns - investable
     return MARKET_SIGNALS + (others * CONTEXT_SIGNALS if others <= MOST_CONTEXT else 0)
 
@@ -117,26 +117,26 @@ def _fill_holes(values: np.ndarray) -> np.ndarray:
 
 
 def mean_so_far(values: np.ndarray, memory: int, listed: np.ndarray | None = None) -> np.ndarray:
-    """Return the exponential mean of each column up to each day, of the days since it was listed alone, [T, C]."""
+    """Return the exponential mean [T, C] of each column over the days since it was listed, up to each day."""
     part = 2 / (memory + 1)
     means, mean = np.empty_like(values), np.zeros_like(values[0])
     for day, row in enumerate(values):
         mean = mean + part * (row - mean)
         means[day] = mean
     days = np.arange(1, len(values) + 1)[:, None] if listed is None else listed.cumsum(axis=0)
-    # A mean that begins at 0 is too small by the weight that its first days have not got yet.
+    # A mean that starts at 0 is too small by the weight of the days before the first.
     return np.asarray(means / (1 - (1 - part) ** np.maximum(days, 1)))
 
 
 def deviation_so_far(
     moves: np.ndarray, memory: int, listed: np.ndarray | None = None, *, least: float = LEAST_DEVIATION
 ) -> np.ndarray:
-    """Return the deviation of the moves so far about 0, [T, C]."""
+    """Return the deviation [T, C] about 0 of the moves up to each day, at least `least`."""
     return np.asarray(np.maximum(np.sqrt(mean_so_far(moves * moves, memory, listed)), least))
 
 
 def _in_deviations(moves: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-    """Return each day's moves in deviations of the days before it; 0 where there was none."""
+    """Return each day's moves in deviations of the days before it; 0 if this deviation is 0."""
     before = np.concatenate([deviation[:1], deviation[:-1]])
     scaled = np.divide(moves, before, where=before > 0, out=np.zeros_like(moves))
     return np.asarray(np.clip(scaled, -2 * LIMIT, 2 * LIMIT))
@@ -155,7 +155,7 @@ def _remember(moves: np.ndarray) -> np.ndarray:
 
 
 def _day_mean(values: np.ndarray, tradable: np.ndarray) -> np.ndarray:
-    """Return the mean of each day over what is traded, [T, K, M] -> [T, 1, M]."""
+    """Return the mean of each day over the instruments that are traded, [T, K, M] -> [T, 1, M]."""
     total = np.einsum("tkm,tk->tm", values, tradable.astype(values.dtype))
     count = np.maximum(tradable.sum(axis=1), 1).astype(values.dtype)
     return np.asarray((total / count[:, None])[:, None])

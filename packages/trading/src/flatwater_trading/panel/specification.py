@@ -1,4 +1,4 @@
-"""A synthetic panel in one line of text, as a user writes it after `--panel`."""
+"""A synthetic panel as a line of text, the value of `--panel`."""
 
 import re
 from collections.abc import Callable
@@ -10,17 +10,17 @@ from flatwater_watch.sanitize import short_repr
 
 _PREFIX = "synthetic:"
 _READ: dict[object, Callable[[str], int | float]] = {int: int, float: float}
-"""Readers of numbers by type; a value of another type is a name."""
+"""Readers of numbers by type; a value of another type is text."""
 
 
 def parse_synthetic(spec: str) -> SyntheticConfig:
     """Parse `synthetic:60x1500:signal=0.6:seed=3` to a configuration: instruments x days, then fields by name.
 
     Raises:
-        ConfigError: the text is malformed, or names no field of `SyntheticConfig`.
+        ConfigError: the text is malformed, or a name in it is not a field of `SyntheticConfig`.
     """
     head, *settings = spec.removeprefix(_PREFIX).split(":")
-    # 18 digits at most: Python refuses to read an int of more than 4,300, with an error of its own.
+    # At most 18 digits: Python refuses to read an int of more than 4,300 digits, with another error.
     size = re.fullmatch(r"(\d{1,18})x(\d{1,18})", head)
     type_by_field = get_type_hints(SyntheticConfig)
     remedy = f"Write synthetic:INSTRUMENTSxDAYS[:FIELD=VALUE ...] with fields {', '.join(type_by_field)}."
@@ -41,5 +41,5 @@ def parse_synthetic(spec: str) -> SyntheticConfig:
 
 
 def is_synthetic(spec: str) -> bool:
-    """Return whether the text asks for a synthetic panel rather than a file."""
+    """Return whether the text is the specification of a synthetic panel rather than a file."""
     return spec.startswith(_PREFIX)

@@ -1,7 +1,7 @@
 """Training, validation and holdout days, by position from the end of the panel.
 
-What an agent sees may reach back over a boundary (yesterday is known today), what it trades may not. The first training
-day is the first that has a full context behind it: on day t the observation is rows t - context + 1 to t.
+Observations may reach back over a boundary (yesterday is known today), trades may not. The first training day is the
+first day with a full context: on day t the observation is rows t - context + 1 to t.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Days:
     first: int
     """The first tradable row."""
     stop: int
-    """The row after the last tradable one."""
+    """The row after the last tradable row."""
 
     def __len__(self) -> int:
         return self.stop - self.first
@@ -25,10 +25,10 @@ class Days:
 
 @dataclass(frozen=True)
 class Splits:
-    """Three stretches of days that follow each other without a gap."""
+    """Three ranges of days without a gap between them."""
 
     train: Days
-    """Everything before the validation that has a full context."""
+    """Days before the validation that have a full context."""
     validation: Days
     """Validation days, on which the champion is chosen."""
     holdout: Days
@@ -64,7 +64,7 @@ def split_days(n_days: int, *, context: int, config: SplitConfig) -> Splits:
 
 
 def check_episode(splits: Splits, episode_days: int) -> None:
-    """Make sure that every split holds at least one episode of `episode_days` (trading and settlement together).
+    """Check that every split is long enough for an episode of `episode_days` (trading and settlement together).
 
     Raises:
         ConfigError: a split is too short; says how many days it has, how many are needed and what to change.

@@ -1,7 +1,7 @@
 """A panel as one file in safetensors layout: eight bytes of header length, a JSON header, then the raw arrays.
 
 The values are mapped, never read into private memory, so any number of processes on a machine share one copy of them.
-The file is written beside its place and renamed into it, so a reader sees the old file or the new one, whole.
+The file is written under another name and renamed, so a reader sees the whole old file or the whole new file.
 """
 
 import hashlib
@@ -28,15 +28,15 @@ _ALIGNMENT = 64  # bytes of a cache line
 _CHUNK_BYTES = 4 << 20
 _DTYPES = {"values": ("F32", "<f4"), "dates": ("I64", "<i8"), "investable": ("I64", "<i8"), "valid": ("BOOL", "|b1")}
 _OPTIONAL = {"raw_close": ("F32", "<f4")}
-"""Arrays that only panels with two kinds of prices have."""
+"""Arrays that only panels with traded and adjusted prices have."""
 _ARRAY_KINDS = _DTYPES | _OPTIONAL
 
 
 def save_panel(panel: Panel, path: Path) -> None:
-    """Write the panel to `path`, in extra memory of a few megabytes; an existing file is replaced in one stroke.
+    """Write the panel to `path`, in extra memory of a few megabytes; an existing file is replaced atomically.
 
     Raises:
-        DataError: the file cannot be written (no folder, no permission, disk full); nothing is left behind.
+        DataError: the file cannot be written (no folder, no permission, disk full); no part of it remains.
     """
     arrays = {"values": panel.values, "dates": panel.dates, "investable": panel.investable, "valid": panel.valid}
     if panel.raw_close is not None:
@@ -44,8 +44,8 @@ def save_panel(panel: Panel, path: Path) -> None:
     header = _build_header(arrays, panel)
     try:
         file = path.resolve()
-        with suppress(RunError):  # another user's, say, only costs room
-            # Temporary files of writers that were killed; those that are at work hold theirs.
+        with suppress(RunError):  # a stray of another user, for instance, only takes space on the disk
+            # Temporary files of writers that were killed; a writer at work holds a lock on its file.
             remove_strays(file.parent, file_name=file.name)
         replace_whole(file, itertools.chain((struct.pack("<Q", len(header)) + header,), _array_blocks(arrays)))
     except OSError as error:
@@ -56,20 +56,20 @@ def check_place(path: Path, *, source: Path | None = None, force: bool = False) 
     """Check, before a panel is made, that it may replace the file at its place.
 
     Args:
-        path: place where it will be stored.
-        source: what it is made from.
-        force: replace a file that is no panel as well.
+        path: place where the panel will be stored.
+        source: file that the panel is made from.
+        force: whether a file that is not a panel may be replaced too.
 
     Raises:
-        DataError: the place is the source itself, under whatever name; it is no regular file; a file is there that is
-            no panel; or there is no folder to write in.
+        DataError: the place is the source itself, under any name; or it is not a regular file; or the file there is not
+            a panel; or there is no folder to write in.
     """
     try:
         file = path.resolve()
         status = file.stat() if file.exists() else None
     except (OSError, RuntimeError, ValueError) as error:
         raise DataError(f"{path}: no panel can be written there: {error}. Choose another place.") from error
-    # Names that Flatwater gives to files of its own are no place for a panel.
+    # Names of Flatwater's own files are refused.
     if not path.is_symlink() and (own_kind := reserved_name_reason(file)):
         raise DataError(f"{path}: the panel cannot be written: {own_kind}. Choose another place.")
     if status is None:
@@ -89,7 +89,7 @@ def check_place(path: Path, *, source: Path | None = None, force: bool = False) 
 
 
 def is_panel(path: Path) -> bool:
-    """Return whether a file begins as a stored panel does; the arrays are not read."""
+    """Return whether a file begins like a stored panel; the arrays are not read."""
     try:
         with open_regular(path) as file:
             _read_header(path, file)
@@ -99,10 +99,10 @@ def is_panel(path: Path) -> bool:
 
 
 def read_fingerprint(path: Path) -> str:
-    """Read the fingerprint that a stored panel's header names; the values are not read.
+    """Read the fingerprint in the header of a stored panel; the values are not read.
 
     Raises:
-        DataError: the file is no stored panel, or cannot be read.
+        DataError: the file is not a stored panel, or cannot be read.
     """
     try:
         with open_regular(path) as file:
@@ -114,15 +114,15 @@ def read_fingerprint(path: Path) -> str:
 def open_panel(path: Path) -> Panel:
     """Open a stored panel: check every byte against the hash in its header, then map the values read-only.
 
-    The check reads through the file in small blocks, so the pages of `values` do not count as this process's own.
+    The check reads the file in small blocks, so the pages of `values` do not count as this process's own.
 
     Raises:
-        DataError: the file is missing, unreadable, truncated, changed, or no panel at all.
+        DataError: the file is missing, unreadable, truncated, changed, or not a panel.
     """
     try:
         with open_regular(path) as file:
             header, start = _read_header(path, file)
-            # Read in pieces and not through the mapping: pages of a mapping that were touched count as resident.
+            # Read in pieces instead of through the mapping: pages of a mapping count as resident once they are read.
             digest = _hash_contents(header, iter(lambda: file.read(_CHUNK_BYTES), b""))
         if digest != header["__metadata__"]["sha256"]:
             raise DataError(f"{path}: the contents do not match their hash: cut off or damaged. Import it again.")
@@ -143,7 +143,7 @@ def _array_blocks(arrays: dict[str, np.ndarray]) -> Iterator[bytes]:
 def _build_header(arrays: dict[str, np.ndarray], panel: Panel) -> bytes:
     """Return the file's JSON header, padded to a cache line: type, shape and offsets of each array, facts of the panel.
 
-    Reads all arrays once for the hash that stands in it.
+    Reads all arrays once, for the hash in the header.
     """
     facts = {
         "format": _FORMAT,
@@ -160,15 +160,15 @@ def _build_header(arrays: dict[str, np.ndarray], panel: Panel) -> bytes:
         size = array.size * np.dtype(dtype).itemsize
         header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [offset, offset + size]}
         offset += size
-    # Arrays are read twice, to hash and to write: the hash stands in front of them, and no copy is kept.
+    # Arrays are read twice, to hash and to write: the hash is written before them, and no copy is kept.
     facts["sha256"] = _hash_contents(header, _array_blocks(arrays))
     text = json.dumps(header).encode()
-    # Spaces behind the JSON (allowed by the format) let the float32 values begin on a cache line.
+    # Spaces after the JSON (allowed by the format) make the float32 values begin on a cache line.
     return text + b" " * (-(len(text) + 8) % _ALIGNMENT)
 
 
 def _hash_contents(header: dict[str, Any], blocks: Iterator[bytes]) -> str:
-    """Return the sha256 (hex) of the header, without the hash that stands in it, and of the arrays behind it."""
+    """Return the sha256 (hex) of the header, without its hash, and of the arrays after it."""
     facts = {name: text for name, text in header["__metadata__"].items() if name != "sha256"}
     digest = hashlib.sha256(json.dumps(header | {"__metadata__": facts}, sort_keys=True).encode())
     for block in blocks:
@@ -180,7 +180,7 @@ def _read_header(path: Path, file: BinaryIO) -> tuple[dict[str, Any], int]:
     """Return the JSON header, not yet checked against its hash, and the offset at which the arrays begin.
 
     Raises:
-        DataError: the file is no stored panel.
+        DataError: the file is not a stored panel.
     """
     not_a_panel = f"{path}: this is no stored panel. Import it first: flatwater panel import SOURCE --out FILE."
     first_bytes = file.read(8)
@@ -205,7 +205,7 @@ def _map_panel(path: Path, header: dict[str, Any], start: int) -> Panel:
     """
     facts = header["__metadata__"]
     features = tuple(json.loads(facts["features"]))
-    # After the hash: a panel that is whole, but of another version, is not called damaged.
+    # Checked after the hash: a whole panel of another version must not be called damaged.
     if features[: len(FEATURES)] != FEATURES:
         raise DataError(f"{path}: the panel has the features {features}, this version wants {FEATURES}. Import again.")
 
@@ -214,7 +214,7 @@ def _map_panel(path: Path, header: dict[str, Any], start: int) -> Panel:
         shape, offset = tuple(described["shape"]), start + described["data_offsets"][0]
         return {"dtype": _ARRAY_KINDS[name][1], "mode": "r", "offset": offset, "shape": shape}
 
-    # Copies: they are small, and need not hold a mapping open.
+    # Copies: they are small, and no mapping stays open for them.
     dates = np.array(np.memmap(path, **place("dates"))).astype("datetime64[D]")
     investable = np.array(np.memmap(path, **place("investable")))
     dates.setflags(write=False)

@@ -13,16 +13,16 @@ from flatwater_watch.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InstrumentSummary:
-    """One column of the panel."""
+    """Summary of a column of the panel."""
 
     name: str
-    """The instrument."""
+    """Name of the instrument."""
     investable: bool
     """False for a context column."""
     first: str | None
-    """The first day with a usable close, or None where there is none at all."""
+    """The first day with a usable close; None for a column without one."""
     last: str | None
-    """The last day with a usable close."""
+    """The last day with a usable close; None for a column without one."""
     missing: float
     """Share of the panel's days without a usable close."""
     gaps: int
@@ -31,14 +31,14 @@ class InstrumentSummary:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FeatureSummary:
-    """One feature over all days and columns."""
+    """Summary of a feature over all days and columns."""
 
     name: str
-    """The feature."""
+    """Name of the feature."""
     mean: float | None
-    """Mean over days and columns; None where the panel has no value of the feature."""
+    """Mean over days and columns; None if the panel has no value of the feature."""
     deviation: float | None
-    """Deviation of the population; None where the panel has no value of the feature."""
+    """Deviation of the population; None if the panel has no value of the feature."""
     missing: float
     """Share of cells without a value, warm-up days included."""
     origin: str
@@ -47,14 +47,14 @@ class FeatureSummary:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SplitSummary:
-    """One stretch of tradable days."""
+    """Summary of a split."""
 
     name: str
     """Name: `train`, `validation` or `holdout`."""
     first: str
-    """Its first tradable day."""
+    """First tradable day of the split."""
     last: str
-    """Its last tradable day."""
+    """Last tradable day of the split."""
     days: int
     """Number of tradable days."""
 
@@ -64,7 +64,7 @@ class PanelSummary:
     """Everything that `flatwater panel show` prints."""
 
     days: int
-    """Rows: days of daily prices, weeks of weekly ones ..."""
+    """Number of rows: days of daily prices, weeks of weekly prices ..."""
     first: str
     last: str
     frequency: str
@@ -78,14 +78,14 @@ class PanelSummary:
     instruments: list[InstrumentSummary]
     features: list[FeatureSummary]
     context: int
-    """Days of history that `splits` reckons with."""
+    """Days of history that `splits` assumes."""
     splits: list[SplitSummary]
-    """Empty where the panel is too short for the default splits."""
+    """Default splits; empty if the panel is too short for them."""
     splits_problem: str | None
-    """Reason why `splits` is empty, or holds no episode; None where it is neither."""
+    """Reason why `splits` is empty or a split is too short for an episode; None if the splits can be used."""
     fingerprint: str
     file: str | None
-    """The file that the values are mapped from."""
+    """File that the values are mapped from; None for a panel in memory."""
     file_bytes: int | None
 
 
@@ -93,9 +93,9 @@ def summarise_panel(panel: Panel, *, context: int, episode: int) -> PanelSummary
     """Summarise days, instruments, features, splits (default configuration), fingerprint and file of a panel.
 
     Args:
-        panel: a stored one, or one in memory.
-        context: days that are seen before the first is traded.
-        episode: days that a split should hold.
+        panel: stored panel, or panel in memory.
+        context: days of history before the first tradable day, including that day.
+        episode: days that a split should have.
     """
     splits, problem = _summarise_splits(panel, context, episode)
     calendar = panel.calendar
@@ -134,7 +134,7 @@ def _summarise_instrument(panel: Panel, n: int) -> InstrumentSummary:
 
 
 def _summarise_feature(panel: Panel, name: str) -> FeatureSummary:
-    """Summarise one feature over all days and columns; mean and deviation are None where it has no value."""
+    """Summarise a feature over all days and columns; mean and deviation are None without a value."""
     values = panel.feature(name)
     # In float64: a float32 mean over millions of cells loses digits.
     finite_values = values[np.isfinite(values)].astype(np.float64)
@@ -148,12 +148,12 @@ def _summarise_feature(panel: Panel, name: str) -> FeatureSummary:
 
 
 def _summarise_splits(panel: Panel, context: int, episode: int) -> tuple[list[SplitSummary], str | None]:
-    """Return the default splits, none where the panel is too short, and why they do not fit; None where they do."""
+    """Return the default splits, empty for a short panel, and the reason why they do not fit; None if they do."""
     try:
         splits = split_days(len(panel.dates), context=context, config=SplitConfig())
     except ConfigError as error:
         return [], str(error)
-    # Cut first, then tried: splits that hold no episode are shown beside the reason.
+    # The splits are shown together with the reason, even if they are too short for an episode.
     problem = None
     try:
         check_episode(splits, episode)

@@ -1,12 +1,12 @@
-"""An artificial market whose law is known, so that learning can be measured.
+"""An artificial market of known law, to measure learning by.
 
 Log return of column n on day t:
 
     r[t, n] = x[t, n] + beta_n * market[t] + sector[t, s(n)] + own[t, n] - growth
 
-The law (`laws.py`) says what x is and what an oracle expects of it. `growth` makes the mean daily return zero: what
-equal weights earn is luck, and what a trader earns is the signal. Measured for `trend` at signal = 0.5: realised share
-0.508 (60 x 1,500) and 0.501 (669 x 3,781).
+The law (`laws.py`) determines x and the return that an oracle expects. `growth` makes the mean daily return zero, so
+equal weights earn by luck alone, and a trader by the signal. Measured for `trend` at signal = 0.5: realised share 0.508
+(60 x 1,500) and 0.501 (669 x 3,781).
 """
 
 from collections.abc import Iterator
@@ -21,25 +21,25 @@ from flatwater_trading.panel.laws import DAILY_NOISE, HORIZON_DAYS, MARKET_SHARE
 from flatwater_trading.panel.panel import FEATURES, Panel, build_panel
 
 SECTORS = 8
-"""Column n belongs to sector n % 8."""
+"""Number of sectors: column n belongs to sector n % 8."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SyntheticPanel:
-    """A panel, and the truth behind it."""
+    """A panel, and the expected returns by its law."""
 
     panel: Panel
     """The panel that agents and environments see."""
     drift: np.ndarray
-    """Expected log return [T, N] float32 from the close of day t to that of day t + 20, given all that has happened
-    and is hidden on day t, as if nothing halted or ended. NaN where the day has no close. It means nothing for a first
-    context column that the law speaks by. An oracle may use it, nothing else may."""
+    """Expected log return [T, N] float32 from the close of day t to that of day t + 20, given the past and the hidden
+    state of day t, ignoring halts and delistings. NaN on days without a close. Without meaning for a first context
+    column that the law determines. Only an oracle may use it."""
 
 
 def synthetic_panel(config: SyntheticConfig) -> SyntheticPanel:
-    """Generate a market, column by column: beyond the result it holds little more than one column's history.
+    """Generate a market, column by column: besides the result, little more than a column is in memory.
 
-    Every column has a random stream of its own, so more columns never change the ones before them.
+    Every column has its own random stream, so more columns never change earlier columns.
 
     Raises:
         ConfigError: the law cannot have so large a signal, or needs a context column.
@@ -56,7 +56,7 @@ def synthetic_panel(config: SyntheticConfig) -> SyntheticPanel:
 
 
 def synthetic_truth(config: SyntheticConfig) -> np.ndarray:
-    """Generate the drift of investable columns, [T, K], without the panel: its indicators take most of the time."""
+    """Generate the drift [T, K] of investable columns without the panel, whose indicators take most of the time."""
     drift = np.full((config.days, config.instruments - config.context_instruments), np.nan, dtype=np.float32)
     for n, (_, traded, ahead) in enumerate(islice(_generate_columns(config), drift.shape[1])):
         drift[traded, n] = ahead[traded]
@@ -77,7 +77,7 @@ def _generate_columns(config: SyntheticConfig) -> Iterator[tuple[dict[str, np.nd
         rng = np.random.default_rng([config.seed, 1, n])
         hidden = law.draw(rng)
         beta = rng.uniform(0.7, 1.3)
-        # The rest of the variance, so that every column has the deviation NOISE whatever its beta is.
+        # The rest of the variance, so that every column has the deviation DAILY_NOISE whatever its beta is.
         own_noise = (1 - sector_share - beta**2 * market_share) ** 0.5 * DAILY_NOISE * rng.standard_normal(config.days)
         moves, expected_return = law.moves(n, hidden, own_noise)
         returns = moves + beta * market + sectors[n % SECTORS] + own_noise - law.growth
@@ -89,7 +89,7 @@ def _generate_columns(config: SyntheticConfig) -> Iterator[tuple[dict[str, np.nd
 
 def _draw_prices(rng: np.random.Generator, returns: np.ndarray) -> dict[str, np.ndarray]:
     """Draw open, close, high and low [T] around the path of log returns; consistent by construction."""
-    # Prices begin around 50, two thirds of them between 30 and 82.
+    # Prices start around 50, two thirds of them between 30 and 82.
     start = np.log(50.0) + 0.5 * rng.standard_normal()
     close = start + np.cumsum(returns)
     before = np.concatenate([[start], close[:-1]])
@@ -104,7 +104,7 @@ def _draw_prices(rng: np.random.Generator, returns: np.ndarray) -> dict[str, np.
 def _draw_traded_days(rng: np.random.Generator, config: SyntheticConfig) -> np.ndarray:
     """Draw the days [T] bool on which a column has prices: after its listing, before its delisting, outside halts."""
     days = np.arange(config.days)
-    # All draws are made whatever the shares are, so that changing one share leaves the rest of the market alone.
+    # The number of draws does not depend on the shares, so another share does not change the rest of the market.
     listing_draw, delisting_draw, *moments = rng.random(4)
     begins, lengths = rng.random(config.days) < config.halts, rng.integers(1, 6, size=config.days)
     traded = np.ones(config.days, dtype=bool)
@@ -112,7 +112,7 @@ def _draw_traded_days(rng: np.random.Generator, config: SyntheticConfig) -> np.n
         traded &= days >= config.days * (0.05 + 0.55 * moments[0])
     if delisting_draw < config.delistings:
         traded &= days < config.days * (0.6 + 0.35 * moments[1])
-    # The running maximum joins halts that overlap: a column trades again when the last of them is over.
+    # The running maximum joins halts that overlap: a column trades again after the last of them.
     until = np.maximum.accumulate(np.where(begins, days + lengths, 0))
     return traded & (days >= until)
 

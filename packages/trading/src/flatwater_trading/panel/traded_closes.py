@@ -1,7 +1,8 @@
-"""Prices as they were traded, beside prices that are adjusted for splits and dividends.
+"""Prices as they were traded, for prices that are adjusted for splits and dividends.
 
-A trader looks at adjusted prices, as a split is no loss. A broker takes orders in those of the day. Their ratio on a
-day turns one into the other; it changes with each split and dividend, so a price is turned by the ratio of its own day.
+A trader observes adjusted prices, because a split is not a loss. A broker takes orders in traded prices. The ratio of
+both on a day converts between them; it changes with each split and dividend, so a price is converted by the ratio of
+its own day.
 """
 
 from dataclasses import dataclass, replace
@@ -12,52 +13,53 @@ from flatwater_trading.panel.panel import Panel
 from flatwater_watch.errors import DataError
 
 SPLIT_FACTOR = 1.3
-"""Factor by which the ratio must have moved, either way, to be a split: no share pays a dividend of 30 %."""
+"""Least factor by which a split changes the ratio, up or down: no share pays a dividend of 30 %."""
 PRICE_TOLERANCE_FACTOR = 1.3
-"""Factor by which a purchase price may differ from the day's close as it was traded, either way."""
+"""Largest factor by which a purchase price may differ from the day's traded close, up or down."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TradedCloses:
-    """Closes as they were traded over those of the panel."""
+    """Traded closes and adjusted closes of a panel, for their ratio."""
 
     raw: np.ndarray
-    """Closes as they were traded, [T, N]."""
+    """Closes [T, N] as they were traded."""
     close: np.ndarray
-    """Closes of the panel, [T, N]."""
+    """Closes [T, N] of the panel."""
     columns: np.ndarray
-    """Column numbers of what can be bought, [K]."""
+    """Numbers [K] of the columns that can be bought."""
 
     def traded_ratio(self, row: int, instrument: int) -> float:
         """Return the ratio on the instrument's last day with both closes up to `row`; 1 before the first.
 
         Args:
             row: row of the panel.
-            instrument: its number among those that can be bought.
+            instrument: number of the instrument among those that can be bought.
         """
         column = self.columns[instrument]
         raw, close = self.raw[: row + 1, column], self.close[: row + 1, column]
-        # Up to `row` alone: a split that comes later must not change the ratio of an earlier day.
+        # Only up to `row`: a later split must not change the ratio of an earlier day.
         rows_with_both = np.flatnonzero((raw > 0) & (close > 0))
         return float(raw[rows_with_both[-1]]) / float(close[rows_with_both[-1]]) if len(rows_with_both) else 1.0
 
 
 def traded_closes(panel: Panel) -> TradedCloses | None:
-    """Return both kinds of closes of a panel; None where it knows only one kind."""
+    """Return the traded and the adjusted closes of a panel; None if it has only one kind."""
     if panel.raw_close is None:
         return None
     return TradedCloses(panel.raw_close, panel.feature("close"), panel.investable)
 
 
 def with_raw_closes(panel: Panel, traded: Panel) -> Panel:
-    """Return the panel with the closes of another file as those that were traded.
+    """Return the panel with the closes of another file as its traded closes.
 
     Args:
-        panel: whose prices are adjusted.
-        traded: its closes, or what it keeps as traded itself, are the raw ones. It may have other days and instruments.
+        panel: panel of adjusted prices.
+        traded: panel of prices as traded; its `raw_close` is used if it has one, else its closes. Days and instruments
+            may differ.
 
     Raises:
-        DataError: an instrument that can be bought has a close on the newest day and no raw one.
+        DataError: an instrument that can be bought has a close on the newest day, but no traded close.
     """
     source = traded.feature("close") if traded.raw_close is None else traded.raw_close
     raw = np.full(panel.valid.shape, np.nan, dtype=np.float32)

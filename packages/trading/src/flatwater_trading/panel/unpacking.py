@@ -1,7 +1,7 @@
-"""Text files as plain UTF-8: gzip is unpacked, and UTF-16 rewritten, into a temporary file that is removed again.
+"""Text files as plain UTF-8: gzip is unpacked, and UTF-16 rewritten, into a temporary file that is removed afterwards.
 
-It is written to the temporary folder and not into memory, in which the table itself has to fit. A few kilobytes can be
-unpacked to terabytes, so how much comes out is bounded while it comes.
+It is written to the temporary folder, because memory has to hold the table itself. A few kilobytes can unpack to
+terabytes, so the size is limited while unpacking.
 """
 
 import codecs
@@ -19,10 +19,10 @@ from flatwater_watch.files.safe_read import open_regular
 MOST_BYTES = 4 << 30
 """Most bytes of an unpacked file: prices of 10,000 instruments on 10,000 days."""
 MOST_SHARE, FREE = 200, 64 << 20
-"""Factor of its size on disk that a file may be unpacked to, beyond the first 64 MiB: numbers reach 3 to 20, repeated
-numbers 100, and a file that was made to fill a disk 1,000."""
+"""Largest factor by which a file may grow when unpacked, beyond the first 64 MiB: numbers reach a factor of 3 to 20,
+repeated numbers 100, and a file that was made to fill a disk 1,000."""
 _CHUNK_BYTES = 1 << 20  # memory that unpacking takes, whatever the file
-_GZIP_MAGIC = b"\x1f\x8b"  # by content: a file named .csv may be packed as well
+_GZIP_MAGIC = b"\x1f\x8b"  # by content: a file named .csv may be packed too
 _REFUSED_MAGICS = {
     b"PK\x03\x04": "a zip archive or a workbook: unpack it, or give it the suffix of its kind (.xlsx)",
     b"PAR1": "Parquet: name it .parquet",
@@ -31,18 +31,18 @@ _REFUSED_MAGICS = {
     b"\xfd7zXZ": "packed by xz: unpack it first (unxz)",
     b"\xd0\xcf\x11\xe0": "a workbook of an old version of Excel: name it .xls",
 }
-"""First bytes of other kinds of files -> the kind, and what to do."""
-# UTF-32 before UTF-16: its little-endian mark begins with that of UTF-16.
+"""First bytes of other kinds of files -> the kind, and the remedy."""
+# UTF-32 before UTF-16: its little-endian mark starts with that of UTF-16.
 _BYTE_ORDER_MARKS = ((codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"), (codecs.BOM_UTF16_LE, "utf-16"))
 _ENCODINGS = (*_BYTE_ORDER_MARKS, (codecs.BOM_UTF16_BE, "utf-16"))
 
 
 @contextmanager
 def plain_text(source: Path) -> Iterator[Path]:
-    """Give a file with the same text in UTF-8; the source itself where it is that already.
+    """Yield the path of a file with the same text in UTF-8; the source itself if it is plain UTF-8.
 
     Raises:
-        DataError: the file is no text, damaged, or unpacks to more than a table of prices.
+        DataError: the file is not text, or is damaged, or unpacks to more than a table of prices.
         OSError: the file cannot be read.
     """
     with ExitStack() as open_files:
@@ -64,11 +64,11 @@ def _first_bytes(place: Path) -> bytes:
 
 
 def _unpack_(source: Path, target: IO[bytes]) -> None:
-    """Unpack a gzip file into another, which is left flushed, in pieces of `_CHUNK_BYTES` bytes.
+    """Unpack a gzip file into `target`, in pieces of `_CHUNK_BYTES` bytes, and flush it.
 
     Raises:
-        DataError: the file is damaged, or holds more than a table of prices can have.
-        OSError: the file cannot be read, or the other not written.
+        DataError: the file is damaged, or larger than a table of prices can be.
+        OSError: the file cannot be read, or `target` cannot be written.
     """
     size = source.stat().st_size
     cap = min(MOST_BYTES, FREE + MOST_SHARE * size)
@@ -77,7 +77,7 @@ def _unpack_(source: Path, target: IO[bytes]) -> None:
         with open_regular(source) as packed, gzip.GzipFile(fileobj=packed) as file:
             while chunk := file.read(_CHUNK_BYTES):
                 written += len(chunk)
-                # Counted while it comes and before it is written: the size in gzip's trailer can say anything.
+                # Counted before it is written: the size in gzip's trailer can be wrong.
                 if written > cap:
                     raise DataError(
                         f"{source}: {size:,} bytes unpack to more than {cap:,}, which is no table of prices. If it is "
@@ -90,10 +90,10 @@ def _unpack_(source: Path, target: IO[bytes]) -> None:
 
 
 def _find_encoding(source: Path, place: Path) -> str:
-    """Return the encoding that the first bytes show; empty for UTF-8 and anything without a mark.
+    """Return the encoding that the first bytes show; empty for UTF-8 and for a file without a mark.
 
     Raises:
-        DataError: the first bytes are those of a file that is no text.
+        DataError: the first bytes are those of a file that is not text.
     """
     with open_regular(place) as file:
         head = file.read(8)
@@ -113,12 +113,12 @@ def _rewrite_(source: Path, place: Path, encoding: str, target: IO[bytes]) -> No
 
     Args:
         source: the user's file, for messages.
-        place: the file that is read, which may be the unpacked one.
-        encoding: encoding of that file.
-        target: written to.
+        place: file that is read: `source`, or the unpacked file.
+        encoding: encoding of the file that is read.
+        target: file that is written.
 
     Raises:
-        DataError: the text is not in that encoding.
+        DataError: the text is not in this encoding.
     """
     with open_regular(place) as file:
         # Incremental: a chunk may end within a character.
@@ -129,5 +129,5 @@ def _rewrite_(source: Path, place: Path, encoding: str, target: IO[bytes]) -> No
             target.write(decoder.decode(b"", final=True).encode())
         except UnicodeError as error:
             raise DataError(f"{source}: this is no text in {encoding.upper()}: {error}. Save it as UTF-8.") from error
-    # The caller opens the file by its name, so what is in this buffer has to be there.
+    # The caller opens the file by its name, so the buffer must be on disk.
     target.flush()
