@@ -1,4 +1,4 @@
-"""Recipes, commands and pages that trading adds to Flatwater, which finds them by entry points as any package's."""
+"""Recipes, commands and pages that trading adds to Flatwater, which finds them by entry points like any package's."""
 
 RECIPES = {
     "erl": ("flatwater_trading.recipe.recipe:ERL", "evolve a population of traders on a market panel"),
@@ -7,7 +7,7 @@ RECIPES = {
         "learn target weights on a market panel, by differentiating the account",
     ),
 }
-"""Name -> where the recipe is, and what it does, for the list of commands."""
+"""Name -> place of the recipe, and its line in the list of commands."""
 
 COMMANDS = {
     "study": (
@@ -22,8 +22,8 @@ COMMANDS = {
     "panel import": ("flatwater_trading.cli.panel:PanelImport", "make a panel of prices from Parquet, CSV or Excel"),
     "panel show": ("flatwater_trading.cli.panel:PanelShow", "show what is in a panel: days, instruments, gaps, splits"),
 }
-"""Words of a command -> the class that is its interface, and one line of help."""
+"""Words of a command -> the class of its interface, and a line of help."""
 
 PAGES = {"study": ("study.toml", "flatwater_trading.study.page:study_report")}
-"""Kind of folder that `flatwater report` draws besides runs -> the file that such a folder has, and a function that
-takes the folder and returns the place of its page and what makes the page."""
+"""Kind of folder that `flatwater report` draws besides runs -> the file by which such a folder is known, and a function
+from the folder to the path of its page and a function that makes the page."""

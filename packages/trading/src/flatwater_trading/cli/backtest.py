@@ -45,7 +45,7 @@ class BacktestCommand(WithTrust, WithBudget):
         """Play the champion, write the files and print the result. Returns the exit code."""
         import json
 
-        # In the function, as in all commands: `--help` and completion import no torch and no NumPy.
+        # Imported here, as in all commands: `--help` and completion import neither torch nor NumPy.
         from flatwater.cli.outcome import show_result
         from flatwater.cli.plan import print_plan
         from flatwater.memory.planner import Plan
@@ -67,14 +67,14 @@ class BacktestCommand(WithTrust, WithBudget):
         return 0
 
     def play(self) -> "tuple[Backtest, Path] | Plan":
-        """Return the backtest and the folder that it goes to; with --plan the memory that it would take."""
+        """Return the backtest and the folder for its files; with --plan the plan of its memory."""
         from flatwater.memory.planner import refuse
         from flatwater_trading.cli.orders import load_trader, trained_panel
         from flatwater_trading.panel.locate import load_panel
         from flatwater_trading.recipe.backtest import check_free, known_truth, note_look
         from flatwater_watch.terminal import terminal
 
-        # Before the run is read, and again when the folder has its name: nothing is played that cannot be written.
+        # Checked before the run is read, and again once the folder is chosen: a result must not be lost after playing.
         if self.out is not None:
             check_free(self.out, force=self.force)
         trader = load_trader(self.run, "Backtests")
@@ -87,13 +87,13 @@ class BacktestCommand(WithTrust, WithBudget):
         refuse(plan)
         folder = self._choose_folder(panel, days)
         check_free(folder, force=self.force)
-        # The look is logged before holdout days are played: one that is interrupted counts as well.
+        # The look is logged before holdout days are played: an interrupted look counts too.
         if look := note_look(trader, panel, days):
             terminal(errors=True).print(look, highlight=False)
         return trader.play_backtest(panel, days, known_truth(prices, panel)), folder
 
     def _choose_folder(self, panel: "Panel", days: "Days") -> Path:
-        """Return the result's folder: `--out`, or one named by the days, in the run's folder or beside the file."""
+        """Return the folder of the result: `--out`, or a folder named by the days, in the run's folder or the file's."""
         if self.out is not None:
             return self.out
         name, run = f"backtest-{panel.dates[days.first]}-{panel.dates[days.stop - 1]}", Path(self.run)

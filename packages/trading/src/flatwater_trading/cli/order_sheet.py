@@ -1,4 +1,4 @@
-"""Orders of a day in every form in which `flatwater orders` is asked for them."""
+"""Orders of a day in all forms of `flatwater orders`."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,4 +22,4 @@ class OrderSheet:
     lines: "Sequence[str]"
     """Sentences below the table."""
     write_after: "Callable[[Path], None]"
-    """Write what is held after the orders to a file."""
+    """Function that writes the holdings after the orders to a file."""

@@ -1,4 +1,4 @@
-"""`flatwater orders`: what a trained trader sells and buys after the newest day."""
+"""`flatwater orders`: the orders of a trained trader after the newest day."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from flatwater_trading.recipe.weights.trader import WeightsTrader
 
 REASONS = 4
-"""Reasons that are shown: the features and columns that moved the coefficient most."""
+"""Number of reasons that are shown: the features and columns that moved the coefficient most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,15 +74,15 @@ class OrdersCommand(WithTrust, WithBudget):
         if self.json and self.csv:
             raise ConfigError("--json, --csv: only one of them can be printed. Leave out the other.")
         if self.after is not None:
-            # Before anything is read: orders that took seconds must not fail on where to write them. A table of
-            # positions is one of shares as well.
+            # Checked before anything is read: orders that took seconds must not fail when they are written. A table of
+            # positions is also a table of shares.
             check_output("--after", self.after, SHARES)
         with terminal(errors=True).status("reading the run and the prices …"):
             answer = self.decide()
         if isinstance(answer, Plan):
             return print_plan(answer, as_json=self.json)
         if self.after is not None:
-            # First the file, then the output: a closed pipe must not cost the positions.
+            # The file is written before the output: a closed pipe must not lose the positions.
             answer.write_after(self.after)
         if self.json:
             print(json.dumps(answer.json, indent=1))
@@ -100,7 +100,7 @@ class OrdersCommand(WithTrust, WithBudget):
         return 0
 
     def decide(self) -> "OrderSheet | Plan":
-        """Return the orders, ready to be shown and written; with --plan the memory that they would take."""
+        """Return the orders, ready to be shown and written; with --plan the plan of their memory."""
         from flatwater_trading.cli.weight_orders import weights_sheet
         from flatwater_trading.panel.locate import load_panel
         from flatwater_trading.recipe.positions import POSITIONS, Portfolio, read_positions, read_shares
@@ -150,11 +150,11 @@ def load_trader(run: str, what: str) -> "Trader | WeightsTrader":
     """Load the trader of a run or of a file.
 
     Args:
-        run: a run's folder or an exported file, as `flatwater.load` takes it.
-        what: the use that is asked for, in the plural and capitalised, for the message.
+        run: folder of a run or exported file, as for `flatwater.load`.
+        what: use of the trader, in the plural and capitalised, for the message.
 
     Raises:
-        FlatwaterError: the run cannot be used, or has trained no trader.
+        FlatwaterError: the run cannot be used, or what it trained is not a trader.
     """
     from flatwater.api import load
     from flatwater_trading.recipe.trader import Trader
@@ -168,10 +168,10 @@ def load_trader(run: str, what: str) -> "Trader | WeightsTrader":
 
 
 def trained_panel(run: str) -> str | None:
-    """Return the panel that a run was trained on, as `--panel` names it; None for the shipped one.
+    """Return the panel that a run was trained on, as a value of `--panel`; None for the shipped panel.
 
     Raises:
-        ConfigError: `run` is an exported file, which knows no panel.
+        ConfigError: `run` is an exported file, which does not name a panel.
     """
     from flatwater.config.toml import read_toml
     from flatwater.rundir.layout import open_folder
@@ -222,7 +222,7 @@ def _csv(orders: "Orders") -> str:
 
     from flatwater_trading.recipe.positions import spreadsheet_cell
 
-    # A name that begins as a formula would be run by the spreadsheet that opens the file.
+    # A spreadsheet that opens the file would run a name that begins like a formula.
     rows = [(order, spreadsheet_cell(name), *numbers) for order, name, *numbers in _order_rows(orders)]
     return pl.DataFrame(rows, schema=COLUMNS, orient="row").write_csv()
 
@@ -249,7 +249,7 @@ def _table(orders: "Orders") -> "Table":
 
 
 def _sentences(orders: "Orders", reasons: "Sequence[Reason]") -> list[str]:
-    """Return the sentences below the table: the purchase or why there is none, coefficients, prices, and reasons."""
+    """Return the sentences below the table: the purchase or why nothing is bought, coefficients, prices, and reasons."""
     new, lines = orders.purchase, []
     if new is not None:
         lines.append(
@@ -280,7 +280,7 @@ def _periods(orders: "Orders") -> str:
 
 
 def _why_nothing(orders: "Orders") -> str:
-    """Return the sentence that says why nothing is bought today; for orders without a purchase."""
+    """Return the sentence with the reason why nothing is bought today; for orders without a purchase."""
     bought = [each.position.instrument for each in orders.holdings if each.position.entry_date == orders.date]
     if bought:
         return (

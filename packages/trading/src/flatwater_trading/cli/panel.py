@@ -1,4 +1,4 @@
-"""`flatwater panel import` and `flatwater panel show`: from price files to a stored panel, and what is in one."""
+"""`flatwater panel import` and `flatwater panel show`: a stored panel from price files, and its contents."""
 
 import json
 from contextlib import nullcontext
@@ -99,7 +99,7 @@ class PanelImport:
 
 
 def _parse_names(text: str) -> list[str]:
-    """Names between commas, or the names in a file, between commas or on lines of their own.
+    """Return the names between commas in `text`, or in the file at `text`, which may also have a name on each line.
 
     Raises:
         ConfigError: the file cannot be read.
@@ -107,7 +107,7 @@ def _parse_names(text: str) -> list[str]:
     file = Path(text)
     if file.is_file():
         try:
-            # utf-8-sig: a mark in front would become part of the first name.
+            # utf-8-sig: a byte order mark would become part of the first name.
             text = read_regular(file).decode("utf-8-sig").replace("\n", ",")
         except (OSError, ValueError) as error:
             raise ConfigError(f"--investable {text}: the file cannot be read: {error}. Write names in it.") from error
@@ -142,7 +142,7 @@ class PanelShow:
         from flatwater_trading.panel.locate import load_panel
         from flatwater_trading.panel.summary import summarise_panel
 
-        # JSON goes to stdout, so no moving line may stand in it.
+        # JSON goes to stdout, which must not have a status line then.
         with terminal().status("reading the panel …") if not self.json else nullcontext():
             episode = EpisodeConfig()
             summary = summarise_panel(load_panel(self.path), context=episode.context, episode=episode.days)
@@ -154,7 +154,7 @@ class PanelShow:
 
 
 def _summary_table(imported: "ImportResult", summary: "PanelSummary") -> Table:
-    """Table for checking an import: columns, days, gaps, moves that look like splits."""
+    """Return the table for checking an import: columns, days, gaps, moves that look like splits."""
     table = Table(box=SIMPLE_HEAD, show_header=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
@@ -190,9 +190,9 @@ def _summary_table(imported: "ImportResult", summary: "PanelSummary") -> Table:
 
 
 def _longest_gap(imported: "ImportResult") -> str:
-    """Phrase for the longest pause between two days of the panel."""
+    """Return a phrase about the longest pause between two days of the panel."""
     dates = imported.panel.dates
-    if len(dates) < 2:  # noqa: PLR2004  (nothing lies between)
+    if len(dates) < 2:  # noqa: PLR2004  (one day has no pause)
         return "one day"
     pauses = (dates[1:] - dates[:-1]).astype(int)
     longest = int(pauses.argmax())
@@ -200,7 +200,7 @@ def _longest_gap(imported: "ImportResult") -> str:
 
 
 def _print_tables(name: str, summary: "PanelSummary") -> None:
-    """Print the tables of `flatwater panel show`, and below the splits why they do not fit, if they do not."""
+    """Print the tables of `flatwater panel show`; if the splits do not fit, also the reason."""
     console = terminal()
     console.print(_overview_table(name, summary))
     if summary.splits:
@@ -230,7 +230,7 @@ def _overview_table(name: str, summary: "PanelSummary") -> Table:
 
 
 def _splits_table(summary: "PanelSummary") -> Table:
-    """Return the table of the default splits: first and last tradable day of each, and how many they are."""
+    """Return the table of the default splits: first, last and number of tradable days of each."""
     table = Table(title=f"tradable {summary.unit}s by default", box=SIMPLE_HEAD, title_justify="left")
     for heading in ("split", "first day", "last day"):
         table.add_column(heading)

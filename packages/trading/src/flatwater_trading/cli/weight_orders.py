@@ -1,4 +1,4 @@
-"""Orders of target weights as a sheet: a table of purchases and sales, and what is held after them."""
+"""Orders of target weights as a sheet: a table of purchases and sales, and the holdings after them."""
 
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ COLUMNS = ("order", "instrument", "shares", "price", "value", "weight")
 
 
 def weights_sheet(orders: "WeightOrders") -> "OrderSheet":
-    """Return the orders in every form in which they are asked for."""
+    """Return the orders in all forms of `flatwater orders`."""
     from flatwater_trading.cli.order_sheet import OrderSheet
     from flatwater_trading.recipe.positions import write_shares
 
@@ -27,7 +27,7 @@ def weights_sheet(orders: "WeightOrders") -> "OrderSheet":
 
 
 def _rows(orders: "WeightOrders") -> list[tuple[str, str, float, float, float, float]]:
-    """Return the values of `COLUMNS` for each order, sales first; the weight is what is held after it."""
+    """Return the values of `COLUMNS` for each order, sales first; the weight is the weight after the orders."""
     weights = {each.instrument: each.weight for each in orders.holdings}
     return [
         (each.order, each.instrument, each.shares, each.price, each.value, weights.get(each.instrument, 0.0))
@@ -45,7 +45,7 @@ def _csv(orders: "WeightOrders") -> str:
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(COLUMNS)
-    # A name that begins as a formula would be run by the spreadsheet that opens the file.
+    # A spreadsheet that opens the file would run a name that begins like a formula.
     table.writerows((order, spreadsheet_cell(name), *numbers) for order, name, *numbers in _rows(orders))
     return text.getvalue()
 

@@ -1,4 +1,4 @@
-"""A trader on days that the user names, by the simulator's rules and against the baselines of a run's result."""
+"""Backtests of a trader on days that the user names, by the simulator's rules and against a run's baselines."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from flatwater_trading.recipe.trader import Trader
 
 FILES = ("equity.parquet", "trades.parquet", "result.json")
-"""Files of a backtest; the last one says that it is whole."""
+"""Files of a backtest; it is complete if it has the last."""
 
 
 @dataclass(frozen=True)
 class Backtest:
-    """The result of a stretch of days."""
+    """The result of consecutive days."""
 
     result: Mapping[str, Any]
     """Numbers as in `result.json` of a run: a row for each trader, the comparison with its interval, the verdict."""
@@ -44,25 +44,28 @@ class Backtest:
     """The champion's trades, in the order of their purchases."""
 
     def write(self, folder: Path | str, *, force: bool = False) -> None:
-        """Write `equity.parquet`, `trades.parquet` and `result.json`; each appears whole or not at all.
+        """Write `equity.parquet`, `trades.parquet` and `result.json`, each atomically.
 
         Args:
-            folder: made where it is not there.
-            force: replace those that are there.
+            folder: folder of the files; made if it does not exist.
+            force: whether existing files are replaced.
+
+        Raises:
+            ConfigError: the folder is a file or belongs to a run, or has a backtest and `force` is False.
         """
         folder_path = Path(folder)
         check_free(folder_path, force=force)
         write_frame(self.equity, folder_path / FILES[0])
         write_frame(self.trades, folder_path / FILES[1])
-        # Last: whoever finds it finds the tables as well.
+        # Written last: its presence means that the tables are there too.
         write_json(self.result, folder_path / FILES[2])
 
 
 def check_free(folder: Path, *, force: bool) -> None:
-    """Check before the days are played that a backtest can be written there.
+    """Check before the days are played that a backtest can be written to the folder.
 
     Raises:
-        ConfigError: the folder is a file, or holds a backtest that is not to be replaced.
+        ConfigError: the folder is a file or belongs to a run, or has a backtest and `force` is False.
     """
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder}: is no folder. Name another one.")
@@ -80,13 +83,13 @@ def find_days(trader: "Trader", panel: Panel, first: str | None, last: str | Non
     """Find the rows that are played.
 
     Args:
-        trader: whose past says where they begin.
-        panel: its columns.
-        first: ISO date; None for the day after those that the champion was chosen on.
-        last: ISO date; None for the newest.
+        trader: trader that will play; its past determines the first day if none is given.
+        panel: panel with the trader's columns.
+        first: ISO date of the first day; None for the day after the champion's validation days.
+        last: ISO date of the last day; None for the newest.
 
     Raises:
-        ConfigError: a date is none, or the last one is before the first.
+        ConfigError: a date cannot be read, or the last date is before the first.
         DataError: there are too few such days, or too few before them.
     """
     low, high = date_row(panel, first, last, after=trader.past.chosen)
@@ -112,21 +115,21 @@ def find_days(trader: "Trader", panel: Panel, first: str | None, last: str | Non
 
 
 def date_row(panel: Panel, first: str | None, last: str | None, *, after: str) -> tuple[int, int]:
-    """Return the row of the first day, and the one behind the last day.
+    """Return the row of the first day, and the row after the last day.
 
     Args:
-        panel: its dates.
-        first: ISO date; None for the day after `after`.
-        last: ISO date; None for the newest.
-        after: the last day that something was chosen on.
+        panel: panel of which the dates are read.
+        first: ISO date of the first day; None for the day after `after`.
+        last: ISO date of the last day; None for the newest.
+        after: ISO date of the last day that the policy was chosen on.
 
     Raises:
-        ConfigError: a date is none, or the last one is before the first.
+        ConfigError: a date cannot be read, or the last date is before the first.
     """
     begin, end = _date("first", first), _date("last", last)
     if begin is not None and end is not None and end < begin:
         raise ConfigError(f"the first day is {begin} and the last day {end}: exchange them.")
-    # "right" is the row behind a date: by default no day that chose the champion is played.
+    # "right" is the row after a date: by default no day that the champion was chosen on is played.
     low = (
         np.searchsorted(panel.dates, np.datetime64(after), "right")
         if begin is None
@@ -136,10 +139,10 @@ def date_row(panel: Panel, first: str | None, last: str | None, *, after: str) -
 
 
 def _date(which: str, text: str | None) -> np.datetime64 | None:
-    """Read a day such as 2024-01-31; None for None. `which` says for the message which day it is.
+    """Read a day such as 2024-01-31; None for None. `which` names the day in the message.
 
     Raises:
-        ConfigError: `text` is no date.
+        ConfigError: `text` is not a date.
     """
     try:
         return None if text is None else np.datetime64(date.fromisoformat(text))
@@ -148,19 +151,19 @@ def _date(which: str, text: str | None) -> np.datetime64 | None:
 
 
 class Trained(Protocol):
-    """A policy of any kind, with the past that says which days it has seen."""
+    """A policy of any kind, with the days that it was trained and chosen on."""
 
     @property
     def past(self) -> "Provenance":
-        """The training that it comes from."""
+        """The training of the policy."""
 
     @property
     def folder(self) -> RunFolder | None:
-        """Folder of its run; None where there is none."""
+        """Folder of the policy's run; None for a policy without a run."""
 
 
 def count_days_by_use(trader: Trained, panel: Panel, days: Days) -> dict[str, int]:
-    """Count the days that the trader's run has learnt from, chosen on, held out, and never had."""
+    """Count the days by use in the trader's run: training, validation, holdout, and newer than all of its days."""
     played, past = panel.dates[days.first : days.stop], trader.past
     bounds = [np.searchsorted(played, np.datetime64(day), "right") for day in (past.learnt, past.chosen, past.ended)]
     counts = np.diff([0, *bounds, len(played)]).tolist()
@@ -168,22 +171,22 @@ def count_days_by_use(trader: Trained, panel: Panel, days: Days) -> dict[str, in
 
 
 def note_look(trader: Trained, panel: Panel, days: Days) -> str:
-    """Log the look at holdout days in the run's folder. Returns how many there were; empty where it is no look."""
+    """Log the look at holdout days in the run's folder; return a sentence with the looks so far, empty without one."""
     if trader.folder is None or not count_days_by_use(trader, panel, days)["holdout"]:
         return ""
     return log_look(trader.folder, trader.past.generations)
 
 
 def known_truth(prices: object, panel: Panel) -> np.ndarray[Any, Any] | None:
-    """Return what an oracle knows of prices that are a synthetic market, column for column; None for other prices."""
+    """Return the expected log returns [T, K] of prices that are a synthetic market; None for other prices."""
     truth = load_truth(prices) if isinstance(prices, str) else None
-    # Only the whole market: the truth has a row for each of its days and a column for each instrument.
+    # Only for the whole market: the truth has a row for each of its days and a column for each instrument.
     return truth if truth is None or truth.shape == (len(panel.dates), len(panel.investable)) else None
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let torch compute on one thread, as runs do by default: sums in another order differ in their last bit."""
+    """Make torch compute on one thread, like runs by default: sums in another order differ in their last bit."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -197,22 +200,22 @@ def play_backtest(trader: "Trader", panel: Panel, days: Days, truth: np.ndarray[
 
     Args:
         trader: trader that plays.
-        panel: panel, as the trader's `align_panel` gives it.
-        days: rows of the panel, as `find_days` gives them.
-        truth: what an oracle knows of a synthetic market [T, K]; None where nobody knows.
+        panel: panel of the trader's `align_panel`.
+        days: rows of the panel from `find_days`.
+        truth: expected log returns of a synthetic market [T, K], for the oracle; None if they are unknown.
     """
     with one_thread():
         return _play_backtest(trader, panel, days, truth)
 
 
 def _play_backtest(trader: "Trader", panel: Panel, days: Days, truth: np.ndarray[Any, Any] | None) -> Backtest:
-    """Play the champion and the baselines as `play_backtest` says, on however many threads torch has now.
+    """Play the champion and the baselines as in `play_backtest`, on torch's current number of threads.
 
     Args:
         trader: trader that plays.
         panel: panel with the trader's columns.
         days: rows of the panel that are played.
-        truth: expected log returns of a synthetic market [T, K], for the oracle; None where nobody knows.
+        truth: expected log returns of a synthetic market [T, K], for the oracle; None if they are unknown.
     """
     _, market = trader.observe_market(panel)
     splits = _splits(trader, panel)
@@ -241,7 +244,7 @@ def _play_backtest(trader: "Trader", panel: Panel, days: Days, truth: np.ndarray
 
 
 def _splits(trader: "Trader", panel: Panel) -> Splits:
-    """Return the trader's past as rows of the panel; stretches that the panel does not have are empty."""
+    """Return the splits of the trader's training as rows of the panel; a split is empty if the panel lacks its days."""
     first, past = trader.config.episode.context - 1, trader.past
     days = (np.datetime64(day) for day in (past.learnt, past.chosen))
     learnt_stop, chosen_stop = (max(first, int(np.searchsorted(panel.dates, day, "right"))) for day in days)
@@ -251,7 +254,7 @@ def _splits(trader: "Trader", panel: Panel) -> Splits:
 
 
 def note_of_days(shares: Mapping[str, int], unit: str) -> str:
-    """Say how far the result can be trusted, by what its days were used for."""
+    """Return a note on the trust in the result, by the uses of its days."""
     words = {
         "training": "of the training, so that what was earned on them says nothing",
         "validation": "of the validation, on which the champion was chosen: expect less elsewhere",

@@ -1,4 +1,4 @@
-"""Behaviour of a champion, by its trades and its equity: when it buys, what it holds, in which markets it gains."""
+"""Behaviour of a champion, from its trades and its equity: purchases, holding times, and gains by kind of market."""
 
 from collections.abc import Iterator, Sequence
 from statistics import median
@@ -8,9 +8,9 @@ import polars as pl
 from flatwater_trading.panel.calendar import Calendar, infer_calendar
 
 REFERENCE_TRADER = "equal weight"
-"""The curve that stands for the market: all instruments in equal parts."""
+"""The curve that is taken as the market: all instruments in equal parts."""
 TREND_DAYS = 20
-"""Rows over which the market's rise or fall, and its unrest, are measured."""
+"""Rows over which the market's trend and volatility are measured."""
 EXIT_PHRASES = {
     "target": "at its target",
     "held": "after its holding time",
@@ -19,15 +19,15 @@ EXIT_PHRASES = {
 }
 """Phrases for the reasons of `market.exits`."""
 MONTHS, QUARTERS = 400, 1200
-"""Calendar days up to which a stretch is told month by month, and quarter by quarter; longer ones year by year."""
+"""Most calendar days that are reported by month, and by quarter; more days are reported by year."""
 
 
 def describe_habits(trades: pl.DataFrame, equity: pl.DataFrame) -> str:
-    """Describe in sentences how often the champion buys, how long it holds, and how its trades end.
+    """Describe in sentences the champion's purchases, holding times, and reasons of sales.
 
     Args:
-        trades: the log, with entry_date, exit_date, instrument and, where it is known, reason.
-        equity: one row for each day (week, month) and one for the cash before the first.
+        trades: log of trades, with entry_date, exit_date, instrument and, if it is known, reason.
+        equity: equity with a row for each day (week, month), after a row for the opening cash.
     """
     days, purchase_days = max(1, len(equity) - 1), trades["entry_date"].n_unique()
     days_held = [(last - first).days for first, last in trades.select("entry_date", "exit_date").rows()]
@@ -51,13 +51,13 @@ PERIOD_COLUMNS = ("period", "champion", REFERENCE_TRADER, "difference", "trades 
 
 
 def period_rows(trades: pl.DataFrame, equity: pl.DataFrame) -> list[tuple[str, ...]]:
-    """Return one row under `PERIOD_COLUMNS` for each month, quarter or year, depending on how long the stretch is."""
+    """Return a row under `PERIOD_COLUMNS` for each month, quarter or year, depending on the number of days."""
     calendar_days = (equity["date"][-1] - equity["date"][0]).days
     step, form = (
         ("1mo", "%Y-%m") if calendar_days <= MONTHS else ("3mo", "%Y-%m") if calendar_days <= QUARTERS else ("1y", "%Y")
     )
     equity_with_period = equity.with_columns(pl.col("date").dt.truncate(step).alias("period"))
-    # Without the first row, the opening cash: its day may lie in an earlier period.
+    # Without the first row, the opening cash: its day may be in an earlier period.
     last = (
         equity_with_period[1:].group_by("period", maintain_order=True).agg(pl.col("champion", REFERENCE_TRADER).last())
     )
@@ -81,7 +81,7 @@ def period_rows(trades: pl.DataFrame, equity: pl.DataFrame) -> list[tuple[str, .
 
 
 def calendar_of_equity(equity: pl.DataFrame) -> Calendar:
-    """Infer how often an equity's rows come."""
+    """Infer the calendar of an equity's rows."""
     return infer_calendar(equity["date"].to_numpy())
 
 
@@ -93,15 +93,15 @@ def regime_titles(equity: pl.DataFrame) -> tuple[str, ...]:
 
 
 def regime_rows(equity: pl.DataFrame) -> list[tuple[str, ...]]:
-    """Return one row under `regime_titles` for each kind of market; empty where there are too few days to tell.
+    """Return a row under `regime_titles` for each kind of market; empty if there are too few days.
 
-    A day's kind follows from the `TREND_DAYS` days before it, so it could be known in the morning.
+    A day's kind depends on the `TREND_DAYS` days before it, so it is known before the day.
     """
     units = calendar_of_equity(equity).units
     change = pl.col("champion", REFERENCE_TRADER).pct_change()
     days = equity.select(
         change,
-        # shift(1): the day's own return is not among those that say of which kind the day is.
+        # shift(1): the day's own return does not count for its kind.
         trend=(pl.col(REFERENCE_TRADER) / pl.col(REFERENCE_TRADER).shift(TREND_DAYS) - 1).shift(1),
         unrest=pl.col(REFERENCE_TRADER).pct_change().rolling_std(TREND_DAYS).shift(1),
     ).drop_nulls()
@@ -118,7 +118,7 @@ def regime_rows(equity: pl.DataFrame) -> list[tuple[str, ...]]:
 
 
 def _market_rows(days: pl.DataFrame, kinds: Sequence[tuple[str, pl.Expr]]) -> Iterator[tuple[str, ...]]:
-    """Yield a row for each kind of market that came: name, days, mean return of champion and market, difference."""
+    """Yield a row for each kind of market that occurred: name, days, mean return of champion and market, difference."""
     for name, kind in kinds:
         days_of_kind = days.filter(kind)
         if len(days_of_kind):

@@ -1,8 +1,8 @@
-"""Comparison of a champion with the best yardstick and with chance: what a result shows, and what it does not.
+"""Comparison of a champion with the best yardstick and with chance.
 
 The difference of the returns of each period (day, week, month) is resampled in blocks, as neighbouring periods are not
-independent (Politis and Romano 1994, the stationary bootstrap, by arch); its interval says whether the stretch of days
-is long enough to tell the two apart. Chance is a trader who buys on the same days as the champion, whatever comes up.
+independent (Politis and Romano 1994, the stationary bootstrap, by arch); its interval shows whether there are enough
+days to distinguish the two. Chance is a trader that buys random instruments on the champion's days of purchases.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,21 +15,22 @@ from torch import Tensor
 from flatwater_trading.panel.splits import Days
 
 BLOCK = 20
-"""Mean length of a block, in rows: as long as a position is held by default."""
+"""Mean length of a block, in rows: the default holding time of a position."""
 RESAMPLED = 2_000
+"""Number of resamples."""
 LIBRARY_BYTES = 140 << 20
-"""Resident once arch is imported, which brings pandas, SciPy and statsmodels: 134 MB were measured."""
+"""Resident bytes after importing arch, which imports pandas, SciPy and statsmodels: 134 MB were measured."""
 RANDOM_TRADERS = 100
 """Random traders that are played, with the champion's turnover; their median is reported."""
 LEVEL = 0.9
 """Coverage of the interval."""
 CHAMPION, CHANCE, ORACLE = "champion", "random", "oracle"
-"""Names of the traders that are no simple rules. The oracle knows the law of a synthetic market."""
+"""Names of the traders that are not simple rules. The oracle knows the law of a synthetic market."""
 ROUNDING = 1e-9
-"""Difference of two returns below which they are the same."""
+"""Difference of two returns below which they count as equal."""
 SURE = 0.95
-"""Share of the random traders that must be beaten, or chance explains the result as well; as large a share that earned
-more makes it worse than chance.
+"""Share of the random traders that a champion must beat, or chance explains the result; if this share of them earned
+more, the result is worse than chance.
 """
 
 
@@ -44,7 +45,7 @@ class ReturnDifference:
     """Upper end of the mean's interval; `low` is the lower end."""
 
     def describe_against(self, other: str) -> str:
-        """Say what the interval shows of the first against the other: the rest of a sentence that names the first."""
+        """Return the rest of a sentence about the first trader: its comparison with `other` by the interval."""
         if self.low > 0:
             verdict = f"earned more than {other}"
         elif self.high < 0:
@@ -56,7 +57,7 @@ class ReturnDifference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The champion beside the best of the yardsticks."""
+    """The champion compared with the best of the yardsticks."""
 
     best: str
     """The yardstick that earned most."""
@@ -64,13 +65,13 @@ class Comparison:
     """Champion less yardstick, in a year, from the mean of the differences of their returns."""
     low: float
     high: float
-    """Ends of the interval of that difference."""
+    """Upper end of the interval of `difference`; `low` is the lower end."""
     beaten: float
     """Share of the random traders with the same turnover that earned less than the champion."""
 
     @property
     def sentence(self) -> str:
-        """Sentence that follows from the numbers."""
+        """Sentence that states the result of the numbers."""
         against = ReturnDifference(self.difference, self.low, self.high).describe_against(
             f"{self.best}, the best of the simple rules"
         )
@@ -82,7 +83,7 @@ class Comparison:
 
 
 def oracle_share(returns: Mapping[str, float | None]) -> float | None:
-    """Return the champion's return over the oracle's; None where there is no oracle, or nothing for it to earn."""
+    """Return the champion's return over the oracle's; None without an oracle, or if its return is not above 0."""
     champion_return, oracle_return = returns[CHAMPION], returns.get(ORACLE)
     return (
         None
@@ -92,7 +93,7 @@ def oracle_share(returns: Mapping[str, float | None]) -> float | None:
 
 
 def beside_oracle(returns: Mapping[str, float | None]) -> str:
-    """Say what follows for the champion from the oracle's return; empty where there is no oracle."""
+    """Return a sentence that compares the champion's return with the oracle's; empty without an oracle."""
     share, oracle_return = oracle_share(returns), returns.get(ORACLE)
     return (
         ""
@@ -115,14 +116,14 @@ def compare_to_yardsticks(
     a_year: int,
     seed: int,
 ) -> Comparison:
-    """Hold the champion's equity against the yardstick that earned most.
+    """Compare the champion's equity with the yardstick that earned most.
 
     Args:
         equity: trader -> equity at the start and after each period.
-        chance: total return of each random trader.
-        trained: the champion's name.
+        chance: total returns of the random traders.
+        trained: name of the champion.
         yardsticks: names of the simple rules.
-        a_year: periods of a year.
+        a_year: number of periods in a year.
         seed: seed of the bootstrap.
     """
     returns = {name: float(curve[-1] / curve[0] - 1) for name, curve in equity.items()}
@@ -144,28 +145,28 @@ def period_returns(equity: Float[Tensor, " D1"]) -> np.ndarray:
 
 
 def bootstrap_difference(own: np.ndarray, other: np.ndarray, *, a_year: int, seed: int) -> ReturnDifference:
-    """Estimate how much more the first earned in a year, with the interval of the block bootstrap.
+    """Estimate the difference of two traders' returns in a year, with the interval of the block bootstrap.
 
     Args:
         own: returns of each period.
-        other: another one's returns in the same periods.
-        a_year: periods of a year.
+        other: returns of another trader in the same periods.
+        a_year: number of periods in a year.
         seed: seed of the bootstrap.
     """
     from arch.bootstrap import StationaryBootstrap  # noqa: PLC0415  (3 CPU seconds, once a run)
 
-    # Differences period by period: what both have in common, the market, drops out.
+    # Differences period by period: the common part of both, the market, cancels.
     differences = own - other
-    # A generator of its own: whoever asks again gets the same interval.
+    # A separate generator: every call gives the same interval.
     resampled = StationaryBootstrap(BLOCK, differences, seed=np.random.default_rng(seed))
     low, high = resampled.conf_int(np.mean, reps=RESAMPLED, method="percentile", size=LEVEL).ravel()
-    # Times the periods of a year and not compounded: a mean of differences is no return that could be reinvested.
+    # Times the periods of a year and not compounded: a mean of differences is not a return that could be reinvested.
     return ReturnDifference(float(differences.mean()) * a_year, float(low) * a_year, float(high) * a_year)
 
 
 @dataclass(frozen=True)
 class PlayedDays:
-    """The result of a stretch of days that a champion, random traders and simple rules have played."""
+    """The result of consecutive days that a champion, random traders and simple rules have played."""
 
     days: Days
     """Rows of the panel that were played."""
@@ -173,7 +174,7 @@ class PlayedDays:
     rows: Mapping[str, Mapping[str, float]]
     """Trader -> named numbers."""
     equity: Mapping[str, Float[Tensor, "D1"]]
-    """Trader -> equity at the start and at each close. Random: the median trader's."""
+    """Trader -> equity at the start and at each close. That of `random` is the median trader's."""
     chance: Float[Tensor, "R"]
     """Total return of each random trader."""
 
@@ -184,10 +185,10 @@ class PlayedDays:
 
     @property
     def oracle_share(self) -> float | None:
-        """The champion's return over the oracle's; None where there is no oracle, or nothing for it to earn."""
+        """The champion's return over the oracle's; None without an oracle, or if its return is not above 0."""
         return oracle_share(self.returns)
 
     @property
     def verdict(self) -> str:
-        """Sentences that follow from the numbers."""
+        """Sentences that state the result of the numbers."""
         return f"{self.comparison.sentence} {beside_oracle(self.returns)}".rstrip()

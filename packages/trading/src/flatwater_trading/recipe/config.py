@@ -1,4 +1,4 @@
-"""The configuration of a run of evolving traders: what is trained, on which data, and what all runs are given."""
+"""The configuration of a run of evolving traders: the training, the data, and the settings that all runs share."""
 
 from typing import ClassVar, Literal
 

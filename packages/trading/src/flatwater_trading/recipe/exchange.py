@@ -1,4 +1,4 @@
-"""The numbers that a run and its workers exchange: rows of members, transitions, and what they are drawn by."""
+"""The numbers that a run and its workers exchange: rows of members, transitions, and their priorities."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,19 +12,19 @@ from flatwater_trading.training.rows import RowReplay
 from flatwater_trading.training.state import ErlState
 
 UPDATES_PER_GATHERING = 8
-"""Updates after which members' rows are brought home: no more are computed again where a worker dies."""
+"""Updates after which members' rows are fetched from workers: if a worker dies, at most these are computed again."""
 PLACE = np.dtype(np.int64).itemsize
 
 
 def largest_message(run: ErlState, members: int, shares: Sequence[Span]) -> int:
-    """Return the bytes of the largest message, such as a worker is sent that takes another's place.
+    """Return the bytes of the largest message, which is for a worker that replaces a dead one.
 
-    Only sizes are read, so the run may be one of the meta device.
+    Only sizes are read, so the run may be on the meta device.
 
     Args:
-        run: its state.
-        members: members of the whole population.
-        shares: those of each worker; without one there are no messages.
+        run: state of the run.
+        members: number of members of the whole population.
+        shares: members [low, high) of each worker; empty without workers, and then there are no messages.
     """
     if not shares:
         return 0
@@ -40,7 +40,7 @@ def largest_message(run: ErlState, members: int, shares: Sequence[Span]) -> int:
 def member_rows(learner: Members) -> Iterator[tuple[str, Tensor]]:
     """Yield the tensors with a row for each member, by path: [P, ...], or [P + 1, ...] with the champion's row last."""
     for leaf in leaves(learner):
-        # What is derived follows from the rest, and every worker builds its own.
+        # Derived tensors are computed from the others, by every worker for itself.
         if isinstance(leaf.value, Tensor) and not leaf.derived:
             yield leaf.path, leaf.value
 
@@ -53,12 +53,12 @@ def transition_columns(replay: RowReplay) -> Iterator[tuple[str, Tensor]]:
 
 
 def draw_weights(replay: RowReplay) -> Iterator[tuple[str, Tensor]]:
-    """Yield the tensors that say how likely each transition is to be drawn; none where all are alike."""
+    """Yield the tensors of the transitions' priorities by name; nothing if all are equally likely."""
     if replay.priorities is not None:
         yield "mass", replay.priorities.mass
         yield "top", replay.priorities.top
 
 
 def _share_row_bytes(learner: Members, members: int, share: int) -> int:
-    """Count the bytes of a share's rows, the champion's with them."""
+    """Count the bytes of a share's rows, including the champion's."""
     return sum(leaf.nbytes // len(leaf) * (share + len(leaf) - members) for _, leaf in member_rows(learner))

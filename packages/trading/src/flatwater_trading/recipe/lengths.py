@@ -1,8 +1,8 @@
 """Lengths for prices that are not daily: the defaults are meant for days, and a file of months has too few rows.
 
-Only what is left at its default is changed, and only where the defaults do not fit; what is chosen is said, and stands
-in the run's `config.toml`. Daily prices that are too short are refused, with the lengths that would fit: a shorter
-validation proves less, and that is the user's to decide.
+Only settings at their defaults are changed, and only if the defaults do not fit; the chosen lengths are noted and
+written to the run's `config.toml`. Daily prices that are too short are refused, with the lengths that would fit: a
+shorter validation proves less, so the user has to choose it.
 """
 
 from collections.abc import Iterator
@@ -24,20 +24,20 @@ from flatwater_watch.errors import ConfigError
 
 DEFAULT_CONFIG = ErlRunConfig()
 SPLIT_PARTS = 5
-"""Parts that all rows are cut into: one is the holdout, and one is for validation."""
+"""Number of parts that all rows are cut into: one is the holdout, and one is for validation."""
 YEARS, QUARTERS = 2, 4
-"""Years that are traded in an episode at most; a position is held for one of the quarters of a year."""
+"""Most years of an episode, and quarters of a year: a position is held for a quarter."""
 LEAST_CONTEXT, LEAST_HOLD = 4, 2
 MINIMUM_KNOWN_SHARE = 0.5
-"""Share of the training rows in which a feature must have a number: `return_120` of months has none in 10 years."""
+"""Least share of the training rows with a number of a feature: `return_120` of months has no number in 10 years."""
 
 
 def with_fitting_lengths(config: ErlRunConfig) -> ErlRunConfig:
-    """Return the configuration, with lengths that fit where a file's rows are no days and too few for the defaults.
+    """Return the configuration, with fitting lengths if a file's rows are not days and too few for the defaults.
 
     Raises:
         DataError: the file cannot be used.
-        ConfigError: the lengths do not fit the file, and nothing is left to choose; says what would fit.
+        ConfigError: the lengths do not fit the file and cannot be chosen; says which would fit.
     """
     if config.panel is None or is_synthetic(config.panel):  # days, all of them
         return config
@@ -50,7 +50,7 @@ def with_fitting_lengths(config: ErlRunConfig) -> ErlRunConfig:
         try:
             _check_splits(fitting, rows)
         except ConfigError:
-            # The first refusal and not the second: it speaks of the lengths that the user knows.
+            # The first error instead of the second: its lengths are those that the user knows.
             raise error from None
         lengths = ", ".join(f"{name} = {value}" for name, value in _changed_settings(config, fitting))
         if panel.calendar.unit == "day":
@@ -90,7 +90,7 @@ def _shorten_lengths(config: ErlRunConfig, panel: Panel, rows: int) -> ErlRunCon
     shorter = replace(config, splits=splits, env=replace(env, trade=trade, episode=episode))
     if config.observation_features != DEFAULT_CONFIG.observation_features:
         return shorter
-    # Training rows alone: what is known later must not choose the features.
+    # Training rows alone: later rows must not choose the features.
     learnt = slice(episode.context - 1, max(episode.context, rows - splits.holdout_days - splits.validation_days))
     return replace(shorter, observation_features=_known_features(panel, config.observation_features, learnt))
 
@@ -100,14 +100,14 @@ def _fitting_hold_days(calendar: Calendar) -> int:
 
 
 def _shorten_table(table: Any, default: Any, **lengths: int) -> Any:  # noqa: ANN401  (a table of settings)
-    """Return the table, shorter where it is as by default: never longer, and never where it was given."""
-    # Chained: still at its default, and the default is longer than what fits.
+    """Return the table with the given lengths in the place of longer ones, if these are the defaults."""
+    # A chained comparison: the length is at its default, and the default is too long.
     shorter = {name: size for name, size in lengths.items() if getattr(table, name) == getattr(default, name) > size}
     return replace(table, **shorter)
 
 
 def _known_features(panel: Panel, features: tuple[str, ...], learnt: slice) -> tuple[str, ...]:
-    """Return the features that have numbers in enough of the rows that are learned from; all where none has."""
+    """Return the features that have numbers in enough of the rows that are learned from; all if no feature has."""
     values = observed_features(panel, find_features(features, panel.features), learnt.stop, slice(None))[learnt]
     shares = np.isfinite(values).sum((0, 1)) / max(1, panel.valid[learnt].sum())
     return (
@@ -117,12 +117,12 @@ def _known_features(panel: Panel, features: tuple[str, ...], learnt: slice) -> t
 
 
 def _changed_settings(was: ErlRunConfig, now: ErlRunConfig) -> Iterator[tuple[str, Any]]:
-    """Yield the settings that differ, by their whole names."""
+    """Yield the settings that differ, with their whole names and their values in `now`."""
     yield from _differing_settings(to_mapping(was), to_mapping(now), "")
 
 
 def _differing_settings(was: dict[str, Any], now: dict[str, Any], path: str) -> Iterator[tuple[str, Any]]:
-    """Yield the settings of `now` that are not as in `was`, tables within tables included; `path` ends with a dot."""
+    """Yield the settings of `now` that differ from `was`, tables within tables included; `path` ends with a dot."""
     for name, value in now.items():
         if isinstance(value, dict):
             yield from _differing_settings(was[name], value, f"{path}{name}.")

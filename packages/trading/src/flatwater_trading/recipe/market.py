@@ -1,4 +1,4 @@
-"""Panels of runs, and the market that their traders see: the same in the run's own process and in every worker."""
+"""Panels of runs, and the market of their traders: the same in the run's process and in every worker."""
 
 import os
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ from flatwater_watch.errors import DataError, require
 from flatwater_watch.forms import count_phrase
 
 MARKETS = "markets"
-"""The cache's folder of what normalised markets are mapped from."""
+"""The cache's folder of the files that normalised markets are mapped from."""
 
 
 class OnPanel(Protocol):
@@ -47,12 +47,12 @@ C = TypeVar("C", bound=OnPanel)
 
 
 def read_run_panel(config: OnPanel) -> Panel:
-    """Load the panel of a run, cut where the configuration says so; check that the benchmark's closes are above 0.
+    """Load the panel of a run, cut to `splits.days`; check that the benchmark's closes are above 0.
 
     Raises:
         DataError: the panel's file cannot be used, or the cache cannot be written.
-        ConfigError: the benchmark is no column of the panel or has a close of 0 or less, `splits.days` is more than the
-            panel has, or the specification of a synthetic market is wrong.
+        ConfigError: the benchmark is not a column of the panel or has a close of 0 or less, `splits.days` is more than
+            the panel has, or the specification of a synthetic market is wrong.
     """
     panel = first_days(load_panel(config.panel), config.splits.days)
     if (name := config.benchmark) is not None:
@@ -71,7 +71,7 @@ def with_absolute_panel(config: C) -> C:
 
 
 def describe_days(panel: Panel) -> str:
-    """Return the number of a panel's days, with the first and the last one."""
+    """Return a phrase with the number of a panel's days, the first and the last day."""
     return f"{count_phrase(len(panel.dates), panel.calendar.unit)} ({panel.dates[0]} to {panel.dates[-1]})"
 
 
@@ -83,7 +83,7 @@ def describe_splits(panel: Panel, splits: Splits) -> str:
 
 
 def panel_facts(panel: Panel) -> dict[str, Any]:
-    """Return facts about a panel, by its content."""
+    """Return facts about the contents of a panel."""
     return {
         "fingerprint": panel.fingerprint,
         "days": len(panel.dates),
@@ -94,7 +94,7 @@ def panel_facts(panel: Panel) -> dict[str, Any]:
 
 
 def begun_on(config: ErlRunConfig, was: ErlRunConfig, data: Mapping[str, Any]) -> ErlRunConfig:
-    """Return the settings that cut the panel to the days that a run began with, where it has newer ones by now.
+    """Return the settings that cut the panel to the days that a run began with, if it has newer days now.
 
     Raises:
         DataError: see `cut_to_days`; or the run's version scaled its context columns in another way.
@@ -109,11 +109,12 @@ def begun_on(config: ErlRunConfig, was: ErlRunConfig, data: Mapping[str, Any]) -
 
 
 def cut_to_days(config: C, was: OnPanel, data: Mapping[str, Any]) -> C:
-    """Return the settings that cut the panel to the days that a run began with, where it has newer ones by now.
+    """Return the settings that cut the panel to the days that a run began with, if it has newer days now.
+
+    If the run's panel is gone from this machine, the settings stay: the later check of the fingerprint refuses them.
 
     Raises:
-        DataError: the panel lacks a day or an instrument of the run's own, or differs from it on a day that both have.
-            Where the run's own panel is gone from this machine, whoever compares fingerprints says so.
+        DataError: the panel lacks a day or an instrument of the run's panel, or differs from it on a common day.
     """
     days, fingerprint = data.get("days"), data.get("fingerprint")
     current_panel = load_panel(config.panel)
@@ -133,7 +134,7 @@ def cut_to_days(config: C, was: OnPanel, data: Mapping[str, Any]) -> C:
 
 
 def _own_panel(was: OnPanel, mark: str, days: int) -> Panel | None:
-    """Find the panel that a run began with, where it was or in the cache; None where it is gone."""
+    """Find the panel that a run began with, at its place or in the cache; None if it is gone."""
     with suppress(DataError):
         panel = load_panel(was.panel)
         if len(panel.dates) >= days and (first_part := first_days(panel, days)).fingerprint == mark:
@@ -149,16 +150,16 @@ class RunMarket:
     splits: Splits
     """Training, validation and holdout days."""
     private: str
-    """Reason why the market lies in the memory of this process alone; empty where all processes map the same file."""
+    """Reason why the market is in the memory of this process alone; empty if all processes map the same file."""
 
 
 def build_run_market(config: ErlRunConfig, panel: Panel, device: torch.device) -> RunMarket:
-    """Build prices and normalised observations, mapped where that can be. Statistics are of training days alone."""
+    """Build prices and normalised observations, mapped if possible. Statistics are of training days alone."""
     splits = split_days(len(panel.dates), context=config.env.episode.context, config=config.splits)
     features = config.observation_features
 
     def make() -> Market:
-        # Called where there is no file to map: all of this is computed once for a machine.
+        # Called if there is no file to map: a machine computes this only once.
         stats = training_statistics(panel, features, range(splits.train.stop))
         observations = torch.empty((len(panel.instruments), len(panel.dates), len(features)))
         observation_panel(panel, features, stats, observations)
@@ -166,7 +167,7 @@ def build_run_market(config: ErlRunConfig, panel: Panel, device: torch.device) -
 
     if device.type != "cpu":
         return RunMarket(make(), splits, "it lies on the device")
-    # Observations are computed: another version or instruction set may round otherwise, and gets a file of its own.
+    # Another version or instruction set may round observations differently, so it has another file.
     machine = (np.__version__, torch.__version__, torch.backends.cpu.get_cpu_capability())
     origin = repr((panel.fingerprint, features, splits.train.stop, *machine))
     file = cache_folder(MARKETS) / name_in_cache(origin, "flatwater_trading.panel", "flatwater_trading.market")
@@ -175,8 +176,8 @@ def build_run_market(config: ErlRunConfig, panel: Panel, device: torch.device) -
 
 
 def can_be_mapped(device: torch.device, size: int) -> bool:
-    """Judge whether a market of that many bytes will be mapped, by its device and the cache's folder."""
+    """Return whether a market of this many bytes will be mapped, by its device and the cache's folder."""
     folder = cache_folder(MARKETS)
-    # The folder may not be there yet: its nearest parent says whether it can be made.
+    # The folder may not exist yet: its nearest parent shows whether it can be made.
     folder = next(each for each in (folder, *folder.parents) if os.access(each, os.F_OK))
     return device.type == "cpu" and os.access(folder, os.W_OK | os.X_OK) and disk_usage(folder).free > size

@@ -1,11 +1,11 @@
-"""Occlusion (Zeiler & Fergus 2014): what decisions follow from.
+"""Occlusion (Zeiler & Fergus 2014): the effect of parts of an observation on a trader's decisions.
 
-A part of what a trader sees is replaced by its mean, and the coefficients are asked for again. Attention says where a
-network looks, and only where it has one: columns that cannot be bought have an attention of their own, which gives a
-single column all of its weight, whatever it says. Occlusion says what decisions follow from, of every column alike.
+A part of the observation is replaced by its mean, and the coefficients are computed again. The weights of attention are
+not enough: columns that cannot be bought have a separate attention, which gives a single column all of the weight.
+Occlusion measures every column in the same way.
 
-Columns are encoded apart from each other. So a hidden column changes one token of the day, and a day is encoded a few
-times, not once for each column: however many parts are hidden, the same bytes are held.
+Columns are encoded independently. So a hidden column changes one token of the day, and a day is encoded a few times,
+not once for each column: memory does not grow with the number of hidden parts.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,25 +27,25 @@ from flatwater_trading.training.setup import ErlSetup
 from flatwater_watch.progress import count_steps
 
 BLANK_VALUE = 1e-6
-"""A normalised value that says nothing: the mean. Not 0, which stands for a missing day."""
+"""A normalised value without information, practically the mean 0. Exactly 0 would mean a missing day."""
 MAXIMUM_DAYS = 24
-"""Days of the stretch, evenly spaced, on which every feature and every column is replaced once."""
+"""Most of the days, evenly spaced, on which every feature and every column is replaced once."""
 ROOM_BYTES = 8 << 20
-"""Bytes of the tokens that are asked about in one call."""
+"""Bytes of the tokens that are computed with in one call."""
 
 
 @dataclass(frozen=True)
 class OcclusionDay:
-    """One day as a trader sees it, to be decided again without a part of it."""
+    """A trader's observation of a day, to be decided on again without parts of it."""
 
     actor: TraderActor
     params: Params
     trade: TradeConfig
     """Bounds of the actions, to which coefficients are scaled."""
     window: Float[Tensor, "N C F"]
-    """What the trader sees: N columns on the C days up to this one, normalised; 0 where missing."""
+    """Normalised features of N columns on the C days up to this day; 0 if missing."""
     account: Float[Tensor, "1 1 K 3"] | None
-    """The open positions of the day; None where the trader does not see them."""
+    """The open positions of the day; None if the trader does not observe them."""
 
     @cached_property
     def _blank_window(self) -> Float[Tensor, "N C F"]:
@@ -58,20 +58,20 @@ class OcclusionDay:
         return self._encode_window(self.window)
 
     def all_coefficients(self) -> Float[Tensor, "K"]:
-        """Return the coefficients with all that is seen."""
+        """Return the coefficients of the whole observation."""
         return self._compute_coefficients(self._tokens[None])[0]
 
     def without_features(self) -> Iterator[Float[Tensor, "K"]]:
-        """Yield the coefficients without each feature, of all columns at once."""
+        """Yield the coefficients without each feature, hidden in all columns."""
         window = self.window.clone()
         for feature in range(window.shape[-1]):
             window[..., feature] = self._blank_window[..., feature]
             yield self._compute_coefficients(self._encode_window(window)[None])[0]
-            # Put back in place: one copy of the window serves all features.
+            # Restored in place: one copy of the window is enough for all features.
             window[..., feature] = self.window[..., feature]
 
     def without_features_of(self, column: int) -> Float[Tensor, "F K"]:
-        """Return the coefficients without each feature of one column."""
+        """Return the coefficients without each feature of a column."""
         column_slice, features = slice(column, column + 1), self.window.shape[-1]
         windows = self.window[column_slice].repeat(features, 1, 1)
         for feature in range(features):
@@ -85,7 +85,7 @@ class OcclusionDay:
     def _swapped_coefficients(
         self, columns: Sequence[int], tokens: Float[Tensor, "M W"]
     ) -> Iterator[Float[Tensor, "m K"]]:
-        """Yield the coefficients where the token of one column is another one, for each of M pairs."""
+        """Yield the coefficients with the token of a column replaced, for each of M pairs of column and token."""
         own_tokens = self._tokens
         at_once = min(len(columns), max(1, ROOM_BYTES // own_tokens.nbytes))
         swapped = own_tokens.repeat(at_once, 1, 1)
@@ -93,9 +93,9 @@ class OcclusionDay:
             swapped_columns = torch.tensor(columns[first : first + at_once], device=own_tokens.device)
             rows = torch.arange(len(swapped_columns), device=own_tokens.device)
             swapped[rows, swapped_columns] = tokens[first : first + at_once]
-            # A column's encoding depends on no other column, so exchanging its token hides it from the day.
+            # A column's encoding does not depend on other columns, so replacing its token hides the column.
             yield self._compute_coefficients(swapped[: len(swapped_columns)])
-            # Put back in place: `swapped` is allocated once.
+            # Restored in place: `swapped` is allocated once.
             swapped[rows, swapped_columns] = own_tokens[swapped_columns]
 
     def _encode_window(self, window: Float[Tensor, "n C F"]) -> Float[Tensor, "n W"]:
@@ -104,7 +104,7 @@ class OcclusionDay:
 
     def _compute_coefficients(self, tokens: Float[Tensor, "M N W"]) -> Float[Tensor, "M K"]:
         """Run the actor on M versions of the day's tokens; return its coefficients, in the environment's units."""
-        # The newest day as it is, also where a part is hidden: the same columns are missing as with all that is seen.
+        # The newest day unchanged, even if a part is hidden: the same columns are missing as in the whole observation.
         account = None if self.account is None else self.account.expand(1, len(tokens), -1, -1)
         today = self.window[None, None, :, -1].expand(1, len(tokens), -1, -1)
         with torch.no_grad():
@@ -120,21 +120,21 @@ class OcclusionEffects:
     """Mean absolute change of a coefficient if a part of the observation is blanked."""
 
     features: Float[Tensor, "F"]
-    """Effect of each feature, hidden in all columns at once."""
+    """Effect of each feature, hidden in all columns."""
     columns: Float[Tensor, "N"]
     """Effect of each column, also of those that cannot be bought."""
 
 
 def find_effects(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], days: Days) -> OcclusionEffects:
-    """Find which features and columns decide the coefficients of a stretch of days. An account is taken as empty.
+    """Measure the effects of features and columns on the coefficients of some days. An account is taken as empty.
 
     Args:
         setup: configuration and networks.
-        market: what is observed.
-        actor: the weights.
-        days: `MAXIMUM_DAYS` of them are looked at, or all where they are fewer.
+        market: market with the observations.
+        actor: weights of the trader.
+        days: days, of which at most `MAXIMUM_DAYS` are used.
     """
-    # Evenly spaced and not drawn: asked again, the same days are looked at.
+    # Evenly spaced instead of drawn: every call uses the same days.
     rows = torch.linspace(days.first, days.stop - 1, min(MAXIMUM_DAYS, len(days))).long().tolist()
     columns, _, features = market.observations.shape
     account = None

@@ -1,4 +1,4 @@
-"""What every policy that was trained on a panel does alike: prices in its columns, money, and days that are played."""
+"""The base of every policy that was trained on a panel: prices in its columns, money, and days that are played."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sized
@@ -18,25 +18,25 @@ from flatwater_trading.recipe.backtest import Backtest, known_truth, note_look
 from flatwater_watch.errors import ConfigError, DataError
 
 Prices = Path | str | Panel
-"""What `--panel` takes, or a panel."""
+"""A value of `--panel`, or a panel."""
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """The training that a policy comes from."""
+    """The training of a policy."""
 
     generations: int
-    """Rounds of its run."""
+    """Rounds of the run."""
     learnt: str
     """The last training day, ISO."""
     chosen: str
-    """The last validation day, on which it was chosen."""
+    """The last validation day, ISO: the policy was chosen on the validation days."""
     ended: str
-    """The last day of the run's panel: those after `chosen` are its holdout."""
+    """The last day of the run's panel, ISO: the days after `chosen` are the holdout."""
 
     @classmethod
     def of_run(cls, panel: Panel, splits: Splits, rounds: int) -> Self:
-        """Return the past of a run with so many rounds."""
+        """Return the training of a run with this number of rounds."""
         learnt, chosen = (str(panel.dates[days.stop - 1]) for days in (splits.train, splits.validation))
         return cls(rounds, learnt, chosen, str(panel.dates[-1]))
 
@@ -46,16 +46,16 @@ class PanelPolicy(ABC):
 
     past: Provenance
     instruments: tuple[str, ...]
-    """Names [N] of the columns that it was trained on, in their order."""
+    """Names [N] of the columns of training, in their order."""
     investable: tuple[str, ...]
-    """Names [K] of the columns that it may hold."""
+    """Names [K] of the columns that the policy may hold."""
     folder: RunFolder | None
-    """Folder of the run; None where there is none."""
+    """Folder of the run; None for a policy without a run."""
 
     @property
     @abstractmethod
     def lookback(self) -> int:
-        """Rows of prices that it looks at."""
+        """Number of rows of prices that a decision needs."""
 
     @property
     @abstractmethod
@@ -64,11 +64,11 @@ class PanelPolicy(ABC):
 
     @abstractmethod
     def plan_orders(self, panel: Panel, budget: str | None = None) -> Plan:
-        """Plan what it takes to decide on the newest day of a panel."""
+        """Plan the memory of deciding on the newest day of a panel."""
 
     @abstractmethod
     def plan_backtest(self, panel: Panel, days: Days, budget: str | None = None) -> Plan:
-        """Plan what it takes to play days of a panel against the baselines."""
+        """Plan the memory of playing days of a panel against the baselines."""
 
     @abstractmethod
     def find_days(self, panel: Panel, first: str | None, last: str | None) -> Days:
@@ -79,16 +79,16 @@ class PanelPolicy(ABC):
         """Play rows of a panel that `find_days` gave, against the baselines.
 
         Args:
-            panel: panel, as `align_panel` gives it.
+            panel: panel of `align_panel`.
             days: rows that are played.
-            truth: what an oracle knows of a synthetic market [T, K]; None where nobody knows.
+            truth: expected log returns of a synthetic market [T, K], for the oracle; None if they are unknown.
         """
 
     def align_panel(self, prices: Prices) -> Panel:
         """Return the prices with the columns of training, in their order.
 
         Raises:
-            DataError: a column is missing, or there are fewer rows than the policy looks at.
+            DataError: a column is missing, or there are fewer rows than a decision needs.
         """
         aligned = choose_instruments(_read_prices(prices), self.instruments, self.investable)
         if len(aligned.dates) < self.lookback:
@@ -98,20 +98,20 @@ class PanelPolicy(ABC):
         return aligned
 
     def align_traded(self, prices: Prices, raw_prices: Prices | None) -> Panel:
-        """Return the aligned prices with closes as they were traded, where these are given."""
+        """Return the aligned prices, with the closes of `raw_prices` as traded closes if given."""
         panel = self.align_panel(prices)
         return panel if raw_prices is None else with_raw_closes(panel, _read_prices(raw_prices))
 
     def sizing_cash(self, cash: float | None, held: Sized, name: str) -> float:
-        """Return the money beside what is held: the given one, or where nothing is held, that of a new account.
+        """Return the money of the account: the given money or, if nothing is held, that of a new account.
 
         Args:
-            cash: the given money.
-            held: what is held.
+            cash: given money; None if it was left out.
+            held: positions or shares of the account.
             name: name of `held`, for messages.
 
         Raises:
-            ConfigError: something is held and `cash` is not given, or is not a number of 0 or more.
+            ConfigError: `held` is not empty and `cash` is None, or `cash` is not a number of 0 or more.
         """
         if cash is None and held:
             raise ConfigError(f"cash is left out: expected the money beside the {name}, which sizes the orders")
@@ -123,16 +123,15 @@ class PanelPolicy(ABC):
     def backtest(
         self, prices: Prices, first: str | None = None, last: str | None = None, *, budget: str | None = None
     ) -> Backtest:
-        """Play a stretch of days against the baselines: as `flatwater backtest` does.
+        """Play consecutive days against the baselines, as `flatwater backtest` does.
+
+        If holdout days of the policy's run are among them, the look is logged in the run's folder.
 
         Args:
             prices: prices, as in `orders`.
-            first: ISO date of the first day that is played. Left out: the first one after those that the policy was
-                chosen on.
-            last: date of the last one. Left out: the newest.
+            first: ISO date of the first day that is played. Left out: the day after the policy's validation days.
+            last: ISO date of the last day. Left out: the newest.
             budget: memory that may be taken, as in `orders`.
-
-        Where holdout days of its run are among them, the look is logged in the run's folder.
 
         Raises:
             MemoryLimitError: the backtest would need more memory than `budget`; no look is logged.
@@ -140,7 +139,7 @@ class PanelPolicy(ABC):
         panel = self.align_panel(prices)
         days = self.find_days(panel, first, last)
         refuse(self.plan_backtest(panel, days, budget))
-        # Before the days are played, and after the plan: a look that was refused is none, one that is interrupted is.
+        # After the plan and before the days are played: a refused look does not count, an interrupted look does.
         note_look(self, panel, days)
         return self.play_backtest(panel, days, known_truth(prices, panel))
 

@@ -1,4 +1,4 @@
-"""Plans of runs of evolving traders: its build and its phases on the meta device, and how to make it smaller."""
+"""Memory plans of runs of evolving traders: build and phases on the meta device, and advice for smaller runs."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -29,19 +29,19 @@ from flatwater_watch.meters.process import free_cores
 from flatwater_watch.meters.torch_ops import peak_bytes
 
 MARKET_OWNER = "market"
-"""Place of the market in the state."""
+"""Path of the market in the state."""
 SCORE_PHASE = "score"
-"""The phase in which the champion plays against the baselines, after training and whenever that is asked for again."""
+"""Phase in which the champion plays against the baselines, after training and in every evaluation."""
 
 
 def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device, *, private: bool | None = None) -> Plan:
     """Plan the memory of a run with this configuration on this panel.
 
     Args:
-        config: the run's; `budget` is taken from it.
-        panel: only its sizes are read.
-        device: device on which the run will compute: its memory is what counts.
-        private: whether the market is no mapped file; left out, that is judged.
+        config: configuration of the run, with its `budget`.
+        panel: panel of the run; only its sizes are read.
+        device: device on which the run will compute, and whose memory counts.
+        private: whether the market is in memory instead of a mapped file; None to find out.
     """
     find_features(config.observation_features, panel.features)
     setup, run = build_on_meta(config, panel, device.type)
@@ -76,11 +76,11 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device, *, privat
 
 
 def split_members(setup: ErlSetup, config: ErlRunConfig) -> list[Span]:
-    """Share out the members to workers; empty where this process computes alone.
+    """Return the members [low, high) of each worker; empty if this process computes alone.
 
     Args:
         setup: setup of the whole population.
-        config: says how many workers, and where; on a cluster as many as there can be are left to `plan_erl`.
+        config: configuration with the number of workers and the cluster; `plan_erl` limits an open number on a cluster.
     """
     tiles, workers = setup.tiles, config.workers
     if not isinstance(workers, int):
@@ -90,8 +90,8 @@ def split_members(setup: ErlSetup, config: ErlRunConfig) -> list[Span]:
 
 
 def build_on_meta(config: ErlRunConfig, panel: Panel, kind: str) -> tuple[ErlSetup, ErlState]:
-    """Build the run on the meta device, with the sizes that it has on a device of a kind."""
-    # A compiled update would be compiled for the plan as well.
+    """Build the run on the meta device, with its sizes on this kind of device."""
+    # Without compilation: an update would be compiled for the plan too.
     config = replace(config, learner=replace(config.learner, compile=False))
     splits = split_days(len(panel.dates), context=config.env.episode.context, config=config.splits)
     check_episode(splits, config.env.episode.days)
@@ -107,9 +107,9 @@ def build_on_meta(config: ErlRunConfig, panel: Panel, kind: str) -> tuple[ErlSet
 
 
 def phase_transients(setup: ErlSetup, run: ErlState) -> dict[str, int]:
-    """Try out each phase on a run of the meta device: the bytes of tensors that it makes and frees, at its highest."""
+    """Run each phase on the meta device; return the peak bytes of tensors that it makes and frees."""
     if run.replay is not None:
-        # As if it were full: an update draws from something, and holds what it holds later.
+        # As if it were full: an update can then draw, and takes as much memory as later.
         run.replay.appended = len(run.replay.row)
     executor = LocalTileExecutor(setup, run)
     phases: dict[str, Callable[[], object]] = {
@@ -119,14 +119,14 @@ def phase_transients(setup: ErlSetup, run: ErlState) -> dict[str, int]:
     }
     return {
         **{name: peak_bytes(step) for name, step in phases.items()},
-        # Selection waits for fitness, so this phase cannot be tried out: parents are gathered block by block.
+        # Selection needs values of fitness, so this phase cannot run on meta: parents are gathered block by block.
         "evolve": 3 * max(rows.nbytes for rows in run.learner.inherited),
         SCORE_PHASE: score_bytes(setup, run.market, run.learner.actor[-1:], longest_split(setup.splits)),
     }
 
 
 def longest_split(splits: Splits) -> Days:
-    """Return the longer of the stretches that a champion is judged on."""
+    """Return the longer split of validation and holdout."""
     return max(splits.validation, splits.holdout, key=len)
 
 
@@ -135,7 +135,7 @@ def _smaller_configs(config: ErlRunConfig) -> Iterator[Alternative[ErlRunConfig]
     replay, learner, net = config.replay, config.learner, config.net
     in_hindsight = learns_from_outcomes(config)
     half = replay.generations // 2
-    # Half of the ring must still hold the warm-up, or nothing would ever be learnt.
+    # Half of the ring must still have room for the warm-up, or no update would ever be made.
     if half and replay_capacity(config) * half >= replay.warmup * replay.generations and not in_hindsight:
         yield f"replay.generations = {half}", "replay", replace(config, replay=replace(replay, generations=half))
     settings, stretches = learner.own, (learner.own.stretches or 1) if in_hindsight else 1

@@ -1,7 +1,7 @@
 """Positions in a file: a CSV table that a person can read, edit and keep from one day to the next.
 
-The money beside them stands in a row of its own, `cash`, with the amount under `shares`. A spreadsheet takes a text
-that begins with `=`, `+`, `-` or `@` for a formula and runs it: such a name has an apostrophe before it in a file.
+The money of the account is in a separate row, `cash`, with the amount under `shares`. A spreadsheet runs text that
+begins with `=`, `+`, `-` or `@` as a formula, so such a name is written with an apostrophe before it.
 """
 
 import csv
@@ -24,7 +24,7 @@ POSITIONS = table_kind("a table of positions", COLUMNS)
 SHARE_COLUMNS = ("instrument", "shares")
 SHARES = table_kind("a table of shares", SHARE_COLUMNS)
 CASH = "cash"
-# With apostrophes in front as well: writing adds one and reading takes one away, whatever the name has.
+# Also names with apostrophes in front: writing adds an apostrophe and reading removes one, so every name survives.
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 LEAST = 1e-9
 """Least price, target and number of shares."""
@@ -38,24 +38,24 @@ class Portfolio:
 
     positions: tuple[Position, ...] = ()
     cash: float | None = None
-    """Cash beside the positions; None where the file does not say."""
+    """Money of the account besides the positions; None if the file has no row of cash."""
 
 
 def read_positions(file: Path) -> Portfolio:
     """Read the positions of a file with the columns instrument, entry_date, entry_price, target (percent) and shares.
 
     Raises:
-        DataError: the file cannot be read, or a cell of it; the message names row, column and what is wanted.
+        DataError: the file or a cell of it cannot be read; the message names row, column and the expected value.
     """
     rows, cash = _read_rows(file, COLUMNS)
     return Portfolio(tuple(_position(file, number, row) for number, row in rows), cash)
 
 
 def read_shares(file: Path) -> tuple[dict[str, float], float | None]:
-    """Read the shares of a file with the columns instrument and shares, and its cash; None where it does not say.
+    """Read the shares of a file with the columns instrument and shares, and its cash; None without a row of cash.
 
     Raises:
-        DataError: the file cannot be read, or a cell of it, or an instrument stands in two rows.
+        DataError: the file or a cell of it cannot be read, or an instrument has two rows.
     """
     rows, cash = _read_rows(file, SHARE_COLUMNS)
     shares: dict[str, float] = {}
@@ -63,16 +63,16 @@ def read_shares(file: Path) -> tuple[dict[str, float], float | None]:
         name = from_cell((row["instrument"] or "").strip())
         if name in shares:
             raise DataError(f"{file}: row {number}: a second row of {name}. One says how many shares there are.")
-        # Below 0 where they are sold short.
+        # Below 0 if they are sold short.
         shares[name] = _number(f"{file}: row {number}, column shares", row["shares"], least=-MOST_SHARES)
     return shares, cash
 
 
 def write_shares(file: Path, shares: Mapping[str, float], cash: float) -> None:
-    """Write shares and cash to a file, whole or not at all.
+    """Write shares and cash to a file, atomically.
 
     Raises:
-        RunError: `file` cannot be written, or is there already and is no table of shares.
+        RunError: `file` cannot be written, or exists and is not a table of shares.
     """
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
@@ -84,13 +84,13 @@ def write_shares(file: Path, shares: Mapping[str, float], cash: float) -> None:
 
 
 def _read_rows(file: Path, columns: Sequence[str]) -> tuple[list[tuple[int, dict[str, str | None]]], float | None]:
-    """Read the rows of a table with these columns, numbered from 1, and the cash, which stands in a row of its own.
+    """Read the rows of a table with these columns, numbered from 1, and the cash, which has a separate row.
 
     Raises:
         DataError: the file cannot be read, lacks a column, or has two rows of cash.
     """
     try:
-        # utf-8-sig: spreadsheets write a mark in front of UTF-8, which would become part of the first column's name.
+        # utf-8-sig: spreadsheets write a mark before UTF-8, which would become part of the first column's name.
         table = csv.DictReader(io.StringIO(read_regular(file).decode("utf-8-sig"), newline=""))
         absent = [name for name in columns if name not in (table.fieldnames or ())]
         if absent:
@@ -111,7 +111,7 @@ def _position(file: Path, number: int, row: dict[str, str | None]) -> Position:
     """Read a position from a row of the file; `number` counts rows from 1, for messages.
 
     Raises:
-        DataError: the date is none, or a number is none or too small.
+        DataError: the date or a number cannot be read, or a number is too small.
     """
     where = f"{file}: row {number}, column"
     day = (row["entry_date"] or "").strip()
@@ -124,10 +124,10 @@ def _position(file: Path, number: int, row: dict[str, str | None]) -> Position:
 
 
 def _number(where: str, text: str | None, least: float = LEAST) -> float:
-    """Read a finite number of `least` or more; `where` begins the message: file, row and column.
+    """Read a finite number of `least` or more; `where` is the start of the message: file, row and column.
 
     Raises:
-        DataError: the text is no such number, or is missing.
+        DataError: the text is missing or not such a number.
     """
     try:
         value = float(text or "")
@@ -141,20 +141,20 @@ def _number(where: str, text: str | None, least: float = LEAST) -> float:
 
 
 def spreadsheet_cell(name: str) -> str:
-    """Write a name as a cell that no spreadsheet takes for a formula."""
+    """Return a name as a cell that spreadsheets do not take for a formula."""
     return f"'{name}" if _FORMULA.match(name) else name
 
 
 def from_cell(text: str) -> str:
-    """Read the name that such a cell holds. A cell without an apostrophe is as a person has written it."""
+    """Return the name in a cell of `spreadsheet_cell`; a cell that a person wrote stays as it is."""
     return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
 
 
 def write_positions(file: Path, positions: Sequence[Position], cash: float) -> None:
-    """Write positions and cash to a file, whole or not at all.
+    """Write positions and cash to a file, atomically.
 
     Raises:
-        RunError: `file` cannot be written, or is there already and is no table of positions.
+        RunError: `file` cannot be written, or exists and is not a table of positions.
     """
     text = io.StringIO()
     table = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")

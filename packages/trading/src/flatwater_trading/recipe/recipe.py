@@ -1,4 +1,4 @@
-"""The recipe `erl`, and what results on a panel show for every recipe."""
+"""The recipe `erl`, and the layout of results that all recipes on a panel share."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -50,7 +50,7 @@ DAYS_TITLE = "{split} days {first_day} to {last_day} ({days} {days:row})"
 
 
 def account_numbers(*own: Number) -> tuple[Number, ...]:
-    """Return the numbers of an account in a result, with a recipe's own in the middle."""
+    """Return the numbers of an account in a result, with a recipe's own numbers in the middle."""
     return (
         Number("return", "total_return", "{:+.1%}"),
         Number("Sharpe", "sharpe", "{:.2f}"),

@@ -24,12 +24,12 @@ MOST_PRICES = 12
 
 
 def write_result(panel: Panel, score: ChampionScore, result: Mapping[str, Any], folder: RunFolder) -> None:
-    """Write the tables and the result of a run. Each file appears whole or not at all.
+    """Write the tables and the result of a run, each file atomically.
 
     Args:
-        panel: its dates and names are written.
-        score: what was played.
-        result: the result, as `as_json` gives it.
+        panel: panel that was played, for dates and names.
+        score: score of the days that were played.
+        result: result of `as_json`.
         folder: folder of the run.
     """
     tables = TraderFolder.of(folder)
@@ -42,13 +42,13 @@ def write_result(panel: Panel, score: ChampionScore, result: Mapping[str, Any], 
 def write_holdout(
     panel: Panel, played: PlayedDays, trades: pl.DataFrame, result: Mapping[str, Any], folder: RunFolder
 ) -> None:
-    """Write tables and result of the holdout days, which a study pools. holdout.json comes last, as a sign for all.
+    """Write tables and result of the holdout days, which a study pools. holdout.json comes last: it marks completion.
 
     Args:
-        panel: its dates are written.
-        played: what was played.
-        trades: the champion's trades.
-        result: the result, as `as_json` gives it.
+        panel: panel that was played, for dates.
+        played: results of the days that were played.
+        trades: trades of the champion.
+        result: result of `as_json`.
         folder: folder of the run.
     """
     tables = TraderFolder.of(folder)
@@ -58,17 +58,17 @@ def write_holdout(
 
 
 def write_json(result: Mapping[str, Any], file: Path) -> None:
-    """Write a result as a file, whole or not at all."""
+    """Write a result as a file, atomically."""
     write_object(file, json.dumps(result, indent=1).encode() + b"\n")
 
 
 def as_json(panel: Panel, trainer: ErlTrainer, score: ChampionScore, split: str, *, threads: int) -> dict[str, Any]:
-    """Return the score as plain values, with what is needed to judge it. None stands for what is no finite number.
+    """Return the score as plain values, with the facts that are needed to judge it. None for a number not finite.
 
     Args:
         panel: panel that was played.
-        trainer: the run, its champion and its settings.
-        score: what was played.
+        trainer: trainer of the run, with champion and settings.
+        score: score of the days that were played.
         split: `validation` or `holdout`.
         threads: number of CPU threads, by the run's settings.
     """
@@ -85,17 +85,17 @@ def as_json(panel: Panel, trainer: ErlTrainer, score: ChampionScore, split: str,
 
 
 def score_as_json(panel: Panel, score: ChampionScore, split: str) -> dict[str, Any]:
-    """Return what was played on which days of which panel, and its results, as plain values."""
+    """Return the results, with the panel and the days that were played, as plain values."""
     effects = {"effects": score.effects, "column_effects": score.column_effects}
     return played_as_json(panel, score, "erl", split) | effects
 
 
 def played_as_json(panel: Panel, played: PlayedDays, recipe: str, split: str) -> dict[str, Any]:
-    """Return what every recipe says of days that were played, as plain values.
+    """Return the results of days that were played that all recipes have, as plain values.
 
     Args:
         panel: panel that was played.
-        played: its days, and the results of all traders.
+        played: days, and the results of all traders.
         recipe: name of the recipe.
         split: `validation`, `holdout` or `backtest`.
     """
@@ -126,13 +126,13 @@ NOTES = {
     "(flatwater evaluate --holdout)",
     "holdout": "nothing was chosen on these days; trust the result less with each look (holdout_looks.jsonl)",
 }
-"""Notes on how far a result on these days can be trusted."""
+"""Notes on the trust in a result, by the split of its days."""
 
 
 def prices_frame(panel: Panel, score: ChampionScore) -> pl.DataFrame:
-    """Return date and closes of the instruments that the champion traded most; NaN where there is no close."""
+    """Return date and closes of the instruments that the champion traded most; NaN on days without a close."""
     rows, traded = slice(score.days.first, score.days.stop), list(score.trades["instrument"])
-    # By name among equals: a set has no order that a second run would have as well.
+    # By name among equals: the order of a set differs between runs.
     most_traded = sorted(set(traded), key=lambda name: (-traded.count(name), name))[:MOST_PRICES]
     closes = panel.feature("close")[rows]
     known_closes = np.where(panel.valid[rows], closes, np.nan)
@@ -146,7 +146,7 @@ def prices_frame(panel: Panel, score: ChampionScore) -> pl.DataFrame:
 
 def equity_frame(panel: Panel, played: PlayedDays) -> pl.DataFrame:
     """Return date and each trader's equity at the close; the first row is the opening cash on the day before."""
-    # From the day before: `find_days` and the splits leave at least one row in front.
+    # From the day before: `find_days` and the splits leave at least one earlier row.
     rows = slice(played.days.first - 1, played.days.stop)
     curves = {name: curve.double().cpu().numpy() for name, curve in played.equity.items()}
     return pl.DataFrame({"date": panel.dates[rows]} | curves)

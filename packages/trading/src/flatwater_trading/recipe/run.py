@@ -53,11 +53,11 @@ from flatwater_watch.forms import count_phrase
 
 
 def find_alarms(trainer: ErlTrainer, round_: int, metrics: Mapping[str, float]) -> list[Alarm]:
-    """Find everything wrong with the round; reads the device once for each kind of alarm."""
+    """Return the alarms of a round; waits for the device once for each kind of alarm."""
     run, config = trainer.run, trainer.setup.config
     learner = run.learner
     weights = {f"weights/{name}": rows.abs().amax(1).tolist() for name, (rows, _) in learner.trained.items()}
-    # The market never changes, so it is looked at once.
+    # The market never changes, so it is checked once.
     inputs = {"inputs/observations": run.market.observations.sum((1, 2)).tolist()} if round_ == 1 else {}
     skipped = {f"member {n}": int(count) for n, count in enumerate(learner.tally.skipped_total.tolist()) if count}
     judged = run.scores.judged
@@ -84,7 +84,7 @@ class ErlRun(CrewRun):
     trainer: ErlTrainer
     panel: Panel
     private: str
-    """Reason why the market is no mapped file; empty where it is one."""
+    """Reason why the market is not a mapped file; empty if it is mapped."""
 
     @property
     def setup(self) -> ErlSetup:
@@ -93,11 +93,11 @@ class ErlRun(CrewRun):
 
     @property
     def location_settings(self) -> frozenset[str]:
-        """Settings that only say where something lies: the panel's path."""
+        """Settings that are only a location: the panel's path."""
         return frozenset({"panel"})
 
     def describe(self) -> str:
-        """Return a phrase of traders, instruments and days."""
+        """Return a phrase that names traders, instruments and days."""
         workers = f", {count_phrase(len(self.plan.workers), 'worker')}" if self.plan.workers else ""
         on = count_phrase(len(self.panel.investable), "instrument")
         traders = count_phrase(self.config.population.size, "trader")
@@ -112,17 +112,17 @@ class ErlRun(CrewRun):
         return lines
 
     def data(self) -> dict[str, Any]:
-        """Return facts about the panel, by its content."""
+        """Return facts about the contents of the panel."""
         scales = scale_kind(self.panel)
         return ({} if scales is None else {"scales": scales}) | panel_facts(self.panel)
 
     def begin_(self) -> None:
-        """Take over the members of another run, where one is named."""
+        """Take over the members of the run `from_run`, if it is set."""
         if self.config.from_run is not None:
             take_over_(self.trainer.run.learner, self, Path(self.config.from_run))
 
     def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:
-        """Find everything wrong with the generation."""
+        """Return the alarms of a generation."""
         return find_alarms(self.trainer, round_, metrics)
 
     def record(self) -> Mapping[str, Any]:
@@ -134,7 +134,7 @@ class ErlRun(CrewRun):
         return live_simulators()
 
     def too_early(self) -> str:
-        """Return why there is no champion yet; empty once a generation has been validated."""
+        """Return the reason why there is no champion yet; empty once a generation has been validated."""
         crowned = has_champion(self.trainer.run)
         return "" if crowned else "no generation has been validated yet, so there is no champion"
 
@@ -153,7 +153,7 @@ class ErlRun(CrewRun):
         return result
 
     def _score_split(self, *, holdout: bool) -> tuple[ChampionScore, dict[str, Any]]:
-        """Play champion and baselines on holdout or validation days; return the score, and it as plain values."""
+        """Play champion and baselines on holdout or validation days; return the score, and the same as plain values."""
         setup, run = self.setup, self.trainer.run
         evaluation = ChampionEvaluation(
             setup=setup,
@@ -175,18 +175,18 @@ def compose(config: ErlRunConfig) -> ErlRun:
     Raises:
         DataError: the panel cannot be used.
         ConfigError: the configuration does not fit the panel or the machine.
-        MemoryLimitError: the run would hold more than there is; names its largest owners.
+        MemoryLimitError: the run would hold more memory than there is; names its largest owners.
     """
     device = find_device(config.device)
     panel = read_run_panel(config)
     plan = plan_erl(config, panel, device)
-    # Refused before anything of size is built; and again below, where the market could not be mapped as was judged.
+    # Refused before anything large is built; and again below, if the market could not be mapped as planned.
     if config.start_over_budget:
         refuse_nodes(plan.nodes)
     else:
         refuse(plan)
     run_market = build_run_market(config, panel, device)
-    if bool(plan.mapped) == bool(run_market.private):  # not as the plan judged
+    if bool(plan.mapped) == bool(run_market.private):  # not as planned
         plan = plan_erl(config, panel, device, private=bool(run_market.private))
         if not config.start_over_budget:
             refuse(plan)
@@ -199,11 +199,11 @@ def compose(config: ErlRunConfig) -> ErlRun:
 
 
 def prepare(config: ErlRunConfig) -> ErlRunConfig:
-    """Make the panel's path absolute, so that the run can be resumed from any folder, and its lengths fit its rows."""
+    """Make the panel's path absolute, so that the run can be resumed from any folder; fit the lengths to its rows."""
     absolute = with_absolute_panel(config)
     return absolute if config.panel is None or is_synthetic(config.panel) else with_fitting_lengths(absolute)
 
 
 def plan(config: ErlRunConfig) -> Plan:
-    """Plan what a run would hold."""
+    """Plan the memory of a run."""
     return plan_erl(config, read_run_panel(config), find_device(config.device))

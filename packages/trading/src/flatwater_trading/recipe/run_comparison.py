@@ -15,18 +15,18 @@ from flatwater_trading.recipe.tables import read_equity
 from flatwater_watch.pages.chart import MOST_POINTS, Axis, Chart
 
 MINIMUM_COMMON_DAYS = 20
-"""Fewest periods of a difference with an interval: one block of the bootstrap."""
+"""Fewest periods of a difference with an interval: a block of the bootstrap."""
 
 
 def champion_difference(runs: Mapping[str, RunRecords]) -> Difference:
-    """Estimate how much more the champion of one run earned in a year, by the block bootstrap over the same days.
+    """Estimate the yearly difference of two champions' returns, by the block bootstrap over the same days.
 
     Args:
-        runs: records of that run and the one that it is held against, by their letters.
+        runs: records of a run and of the run that it is compared with, by their letters.
 
     Raises:
         NoDifferenceError: the two runs have not traded the same days, or too few.
-        RunError: a table of one is damaged.
+        RunError: a table of a run is damaged.
     """
     equity_by_letter = {letter: read_equity(run.path) for letter, run in runs.items()}
     tables = [table for table in equity_by_letter.values() if table is not None]
@@ -44,7 +44,7 @@ def champion_difference(runs: Mapping[str, RunRecords]) -> Difference:
         raise NoDifferenceError(f"fewer than {MINIMUM_COMMON_DAYS} {calendar.units}")
     if not all(np.isfinite(each).all() for each in returns):
         raise NoDifferenceError(f"an equity curve has {calendar.units} without a number")
-    # A fixed seed: the same two runs always get the same interval.
+    # A fixed seed: the same two runs always have the same interval.
     difference = bootstrap_difference(*returns, a_year=calendar.a_year, seed=0)
     return Difference(asdict(difference), len(returns[0]), calendar.units, difference.describe_against)
 
@@ -59,7 +59,7 @@ def comparison_charts(runs: Mapping[str, RunRecords], colours: Sequence[str]) ->
     """Draw the equity of each run's champion, in percent of its first day; no chart without any equity.
 
     Args:
-        runs: records of runs by the letter that names each.
+        runs: records of runs by their letters.
         colours: colours of the runs.
     """
     marks = []

@@ -1,4 +1,4 @@
-"""The champion against the baselines, on one stretch of days that it plays once, without noise."""
+"""The champion against the baselines, on consecutive days that are played once, without noise."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -35,7 +35,7 @@ from flatwater_trading.training.setup import ErlSetup
 from flatwater_watch.meters.torch_ops import peak_bytes
 
 SIMULATED_RULES = 4
-"""Simple rules and the oracle, each with a simulator of its own."""
+"""Number of simple rules, with the oracle; each has its own simulator."""
 PRICE_TABLES_PER_RULE = 6
 """Tables of all prices in double precision that a rule holds at a time."""
 
@@ -55,7 +55,7 @@ class ChampionEvaluation:
     learnt: range
     """Rows that ridge regression is fitted to."""
     truth: np.ndarray[Any, Any] | None
-    """Expected log returns of a synthetic market [T, K], for the oracle; None where nobody knows them."""
+    """Expected log returns of a synthetic market [T, K], for the oracle; None if they are unknown."""
 
     @property
     def first(self) -> Tensor:
@@ -75,27 +75,27 @@ class ChampionEvaluation:
 
 @dataclass(frozen=True)
 class ChampionScore(PlayedDays):
-    """The result of a stretch of days, with the champion's purchases."""
+    """The result of consecutive days, with the champion's trades."""
 
     trades: dict[str, np.ndarray[Any, Any]]
     """The champion's trade log, as columns."""
     effects: dict[str, float]
-    """Feature -> how much coefficients change without it: see `occlusion.find_effects`."""
+    """Feature -> mean change of the coefficients without it: see `occlusion.find_effects`."""
     column_effects: dict[str, float]
-    """Column -> how much coefficients change without it."""
+    """Column -> mean change of the coefficients without it."""
 
 
 def score_champion(evaluation: ChampionEvaluation) -> ChampionScore:
-    """Play the champion, random traders, simple rules and, where the law is known, the oracle, on the same days."""
+    """Play the champion, random traders, simple rules and, if the law is known, the oracle, on the same days."""
     setup, market, panel, days = evaluation.setup, evaluation.market, evaluation.panel, evaluation.days
     env_config = setup.config.env
     champion, chance = evaluation.simulator(1), evaluation.simulator(RANDOM_TRADERS)
     play_slices_(setup, market, champion, actors=evaluation.actor, starts=evaluation.first, days=len(days))
-    # On the days of the champion's purchases: chance has its turnover and differs in what it buys alone.
+    # On the days of the champion's purchases: random traders have its turnover and differ only in the instruments.
     _play_chance_(evaluation, chance, bought=champion.logs.exit_day[0] >= 0)
     a_year = panel.calendar.a_year
     random = episode_summary(chance, env_config, a_year)
-    median = int(random["total_return"].argsort()[(RANDOM_TRADERS - 1) // 2])  # what torch calls the median of so many
+    median = int(random["total_return"].argsort()[(RANDOM_TRADERS - 1) // 2])  # the trader that torch.median takes
     rule_envs = _play_rules(evaluation)
     curves = {
         "champion": champion.logs.equity[0],
@@ -132,7 +132,7 @@ def score_champion(evaluation: ChampionEvaluation) -> ChampionScore:
 
 
 def _benchmark_equity(evaluation: ChampionEvaluation) -> dict[str, Float[Tensor, "D1"]]:
-    """Return the equity of the benchmark, where one is named."""
+    """Return the equity of the benchmark by its name; empty without a benchmark."""
     panel, days, name = evaluation.panel, evaluation.days, evaluation.setup.config.benchmark
     if name is None:
         return {}
@@ -155,7 +155,7 @@ def _play_chance_(evaluation: ChampionEvaluation, chance: Simulator, *, bought: 
 
 
 def _play_rules(evaluation: ChampionEvaluation) -> dict[str, Simulator]:
-    """Play the simple rules and the oracle; their simulators by name."""
+    """Play the simple rules and the oracle; return their simulators by name."""
     setup, market, truth, played = evaluation.setup, evaluation.market, evaluation.truth, {}
     rules = yardstick_rules(market, setup.config.env, evaluation.learnt, evaluation.panel.calendar)
     if truth is not None:
@@ -182,7 +182,7 @@ def _measure_env(env: Simulator, config: TradingConfig, a_year: int) -> dict[str
 
 
 def _measure_market(curve: Float[Tensor, "D1"], market: Float[Tensor, "D1"], a_year: int) -> dict[str, float]:
-    """Measure the risk of a curve, by itself and beside the market's."""
+    """Measure the risk of a curve, by itself and against the market's."""
     alpha, beta = account.alpha_beta(curve, market, a_year)
     risk = {"sortino": account.sortino(curve, a_year), "calmar": account.calmar(curve, a_year)}
     measures = risk | {"alpha": alpha, "beta": beta}
@@ -200,31 +200,31 @@ def _measure_curve(curve: Float[Tensor, "D1"], a_year: int) -> dict[str, float]:
 
 
 def score_extra_bytes(market: Market) -> int:
-    """Bytes that `score_champion` takes besides tensors: the rules' numbers in NumPy, and the library that compares."""
+    """Return the bytes that `score_champion` takes besides tensors: the rules' NumPy arrays, and imported libraries."""
     return ridge_bytes(market) + PRICE_TABLES_PER_RULE * 8 * market.close.numel() + LIBRARY_BYTES
 
 
 def score_bytes(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], days: Days) -> int:
-    """Return the most bytes of tensors that `score_champion` makes at a time, tried out on the meta device.
+    """Return the most bytes of tensors that `score_champion` makes at a time, measured on the meta device.
 
     Args:
-        setup: on the meta device.
-        market: on the meta device, as large as what will be played.
-        actor: the champion's weights, on the meta device.
+        setup: setup on the meta device.
+        market: market on the meta device, of the size that will be played.
+        actor: weights of the champion, on the meta device.
         days: days, as many as will be played.
     """
 
     def play() -> None:
         """Do everything that `score_champion` does with tensors, on the meta device."""
         config, count = setup.config.env, len(market.investable)
-        # All are there at the end: the champion's, that of the random traders, and one for each rule and the oracle.
+        # In the end all are in memory: the champion's, that of the random traders, one for each rule and the oracle.
         envs = [
             build_simulator(config, batch=batch, max_days=len(days), instruments=count, device=setup.device)
             for batch in (1, RANDOM_TRADERS, *(1,) * SIMULATED_RULES)
         ]
         first = torch.empty(1, dtype=torch.int64, device=setup.device)
         play_slices_(setup, market, envs[0], actors=actor, starts=first, days=len(days))
-        # The random traders and one rule: the other rules step alike.
+        # The random traders and one rule: the other rules take the same steps.
         for env in envs[1:3]:
             starts = first.expand(len(env.day))
             reset_(env, start=starts, trading_end=starts, end=starts)

@@ -1,4 +1,4 @@
-"""Sections that only a population of traders has on its page: what it learned, how its champion trades."""
+"""Sections that only a population of traders has on its page: its learning, and its champion's trades."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -54,35 +54,35 @@ TRADER_COLOURS = {
 }
 """The colour of each trader, in a run and in a study."""
 OTHER_COLOUR = "--quiet"
-"""The colour of a benchmark, and of any trader without one of its own."""
+"""The colour of a benchmark, and of any trader that is not in `TRADER_COLOURS`."""
 RETURN, HOLDING = "validation/return", "validation/holding"
 COURSE_CURVES = (
     ("fitness/mean", "fitness, mean", "--quiet", 1.6),
     ("validation/best", "validation, best member", "--buy-and-hold", 1.4),
     ("validation/champion", "validation, champion", "--champion", 2.4),
 )
-"""Metric, what it is called, its colour, and the width of its line."""
+"""Metric, title, colour and line width of each curve."""
 OUTCOME_MARKS = (("gained", pl.col("gain") > 0, "--equal-weight"), ("lost", pl.col("gain") <= 0, "--champion"))
 """Outcomes of trades, with their colours."""
 DEED_MARKS = (("entry", "bought", "up", "--equal-weight"), ("exit", "sold", "down", "--champion"))
-"""Prefixes of a trade's columns, what was done, and how that is drawn."""
+"""Prefix of a trade's columns, title, symbol and colour of purchases and sales."""
 PLACED_COLUMNS = {"instrument", "entry_date", "entry_price", "exit_date", "exit_price"}
 """Columns of the trades that are drawn on prices."""
 MOST_ROWS = 12
-"""Columns, features or instruments that are drawn."""
+"""Most columns, features or instruments that are drawn."""
 MOST_PRICED = 4
-"""Instruments whose trades are drawn on their prices."""
+"""Most instruments whose trades are drawn on their prices."""
 BEST_AND_WORST = 5
 AXIS_MARGIN_SHARE = 0.08  # of the range, below and above the curves
 
 
 def trading_sections(run: RunRecords) -> Sections:
-    """Return the sections' blocks by title."""
+    """Return the blocks of each section, by its title."""
     return {"Trading": champion_section(run), "What it does": behaviour_section(run), "Learning": learning_section(run)}
 
 
 def trading_picture(run: RunRecords) -> Picture:
-    """Equity against the baselines, the course of evolution, the champion's trades, and what decides them."""
+    """Draw equity against the baselines, fitness over the generations, the champion's trades, effects of columns."""
     result = run.result or {}
     folder = TraderFolder(run.path)
     curves, closed = read_equity(run.path), read_table(folder.trades, TRADES)
@@ -94,7 +94,7 @@ def trading_picture(run: RunRecords) -> Picture:
 
 
 def champion_section(run: RunRecords) -> Iterator[Block]:
-    """The champion against the baselines."""
+    """Yield equity, table and verdict of the champion against the baselines, then those of the holdout."""
     if run.result is None:
         yield missing_paragraph("result", "result.json", run.state)
         return
@@ -103,7 +103,7 @@ def champion_section(run: RunRecords) -> Iterator[Block]:
     if equity is not None and len(equity):
         yield equity_chart(equity, result["split"])
     yield result_table(run.recipe, result)
-    a_year = result.get("periods_per_year")  # a result of another version, or of another hand, may not say
+    a_year = result.get("periods_per_year")  # missing in results of other versions or edited results
     units = (calendar_of_year(a_year) if isinstance(a_year, int) and a_year > 0 else DAILY).units
     days = f"{result['first_day']} to {result['last_day']}, {result['days']} {units}"
     yield Paragraph(f"{days}. {result.get('verdict', '')} Note: {result['note']}.", "reading")
@@ -113,7 +113,7 @@ def champion_section(run: RunRecords) -> Iterator[Block]:
 
 
 def behaviour_section(run: RunRecords) -> Iterator[Block]:
-    """Purchases and holdings of the champion, its gains by kind of market, and the features that decide them."""
+    """Yield the champion's trades, its gains by kind of market, and the effects of features and columns."""
     if run.result is None:
         yield missing_paragraph("result", "result.json", run.state)
         return
@@ -133,11 +133,11 @@ def _trade_blocks(trades: pl.DataFrame, equity: pl.DataFrame | None, prices: pl.
     """Yield the blocks on the champion's trades; a block is left out if the tables lack its columns.
 
     Args:
-        trades: columns of `TRADES`, and what else the run or an editor left.
-        equity: curves by trader; None where the run has no such file.
-        prices: closes of the instruments that were traded most; None likewise.
+        trades: table with the columns of `TRADES`, and possibly others.
+        equity: curves by trader; None if the run has no such file.
+        prices: closes of the instruments that were traded most; None if the run has no such file.
     """
-    # Tables of other versions and of hands that edited them lack columns: what these are needed for is left out.
+    # Tables of other versions and edited tables may lack columns: blocks that need them are left out.
     placed = {"instrument", "exit_date"} <= set(trades.columns)
     if placed and equity is not None and len(equity) > 1 and REFERENCE_TRADER in equity.columns:
         yield Paragraph(describe_habits(trades, equity), "reading")
@@ -152,7 +152,7 @@ def _trade_blocks(trades: pl.DataFrame, equity: pl.DataFrame | None, prices: pl.
 
 
 def _extreme_trades(trades: pl.DataFrame) -> Table:
-    """Return a table of the trades that gained and lost most, `BEST_AND_WORST` of each; all where they are few."""
+    """Return a table of the trades that gained and lost most, `BEST_AND_WORST` of each; all if they are few."""
     names = [name for name in ("instrument", "entry_date", "exit_date", "reason", "gain") if name in trades.columns]
     ordered = trades.sort("gain", descending=True).select(names).rows()
     shows_all = len(ordered) <= 2 * BEST_AND_WORST
@@ -162,7 +162,7 @@ def _extreme_trades(trades: pl.DataFrame) -> Table:
 
 
 def learning_section(run: RunRecords) -> Iterator[Block]:
-    """The champion beside holding, and the population's fitness."""
+    """Yield the champion's gain against holding, and the population's fitness."""
     if not run.metrics.get("round"):
         yield missing_paragraph("generation", "metrics.jsonl", run.state, "after each round")
         return
@@ -172,7 +172,7 @@ def learning_section(run: RunRecords) -> Iterator[Block]:
 
 
 def course_chart(run: RunRecords) -> Chart:
-    """Fitness of the members, and the champion's validation value, over the generations."""
+    """Draw fitness of the members, and the champion's validation value, over the generations."""
     metrics, rounds = run.metrics, run.metrics["round"]
     marks: list[Mark] = []
     if len(rounds) > 1 and {"fitness/min", "fitness/max"} <= metrics.keys():
@@ -197,17 +197,17 @@ def course_chart(run: RunRecords) -> Chart:
 
 
 def robust_range(metrics: Metrics) -> tuple[float, float] | None:
-    """Find limits of the axis of fitness and validation; None where there is nothing to show.
+    """Return limits of the axis of fitness and validation; None without finite values.
 
-    Some members open no position at first, and are fined ten thousand points: that would flatten every curve. So a mean
-    fitness below the others by more than their whole range is cut off.
+    Some members open no position at first and lose ten thousand points, which would flatten every curve. So a mean
+    fitness that is below all other values by more than their range is cut off.
     """
     names = ("fitness/max", "validation/champion", "validation/best")
     values = [value for name in names for value in metrics.get(name, []) if isfinite(value)]
     if not values:
         return None
     low, high = min(values), max(values)
-    # 1 where all values are alike: an axis needs a length.
+    # 1 if all values are equal: an axis needs a length.
     span = high - low or 1.0
     means = [value for value in metrics.get("fitness/mean", []) if isfinite(value) and value > low - span]
     low = min([low, *means])
@@ -216,7 +216,7 @@ def robust_range(metrics: Metrics) -> tuple[float, float] | None:
 
 
 def gain_chart(run: RunRecords) -> Chart:
-    """Draw the champion's gain on each generation's validation slices, beside holding."""
+    """Draw the champion's gain on each generation's validation slices, and that of holding all instruments."""
     return Chart(
         title="The champion beside holding, generation by generation",
         reading="Mean gain in percent on the validation slices of each generation, after costs; holding is all "
@@ -232,7 +232,7 @@ def gain_chart(run: RunRecords) -> Chart:
 
 
 def equity_line(name: str, dates: list[date], values: list[float], colour: str, *, width: float, front: bool) -> Line:
-    """Return an equity in percent of its first day's, with its end in its name.
+    """Return a line of an equity, as change in percent since its first day, with the final value in its name.
 
     Args:
         name: name of the trader or run.
@@ -240,10 +240,10 @@ def equity_line(name: str, dates: list[date], values: list[float], colour: str, 
         values: equity, in any unit; the first is 0 %.
         colour: colour of the line.
         width: width of the line, in pixels.
-        front: whether it is drawn above the others.
+        front: whether the line is drawn above the others.
     """
     percent = [100 * (value / values[0] - 1) for value in values]
-    # spread_indexes keeps the last day, so the name tells the curve's true end.
+    # spread_indexes keeps the last day, so the name has the curve's true end.
     title = f"{name} {percent[-1]:+.1f}%"
     return Line(name=title, x=dates, y=percent, colour=colour, width=width, front=front, form="+.1f")
 
@@ -263,7 +263,7 @@ def _column_colours(columns: Sequence[str]) -> dict[str, str]:
 
 
 def equity_chart(equity: pl.DataFrame, split: str) -> Chart:
-    """Equity of the champion and the baselines, in percent of the first day's."""
+    """Draw the equity of the champion and the baselines, as change in percent since the first day."""
     shown_rows = equity[spread_indexes(len(equity), MOST_POINTS)]
     dates = shown_rows["date"].to_list()
     return Chart(
@@ -282,7 +282,7 @@ def equity_chart(equity: pl.DataFrame, split: str) -> Chart:
 
 
 def trades_chart(trades: pl.DataFrame) -> Chart:
-    """Each trade of the champion as a dot, by its day of entry and its gain."""
+    """Draw each trade of the champion as a dot, by its day of entry and its gain."""
     shown_rows = trades[spread_indexes(len(trades), MOST_POINTS)]
     marks = []
     for title, kind, colour in OUTCOME_MARKS:
@@ -303,12 +303,12 @@ def trades_chart(trades: pl.DataFrame) -> Chart:
 
 
 def positions_chart(trades: pl.DataFrame) -> Chart:
-    """Each trade as a bar from its purchase to its sale, in the row of its instrument."""
+    """Draw each trade as a bar from its purchase to its sale, in the row of its instrument."""
     days = (pl.col("exit_date") - pl.col("entry_date")).sum()
-    # By days and then by name: a group_by has no order of its own.
+    # By days and then by name: the order of a group_by is not fixed.
     days_held = trades.group_by("instrument").agg(days.alias("days")).sort("days", "instrument")
     rows = days_held["instrument"].to_list()[-MOST_ROWS:]
-    # Chosen by instrument before they are thinned out, so that a row has its share of bars.
+    # Instruments are chosen before trades are thinned out, so that each row has its share of bars.
     of_instruments = trades.filter(pl.col("instrument").is_in(rows))
     shown_rows = of_instruments[spread_indexes(len(of_instruments), MOST_POINTS)]
     marks = []
@@ -337,7 +337,7 @@ def positions_chart(trades: pl.DataFrame) -> Chart:
 
 
 def priced_charts(prices: pl.DataFrame, trades: pl.DataFrame) -> Grid:
-    """Purchases and sales on the closes of the instruments that were traded most."""
+    """Draw purchases and sales on the closes of the instruments that were traded most."""
     names = [name for name in prices.columns if name != "date"][:MOST_PRICED]
     others = trades["instrument"].n_unique() - len(names)
     left_out = f" The {others} instruments that it traded less are left out." if others > 0 else ""
@@ -352,7 +352,7 @@ def priced_charts(prices: pl.DataFrame, trades: pl.DataFrame) -> Grid:
 
 
 def _price_chart(name: str, prices: pl.DataFrame, trades: pl.DataFrame) -> Chart:
-    """Draw an instrument's closes with the purchases and sales of `trades`, its own trades."""
+    """Draw an instrument's closes with the purchases and sales of its `trades`."""
     closes = prices[name].cast(pl.Float64).fill_null(nan).to_list()
     line = Line(name="close", x=prices["date"].to_list(), y=closes, colour="--quiet", width=1.2, form=".4g")
     deeds = [
@@ -370,7 +370,7 @@ def _price_chart(name: str, prices: pl.DataFrame, trades: pl.DataFrame) -> Chart
 
 
 def effects_chart(effects: dict[str, float]) -> Chart:
-    """The features whose absence changes the champion's coefficients most."""
+    """Draw the features whose absence changes the champion's coefficients most."""
     top, more = largest_values(effects, MOST_ROWS, "features")
     return _effect_bars(
         top,
@@ -381,7 +381,7 @@ def effects_chart(effects: dict[str, float]) -> Chart:
 
 
 def columns_chart(effects: dict[str, float]) -> Chart:
-    """The columns whose absence changes the champion's coefficients most."""
+    """Draw the columns whose absence changes the champion's coefficients most."""
     top, more = largest_values(effects, MOST_ROWS, "columns")
     return _effect_bars(
         top,
@@ -392,7 +392,7 @@ def columns_chart(effects: dict[str, float]) -> Chart:
 
 
 def _effect_bars(top: list[tuple[str, float]], *, title: str, reading: str) -> Chart:
-    """Draw named values as bars across, one a row, in the order in which they are given."""
+    """Draw named values as horizontal bars, in the given order."""
     names, values = [name for name, _ in top], [value for _, value in top]
     return Chart(
         title=title,

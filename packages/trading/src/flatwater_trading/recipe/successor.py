@@ -1,4 +1,4 @@
-"""Successors: runs that begin with the traders of another one, on the same instruments and newer days."""
+"""Successors: runs that begin with the traders of another run, on the same instruments and newer days."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,17 +9,17 @@ from flatwater.runs.session import read_config, restore_run
 from flatwater_trading.training.state import has_champion
 from flatwater_watch.errors import ConfigError
 
-if TYPE_CHECKING:  # a run takes over from a run
+if TYPE_CHECKING:  # `run` imports this module
     from flatwater_trading.recipe.run import ErlRun
 
 
 def take_over_(learner: Members, run: "ErlRun", path: Path) -> None:
     """Write the champion of the run at `path` into the first slot, and its other members into the slots after it.
 
-    Slots that it has no members for keep their random weights. Optimizers and counters begin anew.
+    Slots beyond its members keep their random weights. Optimizers and counters start from zero.
 
     Raises:
-        ConfigError: the other trains something else, has no champion yet, or has seen days that must be new here.
+        ConfigError: the other run has another recipe or no champion yet, or has seen days that must be new here.
         FlatwaterError: the run at `path` cannot be restored.
     """
     folder = open_folder(path)
@@ -35,15 +35,15 @@ def take_over_(learner: Members, run: "ErlRun", path: Path) -> None:
     count = min(config.population.size, run.config.population.size)
     for rows, old in zip(learner.inherited, elder.trainer.run.learner.inherited, strict=True):
         rows[:count] = old[:count].to(rows.device)
-        # The champion's row is the last one, behind the members.
+        # The champion's row is the last, after the members.
         rows[0] = old[-1].to(rows.device)
 
 
 def _require_alike(path: Path, elder: "ErlRun", run: "ErlRun") -> None:
-    """Check that networks, inputs and columns are the same: elsewhere weights mean something else.
+    """Check that networks, inputs and columns of both runs are equal: weights fit no others.
 
     Raises:
-        ConfigError: networks, inputs or columns differ; the message names what.
+        ConfigError: networks, inputs or columns differ; the message names the difference.
     """
     shapes = [[rows.shape[1] for rows in each.trainer.run.learner.inherited] for each in (elder, run)]
     for name, elder_value, own_value in (
@@ -64,10 +64,10 @@ def _require_alike(path: Path, elder: "ErlRun", run: "ErlRun") -> None:
 
 
 def _require_new_days(path: Path, elder: "ErlRun", run: "ErlRun") -> None:
-    """Check that no day the elder learned from is validated on here, and none that chose its champion is held out.
+    """Check that no training day of the elder run is a validation day here, and no validation day a holdout day.
 
     Raises:
-        ConfigError: such a day is there.
+        ConfigError: there is such a day.
     """
     elder_splits, days = elder.setup.splits, run.setup.splits
     for use, last_row, split, first_row in (

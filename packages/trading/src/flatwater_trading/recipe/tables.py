@@ -1,4 +1,4 @@
-"""The tables that a run of traders leaves: a person may have edited them, or a disk spoiled them, so reading checks."""
+"""The tables of a run of traders. They are checked when they are read, because they may be edited or damaged."""
 
 import io
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
 EQUITY = {"date": False, "champion": True}
 TRADES = {"entry_date": False, "gain": True}
 PRICES = {"date": False}
-"""Columns that a page draws -> whether they hold numbers."""
+"""Columns that a page draws -> whether they must have numbers. `EQUITY` and `TRADES` likewise."""
 
 
 class TraderFolder(RunFolder):
@@ -25,13 +25,13 @@ class TraderFolder(RunFolder):
     equity = FolderFile("equity.parquet")
     """Equity of the champion and the baselines on the validation days."""
     weights = FolderFile("weights.parquet")
-    """Weights of what a policy of target weights held most, on the validation days."""
+    """Weights of the instruments that a policy of target weights held most, on the validation days."""
     prices = FolderFile("prices.parquet")
     """Closes of the instruments that the champion traded most, on the validation days."""
     holdout_trades = FolderFile("holdout_trades.parquet")
     """The champion's trades on the holdout days."""
     holdout_equity = FolderFile("holdout_equity.parquet")
-    """The equity curves of these days."""
+    """Equity of the champion and the baselines on the holdout days."""
 
     @classmethod
     def of(cls, folder: RunFolder) -> "TraderFolder":
@@ -40,13 +40,13 @@ class TraderFolder(RunFolder):
 
 
 def read_table(path: Path, columns: Mapping[str, bool]) -> pl.DataFrame | None:
-    """Read a table that a run wrote; None where there is none.
+    """Read a table that a run wrote; None if the file does not exist.
 
     Raises:
         RunError: the file is damaged, or lacks one of these columns or a value in one of them.
     """
     try:
-        # In memory: polars would map the file, which another process may cut short meanwhile.
+        # From memory: polars would map the file, which another process may truncate meanwhile.
         table = pl.read_parquet(io.BytesIO(read_regular(path, RESULT_BYTES, follow=False)))
         _require_columns(table, columns)
     except FileNotFoundError:
@@ -58,10 +58,10 @@ def read_table(path: Path, columns: Mapping[str, bool]) -> pl.DataFrame | None:
 
 
 def _require_columns(found: pl.DataFrame, columns: Mapping[str, bool]) -> None:
-    """Check that a table has these columns, with a value in each row, and a number where `columns` says so.
+    """Check that a table has these columns, with a value in each row, which is a number if `columns` requires it.
 
     Raises:
-        ValueError: a column is missing, or lacks a value, or does not hold numbers.
+        ValueError: a column is missing, or lacks a value, or is not numeric.
     """
     for name, numeric in columns.items():
         if name not in found.columns or found[name].null_count() or (numeric and not found[name].dtype.is_numeric()):
@@ -69,7 +69,7 @@ def _require_columns(found: pl.DataFrame, columns: Mapping[str, bool]) -> None:
 
 
 def read_equity(path: Path) -> pl.DataFrame | None:
-    """Read the equity curves of a run's validation days; None where the run has no result.
+    """Read the equity curves of a run's validation days; None if the run has no result.
 
     Raises:
         RunError: the file of the curves is damaged.

@@ -1,4 +1,4 @@
-"""Traders: the champion of a run for use, prices in, orders out. It keeps weights, scales and rules, and no run."""
+"""Traders: the champion of a run for use, prices in, orders out. A trader keeps weights, scales and rules, no run."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -39,7 +39,7 @@ from flatwater_watch.errors import ConfigError
 from flatwater_watch.files.content import convert_to
 
 MEAN, DEVIATION = "features.mean", "features.deviation"
-"""Names of the scales beside the weights."""
+"""Names of the scales in a file of weights."""
 
 
 class TraderModule(nn.Module):
@@ -53,8 +53,8 @@ class TraderModule(nn.Module):
         """Keep weights and scales as buffers, part of the module's state.
 
         Args:
-            actor: the network as a function.
-            weights: weights of the champion, [1, n].
+            actor: network as a function.
+            weights: weights [1, n] of the champion.
             scales: mean and deviation of each column and feature.
             trade: bounds that actions are scaled to.
         """
@@ -69,8 +69,7 @@ class TraderModule(nn.Module):
     ) -> Float[Tensor, "B K 2"]:
         """Return coefficient and sale target in percent of each day and instrument."""
         scaled = (features - self.mean) / self.deviation
-        # The steps of `observation_panel` in the same order and in float64 up to the clip: the same observation to the
-        # last bit.
+        # The steps of `observation_panel` in the same order, in float64 up to the clip: observations are bit-equal.
         scaled = torch.nan_to_num(scaled, nan=0.0, posinf=0.0, neginf=0.0)
         windows = scaled.clamp(-OBSERVATION_LIMIT, OBSERVATION_LIMIT).to(self.weights.dtype)
         account_block = None if account is None else account[None]
@@ -80,40 +79,40 @@ class TraderModule(nn.Module):
 
 @dataclass(frozen=True)
 class Reason:
-    """A part of what a trader sees, and its effect on a coefficient."""
+    """A part of a trader's observation, and its effect on a coefficient."""
 
     what: str
     """Name of the part: `return_60`, a feature of the instrument itself; or `SPY`, another column."""
     effect: float
-    """Amount by which the coefficient would be smaller without it."""
+    """Amount by which the coefficient would be smaller without the part."""
 
 
 @dataclass(frozen=True)
 class Trader(PanelPolicy):
-    """A policy with the scales and the rules that it was trained with."""
+    """A policy of purchases and sales, with the scales and the rules of its training."""
 
     settings: ErlConfig
-    """Settings that it was trained with."""
+    """Settings of the training."""
     past: Provenance
     instruments: tuple[str, ...]
-    """Names [N] of the columns that it was trained on, in their order."""
+    """Names [N] of the columns of training, in their order."""
     investable: tuple[str, ...]
-    """Names [K] of the columns that it may buy."""
+    """Names [K] of the columns that the trader may buy."""
     statistics: Statistics
     """Mean and deviation of the features on the training days."""
     actor: TraderActor
     weights: Float[Tensor, "1 n"]
     folder: RunFolder | None = None
-    """Folder of the run; None where the trader was read from a file."""
+    """Folder of the run; None for a trader that was read from a file."""
 
     @property
     def config(self) -> TradingConfig:
-        """The rules that it trades by."""
+        """The rules of trading."""
         return self.settings.env
 
     @property
     def lookback(self) -> int:
-        """Rows of prices that it looks at."""
+        """Number of rows of prices that a decision needs."""
         return self.config.episode.context
 
     @property
@@ -123,7 +122,7 @@ class Trader(PanelPolicy):
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Names of the features that it observes."""
+        """Names of the observed features."""
         return self.settings.observation_features
 
     @cached_property
@@ -139,12 +138,12 @@ class Trader(PanelPolicy):
         """Return the coefficient and the sale target, in percent, of each instrument that can be bought: [K, 2].
 
         Args:
-            features: [N, C, F'] as of `features_of`, or [B, N, C, F'] of several days, which gives [B, K, 2].
-            account: [K, 3] or [B, K, 3], where the trader sees it: held or not, share of the holding time that has
-                passed, gain as a fraction. Left out: nothing is held.
+            features: features [N, C, F'] of `features_of`, or [B, N, C, F'] of several days, for actions [B, K, 2].
+            account: account block [K, 3] or [B, K, 3], if the trader observes it: held or not, share of the holding
+                time that has passed, gain as a fraction. Left out: nothing is held.
 
         Raises:
-            ConfigError: `features` or `account` has another shape than those that were learned from.
+            ConfigError: the shape of `features` or `account` differs from that of the training.
         """
         values, context = _array(features, np.float64), self.config.episode.context
         shape = (len(self.instruments), context, len(self.features))
@@ -159,14 +158,14 @@ class Trader(PanelPolicy):
         return actions[0] if values.shape == shape else actions
 
     def _account_rows(self, account: Array | Tensor | None, days: int) -> Float[Tensor, "B K 3"] | None:
-        """Return the account of each day as a tensor; None where this trader sees none, zeros where nothing is held.
+        """Return the account block of each day as a tensor; None if this trader does not observe it.
 
         Args:
-            account: [K, 3] for one day, or [B, K, 3]; None for an empty one.
-            days: B.
+            account: account block [K, 3] of one day, or [B, K, 3]; None for an account without positions (zeros).
+            days: number B of days.
 
         Raises:
-            ConfigError: the account is given and not seen, or has another shape.
+            ConfigError: the account is given and not observed, or has another shape.
         """
         shape = (days, len(self.investable), ACCOUNT_PARTS)
         if not self.config.account_observation:
@@ -182,7 +181,7 @@ class Trader(PanelPolicy):
         return torch.from_numpy(values).view(shape)
 
     def portable(self) -> Portable:
-        """Return the trader without its run: the form that every kind of export is made from."""
+        """Return the trader without its run, in the form that every export is made from."""
         sees_account = self.config.account_observation
         inputs = {"features": "float64 [days, instruments, context, features], unscaled, NaN where missing"}
         account = {"account": "float32 [days, investable, 3]: held or not, share of the holding time passed, gain"}
@@ -212,7 +211,7 @@ class Trader(PanelPolicy):
         )
 
     def _example(self, days: int) -> tuple[Tensor, ...]:
-        """Return inputs of so many days to trace an export with, drawn about each feature's mean; always the same."""
+        """Return inputs of this many days to trace an export with, drawn around each feature's mean by a fixed seed."""
         rng = torch.Generator().manual_seed(0)
         shape = (days, len(self.instruments), self.config.episode.context, len(self.features))
         scales = self.statistics
@@ -234,14 +233,15 @@ class Trader(PanelPolicy):
         """Decide what to sell and to buy after the newest day of `prices`.
 
         Args:
-            prices: daily prices, as for `--panel`, of every column that the trader was trained on, up to and with the
-                day. They should reach back as far as those of training, since indicators remember.
-            positions: held before the day, as `Orders.positions` of the day before.
-            raw_prices: closes as they were traded, where `prices` are adjusted and do not hold both; the orders are
-                then in these, and so are positions.
+            prices: daily prices, as for `--panel`, of every column of the training, up to and with the day. They should
+                reach back as far as those of training, since indicators remember.
+            positions: positions before the day, as `Orders.positions` of the day before.
+            raw_prices: closes as they were traded, if `prices` are adjusted and do not hold both; orders and positions
+                are then in these.
             budget: memory that may be taken, such as 2GiB. Left out: 90 % of what the machine, the container and the
                 shell allow.
-            cash: money beside the positions. Left out where nothing is held: the money that an episode begins with.
+            cash: money of the account besides the positions. Without positions it may be left out: the money that an
+                episode begins with.
 
         Raises:
             DataError: prices or positions cannot be used.
@@ -261,13 +261,13 @@ class Trader(PanelPolicy):
     ) -> tuple[Reason, ...]:
         """Explain the coefficient of an instrument that was not held, the largest effect first.
 
-        By `occlusion`: one feature of the instrument, or one other column, is replaced by its mean
-        on every day that the trader sees, and the coefficient is asked for again.
+        By `occlusion`: a feature of the instrument, or another column, is replaced by its mean on every observed day,
+        and the coefficient is computed again.
 
         Args:
-            prices: prices that the orders follow from.
-            orders: orders of their newest day.
-            instrument: one of `investable`.
+            prices: prices of the orders.
+            orders: orders of the newest day of the prices.
+            instrument: name of an instrument in `investable`.
             budget: memory that may be taken, as in `orders`.
 
         Raises:
@@ -278,7 +278,7 @@ class Trader(PanelPolicy):
         observations, _ = self.observe_market(panel)
         column, place = self.instruments.index(instrument), self.investable.index(instrument)
         occlusion = self._make_occlusion(self._window(observations), self._account(orders.holdings))
-        # Own features one by one, and every other column as a whole: `place` counts what can be bought, `column` all.
+        # The instrument's features one by one, other columns whole. `column` counts all columns, `place` the investable.
         coefficient, others = (
             occlusion.all_coefficients()[place],
             [n for n in range(len(self.instruments)) if n != column],
@@ -293,21 +293,21 @@ class Trader(PanelPolicy):
         return OcclusionDay(self.actor, self._params, self.config.trade, window, account)
 
     def features_of(self, prices: Prices) -> Float[Tensor, "N C F"]:
-        """Return the unscaled features of the newest day, NaN where missing: the input of an exported trader."""
+        """Return the unscaled features of the newest day, NaN if missing: the input of an exported trader."""
         panel = self.align_panel(prices)
         days = len(panel.dates)
         features = torch.from_numpy(
             observed_features(panel, find_features(self.features, panel.features), days, slice(None))
         )
-        # Cut after they are computed: a return over 120 rows needs those before the window.
+        # Cut after they are computed: a return over 120 rows needs rows before the window.
         return features[days - self.config.episode.context :].transpose(0, 1)
 
     def plan_orders(self, panel: Panel, budget: str | None = None) -> Plan:
-        """Plan what it takes to decide on the newest day of a panel, and to say why."""
+        """Plan the memory of deciding on the newest day of a panel, and of explaining the decision."""
         return plan_orders(self.settings, panel, budget)
 
     def plan_backtest(self, panel: Panel, days: Days, budget: str | None = None) -> Plan:
-        """Plan what it takes to play days of a panel against the baselines."""
+        """Plan the memory of playing days of a panel against the baselines."""
         return plan_backtest(self.settings, panel, days, budget)
 
     def find_days(self, panel: Panel, first: str | None, last: str | None) -> Days:
@@ -350,7 +350,7 @@ def _array(given: Array | Tensor, dtype: type[np.floating[Any]]) -> Array:
 
 
 def kept_settings(config: ErlConfig) -> ErlConfig:
-    """Return the settings that a trader keeps: those of the run are left out."""
+    """Return the settings that a trader keeps: all but those of the run."""
     return ErlConfig(**{field.name: getattr(config, field.name) for field in fields(ErlConfig)})
 
 
@@ -358,7 +358,7 @@ def make_trader(run: ErlRun, folder: RunFolder) -> Trader:
     """Make the trader of a restored run: its champion.
 
     Raises:
-        ConfigError: no generation has been validated yet, so there is none.
+        ConfigError: no generation has been validated yet, so there is no champion.
     """
     if not has_champion(run.trainer.run):
         raise ConfigError(f"the run has no champion yet: {run.too_early()}. Train on until the first generation ends.")
@@ -366,7 +366,7 @@ def make_trader(run: ErlRun, folder: RunFolder) -> Trader:
     # A copy: the run may train on and write another champion into this row.
     weights = run.trainer.run.learner.actor[-1:].clone().cpu()
     cpu = torch.device("cpu")
-    # Networks for the CPU, wherever the run is: they hold column numbers as tensors.
+    # Networks are built for the CPU, wherever the run is: they have column numbers as tensors.
     actor = build_setup(config, run.trainer.run.market, setup.splits, cpu).actor
     return Trader(
         settings=kept_settings(config),
@@ -382,7 +382,7 @@ def make_trader(run: ErlRun, folder: RunFolder) -> Trader:
 
 @dataclass(frozen=True)
 class _TraderHeader:
-    """The header of an exported trader, beside its tensors."""
+    """The header of an exported trader's file, which also has its tensors."""
 
     settings: dict[str, Any]
     past: Provenance

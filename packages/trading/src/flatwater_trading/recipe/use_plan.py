@@ -1,6 +1,6 @@
-"""The plans of commands that use a trader: what orders and backtests hold, on the meta device, before they begin.
+"""Memory plans of orders and backtests of a trader, measured on the meta device before they begin.
 
-A trader that is used from Python plans day after day, so the bytes that were counted for a panel of some size are kept.
+A trader that is used from Python plans every day, so the bytes that were measured for a size of panel are cached.
 """
 
 from collections.abc import Mapping
@@ -27,16 +27,16 @@ from flatwater_trading.training.setup import ErlSetup, build_setup
 from flatwater_watch.meters.torch_ops import peak_bytes
 
 READ, DECIDE = "read", "decide"
-"""The phases in which prices are normalised, and in which orders are made and explained."""
+"""Phases of the plan: normalising prices, and making and explaining orders."""
 BLOCKS_IN_MEMORY = 4
 """Blocks of values in memory at a time while they are normalised: read, scaled and masked."""
 REMEMBERED_TRIALS = 16
-"""Maximum trials of phases that are kept, each of a trader with a panel of some size."""
+"""Most measurements that are cached, each of a trader with a size of panel."""
 
 
 @dataclass(frozen=True)
 class PanelSizes:
-    """The sizes of a panel: all that a plan follows from."""
+    """The sizes of a panel that a plan depends on."""
 
     columns: int
     days: int
@@ -49,25 +49,25 @@ def plan_orders(settings: ErlConfig, panel: Panel, budget: str | None = None) ->
     Args:
         settings: settings of the trader.
         panel: panel with the trader's columns; only its sizes are read.
-        budget: memory that the command may take; left out, 90 % of the tightest limit.
+        budget: memory that the command may take; None for 90 % of the tightest limit.
 
     Raises:
-        ConfigError: the budget is no amount of memory.
+        ConfigError: the budget cannot be read as an amount of memory.
     """
     return _plan_use("orders", settings, panel, budget, _phases_of_orders(settings, panel_sizes(panel)))
 
 
 def plan_backtest(settings: ErlConfig, panel: Panel, days: Days, budget: str | None = None) -> Plan:
-    """Plan the memory to play a stretch of days of a panel against the baselines.
+    """Plan the memory to play days of a panel against the baselines.
 
     Args:
         settings: settings of the trader.
         panel: panel with the trader's columns; only its sizes are read.
         days: rows that are played.
-        budget: memory that the command may take; left out, 90 % of the tightest limit.
+        budget: memory that the command may take; None for 90 % of the tightest limit.
 
     Raises:
-        ConfigError: the budget is no amount of memory.
+        ConfigError: the budget cannot be read as an amount of memory.
     """
     return _plan_use("backtest", settings, panel, budget, _phases_of_backtest(settings, panel_sizes(panel), days))
 
@@ -79,7 +79,7 @@ def panel_sizes(panel: Panel) -> PanelSizes:
 
 @lru_cache(maxsize=REMEMBERED_TRIALS)
 def _phases_of_orders(settings: ErlConfig, sizes: PanelSizes) -> Mapping[str, int]:
-    """Return the most bytes of each phase of `flatwater orders`, tried out on the meta device."""
+    """Return the most bytes of each phase of `flatwater orders`, measured on the meta device."""
     setup, market, weights = _outline(settings, sizes)
     account = None
     if settings.env.account_observation:
@@ -90,7 +90,7 @@ def _phases_of_orders(settings: ErlConfig, sizes: PanelSizes) -> Mapping[str, in
         setup.actor(views(weights, setup.actor.layout), MarketObs(window[None, None], account))
         occlusion = OcclusionDay(setup.actor, views(weights, setup.actor.layout), settings.env.trade, window, account)
         occlusion.all_coefficients()
-        # One column stands for any other: only sizes count here.
+        # Any column will do: only sizes count here.
         occlusion.without_features_of(0)
         for _ in occlusion.without_columns(range(len(window))):
             pass
@@ -100,14 +100,14 @@ def _phases_of_orders(settings: ErlConfig, sizes: PanelSizes) -> Mapping[str, in
 
 @lru_cache(maxsize=REMEMBERED_TRIALS)
 def _phases_of_backtest(settings: ErlConfig, sizes: PanelSizes, days: Days) -> Mapping[str, int]:
-    """Return the most bytes of each phase of `flatwater backtest`, tried out on the meta device."""
+    """Return the most bytes of each phase of `flatwater backtest`, measured on the meta device."""
     setup, market, weights = _outline(settings, sizes)
     outside_torch = _read_bytes(market) | {SCORE_PHASE: score_extra_bytes(market)}
     return phase_bytes(lambda: {READ: 0, SCORE_PHASE: score_bytes(setup, market, weights, days)}, outside_torch)
 
 
 def _read_bytes(market: Market) -> dict[str, int]:
-    """Return the bytes that reading and normalising prices takes in NumPy, at its most."""
+    """Return the most bytes that reading and normalising prices takes in NumPy."""
     return {READ: BLOCKS_IN_MEMORY * BLOCK_BYTES + PRICE_TABLES_PER_RULE * 8 * market.close.numel()}
 
 
@@ -120,17 +120,17 @@ def _outline(settings: ErlConfig, sizes: PanelSizes) -> tuple[ErlSetup, Market, 
         investable=sizes.investable,
         device=META,
     )
-    # Splits decide nothing here: a trader that is used neither trains nor validates.
+    # Splits do not matter here: using a trader neither trains nor validates.
     all_days = Days(0, sizes.days)
     setup = build_setup(settings, market, Splits(all_days, all_days, all_days), META, kind="cpu")
     return setup, market, torch.empty(1, setup.actor.layout.size, device=META)
 
 
 def _plan_use(use: str, settings: ErlConfig, panel: Panel, budget: str | None, phases: Mapping[str, int]) -> Plan:
-    """Return the plan of a use of a trader: bytes of its market and of its phases, and the mapped panel.
+    """Return the plan of using a trader: bytes of its market and of its phases, and the mapped panel.
 
     Args:
-        use: the use, for messages.
+        use: name of the command, for messages.
         settings: settings of the trader.
         panel: panel with the trader's columns.
         budget: memory that may be taken; None for 90 % of the tightest limit.

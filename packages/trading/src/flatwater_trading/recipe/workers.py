@@ -1,7 +1,7 @@
 """Processes that evolve traders together: each computes the tiles of a share of the members.
 
-The state tree in the run's own process is the run. A worker keeps copies: its members' rows, the whole replay, the
-market. They are sent when they have changed, so a worker may die at any moment and another continues in its place.
+The state tree in the run's process is the run. A worker has copies: its members' rows, the whole replay, the market.
+They are sent when they have changed, so a worker may die at any moment and another continues in its place.
 """
 
 from collections import deque
@@ -32,7 +32,7 @@ SERVICE_PATH = "flatwater_trading.recipe.workers:TraderService"
 
 
 class TraderService(WorkerService):
-    """A worker's side, in its own process: a run of its share, brought up to date by messages."""
+    """The worker's side, in its own process: a run of its share, kept up to date by messages."""
 
     def __init__(self, assignment: Assignment) -> None:
         """Read the panel and allocate the share.
@@ -61,42 +61,42 @@ class TraderService(WorkerService):
         learner.tally.updates = updates
 
     def experience(self, at: np.ndarray, columns: Arrays, weights: Arrays, appended: int) -> None:
-        """Write transitions to places of the replay, and how likely each is to be drawn.
+        """Write transitions to places of the replay, and the priorities of all transitions.
 
         Args:
             at: ring positions [E] of the new transitions.
-            columns: their values by name, [E, ...], as `transition_columns` names them.
-            weights: whole tensors of `draw_weights` by name; empty where all are drawn alike.
-            appended: transitions that the run has ever appended.
+            columns: values [E, ...] of the new transitions by the names of `transition_columns`.
+            weights: whole tensors of `draw_weights` by name; empty if all transitions are equally likely.
+            appended: number of transitions that the run has ever appended.
         """
         replay = self._run.replay
-        assert replay is not None  # noqa: S101  (the run has one)
+        assert replay is not None  # noqa: S101  (sent only to runs with a replay)
         for name, column in transition_columns(replay):
             column[torch.from_numpy(at)] = torch.from_numpy(columns[name])
         write_weights_(replay, weights)
         replay.appended = appended
 
     def learn(self) -> np.ndarray | None:
-        """Do the next update. Returns |TD error| of the drawn transitions if draws depend on errors."""
+        """Do the next update. Returns |TD error| of the drawn transitions if draws depend on errors, else None."""
         td_error, replay = self._learning.update_(), self._run.replay
         is_prioritised = replay is not None and replay.priorities is not None
         return td_error.numpy() if is_prioritised and td_error is not None else None
 
     def weigh(self, td_error: np.ndarray) -> None:
-        """Set the priorities by |TD error| of the transitions that all members drew in that update."""
+        """Set the priorities by |TD error| of the transitions that all members drew in the last update."""
         self._learning.update_priorities_(torch.from_numpy(td_error))
 
     def rows(self) -> tuple[Arrays, Mapping[str, int]]:
-        """Return the share's rows, and how often its sums were added to."""
+        """Return the share's rows, and the counts of additions to its sums, by name."""
         learner = self._run.learner
         return {name: leaf.numpy() for name, leaf in member_rows(learner)}, learner.tally.added
 
     def weights(self) -> Arrays:
-        """Return how likely each transition is to be drawn."""
-        assert self._run.replay is not None  # noqa: S101  (the run has one)
+        """Return the priorities of all transitions, by name."""
+        assert self._run.replay is not None  # noqa: S101  (called only for runs with a replay)
         return replay_weights(self._run.replay)
 
-    def train(self, span: Span, round_: int) -> Any:  # noqa: ANN401
+    def train(self, span: Span, round_: int) -> Any:  # noqa: ANN401  (nested arrays, as messages carry them)
         """Let a tile play the training slices."""
         training = train_tile(self._setup, self._run, span, round_)
         played = (
@@ -104,7 +104,7 @@ class TraderService(WorkerService):
         )
         return training.fitness.numpy(), to_arrays(training.slices), None if played is None else to_arrays(played)
 
-    def judge(self, span: Span, round_: int) -> Any:  # noqa: ANN401
+    def judge(self, span: Span, round_: int) -> Any:  # noqa: ANN401  (nested arrays, as messages carry them)
         """Let a tile, and the champion, play the validation slices."""
         validation = judge_tile(self._setup, self._run, span, round_)
         return (
@@ -119,14 +119,14 @@ class TraderWorkers(WorkerPool):
     """The run's side, a `training.executor.TileExecutor` whose processes start when they are first needed."""
 
     def __init__(self, config: ErlRunConfig, setup: ErlSetup, run: ErlState, fingerprint: str, plan: Plan) -> None:
-        """Share out the tiles; no process is started yet.
+        """Divide the tiles among workers; no process is started yet.
 
         Args:
             config: configuration of the run.
             setup: setup of the whole population.
-            run: its state.
+            run: state of the run.
             fingerprint: fingerprint of the panel.
-            plan: how many workers, on which machines, what each holds and may have.
+            plan: plan with the number of workers, their machines and their memory.
         """
         self._setup, self._run = setup, run
         self._tiles = setup.tiles
@@ -146,46 +146,46 @@ class TraderWorkers(WorkerPool):
         self._asked_tiles: deque[tuple[str, int, int]] = deque()
 
     def learn_(self) -> None:
-        """Update all shares at once; if draws depend on errors, the errors of all shares are awaited."""
+        """Update all shares at the same time; if draws depend on errors, wait for the errors of all shares."""
         self._ready_()
         errors = self.ask_all("learn")
         # In the order of the shares, which is the order of the members.
         error = None if errors[0] is None else np.concatenate(errors)
         self._updates_since_gathering.append(error)
         if error is not None:
-            # Before the next update: what anyone draws next follows from the errors of all.
+            # Before the next update, whose draws depend on the errors of all members.
             self.ask_all("weigh", error)
         if len(self._updates_since_gathering) >= UPDATES_PER_GATHERING:
             self.gather_()
 
     def train(self, tile: int) -> TileTraining:
-        """Have the tile's worker play the training slices; all workers are asked for all tiles from this one on."""
+        """Return the tile's training slices, played by its worker; the first call posts all later tiles too."""
         fitness, slices, played = self._tile_answer("train", tile)
         transitions = None if played is None else Transitions(**to_tensors(played))
         return TileTraining(torch.from_numpy(fitness), to_tensors(slices), transitions)
 
     def judge(self, tile: int) -> TileValidation:
-        """Have the tile's worker play the validation slices."""
+        """Return the tile's validation slices, played by its worker; the first call posts all later tiles too."""
         value, slices, activity, attention = self._tile_answer("judge", tile)
         return TileValidation(
             torch.from_numpy(value), to_tensors(slices), torch.from_numpy(activity), torch.from_numpy(attention)
         )
 
     def mark_members_changed_(self) -> None:
-        """Have workers sent their rows before they compute again."""
+        """Note that workers must be sent their rows before they compute again."""
         self._are_stale = True
 
     def gather_(self) -> None:
-        """Bring home members' rows, the sums of their updates, and the priorities of the replay."""
+        """Fetch members' rows, the sums of their updates, and the priorities of the replay from the workers."""
         if not self._updates_since_gathering:
             return
         answers = self.ask_all("rows")
         replay, learner = self._run.replay, self._run.learner
-        # All weigh their replay by the same errors, so one worker's weights are everyone's.
+        # All workers set priorities by the same errors, so those of one worker are enough.
         weights = self.workers[0].ask("weights") if replay is not None and replay.priorities is not None else {}
         for span, (rows, _) in zip(self.spans, answers, strict=True):
             for name, leaf in member_rows(learner):
-                # Without the champion's row behind the share's: learning leaves it alone.
+                # Without the champion's row, which follows the share's rows: learning does not change it.
                 leaf[slice(*span)] = torch.from_numpy(rows[name][: span[1] - span[0]])
         for name in learner.tally.added:
             learner.tally.added[name] = sum(added[name] for _, added in answers)
@@ -195,29 +195,29 @@ class TraderWorkers(WorkerPool):
         self._updates_since_gathering.clear()
 
     def close(self) -> None:
-        """End the processes; processes that are started later know nothing of the run."""
+        """End the processes; processes that are started later have to be sent their rows."""
         super().close()
         self._are_stale = True
 
-    def _tile_answer(self, name: str, tile: int) -> Any:  # noqa: ANN401
-        """Return a worker's answer for a tile, in a phase (`name`: train or judge) whose tiles are asked for in order.
+    def _tile_answer(self, name: str, tile: int) -> Any:  # noqa: ANN401  (nested arrays, as messages carry them)
+        """Return a worker's answer for a tile in the phase `name` (train or judge); tiles must be requested in order.
 
-        The first call of a phase posts all tiles from this one on, so that workers compute side by side.
+        The first call of a phase posts this tile and all later ones, so that workers compute in parallel.
         """
         round_ = self._run.progress.round
         if not self._asked_tiles:
             self.gather_()
             self._ready_()
-            # All at once, so that workers compute side by side; answers are taken in the tiles' order.
+            # All are posted before the first answer is taken, so that workers compute in parallel.
             for number in range(tile, len(self._tiles)):
                 self.workers[self._owner_of_tile[number]].post(name, self._tiles[number], round_)
                 self._asked_tiles.append((name, number, round_))
         expected = self._asked_tiles.popleft()
-        assert expected == (name, tile, round_)  # noqa: S101  (the loop asks for a phase's tiles in order)
+        assert expected == (name, tile, round_)  # noqa: S101  (the loop requests a phase's tiles in order)
         return self.workers[self._owner_of_tile[tile]].take_answer()
 
     def _ready_(self) -> None:
-        """Make sure that every worker runs and knows the run as it is."""
+        """Start workers that do not run, and send them their rows if these are stale."""
         self.ready_()
         if self._are_stale:
             for worker in self.workers:
@@ -225,10 +225,10 @@ class TraderWorkers(WorkerPool):
             self._are_stale = False
 
     def restore_worker_(self, worker: Worker) -> None:
-        """Bring a process that takes a dead one's place up to date: it repeats the updates since the last gathering."""
+        """Bring a worker that replaces a dead one up to date: it repeats the updates since the last gathering."""
         self._appended_count[worker.number] = 0
         self._load_(worker)
-        # The same updates with the same errors in the same order: the rows come to the same bits.
+        # The same updates with the same errors in the same order: the rows are equal to the last bit.
         for error in self._updates_since_gathering:
             worker.ask("learn")
             if error is not None:
@@ -239,15 +239,15 @@ class TraderWorkers(WorkerPool):
         learner, replay, (low, high) = self._run.learner, self._run.replay, self.spans[worker.number]
         members = self._setup.config.population.size
         rows = {
-            name: torch.cat([leaf[low:high], leaf[members:]]).numpy()  # the champion's row, where there is one
+            name: torch.cat([leaf[low:high], leaf[members:]]).numpy()  # [members:] is the champion's row, if any
             for name, leaf in member_rows(learner)
         }
-        # Each member adds alike to a sum, so a share's part follows from the count of its members.
+        # Each member adds equally often to a sum, so a share's part is proportional to its members.
         added_by_name = {name: count // members * (high - low) for name, count in learner.tally.added.items()}
         worker.ask("load", rows, added_by_name, learner.tally.updates)
         if replay is None:
             return
-        # What this worker lacks, and of that what the ring still holds.
+        # Transitions that this worker lacks and that are still in the ring.
         first = max(self._appended_count[worker.number], replay.appended - len(replay.row))
         appended_places = torch.arange(first, replay.appended) % len(replay.row)
         columns = {name: column[appended_places].numpy() for name, column in transition_columns(replay)}
@@ -256,12 +256,12 @@ class TraderWorkers(WorkerPool):
 
 
 def replay_weights(replay: RowReplay) -> Arrays:
-    """Return how likely each transition is to be drawn, by name; empty where all are alike."""
+    """Return the tensors of the transitions' priorities as arrays, by name; empty if all are equally likely."""
     return {name: weight.numpy() for name, weight in draw_weights(replay)}
 
 
 def write_weights_(replay: RowReplay, weights: Arrays) -> None:
-    """Write received draw weights into the replay."""
+    """Write received priorities into the replay."""
     for name, weight in draw_weights(replay):
         weight.copy_(torch.from_numpy(weights[name]))
     if replay.priorities is not None:

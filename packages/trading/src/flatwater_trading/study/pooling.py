@@ -87,7 +87,7 @@ class PooledResult:
 
     @property
     def verdict(self) -> str:
-        """Sentences that follow from the numbers."""
+        """Sentences that state the result of the numbers."""
         sentences = [self.comparison.sentence]
         if self.comparison.best != EQUAL_WEIGHT:
             sentences.append(f"It {self.against_equal.describe_against(EQUAL_WEIGHT)}.")

@@ -58,7 +58,7 @@ class WeightsRun(Run):
         return [describe_splits(self.panel, self.setup.splits)]
 
     def data(self) -> dict[str, Any]:
-        """Return facts about the panel, by its content."""
+        """Return facts about the contents of the panel."""
         return panel_facts(self.panel)
 
     def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:

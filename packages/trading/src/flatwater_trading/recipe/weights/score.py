@@ -75,7 +75,7 @@ class WeightsScore(PlayedDays):
 
     @property
     def verdict(self) -> str:
-        """Sentences that follow from the numbers."""
+        """Sentences that state the result of the numbers."""
         learned = f"All of the learned weights would have returned {self.learned_return:+.1%}."
         return f"{self.comparison.sentence} {learned} {beside_oracle(self.returns)}".rstrip()
 
