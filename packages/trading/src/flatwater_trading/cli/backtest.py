@@ -93,7 +93,7 @@ class BacktestCommand(WithTrust, WithBudget):
         return trader.play_backtest(panel, days, known_truth(prices, panel)), folder
 
     def _choose_folder(self, panel: "Panel", days: "Days") -> Path:
-        """Return the folder of the result: `--out`, or a folder named by the days, in the run's folder or the file's."""
+        """Return the folder of the result: `--out`, or a folder named by the days in the run's folder or the file's."""
         if self.out is not None:
             return self.out
         name, run = f"backtest-{panel.dates[days.first]}-{panel.dates[days.stop - 1]}", Path(self.run)

@@ -249,7 +249,7 @@ def _table(orders: "Orders") -> "Table":
 
 
 def _sentences(orders: "Orders", reasons: "Sequence[Reason]") -> list[str]:
-    """Return the sentences below the table: the purchase or why nothing is bought, coefficients, prices, and reasons."""
+    """Return the sentences below the table: the purchase or why nothing is bought, coefficients, prices, reasons."""
     new, lines = orders.purchase, []
     if new is not None:
         lines.append(

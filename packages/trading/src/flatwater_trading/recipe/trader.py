@@ -278,7 +278,7 @@ class Trader(PanelPolicy):
         observations, _ = self.observe_market(panel)
         column, place = self.instruments.index(instrument), self.investable.index(instrument)
         occlusion = self._make_occlusion(self._window(observations), self._account(orders.holdings))
-        # The instrument's features one by one, other columns whole. `column` counts all columns, `place` the investable.
+        # The instrument's features one by one, other columns whole. `column` counts all columns, `place` those to buy.
         coefficient, others = (
             occlusion.all_coefficients()[place],
             [n for n in range(len(self.instruments)) if n != column],
