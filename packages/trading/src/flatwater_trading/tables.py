@@ -11,9 +11,10 @@ RECIPES = {
 
 COMMANDS = {
     "study": (
-        "flatwater_trading.cli.study:StudyCommand",
+        "flatwater_trading.cli.study:StudyTraders",
         "train in each fold of a walk-forward, and say what the result shows",
     ),
+    "study weights": ("flatwater_trading.cli.study:StudyWeights", "the same with target weights"),
     "orders": (
         "flatwater_trading.cli.orders:OrdersCommand",
         "list what a trained trader buys and sells after the newest day",

@@ -77,8 +77,8 @@ def leave_result(run: Path, config: dict) -> None:
         "traders": rows,
         "chance": chance,
         "comparison": {},
-        "generations": config["rounds"],
-        "population": config["population"]["size"],
+        "tries": config["rounds"] * config["population"]["size"],
+        "tried": "members x generations",
     }
     (run / "holdout.json").write_text(json.dumps(result))
 

@@ -19,7 +19,7 @@ from signalled import signal_when
 
 from flatwater.cli.main import main
 from flatwater.rundir.listing import list_runs
-from flatwater_trading.cli.study import StudyCommand, show_study
+from flatwater_trading.cli.study import StudyTraders, StudyWeights, show_study
 from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_trading.study.folds import cut_folds, fold_config
 from flatwater_trading.study.opening import StudyOrder
@@ -224,13 +224,23 @@ def test_the_commands_for_runs_work_on_a_study(capsys: pytest.CaptureFixture[str
 
 
 def test_the_first_word_is_a_panel_or_a_file_of_settings() -> None:
-    assert StudyCommand.read("flatwater study", ["prices.parquet", "--folds", "3"]).settings().panel == "prices.parquet"
-    assert StudyCommand.read("flatwater study", ["--folds", "3", "prices.csv"]).folds == 3
+    assert StudyTraders.read("flatwater study", ["prices.parquet", "--folds", "3"]).settings().panel == "prices.parquet"
+    assert StudyTraders.read("flatwater study", ["--folds", "3", "prices.csv"]).folds == 3
     Path("mine.toml").write_text('panel = "mine.csv"\n[population]\nsize = 6\n')
-    mine = StudyCommand.read("flatwater study", ["mine.toml", "--rounds", "3"])
+    mine = StudyTraders.read("flatwater study", ["mine.toml", "--rounds", "3"])
     assert (mine.settings().panel, mine.settings().population.size, mine.settings().rounds) == ("mine.csv", 6, 3)
     with pytest.raises(ConfigError, match=r"prices\.csv: .*--panel"):
-        StudyCommand.read("flatwater study", ["prices.csv", "--panel", "other.csv"])
+        StudyTraders.read("flatwater study", ["prices.csv", "--panel", "other.csv"])
+
+
+def test_a_file_of_settings_says_what_is_studied() -> None:
+    Path("mine.toml").write_text('trainer = "weights"\npanel = "mine.csv"\n[members]\nsize = 3\n')
+    for words in (["mine.toml", "--folds", "4"], ["--config", "mine.toml", "--folds", "4"]):
+        mine = StudyTraders.read("flatwater study", words)
+        assert (mine.settings().trainer, mine.settings().members.size, mine.folds) == ("weights", 3, 4)
+    Path("mine.toml").write_text('trainer = "erl"\n')
+    with pytest.raises(ConfigError, match=r"trainer = 'erl': expected one of .weights"):
+        StudyWeights.read("flatwater study weights", ["mine.toml"])
 
 
 @pytest.mark.parametrize(
@@ -241,6 +251,14 @@ def test_the_first_word_is_a_panel_or_a_file_of_settings() -> None:
         ("synthetic:4x300 --folds 400", ["--folds 400", "tested on 0"]),
         ("synthetic:4x900 --folds 2 --splits.days 5000", ["splits.days = 5000: ", "900 rows"]),
         ("nothing.parquet", ["nothing.parquet: ", "no such file"]),
+        (
+            "weights synthetic:4x300 --folds 2",
+            ["--folds 2: of 300 days ", "but 472 or", "lower history"],
+        ),
+        (
+            "weights synthetic:4x1200 --folds 9 --splits.validation-days 40 --history 60 --learner.days 128",
+            ["Give --folds 2 ", "learner.days = 128: "],
+        ),
         ("synthetic:4x900 --seeds 1,1", ["seeds = (1, 1): ", "1 to 1000 whole numbers", "each once"]),
     ],
 )

@@ -30,9 +30,11 @@ def shipped_commands() -> Mapping[tuple[str, ...], Row]:
 
 
 def match_command(words: Sequence[str]) -> tuple[str, ...] | None:
-    """The command that the first words name. Installed packages are searched where none that ships has this name."""
-    candidates = (command for table in (shipped_commands, commands) for command in table())
-    return next((command for command in candidates if tuple(words[: len(command)]) == command), None)
+    """The longest command that the words begin with. Installed packages are searched where none that ships is one."""
+    for table in (shipped_commands, commands):
+        if named := [command for command in table() if tuple(words[: len(command)]) == command]:
+            return max(named, key=len)
+    return None
 
 
 def row_of(command: tuple[str, ...]) -> Row:

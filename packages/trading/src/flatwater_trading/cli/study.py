@@ -1,15 +1,17 @@
-"""`flatwater study`: train and test traders in the folds of a walk-forward."""
+"""`flatwater study`: train and test a recipe on a panel in the folds of a walk-forward."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import tyro
 
-from flatwater.cli.settings import FileSettings, WithTrust, option_value, over_folder
+from flatwater.cli.settings import RecipeSettings, WithTrust, config_option, option_value, over_folder, over_recipe
+from flatwater.config.toml import read_toml
 from flatwater_trading.panel.specification import is_synthetic
-from flatwater_trading.recipe.config import ErlRunConfig
+from flatwater_trading.recipe.recipe import ERL
+from flatwater_trading.recipe.weights.recipe import WEIGHTS
 from flatwater_trading.study.config import MOST_FOLDS
 from flatwater_watch.errors import ConfigError, FlatwaterError
 from flatwater_watch.files.safe_read import file_exists
@@ -22,8 +24,12 @@ SETTINGS_SUFFIX = ".toml"
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudyCommand(WithTrust, FileSettings, ErlRunConfig):
-    """Train the same settings anew in each fold of a walk-forward over a panel, and say what the result shows.
+class StudyCommand(WithTrust, RecipeSettings):
+    """Options of a study of any recipe on a panel, besides the settings that all runs share."""
+
+    about: ClassVar[
+        str
+    ] = """Train the settings of `flatwater train {name}` anew in each fold of a walk-forward, and say what it shows.
 
     The panel is cut into K + 1 equal parts. Each fold trains on everything before its test days, chooses its champion
     on the last of these, and then plays the test days, once for each seed. The folds are pooled: equity, Sharpe ratio,
@@ -31,8 +37,6 @@ class StudyCommand(WithTrust, FileSettings, ErlRunConfig):
     ratio deflated for every try that was made. Each run is an ordinary run in the study's folder. Ctrl-C saves the runs
     at work; the same command with --run goes on, also after a kill.
     """
-
-    config_type: ClassVar[type[Any]] = ErlRunConfig
     help_more: ClassVar[str] = """
         The settings below hold for every run. The seed, `splits.days` and `splits.holdout-days` are set by the
         study for each run.
@@ -59,12 +63,15 @@ class StudyCommand(WithTrust, FileSettings, ErlRunConfig):
 
     @classmethod
     def read(cls, program: str, options: Sequence[str]) -> Self:
-        """Read the options over the settings of a file, or of the study in --run.
+        """Read the options over the settings of a file, or of the study in --run, whose recipe is meant then.
 
         Raises:
             ConfigError: the source stands for an option that is given as well.
         """
         words = over_folder(options, "study.toml")
+        meant: type[Self] = _recipe_command(cls, words)
+        if meant is not cls:
+            return meant.read(program, options)
         command = super().read(program, words)
         source = command.source
         if source is None:
@@ -73,9 +80,7 @@ class StudyCommand(WithTrust, FileSettings, ErlRunConfig):
         option = "--config" if source.lower().endswith(SETTINGS_SUFFIX) else "--panel"
         if option_value(option, options) is not None:
             raise ConfigError(f"{source}: stands for {option}, which is given as well. Leave one of them out.")
-        return (
-            replace(command, panel=source) if option == "--panel" else super().read(program, [option, source, *options])
-        )
+        return super().read(program, [option, source, *options])
 
     def __call__(self) -> int:
         """Run the study and show it; with --plan print the memory of its largest run. Returns the exit code.
@@ -83,13 +88,26 @@ class StudyCommand(WithTrust, FileSettings, ErlRunConfig):
         Raises:
             ConfigError: there is no file of the prices' name.
         """
-        prices = self.source if self.source == self.panel else None
-        if prices is not None and not (is_synthetic(prices) or file_exists(prices)):
+        prices = self.source
+        if prices is not None and prices == self.settings().panel and not (is_synthetic(prices) or file_exists(prices)):
             raise ConfigError(  # before anything is imported that takes seconds
                 f"{prices}: there is no such file. Give a stored panel, a file of prices, `synthetic:60x1500`, or "
                 "a TOML file with settings."
             )
         return show_plan(self) if self.plan else run_study(self)
+
+
+STUDIES = {recipe.name: over_recipe(StudyCommand, recipe) for recipe in (ERL, WEIGHTS)}
+"""Name of a recipe -> the command that studies it."""
+StudyTraders, StudyWeights = STUDIES.values()
+
+
+def _recipe_command(command: type[Any], words: Sequence[str]) -> type[Any]:
+    """Return the command of the recipe that a file of settings is for, where the recipe was left out; else the same."""
+    file = config_option(words) or next((Path(word) for word in words if word.lower().endswith(SETTINGS_SUFFIX)), None)
+    if command is not StudyTraders or file is None or not file.is_file():
+        return command
+    return STUDIES.get(str(read_toml(file).get("trainer", ERL.name)), command)
 
 
 def show_plan(command: StudyCommand) -> int:

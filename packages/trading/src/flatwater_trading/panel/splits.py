@@ -35,8 +35,14 @@ class Splits:
     """The last days, for the final verdict."""
 
 
-def split_days(n_days: int, *, context: int, config: SplitConfig) -> Splits:
-    """Split the tradable days of a panel of `n_days` when the agent sees `context` days.
+def split_days(n_days: int, *, context: int, config: SplitConfig, context_name: str = "env.episode.context") -> Splits:
+    """Split the tradable days of a panel.
+
+    Args:
+        n_days: rows of the panel.
+        context: days that the agent sees.
+        config: lengths of the splits.
+        context_name: the setting of `context`, for messages.
 
     Raises:
         ConfigError: no training day is left; says how many days there are, how many are needed and what to change.
@@ -54,7 +60,7 @@ def split_days(n_days: int, *, context: int, config: SplitConfig) -> Splits:
         raise ConfigError(
             f"the panel has {n_days} rows, but {needed} or more are needed: {context} of context (the last of them is "
             f"the first training day), {config.validation_days} of validation and {config.holdout_days} of holdout. "
-            "Use a longer panel, or lower env.episode.context, splits.validation_days or splits.holdout_days."
+            f"Use a longer panel, or lower {context_name}, splits.validation_days or splits.holdout_days."
         )
     return Splits(
         train=Days(context - 1, validation),

@@ -132,10 +132,20 @@ def compare_to_yardsticks(
     difference = bootstrap_difference(
         period_returns(equity[trained]), period_returns(equity[best]), a_year=a_year, seed=seed
     )
-    lead = returns[trained] - chance
-    # Who earned as much, to rounding, counts half: where nothing is left to chance, it neither wins nor loses.
-    beaten = float((lead > ROUNDING).float().mean() + (lead.abs() <= ROUNDING).float().mean() / 2)
-    return Comparison(best=best, difference=difference.mean, low=difference.low, high=difference.high, beaten=beaten)
+    return Comparison(
+        best=best,
+        difference=difference.mean,
+        low=difference.low,
+        high=difference.high,
+        beaten=share_beaten(returns[trained], chance),
+    )
+
+
+def share_beaten(own: float, chance: Float[Tensor, " R"]) -> float:
+    """Return the share of random traders that earned less; who earned as much, to rounding, counts half."""
+    # Half: where nothing is left to chance, it neither wins nor loses.
+    lead = own - chance
+    return float((lead > ROUNDING).float().mean() + (lead.abs() <= ROUNDING).float().mean() / 2)
 
 
 def period_returns(equity: Float[Tensor, " D1"]) -> np.ndarray:

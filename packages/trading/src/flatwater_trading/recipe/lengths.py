@@ -18,7 +18,6 @@ from flatwater_trading.panel.locate import expand_path, load_panel
 from flatwater_trading.panel.notes import note_about_file
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.specification import is_synthetic
-from flatwater_trading.panel.splits import check_episode, split_days
 from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_watch.errors import ConfigError
 
@@ -44,11 +43,11 @@ def with_fitting_lengths(config: ErlRunConfig) -> ErlRunConfig:
     panel = load_panel(config.panel)
     rows = min(len(panel.dates), config.splits.days or len(panel.dates))
     try:
-        _check_splits(config, rows)
+        config.split(rows)
     except ConfigError as error:
         fitting = _shorten_lengths(config, panel, rows)
         try:
-            _check_splits(fitting, rows)
+            fitting.split(rows)
         except ConfigError:
             # The first error instead of the second: its lengths are those that the user knows.
             raise error from None
@@ -61,16 +60,6 @@ def with_fitting_lengths(config: ErlRunConfig) -> ErlRunConfig:
         )
         return fitting
     return config
-
-
-def _check_splits(config: ErlRunConfig, rows: int) -> None:
-    """Check that each split of `rows` rows holds an episode.
-
-    Raises:
-        ConfigError: a split is too short.
-    """
-    splits = split_days(rows, context=config.env.episode.context, config=config.splits)
-    check_episode(splits, config.env.episode.days)
 
 
 def _shorten_lengths(config: ErlRunConfig, panel: Panel, rows: int) -> ErlRunConfig:

@@ -5,42 +5,26 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from shutil import disk_usage
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
 from flatwater_trading.market.market import Market, build_market, make_market, market_tensors
-from flatwater_trading.panel.config import SplitConfig
 from flatwater_trading.panel.extending import find_difference
 from flatwater_trading.panel.locate import cache_folder, cached_panel, expand_path, load_panel, name_in_cache
 from flatwater_trading.panel.mapped import map_tensors
 from flatwater_trading.panel.normalise import observation_panel, scale_kind, training_statistics
 from flatwater_trading.panel.panel import Panel, first_days
 from flatwater_trading.panel.specification import is_synthetic
-from flatwater_trading.panel.splits import Splits, split_days
+from flatwater_trading.panel.splits import Splits
 from flatwater_trading.recipe.config import ErlRunConfig
+from flatwater_trading.recipe.on_panel import OnPanel
 from flatwater_watch.errors import DataError, require
 from flatwater_watch.forms import count_phrase
 
 MARKETS = "markets"
 """The cache's folder of the files that normalised markets are mapped from."""
-
-
-class OnPanel(Protocol):
-    """Settings of a run on a panel, whatever it trains."""
-
-    @property
-    def panel(self) -> str | None:
-        """What the panel is read from."""
-
-    @property
-    def splits(self) -> SplitConfig:
-        """How many of its days are used, and for what."""
-
-    @property
-    def benchmark(self) -> str | None:
-        """Instrument that results are compared with."""
 
 
 C = TypeVar("C", bound=OnPanel)
@@ -155,7 +139,7 @@ class RunMarket:
 
 def build_run_market(config: ErlRunConfig, panel: Panel, device: torch.device) -> RunMarket:
     """Build prices and normalised observations, mapped if possible. Statistics are of training days alone."""
-    splits = split_days(len(panel.dates), context=config.env.episode.context, config=config.splits)
+    splits = config.split(len(panel.dates))
     features = config.observation_features
 
     def make() -> Market:

@@ -16,7 +16,7 @@ from flatwater.state.tree import nbytes
 from flatwater_trading.market.market import outline_market
 from flatwater_trading.panel.features import find_features
 from flatwater_trading.panel.panel import Panel
-from flatwater_trading.panel.splits import Days, Splits, check_episode, split_days
+from flatwater_trading.panel.splits import Days, Splits
 from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_trading.recipe.exchange import largest_message
 from flatwater_trading.recipe.market import can_be_mapped
@@ -93,8 +93,7 @@ def build_on_meta(config: ErlRunConfig, panel: Panel, kind: str) -> tuple[ErlSet
     """Build the run on the meta device, with its sizes on this kind of device."""
     # Without compilation: an update would be compiled for the plan too.
     config = replace(config, learner=replace(config.learner, compile=False))
-    splits = split_days(len(panel.dates), context=config.env.episode.context, config=config.splits)
-    check_episode(splits, config.env.episode.days)
+    splits = config.split(len(panel.dates))
     market = outline_market(
         columns=len(panel.instruments),
         days=len(panel.dates),

@@ -5,10 +5,13 @@ fold: its holdout are the fold's test days, its validation days are the last bef
 """
 
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
-from flatwater_trading.panel.splits import Days, check_episode, split_days
-from flatwater_trading.recipe.config import ErlRunConfig
+from flatwater_trading.panel.splits import Days
+from flatwater_trading.recipe.on_panel import OnPanel
 from flatwater_watch.errors import ConfigError
+
+C = TypeVar("C", bound=OnPanel)
 
 
 @dataclass(frozen=True)
@@ -29,13 +32,13 @@ def cut_folds(days: int, folds: int) -> list[Fold]:
     return [Fold(n + 1, Days(first + n * length, first + (n + 1) * length)) for n in range(folds)]
 
 
-def fold_config(base: ErlRunConfig, fold: Fold, seed: int) -> ErlRunConfig:
+def fold_config(base: C, fold: Fold, seed: int) -> C:
     """Return the settings of one run: the fold is the panel's end, and its test days are the holdout."""
     splits = replace(base.splits, days=fold.test.stop, holdout_days=len(fold.test))
-    return replace(base, splits=splits, seed=seed)
+    return replace(base, splits=splits, seed=seed)  # type: ignore[type-var]  # a dataclass it is
 
 
-def find_folds(base: ErlRunConfig, days: int, folds: int) -> list[Fold]:
+def find_folds(base: OnPanel, days: int, folds: int) -> list[Fold]:
     """Cut the panel into folds, each long enough.
 
     Raises:
@@ -54,21 +57,19 @@ def find_folds(base: ErlRunConfig, days: int, folds: int) -> list[Fold]:
     return parts
 
 
-def _check_first_fold(base: ErlRunConfig, folds: list[Fold]) -> None:
+def _check_first_fold(base: OnPanel, folds: list[Fold]) -> None:
     """Check that the first fold, which has the fewest days, can train, validate and test.
 
     Raises:
-        ConfigError: the fold has no test day, or one of its splits is too short for an episode.
+        ConfigError: the fold has no test day, or one of its splits is too short.
     """
     if not len(folds[0].test):
         raise ConfigError("there is no day to test on.")
     # The first fold has the fewest days: if it fits, all do.
-    config = fold_config(base, folds[0], seed=0)
-    splits = split_days(folds[0].test.stop, context=base.env.episode.context, config=config.splits)
-    check_episode(splits, base.env.episode.days)
+    fold_config(base, folds[0], seed=0).split(folds[0].test.stop)
 
 
-def _folds_fit(base: ErlRunConfig, folds: list[Fold]) -> bool:
+def _folds_fit(base: OnPanel, folds: list[Fold]) -> bool:
     """Return whether these folds are long enough to train, validate and test."""
     try:
         _check_first_fold(base, folds)

@@ -10,17 +10,16 @@ from typing import Any
 
 from flatwater.config.toml import from_mapping, to_mapping
 from flatwater.memory.planner import Plan, refuse
+from flatwater.named_imports import GIVEN
+from flatwater.recipe import find_recipe
 from flatwater.rundir.holdout_looks import log_look
 from flatwater.rundir.layout import RunFolder
-from flatwater.runs.machine import find_device, use_threads
+from flatwater.runs.machine import use_threads
 from flatwater.runs.planning import check_settings
 from flatwater.runs.session import read_config, restore_run
 from flatwater.sweeps.trial import answer_, train
-from flatwater_trading.panel.panel import Panel, first_days
-from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_trading.recipe.market import read_run_panel
-from flatwater_trading.recipe.plan import plan_erl
-from flatwater_trading.recipe.run import ErlRun
+from flatwater_trading.recipe.on_panel import OnPanel
 from flatwater_trading.study.folds import Fold, find_folds, fold_config
 
 
@@ -43,7 +42,6 @@ def play_test_days(folder: RunFolder) -> None:
     config = read_config(folder)
     use_threads(config.threads)
     run, manifest = restore_run(config, folder, print)
-    assert isinstance(run, ErlRun)  # noqa: S101  (for the type checker)
     # Before the days are played: a look that is interrupted counts.
     log_look(folder, manifest.round)
     run.write_holdout(folder)
@@ -51,12 +49,13 @@ def play_test_days(folder: RunFolder) -> None:
 
 def prepare(order: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings as runs keep them, facts about the panel, and the plan of the largest run."""
-    config = check_settings(from_mapping(ErlRunConfig, order["config"], "the study")).config
+    settings = order["config"]
+    config = check_settings(from_mapping(find_recipe(settings["trainer"], GIVEN).config, settings, "the study")).config
     panel = read_run_panel(config)
     days = len(panel.dates)
     folds = find_folds(config, days, order["folds"])
-    plan_of_fold(config, panel, folds[0])  # the fewest days: settings that cannot be trained are refused here
-    plan = plan_of_fold(config, panel, folds[-1])
+    plan_of_fold(config, folds[0])  # the fewest days: settings that cannot be trained are refused here
+    plan = plan_of_fold(config, folds[-1])
     if not config.start_over_budget:
         refuse(plan)
     return {
@@ -70,18 +69,15 @@ def prepare(order: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def plan_member(base: ErlRunConfig, folds: int) -> Plan:
+def plan_member(base: OnPanel, folds: int) -> Plan:
     """Plan the memory of the largest run of a study."""
     config = check_settings(base).config
-    panel = read_run_panel(config)
-    return plan_of_fold(config, panel, find_folds(config, len(panel.dates), folds)[-1])
+    return plan_of_fold(config, find_folds(config, len(read_run_panel(config).dates), folds)[-1])
 
 
-def plan_of_fold(config: ErlRunConfig, panel: Panel, fold: Fold) -> Plan:
+def plan_of_fold(config: OnPanel, fold: Fold) -> Plan:
     """Plan the memory of a run of the fold."""
-    return plan_erl(
-        fold_config(config, fold, config.seed), first_days(panel, fold.test.stop), find_device(config.device)
-    )
+    return find_recipe(config.trainer, GIVEN).plan(fold_config(config, fold, config.seed))
 
 
 if __name__ == "__main__":

@@ -3,15 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from flatwater.config.toml import from_mapping, load_config, to_mapping
 from flatwater.memory.planner import BUDGET_SHARE
+from flatwater.named_imports import GIVEN
+from flatwater.recipe import Recipe, find_recipe
 from flatwater.rundir.layout import create_folder, write_config
 from flatwater.runs.trust import load_settings, note_file
 from flatwater.sweeps.opening import refuse_others
 from flatwater.sweeps.process import ask_process
-from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_trading.study.config import MOST_FOLDS, StudyConfig, read_seeds
 from flatwater_trading.study.records import StudyFolder
 from flatwater_watch.errors import ConfigError, MemoryLimitError
@@ -27,8 +28,8 @@ FOLDS, SEEDS = 5, "3"
 class StudyOrder:
     """An order for a study."""
 
-    config: ErlRunConfig
-    """Settings that all runs share, apart from fold and seed."""
+    config: Any
+    """Settings of a recipe on a panel (`recipe.on_panel.OnPanel`), which all runs share, apart from fold and seed."""
     folds: Annotated[int, Bounds(1, MOST_FOLDS)] | None
     """Number of folds; None for as many as the existing study has, or `FOLDS`."""
     seeds: str | None
@@ -47,11 +48,16 @@ class OpenedStudy:
     """A study with a complete folder, ready to run."""
 
     folder: StudyFolder
-    base: ErlRunConfig
+    base: Any
     setup: StudyConfig
     jobs: int
     days: str
     """First and last test day: `2002-03-28 to 2021-04-21`."""
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe of its runs."""
+        return find_recipe(self.base.trainer, GIVEN)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +68,7 @@ class StudyRequest:
     """Folder of the study that goes on; None for a new study."""
     existing: StudyConfig | None
     """Folds, seeds and panel of that study; None for a new study."""
-    base: ErlRunConfig
+    base: Any
     folds: int
     seeds: tuple[int, ...]
     jobs: int
@@ -99,7 +105,7 @@ def open_study_folder(order: StudyOrder, program: Sequence[str]) -> OpenedStudy:
     request = complete_order(order)
     # In another process: this one stays free of torch while its runs take the memory.
     answer = ask_process(program, {"config": to_mapping(request.base), "folds": request.folds})
-    base = from_mapping(ErlRunConfig, answer["config"], "the study")
+    base = from_mapping(type(request.base), answer["config"], "the study")
     setup = StudyConfig(folds=request.folds, seeds=request.seeds, days=answer["days"], data=answer["data"])
     before = request.existing
     if before is not None and (before.days, before.data) != (setup.days, setup.data):
@@ -137,13 +143,13 @@ def _choose_seeds(order: StudyOrder, before: StudyConfig | None) -> tuple[int, .
     return seeds
 
 
-def _match_settings(now: ErlRunConfig, folder: StudyFolder) -> ErlRunConfig:
+def _match_settings(now: Any, folder: StudyFolder) -> Any:  # noqa: ANN401  (settings of any recipe on a panel)
     """Return the settings, after checking that they are the study's in all parts that may not change.
 
     Raises:
         ConfigError: a setting that may not change differs.
     """
-    before = load_settings(ErlRunConfig, folder.base)
+    before = load_settings(type(now), folder.base)
     now = replace(now, threads=now.threads or before.threads)
     refuse_others(replace(before, panel=None), replace(now, panel=None), folder.path, "study")
     return now

@@ -14,6 +14,7 @@ import polars as pl
 import torch
 
 from flatwater.metrics.figures import finite_or_none
+from flatwater.recipe import Recipe
 from flatwater.rundir.layout import RunFolder
 from flatwater.rundir.results import read_result
 from flatwater_trading.market import account
@@ -26,9 +27,9 @@ from flatwater_trading.recipe.comparison import (
     bootstrap_difference,
     compare_to_yardsticks,
     period_returns,
+    share_beaten,
     simple_rules,
 )
-from flatwater_trading.recipe.recipe import ERL
 from flatwater_trading.recipe.tables import EQUITY, TraderFolder, read_table
 from flatwater_trading.study.config import StudyConfig
 from flatwater_trading.study.deflated import DeflatedSharpe, deflated_sharpe
@@ -73,7 +74,11 @@ class PooledResult:
     deflated_excess: DeflatedSharpe
     """Deflated Sharpe ratio of the champions' return less that of equal weight."""
     tries: int
-    """Traders among which the champions were chosen: members times generations, of every run."""
+    """Traders among which the champions were chosen, of all runs together."""
+    tried: str
+    """What was tried in each run: `members x generations`."""
+    players: str
+    """The field of holdout.json with a row for each trader."""
 
     @property
     def a_year(self) -> int:
@@ -102,18 +107,18 @@ class PooledResult:
         return " ".join(sentences)
 
 
-def read_fold_result(folder: RunFolder, seed: int) -> FoldResult | None:
+def read_fold_result(folder: RunFolder, recipe: Recipe, seed: int) -> FoldResult | None:
     """Read the result of a run's test days; None if it has not played them yet.
 
     Raises:
         RunError: a file is damaged.
     """
     curves = TraderFolder.of(folder).holdout_equity
-    result, equity = read_result(folder.holdout, ERL), read_table(curves, EQUITY)
+    result, equity = read_result(folder.holdout, recipe), read_table(curves, EQUITY)
     if result is None or equity is None:
         return None
-    chance, rows = result.get("chance"), result[ERL.players]
-    required_types = {"generations": int, "population": int, "comparison": dict}
+    chance, rows = result.get("chance"), result[recipe.players]
+    required_types = {"tries": int, "tried": str, "comparison": dict}
     has_chance = isinstance(chance, list) and all(isinstance(value, float) for value in chance) and chance
     if not has_chance or any(type(result.get(name)) is not kind for name, kind in required_types.items()):
         raise RunError(f"{folder.holdout}: is damaged. Remove it, and go on with the study: the days are played again.")
@@ -122,24 +127,24 @@ def read_fold_result(folder: RunFolder, seed: int) -> FoldResult | None:
     return FoldResult(seed=seed, result=result, equity=equity)
 
 
-def pool_folds(folder: StudyFolder, setup: StudyConfig) -> PooledResult | None:
+def pool_folds(folder: StudyFolder, setup: StudyConfig, recipe: Recipe) -> PooledResult | None:
     """Pool the folds that every seed has been tested on; None if no fold is complete."""
     runs_by_fold = (
-        [read_fold_result(folder.run(fold, seed), seed) for seed in setup.seeds] for fold in range(1, setup.folds + 1)
+        [read_fold_result(folder.run(fold, seed), recipe, seed) for seed in setup.seeds]
+        for fold in range(1, setup.folds + 1)
     )
     # A fold counts once every seed has played it: seeds that came first must not choose which folds are shown.
     complete_folds = [[run for run in runs if run is not None] for runs in runs_by_fold if None not in runs]
     if not complete_folds:
         return None
-    traders = list(complete_folds[0][0].result[ERL.players])
+    traders = list(complete_folds[0][0].result[recipe.players])
     equity = {
         name: torch.from_numpy(chain_curves([_mean_equity(runs, name) for runs in complete_folds])) for name in traders
     }
     # Random traders have no skill, so any of one fold may be chained to any of the next.
     chance = np.prod([_chance_returns(runs) for runs in complete_folds], axis=0) - 1
     champion, equal = period_returns(equity[CHAMPION]), period_returns(equity[EQUAL_WEIGHT])
-    # Every member was a candidate in every generation's validation.
-    tries = sum(run.result["generations"] * run.result["population"] for runs in complete_folds for run in runs)
+    tries = sum(run.result["tries"] for runs in complete_folds for run in runs)
     dates_by_fold = [runs[0].equity["date"].to_numpy() for runs in complete_folds]
     # A fold's first row is the cash on the day before, which is the last day of the fold before it.
     dates = np.concatenate([dates_by_fold[0][:1], *(days[1:] for days in dates_by_fold)])
@@ -160,6 +165,8 @@ def pool_folds(folder: StudyFolder, setup: StudyConfig) -> PooledResult | None:
         deflated=deflated_sharpe(champion, tries),
         deflated_excess=deflated_sharpe(champion - equal, tries),
         tries=tries,
+        tried=complete_folds[0][0].result["tried"],
+        players=recipe.players,
     )
 
 
@@ -185,6 +192,7 @@ def _chance_returns(runs: Sequence[FoldResult]) -> np.ndarray:
 def as_json(result: PooledResult) -> dict[str, Any]:
     """Return the pooled result as plain values."""
     years = result.years
+    of_tries = {"tries": result.tries, "tried": result.tried}
     return {
         "first_day": str(result.dates[1]),
         "last_day": str(result.dates[-1]),
@@ -196,10 +204,10 @@ def as_json(result: PooledResult) -> dict[str, Any]:
         },
         "comparison": vars(result.comparison),
         "against_equal_weight": vars(result.against_equal),
-        "deflated": vars(result.deflated) | {"tries": result.tries},
-        "deflated_lead_over_equal_weight": vars(result.deflated_excess) | {"tries": result.tries},
+        "deflated": vars(result.deflated) | of_tries,
+        "deflated_lead_over_equal_weight": vars(result.deflated_excess) | of_tries,
         "by_seed": [_describe_seed(result, seed_place, years) for seed_place in range(len(result.folds[0]))],
-        "by_fold": [_describe_fold(runs, result.a_year) for runs in result.folds],
+        "by_fold": [_describe_fold(result, runs) for runs in result.folds],
         "verdict": result.verdict,
     }
 
@@ -217,9 +225,9 @@ def _curve_numbers(curve: torch.Tensor, years: float, a_year: int) -> dict[str, 
 def _turnover(result: PooledResult, trader: str, years: float) -> float | None:
     """Return the multiples of the equity bought and sold in a year; None for a trader that only holds."""
     of_folds = [
-        np.mean([run.result[ERL.players][trader]["turnover"] for run in runs])
+        np.mean([run.result[result.players][trader]["turnover"] for run in runs])
         for runs in result.folds
-        if all(run.result[ERL.players][trader].get("turnover") is not None for run in runs)
+        if all(run.result[result.players][trader].get("turnover") is not None for run in runs)
     ]
     return float(np.sum(of_folds) / years) if len(of_folds) == len(result.folds) else None
 
@@ -230,24 +238,25 @@ def _describe_seed(result: PooledResult, place: int, years: float) -> dict[str, 
     return {"seed": result.folds[0][place].seed} | _curve_numbers(curve, years, result.a_year)
 
 
-def _describe_fold(runs: Sequence[FoldResult], a_year: int) -> dict[str, Any]:
+def _describe_fold(result: PooledResult, runs: Sequence[FoldResult]) -> dict[str, Any]:
     """Return the row of a fold: the champions, and the best rule on these days."""
-    rows = runs[0].result[ERL.players]
+    rows, days = runs[0].result[result.players], runs[0].result["days"]
     curve = torch.from_numpy(_mean_equity(runs, CHAMPION))
-    returns = [run.result[ERL.players][CHAMPION]["total_return"] for run in runs]
+    champions = [run.result[result.players][CHAMPION] for run in runs]
+    returns = [row["total_return"] for row in champions]
     best = max(simple_rules(rows), key=lambda name: rows[name]["total_return"] or 0.0)
     return {
         "first_day": runs[0].result["first_day"],
         "last_day": runs[0].result["last_day"],
-        "days": runs[0].result["days"],
-        **_curve_numbers(curve, runs[0].result["days"] / a_year, a_year),
+        "days": days,
+        **_curve_numbers(curve, days / result.a_year, result.a_year),
         "lowest": min(returns),
         "highest": max(returns),
-        "turnover": float(np.mean([run.result[ERL.players][CHAMPION]["turnover"] for run in runs])),
+        "turnover": float(np.mean([row["turnover"] for row in champions])),
         "equal_weight": rows[EQUAL_WEIGHT]["total_return"],
         "best_rule": best,
         "best_rule_return": rows[best]["total_return"],
-        "beaten": float((torch.from_numpy(_chance_returns(runs)) < curve[-1]).double().mean()),
+        "beaten": share_beaten(float(curve[-1]), torch.from_numpy(_chance_returns(runs))),
     }
 
 

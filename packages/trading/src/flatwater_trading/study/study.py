@@ -18,12 +18,12 @@ from rich.status import Status
 from flatwater.config.toml import to_mapping
 from flatwater.metrics.figures import short_duration
 from flatwater.metrics.jsonl import Record
+from flatwater.recipe import Recipe
 from flatwater.rundir.layout import RunFolder, hold_lock, recorded_rounds
 from flatwater.rundir.results import read_result
 from flatwater.runs.config import mirrored_below
 from flatwater.runs.signals import StopRequest, stop_on_signals
 from flatwater.sweeps.process import Job, RunExit, RunPool, train_jobs
-from flatwater_trading.recipe.recipe import ERL
 from flatwater_trading.study.folds import Fold, cut_folds, fold_config
 from flatwater_trading.study.opening import OpenedStudy, StudyOrder, open_study_folder
 from flatwater_trading.study.records import StudyFolder
@@ -127,7 +127,7 @@ class _RunningStudy:
         """Update the status line."""
         tested = sum(member.is_tested for member in self.members)
         pace = self.progress
-        rounds = f"generation {pace.done:,} of {pace.rounds:,}"
+        rounds = f"{self.opened.recipe.layout.round} {pace.done:,} of {pace.rounds:,}"
         self.status.update(f"{tested} of {len(self.members)} runs, {rounds}, {pace.time_left()}")
 
     def jobs(self) -> Iterator[Job]:
@@ -192,7 +192,8 @@ def train_study(order: StudyOrder, console: Console, program: Sequence[str] = ME
             member = by_run[job.run]
             if ending.how == "failed":
                 failed[member.run.path.name] = ending.reason
-            work.say(f"{member.name}: {outcome_line(member, ending)}; {progress_line(members)}, {pace.time_left()}")
+            outcome = outcome_line(opened.recipe, member, ending)
+            work.say(f"{member.name}: {outcome}; {progress_line(members)}, {pace.time_left()}")
             work.show_()
         children = getrusage(RUSAGE_CHILDREN)
         cpu = format_duration(children.ru_utime + children.ru_stime)
@@ -210,14 +211,15 @@ def progress_line(members: Sequence[StudyRun]) -> str:
     return f"{sum(member.is_tested for member in members)} of {len(members)} runs done"
 
 
-def outcome_line(member: StudyRun, ending: RunExit) -> str:
+def outcome_line(recipe: Recipe, member: StudyRun, ending: RunExit) -> str:
     """Describe the outcome of a run in a line."""
     if ending.how == "stopped":
-        return f"stopped in generation {recorded_rounds(member.run) + 1}; it is resumed when the study goes on"
-    result = read_result(member.run.holdout, ERL)
+        place = f"{recipe.layout.round} {recorded_rounds(member.run) + 1}"
+        return f"stopped in {place}; it is resumed when the study goes on"
+    result = read_result(member.run.holdout, recipe)
     if ending.how == "failed" or result is None:
         return f"failed: {ending.reason}"
-    rows = result[ERL.players]
+    rows = result[recipe.players]
     returns = {name: rows[name]["total_return"] for name in ("champion", "equal weight")}
     return ", ".join(f"{name} {value:+.1%}" for name, value in returns.items())
 
@@ -241,18 +243,17 @@ def write_study(opened: OpenedStudy, members: Sequence[StudyRun], failed: Mappin
     from flatwater_trading.study.pooling import as_json, equity_frame, pool_folds  # noqa: PLC0415  (see above)
 
     folder, setup = opened.folder, opened.setup
-    pooled = pool_folds(folder, setup)
+    pooled = pool_folds(folder, setup, opened.recipe)
     # The equity is written before study.json, which says that there is an equity file.
     if pooled is not None:
         write_frame(equity_frame(pooled), folder.equity)
     result = {
-        "trainer": ERL.name,
+        "trainer": opened.recipe.name,
         "panel": opened.base.panel,
         "data_fingerprint": setup.data,
         "folds": setup.folds,
         "seeds": list(setup.seeds),
-        "members": opened.base.population.size,
-        "generations": opened.base.rounds,
+        "rounds": opened.base.rounds,
         "threads": opened.base.threads,
         "runs": [_run_line(member, failed) for member in members],
         "pooled": None if pooled is None else as_json(pooled),

@@ -8,6 +8,7 @@ from flatwater.nets.config import NetConfig
 from flatwater.replay.config import RowReplayConfig
 from flatwater_trading.market.config import TradingConfig
 from flatwater_trading.panel.config import DEFAULT_OBSERVATION_FEATURES, SplitConfig
+from flatwater_trading.panel.splits import Splits, check_episode, split_days
 from flatwater_trading.training.learner import LearnerConfig
 from flatwater_watch.errors import require
 from flatwater_watch.options.bounds import Bounds, Count, Seed
@@ -73,6 +74,16 @@ class ErlConfig:
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     replay: RowReplayConfig = field(default_factory=RowReplayConfig)
     evolution: EvolutionConfig = field(default_factory=EvolutionConfig)
+
+    def split(self, rows: int) -> Splits:
+        """Split so many rows of a panel.
+
+        Raises:
+            ConfigError: a split is too short for an episode.
+        """
+        splits = split_days(rows, context=self.env.episode.context, config=self.splits)
+        check_episode(splits, self.env.episode.days)
+        return splits
 
 
 def replay_capacity(config: ErlConfig) -> int:

@@ -9,7 +9,7 @@ from torch import Tensor
 from flatwater_trading.market.portfolio import PortfolioPrices, portfolio_prices
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.signals import OWN_SIGNALS, Signals, find_signals, market_signals
-from flatwater_trading.panel.splits import Splits, split_days
+from flatwater_trading.panel.splits import Splits
 from flatwater_trading.training.weights.config import WeightsConfig
 from flatwater_trading.training.weights.state import SignalMarket, outline_signals
 
@@ -24,16 +24,7 @@ class WeightsMarket:
 
 def build_market(config: WeightsConfig, panel: Panel, device: torch.device) -> WeightsMarket:
     """Compute the signals of a panel, and split its days."""
-    return WeightsMarket(signal_market(find_signals(panel), device), split_panel(config, panel))
-
-
-def split_panel(config: WeightsConfig, panel: Panel) -> Splits:
-    """Split the days of a panel.
-
-    Raises:
-        ConfigError: no training day is left.
-    """
-    return split_days(len(panel.dates), context=config.history, config=config.splits)
+    return WeightsMarket(signal_market(find_signals(panel), device), config.split(len(panel.dates)))
 
 
 def signal_market(signals: Signals, device: torch.device) -> SignalMarket:

@@ -14,7 +14,7 @@ from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.signals import MEMORIES
 from flatwater_trading.recipe.comparison import LIBRARY_BYTES, RANDOM_TRADERS
 from flatwater_trading.recipe.weights.config import WeightsRunConfig
-from flatwater_trading.recipe.weights.market import outline_market, split_panel
+from flatwater_trading.recipe.weights.market import outline_market
 from flatwater_trading.training.weights.config import WeightsConfig
 from flatwater_trading.training.weights.judge import judge_
 from flatwater_trading.training.weights.round import learn_
@@ -44,7 +44,7 @@ def plan_weights(config: WeightsRunConfig, panel: Panel, device: torch.device) -
 def build_on_meta(config: WeightsConfig, panel: Panel) -> tuple[WeightsSetup, WeightsState]:
     """Build a run on the meta device, with the sizes that it has elsewhere."""
     market = outline_market(panel, META)
-    setup = build_setup(config, market, split_panel(config, panel), META)
+    setup = build_setup(config, market, config.split(len(panel.dates)), META)
     return setup, build_weights(setup, market)
 
 

@@ -21,7 +21,8 @@ from flatwater_trading.recipe.weights.market import build_market
 from flatwater_trading.recipe.weights.plan import plan_weights
 from flatwater_trading.recipe.weights.score import WeightsScore, as_json, score_weights
 from flatwater_trading.recipe.weights.trader import WeightsTrader
-from flatwater_trading.training.weights.config import WeightsConfig
+from flatwater_trading.training.weights.config import USUAL_STRETCH, WeightsConfig
+from flatwater_trading.training.weights.judge import PARTS
 from flatwater_trading.training.weights.round import WeightsTrainer, build_trainer
 from flatwater_trading.training.weights.state import WeightsSetup, build_setup, build_weights
 from flatwater_watch.errors import ConfigError
@@ -54,8 +55,11 @@ class WeightsRun(Run):
         return f"target weights of {of}, {describe_days(self.panel)}"
 
     def about(self) -> Sequence[str]:
-        """Return a line about the days of each split."""
-        return [describe_splits(self.panel, self.setup.splits)]
+        """Return a line about the days of each split, and one where members learn from shorter stretches than usual."""
+        lines, days = [describe_splits(self.panel, self.setup.splits)], self.setup.stretch_days
+        if self.config.learner.days is None and days < USUAL_STRETCH:
+            lines.append(f"members learn from stretches of {days} {self.panel.calendar.units}, as no longer ones fit")
+        return lines
 
     def data(self) -> dict[str, Any]:
         """Return facts about the contents of the panel."""
@@ -98,7 +102,10 @@ class WeightsRun(Run):
         score = score_weights(trader.evaluation(self.panel, days, learnt, load_truth(self.config.panel)))
         split = "holdout" if holdout else "validation"
         facts = {
-            "rounds": self.trainer.progress.round,
+            "rounds": (rounds := self.trainer.progress.round),
+            # Each round's weights were a candidate, and each part of them that may be held.
+            "tries": rounds * len(PARTS),
+            "tried": "parts held x rounds",
             "seed": self.config.seed,
             "threads": self.config.threads,
             "note": NOTES[split],

@@ -1,12 +1,19 @@
 """Settings of a run that learns target weights, apart from its data and its machine."""
 
 from dataclasses import field
+from functools import partial
 from typing import Annotated
 
 from flatwater_trading.market.config import PortfolioConfig
 from flatwater_trading.panel.config import SplitConfig
+from flatwater_trading.panel.splits import Days, Splits, split_days
+from flatwater_trading.training.weights.blocks import cut_blocks, longest_stretch
+from flatwater_watch.errors import ConfigError
 from flatwater_watch.options.bounds import Bounds, Count, Rate, Seed, Weight
 from flatwater_watch.options.declare import config
+
+USUAL_STRETCH, LEAST_STRETCH = 128, 20
+"""Days of a stretch where nothing else is asked for, and the fewest that are learned from then."""
 
 
 @config(table="members")
@@ -28,8 +35,8 @@ class WeightsLearnerConfig:
     """Updates of a round."""
     stretches: Count = 2
     """Stretches of days that a member learns from in one update."""
-    days: Annotated[int, Bounds(2, 1 << 16)] = 128
-    """Days of a stretch."""
+    days: Annotated[int, Bounds(2, 1 << 16)] | None = None
+    """Days of a stretch. Left out: 128, or as many as the training days beside a block hold, 20 at least."""
     lr: Rate = 1e-2
     """Learning rate of the first round; in round n it is this over the root of n."""
     weight_decay: Weight = 1e-2
@@ -63,3 +70,31 @@ class WeightsConfig:
     members: EnsembleConfig = field(default_factory=EnsembleConfig)
     learner: WeightsLearnerConfig = field(default_factory=WeightsLearnerConfig)
     judgement: JudgementConfig = field(default_factory=JudgementConfig)
+
+    def split(self, rows: int) -> Splits:
+        """Split so many rows of a panel.
+
+        Raises:
+            ConfigError: no training day is left, or too few for the members' stretches.
+        """
+        splits = split_days(rows, context=self.history, config=self.splits, context_name="history")
+        self.stretch_days(splits.train)
+        return splits
+
+    def stretch_days(self, train: Days) -> int:
+        """Return how many days the stretches have that members learn from, of these training days.
+
+        Raises:
+            ConfigError: no stretch of so many, or of enough, fits beside a block.
+        """
+        blocks, wanted = cut_blocks(train, self.members.size), self.learner.days
+        room = min(map(partial(longest_stretch, train), blocks))
+        least = LEAST_STRETCH if wanted is None else wanted
+        if room < least:
+            given, lower = ("", "") if wanted is None else (f" = {wanted}", "learner.days, ")
+            raise ConfigError(
+                f"learner.days{given}: the {len(train)} training days, less the {len(blocks[0])} that a member leaves "
+                f"out, hold no stretch of {least}. Lower {lower}history ({self.history}) or splits.validation_days, "
+                "or give a longer panel."
+            )
+        return min(room, USUAL_STRETCH) if wanted is None else wanted

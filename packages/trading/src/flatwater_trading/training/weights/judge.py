@@ -81,9 +81,9 @@ def judge_(setup: WeightsSetup, run: WeightsState) -> None:
         return weigh_days(setup.layout, market, weights, days, limits=setup.limits, at_once=setup.at_once)
 
     with torch.no_grad():
-        for member, (first, stop) in enumerate(setup.blocks):
-            rows = slice(first - judged.first, stop - judged.first)
-            run.unseen[rows] = weigh_rows(run.weights[member : member + 1], range(first, stop))
+        for member, block in enumerate(setup.blocks):
+            rows = slice(block.first - judged.first, block.stop - judged.first)
+            run.unseen[rows] = weigh_rows(run.weights[member : member + 1], range(block.first, block.stop))
         validation = setup.splits.validation
         rows = slice(validation.first - judged.first, None)
         run.unseen[rows] = weigh_rows(run.weights, range(validation.first, validation.stop))

@@ -10,8 +10,9 @@ from flatwater.nets.stack import views
 from flatwater.state.random import stream
 from flatwater.trainers.loop import Phase, Trainer
 from flatwater_trading.policy.weigher import Seen, log_growth, weigh
+from flatwater_trading.training.weights.blocks import stretch_starts
 from flatwater_trading.training.weights.judge import judge_
-from flatwater_trading.training.weights.state import WeightsSetup, WeightsState, stretch_starts
+from flatwater_trading.training.weights.state import WeightsSetup, WeightsState
 
 WeightsTrainer = Trainer[WeightsSetup, WeightsState]
 
@@ -53,11 +54,11 @@ def draw_days(setup: WeightsSetup, update: int) -> Int[Tensor, "P S L"]:
     rng = stream(setup.config.seed, "stretches", update, device=setup.device)
     places = torch.rand(members, learner.stretches, generator=rng, device=setup.device)
     starts = []
-    for member, place in enumerate(places):
-        before, after = stretch_starts(setup, member)
+    for block, place in zip(setup.blocks, places, strict=True):
+        before, after = stretch_starts(setup.splits.train, block, setup.stretch_days)
         start = (place * (len(before) + len(after))).long()
         starts.append(torch.where(start < len(before), before.start + start, after.start + start - len(before)))
-    return torch.stack(starts)[..., None] + torch.arange(learner.days, device=setup.device)
+    return torch.stack(starts)[..., None] + torch.arange(setup.stretch_days, device=setup.device)
 
 
 def _growth_and_gradient(

@@ -1,7 +1,6 @@
 """State of a run that learns target weights: everything that it keeps between rounds, and its build."""
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 import torch
 from jaxtyping import Bool, Float
@@ -15,8 +14,8 @@ from flatwater.state.tree import derived_field, state
 from flatwater.trainers.loop import Progress
 from flatwater_trading.panel.splits import Days, Splits
 from flatwater_trading.policy.weigher import Limits, build_weigher
+from flatwater_trading.training.weights.blocks import cut_blocks
 from flatwater_trading.training.weights.config import WeightsConfig
-from flatwater_watch.errors import ConfigError
 
 BLOCK_BYTES = 32 << 20
 """Bytes of hidden units that are computed at a time: members learn, and days are weighed, in groups of this size."""
@@ -80,8 +79,10 @@ class WeightsSetup:
     config: WeightsConfig
     layout: Layout
     splits: Splits
-    blocks: tuple[Span, ...]
-    """Rows that each member leaves out, as [first, stop)."""
+    blocks: tuple[Days, ...]
+    """Rows that each member leaves out."""
+    stretch_days: int
+    """Days of the stretches that members learn from."""
     device: torch.device
     instruments: int
 
@@ -104,7 +105,7 @@ class WeightsSetup:
     def groups(self) -> tuple[Span, ...]:
         """Spans of members that learn at the same time."""
         learner, members = self.config.learner, self.config.members.size
-        size = min(members, max(1, self.at_once // (learner.stretches * learner.days)))
+        size = min(members, max(1, self.at_once // (learner.stretches * self.stretch_days)))
         return tuple((low, min(members, low + size)) for low in range(0, members, size))
 
 
@@ -115,37 +116,17 @@ def find_limits(config: WeightsConfig) -> Limits:
 
 
 def build_setup(config: WeightsConfig, market: SignalMarket, splits: Splits, device: torch.device) -> WeightsSetup:
-    """Build the network for a market's shape, and cut the training days into blocks.
-
-    Raises:
-        ConfigError: the training days are too few for the members' stretches.
-    """
+    """Build the network for a market's shape, and cut the training days into blocks."""
     _, instruments, own = market.own.shape
-    members, train, days = config.members.size, splits.train, config.learner.days
-    edges = [train.first + number * len(train) // members for number in range(members + 1)]
-    blocks = tuple(pairwise(edges))
-    for block in blocks:
-        if not _stretch_starts(train, block, days):
-            raise ConfigError(
-                f"learner.days = {days}: the {len(train)} training days, less the {block[1] - block[0]} that a member "
-                f"leaves out, hold no stretch of so many. Lower learner.days, history ({config.history}) or the other "
-                "splits, or give a longer panel."
-            )
-    layout = build_weigher(own, market.shared.shape[1], config.members.hidden)
-    return WeightsSetup(config, layout, splits, blocks, device, instruments)
-
-
-def _stretch_starts(train: Days, block: Span, days: int) -> list[range]:
-    """Return the first rows of all stretches without a day of the block and without the return that leads into it."""
-    before = range(train.first, block[0] - days)
-    after = range(block[1], train.stop - days)
-    return [part for part in (before, after) if len(part)]
-
-
-def stretch_starts(setup: WeightsSetup, member: int) -> tuple[range, range]:
-    """Return the rows on which a member's stretches may begin: before its block, and after it; one may be empty."""
-    parts = _stretch_starts(setup.splits.train, setup.blocks[member], setup.config.learner.days)
-    return (parts[0], parts[1] if len(parts) > 1 else range(0))
+    return WeightsSetup(
+        config=config,
+        layout=build_weigher(own, market.shared.shape[1], config.members.hidden),
+        splits=splits,
+        blocks=cut_blocks(splits.train, config.members.size),
+        stretch_days=config.stretch_days(splits.train),
+        device=device,
+        instruments=instruments,
+    )
 
 
 def build_weights(setup: WeightsSetup, market: SignalMarket) -> WeightsState:

@@ -1,0 +1,37 @@
+"""What the settings of every run on a panel have, whatever it trains."""
+
+from typing import Protocol
+
+from flatwater_trading.panel.config import SplitConfig
+from flatwater_trading.panel.splits import Splits
+
+
+class OnPanel(Protocol):
+    """Settings of a run on a panel, whatever it trains."""
+
+    @property
+    def trainer(self) -> str:
+        """Name of the recipe."""
+
+    @property
+    def seed(self) -> int:
+        """Seed of all random numbers."""
+
+    @property
+    def panel(self) -> str | None:
+        """What the panel is read from."""
+
+    @property
+    def splits(self) -> SplitConfig:
+        """How many of its days are used, and for what."""
+
+    @property
+    def benchmark(self) -> str | None:
+        """Instrument that results are compared with."""
+
+    def split(self, rows: int) -> Splits:
+        """Split so many rows of a panel.
+
+        Raises:
+            ConfigError: a split is too short for what is trained.
+        """

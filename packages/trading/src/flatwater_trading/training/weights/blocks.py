@@ -1,0 +1,24 @@
+"""Blocks of training days that members leave out, and the stretches of days that each may then learn from."""
+
+from itertools import pairwise
+
+from flatwater_trading.panel.splits import Days
+
+
+def cut_blocks(train: Days, members: int) -> tuple[Days, ...]:
+    """Cut the training days into as many blocks as there are members, each of which leaves another one out."""
+    edges = (train.first + number * len(train) // members for number in range(members + 1))
+    return tuple(Days(first, stop) for first, stop in pairwise(edges))
+
+
+def longest_stretch(train: Days, block: Days) -> int:
+    """Return the most days of a stretch that a member can learn from which leaves the block out."""
+    return max(block.first - train.first, train.stop - block.stop) - 1
+
+
+def stretch_starts(train: Days, block: Days, days: int) -> tuple[range, range]:
+    """Return the rows on which a member's stretches may begin: before the block, and after it; one may be empty.
+
+    No stretch has a day of the block, or the return that leads into it.
+    """
+    return range(train.first, block.first - days), range(block.stop, train.stop - days)
