@@ -238,6 +238,11 @@ def test_a_file_of_settings_says_what_is_studied() -> None:
     for words in (["mine.toml", "--folds", "4"], ["--config", "mine.toml", "--folds", "4"]):
         mine = StudyTraders.read("flatwater study", words)
         assert (mine.settings().trainer, mine.settings().members.size, mine.folds) == ("weights", 3, 4)
+    Path("begun").mkdir()
+    Path("mine.toml").replace("begun/base.toml")
+    Path("begun/study.toml").touch()
+    again = StudyTraders.read("flatwater study", ["other.csv", "--run", "begun"])
+    assert (again.settings().panel, again.settings().members.size) == ("other.csv", 3)
     Path("mine.toml").write_text('trainer = "erl"\n')
     with pytest.raises(ConfigError, match=r"trainer = 'erl': expected one of .weights"):
         StudyWeights.read("flatwater study weights", ["mine.toml"])
@@ -268,10 +273,15 @@ def test_what_cannot_be_studied_is_refused(words: str, said: list[str], capsys: 
     assert all(part in " ".join(told.split()) for part in said), told
 
 
+WEIGHTS = ["--history", "40", "--splits.validation-days", "40", "--members.size", "2", "--learner.updates", "5"]
+
+
 @pytest.mark.slow
-def test_a_killed_study_comes_to_the_same_numbers(tiny: list[str]) -> None:
+@pytest.mark.parametrize("recipe", ["erl", "weights"])
+def test_a_killed_study_comes_to_the_same_numbers(recipe: str, tiny: list[str]) -> None:
     """Real runs: SIGKILL takes the study alone; its runs save, and go on bit for bit."""
-    words = ["study", "synthetic:6x400", *tiny[2:], "--folds", "2", "--seeds", "2", "--rounds", "3"]
+    settings = ["synthetic:6x400", *tiny[2:]] if recipe == "erl" else ["weights", "synthetic:6x400", *WEIGHTS]
+    words = ["study", *settings, "--folds", "2", "--seeds", "2", "--rounds", "3"]
     assert main([*words, "--run", "whole"]) == 0
     lines = {line.name: line.state for line in list_runs(Path("whole"))}
     assert lines == {f"fold-{fold:02}-seed-{seed}": "finished" for fold in (1, 2) for seed in (0, 1)}

@@ -1,5 +1,6 @@
 """Target weights: exact, planned, blind to what comes, and the same money in simulator, orders and backtest."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,12 @@ from flatwater_trading.panel.panel import build_panel, first_days
 from flatwater_trading.panel.signals import find_signals
 from flatwater_trading.recipe.weights.config import WeightsRunConfig
 from flatwater_trading.recipe.weights.plan import build_on_meta
+from flatwater_trading.recipe.weights.recipe import WEIGHTS
 from flatwater_trading.recipe.weights.run import WeightsRun, compose
+from flatwater_trading.study.config import StudyConfig
+from flatwater_trading.study.member import play_test_days
+from flatwater_trading.study.pooling import as_json, pool_folds
+from flatwater_trading.study.records import StudyFolder
 from flatwater_watch.errors import ConfigError, DataError
 
 PANEL = "synthetic:6x460:signal=0.7:context_instruments=1"
@@ -86,6 +92,20 @@ def test_a_backtest_of_the_holdout_is_its_evaluation(trained: Path) -> None:
     found, known = fw.load(trained).backtest(PANEL), fw.evaluate(trained, holdout=True)
     same = ("first_day", "last_day", "days", "traders", "comparison", "verdict", "held")
     assert {name: found.result[name] for name in same} == {name: known[name] for name in same}
+
+
+def test_a_study_pools_what_its_runs_have_played_on_their_test_days(trained: Path, tmp_path: Path) -> None:
+    folder = StudyFolder(tmp_path)
+    for fold in (1, 2):
+        shutil.copytree(trained, folder.run(fold, 0).path)
+        play_test_days(folder.run(fold, 0))
+    pooled = pool_folds(folder, StudyConfig(folds=2, seeds=(0,), days=460, data=""), WEIGHTS)
+    assert pooled is not None
+    known, found = fw.evaluate(trained, holdout=True), as_json(pooled)
+    for name, row in known["traders"].items():
+        assert found["traders"][name]["total_return"] == pytest.approx((1 + row["total_return"]) ** 2 - 1), name
+    assert found["deflated"]["tries"] == 2 * 2 * 5  # folds, rounds, parts that may be held
+    assert "20 tries" in found["verdict"]
 
 
 LIMITS = {
@@ -190,6 +210,16 @@ def test_what_is_no_surer_than_chance_is_not_held() -> None:
     assert row["held"] == 0
     equal = row["traders"]["equal weight"]["total_return"] if row["rest"] == "equal weight" else 0.0
     assert row["traders"]["champion"]["total_return"] == pytest.approx(equal, abs=1e-6)
+
+
+def test_members_learn_from_stretches_as_long_as_the_training_days_hold() -> None:
+    run = tiny_run(learner={}, history=70)
+    train, (one, other) = run.setup.splits.train, run.setup.blocks
+    assert run.setup.stretch_days == min(len(train) - len(one), len(train) - len(other)) - 1 < 128
+    assert f"stretches of {run.setup.stretch_days} days" in run.about()[-1]
+    assert train_(run.trainer, 1, Silent())
+    with pytest.raises(ConfigError, match=r"learner\.days: the 21 training days, .* no stretch of 20"):
+        tiny_run(learner={}, history=290)
 
 
 def test_another_seed_learns_other_weights() -> None:

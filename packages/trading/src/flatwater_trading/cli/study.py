@@ -77,10 +77,10 @@ class StudyCommand(WithTrust, RecipeSettings):
         if source is None:
             return command
         # --config goes before the options, which win over its settings.
-        option = "--config" if source.lower().endswith(SETTINGS_SUFFIX) else "--panel"
+        option, others = ("--config", options) if source.lower().endswith(SETTINGS_SUFFIX) else ("--panel", words)
         if option_value(option, options) is not None:
             raise ConfigError(f"{source}: stands for {option}, which is given as well. Leave one of them out.")
-        return super().read(program, [option, source, *options])
+        return super().read(program, [option, source, *others])
 
     def __call__(self) -> int:
         """Run the study and show it; with --plan print the memory of its largest run. Returns the exit code.
