@@ -458,10 +458,11 @@ def _make_console(*, quiet: bool) -> Console:
 
 
 def _finish_run(outcome: RunOutcome, env: object) -> TrainedRun:
-    """Return the run, with the picture that a finished one has, and the environment that was given as an object.
+    """Draw the picture of a finished run, and return the run with the environment that was given as an object.
 
     Raises:
-        KeyboardInterrupt, SystemExit: a signal stopped it, and the program that trains is meant as well.
+        KeyboardInterrupt: Ctrl-C stopped the run.
+        SystemExit: another signal stopped the run.
     """
     # The run is saved by now: the program that called is ended as if it had got the signal itself.
     if outcome.signal:

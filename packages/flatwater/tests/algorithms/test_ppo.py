@@ -32,7 +32,7 @@ CONFIG = EpisodeConfig(lr=5e-3, minibatches=2)
 
 ACTIONS = OperationActions(choices=(2, 3), relevant=torch.tensor([[False, False], [True, False]]), floor=0.1)
 """WAIT or NAME(cue); a second head never matters. NAME is legal in the last step only, and is then the only choice."""
-POLICY = Student((3,), ACTIONS, 255, StudentConfig(hidden=16, memory=16), CPU, (0, 1, 2), deviations=True)
+POLICY = Student((3,), ACTIONS, 255, StudentConfig(hidden=16, memory=16), CPU, (0, 1, 2), scaling="deviations")
 WRITTEN = {
     "obs": ColumnSpec((3,)),
     "reward": ColumnSpec(),

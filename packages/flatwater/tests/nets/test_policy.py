@@ -138,4 +138,4 @@ def test_layers_are_those_of_torch_shared_or_separate(activation: str, shared: b
     output = policy(weights, obs, torch.zeros(2, 2, 0))
     torch.testing.assert_close(output.logits[..., :3], run("action", obs))
     torch.testing.assert_close(output.value, run("value", obs)[..., 0])
-    torch.testing.assert_close(policy.choose(weights, obs[0]), output.logits[0])
+    torch.testing.assert_close(policy.action_outputs(weights, obs[0]), output.logits[0])

@@ -323,7 +323,7 @@ def test_a_good_object_is_not_written_over_by_a_damaged_file(run: Run, tmp_path:
                 read_manifest(saved),
                 (),
                 buffer=SendBuffer(),
-                step=lambda _: None,
+                on_bytes_sent=lambda _: None,
             )
         )
     assert run.objects.read(remote.shard_name(shard.sha256)) == good
@@ -345,7 +345,7 @@ def test_who_may_not_remove_keeps_everything(bucket: str, store: ObjectStore, tm
 
 def test_what_sending_holds_is_one_buffer_in_memory(run: Run) -> None:
     assert run.mirror.buffer_bytes() == {OWNER: BUFFER_BYTES}
-    assert len(run.mirror.sender.buffer.room) == BUFFER_BYTES
+    assert len(run.mirror.sender.buffer.buffer) == BUFFER_BYTES
 
 
 def kill_again_and_again(times: int, base: str, tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def test_the_smallest_owners_are_one_line_where_room_is_short(tmp_path: Path) ->
 
 def test_before_the_first_generation_every_part_says_so(tmp_path: Path) -> None:
     followed = follow_run(make_run(tmp_path / "run", 0, wanted=5))
-    assert panels.without_ledger(followed).plain == "The ledger begins with the first generation."
+    assert panels.missing_ledger_text(followed).plain == "The ledger begins with the first generation."
     assert str(panels.owners_table(followed, 80)) == "The ledger begins with the first generation."
     assert str(panels.phase_table(None, 80)) == "No phase has ended yet."
     assert panels.curves_panel(followed, 80).plain == "No generation has ended yet."

@@ -94,7 +94,7 @@ def build(
     """
     block = filled_tensor(0, 1, student.layout.size, device=device)
     init_(block, student.layout, rng)
-    statistics = build_statistics(student.numbers, student.measures, device) if student.measures else {}
+    statistics = build_statistics(student.number_count, student.measures, device) if student.measures else {}
     if student.encoder is not None:
         statistics |= student.encoder.build_buffers(device)
         student.encoder.draw_(named_weights(student, block) | statistics, rng)
@@ -223,7 +223,7 @@ def make_act(
             dict(zip(weights, tensors, strict=False)),
             dict(zip(names, tensors[len(weights) :], strict=True)),
         )
-        choice = student.choose(params, arguments["obs"], arguments["memory"], arguments["starts"])
+        choice = student.run_step(params, arguments["obs"], arguments["memory"], arguments["starts"])
         policy = student.actions.distribution(choice.logits, arguments.get("legal"))
         action = policy.sample(arguments["noise"])
         if taught:

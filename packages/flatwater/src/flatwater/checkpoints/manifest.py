@@ -222,7 +222,7 @@ def read_manifest(file: Path) -> Manifest:
 def parse_manifest(file: Path, raw: bytes) -> Manifest:
     """Return the manifest with the content `raw`, which may come from elsewhere than the disk.
 
-    A damaged one says in `damage` how, and so does a whole one of a later format, as `unread`.
+    `damage` of a damaged manifest says what is wrong. A manifest of a later format is `unread`, and `damage` says so.
     """
     try:
         content = parse_json(raw)
@@ -234,9 +234,10 @@ def parse_manifest(file: Path, raw: bytes) -> Manifest:
     if _with_digest({key: value for key, value in content.items() if key != "sha256"}) != raw:
         return _damaged_manifest(file, "the manifest's hash does not match its content")
     # After the hash, so that a flipped bit in the number does not pass for a later version.
-    if (later := content.get("format")) != FORMAT and isinstance(later, int):
+    if (file_format := content.get("format")) != FORMAT and isinstance(file_format, int):
         problem = (
-            f"expected format {FORMAT}, got format {later}, which a later version of Flatwater writes. Update Flatwater"
+            f"expected format {FORMAT}, got format {file_format}, which a later version of Flatwater writes. Update "
+            "Flatwater"
         )
         return _damaged_manifest(file, problem, unread=True)
     try:

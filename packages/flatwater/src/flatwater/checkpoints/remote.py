@@ -136,7 +136,7 @@ def send_shards(
     there: Collection[str],
     *,
     buffer: SendBuffer,
-    step: Callable[[int], None],
+    on_bytes_sent: Callable[[int], None],
 ) -> Iterator[ShardRecord]:
     """Send the shards of a checkpoint that are not `there`; yields each when it is verified.
 
@@ -148,7 +148,7 @@ def send_shards(
         manifest: the checkpoint.
         there: names of shards known to be there; may grow meanwhile.
         buffer: memory that the files go through.
-        step: called with the bytes of each piece sent.
+        on_bytes_sent: called with the bytes of each piece.
 
     Raises:
         CheckpointError: a shard is gone from the folder, or is damaged there: this checkpoint cannot be sent.
@@ -160,7 +160,7 @@ def send_shards(
             continue
         path = shard_path(folder, shard.sha256)
         try:
-            send_file(objects, name, path, buffer, step, sha256=shard.sha256)
+            send_file(objects, name, path, buffer, on_bytes_sent, sha256=shard.sha256)
         except FileNotFoundError:
             raise CheckpointError(f"{manifest.file} cannot be sent: {path.name} is missing") from None
         except OtherContentError:

@@ -31,7 +31,9 @@ class Checkpoints:
         from flatwater_watch.terminal import terminal
 
         with terminal(errors=True).status(f"reading the checkpoints of {self.run} …"):
-            checkpoints = _at_url(self.run) if is_url(self.run) else _in_folder(Path(self.run))
+            checkpoints = (
+                _list_url_checkpoints(self.run) if is_url(self.run) else _list_folder_checkpoints(Path(self.run))
+            )
         if self.json:
             print(json_format.dumps({"checkpoints": [_json_entry(*entry) for entry in checkpoints]}, indent=1))
         else:
@@ -39,7 +41,7 @@ class Checkpoints:
         return 0
 
 
-def _in_folder(run: Path) -> "list[tuple[Manifest, list[str]]]":
+def _list_folder_checkpoints(run: Path) -> "list[tuple[Manifest, list[str]]]":
     """Return the checkpoints of a run folder, each with its problems; reads every shard.
 
     Raises:
@@ -54,7 +56,7 @@ def _in_folder(run: Path) -> "list[tuple[Manifest, list[str]]]":
     return list_verified(folder)
 
 
-def _at_url(url: str) -> "list[tuple[Manifest, list[str]]]":
+def _list_url_checkpoints(url: str) -> "list[tuple[Manifest, list[str]]]":
     """Return the checkpoints of a run at a URL, each with its problems; reads every shard.
 
     Raises:
@@ -176,25 +178,22 @@ class MirrorCommand:
     def __call__(self) -> int:
         """Send the rest, and say what was sent."""
         from flatwater.runs.catch_up import catch_up
-        from flatwater_watch.terminal import say as print_line
-        from flatwater_watch.terminal import terminal
+        from flatwater_watch.terminal import say, terminal
         from flatwater_watch.units import format_bytes
 
         errors = terminal(errors=True)
         sent_bytes = 0
 
-        def step(count: int) -> None:
+        def on_bytes_sent(count: int) -> None:
             nonlocal sent_bytes
             sent_bytes += count
             status.update(f"sending … {format_bytes(sent_bytes)}")
 
-        def say(line: str) -> None:
+        def note(line: str) -> None:
             errors.print(line, highlight=False, markup=False, soft_wrap=True)
 
         # On stderr, so that stdout has the result alone.
         with errors.status("listing the objects in the store …") as status:
-            result = catch_up(self.run, self.to, say=say, step=step)
-        print_line(
-            f"{result.url}  {result.checkpoints} checkpoint(s) and the changed files, {format_bytes(result.bytes)}"
-        )
+            result = catch_up(self.run, self.to, say=note, on_bytes_sent=on_bytes_sent)
+        say(f"{result.url}  {result.checkpoints} checkpoint(s) and the changed files, {format_bytes(result.bytes)}")
         return 0

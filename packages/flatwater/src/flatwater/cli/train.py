@@ -132,12 +132,15 @@ class Fork(WithTrust, WithDisplay, RecipeSettings):
     """Folder for the new run; must be new or empty. Left out: runs/RECIPE-DATE-NUMBER."""
     checkpoint: Number | None = None
     """Round of the checkpoint to go on from. Left out: the newest between two rounds."""
-    was: Annotated[Any, tyro.conf.Suppress] = None
-    """Settings of the run, once they were read."""
+    parent_config: Annotated[Any, tyro.conf.Suppress] = None
+    """Settings of the parent run, once they were read."""
 
     @classmethod
     def read(cls, program: str, options: Sequence[str]) -> Self:
-        """Read the options on top of the settings of the run that they begin with."""
+        """Read the options, with the settings of the parent run (the first word) as their defaults.
+
+        Without a run the defaults of the class itself serve, for `--help`.
+        """
         if not options or options[0].startswith("-"):
             return read_options(cls, program, options)
         from flatwater.recipe import recipe_of_config
@@ -145,9 +148,10 @@ class Fork(WithTrust, WithDisplay, RecipeSettings):
         from flatwater.runs.config import rounds_alone
         from flatwater.runs.session import read_config
 
-        was = read_config(open_folder(Path(options[0])), trains=True, given=named_settings(options))
-        command: type[Self] = over_recipe(cls, recipe_of_config(was))
-        return command.read_over(program, options, rounds_alone(was, named_settings(options)), was=was)
+        parent_config = read_config(open_folder(Path(options[0])), trains=True, given=named_settings(options))
+        command: type[Self] = over_recipe(cls, recipe_of_config(parent_config))
+        base = rounds_alone(parent_config, named_settings(options))
+        return command.read_over(program, options, base, parent_config=parent_config)
 
     def __call__(self) -> int:
         """Train on, then show the result.
@@ -163,7 +167,7 @@ class Fork(WithTrust, WithDisplay, RecipeSettings):
         if self.parent is None:
             raise ConfigError("fork: expected a run folder before all options, got none. `flatwater runs` lists runs.")
         config, folder = self.settings(), open_folder(Path(self.parent))
-        parent = find_parent(folder, self.was, config, self.checkpoint, say)
+        parent = find_parent(folder, self.parent_config, config, self.checkpoint, say)
         return show_outcome(
             lambda console, **told: start_new_run(config, self.run, console, parent=parent, **told), self
         )

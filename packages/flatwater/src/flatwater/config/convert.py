@@ -80,11 +80,17 @@ def _conversion_error(declared: object, value: object, path: str) -> ConfigError
         hint = did_you_mean(value, literals) if isinstance(value, str) else ""
         return ConfigError(f"{path} = {short_repr(value)}: expected {type_in_words(declared)}.{hint}")
     if isinstance(value, list | tuple) and get_origin(declared) is tuple:
+        # A wrong entry has an error of its own (`from_plain`), so that only their number can be wrong here.
         items = get_args(declared)
         return ConfigError(f"{path} = {short_repr(list(value))}: expected {len(items)} entries, got {len(value)}")
-    kind = _TYPE_NAMES.get(type(value), type(value).__name__) if not isinstance(value, Mapping) else "a table"
-    kind = "a list" if isinstance(value, list | tuple) else kind
-    kind = "a number of too many digits" if declared is float and type(value) is int else kind
+    if declared is float and type(value) is int:
+        kind = "a number of too many digits"
+    elif isinstance(value, list | tuple):
+        kind = "a list"
+    elif isinstance(value, Mapping):
+        kind = "a table"
+    else:
+        kind = _TYPE_NAMES.get(type(value), type(value).__name__)
     return ConfigError(f"{path} = {short_repr(value)}: expected {type_in_words(declared)}, got {kind}")
 
 

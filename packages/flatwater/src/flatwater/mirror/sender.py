@@ -50,7 +50,7 @@ class MirrorSender:
     """Identity of the run: it is the same wherever the run goes on."""
     keep: CheckpointConfig
     """Policy of the folder, which the mirror follows."""
-    step: Callable[[int], None]
+    on_bytes_sent: Callable[[int], None]
     """Called with the bytes of each piece sent; an exception that it raises ends the sending."""
     say: Callable[[str], None]
     buffer: SendBuffer = field(default_factory=SendBuffer)
@@ -141,7 +141,7 @@ class MirrorSender:
         """Send a checkpoint: its shards, the run's files as they are now, and last the manifest."""
         folder = self.folder.checkpoints
         for shard in send_shards(
-            self.objects, folder, manifest, self.shards, buffer=self.buffer, step=self.after_piece_
+            self.objects, folder, manifest, self.shards, buffer=self.buffer, on_bytes_sent=self.after_piece_
         ):
             self.shards.add(shard_name(shard.sha256))
         # Before the manifest: a checkpoint at the store has the records of its rounds next to it.
@@ -153,7 +153,7 @@ class MirrorSender:
 
     def after_piece_(self, count: int) -> None:
         """Count a piece, and renew the lock: a single file may take longer than a lock lives."""
-        self.step(count)
+        self.on_bytes_sent(count)
         self.renew_lock_()
 
     def renew_lock_(self) -> None:

@@ -183,7 +183,7 @@ class FeedForwardPolicy:
         outputs, value = self._outputs(weights, features), _apply_head(weights, "value", value_features)
         return PolicyOutput(outputs.view(*obs.shape[:2], -1), value.view(obs.shape[:2]), memory)
 
-    def choose(self, weights: Weights, obs: Float[Tensor, "B O"]) -> Float[Tensor, "B R"]:
+    def action_outputs(self, weights: Weights, obs: Float[Tensor, "B O"]) -> Float[Tensor, "B R"]:
         """Return the actor's outputs alone."""
         return self._outputs(weights, self._features(weights, "action", obs))
 

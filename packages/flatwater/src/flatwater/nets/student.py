@@ -1,10 +1,13 @@
-"""A student: a policy, recurrent or not, that reads tokens, a vector, images or what a module reads.
+"""The network of PPO: an actor-critic, recurrent or not, that reads tokens, a vector, images or a module's input.
+
+It is called a student because a teacher may lead it; most runs have none.
 
 Axes: T steps, B agents, K tokens, R rows of the table, D numbers of a row.
 """
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -29,22 +32,29 @@ FIBONACCI = 2654435769
 """2^32 divided by the golden ratio (Knuth, volume 3, section 6.4): consecutive keys fall far apart."""
 WORD = 32
 """Bits of a token's hash."""
+Scaling = Literal["logarithms", "deviations", "none"]
+"""Scale on which numbers are read: `symlog`, deviations from their means so far, or as they are."""
 
 
 @dataclass(frozen=True)
 class StudentStep:
-    """Output of a student on one step of each agent."""
+    """Output of the network on one step of each agent."""
 
     logits: Float[Tensor, "B R"]
     value: Float[Tensor, "B"] | None
-    """Value of the state; None if it can be computed at any later time."""
+    """Value of the state; None if it is computed after the block (`Student.values_later`)."""
     memory: Float[Tensor, "2 B M"]
     """Memory after the step."""
 
 
 @dataclass(frozen=True)
 class Student:
-    """Pure functions of the weights."""
+    """A recurrent or feed-forward actor-critic, as pure functions of its weights.
+
+    Its methods share these arguments: `weights` are the weights by name, with the statistics of observations where
+    these are read; `memory` is the memory before the first step, whose dtype is that of the results; `starts` marks the
+    rows where an episode begins, with an empty memory.
+    """
 
     obs: tuple[int, ...]
     """Shape of an observation: tokens [K, 3], a vector [N], or bytes."""
@@ -55,16 +65,14 @@ class Student:
     device: torch.device
     measures: tuple[int, ...] = ()
     """Positions of a vector's numbers that are read by statistics of them so far, which are kept with the weights
-    (`build_statistics`): those that hardly differ are stretched."""
-    deviations: bool = False
-    """Whether a vector's numbers are read by deviations from their means so far, and not by their logarithms."""
-    lowered: bool = False
+    (`build_statistics`)."""
+    scaling: Scaling = "logarithms"
+    """Scale on which the network reads numbers; logarithms of `measures` that hardly differ are stretched."""
+    autocast_bfloat16: bool = False
     """Whether the policy takes products in bfloat16, to act and to learn: ratios of probabilities would start away
     from 1 otherwise. Its outputs have the type of the memory that it is given."""
-    plain: bool = False
-    """Whether a vector's numbers are read as they are."""
     encoder: ModuleEncoder | None = None
-    """The module that reads observations, where there is one: of images always."""
+    """The module that reads observations; None for tokens and vectors without a module of the user's."""
 
     @property
     def sees_tokens(self) -> bool:
@@ -72,29 +80,29 @@ class Student:
         return self.encoder is None and len(self.obs) > 1
 
     @property
-    def numbers(self) -> int:
-        """Numbers of an observation that are neither tokens nor in an image."""
+    def number_count(self) -> int:
+        """Count of an observation's numbers that are neither tokens nor in an image."""
         return self.obs[0] if self.encoder is None else count_numbers(self.encoder.parts)
 
     @property
     def values_later(self) -> bool:
-        """Whether values are computed after a block, of all its steps in one pass.
+        """Whether values and log-probabilities are computed after a block, for all its steps in one pass.
 
-        They are where nothing is remembered; but a module would read the observations a second time for them.
+        They are if there is no memory; but a module would read the observations a second time for them.
         """
         return self.encoder is None and not self.config.memory
 
     @property
-    def inputs(self) -> int:
-        """Numbers that the policy is given of an observation."""
+    def embedding_size(self) -> int:
+        """Count of the numbers that the policy gets for an observation."""
         if self.encoder is not None:
             return self.encoder.features
         return self.config.width if self.sees_tokens else self.obs[0]
 
     @cached_property
     def policy(self) -> RecurrentPolicy | FeedForwardPolicy:
-        """The network behind the reading of an observation."""
-        config, actions, inputs = self.config, self.actions, self.inputs
+        """The network that takes the embedding of an observation."""
+        config, actions, inputs = self.config, self.actions, self.embedding_size
         if not config.memory:
             return FeedForwardPolicy(
                 obs=inputs,
@@ -108,7 +116,7 @@ class Student:
 
     @cached_property
     def layout(self) -> Layout:
-        """The weights of what reads an observation, if it has any, and the policy's."""
+        """The weights that embed an observation, if there are any, and the policy's."""
         if self.encoder is not None:
             return Layout(dict(self.encoder.layout.weights) | dict(self.policy.layout.weights))
         if not self.sees_tokens:
@@ -116,9 +124,9 @@ class Student:
         table = Weight((self.config.rows + 1, self.config.width), self.obs[0])
         return Layout({"tokens": table} | dict(self.policy.layout.weights))
 
-    def measured(self, numbers: Float[Tensor, "*N O"]) -> Float[Tensor, "*N O"]:
+    def scale_for_statistics(self, numbers: Float[Tensor, "*N O"]) -> Float[Tensor, "*N O"]:
         """Return numbers on the scale on which statistics of them are kept."""
-        return numbers if self.deviations else symlog(numbers)
+        return numbers if self.scaling == "deviations" else symlog(numbers)
 
     def read_numbers(self, obs: Tensor) -> Float[Tensor, "*N O"]:
         """Return the numbers of observations that are neither tokens nor in an image."""
@@ -131,17 +139,13 @@ class Student:
         """Return the policy's input for observations [T, B, *obs].
 
         The sum of the tokens' rows is normalised (Ba et al. 2016), as observations have different numbers of tokens.
-
-        Args:
-            weights: the weights by name, with statistics and buffers.
-            obs: observations, as the world shows them.
-            learning: whether a module that reads them is in training mode.
+        With `learning` a module that reads them is in training mode.
         """
         if self.encoder is not None:
             rows = obs.flatten(0, 1).flatten(1)
             numbers = self._scale_numbers(weights, self.read_numbers(rows))
             pixels = rows if rows.dtype == torch.uint8 else None
-            with bfloat16_autocast(obs.device, wanted=self.lowered):
+            with bfloat16_autocast(obs.device, wanted=self.autocast_bfloat16):
                 features = self.encoder(weights, numbers, pixels, learning=learning)
             return features.float().view(*obs.shape[:2], -1)
         if not self.sees_tokens:
@@ -153,40 +157,30 @@ class Student:
 
     def _scale_numbers(self, weights: Weights, numbers: Float[Tensor, "*N O"]) -> Float[Tensor, "*N O"]:
         """Return numbers as the network reads them: deviations, logarithms, or as they are."""
-        if self.plain:
+        if self.scaling == "none":
             return numbers
-        if self.deviations:
+        if self.scaling == "deviations":
             return normalise_obs(weights, numbers)
         return stretch_columns(weights, symlog(numbers)) if self.measures else symlog(numbers)
 
-    def choose(
+    def run_step(
         self, weights: Weights, obs: Tensor, memory: Float[Tensor, "2 B M"], starts: Bool[Tensor, "B"]
     ) -> StudentStep:
-        """Return outputs on one observation of each agent, [B, *obs], without the critic where it is asked later.
+        """Return outputs on one observation of each agent, [B, *obs]: without values if they are computed later."""
+        return self.run_embedded_step(weights, self.embed_observation(weights, obs.unsqueeze(0)), memory, starts)
 
-        Args:
-            weights: the weights by name, with the observations' statistics where these are read.
-            obs: one observation of each agent, as its world shows it.
-            memory: memory before the step; its type is that of the results.
-            starts: mask of rows where an episode begins, with an empty memory.
-        """
-        return self.choose_read(weights, self.embed_observation(weights, obs.unsqueeze(0)), memory, starts)
-
-    def choose_read(
-        self, weights: Weights, read: Float[Tensor, "1 B O"], memory: Float[Tensor, "2 B M"], starts: Bool[Tensor, "B"]
+    def run_embedded_step(
+        self,
+        weights: Weights,
+        embedding: Float[Tensor, "1 B O"],
+        memory: Float[Tensor, "2 B M"],
+        starts: Bool[Tensor, "B"],
     ) -> StudentStep:
-        """Return `choose` on observations that `embed_observation` has read.
-
-        Args:
-            weights: the weights by name, with the observations' statistics where these are read.
-            read: result of `embed_observation` for one step.
-            memory: memory before the step; its type is that of the results.
-            starts: mask of rows where an episode begins, with an empty memory.
-        """
+        """Return the outputs of `run_step`, given the result of `embed_observation` for its observations."""
         if self.values_later and isinstance(self.policy, FeedForwardPolicy):
-            with bfloat16_autocast(memory.device, wanted=self.lowered):
-                return StudentStep(self.policy.choose(weights, read[0]).to(memory.dtype), None, memory)
-        output = self._apply_policy(weights, read, memory, starts.unsqueeze(0))
+            with bfloat16_autocast(memory.device, wanted=self.autocast_bfloat16):
+                return StudentStep(self.policy.action_outputs(weights, embedding[0]).to(memory.dtype), None, memory)
+        output = self._apply_policy(weights, embedding, memory, starts.unsqueeze(0))
         return StudentStep(output.logits[0], output.value[0], output.memory)
 
     def __call__(
@@ -198,30 +192,18 @@ class Student:
         *,
         learning: bool = False,
     ) -> PolicyOutput:
-        """Run T steps in order, as `RecurrentPolicy` does.
+        """Return the outputs of T steps in order on observations [T, B, *obs], as `RecurrentPolicy` does.
 
-        Args:
-            weights: the weights by name, with the observations' statistics where these are read.
-            obs: observations [T, B, *obs], as the world shows them.
-            memory: memory before the step 0; its type is that of the results.
-            starts: mask of rows where an episode begins, with an empty memory.
-            learning: whether a module that reads observations is in training mode.
+        With `learning` a module that reads observations is in training mode.
         """
         return self._apply_policy(weights, self.embed_observation(weights, obs, learning=learning), memory, starts)
 
     def _apply_policy(
-        self, weights: Weights, read: Tensor, memory: Float[Tensor, "2 B M"], starts: Tensor
+        self, weights: Weights, embedding: Float[Tensor, "T B O"], memory: Float[Tensor, "2 B M"], starts: Tensor
     ) -> PolicyOutput:
-        """Return the policy's output on embedded observations, in the precision of `memory`.
-
-        Args:
-            weights: the weights by name, with the observations' statistics where these are read.
-            read: results of `embed_observation`, [T, B, O].
-            memory: memory before the step 0; its type is that of the results.
-            starts: bool [T, B], where an episode begins, with an empty memory.
-        """
-        with bfloat16_autocast(memory.device, wanted=self.lowered):
-            output = self.policy(weights, read, memory, starts)
+        """Return the policy's outputs on embedded observations of T steps, in the precision of `memory`."""
+        with bfloat16_autocast(memory.device, wanted=self.autocast_bfloat16):
+            output = self.policy(weights, embedding, memory, starts)
         return PolicyOutput(*(tensor.to(memory.dtype) for tensor in (output.logits, output.value, output.memory)))
 
 

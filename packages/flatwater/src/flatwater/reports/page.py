@@ -101,7 +101,7 @@ def _head_tiles(run: RunRecords) -> list[Tile]:
     finite = [value for value in run.metrics.get(metric, []) if isfinite(value)]
     if finite:
         tiles.append(Tile(title, f"{finite[-1]:.4g}", f"{finite[0]:.4g} at first", ""))
-    tiles.append(Tile("rounds", f"{run.done} of {run.rounds}", _time_left_text(run), ""))
+    tiles.append(Tile("rounds", f"{run.done} of {run.rounds}", _pace_text(run), ""))
     if run.ledger:
         line = run.ledger[-1]
         budget = (
@@ -128,7 +128,7 @@ def _headline(recipe: Description, result: Mapping[str, Any]) -> Tile:
     return Tile(headline.title, own_text, write_value(headline.said, baseline_text))
 
 
-def _time_left_text(run: RunRecords) -> str:
+def _pace_text(run: RunRecords) -> str:
     """Return the time of a round, of all rounds, and in training the time left; `none has ended` before the first."""
     times = [run.metrics[name] for name in run.metrics if name.startswith("time/")]
     sums = [sum(value for value in row if isfinite(value)) for row in zip(*times, strict=True)]

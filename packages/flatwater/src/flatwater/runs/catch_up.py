@@ -34,14 +34,16 @@ class CatchUpResult:
     """Bytes of shards and files that were sent."""
 
 
-def catch_up(run: Path, to: str | None, *, say: Callable[[str], None], step: Callable[[int], None]) -> CatchUpResult:
+def catch_up(
+    run: Path, to: str | None, *, say: Callable[[str], None], on_bytes_sent: Callable[[int], None]
+) -> CatchUpResult:
     """Send every checkpoint of a run folder that its mirror does not have, oldest first, and the run's files.
 
     Args:
         run: the run folder.
         to: URL of the folder above the mirror's; None takes that of the run's settings, or of its `mirror.json`.
         say: gets lines about trouble with the store.
-        step: gets the bytes of each piece that was sent.
+        on_bytes_sent: called with the bytes of each piece.
 
     Raises:
         RunError: a process trains the run now, or another run lies at its place.
@@ -63,7 +65,7 @@ def catch_up(run: Path, to: str | None, *, say: Callable[[str], None], step: Cal
         def count(size: int) -> None:
             """Add bytes that were sent."""
             sent_bytes[0] += size
-            step(size)
+            on_bytes_sent(size)
 
         sender = MirrorSender(open_objects(url), folder, identity, keep, count, say)
         _retry_store(sender.connect_, say)

@@ -1,8 +1,8 @@
 """Sending a file to a store through one buffer, and verifying that the store has what was sent.
 
-A store's tag of an object is the MD5 of its content at S3 and at most of its kind, and of the MD5s of its parts where
-there were several; then the tag alone proves that size and content are right. Where it is something else (file
-systems, Azure, buckets with keys of their own) the object is read back and hashed: twice the traffic, same certainty.
+The ETag of an object is the MD5 of its content at S3 and most stores of its kind, or of the MD5s of its parts if there
+were several; then the ETag alone proves that size and content are right. Where it is something else (file systems,
+Azure, buckets with keys of their own) the object is read back and hashed: twice the traffic, same certainty.
 """
 
 import errno
@@ -43,27 +43,33 @@ class SendBuffer:
     """Buffer in RAM that files go through on their way to a store, all of it there from the start."""
 
     # Not zeros, whose pages would come into RAM only when a file is sent.
-    room: bytearray = field(default_factory=lambda: bytearray(b"\xff") * BUFFER_BYTES)
-    parts: int = 0
+    buffer: bytearray = field(default_factory=lambda: bytearray(b"\xff") * BUFFER_BYTES)
+    part_bytes: int = 0
     """Bytes that the client may hold in addition, while a file that does not fit the buffer is sent in parts."""
 
     @property
     def buffer_bytes(self) -> int:
         """Bytes of the buffer and of the client's parts: at most `QUEUE_BYTES`."""
-        return len(self.room) + self.parts
+        return len(self.buffer) + self.part_bytes
 
 
 def send_file(
-    objects: StoredObjects, name: str, path: Path, buffer: SendBuffer, step: Callable[[int], None], *, sha256: str = ""
+    objects: StoredObjects,
+    name: str,
+    path: Path,
+    buffer: SendBuffer,
+    on_bytes_sent: Callable[[int], None],
+    *,
+    sha256: str = "",
 ) -> SentFile:
     """Make an object of a file, and verify its size and hash at the store.
 
     Args:
-        objects: objects among which it goes.
+        objects: store that gets the object.
         name: name of the object.
         path: the file. What is appended to it meanwhile is left out.
         buffer: the file goes through it piece by piece.
-        step: called after each piece with its bytes; an exception that it raises ends the sending.
+        on_bytes_sent: called after each piece with its bytes; an exception that it raises ends the sending.
         sha256: hash of the content that it must have; empty if any will do.
 
     Raises:
@@ -73,16 +79,16 @@ def send_file(
     """
     with _open_source(path) as file:
         size = os.fstat(file.fileno()).st_size  # once: a record that grows while it is sent is sent up to here
-        source = _SendSource(file, size, memoryview(buffer.room), step, sha256)
+        source = _SendSource(file, size, memoryview(buffer.buffer), on_bytes_sent, sha256)
         if size <= BUFFER_BYTES:
             expected_tag, store_tag = _put_whole(objects, name, source)
         else:
-            buffer.parts = 2 * PART_BYTES
+            buffer.part_bytes = 2 * PART_BYTES
             try:
                 expected_tag, store_tag = _put_parts(objects, name, source)
             finally:
-                buffer.parts = 0
-    sent_file = SentFile(size, source.whole.hexdigest())
+                buffer.part_bytes = 0
+    sent_file = SentFile(size, source.hasher.hexdigest())
     # Unequal tags do not mean a fault: not every store's tag is an MD5. Then the object itself is asked.
     if expected_tag != store_tag:
         _read_back(objects, name, sent_file)
@@ -109,11 +115,11 @@ class _SendSource:
 
     file: FileIO
     left: int
-    room: memoryview
-    step: Callable[[int], None]
-    wanted: str
-    """Hash of the whole file, where it is known."""
-    whole: "hashlib._Hash" = field(default_factory=hashlib.sha256)
+    buffer: memoryview
+    on_bytes_sent: Callable[[int], None]
+    expected_sha256: str
+    """Hash of the whole file; empty if it is not known."""
+    hasher: "hashlib._Hash" = field(default_factory=hashlib.sha256)
 
     def read_next_(self, maximum: int) -> memoryview:
         """Return the next `maximum` bytes, or the rest of the file; they stand until the next call.
@@ -125,28 +131,28 @@ class _SendSource:
         count = min(maximum, self.left)
         filled = 0
         while filled < count:
-            count_read = self.file.readinto(self.room[filled:count])
+            count_read = self.file.readinto(self.buffer[filled:count])
             if not count_read:
                 raise FileNotFoundError(f"{self.file.name} became shorter during the upload")
             filled += count_read
         self.left -= count
-        self.whole.update(self.room[:count])
+        self.hasher.update(self.buffer[:count])
         # Before the last bytes are handed on: a damaged file never becomes a whole object at the store.
-        if not self.left and self.wanted and self.whole.hexdigest() != self.wanted:
+        if not self.left and self.expected_sha256 and self.hasher.hexdigest() != self.expected_sha256:
             raise OtherContentError(f"{self.file.name}: the content differs from the saved file")
-        return self.room[:count]
+        return self.buffer[:count]
 
 
 def _put_whole(objects: StoredObjects, name: str, source: _SendSource) -> tuple[str, str]:
-    """Send the file in one put. Returns its tag where tags are MD5s, and the tag that it got."""
+    """Send the file in one put. Returns the ETag by MD5, and the ETag that the store gave."""
     piece = source.read_next_(source.left)
     tag = objects.put(name, piece)
-    source.step(len(piece))
+    source.on_bytes_sent(len(piece))
     return _hash_piece(piece).hexdigest(), tag
 
 
 def _put_parts(objects: StoredObjects, name: str, source: _SendSource) -> tuple[str, str]:
-    """Send the file in several parts. Returns its tag where tags are MD5s, and the tag that it got."""
+    """Send the file in several parts. Returns the ETag by MD5, and the ETag that the store gave."""
     digests: list[bytes] = []
 
     def parts() -> Iterator[bytes]:
@@ -155,7 +161,7 @@ def _put_parts(objects: StoredObjects, name: str, source: _SendSource) -> tuple[
             piece = source.read_next_(PART_BYTES)
             digests.append(_hash_piece(piece).digest())
             yield bytes(piece)  # the client sends it from where it is, while the buffer takes the next
-            source.step(len(piece))
+            source.on_bytes_sent(len(piece))
 
     store_tag = objects.put_parts(name, parts())
     # How S3 names it: MD5 of MD5s, and their number.

@@ -203,7 +203,7 @@ def _parse_number(table: Mapping[str, Any], key: str, kind: type, path: str) -> 
 def _require(condition: bool, path: str, key: str, value: object, expected: str) -> None:  # noqa: FBT001  (as `require`)
     """Refuse a number of a range unless `condition`; the message is `[path] key = value: expected ...`."""
     if not condition:
-        raise ConfigError(f"[{path}] {key} = {value!r}: must be {expected}")
+        raise ConfigError(f"[{path}] {key} = {value!r}: expected {expected}")
 
 
 def _no_table(declared: type[Any], _given: Mapping[str, Any], path: str) -> object:

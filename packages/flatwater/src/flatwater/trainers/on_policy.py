@@ -160,7 +160,7 @@ def bind_learning(
                 is_usable = alive & obs.isfinite().all(1)
                 # On meta a plan cannot know how many rows are usable: all, at most.
                 usable = obs.clone() if obs.is_meta else obs[is_usable]
-                update_running_stats_(statistics, student.measured(usable.to(setup.device)))
+                update_running_stats_(statistics, student.scale_for_statistics(usable.to(setup.device)))
 
     return learn_
 

@@ -116,7 +116,7 @@ class Top(App[RunError]):
         memory = self.query_one("#memory", Static)
         memory.border_title = f" {panels.memory_title(run.line)} "
         content = (
-            panels.memory_panel(run.line, width("#memory")) if run.line is not None else panels.without_ledger(run)
+            panels.memory_panel(run.line, width("#memory")) if run.line is not None else panels.missing_ledger_text(run)
         )
         memory.update(content)
         self.query_one("#owners Static", Static).update(panels.owners_table(run, width("#owners Static")))

@@ -19,7 +19,9 @@ def print_once(followed: FollowedRun, console: Console, now: float) -> None:
     line = followed.line
     # Without colours the parts of a bar would be one block, so they have characters of their own.
     coloured = console.color_system is not None and not console.no_color
-    memory = panels.without_ledger(followed) if line is None else panels.memory_panel(line, width, coloured=coloured)
+    memory = (
+        panels.missing_ledger_text(followed) if line is None else panels.memory_panel(line, width, coloured=coloured)
+    )
     parts: tuple[tuple[str, RenderableType], ...] = (
         (panels.memory_title(line), memory),
         ("owners", panels.owners_table(followed, width, MOST_OWNERS)),

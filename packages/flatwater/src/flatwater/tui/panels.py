@@ -28,18 +28,21 @@ from flatwater_watch.forms import count_phrase
 from flatwater_watch.units import format_bytes, short_bytes
 
 OWNED = "owned by the run"
-COLOURS = {FILES: "#475569", BASE: "#94a3b8", OWNED: "#3b82f6", SLACK: "#eab308", REST: "#ef4444"}
+QUIET, EMPTY, GOOD, WARNING, BAD = "#94a3b8", "#334155", "#2dd4bf", "#fbbf24", "#f87171"
+COLOURS = {FILES: "#475569", BASE: QUIET, OWNED: "#3b82f6", SLACK: "#eab308", REST: "#ef4444"}
 GLYPHS = {FILES: "░", BASE: "▒", OWNED: "█", SLACK: "▓", REST: "#"}
 """Characters that tell the parts of the bar apart where there are no colours."""
 SHORT = {FILES: "files", BASE: "libraries", OWNED: "owned", SLACK: "slack", REST: "unaccounted"}
 STATES = {"training": "bold #60a5fa", "finished": "bold #2dd4bf", "stopped": "bold #fbbf24"}
-QUIET, EMPTY, GOOD, WARNING, BAD = "#94a3b8", "#334155", "#2dd4bf", "#fbbf24", "#f87171"
 BLOCKS = "▁▂▃▄▅▆▇█"
 BUDGET_AS_WIDTH = 0.25
 """Share of the budget from which the bar is as wide as the budget; below it all would be in one corner."""
-WHOLE = 1000
 WIDE = 46
 """Columns from which the table of owners also has their shares."""
+LABEL, NUMBERS = 14, 30
+"""Columns of a curve's name, and of its last, lowest and highest value."""
+HUNDREDS = 100
+"""Value from which a size has no decimals: its three digits tell enough."""
 
 
 def header_panel(followed: FollowedRun, width: int, now: float) -> Text:
@@ -69,7 +72,7 @@ def memory_title(line: LedgerLine | None) -> str:
     return f"memory · {short_bytes(line.resident)} resident, {share:.0%} of the budget of {short_bytes(line.budget)}"
 
 
-def without_ledger(followed: FollowedRun) -> Text:
+def missing_ledger_text(followed: FollowedRun) -> Text:
     """Return why there is nothing to show about memory."""
     sentence = (
         "This run has no ledger."
@@ -93,7 +96,9 @@ def memory_panel(line: LedgerLine, width: int, *, coloured: bool = True) -> Text
     glyphs = dict.fromkeys(sizes, "█") if coloured else GLYPHS
     marks = dict.fromkeys(sizes, "■") if coloured else GLYPHS
     legend = [
-        Text.assemble((f"{marks[name]} ", COLOURS[name]), (f"{SHORT[name]} ", QUIET), _number(size, line.resident))
+        Text.assemble(
+            (f"{marks[name]} ", COLOURS[name]), (f"{SHORT[name]} ", QUIET), _text_in_unit(size, line.resident)
+        )
         for name, size in sizes.items()
     ]
     legend[-1].append(f" {format_bytes(line.resident).split()[1]}", style=QUIET)
@@ -102,21 +107,21 @@ def memory_panel(line: LedgerLine, width: int, *, coloured: bool = True) -> Text
         # The larger of both: a run may be above its budget, until it has saved.
         segment_bar(sizes, max(width_bytes, line.resident), width, glyphs),
         Text(" " * gap).join(legend),
-        Text(_process(line), style=QUIET),
+        Text(_process_line(line), style=QUIET),
     ]
     for text in lines:
         text.truncate(width, overflow="ellipsis")
     return Text("\n").join(lines)
 
 
-def _number(size: int, total: int) -> str:
+def _text_in_unit(size: int, total: int) -> str:
     """Return a size in the unit of the whole, so that the parts can be compared."""
     scale = total / float(format_bytes(total).split()[0]) if total else 1.0
     value = size / scale
-    return f"{value:.0f}" if abs(value) >= WHOLE / 10 else f"{value:.2f}" if abs(value) < 1 else f"{value:.1f}"
+    return f"{value:.0f}" if abs(value) >= HUNDREDS else f"{value:.2f}" if abs(value) < 1 else f"{value:.1f}"
 
 
-def _process(line: LedgerLine) -> str:
+def _process_line(line: LedgerLine) -> str:
     """Return one line about the run's processes: private bytes, allocator, GPU, workers, and counts."""
     phrases = [f"private {short_bytes(line.private)}"] if line.private else []
     phrases += [f"allocator {short_bytes(line.in_use)}"] if line.in_use is not None else []
@@ -154,7 +159,7 @@ def segment_bar(sizes: dict[str, int], full: int, width: int, glyphs: dict[str, 
 def owners_table(followed: FollowedRun, width: int, most: int | None = None) -> Table | Text:
     """Return bytes by owner, most first, and how far each is from the plan; the `most` largest, or all."""
     if followed.line is None:
-        return without_ledger(followed)
+        return missing_ledger_text(followed)
     held_bytes = group_bytes(followed.line.owned, depth=OWNER_DEPTH)
     planned_bytes = group_bytes(listed_owners(followed.plan), depth=OWNER_DEPTH) if followed.plan is not None else {}
     has_shares = width >= WIDE
@@ -217,7 +222,7 @@ def _table(width: int, *titles: str) -> Table:
 def curves_panel(followed: FollowedRun, width: int) -> Text:
     """Return the curves of the run's recipe and resident memory, small."""
     *other_curves, judged = followed.recipe.curves.items()
-    curves = [*((other, "#94a3b8") for other in other_curves), (judged, "#fb923c")]
+    curves = [*((other, QUIET) for other in other_curves), (judged, "#fb923c")]
     rows = [(title, name, colour, short_number) for (title, name), colour in curves]
     lines = []
     for title, name, colour, form in (*rows, ("resident", "resident", "#3b82f6", short_bytes)):
@@ -227,9 +232,9 @@ def curves_panel(followed: FollowedRun, width: int) -> Text:
             continue
         low, high, newest = (form(value) for value in (min(finite), max(finite), finite[-1]))
         numbers = f"{newest:>8}  {low} to {high}"
-        room = max(4, width - LABEL - NUMBERS)
-        curve = sparkline(values, room)
-        lines.append(Text.assemble((f"{title:<{LABEL}}", QUIET), (f"{curve:<{room}}", colour), " ", numbers))
+        curve_width = max(4, width - LABEL - NUMBERS)
+        curve = sparkline(values, curve_width)
+        lines.append(Text.assemble((f"{title:<{LABEL}}", QUIET), (f"{curve:<{curve_width}}", colour), " ", numbers))
     numbers_now = [
         Text.assemble((f"{column.title} ", QUIET), column.show(value))
         for column in followed.recipe.layout.glance
@@ -239,10 +244,6 @@ def curves_panel(followed: FollowedRun, width: int) -> Text:
         lines.append(Text("  ").join(numbers_now))
         lines[-1].truncate(width, overflow="ellipsis")
     return Text("\n").join(lines) if lines else Text(f"No {followed.recipe.layout.round} has ended yet.", style=QUIET)
-
-
-LABEL, NUMBERS = 14, 30
-"""Columns of a curve's name, and of its last, lowest and highest value."""
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
@@ -293,9 +294,9 @@ def findings_panel(followed: FollowedRun, short: int = 0) -> Group | Text:
         origin = "" if finding.made_at is None else f"made at {finding.made_at}"
         details = [text for text in (origin, growth_end(finding)) if text]
         if details and not short:
-            lines.append(_below("; ".join(details)))
+            lines.append(_indented("; ".join(details)))
         if finding.advice and not short:
-            lines.append(_below(finding.advice))
+            lines.append(_indented(finding.advice))
     if followed.alarms:
         alarm = Text.assemble((f"{count_phrase(followed.alarms, 'alarm')}  ", f"bold {WARNING}"), followed.alarm)
         lines.insert(0 if short else len(lines), alarm)
@@ -308,7 +309,7 @@ def findings_panel(followed: FollowedRun, short: int = 0) -> Group | Text:
     return Group(*lines)
 
 
-def _below(text: str) -> Padding:
+def _indented(text: str) -> Padding:
     return Padding(Text(text, style=QUIET), (0, 0, 0, 2))
 
 

@@ -366,4 +366,4 @@ def test_in_bf16_probabilities_are_those_that_were_acted_on(build_small: Built) 
         now = seen.logits.log_softmax(-1).gather(-1, rollout["action"].unsqueeze(-1)).squeeze(-1)
         return float((now - rollout["log_prob"]).abs().max())
 
-    assert furthest(student) < furthest(replace(student, lowered=False)) / 10
+    assert furthest(student) < furthest(replace(student, autocast_bfloat16=False)) / 10

@@ -192,7 +192,7 @@ def first_cell_reached(targets: Array, free: Array, neighbours: Array, prefers: 
     Returns:
         int [N], 0 to 3, or -1 where it comes to no such cell.
     """
-    rows = _wave_fronts(targets, free, side)
+    rows = _reached_by_step(targets, free, side)
     agents, cells = targets.shape
     # Positions of the bits of these cells, int [N, 4]: bit n C + c, in byte (n C + c) // 8.
     bit = (np.arange(agents) * cells)[:, None] + neighbours
@@ -214,12 +214,13 @@ def reachable_cells(free: Array, middle: int, side: int) -> Array:
     """
     start = np.zeros_like(free)
     start[:, middle] = True
-    final_front = _pack_bits(_wave_fronts(start, free, side)[-1:], free.size)[0]
-    return np.unpackbits(final_front, count=free.size, bitorder="little").reshape(free.shape).view(np.bool_) & free
+    reached_bits = _pack_bits(_reached_by_step(start, free, side)[-1:], free.size)[0]
+    # The middle itself may not be free.
+    return np.unpackbits(reached_bits, count=free.size, bitorder="little").reshape(free.shape).view(np.bool_) & free
 
 
-def _wave_fronts(start: Array, free: Array, side: int) -> list[int]:
-    """Return where waves are after each step, until they stand still.
+def _reached_by_step(start: Array, free: Array, side: int) -> list[int]:
+    """Return the cells that waves have reached after each step, until they stand still.
 
     A breadth-first search. All cells of all agents are bits of one integer, bit n C + c for cell c of agent n, so a
     step of all waves is four shifts of it.

@@ -94,7 +94,8 @@ def _try_host(build: Any, images: Images, rank: int, device: torch.device) -> Ow
     _check_logits(traces[0].logits, images)
     grafts = {slot: _make_graft(slot, outputs, rank) for slot, outputs in traces[0].outputs.items()}
     constants = {name: buffer.to(device) for name, buffer in buffers.items()}
-    # Tried on the CPU; it gets its constants on the device afterwards.
+    # Tried on the CPU; it gets its constants on the device afterwards. `repeated` alone has run no forward and has no
+    # hooks, so the host keeps its form.
     host = OwnHost(build, images, repeated.to("meta"), grafts, buffers)
     try:
         _check_stacked(host, [first, other], [trace.logits for trace in traces], sample_images)
@@ -194,7 +195,16 @@ def _check_logits(logits: Any, images: Images) -> None:  # noqa: ANN401  (whatev
 
 
 def _make_graft(slot: str, outputs: list[Any], rank: int) -> Graft:
-    """Return what puts a seed behind the slot, by the shape of its one recorded output: [N, C, H, W] or [N, F]."""
+    """Return the graft that puts a seed behind a slot, for its recorded output: features [N, C, H, W] or [N, F].
+
+    Args:
+        slot: name of the slot, for messages.
+        outputs: outputs of the slot in one forward of `TRIED` images.
+        rank: rank of low-rank dense seeds; at most the number of features is used.
+
+    Raises:
+        ConfigError: the slot was not called exactly once, or its output has another shape.
+    """
     if len(outputs) != 1:
         raise ConfigError(f"slot {slot}: expected one call in a forward, got {len(outputs)}")
     (features,) = outputs

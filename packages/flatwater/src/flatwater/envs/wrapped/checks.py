@@ -23,10 +23,10 @@ def not_finite_error(part: str, number: float) -> ValueError:
 
 
 def check_flag(name: str, value: Any) -> bool:  # noqa: ANN401  (whatever an environment gives)
-    """Return whether an episode is over.
+    """Return `terminated` or `truncated` as a bool; NumPy's bools, 0 and 1 are accepted.
 
     Raises:
-        TypeError: the flag is neither yes nor no, such as a text.
+        TypeError: the flag is something else, such as a text.
     """
     if value is True or value is False:
         return value

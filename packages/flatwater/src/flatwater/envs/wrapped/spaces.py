@@ -420,7 +420,7 @@ def _discrete_minima(space: gym.Dict) -> dict[str, int]:
 
 
 def _tokens_reader(space: gym.Space[Any], numbers: dict[str, int], name: str) -> ObservationReader:
-    """Read an image, and discrete numbers next to it, as tokens.
+    """Return a reader that turns an image, and discrete numbers next to it, into tokens.
 
     A token of an image is (number of the pixel, row by row; channel; byte), one for each channel of each pixel. Those
     of the other numbers follow: (`BESIDE_POSITION`, number of channels + position among them, value minus minimum).
@@ -458,7 +458,7 @@ def _tokens_reader(space: gym.Space[Any], numbers: dict[str, int], name: str) ->
 
 
 def _image_tokens(space: gym.Space[Any], name: str) -> ObservationReader:
-    """Read an image, alone or in a Dict, as tokens."""
+    """Return a reader that turns an image, alone or in a Dict, into tokens."""
     if isinstance(space, gym.Dict):
         return _tokens_reader(space["image"], _discrete_minima(space), name)
     reader = _tokens_reader(space, {}, name)

@@ -96,7 +96,7 @@ class PolicyModule(nn.Module):
 
     def _choose(self, obs: Tensor, memory: Tensor) -> StudentStep:
         weights, starts = self.net.weights_by_name(), obs.new_zeros(obs.shape[0], dtype=torch.bool)
-        return self.student.choose_read(weights, self._read(weights, obs), memory, starts)
+        return self.student.run_embedded_step(weights, self._read(weights, obs), memory, starts)
 
     def _actions(self, device: torch.device) -> Actions:
         """Return the actions that outputs stand for, on a device: built again if the module was moved."""
@@ -199,9 +199,11 @@ def rebuild_policy(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> 
     parts = () if native is None else native.reader.parts
     spaces = Spaces(1, 1, values.form, values.obs, *action_fields, measures=values.measures, parts=parts)
     student = build_student(spaces, config, torch.device("cpu"))
-    statistics = build_statistics(student.numbers, student.measures, torch.device("cpu")) if student.measures else {}
+    statistics = (
+        build_statistics(student.number_count, student.measures, torch.device("cpu")) if student.measures else {}
+    )
     # Mean and variance are in the file next to the weights; the count is not, as nothing is merged any more.
-    moments = {name: Weight((student.numbers,), 0) for name in (MEAN, VARIANCE) if statistics}
+    moments = {name: Weight((student.number_count,), 0) for name in (MEAN, VARIANCE) if statistics}
     layout = Layout(dict(student.layout.weights) | moments)
     weights = views(join_weights(tensors, layout), layout)
     buffers = {} if student.encoder is None else student.encoder.fill_buffers(tensors)

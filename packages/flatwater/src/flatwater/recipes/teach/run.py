@@ -160,7 +160,7 @@ class StudentTeacher:
         device, rows = self._memory.device, torch.from_numpy(obs.reshape(-1, *obs.shape[2:]))
         starts = torch.zeros(len(rows), dtype=torch.bool, device=device)
         with torch.no_grad():
-            choice = self._student.choose(self._weights, rows.to(device), self._memory, starts)
+            choice = self._student.run_step(self._weights, rows.to(device), self._memory, starts)
         self._memory.copy_(choice.memory)
         mask = None if legal is None else torch.from_numpy(legal.reshape(len(rows), -1)).to(device)
         actions = self._student.actions.distribution(choice.logits, mask).mode()

@@ -15,6 +15,8 @@ from flatwater.trainers.profile import Profile
 
 TRUNCATED = 2
 """Place of `truncated` among the three outcomes that the world writes."""
+COLLECT = 1
+"""Place of the phase in a round."""
 
 
 class BlockCollector:
@@ -42,18 +44,20 @@ class BlockCollector:
         self._judge_ = bind_evaluation(*learner_parts, rollout=run.rollout, parts=config.minibatches)
         envs, agents = setup.spaces.envs, setup.spaces.agents
         self._grid = (envs, agents)
-        self._taught = torch.zeros(envs, agents, dtype=torch.int64)
+        self._teacher_choices = torch.zeros(envs, agents, dtype=torch.int64)
         # Views of the state tree: the world writes its observations and outcomes into the rollout itself.
         obs_rows = [*run.rollout["obs"], run.coming]
-        self._seen: list[Array] = [row.view(*self._grid, *setup.spaces.obs).numpy() for row in obs_rows]
+        self._observations: list[Array] = [row.view(*self._grid, *setup.spaces.obs).numpy() for row in obs_rows]
         masks = [*run.rollout["legal"], run.legal[COMING]] if setup.spaces.masked else [None] * len(obs_rows)
-        self._legal: list[Array | None] = [row if row is None else row.view(*self._grid, -1).numpy() for row in masks]
+        self._legal_masks: list[Array | None] = [
+            row if row is None else row.view(*self._grid, -1).numpy() for row in masks
+        ]
         ends = (run.rollout[name].view(-1, *self._grid).numpy() for name in ("reward", "terminated", "truncated"))
         self._outcomes = list(zip(*ends, strict=True))
         self._noise = torch.zeros(envs * agents, setup.student.actions.noise, device=setup.device)
-        self._over, self._starts = run.episodes.over.numpy().reshape(-1), run.starts.numpy()
+        self._ended_agents, self._starts = run.episodes.over.numpy().reshape(-1), run.starts.numpy()
         columns = (run.rollout[name].numpy() for name in ("action", "alive", "starts"))
-        self._kept: list[tuple[Array, Array, Array]] = list(zip(*columns, strict=True))
+        self._step_rows: list[tuple[Array, Array, Array]] = list(zip(*columns, strict=True))
 
     @property
     def has_begun(self) -> bool:
@@ -65,7 +69,7 @@ class BlockCollector:
         """The next step's observations, [E, A, *obs]."""
         progress = self._run.progress
         collecting = progress.phase == COLLECT and progress.step > 0
-        return self._seen[progress.step if collecting else -1]
+        return self._observations[progress.step if collecting else -1]
 
     def step_(self, t: int) -> None:
         """Take step `t` of the block: teacher and policy act, one action is executed, and the step goes to row `t`."""
@@ -80,11 +84,11 @@ class BlockCollector:
             write_step_(run.rollout, t, taught=teacher_actions, led=run.led)
         profile.end_part_("student")
         executed = action.reshape(*self._grid, *action.shape[1:])
-        if (legal := self._legal[t]) is not None:
+        if (legal := self._legal_masks[t]) is not None:
             check_actions(self._setup.spaces, legal, executed, source="the policy")
         # The world writes the next observation into the next row; `coming` is the row after the last.
-        coming = self._seen[t + 1], self._outcomes[t]
-        ended = step_(self.world, run.episodes, executed, *coming, legal=self._legal[t + 1])
+        next_rows = self._observations[t + 1], self._outcomes[t]
+        ended = step_(self.world, run.episodes, executed, *next_rows, legal=self._legal_masks[t + 1])
         profile.end_part_("env")
         self._starts[...] = False
         run.agent_steps += len(action)
@@ -98,7 +102,7 @@ class BlockCollector:
         # Last: a new episode's first observation overwrites the old episode's last.
         if np.count_nonzero(ended):
             for report_ in self.reports:
-                report_(ended, run.episodes, coming[0])
+                report_(ended, run.episodes, next_rows[0])
             self._end_(ended, t + 1)
         profile.end_part_("store")
 
@@ -106,35 +110,47 @@ class BlockCollector:
         """Return the teacher's actions in step `t`; None without a teacher."""
         if self.teacher is None:
             return None
-        actions = ask_teacher_(self.teacher, self._seen[t], self._taught, legal=self._legal[t]).flatten()
-        if (legal := self._legal[t]) is not None:
-            check_actions(self._setup.spaces, legal, self._taught.numpy(), source="the teacher")
+        choices = ask_teacher_(self.teacher, self._observations[t], self._teacher_choices, legal=self._legal_masks[t])
+        if (legal := self._legal_masks[t]) is not None:
+            check_actions(self._setup.spaces, legal, self._teacher_choices.numpy(), source="the teacher")
         self._profile.end_part_("teacher")
-        return actions
+        return choices.flatten()
 
-    def _act_(self, t: int, taught: Tensor | None) -> Array:
-        """Write the executed actions of step `t`, [B, *action], the policy's or its teacher's."""
+    def _act_(self, t: int, teacher_actions: Tensor | None) -> Array:
+        """Choose the actions of step `t`, write them into row `t` of the rollout, and return them, [B, *action].
+
+        Where the teacher leads an agent, the teacher's action is executed. The row also gets a mask of the agents whose
+        episode goes on, and one of those whose episode begins; `run.begun` gets the memory at the start of each unroll.
+        Unless values are computed after the block, log-probability, value and the new memory are written as well.
+
+        Args:
+            t: number of the step in the block.
+            teacher_actions: the teacher's actions; None without a teacher.
+        """
         run, student, device = self._run, self._setup.student, self._setup.device
         # Before the step, as a sequence is learned from with the memory before its first step.
         if student.policy.cells and t % (unroll := self._setup.config.learner.unroll) == 0:
             run.begun[t // unroll].copy_(run.memory)
         # For all agents, led or not: how far the generator moves follows from the step alone.
         noise = student.actions.noise_(self._noise, run.generators["actions"])
-        teacher = {} if taught is None else {"led": run.led.to(device), "taught": taught.to(device)}
-        obs, begins = (x.to(device, non_blocking=True) for x in (run.rollout["obs"][t], run.starts))
+        teacher = {}
+        if teacher_actions is not None:
+            teacher = {"led": run.led.to(device), "taught": teacher_actions.to(device)}
+        obs, starts = (x.to(device, non_blocking=True) for x in (run.rollout["obs"][t], run.starts))
         mask = {"legal": run.rollout["legal"][t].to(device)} if self._setup.spaces.masked else {}
-        step = self._act(obs=obs, memory=run.memory, starts=begins, noise=noise, **mask, **teacher)
-        action, alive, starts = self._kept[t]
+        step = self._act(obs=obs, memory=run.memory, starts=starts, noise=noise, **mask, **teacher)
+        action, alive, starts_row = self._step_rows[t]
         action[...] = step.action.to(CPU).numpy()
-        np.logical_not(self._over, out=alive)
-        starts[...] = self._starts
+        np.logical_not(self._ended_agents, out=alive)
+        starts_row[...] = self._starts
+        # Without memory both are computed in one pass after the block (`Student.values_later`).
         if step.log_prob is not None and step.value is not None:
             write_step_(run.rollout, t, log_prob=step.log_prob, value=step.value)
             run.memory.copy_(step.memory)
         return action
 
     def _begin_block_(self) -> None:
-        """Copy the last block's end to the first row, and draw which agents are led."""
+        """Copy the last block's end to the first row, and draw the agents that the teacher leads."""
         run, config = self._run, self._setup.config
         if run.agent_steps == 0:
             self._end_(np.ones(self._grid[0], np.bool_), -1)
@@ -150,19 +166,19 @@ class BlockCollector:
     def _write_next_value_(self, t: int) -> None:
         """Write the value of the observation after step `t`, before any new episode begins."""
         run, setup = self._run, self._setup
-        next_obs = torch.from_numpy(self._seen[t + 1]).flatten(0, 1).to(setup.device)
+        next_obs = torch.from_numpy(self._observations[t + 1]).flatten(0, 1).to(setup.device)
         no_starts = torch.zeros(len(next_obs), dtype=torch.bool, device=setup.device)
         output = forward_step(setup.student, self._weights, obs=next_obs, memory=run.memory, starts=no_starts)
         run.rollout["next_value"][t].copy_(output.value[0])
 
     def _end_block_(self) -> None:
-        """Write each step's next value: the next step's value, but where an agent was over, which has it already."""
+        """Write each step's next value: the next step's value, except for agents that have ended, which have it."""
         run, rollout, student = self._run, self._run.rollout, self._setup.student
         if student.values_later:
             self._judge_()
-        over = rollout["terminated"][:-1] | rollout["truncated"][:-1]
+        has_ended = rollout["terminated"][:-1] | rollout["truncated"][:-1]
         next_value = rollout["next_value"][:-1]
-        next_value.copy_(torch.where(over, next_value, rollout["value"][1:]))
+        next_value.copy_(torch.where(has_ended, next_value, rollout["value"][1:]))
         if self.teacher is not None:
             run.ended[2].add_((rollout["led"] & rollout["alive"]).sum())
 
@@ -187,11 +203,7 @@ class BlockCollector:
         run.ended[1].add_(episodes.returns[which].double().sum())
         # A seed for every environment, ended or not: the generator moves alike.
         seeds = torch.randint(HELD_OUT, (len(ended),), generator=run.generators["world seeds"]).numpy()
-        begin_(self.world, episodes, ended, seeds, self._seen[row], legal=self._legal[row])
+        begin_(self.world, episodes, ended, seeds, self._observations[row], legal=self._legal_masks[row])
         if self.teacher is not None:
             self.teacher.begin_(ended)
         self._starts[...] = ended.repeat(self._grid[1])
-
-
-COLLECT = 1
-"""Place of the phase in a round."""

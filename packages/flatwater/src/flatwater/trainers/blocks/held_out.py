@@ -35,7 +35,7 @@ def build_evaluator(
         if first:
             held_out.memory.zero_()
         with torch.no_grad():
-            choice = student.choose(weights, held_out.obs.to(setup.device), held_out.memory, starts)
+            choice = student.run_step(weights, held_out.obs.to(setup.device), held_out.memory, starts)
         held_out.memory.copy_(choice.memory)
         policy = student.actions.distribution(choice.logits, None if masks is None else masks.to(setup.device))
         rng = run.generators["held out actions"]

@@ -19,7 +19,7 @@ from flatwater.nets.config import StudentConfig
 from flatwater.nets.images import NETWORKS
 from flatwater.nets.module_encoder import ModuleEncoder, shipped_encoder, try_module
 from flatwater.nets.observation import count_numbers
-from flatwater.nets.student import Student
+from flatwater.nets.student import Scaling, Student
 from flatwater.rollouts.block import ColumnSpec, build_rollout
 from flatwater.state.allocation import filled_tensor
 from flatwater.state.random import generator
@@ -116,9 +116,8 @@ class BlocksSetup(OnPolicySetup):
         """
         learner = self.config.learner
         # Set for acting as well: a policy must act in the precision that it learns in.
-        student = replace(
-            build_student(self.spaces, self.config.student, self.device), lowered=learner.autocast == "bf16"
-        )
+        student = build_student(self.spaces, self.config.student, self.device)
+        student = replace(student, autocast_bfloat16=learner.autocast == "bf16")
         # Measured: compiled, a resumed run of a module ended with other last bits than an uninterrupted run.
         refused = learner.compile and student.encoder is not None
         expected = "off with a network of images or of your own, whose compiled run would not be resumed bit for bit"
@@ -131,16 +130,16 @@ def build_student(spaces: Spaces, config: StudentConfig, device: torch.device) -
     measures = spaces.measures if config.observations == "stretched" else ()
     if config.observations == "normalised" and spaces.form != "tokens":
         measures = tuple(range(count_numbers(spaces.parts)))
-    deviations = config.observations == "normalised" and bool(measures)
-    student = Student(spaces.obs, policy_actions(spaces, device), PADDING, config, device, measures, deviations)
+    scaling: Scaling = "deviations" if config.observations == "normalised" and measures else "logarithms"
+    student = Student(spaces.obs, policy_actions(spaces, device), PADDING, config, device, measures, scaling)
     if ":" in config.network:
         student = replace(student, encoder=own_encoder(config.network, spaces))
-        return student if deviations else replace(student, plain=True, measures=())
+        return student if scaling == "deviations" else replace(student, scaling="none", measures=())
     require(
         config.network in NETWORKS, "student.network", config.network, f"{', '.join(NETWORKS)} or package.module:Class"
     )
-    seen = shipped_encoder(spaces.parts, config.network) if spaces.form == "image" else None
-    return replace(student, encoder=seen)
+    encoder = shipped_encoder(spaces.parts, config.network) if spaces.form == "image" else None
+    return replace(student, encoder=encoder)
 
 
 def own_encoder(name: str, spaces: Spaces) -> ModuleEncoder:

@@ -153,7 +153,7 @@ class LocalGroupExecutor(executor.LocalExecutor):
         # No starts: `begin_` has cleared the memory.
         starts = torch.zeros(memory.shape[1], dtype=torch.bool, device=memory.device)
         with torch.no_grad():
-            choice = student.choose(self._weights, observe(envs), memory, starts)
+            choice = student.run_step(self._weights, observe(envs), memory, starts)
         memory.copy_(choice.memory)
         return student.actions.distribution(choice.logits, legal_rows(masks(envs))).mode()
 

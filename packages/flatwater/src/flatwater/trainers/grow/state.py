@@ -1,7 +1,7 @@
 """The state that a run of growing networks keeps between steps, and how it is built."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -93,8 +93,8 @@ class GrowSetup(OnPolicySetup):
         actions = OperationActions(choices=tuple(choices), relevant=relevant, floor=config.policy.floor)
         obs, shape = observation_size(config.env, slots), config.policy
         layers = StudentConfig(hidden=shape.hidden, memory=shape.memory)
-        lowered = config.learner.autocast == "bf16"
-        return Student((obs,), actions, PADDING, layers, device, tuple(range(obs)), deviations=True, lowered=lowered)
+        student = Student((obs,), actions, PADDING, layers, device, tuple(range(obs)), "deviations")
+        return replace(student, autocast_bfloat16=config.learner.autocast == "bf16")
 
 
 CONSUMERS = ("env seeds", "actions", "held out")
