@@ -4,7 +4,7 @@
     python benchmarks/flatwater/bench_images.py --speed           without the whole runs
 
 Needs `pip install minigrid "gymnasium[atari]" opencv-python-headless`, and stable-baselines3 here or in the interpreter
-that `--library-python` names. A whole run is `flatwater train ppo`, with defaults where the task says nothing else:
+that `--library-python` names. A whole run is `flatwater train ppo`, with defaults besides its environment and length:
 start, training, evaluations, records and result; what counts is its CPU seconds, and whether it solves its task. Of a
 frame count the CPU seconds of playing and learning: ours in the command, from its ledger, with what it records; the
 library's in `learn`. Both have 8 copies, blocks of 128 steps, 4 epochs of 4 minibatches, the three convolutions and the
@@ -51,7 +51,6 @@ class Task:
     """Frames by which speeds are compared."""
 
 
-PASSES = "--learner.epochs", "4", "--learner.minibatches", "4"
 PONG = "AtariPreprocessing", "FrameStackObservation(stack_size=4)"
 TASKS = {
     "catch": Task(
@@ -64,7 +63,6 @@ TASKS = {
         (
             *("--env", "minigrid:MiniGrid-Empty-8x8-v0"),
             *("--wrapped.wrappers", "minigrid.wrappers:RGBImgPartialObsWrapper", "minigrid.wrappers:ImgObsWrapper"),
-            *PASSES,  # with eight passes a policy that had learned was lost again
         ),
         "import gymnasium, minigrid\nfrom minigrid.wrappers import ImgObsWrapper, RGBImgPartialObsWrapper\n"
         "make = lambda: ImgObsWrapper(RGBImgPartialObsWrapper(gymnasium.make('MiniGrid-Empty-8x8-v0')))",
@@ -128,7 +126,7 @@ def own_frame(task: Task, folder: str, turn: int) -> float:
     """CPU seconds of a frame, played, learned from and recorded, without evaluations."""
     rounds, run = task.frames // (ENVS * BLOCK), f"run{turn}"
     unseen = ("--evaluation.every", str(rounds + 1), "--evaluation.envs", "1")  # no phase of these counts
-    run_process(own_command(task, run, rounds, *PASSES, *unseen), folder)
+    run_process(own_command(task, run, rounds, *unseen), folder)
     lines = [json.loads(line)["phases"] for line in Path(folder, run, "ledger.jsonl").read_text().splitlines()]
     phases = ("collect", "update", "settle", "save")
     spent: float = sum(line[phase]["cpu_seconds"] for line in lines for phase in phases if phase in line)

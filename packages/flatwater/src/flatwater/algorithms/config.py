@@ -20,6 +20,8 @@ from flatwater_watch.options.declare import config, refuse_given
 from flatwater_watch.sanitize import short_repr
 
 Noise = Annotated[float, Bounds(0, 100)]
+Passes = Annotated[int, Bounds(0, 1 << 20)]
+"""A number of epochs or minibatches; 0 leaves it to what is known where a run begins."""
 
 PLACES = {
     "ddpg": "flatwater.algorithms.ddpg:DDPG",
@@ -409,6 +411,10 @@ class PPOConfig:
 class BlockConfig(PPOConfig):
     """PPO on blocks of steps (Schulman et al. 2017)."""
 
+    epochs: Passes = 0
+    """Times that each block is learned from. 0: 4 where images are seen, else 8; a run keeps what it began with."""
+    minibatches: Passes = 0
+    """Minibatches of sequences of all agents, drawn anew in each epoch, with one update each. 0: as for `epochs`."""
     unroll: Count = 1
     """Steps of a sequence, over which gradients flow; a block is cut into as many as it has. More than 1 is for
     policies with a memory."""

@@ -5,11 +5,10 @@ The worlds, one to learn in and one for held-out episodes, are built first: they
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
-from flatwater.algorithms.graph import has_compiler
 from flatwater.algorithms.ppo import bound_weights, forward_step
 from flatwater.envs.split_seeds import FIRST_SEEDS
 from flatwater.envs.world import World, describe_spaces
@@ -17,13 +16,14 @@ from flatwater.envs.worlds import build_teacher
 from flatwater.memory.planner import Plan
 from flatwater.metrics.alarms import Alarm
 from flatwater.recipes.ppo.config import BlocksRunConfig, PpoRunConfig
+from flatwater.recipes.ppo.left_out import decide_settings, decision_notes
 from flatwater.runs.config import in_one_process
 from flatwater.runs.machine import find_device
 from flatwater.runs.planning import META, Knob, allocate_planned, plan_built, refuse_unfit, smaller_settings
 from flatwater.runs.run import OnPolicyRun
 from flatwater.runs.world_run import WorldRun, build_run_world
 from flatwater.trainers.blocks.round import BlocksTrainer, bind_learning, build_trainer
-from flatwater.trainers.blocks.state import RANDOM, TEACHER, BlocksSetup, BlocksState, build_blocks, build_student
+from flatwater.trainers.blocks.state import RANDOM, TEACHER, BlocksSetup, BlocksState, build_blocks
 from flatwater.trainers.worlds import Worlds
 from flatwater_watch.errors import require
 from flatwater_watch.meters.torch_ops import peak_bytes
@@ -35,15 +35,8 @@ KNOBS = (
     Knob("student.rows", "learner", least=lambda _: 2),
 )
 
-C = TypeVar("C", bound=BlocksRunConfig)
-
-COMPILED_CALLS = 100_000
-"""Steps of the policy and updates of a run, together, from which it is compiled by itself. Compiling takes 29 seconds
-of the CPU, or 6 to 8 where torch has the code in its cache, and each such call then takes 0.6 to 0.9 milliseconds less:
-a run of so many gains at least as much again as it has paid (`docs/adr/0021-one-ppo-for-worlds.md`)."""
 COMPILER_BYTES = 200 << 20
 """Bytes that torch's compiler loads: 173 MiB were measured."""
-COMPILED = "the policy is compiled: about 30 CPU seconds in the first block (left out by --learner.no-compile)"
 
 
 @dataclass(frozen=True)
@@ -118,37 +111,24 @@ def build_worlds(config: BlocksRunConfig) -> Worlds:
     training, held_out = (
         build_run_world(config, envs, config.foraging) for envs in (config.envs, config.evaluation.envs)
     )
-    # Here and not with the settings: the number of agents is known from the world alone.
-    agents, parts = training.spaces.envs * training.spaces.agents, config.learner.minibatches
-    sequences = agents * config.block // config.learner.unroll
-    # The largest number, up to the setting, that deals all sequences evenly, for the message.
-    nearest = max(part for part in range(1, min(parts, sequences) + 1) if sequences % part == 0)
-    per_agent = config.block // config.learner.unroll
-    expected = f"a divisor of {sequences}, such as {nearest}: {agents} agents have {per_agent} sequences each"
-    require(sequences % parts == 0, "learner.minibatches", parts, expected)
     return Worlds(training, held_out)
 
 
-def decide_compiling(config: C, worlds: Worlds) -> C:
-    """Return the settings with `learner.compile` decided where it was left out, for a new run.
-
-    It follows from the settings and from whether this machine can compile, never from the time that something takes: a
-    compiled run has other last bits. The decision is kept with the settings, so that a resumed run goes on with it.
-    """
-    learner = config.learner
-    if learner.compile is not None:
-        return config
-    calls = config.rounds * (config.block + learner.epochs * learner.minibatches)
-    wanted = calls >= COMPILED_CALLS and find_device(config.device).type == "cpu" and has_compiler()
-    if wanted:
-        student = build_student(worlds.training.spaces, config.student, META)
-        wanted = student.encoder is None and not student.policy.cells
-    return replace(config, learner=replace(learner, compile=wanted))
-
-
 def setup_blocks(config: BlocksRunConfig, worlds: Worlds, device: torch.device) -> BlocksSetup:
-    """Return the constants of a run in these worlds."""
+    """Return the constants of a run in these worlds.
+
+    Raises:
+        ConfigError: minibatches of the agents' sequences cannot have one size.
+    """
     spaces = worlds.training.spaces, worlds.held_out.spaces
+    # Here and not with the settings: the number of agents is known from the world alone.
+    agents, parts = spaces[0].envs * spaces[0].agents, config.learner.minibatches
+    per_agent = config.block // config.learner.unroll
+    sequences = agents * per_agent
+    # The largest number, up to the setting, that deals all sequences evenly, for the message.
+    nearest = max(part for part in range(1, min(parts, sequences) + 1) if sequences % part == 0)
+    expected = f"a divisor of {sequences}, such as {nearest}: {agents} agents have {per_agent} sequences each"
+    require(sequences % parts == 0, "learner.minibatches", parts, expected)
     return BlocksSetup(config, device, *spaces, reported=config.reports_episodes)
 
 
@@ -166,10 +146,9 @@ def plan_blocks(config: BlocksRunConfig, worlds: Worlds, device: torch.device) -
         return setup, build_blocks(setup)
 
     plan = plan_built(config, device, build, phase_transients, smaller_settings(in_one_process(config), KNOBS))
-    if not config.learner.compile:
-        return plan
-    base_bytes = plan.base_bytes + (COMPILER_BYTES if device.type == "cpu" else 0)
-    return replace(plan, base_bytes=base_bytes, notes=(*plan.notes, COMPILED))
+    compiler_bytes = COMPILER_BYTES if config.learner.compile and device.type == "cpu" else 0
+    notes = (*plan.notes, *decision_notes(config, worlds.training.spaces))
+    return replace(plan, base_bytes=plan.base_bytes + compiler_bytes, notes=notes)
 
 
 def phase_transients(setup: BlocksSetup, run: BlocksState) -> dict[str, int]:
@@ -205,7 +184,7 @@ def allocate(config: BlocksRunConfig, worlds: Worlds, device: torch.device) -> t
 def compose(config: PpoRunConfig) -> BlocksRun:
     """Build the worlds and allocate the run whole."""
     device, worlds = find_device(config.device), build_worlds(config)
-    config = decide_compiling(config, worlds)
+    config = decide_settings(config, worlds.training.spaces)
     plan, setup, run = allocate(config, worlds, device)
     random = build_teacher(RANDOM, worlds.held_out, run.generators["random"])
     return BlocksRun(config, plan, build_trainer(setup, run, worlds, None, {RANDOM: random}))
@@ -214,4 +193,4 @@ def compose(config: PpoRunConfig) -> BlocksRun:
 def plan(config: PpoRunConfig) -> Plan:
     """Return the plan of a run."""
     worlds = build_worlds(in_one_process(config))
-    return plan_blocks(decide_compiling(config, worlds), worlds, find_device(config.device))
+    return plan_blocks(decide_settings(config, worlds.training.spaces), worlds, find_device(config.device))

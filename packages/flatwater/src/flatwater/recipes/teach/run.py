@@ -18,7 +18,8 @@ from flatwater.envs.exact import WorldPlayer
 from flatwater.envs.world import Array, Teacher, World, describe_spaces
 from flatwater.envs.worlds import build_teacher
 from flatwater.memory.planner import Plan
-from flatwater.recipes.ppo.run import BlocksRun, allocate, build_worlds, decide_compiling, plan_blocks
+from flatwater.recipes.ppo.left_out import decide_settings
+from flatwater.recipes.ppo.run import BlocksRun, allocate, build_worlds, plan_blocks
 from flatwater.recipes.teach.config import TeachRunConfig
 from flatwater.rundir.layout import open_folder
 from flatwater.runs.machine import find_device
@@ -72,7 +73,7 @@ class TeachRun(BlocksRun):
 def compose(config: TeachRunConfig) -> TeachRun:
     """Build the worlds and allocate the run whole."""
     device, worlds = find_device(config.device), build_teach_worlds(config)
-    config = decide_compiling(config, worlds)
+    config = decide_settings(config, worlds.training.spaces)
     plan, setup, run = allocate(config, worlds, device)
     draws = run.generators
     teacher = find_teacher(config.teacher, worlds.training, draws["teacher"], device)
@@ -88,7 +89,7 @@ def plan(config: TeachRunConfig) -> Plan:
     device, worlds = find_device(config.device), build_teach_worlds(config)
     # Found here as well: a teacher that cannot be used is refused with the plan.
     find_teacher(config.teacher, worlds.training, generator(config.seed, "teacher", torch.device("cpu")), device)
-    return plan_blocks(decide_compiling(config, worlds), worlds, device)
+    return plan_blocks(decide_settings(config, worlds.training.spaces), worlds, device)
 
 
 def build_teach_worlds(config: TeachRunConfig) -> Worlds:

@@ -1,18 +1,22 @@
-"""PPO is compiled by itself where its run is long enough to gain, and stays as it began."""
+"""What is left out of PPO's settings is decided where a run begins, by its environment and length, and stays so."""
 
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from flatwater.algorithms.config import BlockConfig
 from flatwater.cli.main import command_class, main
 from flatwater.config.toml import load_config
-from flatwater.recipes.ppo import run as planning
+from flatwater.recipes.ppo import left_out
 from flatwater.recipes.ppo.config import PpoRunConfig
-from flatwater.recipes.ppo.run import COMPILED_CALLS, COMPILER_BYTES, build_worlds, decide_compiling
+from flatwater.recipes.ppo.left_out import COMPILED, COMPILED_CALLS, decide_settings
+from flatwater.recipes.ppo.run import COMPILER_BYTES, build_worlds
 from flatwater.recipes.ppo.run import plan as plan_ppo
 
+ENVIRONMENTS = Path(__file__).with_name("own_nets.py")
 TINY = ("--envs", "4", "--block", "16", "--evaluation.envs", "3", "--wrapped.steps", "20", "--threads", "1")
 TINY += ("--trackers",)
 CALLS = 16 + 64
@@ -22,13 +26,52 @@ needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="torch.compi
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's folder, with a file of environments."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, ENVIRONMENTS.stem, raising=False)
+    (tmp_path / ENVIRONMENTS.name).write_text(ENVIRONMENTS.read_text())
     return tmp_path
 
 
-def decide(*options: str) -> bool | None:
+def decide_learner(*options: str) -> BlockConfig:
     config: PpoRunConfig = command_class(("train", "ppo")).read("train ppo", [*TINY, *options]).settings()
-    return decide_compiling(config, build_worlds(config)).learner.compile
+    return decide_settings(config, build_worlds(config).training.spaces).learner
+
+
+def decide(*options: str) -> bool | None:
+    return decide_learner(*options).compile
+
+
+IMAGES = ("--env", "own_nets:Spot")
+
+
+@pytest.mark.parametrize(
+    ("options", "passes"),
+    [
+        ((), (8, 8)),
+        (IMAGES, (4, 4)),
+        ((*IMAGES, "--learner.epochs", "8"), (8, 4)),
+        ((*IMAGES, "--learner.minibatches", "2"), (4, 2)),
+        ((*IMAGES, "--wrapped.form", "vector"), (8, 8)),
+        (("--learner.epochs", "3", "--learner.minibatches", "1"), (3, 1)),
+    ],
+)
+def test_passes_are_those_of_the_observation_unless_they_are_given(
+    options: tuple[str, ...], passes: tuple[int, int]
+) -> None:
+    learner = decide_learner(*options)
+    assert (learner.epochs, learner.minibatches) == passes
+
+
+def test_passes_of_images_are_said_and_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    said = "images are seen: 4 epochs of 4 minibatches"
+    assert main(["plan", "ppo", *TINY, *IMAGES]) == 0
+    assert said in " ".join(capsys.readouterr().out.split())
+    assert main(["train", "ppo", *TINY, *IMAGES, "--rounds", "1", "--run", "run"]) == 0
+    assert said in " ".join(capsys.readouterr().out.split())
+    learner = load_config(PpoRunConfig, Path("run", "config.toml")).learner
+    assert (learner.epochs, learner.minibatches) == (4, 4)
 
 
 LONG = ("--rounds", str(-(-COMPILED_CALLS // CALLS)))
@@ -59,7 +102,7 @@ def test_without_a_compiler_a_long_run_is_plain(monkeypatch: pytest.MonkeyPatch)
 def test_the_plan_says_it_and_counts_the_compiler(capsys: pytest.CaptureFixture[str]) -> None:
     for options, compiled in ((LONG, True), (SHORT, False), ((*LONG, "--learner.no-compile"), False)):
         assert main(["plan", "ppo", *TINY, *options]) == 0
-        assert (planning.COMPILED in capsys.readouterr().out) == compiled
+        assert (COMPILED in capsys.readouterr().out) == compiled
     config = PpoRunConfig()
     plain, compiled_plan = (
         plan_ppo(replace(config, learner=replace(config.learner, compile=flag))) for flag in (False, True)
@@ -73,7 +116,7 @@ def test_a_short_run_stays_plain_however_far_it_is_resumed() -> None:
     config = load_config(PpoRunConfig, Path("run", "config.toml"))
     assert config.learner.compile is False
     longer = replace(config, rounds=COMPILED_CALLS)
-    assert decide_compiling(longer, build_worlds(longer)) == longer
+    assert decide_settings(longer, build_worlds(longer).training.spaces) == longer
 
 
 @pytest.mark.slow
@@ -82,11 +125,11 @@ def test_a_short_run_stays_plain_however_far_it_is_resumed() -> None:
 def test_a_run_that_was_compiled_by_itself_is_resumed_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(planning, "COMPILED_CALLS", 2 * CALLS)
+    monkeypatch.setattr(left_out, "COMPILED_CALLS", 2 * CALLS)
     assert main(["train", "ppo", *TINY, "--rounds", "2", "--run", "run"]) == 0
-    assert planning.COMPILED in capsys.readouterr().out
+    assert COMPILED in capsys.readouterr().out
     assert load_config(PpoRunConfig, Path("run", "config.toml")).learner.compile is True
-    monkeypatch.setattr(planning, "COMPILED_CALLS", COMPILED_CALLS)
+    monkeypatch.setattr(left_out, "COMPILED_CALLS", COMPILED_CALLS)
     assert main(["resume", "run", "--rounds", "3"]) == 0
     assert load_config(PpoRunConfig, Path("run", "config.toml")).learner.compile is True
     capsys.readouterr()

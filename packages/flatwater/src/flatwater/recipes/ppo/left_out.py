@@ -1,0 +1,72 @@
+"""Settings of PPO that a user may leave out, and what they are then: decided once, where a run begins.
+
+They follow from what is known there, the environment and the other settings, and never from a time that something
+takes. The decision is kept with the settings, so that a resumed run goes on with it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from flatwater.algorithms.graph import has_compiler
+from flatwater.envs.world import Spaces
+from flatwater.recipes.ppo.config import BlocksRunConfig
+from flatwater.runs.machine import find_device
+from flatwater.runs.planning import META
+from flatwater.trainers.blocks.state import build_student
+
+C = TypeVar("C", bound=BlocksRunConfig)
+
+PASSES, IMAGE_PASSES = 8, 4
+"""Epochs, and minibatches in each. With eight of eight a policy of images that had learned MiniGrid was lost again;
+with four of four, which are usual for images and take half of the passes, it was not (`docs/flatwater/networks.md`)."""
+COMPILED_CALLS = 100_000
+"""Steps of the policy and updates of a run, together, from which it is compiled by itself. Compiling takes 29 seconds
+of the CPU, or 6 to 8 where torch has the code in its cache, and each such call then takes 0.6 to 0.9 milliseconds less:
+a run of so many gains at least as much again as it has paid (`docs/adr/0021-one-ppo-for-worlds.md`)."""
+COMPILED = "the policy is compiled: about 30 CPU seconds in the first block (left out by --learner.no-compile)"
+
+
+def decide_settings(config: C, spaces: Spaces) -> C:
+    """Return the settings of a new run, with a decision for each of `LEFT_OUT` that was left out.
+
+    Args:
+        config: settings as the user gave them.
+        spaces: spaces of the training world.
+    """
+    for name, (left_out, decide) in LEFT_OUT.items():
+        if getattr(config.learner, name) == left_out:
+            config = replace(config, learner=replace(config.learner, **{name: decide(config, spaces)}))
+    return config
+
+
+def decision_notes(config: BlocksRunConfig, spaces: Spaces) -> Iterator[str]:
+    """Give the lines at the start and in the plan about settings that differ from those of other runs."""
+    learner = config.learner
+    if spaces.form == "image":
+        passes = f"{learner.epochs} epochs of {learner.minibatches} minibatches"
+        yield f"images are seen: {passes} for each block (changed by --learner.epochs and --learner.minibatches)"
+    if learner.compile:
+        yield COMPILED
+
+
+def _passes(_config: BlocksRunConfig, spaces: Spaces) -> int:
+    return IMAGE_PASSES if spaces.form == "image" else PASSES
+
+
+def _gains_by_compiling(config: BlocksRunConfig, spaces: Spaces) -> bool:
+    """Return whether a run is long enough to gain, and can be compiled: a compiled run has other last bits."""
+    learner = config.learner
+    calls = config.rounds * (config.block + learner.epochs * learner.minibatches)
+    if calls < COMPILED_CALLS or find_device(config.device).type != "cpu" or not has_compiler():
+        return False
+    student = build_student(spaces, config.student, META)
+    return student.encoder is None and not student.policy.cells
+
+
+LEFT_OUT: Mapping[str, tuple[object, Callable[[BlocksRunConfig, Spaces], Any]]] = {
+    "epochs": (0, _passes),
+    "minibatches": (0, _passes),
+    "compile": (None, _gains_by_compiling),  # last, as it counts the passes
+}
+"""Settings of the learner: the value that says that it was left out, and what decides it."""
