@@ -121,13 +121,26 @@ def test_workers_that_live_at_once_are_a_sum_and_those_after_each_other_are_not(
 
 def test_a_rate_is_told_by_the_unit_of_the_program_and_the_date_by_all_processes() -> None:
     told = with_workers(
-        summary(unit="epoch", steps=5, resident_bytes=980 * MIB, resident_growth_bytes=100 * MIB), [worker(), worker()]
+        summary(unit="epoch", steps=5, resident_bytes=980 * MIB, resident_growth_bytes=100 * MIB),
+        [worker(), worker()],
+        budget=10_000 * MIB,
     )
     found = told["findings"][0]
     assert (found["unit"], found["bytes_per_step"]) == ("epoch", 4 * MIB)
     # 980 and twice 10 MiB are held; the program takes 20 MiB an epoch, the workers 4.
     assert found["limit_step"] == 5 + round(9_000 / 24)
     assert found["share"] == pytest.approx(20 / 120)
+
+
+def test_a_limit_that_a_worker_measured_counts_from_its_own_beginning() -> None:
+    """A spawned worker begins with far fewer bytes than the program holds: its limit is its own, plus what was free."""
+    workers = [worker(), worker()]
+    for each in workers:
+        each["findings"][0]["limit_bytes"] = 1_000 * MIB
+    found = with_workers(summary(resident_bytes=2_000 * MIB), workers)["findings"][0]
+    # Each began with 90 MiB, when 910 were free; both have gained 10 since, and gain 2 a second together.
+    assert found["limit_step"] == 10 + round((910 - 20) / 2)
+    assert found["limit_bytes"] == (2_000 + 910) * MIB
 
 
 def test_shares_are_of_what_all_processes_gained() -> None:

@@ -58,8 +58,12 @@ def watch_command(
     command = python_command(words)
     with watch_folder() as folder:
         environment = environment_for(folder, unit, limit)
-        code = _run_program(command, environment, folder, reports)
-        summary = _collect_summary(folder, command, code)
+
+        def collect_summary(code: int | None) -> dict[str, Any]:
+            return _collect_summary(folder, command, code, limit)
+
+        code = _run_program(command, environment, reports, lambda: collect_summary(None))
+        summary = collect_summary(code)
     return WatchedRun(code, summary)
 
 
@@ -118,15 +122,18 @@ def environment_for(
 
 
 def _run_program(
-    command: list[str], environment: dict[str, str], folder: Path, reports: spool.PeriodicReports | None
+    command: list[str],
+    environment: dict[str, str],
+    reports: spool.PeriodicReports | None,
+    make_summary: Callable[[], dict[str, Any]],
 ) -> int:
     """Run the program to its end; its output goes where ours goes.
 
     Args:
         command: the program and its arguments.
         environment: environment of the program, as of `environment_for`.
-        folder: folder for the notes of the program, from which reports are made.
         reports: reports while it runs; None for none.
+        make_summary: reads the summary of the program so far, for the reports.
 
     Returns:
         Its exit code; `SIGNAL_EXIT_BASE` plus the signal's number if a signal has ended it.
@@ -136,18 +143,18 @@ def _run_program(
         child = subprocess.Popen(command, env=environment)  # noqa: S603  (the user's own command)
         children.append(child)
         if reports is not None:
-            _report_until_end(child.pid, reports, lambda: _collect_summary(folder, command, None))
+            _report_until_end(child.pid, reports, make_summary)
         code = child.wait()
     return SIGNAL_EXIT_BASE - code if code < 0 else code
 
 
-def _report_until_end(pid: int, reports: spool.PeriodicReports, make_summaries: Callable[[], dict[str, Any]]) -> None:
+def _report_until_end(pid: int, reports: spool.PeriodicReports, make_summary: Callable[[], dict[str, Any]]) -> None:
     """Report at regular times until the program ends."""
     # A pidfd is readable when the process ends: one wait for both, and no polling in between.
     process = os.pidfd_open(pid)
     try:
         while not select.select([process], [], [], reports.every)[0]:
-            reports.report(make_summaries())
+            reports.report(make_summary())
     finally:
         os.close(process)
 
@@ -173,8 +180,15 @@ def _forwarding() -> Iterator[list[subprocess.Popen[bytes]]]:
             signal.signal(number, handler)
 
 
-def _collect_summary(folder: Path, command: list[str], code: int | None) -> dict[str, Any]:
-    """The summary of the process that was watched longest, as far as it is known if there is no exit code yet."""
+def _collect_summary(folder: Path, command: list[str], code: int | None, limit: int | None) -> dict[str, Any]:
+    """The summary of the process that was watched longest, as far as it is known if there is no exit code yet.
+
+    Args:
+        folder: folder with the notes of the program and of its workers.
+        command: the program and its arguments.
+        code: exit code of the program; None while it runs.
+        limit: resident bytes at which the program would have to stop, as the user said; None for the machine's limit.
+    """
     spools = read_spools(folder)
     summary = spools[0] if spools else spool.unwatched_summary("", NO_PYTHON_SENTENCE)
     summary.pop("ended_at", None)
@@ -190,6 +204,6 @@ def _collect_summary(folder: Path, command: list[str], code: int | None) -> dict
     if workers := read_spools(folder, spool.WORKER):
         from flatwater_watch.faces.worker_findings import with_workers  # noqa: PLC0415  (most programs have none)
 
-        summary = with_workers(summary, workers)
+        summary = with_workers(summary, workers, budget=limit)
     masked = masked_summary(summary, command[1:] or command)
     return masked if code is None else masked | {"exit_code": code}

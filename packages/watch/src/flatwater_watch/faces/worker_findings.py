@@ -15,6 +15,8 @@ DRIFT, WEIGHING = SHIPPED.drift, SHIPPED.weighing
 
 @dataclass(frozen=True)
 class _WorkerFinding:
+    """A finding of one worker."""
+
     worker: Mapping[str, Any]
     """Summary of the worker."""
     finding: Finding
@@ -30,12 +32,15 @@ class _WorkerFinding:
         return self.finding.bytes_per_step * float(self.worker["steps"])
 
 
-def with_workers(summary: dict[str, Any], workers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def with_workers(
+    summary: dict[str, Any], workers: Sequence[Mapping[str, Any]], *, budget: int | None = None
+) -> dict[str, Any]:
     """The summary of a program with the findings in its workers.
 
     Args:
         summary: summary of the program's own process.
         workers: summaries of its workers, with `ended_at`.
+        budget: bytes that the user allows all processes together; None if each has measured the machine's limit itself.
     """
     read_workers = [worker for worker in workers if worker["readings"]]
     worker_fields = {"workers": [_worker_line(worker) for worker in read_workers]} if read_workers else {}
@@ -45,8 +50,9 @@ def with_workers(summary: dict[str, Any], workers: Sequence[Mapping[str, Any]]) 
     summary = _in_worker_time(summary, read_workers)
     own_growth = max(0, summary["resident_growth_bytes"])
     total_growth = max(1, own_growth + sum(max(0, worker["resident_growth_bytes"]) for worker in read_workers))
-    merged = _with_joint_limit([_merge_group(group, summary, total_growth) for group in groups], summary, read_workers)
-    of_workers = sum(finding.share for finding in merged)
+    merged = [_merge_group(group, summary, total_growth, budget) for group in groups]
+    merged = _with_joint_date(merged, summary, read_workers)
+    workers_share = sum(finding.share for finding in merged)
     own_findings = [Finding.from_json(finding) for finding in summary["findings"]]
     own_findings = [replace(finding, share=finding.share * own_growth / total_growth) for finding in own_findings]
     merged, own_findings = _merge_own_findings(merged, own_findings)
@@ -57,13 +63,13 @@ def with_workers(summary: dict[str, Any], workers: Sequence[Mapping[str, Any]]) 
         if finding.owner != WORKERS_OWNER
         or explained_rate < WEIGHING.minimum_workers_explained_share * finding.bytes_per_step
     ]
-    finding = sorted([*own_findings, *merged], key=lambda each: -each.bytes_per_step)
-    share = summary["explained_share"] * own_growth / total_growth + of_workers
+    findings = sorted([*own_findings, *merged], key=lambda finding: -finding.bytes_per_step)
+    share = summary["explained_share"] * own_growth / total_growth + workers_share
     return {
         **summary,
         **worker_fields,
         "held": _sum_owner_bytes(summary, read_workers, {finding.owner for finding in merged}),
-        "findings": [item.to_json() for item in finding],
+        "findings": [finding.to_json() for finding in findings],
         "explained_share": round(min(1.0, share), 4),
         "resident_growth_bytes": total_growth,
         "outcome": summary["outcome"] | {"state": "grows"},
@@ -98,7 +104,7 @@ def _merge_own_findings(
 
 
 def _in_worker_time(summary: dict[str, Any], workers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The summary by the clock of its workers: a program that only waits for them takes no reading."""
+    """The summary by the clock of its workers if that runs longer: a program that only waits takes no reading."""
     end = max(worker["ended_at"] for worker in workers)
     seconds = end - min(worker["ended_at"] - worker["seconds"] for worker in workers)
     if summary["unit"] != "second":
@@ -165,16 +171,28 @@ def _concurrent_count(group: Sequence[_WorkerFinding]) -> int:
     return max(1, maximum)
 
 
-def _merge_group(group: Sequence[_WorkerFinding], summary: Mapping[str, Any], total_growth: int) -> Finding:
-    """One finding for a group, at the rate of all workers that live at once, per unit of the program."""
-    largest = max(group, key=lambda seen: seen.bytes).finding
+def _merge_group(
+    group: Sequence[_WorkerFinding], summary: Mapping[str, Any], total_growth: int, budget: int | None
+) -> Finding:
+    """One finding for a group, at the rate of all workers that live at once, per unit of the program.
+
+    Args:
+        group: findings of one fingerprint.
+        summary: summary of the program's own process, by the clock of its workers.
+        total_growth: bytes that the program and all workers have gained.
+        budget: bytes that the user allows all processes together; None for the machine's limit.
+    """
+    main_member = max(group, key=lambda member: member.bytes)
+    largest = main_member.finding
     simultaneous = _concurrent_count(group)
     if summary["unit"] == REQUEST:  # the steps of the program are those of its workers
         scales = [member.worker["steps"] / max(1, summary["steps"]) for member in group]
     else:
         scales = [simultaneous * _seconds_per_unit(summary) / len(group) * member.per_second for member in group]
-    rates = [(member.finding.bytes_per_step, *member.finding.interval) for member in group]
-    rate, low, high = (sum(scale * each[i] for scale, each in zip(scales, rates, strict=True)) for i in range(3))
+    rate = sum(scale * member.finding.bytes_per_step for scale, member in zip(scales, group, strict=True))
+    low, high = (
+        sum(scale * member.finding.interval[end] for scale, member in zip(scales, group, strict=True)) for end in (0, 1)
+    )
     plateau = largest.plateau_bytes
     each = "in a worker process" if simultaneous == 1 else f"in each of {simultaneous} worker processes"
     holds = f", {format_bytes(rate / simultaneous)} each" if simultaneous > 1 and summary["unit"] != REQUEST else ""
@@ -187,16 +205,32 @@ def _merge_group(group: Sequence[_WorkerFinding], summary: Mapping[str, Any], to
         what=f"{each}{holds}: {largest.what}",
         plateau_bytes=None if plateau is None else plateau * simultaneous,
         plateau_step=None,
+        limit_bytes=_joint_limit(main_member, summary, budget),
         limit_step=None,
         limit_time=None,
     )
 
 
-def _with_joint_limit(
+def _joint_limit(member: _WorkerFinding, summary: Mapping[str, Any], budget: int | None) -> int | None:
+    """Bytes that the program holds, and its workers have gained, when memory ends; None if no limit is known."""
+    limit = member.finding.limit_bytes
+    if limit is None or budget is not None:
+        return limit
+    # The worker's limit is what it held at the beginning and what the system then had free. A spawned worker begins
+    # with far fewer bytes than the program holds, so the limit is moved from the one beginning to the other.
+    return limit + _bytes_at_beginning(summary) - _bytes_at_beginning(member.worker)
+
+
+def _bytes_at_beginning(summary: Mapping[str, Any]) -> int:
+    return int(summary["resident_bytes"] - max(0, summary["resident_growth_bytes"]))
+
+
+def _with_joint_date(
     merged: Sequence[Finding], summary: Mapping[str, Any], workers: Sequence[Mapping[str, Any]]
 ) -> list[Finding]:
     """The findings with the step at which the program and its workers reach the limit together, at their rates."""
     grown = max(0, summary["resident_growth_bytes"])
+    # Only what the workers have gained is added: a forked worker shares what it began with with the program.
     resident = summary["resident_bytes"] + sum(max(0, worker["resident_growth_bytes"]) for worker in workers)
     rate = grown / max(1, summary["steps"]) + sum(finding.bytes_per_step for finding in merged)
     last_end = max(worker["ended_at"] for worker in workers)
