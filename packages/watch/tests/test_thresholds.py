@@ -31,10 +31,11 @@ METERS = {
     "faces/command.py": {"FINDING_SECONDS"},
     "faces/main.py": {"INTERRUPTED"},
     "faces/page.py": {
+        "AXIS_MARGIN_SHARE",
         "MAXIMUM_NAME_LETTERS", "WELL_EXPLAINED_SHARE", "FORECAST_RATIO", "FORECAST_SHARE", "MINIMUM_SPAN_SHARE",
         "MINIMUM_SPAN_BYTES", "MINIMUM_CLOCK_UNITS",
     },
-    "faces/attach_inside.py": {"GDB_SECONDS", "ANSWER_SECONDS", "LOOK_SECONDS"},
+    "faces/attach_inside.py": {"GDB_SECONDS", "ANSWER_SECONDS", "POLL_SECONDS"},
     "faces/attach_outside.py": {"READING_COUNT"},
     "agent/reading_schedule.py": {
         "FIRST_GAP_SECONDS", "FIRST_READINGS", "MINIMUM_GAP_SECONDS", "PLAIN_SHARE", "CREDIT", "DEEP_SHARE",

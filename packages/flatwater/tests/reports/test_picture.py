@@ -21,7 +21,7 @@ from flatwater.reports.recipe_parts import own_picture
 from flatwater.reports.records import read_run
 from flatwater_watch.errors import RunError
 from flatwater_watch.pages.chart import Axis, Band, Bars, Chart, Dots, Grid, Line, Mark, Picture, Spans
-from flatwater_watch.pages.plotly_charts import for_plotly
+from flatwater_watch.pages.plotly_charts import plotly_figure
 
 Folder = Callable[[int, int], Path]
 DAYS = [date(2020, 1, day) for day in (1, 2, 4)]
@@ -100,7 +100,7 @@ def every_mark() -> dict[str, Chart]:
 def test_each_mark_is_drawn_by_both(name: str) -> None:
     """What plotly takes is checked by plotly; that the picture has it is seen from what matplotlib has drawn."""
     chart = every_mark()[name]
-    made = for_plotly(chart)
+    made = plotly_figure(chart)
     go.Figure(filled_in(made))
     assert {trace["meta"] for trace in made["data"]} == {mark.name for mark in chart.marks}
     kept = json.dumps([[{key: trace[key] for key in trace if key != "meta"} for trace in made["data"]], made["layout"]])
@@ -165,7 +165,7 @@ def test_a_logarithmic_axis_has_several_marks_within_its_range(top: float) -> No
     (axes,) = Drawn([[chart]]).axes_of
     low, high = axes.get_ylim()
     assert sum(low <= tick <= high for tick in axes.get_yticks()) >= 4
-    assert ("dtick" in for_plotly(chart)["layout"]["yaxis"]) == (top > 1000)
+    assert ("dtick" in plotly_figure(chart)["layout"]["yaxis"]) == (top > 1000)
 
 
 def test_a_name_is_no_formula(tmp_path: Path) -> None:

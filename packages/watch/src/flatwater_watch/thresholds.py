@@ -78,9 +78,9 @@ class Slower(NamedTuple):
     maximum_line_misfit: float = 1.1
     """Maximum deviations from a line, in deviations from one jump: the start of another program is a jump."""
     minimum_main_share: float = 0.5
-    """Minimum share of the time gained for a part of the program to be named: more than all others together."""
+    """Minimum share of the time gained for a segment of the program to be named: more than all others together."""
     comparison_divisor: int = 3
-    """Number of equal stretches, of which the first and the last are compared to name the part. Unmeasured."""
+    """Number of equal stretches, of which the first and the last are compared to name the segment. Unmeasured."""
 
 
 class Investigating(NamedTuple):
@@ -261,8 +261,8 @@ class Ending(NamedTuple):
     log t, 0 for a table that was loaded."""
 
 
-class Weighing(NamedTuple):
-    """Numbers that decide the rate of an owner over all censuses (`agent/census_history.py`)."""
+class Measuring(NamedTuple):
+    """Numbers for the rate of an owner over all censuses, and of workers (`agent/census_history.py`, `workers.py`)."""
 
     least_bytes: int = 1 << 16
     """Minimum bytes of a holding that is remembered. Unmeasured."""
@@ -289,7 +289,7 @@ class Flat(NamedTuple):
 
 
 class Thresholds(NamedTuple):
-    """All thresholds. A change is a new value: `SHIPPED._replace(drift=SHIPPED.drift._replace(sure=0.95))`."""
+    """All thresholds. A change is a new value: `SHIPPED._replace(drift=SHIPPED.drift._replace(confidence=0.95))`."""
 
     drift: Drift = Drift()
     filling: Filling = Filling()
@@ -300,7 +300,7 @@ class Thresholds(NamedTuple):
     rising: Rising = Rising()
     collecting: Collecting = Collecting()
     ending: Ending = Ending()
-    weighing: Weighing = Weighing()
+    measuring: Measuring = Measuring()
     flat: Flat = Flat()
 
 

@@ -315,7 +315,7 @@ def test_native_growth_that_the_record_shows_at_its_end_is_told(
     monitor.close()  # a census may be under way
     assert monitor._latest_reading is not None
     assert monitor._judge_unexplained(monitor._latest_reading) == []
-    found = [each.verdict for each in monitor.judge_garbage_at_end(number * MIB, number)]
+    found = [each.verdict for each in monitor.judge_open_bytes_at_end(number * MIB, number)]
     assert found == ([] if falls else ["native"]), "what was freed at once may have been garbage"
 
 

@@ -239,7 +239,7 @@ def test_the_line_is_told_of_a_program_that_ends_while_it_is_traced(monkeypatch:
     monitor.observe(reading_of(31))
     assert monitor.state is CaseState.TRACING
     monitor.finish_pending()
-    (found,) = monitor.judge_garbage_at_end(8 * MIB, 10)
+    (found,) = monitor.judge_open_bytes_at_end(8 * MIB, 10)
     monitor.close()
     assert found.made_at is not None
     assert found.made_at.function == "Cycle.__init__"
@@ -258,7 +258,7 @@ def test_garbage_at_the_end_waits_where_full_collections_free_as_much(
     for step in range(1, 12):
         monitor.observe(reading_of(step))
     teeth = None if freed is None else GcSawtooth(freed, freed, 100 * MIB, bytes_since=9 * MIB, seconds=20.0)
-    found = monitor.judge_garbage_at_end(8 * MIB, 10, teeth)
+    found = monitor.judge_open_bytes_at_end(8 * MIB, 10, teeth)
     monitor.close()
     assert [each.owner for each in found] == ([GARBAGE_OWNER] if told else [])
     assert (monitor.ordinary_garbage is None) is told

@@ -15,7 +15,7 @@ from flatwater_watch.series.slope import (
     Series,
     drift_slope,
     filling_slope,
-    rising_lately,
+    has_recent_rise,
     robust_slope,
     stair_points,
     thin_evenly,
@@ -141,13 +141,13 @@ def test_a_series_that_falls_is_no_drift() -> None:
 
 @given(st.lists(st.integers(0, 100), min_size=0, max_size=4))
 def test_four_readings_are_never_suspicious(values: list[int]) -> None:
-    assert not rising_lately(values, 1.0)
+    assert not has_recent_rise(values, 1.0)
 
 
 def test_suspicion_needs_half_of_a_material_rise() -> None:
-    assert rising_lately([0, 1, 2, 3, 4], 8)
-    assert not rising_lately([0, 1, 2, 3, 4], 9)
-    assert not rising_lately([4, 3, 2, 1, 0], 1)
+    assert has_recent_rise([0, 1, 2, 3, 4], 8)
+    assert not has_recent_rise([0, 1, 2, 3, 4], 9)
+    assert not has_recent_rise([4, 3, 2, 1, 0], 1)
 
 
 @pytest.mark.parametrize("width", [2, 3, 4, 7])

@@ -107,5 +107,5 @@ def test_without_two_censuses_nothing_changes() -> None:
 @given(st.integers(1, 300))
 def test_marks_are_bounded_and_keep_their_ends(count: int) -> None:
     marks = history_of(range(1, count + 1), stairs)
-    assert len(marks.censuses) == len(marks.clocks) <= MAXIMUM_CENSUSES
-    assert (marks.clocks[0], marks.clocks[-1]) == (1, count)
+    assert len(marks.censuses) == len(marks.steps) <= MAXIMUM_CENSUSES
+    assert (marks.steps[0], marks.steps[-1]) == (1, count)

@@ -124,7 +124,7 @@ def test_a_flat_program(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_unit_may_have_the_name_of_a_boundary_that_the_watch_counts(unit: str) -> None:
     watched = play(keep, unit=unit, report=False)
     assert watched._process_watch is not None
-    assert len(watched._process_watch._rows) > 3
+    assert len(watched._process_watch._samples) > 3
     summary = watched.summary()
     assert (summary["unit"], summary["steps"]) == (unit, 100)
 

@@ -171,7 +171,7 @@ def test_the_states() -> None:
     assert any(re.search("3 censuses .*no container", sentence) for sentence in blank.known)
     beside = decide_outcome(straight, [LEAK], 0.25)
     assert (beside.state, beside.bytes) == ("grows", round(0.75 * 4 * 31 * MIB))
-    assert "beside" in beside.sentence()
+    assert "findings" in beside.open_growth_sentence()
 
 
 def test_garbage_that_is_freed_soon_is_said_and_is_no_finding() -> None:
@@ -239,7 +239,7 @@ def test_the_terminal_reads_the_state() -> None:
     head, _, *rest = terminal_lines(summary)
     assert head.startswith("flatwater: memory grew, and the cause was not found · 5 seconds · ")
     assert rest == [
-        "open: 90.00 MiB came, and no cause was found.",
+        "open: Memory grew by 90.00 MiB, and no cause was found.",
         "  known   no file.",
         "  try     run it longer.",
         "          try memray.",

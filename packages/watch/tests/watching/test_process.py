@@ -361,9 +361,9 @@ assert not main_has_returned()
 
 def late():
     watch.step("update")
-    rows = len(watch._rows)
+    rows = len(watch._samples)
     watch.find_final_findings_(alive=False)
-    print(main_has_returned(), rows, len(watch._rows))
+    print(main_has_returned(), rows, len(watch._samples))
 
 threading._register_atexit(late)
 """
@@ -388,8 +388,8 @@ for _ in range(40):
 KEPT.clear()
 watch._due = watch._latest_due = 0.0
 watch.step("update")
-rows = len(watch._rows)
-print([found.owner for found in watch.find_final_findings_(alive=False)], rows - len(watch._rows))
+rows = len(watch._samples)
+print([found.owner for found in watch.find_final_findings_(alive=False)], rows - len(watch._samples))
 """
 
 

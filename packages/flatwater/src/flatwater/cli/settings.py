@@ -52,7 +52,7 @@ class FileSettings:
             and any(map(own_algorithm, (algorithm, learner.algorithm)))
         ):
             settings["learner"] = learner.with_algorithm(algorithm)  # its settings are options as well
-        return read_options(cls, program, options, cls(**settings, **own), more=cls.help_more, later=settings)
+        return read_options(cls, program, options, cls(**settings, **own), epilog=cls.help_more, last_fields=settings)
 
     def settings(self) -> Any:  # noqa: ANN401  (of `config_type`)
         """Return the configuration without the command's own fields."""

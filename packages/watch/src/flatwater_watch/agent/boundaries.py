@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from math import ceil, inf
 
-from flatwater_watch.agent.boundary_sampling import BoundarySampler, Part
+from flatwater_watch.agent.boundary_sampling import BoundarySampler, Segment
 from flatwater_watch.agent.call_counters import CallCounter
 from flatwater_watch.agent.guard import Guard
 from flatwater_watch.meters.system_calls import monotonic
@@ -37,20 +37,20 @@ class Boundaries:
     """
 
     def __init__(
-        self, on_look: Callable[[str, float], bool], guard: Guard | None = None, unit: str | None = None
+        self, on_clock_read: Callable[[str, float], bool], guard: Guard | None = None, unit: str | None = None
     ) -> None:
         """Begin without any boundary.
 
         Args:
-            on_look: callback that gets the kind and the monotonic time of a boundary, and returns whether it took time.
+            on_clock_read: callback that gets kind and monotonic time of a boundary, and returns whether it took time.
             guard: edge of the watch; after a fault, boundaries are only counted.
             unit: the only kind at which readings are taken; None for all.
         """
         self._kind_without_readings = None if unit == REQUEST else REQUEST
         self._guard = guard or Guard()
-        self.seconds: dict[Part, float] = defaultdict(float)
+        self.seconds: dict[Segment, float] = defaultdict(float)
         """Seconds by pair: the kind of a boundary, and the kind of the next one."""
-        self._on_clock_read = on_look
+        self._on_clock_read = on_clock_read
         self._reading_lock = threading.Lock()
         self._lock_holder: int | None = None
         """The thread that holds the lock above, so that the thread itself does not wait for it."""
@@ -124,7 +124,7 @@ class Boundaries:
                 self._reading_lock.release()
 
     def _read_clock(self, kind: str) -> None:
-        """Add the seconds since the last boundary to the stretch between both kinds; take a reading if one is due."""
+        """Add the seconds since the last boundary to the segment between both kinds; take a reading if one is due."""
         now = monotonic()
         spent = now - self._last_time
         if self._sampler is None:
@@ -132,7 +132,7 @@ class Boundaries:
         else:
             self._sampler.record_time_(self._last_kind, kind, now, spent)
         self._last_kind = kind
-        # After a reading the clock is read anew: the watch's own time belongs to no part of the program.
+        # After a reading the clock is read again: the watch's own time belongs to no segment of the program.
         self._last_time = monotonic() if self._on_clock_read(kind, now) else now
 
 

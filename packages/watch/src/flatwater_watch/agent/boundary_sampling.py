@@ -22,37 +22,41 @@ REVIEW_SECONDS = 0.1
 GOLDEN_FRACTION = (5**0.5 - 1) / 2
 """The golden ratio's fraction: the fractional parts of its multiples are spread evenly over 0 to 1 (Weyl)."""
 
-Part = tuple[str, str]
-"""A stretch of the program: the kind of a boundary, and the kind of the next one."""
+Segment = tuple[str, str]
+"""A segment of the program: the kind of a boundary, and the kind of the next one."""
 
 
 class BoundarySampler:
-    """Decides how many boundaries pass unreported, counts them, and divides their seconds among the stretches."""
+    """Decides how many boundaries pass unreported, counts them, and divides their seconds among the segments."""
 
     def __init__(
-        self, counters: Mapping[str, CallCounter], counts: dict[str, int], seconds: dict[Part, float], now: float
+        self, counters: Mapping[str, CallCounter], counts: dict[str, int], seconds: dict[Segment, float], now: float
     ) -> None:
         """Begin with no frequent kind.
 
         Args:
             counters: call counters of the kinds that may be sampled.
             counts: boundaries by kind, with 0 for a missing one; unreported boundaries are added to it.
-            seconds: seconds by stretch, with 0 for a missing one; all seconds are added to it.
+            seconds: seconds by segment, with 0 for a missing one; all seconds are added to it.
             now: monotonic time.
         """
         self._counters, self._counts, self._seconds = counters, counts, seconds
         self._frequent_kinds: list[str] = []
         """The frequent kinds, the most frequent one first."""
-        self._mean_unreported = self._varied_fraction = 0.0
-        """Mean boundaries that each of these kinds may skip, and the point between 0 and 1 that varies the number."""
+        self._mean_unreported = 0.0
+        """Mean number of boundaries between two samples that the most frequent kind may pass unreported."""
+        self._varied_fraction = 0.0
+        """Fraction of twice the mean that is taken next; it varies from 0 to 1."""
         self._unreported_count = 0
         """Boundaries that passed unreported since the last report."""
         self._usual_interval = 0.0
         """Seconds between two unreported boundaries, by the last measurement."""
-        self._sample_kind, self._rounds_left = "", 0
-        """The kind with which the sample began, and how often it must still come before the sample ends."""
-        self._unsampled_seconds, self._sampled_seconds = 0.0, defaultdict[Part, float](float)
-        """Seconds between samples, and sampled seconds by stretch, since the last review."""
+        self._sample_kind = ""
+        """The kind with which the sample began."""
+        self._rounds_left = 0
+        """Number of times that this kind must still come before the sample ends."""
+        self._unsampled_seconds, self._sampled_seconds = 0.0, defaultdict[Segment, float](float)
+        """Seconds between samples, and sampled seconds by segment, since the last review."""
         self._reviewed_at, self._counts_at_review = now, dict(counts)
         """Time of the last review, and the counts at that time."""
 
@@ -62,6 +66,7 @@ class BoundarySampler:
             self._add_unreported(kind, self._counters[kind].take_skipped_())
 
     def _let_pass_unreported_(self, boundaries: int) -> None:
+        """Let so many boundaries of each frequent kind pass unreported, and count those that have passed."""
         for kind in self._frequent_kinds:
             self._add_unreported(kind, self._counters[kind].skip_next_(boundaries))
 
@@ -70,7 +75,7 @@ class BoundarySampler:
         self._unreported_count += passed
 
     def record_time_(self, before: str, kind: str, now: float, spent: float) -> None:
-        """Add the seconds since the last report to their stretch, and set how many boundaries may pass unreported.
+        """Add the seconds since the last report to their segment, and set how many boundaries may pass unreported.
 
         Args:
             before: kind of the last boundary that was reported.
@@ -86,13 +91,13 @@ class BoundarySampler:
             self._choose_frequent_kinds_(now)
 
     def _attribute_seconds_(self, before: str, kind: str, spent: float) -> None:
-        """Add the seconds since the last report to a stretch; grant frequent kinds their next unreported boundaries.
+        """Add the seconds since the last report to a segment; let frequent kinds pass their next boundaries unreported.
 
         A sample is reported whole: for some rounds no boundary passes unreported. Seconds outside of samples are
         hidden: the next review divides them in the proportion of the sampled ones.
 
         Args:
-            before: kind of the boundary at which the stretch began.
+            before: kind of the boundary at which the segment began.
             kind: kind of the boundary at which it ends, just reported.
             spent: seconds between the two.
         """
@@ -110,26 +115,26 @@ class BoundarySampler:
         elif is_frequent and before in self._frequent_kinds:
             self._sampled_seconds[before, kind] += spent
             self._rounds_left -= kind == self._sample_kind
-            boundaries = 0 if self._rounds_left > 0 else self._next_grant()
-        else:  # a kind that comes seldom ends the sample
+            boundaries = 0 if self._rounds_left > 0 else self._next_unreported()
+        else:  # a rare kind ends the sample
             self._seconds[before, kind] += spent
-            boundaries = self._next_grant() if is_frequent else 0
+            boundaries = self._next_unreported() if is_frequent else 0
         self._let_pass_unreported_(boundaries)
 
-    def _next_grant(self) -> int:
+    def _next_unreported(self) -> int:
         """Boundaries that may pass unreported next."""
         # Never twice the same number: against a program's own period, a fixed one would sample one phase for ever.
         self._varied_fraction = (self._varied_fraction + GOLDEN_FRACTION) % 1
         return min(MAXIMUM_UNREPORTED, 1 + int(self._mean_unreported * 2 * self._varied_fraction))
 
     def _choose_frequent_kinds_(self, now: float) -> None:
-        """Divide the seconds between samples among the stretches, by their sampled seconds; choose the frequent kinds.
+        """Divide the seconds between samples among the segments, by their sampled seconds; choose the frequent kinds.
 
-        Without a sample, all of these seconds go to the stretch of the most frequent kind with itself.
+        Without a sample, all of these seconds go to the segment between two boundaries of the most frequent kind.
         """
         if sampled_seconds := sum(self._sampled_seconds.values()):
-            for part, seconds in self._sampled_seconds.items():
-                self._seconds[part] += seconds + self._unsampled_seconds * seconds / sampled_seconds
+            for segment, seconds in self._sampled_seconds.items():
+                self._seconds[segment] += seconds + self._unsampled_seconds * seconds / sampled_seconds
         elif self._frequent_kinds:
             self._seconds[self._frequent_kinds[0], self._frequent_kinds[0]] += self._unsampled_seconds
         self._unsampled_seconds, self._rounds_left = 0.0, 0

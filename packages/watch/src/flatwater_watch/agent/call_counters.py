@@ -44,12 +44,12 @@ class CallCounter(NamedTuple):
 
 def make_call_counter(kind: str) -> CallCounter:
     """A call counter that reports every boundary."""
-    # Runs in any thread, without a lock: CPython switches threads at a call or a backward jump only, and none comes
-    # between two lines of these functions.
+    # In any thread, without a lock: CPython switches threads at a call or a backward jump only, and none comes between
+    # two lines of these functions.
     # Boundaries that may still pass unreported, now and when the count was last taken.
     remaining = remaining_at_query = 0
 
-    def pass_() -> None:
+    def count_call() -> None:
         """Pass a boundary, and report it unless it may pass unreported."""
         nonlocal remaining
         if remaining > 0:
@@ -60,25 +60,25 @@ def make_call_counter(kind: str) -> CallCounter:
     def wrap(method: Method) -> Method:
         """The method of one argument, with a boundary passed before each call."""
 
-        def count_and_call(self: Any, given: Any) -> Any:  # noqa: ANN401
+        def count_and_call(self: Any, argument: Any) -> Any:  # noqa: ANN401
             """Count this call as a boundary, then run the method."""
             nonlocal remaining
-            if remaining > 0:  # as in `pass_`, which would be one call more
+            if remaining > 0:  # as in `count_call`, which would be one call more
                 remaining -= 1
             else:
                 _listener.count(kind)
-            return method(self, given)
+            return method(self, argument)
 
         return count_and_call
 
-    def grant_(boundaries: int) -> int:
+    def skip_next(boundaries: int) -> int:
         nonlocal remaining, remaining_at_query
         passed, remaining, remaining_at_query = remaining_at_query - remaining, boundaries, boundaries
         return passed
 
-    def take_passed_() -> int:
+    def take_skipped() -> int:
         nonlocal remaining_at_query
         passed, remaining_at_query = remaining_at_query - remaining, remaining
         return passed
 
-    return CallCounter(pass_, wrap, grant_, take_passed_)
+    return CallCounter(count_call, wrap, skip_next, take_skipped)

@@ -9,10 +9,10 @@ from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.heap.census import Census
 from flatwater_watch.thresholds import SHIPPED
 
-WEIGHING = SHIPPED.weighing
+MEASURING = SHIPPED.measuring
 
 CENSUS_INTERVAL_FACTOR = 1.4
-"""Factor between the clocks at which owners are weighed, so that their number grows with the logarithm of the run."""
+"""Factor between the steps at which the bytes of owners are measured: a long run has only a few censuses more."""
 MAXIMUM_OWNERS = 60
 """Maximum number of owners whose bytes a result keeps."""
 MAXIMUM_CENSUSES = 40
@@ -24,81 +24,107 @@ class CensusHistory:
     """Sizes of the larger owners in all censuses that are remembered."""
 
     censuses: list[Mapping[str, tuple[int, int]]] = field(default_factory=list)
-    """The larger holdings of each census by path: the clock at which the census read it, and its bytes."""
-    clocks: list[int] = field(default_factory=list)
-    """Clock at which each census began."""
-    next_clock: float = 0.0
-    """Clock from which on owners are weighed again."""
+    """The larger holdings of each census by path: the step at which the census read it, and its bytes."""
+    steps: list[int] = field(default_factory=list)
+    """Step at which each census began."""
+    next_step: float = 0.0
+    """Step from which on the bytes of owners are measured again."""
 
 
-def record_census_(history: CensusHistory, clock: int, census: Census) -> None:
-    """Add the larger holdings of a census to the history."""
+def record_census_(history: CensusHistory, step: int, census: Census) -> None:
+    """Add the larger holdings of a census to the history.
+
+    Args:
+        history: censuses so far; thinned if there are too many.
+        step: step at which the census began.
+        census: the census.
+    """
     sizes = {
-        path: (holding.step or clock, holding.bytes)
+        path: (holding.step or step, holding.bytes)
         for path, holding in census.holdings.items()
-        if holding.bytes >= WEIGHING.least_bytes
+        if holding.bytes >= MEASURING.least_bytes
     }
-    history.clocks.append(clock)
+    history.steps.append(step)
     history.censuses.append(sizes)
     if len(history.censuses) > MAXIMUM_CENSUSES:
-        # Every second one of the older half goes, and the first stays: it is the reference for all growth.
-        del history.clocks[1 : MAXIMUM_CENSUSES // 2 : 2], history.censuses[1 : MAXIMUM_CENSUSES // 2 : 2]
-    history.next_clock = CENSUS_INTERVAL_FACTOR * clock
+        # Every second census of the older half goes, and the first stays: it is the reference for all growth.
+        del history.steps[1 : MAXIMUM_CENSUSES // 2 : 2], history.censuses[1 : MAXIMUM_CENSUSES // 2 : 2]
+    history.next_step = CENSUS_INTERVAL_FACTOR * step
 
 
 def newest_owner_sizes(history: CensusHistory) -> dict[str, int]:
-    """Bytes by owner at the newest census, the largest first."""
+    """Bytes by owner at the newest census, the largest first; at most `MAXIMUM_OWNERS` owners."""
     newest = history.censuses[-1] if history.censuses else {}
     sizes = sorted(((size, owner) for owner, (_, size) in newest.items()), reverse=True)
     return {owner: size for size, owner in sizes[:MAXIMUM_OWNERS]}
 
 
 def with_census_rate(
-    finding: Finding, history: CensusHistory, owners: Iterable[str], rows: Sequence[Sample]
+    finding: Finding, history: CensusHistory, owners: Iterable[str], samples: Sequence[Sample]
 ) -> Finding:
-    """The finding with its rate over the recent half of the censuses, if its owner was in two of them.
+    """The finding with the rate of its owner over the recent censuses, and its share of the growth between censuses.
 
-    Its share is that of the growth between the first and the last census after warm-up. Where growth comes in steps, a
-    share by rates over other stretches would be off by a step.
+    A finding without an owner in two censuses, or without a rise there, is returned unchanged.
 
     Args:
         finding: finding, per boundary.
         history: censuses so far.
         owners: owners of all findings; bytes below another finding's owner count for that owner only.
-        rows: all readings.
+        samples: all readings.
     """
-    if not finding.holders or finding.outside:
+    if not finding.holders or finding.outside or finding.bytes_per_step <= 0:
         return finding
     below = [inner for inner in owners if inner.startswith((f"{finding.owner}.", f"{finding.owner}["))]
-    clocks, sizes = _owner_sizes(history, finding.owner, below)
-    if len(clocks) <= 1 or finding.bytes_per_step <= 0:
-        return finding
-    recent = max(0, min(bisect_left(clocks, (clocks[0] + clocks[-1]) / 2), len(clocks) - WEIGHING.minimum_censuses))
-    rates = (_slope(clocks[first:], sizes[first:]) for first in range(recent, -1, -1))
-    rate = next((rate for rate in rates if rate > 0), 0.0)  # the later half may lie on one stair
-    process_rate = growth_rate(rows)
+    steps, sizes = _owner_sizes(history, finding.owner, below)
+    rate = _recent_rate(steps, sizes) if len(steps) > 1 else 0.0
     if rate == 0:
         return finding
+    process_rate = growth_rate(samples)
     # Sizes are estimates, and may make a rate too large.
     if 0 < SHIPPED.investigating.maximum_container_growth_ratio * process_rate < rate:
         rate = min(rate, finding.bytes_per_step)
-    (low, high), scale = finding.interval, rate / finding.bytes_per_step
-    share = min(1.0, rate / process_rate) if process_rate > 0 else finding.share
-    first_after_warm_up = bisect_left(clocks, after_warm_up(rows)[0].reading.step)
-    if first_after_warm_up < len(clocks) - 1:
-        grown = _resident_at(rows, clocks[-1]) - _resident_at(rows, clocks[first_after_warm_up])
-        if grown >= WEIGHING.minimum_owner_share * growth_bytes(rows) > 0:
-            share = min(1.0, max(0.0, (sizes[-1] - sizes[first_after_warm_up]) / grown))
+    share = _share_between_censuses(steps, sizes, samples)
+    if share is None:
+        share = min(1.0, rate / process_rate) if process_rate > 0 else finding.share
+    low, high = finding.interval
+    scale = rate / finding.bytes_per_step
     return replace(finding, bytes_per_step=rate, interval=(low * scale, high * scale), share=share)
 
 
-def _slope(clocks: Sequence[float], sizes: Sequence[float]) -> float:
+def _recent_rate(steps: Sequence[float], sizes: Sequence[float]) -> float:
+    """Bytes per step over the newer half of the censuses, or over more of them if these are level; 0 if all are."""
+    begin = max(0, min(bisect_left(steps, (steps[0] + steps[-1]) / 2), len(steps) - MEASURING.minimum_censuses))
+    # The newer half may lie on one stair of growth that comes in steps: then earlier censuses are taken in.
+    rates = (_slope(steps[first:], sizes[first:]) for first in range(begin, -1, -1))
+    return next((rate for rate in rates if rate > 0), 0.0)
+
+
+def _share_between_censuses(steps: Sequence[float], sizes: Sequence[float], samples: Sequence[Sample]) -> float | None:
+    """Share of an owner in the growth from the first census after warm-up to the last; None if they show too little.
+
+    Both gains are taken over the same stretch: where growth comes in stairs, other stretches would be off by a stair.
+
+    Args:
+        steps: steps of the censuses.
+        sizes: bytes of the owner at these.
+        samples: all readings.
+    """
+    first = bisect_left(steps, after_warm_up(samples)[0].reading.step)
+    if first >= len(steps) - 1:
+        return None
+    grown = _resident_at(samples, steps[-1]) - _resident_at(samples, steps[first])
+    if not grown >= MEASURING.minimum_owner_share * growth_bytes(samples) > 0:
+        return None
+    return min(1.0, max(0.0, (sizes[-1] - sizes[first]) / grown))
+
+
+def _slope(steps: Sequence[float], sizes: Sequence[float]) -> float:
     """The median of the slopes of all pairs, each with the weight of its distance (Sievers 1978).
 
-    Two censuses on one stair have no slope and are near to each other; those far apart know the rate best.
+    Two censuses on one stair have no slope and are near to each other; censuses far apart know the rate best.
     """
-    pairs = [(i, j) for i in range(len(clocks)) for j in range(i + 1, len(clocks))]
-    slopes = sorted(((sizes[j] - sizes[i]) / (clocks[j] - clocks[i]), clocks[j] - clocks[i]) for i, j in pairs)
+    pairs = [(i, j) for i in range(len(steps)) for j in range(i + 1, len(steps))]
+    slopes = sorted(((sizes[j] - sizes[i]) / (steps[j] - steps[i]), steps[j] - steps[i]) for i, j in pairs)
     weight_left = sum(weight for _, weight in slopes) / 2
     for slope, weight in slopes:
         weight_left -= weight
@@ -107,22 +133,30 @@ def _slope(clocks: Sequence[float], sizes: Sequence[float]) -> float:
     return 0.0
 
 
-def _resident_at(rows: Sequence[Sample], clock: float) -> int:
-    """Resident bytes at the reading of this clock, or at the first reading after it; a census begins with a reading."""
-    index = bisect_left([row.reading.step for row in rows], clock)
-    return rows[min(index, len(rows) - 1)].resident
+def _resident_at(samples: Sequence[Sample], step: float) -> int:
+    """Resident bytes at the reading of a step, or at the first reading after it; a census begins with a reading."""
+    index = bisect_left([sample.reading.step for sample in samples], step)
+    return samples[min(index, len(samples) - 1)].resident
 
 
 def _owner_sizes(history: CensusHistory, owner: str, below: list[str]) -> tuple[list[float], list[float]]:
-    """Clocks and bytes of an owner. It has none until it is seen first; a census that misses it later says nothing."""
-    clocks: list[float] = []
+    """Steps and bytes of an owner in the censuses, without the bytes of other owners below it.
+
+    Censuses before the first that has the owner count as 0 bytes; later ones that miss it are left out.
+
+    Args:
+        history: censuses so far.
+        owner: path of the owner.
+        below: paths of other owners below it.
+    """
+    steps: list[float] = []
     sizes: list[float] = []
-    was_held = False
-    for begun, holdings in zip(history.clocks, history.censuses, strict=True):
-        clock, size = holdings.get(owner, (begun, 0))
-        if (was_held and owner not in holdings) or (clocks and clock <= clocks[-1]):
+    was_present = False
+    for begin_step, holdings in zip(history.steps, history.censuses, strict=True):
+        step, size = holdings.get(owner, (begin_step, 0))
+        if (was_present and owner not in holdings) or (steps and step <= steps[-1]):
             continue
-        was_held = owner in holdings
-        clocks.append(clock)
+        was_present = owner in holdings
+        steps.append(step)
         sizes.append(size - sum(holdings[inner][1] for inner in below if inner in holdings))
-    return clocks, sizes
+    return steps, sizes

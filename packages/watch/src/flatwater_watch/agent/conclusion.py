@@ -38,7 +38,7 @@ NATIVE_ADVICE = "`memray run --native` names the C function that allocates, if i
 
 
 def decide_outcome(
-    rows: Sequence[Sample],
+    samples: Sequence[Sample],
     findings: Sequence[Finding],
     explained: float,
     *,
@@ -51,7 +51,7 @@ def decide_outcome(
     """The outcome of a watched program.
 
     Args:
-        rows: all readings.
+        samples: all readings.
         findings: findings.
         explained: share of the growth that has a cause, 0 to 1.
         censuses: number of censuses taken.
@@ -60,14 +60,14 @@ def decide_outcome(
         refilled: paths of containers that are emptied again and again.
         unsure: findings that are not reported as such, as memory has grown by little.
     """
-    if not rows:
+    if not samples:
         return Outcome("unread")
     # Freed memory and files are no finding: without a finding, all growth is an open question.
-    open_bytes = round((1 - explained) * growth_bytes(rows)) if findings or waiting else growth_bytes(rows)
+    open_bytes = round((1 - explained) * growth_bytes(samples)) if findings or waiting else growth_bytes(samples)
     notes = (*(() if waiting is None else (_garbage_sentence(waiting),)), *_unsure_sentences(unsure))
     # Garbage that the next collection frees is no open question, however much of it there is.
     open_bytes -= 0 if waiting is None else min(open_bytes, waiting.bytes)
-    if open_bytes >= ENDING.open_bytes and grew_in_last_half(rows):
+    if open_bytes >= ENDING.open_bytes and grew_in_last_half(samples):
         open_leads = [lead for lead in leads if not any(_lies_below_root(finding, lead[0]) for finding in findings)]
         large = [(path, size) for path, size in open_leads if size >= OWNING.minimum_reported_share * open_bytes][
             : OWNING.maximum_printed_findings
@@ -75,14 +75,14 @@ def decide_outcome(
         named_leads = [
             f"look at {path}: it holds {format_bytes(size)} more than at the beginning" for path, size in large
         ]
-        longer_run = f"run it longer: {len(rows)} readings in {rows[-1].seconds:.0f} s were taken"
+        longer_run = f"run it longer: {len(samples)} readings in {samples[-1].seconds:.0f} s were taken"
         state: State = "grows" if findings else "unexplained"
-        gain_sentences = _gain_sentences(rows, censuses, has_leads=bool(named_leads), has_findings=bool(findings))
+        gain_sentences = _gain_sentences(samples, censuses, has_leads=bool(named_leads), has_findings=bool(findings))
         sentences = (*notes, *map(_refilled_sentence, refilled), *gain_sentences)
         return Outcome(state, open_bytes, sentences, (*named_leads, longer_run, LIBRARY_ADVICE, NATIVE_ADVICE))
     if findings:
         return Outcome("grows")
-    kept_bytes = rows[-1].resident - rows[0].resident - (0 if waiting is None else waiting.bytes)
+    kept_bytes = samples[-1].resident - samples[0].resident - (0 if waiting is None else waiting.bytes)
     return Outcome("settled", kept_bytes, notes) if kept_bytes >= ENDING.open_bytes else Outcome("flat", 0, notes)
 
 
@@ -131,7 +131,7 @@ def drop_rooted_native(findings: Sequence[Finding], gained: Iterable[tuple[str, 
 
 
 def with_root_gains(
-    known: Sequence[Finding], gained: Iterable[tuple[str, int]], rows: Sequence[Sample]
+    known: Sequence[Finding], gained: Iterable[tuple[str, int]], samples: Sequence[Sample]
 ) -> list[Finding]:
     """The findings with larger shares, where the roots that hold their owners gained more than their rates say.
 
@@ -140,9 +140,9 @@ def with_root_gains(
     Args:
         known: findings.
         gained: roots, and the bytes that each holds more than at the beginning.
-        rows: all readings.
+        samples: all readings.
     """
-    resident_gain, findings = (rows[-1].resident - rows[0].resident if rows else 0), [*known]
+    resident_gain, findings = (samples[-1].resident - samples[0].resident if samples else 0), [*known]
     for root, size in gained:
         rate_share = sum(finding.share for finding in findings if _lies_below_root(finding, root))
         # Only what other findings leave over may be added: the shares of all findings sum to 1 at most.
@@ -158,7 +158,7 @@ def with_root_gains(
 
 
 def split_native_garbage(
-    findings: Sequence[Finding], rows: Sequence[Sample], sawtooth: GcSawtooth | None
+    findings: Sequence[Finding], samples: Sequence[Sample], sawtooth: GcSawtooth | None
 ) -> tuple[list[Finding], list[Finding]]:
     """The findings without native growth that collections free, and the finding of that garbage, per boundary.
 
@@ -172,29 +172,29 @@ def split_native_garbage(
     if any(finding.owner == GARBAGE_OWNER for finding in others):
         return others, []
     rate = Slope(native.bytes_per_step, *native.interval)
-    return others, [judge_gc_sawtooth(rate, process_growth(rows), collecting=gc.isenabled())]
+    return others, [judge_gc_sawtooth(rate, process_growth(samples), collecting=gc.isenabled())]
 
 
 def judge_collections(
-    rows: Sequence[Sample], findings: Sequence[Finding], sawtooth: GcSawtooth | None, *, growing: bool
+    samples: Sequence[Sample], findings: Sequence[Finding], sawtooth: GcSawtooth | None, *, growing: bool
 ) -> list[Finding]:
     """The finding of garbage that collections free, per boundary; empty if there is none.
 
     Args:
-        rows: all readings.
+        samples: all readings.
         findings: findings so far.
         sawtooth: what full collections free; None before enough of them were seen.
         growing: whether memory grows without a cause. If it does not, the garbage is reported only where no fork can
             search for it, and only if memory swings by as much as an open question needs.
     """
-    pace = boundaries_per_second(rows)
+    pace = boundaries_per_second(samples)
     is_known = any(finding.owner == GARBAGE_OWNER for finding in findings)
     if sawtooth is None or is_known or not 0 < pace < inf or not gc_explains_growth(sawtooth):
         return []
-    if not growing and (fork_unsafe_library() is None or swing_bytes(rows) < ENDING.open_bytes):
+    if not growing and (fork_unsafe_library() is None or swing_bytes(samples) < ENDING.open_bytes):
         return []
     rate = sawtooth.rise / sawtooth.seconds / pace
-    return [judge_gc_sawtooth(Slope(rate, rate, rate), process_growth(rows), collecting=gc.isenabled())]
+    return [judge_gc_sawtooth(Slope(rate, rate, rate), process_growth(samples), collecting=gc.isenabled())]
 
 
 def _lies_below_root(finding: Finding, root: str) -> bool:
@@ -202,16 +202,18 @@ def _lies_below_root(finding: Finding, root: str) -> bool:
     return finding.owner == root or finding.owner.startswith((f"{root}.", f"{root}["))
 
 
-def _gain_sentences(rows: Sequence[Sample], censuses: int, *, has_leads: bool, has_findings: bool) -> tuple[str, ...]:
+def _gain_sentences(
+    samples: Sequence[Sample], censuses: int, *, has_leads: bool, has_findings: bool
+) -> tuple[str, ...]:
     """Sentences that say how much each kind of memory gained, and where the censuses found no object.
 
     Args:
-        rows: all readings, one or more.
+        samples: all readings, one or more.
         censuses: number of censuses taken.
         has_leads: whether the outcome names roots that hold more than at the beginning.
         has_findings: whether there are findings.
     """
-    first, last = after_warm_up(rows)[0].reading, rows[-1].reading
+    first, last = after_warm_up(samples)[0].reading, samples[-1].reading
     files = f"{format_bytes(max(0, last.file_mapped - first.file_mapped))} of it are pages of mapped files"
     if last.free is None or first.free is None:
         freed = "freed memory that the allocator keeps is not ruled out: this C library does not tell"

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 ENDING, OWNING = SHIPPED.ending, SHIPPED.owning
 
-
 State = Literal["unread", "flat", "settled", "grows", "unexplained"]
 HARMLESS_VERDICTS = frozenset({"filling", "mapped"})
 """Verdicts on growth that ends by itself, or that the system takes back: they fail no build."""
@@ -39,7 +38,7 @@ class Outcome:
     bytes: int = 0
     """Growth without a cause: since warm-up, or since the first reading in the state `settled`."""
     known: tuple[str, ...] = ()
-    """Sentences on the kinds of memory that it is and is not, and on the places that were searched."""
+    """Sentences on the kinds of memory that the growth is and is not, and on the places that were searched."""
     next: tuple[str, ...] = ()
     """Advice on the next steps, most promising first."""
 
@@ -49,14 +48,14 @@ class Outcome:
             return f"{findings} finding{'' if findings == 1 else 's'}"
         return STATE_PHRASES[self.state]
 
-    def sentence(self) -> str:
+    def open_growth_sentence(self) -> str:
         """The sentence on growth without a cause; empty if all growth has one."""
         if self.state == "settled":
-            return f"{format_bytes(self.bytes)} came at the beginning, and next to nothing since."
+            return f"Memory grew by {format_bytes(self.bytes)} at the beginning, and by next to nothing since."
         if self.bytes == 0:
             return ""
-        beside = "" if self.state == "unexplained" else " beside what is found"
-        return f"{format_bytes(self.bytes)} came{beside}, and no cause was found."
+        addition = "" if self.state == "unexplained" else " more than the findings explain"
+        return f"Memory grew by {format_bytes(self.bytes)}{addition}, and no cause was found."
 
     def to_json(self) -> dict[str, Any]:
         """Plain lists, numbers and strings under the names of the fields."""
@@ -69,15 +68,15 @@ class Outcome:
         Raises:
             KeyError: a key is missing.
             TypeError: a value is of another kind.
-            ValueError: a word is none of those that are known.
+            ValueError: a word is unknown.
         """
         state, size = record["state"], record["bytes"]
         if state not in get_args(State):
-            raise ValueError(f"outcome = {state!r}: must be one of {', '.join(get_args(State))}")
+            raise ValueError(f"outcome = {state!r}: expected one of {', '.join(get_args(State))}")
         sentences = (*record["known"], *record["next"])
         # A bool is an int to Python, and must not pass for a number of bytes.
         if isinstance(size, bool) or not isinstance(size, int) or not all(isinstance(text, str) for text in sentences):
-            raise TypeError(f"{record!r}: bytes must be a whole number, known and next lists of texts")
+            raise TypeError(f"{record!r}: expected a whole number of bytes, and known and next as lists of texts")
         return cls(state, size, tuple(record["known"]), tuple(record["next"]))
 
 
@@ -93,10 +92,9 @@ def split_by_size(findings: "Sequence[Finding]") -> "tuple[list[Finding], list[F
         if finding.verdict != "slowdown" and finding.share < OWNING.minimum_reported_share
     ]
     large = [finding for finding in findings if finding not in small]
-    total = any(
-        finding.verdict not in {"slowdown", *HARMLESS_VERDICTS} for finding in large
-    )  # a leak beside a buffer stands alone
-    return (large, small) if total else (list(findings), [])
+    # A leak stands alone even if a buffer has most of the growth.
+    has_grave = any(finding.verdict not in {"slowdown", *HARMLESS_VERDICTS} for finding in large)
+    return (large, small) if has_grave else (list(findings), [])
 
 
 def explained_shares(explained: float, findings: "Sequence[Finding]") -> tuple[float, float]:
@@ -141,12 +139,12 @@ class GrowthAllowance(NamedTuple):
         return cls(parse_bytes(amount), per)
 
     def describe_excess(self, summary: dict[str, Any]) -> str:
-        """A sentence on a program that grew by more than this allowance; empty for another one.
+        """A sentence on a program that grew by more than this allowance; empty if it grew by no more.
 
         Args:
             summary: the JSON of `flatwater watch`.
         """
-        # Growth is that since warm-up, a fifth of the readings; steps and seconds are those of the same stretch.
+        # Growth, steps and seconds are counted from warm-up on, which is the first fifth of the readings.
         columns = summary["series"]
         steps, seconds = (
             columns[name][len(columns[name]) // ENDING.warm_up_divisor :] for name in ("steps", "seconds")

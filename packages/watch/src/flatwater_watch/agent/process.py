@@ -106,13 +106,13 @@ class ProcessWatch:
     def _start_anew_(self) -> None:
         """Start again without readings and findings; the counts of boundaries stay."""
         self._monitor = Monitor(self._roots, on_census=self._on_census, lines=self._lines)
-        self._rows: list[growth.Sample] = []
+        self._samples: list[growth.Sample] = []
         self._found_steps: dict[str, int] = {}
         self._filling_arrays, self._workers, self._census_history = FillingArrays(), Workers(), CensusHistory()
         self._allocator = AllocatorMeter()
         self._unread_by_class: Mapping[str, int] = {}
         self._growth_at_census = self._watch_bytes = self._reading_thread = 0
-        self._rows_after_main = 0
+        self._samples_after_main = 0
         """Readings since the program's main code returned."""
         self._rates, self._reads_at_ticks = RateMeter(), False
         self._lead_roots: list[tuple[str, int]] = []
@@ -177,13 +177,13 @@ class ProcessWatch:
             if self._census_kind == TICK and self._may_read(kind):
                 self._continue_census(now)
             return
-        ticks_again = kind == TICK and self._unit is None and bool(self._rows) and not self._reads_at_ticks
+        ticks_again = kind == TICK and self._unit is None and bool(self._samples) and not self._reads_at_ticks
         # The program has boundaries of its own after all; or it passed one, such as an epoch, and then none.
         if (self._reads_at_ticks and has_own_boundaries) or ticks_again:
             self._monitor.close()
             self._start_anew_()
-        if not self._rows:
-            self._start_clocks(kind, now)
+        if not self._samples:
+            self._start_readings(kind, now)
         if self._may_read(kind):
             self._monitor.in_watch_thread = self._reading_thread != threading.get_ident()
             self._read_and_judge_(now)
@@ -220,7 +220,7 @@ class ProcessWatch:
             self._monitor.reset_tracker.check_lengths(self._monitor.censuses.roots)
             self._reset_check_due = now + (thread_seconds() - cpu) / RESET_CHECK_SHARE
 
-    def _start_clocks(self, kind: str, now: float) -> None:
+    def _start_readings(self, kind: str, now: float) -> None:
         """Set thread, schedule, listener for collections and memory limit, at the first reading."""
         self._reading_thread = threading.main_thread().ident or 0 if kind == TICK else threading.get_ident()
         self._reads_at_ticks = kind == TICK
@@ -234,14 +234,14 @@ class ProcessWatch:
 
     def _read_and_judge_(self, now: float) -> None:
         """Take a reading, let the monitor judge it, and schedule the next one by the cost of both."""
-        assert self._schedule is not None  # noqa: S101  (set by _start_clocks)
+        assert self._schedule is not None  # noqa: S101  (set by _start_readings)
         cpu = thread_seconds()
         if self._allocator.pending:  # readings without the allocator's totals would be compared with later ones
             return
-        if not self._rows and self._collector is not None:
+        if not self._samples and self._collector is not None:
             self._collector.reset_baseline()
         reading = self._take_reading()
-        if self._rows and reading.step <= self._rows[-1].reading.step:
+        if self._samples and reading.step <= self._samples[-1].reading.step:
             return
         tracing, counting = self._monitor.is_tracing, self._monitor.censuses.is_under_way
         investigating = self._monitor.is_investigating
@@ -270,7 +270,9 @@ class ProcessWatch:
         schedule.schedule_next_(self._schedule, read_end, seconds, self.boundaries.counts, **state, idle_cpu=idle_cpu)
         self._due, self._rss_check_due = self._schedule.due, read_end + max(RSS_CHECK_SECONDS, self._schedule.gap)
         stair = DRIFT.stair_share * reading.material_bytes
-        self._rss_alarm_bytes = max((row.reading.resident for row in growth.recent_half(self._rows)), default=0) + stair
+        self._rss_alarm_bytes = (
+            max((sample.reading.resident for sample in growth.recent_half(self._samples)), default=0) + stair
+        )
         self._latest_due = self._schedule.latest if self._unit is None else self._due
         self._anchor_kind = self._unit or self._schedule.anchor
         needs_ticks = self._monitor.censuses.is_under_way or self._monitor.reset_tracker.has_containers
@@ -290,42 +292,42 @@ class ProcessWatch:
         return schedule.overspent_seconds(pace, now, share) <= 0
 
     def _take_reading(self) -> Reading:
-        clock = self.boundaries.boundary_count(self._unit, ticks=self._reads_at_ticks)
-        rates = {} if self._reads_at_ticks else self._rates.rates_until(clock)
-        return take_reading(clock, self._allocator, self._filling_arrays, limit=self._limit, rates=rates)
+        step = self.boundaries.boundary_count(self._unit, ticks=self._reads_at_ticks)
+        rates = {} if self._reads_at_ticks else self._rates.measure_rates_(step)
+        return take_reading(step, self._allocator, self._filling_arrays, limit=self._limit, rates=rates)
 
     def _request_census(self, reading: Reading) -> None:
         """Ask for a census when growth has doubled, for large arrays, and now and then, for the sizes of owners."""
-        grown = reading.resident - self._rows[0].reading.resident - reading.owned_bytes
+        grown = reading.resident - self._samples[0].reading.resident - reading.owned_bytes
         arrays = grown >= max(FILLING.large_array_bytes, 2 * self._growth_at_census)
-        owners = reading.step >= self._census_history.next_clock and bool(self._found_owners())
+        owners = reading.step >= self._census_history.next_step and bool(self._found_owners())
         if arrays or owners:
             self._monitor.take_census()
 
-    def _on_census(self, clock: int, census: Census) -> None:
+    def _on_census(self, step: int, census: Census) -> None:
         """Record the sizes of owners and the large arrays of a census that is complete."""
         self.censuses += 1
         self._unread_by_class = census.unread
-        record_census_(self._census_history, clock, census)
+        record_census_(self._census_history, step, census)
         add_untouched_(self._filling_arrays, census)
-        if self._rows:
-            last = self._rows[-1].reading
-            grown = last.resident - self._rows[0].reading.resident - last.owned_bytes
+        if self._samples:
+            last = self._samples[-1].reading
+            grown = last.resident - self._samples[0].reading.resident - last.owned_bytes
             self._growth_at_census = max(grown, FILLING.large_array_bytes // 2)
 
     def _take_last_census(self) -> None:
         """Take a last reading, and a census for the sizes of the owners that were found."""
-        assert self._schedule is not None  # noqa: S101  (there are rows)
+        assert self._schedule is not None  # noqa: S101  (there are samples)
         reading = self._take_reading()
-        if reading.step > self._rows[-1].reading.step and not self._monitor.is_tracing:
+        if reading.step > self._samples[-1].reading.step and not self._monitor.is_tracing:
             self._monitor.observe(reading, trace=False)
             self._append_sample(reading, monotonic() - self._schedule.began)
             self._monitor.take_census(seconds=ENDING.last_census_seconds)
 
     def _append_sample(self, reading: Reading, seconds: float) -> None:
-        self._rows_after_main += main_has_returned()
+        self._samples_after_main += main_has_returned()
         counts, spent = self.boundaries.all_counts, dict(self.boundaries.seconds)
-        growth.append_sample_(self._rows, growth.Sample(seconds, counts, reading, self._watch_bytes, spent))
+        growth.append_sample_(self._samples, growth.Sample(seconds, counts, reading, self._watch_bytes, spent))
 
     def _found_owners(self) -> list[str]:
         """Owners of findings, other than kinds of memory."""
@@ -333,18 +335,18 @@ class ProcessWatch:
 
     def findings(self) -> list[Finding]:
         """Findings that still hold, most bytes first, per unit of the user's."""
-        if not self._rows:
+        if not self._samples:
             return []
-        findings, garbage = split_native_garbage(self._monitor.findings(), self._rows, self._gc_sawtooth())
-        active = active_findings(findings, self._rows, self._found_steps, self._census_history, self._workers)
+        findings, garbage = split_native_garbage(self._monitor.findings(), self._samples, self._gc_sawtooth())
+        active = active_findings(findings, self._samples, self._found_steps, self._census_history, self._workers)
         return [self._in_user_units(finding) for finding in (*active, *garbage)]
 
     def _in_user_units(self, finding: Finding) -> Finding:
         """The finding per unit of the user's instead of per boundary, with the bytes that collections free."""
-        scale = growth.choose_scale(self._rows, self._unit)
-        final = growth.with_limit_time(growth.with_unit(finding, scale), finding.limit_step, self._rows, wall_time())
+        scale = growth.choose_scale(self._samples, self._unit)
+        final = growth.with_limit_time(growth.with_unit(finding, scale), finding.limit_step, self._samples, wall_time())
         sawtooth = self._gc_sawtooth() if final.owner == GARBAGE_OWNER else None
-        units_per_second = growth.boundaries_per_second(self._rows) / scale.per_unit
+        units_per_second = growth.boundaries_per_second(self._samples) / scale.per_unit
         return final if sawtooth is None else add_gc_amounts(final, sawtooth, units_per_second)
 
     def _gc_sawtooth(self) -> GcSawtooth | None:
@@ -364,28 +366,32 @@ class ProcessWatch:
 
     def _find_at_end_(self, *, alive: bool) -> list[Finding]:
         """Findings at the end of the watch; `alive`: the program goes on, so that no teardown has freed memory."""
-        if 0 < 2 * self._rows_after_main < len(self._rows):  # at its end a program frees memory, and waits for threads
-            del self._rows[-self._rows_after_main :]
-        elif not alive and self._found_owners() and growth.is_teardown_sample(self._rows):
+        if (
+            0 < 2 * self._samples_after_main < len(self._samples)
+        ):  # at its end a program frees memory, and waits for threads
+            del self._samples[-self._samples_after_main :]
+        elif not alive and self._found_owners() and growth.is_teardown_sample(self._samples):
             # A nursery frees its tasks like that before `main` returns.
-            del self._rows[-1]
+            del self._samples[-1]
         if not alive:
             self._append_last_reading_()
-        if alive and self._rows and self._found_owners() and self._census_is_short:
+        if alive and self._samples and self._found_owners() and self._census_is_short:
             self._take_last_census()
-        found = self._monitor.findings() if self._rows else []
-        self._monitor.finish_pending(stopped_owners(found, self._rows, self._found_steps, self._census_history))
+        found = self._monitor.findings() if self._samples else []
+        self._monitor.finish_pending(stopped_owners(found, self._samples, self._found_steps, self._census_history))
         findings = self.findings()
         # Data that is loaded at the beginning looks like a leak: only a program's own boundaries show that it repeats.
-        unsure = not self._monitor.is_investigating if self._reads_at_ticks else len(self._rows) > ENDING.few_readings
+        unsure = (
+            not self._monitor.is_investigating if self._reads_at_ticks else len(self._samples) > ENDING.few_readings
+        )
         unsure = unsure or self._monitor.reset_tracker.periodically_emptied > self._monitor.negligible_resets
-        has_readings = len(self._rows) >= schedule.REGULAR_COUNT
-        if not findings and not unsure and has_readings and growth.process_still_grows(self._rows):
-            owned = growth.owned_or_native(self._monitor.conclude(), self._rows)
+        has_readings = len(self._samples) >= schedule.REGULAR_COUNT
+        if not findings and not unsure and has_readings and growth.process_still_grows(self._samples):
+            owned = growth.owned_or_native(self._monitor.conclude(), self._samples)
             findings = [self._in_user_units(finding) for finding in owned]
         findings = self._drop_rooted_native(findings)
         causes = self._find_open_causes(findings)
-        return [*with_root_gains(findings, self._lead_roots, self._rows), *causes]
+        return [*with_root_gains(findings, self._lead_roots, self._samples), *causes]
 
     @property
     def _census_is_short(self) -> bool:
@@ -395,7 +401,7 @@ class ProcessWatch:
     def _append_last_reading_(self) -> None:
         """Take a reading at the end, and keep it if more memory is held than at the last one, which may be long ago."""
         reading = self._take_reading()
-        last = self._rows[-1].reading if self._rows else None
+        last = self._samples[-1].reading if self._samples else None
         if last is None or self._schedule is None or self._monitor.is_tracing:
             return
         gain = min(reading.resident - last.resident, reading.unaccounted - last.unaccounted)
@@ -407,21 +413,23 @@ class ProcessWatch:
         is_native = any(finding.owner == UNOWNED_KINDS["native"][0] for finding in findings)
         if not is_native or not self._census_is_short:
             return findings
-        return drop_rooted_native(findings, self._monitor.root_gains(), growth.growth_bytes(self._rows))
+        return drop_rooted_native(findings, self._monitor.root_gains(), growth.growth_bytes(self._samples))
 
     def _find_open_causes(self, findings: list[Finding]) -> list[Finding]:
         """Findings for growth without a cause: garbage that waits for the collector, and items with native memory.
 
         Other roots that hold more than at the beginning become leads, which are no proof.
         """
-        if not self._rows:
+        if not self._samples:
             return []
-        outcome = decide_outcome(self._rows, findings, growth.explained_share(self._rows, findings))
-        steps = self._rows[-1].reading.step - growth.after_warm_up(self._rows)[0].reading.step
-        causes = self._monitor.judge_garbage_at_end(outcome.bytes, steps, self._gc_sawtooth()) if outcome.next else []
+        outcome = decide_outcome(self._samples, findings, growth.explained_share(self._samples, findings))
+        steps = self._samples[-1].reading.step - growth.after_warm_up(self._samples)[0].reading.step
+        causes = (
+            self._monitor.judge_open_bytes_at_end(outcome.bytes, steps, self._gc_sawtooth()) if outcome.next else []
+        )
         garbage_bytes = 0 if self._monitor.ordinary_garbage is None else self._monitor.ordinary_garbage.bytes
         is_open = bool(outcome.next) and outcome.bytes - garbage_bytes >= ENDING.open_bytes
-        causes = causes or judge_collections(self._rows, findings, self._gc_sawtooth(), growing=is_open)
+        causes = causes or judge_collections(self._samples, findings, self._gc_sawtooth(), growing=is_open)
         causes = causes or (self._monitor.confirm_unproven(outcome.bytes) if outcome.next else [])
         if not causes and outcome.next and self._census_is_short:
             latest = self._monitor.take_whole_census()  # one for both questions: the program does not run meanwhile
@@ -438,7 +446,7 @@ class ProcessWatch:
         cpu = process_seconds() - self._cpu_at_start
         cpu_share = round(self._cost_seconds / cpu, 5) if cpu > 0 else 0.0
         summary = build_summary(
-            self._rows,
+            self._samples,
             self.findings() if findings is None else findings,
             unit=self._unit,
             counts=self.boundaries.all_counts,
@@ -478,7 +486,7 @@ class ProcessWatch:
         self._closed = True
         self._due = self._latest_due = self._rss_check_due = inf
         try:
-            findings = self.find_final_findings_(alive=False) if conclude and self._rows else self.findings()
+            findings = self.find_final_findings_(alive=False) if conclude and self._samples else self.findings()
         finally:
             self.detach()
         if self._spool is not None:

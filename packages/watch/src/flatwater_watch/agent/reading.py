@@ -19,8 +19,6 @@ MINIMUM_READINGS = 5
 SHUTDOWN_CODE = threading._shutdown.__code__  # type: ignore[attr-defined]  # noqa: SLF001  (Python's own last wait)
 MINIMUM_RATE_CPU_SECONDS = 0.1
 """Minimum CPU seconds over which the cost of a boundary is measured."""
-
-
 MAXIMUM_CLASSES = 3
 """Maximum classes of unread objects that are named."""
 
@@ -31,31 +29,37 @@ class RateMeter:
     def __init__(self) -> None:
         self._start: tuple[float, int] | None = None  # no rate at first: a program begins with imports
 
-    def restart_(self, clock: int) -> None:
-        """Measure from here on."""
-        self._start = process_seconds(), clock
+    def restart_(self, step: int) -> None:
+        """Measure from this step on."""
+        self._start = process_seconds(), step
 
     def exclude_cpu_(self, seconds: float) -> None:
         """Take CPU seconds that were not the program's out of the measurement."""
         if self._start is not None:
             self._start = self._start[0] + seconds, self._start[1]
 
-    def rates_until(self, clock: int) -> dict[str, float]:
-        """The rate up to a clock, if enough CPU time has passed; else nothing."""
+    def measure_rates_(self, step: int) -> dict[str, float]:
+        """The rate since the last restart, under the key `the program`; empty if too little CPU time has passed.
+
+        The first call begins the measurement, and returns nothing.
+
+        Args:
+            step: boundaries passed.
+        """
         if self._start is None:
-            self.restart_(clock)
+            self.restart_(step)
             return {}
-        spent, passed = process_seconds() - self._start[0], clock - self._start[1]
+        spent, passed = process_seconds() - self._start[0], step - self._start[1]
         return {"the program": passed / spent} if spent >= MINIMUM_RATE_CPU_SECONDS and passed >= REGULAR_COUNT else {}
 
 
 def take_reading(
-    clock: int, allocator: AllocatorMeter, pages: FillingArrays, *, limit: int | None, rates: Mapping[str, float]
+    step: int, allocator: AllocatorMeter, pages: FillingArrays, *, limit: int | None, rates: Mapping[str, float]
 ) -> Reading:
     """Read the process as it is now.
 
     Args:
-        clock: boundaries passed.
+        step: boundaries passed.
         allocator: meter of this process.
         pages: arrays that are being filled; their touched pages are counted anew.
         limit: bytes at which the process must stop.
@@ -63,7 +67,7 @@ def take_reading(
     """
     memory, allocator_totals = footprint(), allocator.newest_totals_()
     return Reading(
-        step=clock,
+        step=step,
         resident=memory.resident,
         file_mapped=memory.file_mapped,
         in_use=None if allocator_totals is None else allocator_totals.in_use,
@@ -84,19 +88,19 @@ def main_has_returned() -> bool:
     return frame is not None and frame.f_code is SHUTDOWN_CODE
 
 
-def unseen_sentences(rows: Sequence[Sample], unread: Mapping[str, int]) -> list[str]:
+def unseen_sentences(samples: Sequence[Sample], unread: Mapping[str, int]) -> list[str]:
     """Sentences on memory that could not be seen.
 
     Args:
-        rows: all readings.
+        samples: all readings.
         unread: objects that could not be read, by class.
     """
     unseen = []
-    if not rows:
+    if not samples:
         unseen.append("the program ended before its first step: nothing was read")
-    elif len(after_warm_up(rows)) < MINIMUM_READINGS:
-        unseen.append(f"{len(rows)} readings are too few to tell growth from warm-up")
-    if rows and rows[-1].reading.free is None:
+    elif len(after_warm_up(samples)) < MINIMUM_READINGS:
+        unseen.append(f"{len(samples)} readings are too few to tell growth from warm-up")
+    if samples and samples[-1].reading.free is None:
         unseen.append("this C library does not tell what it has freed and kept")
     if (library := fork_unsafe_library()) is not None:
         unseen.append(f"cyclic garbage: it is looked for in a fork of the program, which can hang beside {library}")

@@ -1,7 +1,7 @@
-"""The part of a program that became slower, by the wall time from each boundary to the next.
+"""The segment of a program that became slower, by the wall time from each boundary to the next.
 
-The wall clock is cheap enough to be read at each boundary. It is good enough to choose between parts, once the CPU time
-of the whole program has shown that it became slower.
+The wall clock is cheap enough to be read at each boundary. It is good enough to choose between segments, once the CPU
+time of the whole program has shown that it became slower.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,23 +14,20 @@ from flatwater_watch.thresholds import SHIPPED
 SLOWER = SHIPPED.slower
 
 
-def with_slow_segment(finding: Finding, rows: Sequence[Sample]) -> Finding:
-    """The finding of a slowdown, with the part of the program that has most of it; other findings as they are."""
-    after = after_warm_up(rows)
+def with_slow_segment(finding: Finding, samples: Sequence[Sample]) -> Finding:
+    """The finding of a slowdown, with the segment of the program that has most of it; other findings unchanged."""
+    after = after_warm_up(samples)
     if finding.verdict != "slowdown" or len(after) <= 2 * SLOWER.comparison_divisor:
         return finding
     third = len(after) // SLOWER.comparison_divisor
     early, late = _segment_seconds(after[0], after[third]), _segment_seconds(after[-1 - third], after[-1])
-    gained_seconds = {part: seconds - early.get(part, 0.0) for part, seconds in late.items()}
+    gained_seconds = {segment: seconds - early.get(segment, 0.0) for segment, seconds in late.items()}
     if not gained_seconds:
         return finding
-    slowest = max(gained_seconds, key=lambda part: gained_seconds[part])
-    # Only parts that became slower are summed: one that became faster must not make another look like all of it.
-    if (
-        gained_seconds[slowest]
-        < SLOWER.minimum_main_share * sum(added for added in gained_seconds.values() if added > 0)
-        or gained_seconds[slowest] <= 0
-    ):
+    slowest = max(gained_seconds, key=lambda segment: gained_seconds[segment])
+    # Only segments that became slower are summed: a faster one must not make another look like the whole slowdown.
+    total_gain = sum(seconds for seconds in gained_seconds.values() if seconds > 0)
+    if gained_seconds[slowest] <= 0 or gained_seconds[slowest] < SLOWER.minimum_main_share * total_gain:
         return finding
     owner = f"from {slowest[0]} to {slowest[1]}" if slowest[0] != slowest[1] else f"from one {slowest[0]} to the next"
     now_ms, before_ms = (1e3 * seconds.get(slowest, 0.0) for seconds in (late, early))
@@ -39,6 +36,8 @@ def with_slow_segment(finding: Finding, rows: Sequence[Sample]) -> Finding:
 
 
 def _segment_seconds(first: Sample, last: Sample) -> Mapping[tuple[str, str], float]:
-    """Seconds per boundary of any kind, by part."""
+    """Seconds per boundary of any kind, by segment."""
     boundaries = max(1, last.reading.step - first.reading.step)
-    return {part: (seconds - first.parts.get(part, 0.0)) / boundaries for part, seconds in last.parts.items()}
+    return {
+        segment: (seconds - first.segments.get(segment, 0.0)) / boundaries for segment, seconds in last.segments.items()
+    }

@@ -73,11 +73,11 @@ class _ImportPreparer:
         return None
 
 
-def _run_after(spec: object, prepare: Callable[[ModuleType], None]) -> None:
+def _run_after(found_loader: object, prepare: Callable[[ModuleType], None]) -> None:
     """Have a file's loader prepare, once, the module that it has executed."""
-    if not isinstance(spec, importlib.machinery.SourceFileLoader):
+    if not isinstance(found_loader, importlib.machinery.SourceFileLoader):
         return
-    loader: Any = spec
+    loader: Any = found_loader
 
     def exec_module(module: ModuleType) -> None:
         del loader.exec_module  # the class's own method is visible again
@@ -95,7 +95,7 @@ def _prepare_optimizers(module: ModuleType) -> None:
         vars(module)["register_optimizer_step_post_hook"](_on_optimizer_step)
 
 
-def _on_optimizer_step(_optimizer: object, _given: object, _named: object) -> None:
+def _on_optimizer_step(_optimizer: object, _args: object, _kwargs: object) -> None:
     _COUNTERS["update"].count_call()
 
 
@@ -121,7 +121,7 @@ def _prepare_envs(module: ModuleType) -> None:
 
 
 def _prepare_vector_envs(module: ModuleType) -> None:
-    """Count steps and episodes of vector environments, but for wrappers of others."""
+    """Count steps and episodes of vector environments, without those that wrap other environments."""
     wrapper = vars(module).get("VectorWrapper", ())
     # A synchronous vector environment steps environments of this process, which are counted themselves.
     _wrap_subclasses(
@@ -129,23 +129,28 @@ def _prepare_vector_envs(module: ModuleType) -> None:
     )
 
 
-def _wrap_subclasses(parent: Any, counts: Callable[[type], bool]) -> None:  # noqa: ANN401
-    """Wrap `step` and `reset` of all subclasses for which `counts` is true, including subclasses defined later."""
+def _wrap_subclasses(parent: Any, has_boundaries: Callable[[type], bool]) -> None:  # noqa: ANN401
+    """Wrap `step` and `reset` of all subclasses that have boundaries of their own, subclasses defined later included.
+
+    Args:
+        parent: class of a library whose subclasses are environments.
+        has_boundaries: whether steps and episodes of a subclass are counted; false for wrappers of other environments.
+    """
 
     def wrap(cls: type) -> None:
-        if counts(cls):
+        if has_boundaries(cls):
             _count_own_methods(cls)
 
     for cls in _all_subclasses(parent):
         wrap(cls)
     inherited = parent.__dict__.get("__init_subclass__")
 
-    def __init_subclass__(cls: type, /, **given: Any) -> None:  # noqa: ANN401, N807
+    def __init_subclass__(cls: type, /, **kwargs: Any) -> None:  # noqa: ANN401, N807
         """Wrap a subclass that is defined later, after the class's own `__init_subclass__`."""
         if inherited is not None:
-            inherited.__get__(None, cls)(**given)
+            inherited.__get__(None, cls)(**kwargs)
         else:
-            super(parent, cls).__init_subclass__(**given)
+            super(parent, cls).__init_subclass__(**kwargs)
         Guard().run(wrap, cls)
 
     parent.__init_subclass__ = classmethod(__init_subclass__)
@@ -203,12 +208,13 @@ def _counted_method(method: Any, cls: type, name: str, kind: str) -> Callable[..
 def _counted_if_outermost(method: Any, cls: type, name: str, kind: str) -> Callable[..., Any]:  # noqa: ANN401
     """The counted method, without counting a call by `super()`: the subclass's own method has counted it."""
     # Takes twice the time of the fast path, so only methods with a counted override, or odd signatures, come here.
-    outermost, pass_ = _OutermostByClass(cls, name), _COUNTERS[kind].count_call
+    outermost = _OutermostByClass(cls, name)
+    count_call = _COUNTERS[kind].count_call
 
-    def count_outermost_call(self: Any, *given: Any, **named: Any) -> Any:  # noqa: ANN401
+    def count_outermost_call(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         if outermost[type(self)]:
-            pass_()
-        return method(self, *given, **named)
+            count_call()
+        return method(self, *args, **kwargs)
 
     return _copy_signature_(count_outermost_call, method)
 
@@ -242,9 +248,10 @@ def _counts_requests(owner: str, name: str) -> Callable[[ModuleType], None]:
         if type(method) is not FunctionType:
             return
 
-        def count_request(*given: Any, **named: Any) -> Any:  # noqa: ANN401
+        def count_request(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            # In any thread of the server.
             _COUNTERS[REQUEST].count_call()
-            return method(*given, **named)
+            return method(*args, **kwargs)
 
         setattr(cls, name, functools.update_wrapper(count_request, method))
 
@@ -259,11 +266,8 @@ _SERVERS = (
     ("gunicorn.workers.base_async", "AsyncWorker", "handle_request"),
     ("aiohttp.web_protocol", "RequestHandler", "_handle_request"),
     ("tornado.web", "RequestHandler", "_execute"),
-    (
-        "http.server",
-        "BaseHTTPRequestHandler",
-        "parse_request",
-    ),  # the base of werkzeug's, wsgiref's and Django's servers
+    # The base of werkzeug's, wsgiref's and Django's servers.
+    ("http.server", "BaseHTTPRequestHandler", "parse_request"),
 )
 _PREPARED: dict[str, Callable[[ModuleType], None]] = {
     **{module: _counts_requests(owner, name) for module, owner, name in _SERVERS},

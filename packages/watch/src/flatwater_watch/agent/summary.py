@@ -34,7 +34,7 @@ OWNING = SHIPPED.owning
 
 def active_findings(
     findings: Sequence[Finding],
-    rows: Sequence[Sample],
+    samples: Sequence[Sample],
     found_steps: Mapping[str, int],
     history: CensusHistory,
     workers: Workers,
@@ -43,19 +43,19 @@ def active_findings(
 
     Args:
         findings: findings of the monitor, per boundary.
-        rows: all readings.
-        found_steps: clock at which each owner was found, by owner; 0 for one that is missing.
+        samples: all readings.
+        found_steps: step at which each owner was found, by owner; 0 for an owner that is missing.
         history: censuses so far.
         workers: sums of the child processes.
     """
-    not_growing = stopped_owners(findings, rows, found_steps, history)
+    not_growing = stopped_owners(findings, samples, found_steps, history)
     active = [
-        with_slow_segment(finding, rows)
-        for finding in _with_census_rates(findings, history, rows)
+        with_slow_segment(finding, samples)
+        for finding in _with_census_rates(findings, history, samples)
         if finding.owner not in not_growing
     ]
-    active = rank_findings(drop_unsure(drop_immaterial(cap_native_rate(active, rows), rows), rows))
-    growth = process_growth(rows)
+    active = rank_findings(drop_unsure(drop_immaterial(cap_native_rate(active, samples), samples), samples))
+    growth = process_growth(samples)
     joint_limit = limit_step(active, growth)  # the monitor's forecast knows the rates of two looks only
     active = rank_findings(merge_same_cause([with_limit_step(finding, joint_limit) for finding in active]))
     of_workers = judge_workers(workers, growth)
@@ -63,30 +63,30 @@ def active_findings(
 
 
 def stopped_owners(
-    findings: Sequence[Finding], rows: Sequence[Sample], found_steps: Mapping[str, int], history: CensusHistory
+    findings: Sequence[Finding], samples: Sequence[Sample], found_steps: Mapping[str, int], history: CensusHistory
 ) -> set[str]:
     """Owners that have stopped growing.
 
     Args:
         findings: findings of the monitor, per boundary.
-        rows: all readings.
-        found_steps: clock at which each owner was found, by owner; 0 for one that is missing.
+        samples: all readings.
+        found_steps: step at which each owner was found, by owner; 0 for an owner that is missing.
         history: censuses so far.
     """
     return {
         finding.owner
-        for finding in _with_census_rates(findings, history, rows)
-        if not finding_still_grows(finding, found_steps.get(finding.owner, 0), rows)
+        for finding in _with_census_rates(findings, history, samples)
+        if not finding_still_grows(finding, found_steps.get(finding.owner, 0), samples)
     }
 
 
-def _with_census_rates(findings: Sequence[Finding], history: CensusHistory, rows: Sequence[Sample]) -> list[Finding]:
+def _with_census_rates(findings: Sequence[Finding], history: CensusHistory, samples: Sequence[Sample]) -> list[Finding]:
     owners = [finding.owner for finding in findings]
-    return [with_census_rate(finding, history, owners, rows) for finding in findings]
+    return [with_census_rate(finding, history, owners, samples) for finding in findings]
 
 
 def build_summary(
-    rows: Sequence[Sample],
+    samples: Sequence[Sample],
     findings: Sequence[Finding],
     *,
     unit: str | None,
@@ -102,7 +102,7 @@ def build_summary(
     """The JSON of `flatwater watch`, without the program's command and the cost of the watch.
 
     Args:
-        rows: all readings.
+        samples: all readings.
         findings: findings, per unit.
         unit: kind of boundary that the user asked for; None takes the slowest regular one.
         counts: boundaries so far, by kind.
@@ -115,33 +115,33 @@ def build_summary(
         monitor_findings: findings of the monitor; those that are not sure yet, and not in `findings`, get sentences
             only.
     """
-    scale = choose_scale(rows, unit) if rows else Scale("second", 1.0, 0, 0)
-    share = explained_share(rows, [finding for finding in findings if finding.owner != WORKERS_OWNER])
-    sure, told_owners = drop_unsure(monitor_findings, rows), {finding.owner for finding in findings}
+    scale = choose_scale(samples, unit) if samples else Scale("second", 1.0, 0, 0)
+    share = explained_share(samples, [finding for finding in findings if finding.owner != WORKERS_OWNER])
+    sure, told_owners = drop_unsure(monitor_findings, samples), {finding.owner for finding in findings}
     unsure = [finding for finding in monitor_findings if finding not in sure and finding.owner not in told_owners]
     return {
         "unit": scale.unit,
         "steps": round(seconds) if scale.unit == "second" else counts[scale.unit],
         "seconds": round(seconds, 3),
-        "readings": len(rows),
+        "readings": len(samples),
         "resident_bytes": footprint().resident,
-        "resident_growth_bytes": growth_bytes(rows),
+        "resident_growth_bytes": growth_bytes(samples),
         "explained_share": round(share, 4),
         "outcome": decide_outcome(
-            rows, findings, share, censuses=censuses, leads=leads, waiting=waiting, refilled=refilled, unsure=unsure
+            samples, findings, share, censuses=censuses, leads=leads, waiting=waiting, refilled=refilled, unsure=unsure
         ).to_json(),
         "findings": [finding.to_json() for finding in findings],
-        "unseen": unseen_sentences(rows, unread),
-        "series": _series(rows, scale.unit),
+        "unseen": unseen_sentences(samples, unread),
+        "series": _series(samples, scale.unit),
     }
 
 
-def _series(rows: Sequence[Sample], unit: str) -> dict[str, list[int] | list[float] | list[int | None]]:
+def _series(samples: Sequence[Sample], unit: str) -> dict[str, list[int] | list[float] | list[int | None]]:
     """The readings as columns of one length, for drawing; `growth.append_sample_` bounds their number."""
     return {
-        "seconds": [round(row.seconds, 3) for row in rows],
-        "steps": [round(row.seconds) if unit == "second" else row.counts.get(unit, 0) for row in rows],
-        "resident_bytes": [row.resident for row in rows],
-        "file_bytes": [row.reading.file_mapped for row in rows],
-        "freed_bytes": [row.reading.free for row in rows],
+        "seconds": [round(sample.seconds, 3) for sample in samples],
+        "steps": [round(sample.seconds) if unit == "second" else sample.counts.get(unit, 0) for sample in samples],
+        "resident_bytes": [sample.resident for sample in samples],
+        "file_bytes": [sample.reading.file_mapped for sample in samples],
+        "freed_bytes": [sample.reading.free for sample in samples],
     }

@@ -11,7 +11,7 @@ from flatwater_watch.series.readings import Growth
 from flatwater_watch.series.slope import Series, drift_slope
 from flatwater_watch.thresholds import SHIPPED
 
-DRIFT, ENDING, WEIGHING = SHIPPED.drift, SHIPPED.ending, SHIPPED.weighing
+DRIFT, ENDING, MEASURING = SHIPPED.drift, SHIPPED.ending, SHIPPED.measuring
 
 MAXIMUM_TIME_SHARE = 1 / 500
 """Maximum CPU seconds of the sums for each second of the program."""
@@ -46,12 +46,12 @@ class Workers:
     """Bytes of the code that they have loaded."""
 
 
-def measure_workers_(workers: Workers, clock: int) -> None:
+def measure_workers_(workers: Workers, step: int) -> None:
     """Sum up the child processes, if the sums have taken no more than their share of the time.
 
     Args:
         workers: sums so far.
-        clock: boundaries passed.
+        step: boundaries passed.
     """
     now = monotonic()
     if now < workers.due:
@@ -66,8 +66,8 @@ def measure_workers_(workers: Workers, clock: int) -> None:
     if family.count != workers.count or family.libraries > workers.library_bytes:
         workers.private_series = Series()  # processes that began or ended are no growth, nor is what they import
     workers.count, workers.library_bytes = family.count, family.libraries
-    if family.count and (not workers.private_series.steps or clock > workers.private_series.steps[-1]):
-        workers.private_series.add(clock, family.private)
+    if family.count and (not workers.private_series.steps or step > workers.private_series.steps[-1]):
+        workers.private_series.add(step, family.private)
 
 
 def judge_workers(workers: Workers, growth: Growth) -> Finding | None:
@@ -75,7 +75,7 @@ def judge_workers(workers: Workers, growth: Growth) -> Finding | None:
     series = workers.private_series
     if not series.values:
         return None
-    least_growth = max(2 * DRIFT.least_bytes, WEIGHING.minimum_worker_rise_share * series.values[-1])
+    least_growth = max(2 * DRIFT.least_bytes, MEASURING.minimum_worker_rise_share * series.values[-1])
     slope = drift_slope(series.steps, series.values, minimum=least_growth, fewest=DRIFT.minimum_points_without_object)
     # Even the low bound must come to much, as no object and no line confirms the finding.
     if slope is None or slope.low * (series.steps[-1] - series.steps[0]) < ENDING.open_bytes:

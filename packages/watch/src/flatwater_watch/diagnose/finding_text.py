@@ -159,13 +159,13 @@ _INSTRUCTION_VERBS = frozenset({
     "lower", "make", "mark", "open", "put", "raise", "register", "remove", "set", "store", "take", "use",
     "write",
 })  # fmt: skip
-"""First words of instructions; the other sentences of an advice, facts about a library, begin with other words."""
+"""First words of instructions; other sentences of advice, such as facts about a library, begin with other words."""
 
 
 def _fitting_instruction(advice: str, width: int) -> str:
-    """The part of an advice that fits into a width: all of it, or whole clauses from the first instruction on.
+    """The part of the advice that fits into a width: all of it, or whole clauses from the first instruction on.
 
-    If no whole clause fits, the text is too long, and the caller cuts it.
+    If no whole clause fits, the result is longer than the width, and the caller cuts it.
     """
     if len(advice) <= width:
         return advice

@@ -61,7 +61,7 @@ def stop_search_(case: Investigation) -> None:
 
 
 def judge_search_(
-    case: Investigation, record: ReadingHistory, slope: Slope, growth: Growth, minimum: float
+    case: Investigation, history: ReadingHistory, slope: Slope, growth: Growth, minimum: float
 ) -> list[Finding]:
     """Findings of a search that has ended. Some garbage always waits: it must be much, and it must grow.
 
@@ -70,7 +70,7 @@ def judge_search_(
 
     Args:
         case: investigation of the search.
-        record: readings. If memory was freed at once meanwhile, a collection may have left little to see.
+        history: readings. If memory was freed at once meanwhile, a collection may have left little to see.
         slope: slope of the memory that no container explains.
         growth: growth of the process.
         minimum: bytes that are material.
@@ -82,7 +82,7 @@ def judge_search_(
     if garbage is not None and steps_seen <= 0:
         return []  # the search took longer than the stretch that is judged: wait for the next search
     if garbage is None or garbage.bytes < CASE.minimum_garbage_share * slope.per_step * steps_seen:
-        case.too_little_garbage = case.suspected_garbage is None and not record.has_fallen(case.first_step, minimum)
+        case.too_little_garbage = case.suspected_garbage is None and not history.has_fallen(case.first_step, minimum)
         return []
     case.bytes_per_garbage_object, case.first_owner_grew, case.contains_tensors = garbage.bytes_per_object, True, False
     case.suspected_garbage = garbage if garbage.is_suspect else case.suspected_garbage
@@ -91,9 +91,9 @@ def judge_search_(
     if lowest is None or garbage.bytes < lowest[1]:
         case.least_garbage = case.search_step, garbage.bytes
         return []
-    gain, backlog = garbage.bytes - lowest[1], garbage.is_ordinary_gc_backlog(record.swing_bytes, record.largest_fall)
+    gain, backlog = garbage.bytes - lowest[1], garbage.is_ordinary_gc_backlog(history.swing_bytes, history.largest_fall)
     grows = gain >= CASE.minimum_garbage_share * slope.per_step * (case.search_step - lowest[0])
-    if not (grows or backlog or record.has_fallen(case.first_step, minimum)):
+    if not (grows or backlog or history.has_fallen(case.first_step, minimum)):
         case.suspected_garbage = None  # it does not grow
     if backlog or not grows:
         return []  # a later look distinguishes it from a leak
@@ -101,18 +101,18 @@ def judge_search_(
 
 
 def judge_garbage_at_end(
-    garbage: Garbage, record: ReadingHistory, growth: Growth, open_bytes: float, steps: int
+    garbage: Garbage, history: ReadingHistory, growth: Growth, open_bytes: float, steps: int
 ) -> list[Finding]:
     """The finding of garbage that is most of the bytes without a cause, and more than an ordinary backlog.
 
     Args:
         garbage: objects that a collection would free.
-        record: readings.
+        history: readings.
         growth: growth of the process.
         open_bytes: bytes without a cause.
         steps: steps in which they came.
     """
-    rate = max(garbage.bytes / steps, recent_slope(record.unaccounted).per_step)  # the garbage may have come late
+    rate = max(garbage.bytes / steps, recent_slope(history.unaccounted).per_step)  # the garbage may have come late
     finding = judge_garbage(garbage, rate, Slope(rate, rate, rate), growth)
     return [replace(finding, share=min(1.0, garbage.bytes / open_bytes))]
 

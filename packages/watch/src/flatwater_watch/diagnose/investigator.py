@@ -368,19 +368,19 @@ class Investigator:
         return self._history.growth(reading, self._unit)
 
     def _judge_unexplained(
-        self, reading: Reading, without: Collection[str] = (), *, ended: bool = False
+        self, reading: Reading, without: Collection[str] = (), *, at_end: bool = False
     ) -> list[Finding]:
         """The finding of native growth that no known finding explains.
 
         Args:
-            reading: the latest.
+            reading: the latest reading.
             without: owners that explain nothing of the present growth.
-            ended: whether no further reading comes.
+            at_end: whether no further reading comes.
         """
         findings = (finding for owner, finding in self._explaining_findings.items() if owner not in without)
         explaining = (finding for finding in findings if finding.holders or finding.verdict in {"native", "leak"})
         rate = sum(finding.bytes_per_step for finding in explaining)
-        return judge_native_growth(self._history, reading, self._process_growth(reading), rate, ended=ended)
+        return judge_native_growth(self._history, reading, self._process_growth(reading), rate, at_end=at_end)
 
     def _explains(self, findings: Sequence[Finding]) -> bool:
         """Whether findings explain most of the growth of the process, by bytes per step."""

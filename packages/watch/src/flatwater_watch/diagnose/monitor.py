@@ -21,7 +21,7 @@ from flatwater_watch.diagnose.handles import find_handles
 from flatwater_watch.diagnose.investigation import Investigation, judge_owners_, root_gains
 from flatwater_watch.diagnose.investigator import Investigator
 from flatwater_watch.diagnose.judge import GARBAGE_OWNER
-from flatwater_watch.diagnose.series_findings import judge_retention_at_end, judge_series, judge_slowdown_at_end
+from flatwater_watch.diagnose.series_findings import judge_retention_at_end, judge_series_, judge_slowdown_at_end
 from flatwater_watch.diagnose.states import CaseState
 from flatwater_watch.heap.census import Census
 from flatwater_watch.meters.collector import GcSawtooth
@@ -60,7 +60,7 @@ class Monitor(Investigator):
         if not self.is_tracing:
             # A trace takes memory and time itself, so that a reading under it says nothing of the program.
             self._history.add(reading)
-            self._new_findings += judge_series(self._history, reading, self._unit)
+            self._new_findings += judge_series_(self._history, reading, self._unit)
         was_watching = self.state is CaseState.WATCHING
         self._follow_table(reading)
         # A census that the agent asked for belongs to no investigation, and goes on here.
@@ -111,7 +111,7 @@ class Monitor(Investigator):
         if self.state is not CaseState.WATCHING:
             self._new_findings += self._case.last_findings  # found by a look, and waiting for a line or for the rest
         self._publish_news()
-        # Suspected garbage is searched for once more if no cause is known (`judge_garbage_at_end`).
+        # Suspected garbage is searched for once more if no cause is known (`judge_open_bytes_at_end`).
         self._garbage_suspected = (
             self._case.suspected_garbage is not None or self._garbage_suspected
         ) and GARBAGE_OWNER not in self._findings_by_owner
@@ -136,7 +136,7 @@ class Monitor(Investigator):
         if self._garbage_suspected and len(series.steps) > 1:
             steps = round(series.steps[-1] - series.steps[0])
             # Publishes what it finds; the result is part of findings() below.
-            self.judge_garbage_at_end(series.values[-1] - series.values[0], steps)
+            self.judge_open_bytes_at_end(series.values[-1] - series.values[0], steps)
         if not self.findings():
             self._new_findings += self.find_since_beginning()
             self._publish_news()
@@ -157,10 +157,13 @@ class Monitor(Investigator):
         self.censuses.slice_seconds = inf
         return None if self._latest_reading is None else self.censuses.advance(self._latest_reading.step)
 
-    def judge_garbage_at_end(self, open_bytes: float, steps: int, sawtooth: GcSawtooth | None = None) -> list[Finding]:
-        """The finding of cyclic garbage, if it is most of the bytes without a cause; else of native growth, if certain.
+    def judge_open_bytes_at_end(
+        self, open_bytes: float, steps: int, sawtooth: GcSawtooth | None = None
+    ) -> list[Finding]:
+        """Publish the finding of cyclic garbage, if it is most of the bytes without a cause; else of native growth.
 
-        Garbage may come and go too fast to show a slope.
+        The search for garbage forks the process, as garbage may come and go too fast to show a slope. Native growth is
+        published only if it is certain.
 
         Args:
             open_bytes: bytes without a cause. 0 or less: nothing is searched.
@@ -179,7 +182,9 @@ class Monitor(Investigator):
             findings = judge_garbage_at_end(garbage, self._history, growth, open_bytes, steps)
         asks_native = not (findings or explains_most or self._awaits_first_look)
         return self._record_findings(
-            self._judge_unexplained(self._latest_reading, self._stopped_owners, ended=True) if asks_native else findings
+            self._judge_unexplained(self._latest_reading, self._stopped_owners, at_end=True)
+            if asks_native
+            else findings
         )
 
     def _is_ordinary_backlog(self, garbage: Garbage, sawtooth: GcSawtooth | None) -> bool:

@@ -19,39 +19,42 @@ POINTS_JUDGED_ALWAYS = 60
 T = TypeVar("T")
 
 
-def judge_series(record: ReadingHistory, reading: Reading, unit: str) -> list[Finding]:
-    """Findings without a look at an object: memory kept, files mapped, state that grows, slower steps.
+def judge_series_(history: ReadingHistory, reading: Reading, unit: str) -> list[Finding]:
+    """Judge the readings without a census: memory kept, files mapped, state that grows, slower steps.
+
+    Updates `history.drift_counts`, by which `unexplained_growth` decides on native growth.
 
     Args:
-        record: readings, the latest included.
-        reading: the latest.
+        history: readings, the latest included.
+        reading: the latest reading.
         unit: name of a step.
     """
     findings = []
-    unheld: list[tuple[Verdict, Series]] = [("retention", record.free), ("mapped", record.file_mapped)]
-    for turn, (verdict, series) in enumerate(unheld):
+    ownerless: list[tuple[Verdict, Series]] = [("retention", history.free), ("mapped", history.file_mapped)]
+    for turn, (verdict, series) in enumerate(ownerless):
         if (
-            record.is_due(turn)
-            and (slope := _repeated_drift(record, verdict, series, minimum=reading.material_bytes)) is not None
+            history.is_due(turn)
+            and (slope := _repeated_drift_(history, verdict, series, minimum=reading.material_bytes)) is not None
         ):
-            findings.append(judge_unowned(verdict, slope, record.growth(reading, unit)))
-    if record.is_due(len(unheld)):
-        _repeated_drift(record, "native", record.unaccounted, minimum=reading.material_bytes)
-    if record.is_due(len(unheld) + 1):
-        findings += _judge_state_leaves(record, reading, unit)
-    return findings + _judge_slow_phases(record, reading, unit)
+            findings.append(judge_unowned(verdict, slope, history.growth(reading, unit)))
+    if history.is_due(len(ownerless)):
+        # For its count alone: growth of these bytes is reported by `judge_native_growth`, once objects are ruled out.
+        _repeated_drift_(history, "native", history.unaccounted, minimum=reading.material_bytes)
+    if history.is_due(len(ownerless) + 1):
+        findings += _judge_state_leaves(history, reading, unit)
+    return findings + _judge_slow_phases_(history, reading, unit)
 
 
-def _repeated_drift(record: ReadingHistory, name: str, series: Series, *, minimum: float) -> Slope | None:
+def _repeated_drift_(history: ReadingHistory, name: str, series: Series, *, minimum: float) -> Slope | None:
     """The slope of a drift that the last few judgements of a series all found; else None.
 
     Args:
-        record: readings, whose count of these judgements is updated.
-        name: name of the series in that count.
+        history: readings; its `drift_counts` are updated.
+        name: name of the series in these counts.
         series: steps and bytes.
         minimum: minimum rise in bytes.
     """
-    return _count_repeats_(record, name, _strict_drift(series.steps, series.values, minimum))
+    return _count_repeats_(history, name, _strict_drift(series.steps, series.values, minimum))
 
 
 def _strict_drift(steps: Sequence[float], values: Sequence[float], minimum: float) -> Slope | None:
@@ -61,85 +64,87 @@ def _strict_drift(steps: Sequence[float], values: Sequence[float], minimum: floa
     )
 
 
-def _count_repeats_(record: ReadingHistory, name: str, result: T | None) -> T | None:
-    """Count how many judgements in a row found something; return the last one's result once they are enough, else None.
+def _count_repeats_(history: ReadingHistory, name: str, result: T | None) -> T | None:
+    """Count the judgements in a row that found something; return the last result once they are enough, else None.
 
     Args:
-        record: readings, which count the judgements in a row that found something.
+        history: readings; its `drift_counts` are updated.
         name: name of the series that was judged.
-        result: its result; None if nothing was found, which begins the count anew.
+        result: result of the judgement; None if nothing was found, which sets the count to 0.
     """
-    record.drift_counts[name] = 0 if result is None else record.drift_counts[name] + 1
-    return result if record.drift_counts[name] >= DRIFT.judgements_in_row else None
+    history.drift_counts[name] = 0 if result is None else history.drift_counts[name] + 1
+    return result if history.drift_counts[name] >= DRIFT.judgements_in_row else None
 
 
-def _judge_state_leaves(record: ReadingHistory, reading: Reading, unit: str) -> list[Finding]:
+def _judge_state_leaves(history: ReadingHistory, reading: Reading, unit: str) -> list[Finding]:
     """Findings of declared state that is being filled, or that drifts.
 
     A leaf is judged for drift only if all declared state together drifts; its minimum rise is its share of the bytes
     that are material for the process.
     """
-    all_state, material_bytes = record.declared, reading.material_bytes
+    all_state, material_bytes = history.declared, reading.material_bytes
     drifts = drift_slope(all_state.steps, all_state.values, minimum=material_bytes) is not None
     findings = []
     for path, size in reading.owned.items():
-        series, planned, slope = record.owned[path], reading.planned.get(path), None
+        series, planned, slope = history.owned[path], reading.planned.get(path), None
         if drifts:
             slope = drift_slope(series.steps, series.values, minimum=material_bytes / len(reading.owned))
         if slope is None and planned is not None and size < planned:
             slope = filling_slope(series.steps, series.values, now=reading.step, minimum=material_bytes)
         if slope is not None:
-            findings.append(judge_leaf(path, size, planned, drift=slope, growth=record.growth(reading, unit)))
+            findings.append(judge_leaf(path, size, planned, drift=slope, growth=history.growth(reading, unit)))
     return findings
 
 
-def _judge_slow_phases(record: ReadingHistory, reading: Reading, unit: str) -> list[Finding]:
-    """Findings of phases that the last few judgements all found to become slower.
+def _judge_slow_phases_(history: ReadingHistory, reading: Reading, unit: str) -> list[Finding]:
+    """Findings of phases that the last few judgements all found to become slower; updates `history.drift_counts`.
 
-    A series of more than `POINTS_JUDGED_ALWAYS` readings is judged at some readings alone, as one changes little.
+    A series of more than `POINTS_JUDGED_ALWAYS` readings is judged at some readings only, as one more changes little.
     """
     findings = []
     for turn, phase in enumerate(reading.rates):
-        series = record.phase_costs.get(phase)
+        series = history.phase_costs.get(phase)
         # None: the phase has taken no step yet.
-        if series is not None and (len(series.steps) <= POINTS_JUDGED_ALWAYS or record.is_due(turn)):
-            slower = _count_repeats_(record, f"phase {phase}", find_slowdown(series))
+        if series is not None and (len(series.steps) <= POINTS_JUDGED_ALWAYS or history.is_due(turn)):
+            slower = _count_repeats_(history, f"phase {phase}", find_slowdown(series))
             if slower is not None:
-                findings.append(judge_phase(phase, slower, record.growth(reading, unit)))
+                findings.append(judge_phase(phase, slower, history.growth(reading, unit)))
     return findings
 
 
-def judge_retention_at_end(record: ReadingHistory, reading: Reading, unit: str) -> list[Finding]:
+def judge_retention_at_end(history: ReadingHistory, reading: Reading, unit: str) -> list[Finding]:
     """The finding of freed memory that is kept, at the end: two judgements in a row are enough, if it is the growth.
 
     A heap whose holes are filled again grows in stairs, as each round needs a little more than the one before.
 
     Args:
-        record: readings.
-        reading: the last.
+        history: readings.
+        reading: the last reading.
         unit: name of a step.
     """
-    free, resident = record.free, record.resident
+    free, resident = history.free, history.resident
     first = len(free.steps) // ENDING.warm_up_divisor
     kept_growth, growth = (series.values[-1] - series.values[first] for series in (free, resident))
     if growth < reading.material_bytes or kept_growth < OWNING.explained_share * growth:
         return []
     floor, rows = reading.material_bytes, ((free.steps, free.values), (free.steps[:-1], free.values[:-1]))
     slope, earlier = (_strict_drift(*row, floor) or _strict_drift(*stair_points(*row, floor), floor) for row in rows)
-    return [] if slope is None or earlier is None else [judge_unowned("retention", slope, record.growth(reading, unit))]
+    return (
+        [] if slope is None or earlier is None else [judge_unowned("retention", slope, history.growth(reading, unit))]
+    )
 
 
-def judge_slowdown_at_end(record: ReadingHistory, reading: Reading, unit: str) -> list[Finding]:
+def judge_slowdown_at_end(history: ReadingHistory, reading: Reading, unit: str) -> list[Finding]:
     """Findings of phases that become slower, at the end of a program: two judgements in a row are enough.
 
     Args:
-        record: readings.
-        reading: the last.
+        history: readings.
+        reading: the last reading.
         unit: name of a step.
     """
     findings = []
-    for phase, series in record.phase_costs.items():
+    for phase, series in history.phase_costs.items():
         slower = find_slowdown(series)
         if slower is not None and find_slowdown(Series(series.steps[:-1], series.values[:-1])) is not None:
-            findings.append(judge_phase(phase, slower, record.growth(reading, unit)))
+            findings.append(judge_phase(phase, slower, history.growth(reading, unit)))
     return findings

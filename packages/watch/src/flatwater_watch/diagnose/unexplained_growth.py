@@ -6,7 +6,7 @@ from typing import NamedTuple
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.diagnose.judge import judge_unowned
 from flatwater_watch.series.readings import Growth, Reading, ReadingHistory, recent_slope
-from flatwater_watch.series.slope import Series, Slope, drift_slope, rising_lately, stair_points
+from flatwater_watch.series.slope import Series, Slope, drift_slope, has_recent_rise, stair_points
 from flatwater_watch.thresholds import SHIPPED
 
 CASE, DRIFT, OWNING = SHIPPED.investigating, SHIPPED.drift, SHIPPED.owning
@@ -39,41 +39,43 @@ Known = Mapping[str, Finding]
 """Findings so far, by owner."""
 
 
-def is_suspicious(record: ReadingHistory, known_findings: Known, reading: Reading) -> bool:
+def is_suspicious(history: ReadingHistory, known_findings: Known, reading: Reading) -> bool:
     """Whether memory that no finding explains rises lately: no proof, but worth a census."""
     return any(
-        rising_lately(_unexplained_values(series, known_findings), reading.material_bytes)
-        for series in _object_series(record)
+        has_recent_rise(_unexplained_values(series, known_findings), reading.material_bytes)
+        for series in _object_series(history)
     )
 
 
-def find_drift(record: ReadingHistory, known_findings: Known, reading: Reading) -> tuple[bool, Slope]:
+def find_drift(history: ReadingHistory, known_findings: Known, reading: Reading) -> tuple[bool, Slope]:
     """Whether memory that no finding explains drifts, and the slope of all growth in the series that shows it."""
     floor = reading.material_bytes
-    for series in _object_series(record):
+    for series in _object_series(history):
         values = _unexplained_values(series, known_findings)
         by_stairs = stair_points(series.steps, values, floor)
         if any(drift_slope(*points, minimum=floor) is not None for points in ((series.steps, values), by_stairs)):
             return True, recent_slope(series)
-    return False, recent_slope(record.unaccounted)
+    return False, recent_slope(history.unaccounted)
 
 
 def judge_native_growth(
-    record: ReadingHistory, reading: Reading, growth: Growth, explained_rate: float, *, ended: bool = False
+    history: ReadingHistory, reading: Reading, growth: Growth, explained_rate: float, *, at_end: bool = False
 ) -> list[Finding]:
     """The finding of growth that no object holds, if it is certain.
 
     Args:
-        record: readings.
-        reading: the latest.
+        history: readings.
+        reading: the latest reading.
         growth: growth of the process.
         explained_rate: bytes per step that have an owner.
-        ended: whether no further reading comes. A single judgement is enough then, if no memory was freed at once:
-            garbage rises as well, and falls.
+        at_end: whether no further reading comes. A single judgement that found a drift is enough then, instead of
+            several in a row, if memory never fell by much: cyclic garbage rises as well, and falls when it is freed.
     """
-    series, minimum_rise = record.unaccounted, 2 * reading.material_bytes
-    is_enough = ended and record.drift_counts["native"] > 0 and not record.has_fallen(0, minimum_rise)
-    if not (is_enough or _sure_of_native(record)):
+    series = history.unaccounted
+    # Twice the material rise of an owner, as no object proves this growth.
+    minimum_rise = 2 * reading.material_bytes
+    one_judgement_suffices = at_end and not history.has_fallen(0, minimum_rise)
+    if not (_sure_of_native(history) or (one_judgement_suffices and history.drift_counts["native"] > 0)):
         return []
     slope = drift_slope(series.steps, series.values, minimum=minimum_rise, fewest=DRIFT.minimum_points_without_object)
     if slope is None or slope.per_step - explained_rate <= (1 - OWNING.explained_share) * slope.per_step:
@@ -84,19 +86,19 @@ def judge_native_growth(
     return [judge_unowned("native", open_slope, growth)]
 
 
-def look_limit(record: ReadingHistory) -> int:
+def look_limit(history: ReadingHistory) -> int:
     """Maximum number of censuses after the first one."""
-    return CASE.maximum_looks if _sure_of_native(record) else CASE.maximum_looks_unproven_native
+    return CASE.maximum_looks if _sure_of_native(history) else CASE.maximum_looks_unproven_native
 
 
-def _sure_of_native(record: ReadingHistory) -> bool:
+def _sure_of_native(history: ReadingHistory) -> bool:
     """Whether unaccounted memory was found to drift often enough in a row."""
-    return record.drift_counts["native"] >= DRIFT.judgements_in_row
+    return history.drift_counts["native"] >= DRIFT.judgements_in_row
 
 
-def _object_series(record: ReadingHistory) -> tuple[Series, Series]:
+def _object_series(history: ReadingHistory) -> tuple[Series, Series]:
     """The two series that rise when objects are kept: unaccounted bytes, and bytes that the C allocator handed out."""
-    return record.unaccounted, record.allocated
+    return history.unaccounted, history.allocated
 
 
 def _unexplained_values(series: Series, known_findings: Known) -> list[float]:

@@ -24,7 +24,8 @@ GDB_SECONDS = 30.0
 """Maximum seconds of gdb for looking up symbols and making two calls."""
 ANSWER_SECONDS = 5.0
 """Seconds of waiting for the main thread to begin, and to end: it may be in a call of C."""
-LOOK_SECONDS = 0.25
+POLL_SECONDS = 0.25
+"""Seconds between two reads of the notes of the process."""
 UNSEEN_PAST = (
     "what had grown before the watch began: the rates are measured while it looks",
     "what was loaded into the process to look stays loaded: about 5 MiB of modules, once",
@@ -40,7 +41,7 @@ def watch_inside(
     seconds: float,
     limit: int | None = None,
     *,
-    on_look: Callable[[float], None] = lambda _: None,
+    on_reading: Callable[[float], None] = lambda _: None,
     reports: spool.PeriodicReports | None = None,
 ) -> dict[str, Any]:
     """Watch a running process from inside for some seconds, or until it ends or Ctrl-C is pressed.
@@ -49,7 +50,7 @@ def watch_inside(
         pid: process id.
         seconds: duration of the watch.
         limit: resident bytes at which the process must stop; by default the machine's limit.
-        on_look: callback at each look, with the share of the time that is over.
+        on_reading: callback each time that the notes of the process are read, with the share of the time that is over.
         reports: reports during the watch; None makes none.
 
     Returns:
@@ -67,12 +68,12 @@ def watch_inside(
         def read_summaries() -> list[dict[str, Any]]:
             return [masked_summary(summary, words) for summary in read_spools(process_folder)]
 
-        def look(at: float) -> None:
-            on_look(at / seconds)
+        def report_progress(elapsed: float) -> None:
+            on_reading(elapsed / seconds)
             if reports is not None:
-                reports.report_if_due(at, read_summaries)
+                reports.report_if_due(elapsed, read_summaries)
 
-        summary = _watch_until_end(pid, runner_folder, process_folder, seconds, look)
+        summary = _watch_until_end(pid, runner_folder, process_folder, seconds, report_progress)
     summary.pop("ended", None)
     summary.pop("ended_at", None)
     return masked_summary({**summary, "unseen": [*summary["unseen"], *UNSEEN_PAST]}, words)
@@ -223,16 +224,16 @@ def _gdb_refusal(messages: str) -> str:
 
 
 def _watch_until_end(
-    pid: int, runner_folder: Path, process_folder: Path, seconds: float, look: Callable[[float], None]
+    pid: int, runner_folder: Path, process_folder: Path, seconds: float, on_reading: Callable[[float], None]
 ) -> dict[str, Any]:
-    """Look at a process for some seconds, then have the watch in it end, and return the summary that it leaves.
+    """Wait for some seconds, then have the watch in the process end, and return the summary that it leaves.
 
     Args:
         pid: number of the process.
         runner_folder: folder of the runner; the watch in the process ends when `STAY` is gone from it.
         process_folder: folder of the notes of the process, its summaries among them.
-        seconds: duration of the look; Ctrl-C or the end of the process ends it earlier.
-        look: callback every `LOOK_SECONDS` at most, with the seconds since the beginning.
+        seconds: duration of the watch; Ctrl-C or the end of the process ends it earlier.
+        on_reading: callback every `POLL_SECONDS` at least, with the seconds since the beginning.
 
     Raises:
         CannotEnterError: the watch in the process failed, did not begin in time, or left no summary.
@@ -240,8 +241,8 @@ def _watch_until_end(
     began = time.monotonic()
     with until_interrupted():  # with the findings so far
         while (elapsed := time.monotonic() - began) < seconds and _is_alive(pid):
-            look(elapsed)
-            time.sleep(min(LOOK_SECONDS, seconds))
+            on_reading(elapsed)
+            time.sleep(min(POLL_SECONDS, seconds))
             _check_began(process_folder, elapsed)
     (runner_folder / runner_protocol.STAY).unlink(missing_ok=True)  # at its next tick the watch in the process ends
     ends = time.monotonic() + ANSWER_SECONDS
@@ -250,7 +251,7 @@ def _watch_until_end(
         and _is_alive(pid)
         and not any(summary.get("ended") for summary in read_spools(process_folder))
     ):
-        time.sleep(LOOK_SECONDS / 5)
+        time.sleep(POLL_SECONDS / 5)
     _check_began(process_folder, ANSWER_SECONDS)
     summaries = read_spools(process_folder)
     if not summaries:

@@ -48,7 +48,7 @@ class _CounterHistory:
 
 
 def watch_outside(
-    pid: int, seconds: float, limit: int | None = None, *, on_look: Callable[[float], None] = lambda _: None
+    pid: int, seconds: float, limit: int | None = None, *, on_reading: Callable[[float], None] = lambda _: None
 ) -> dict[str, Any]:
     """Read a process's counters for some seconds, or until the process ends or Ctrl-C is pressed.
 
@@ -56,7 +56,7 @@ def watch_outside(
         pid: process id.
         seconds: duration of the watch.
         limit: resident bytes at which the process must stop; by default its own and the system's free bytes.
-        on_look: callback at each reading, with the share of the time that is over.
+        on_reading: callback at each reading, with the share of the time that is over.
 
     Returns:
         The JSON of `flatwater watch`, with growth per second.
@@ -72,7 +72,7 @@ def watch_outside(
             elapsed = time.monotonic() - began
             if not _read_once_(history, pid, elapsed):
                 break
-            on_look(elapsed / seconds)
+            on_reading(elapsed / seconds)
             # To the next point of the whole duration, so that delays of readings do not add up.
             time.sleep(max(0.0, (look + 1) * seconds / READING_COUNT - (time.monotonic() - began)))
     if not history.resident.steps:

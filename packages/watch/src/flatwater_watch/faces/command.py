@@ -193,8 +193,9 @@ class WatchCommand:
             if self.out is not None:
                 raise ConfigError("--out takes what --every tells. Give --every as well, such as --every 10m.")
             return None if tell is None else PeriodicReports(FINDING_SECONDS, tell)
-        told_findings, every = set[tuple[str, str]](), max(1.0, parse_duration(self.every, "--every"))
-        report = PeriodicReports(every, lambda summary: self._print_report(summary, told_findings))
+        reported = set[tuple[str, str]]()
+        every = max(1.0, parse_duration(self.every, "--every"))
+        report = PeriodicReports(every, lambda summary: self._write_report(summary, reported))
         if tell is None:
             return report
 
@@ -205,8 +206,14 @@ class WatchCommand:
         began = monotonic()
         return PeriodicReports(min(every, FINDING_SECONDS), both)
 
-    def _print_report(self, summary: dict[str, Any], reported: set[tuple[str, str]]) -> None:
-        """Report the findings so far; findings of earlier reports by their names alone."""
+    def _write_report(self, summary: dict[str, Any], reported: set[tuple[str, str]]) -> None:
+        """Print the findings so far on stderr, or append them to the file of --out; rewrite the file of --json.
+
+        Args:
+            summary: summary of the program so far.
+            reported: verdict and owner of the findings of earlier reports, which are printed by their names alone;
+                those of this report are added.
+        """
         from datetime import datetime
 
         from flatwater_watch.errors import RunError
@@ -317,12 +324,12 @@ def _watch_attached(
             bar.update(task, completed=share)
 
         if outside:
-            return watch_outside(pid, seconds, limit, on_look=show_progress)
+            return watch_outside(pid, seconds, limit, on_reading=show_progress)
         try:
-            return watch_inside(pid, seconds, limit, on_look=show_progress, reports=reports)
+            return watch_inside(pid, seconds, limit, on_reading=show_progress, reports=reports)
         except CannotEnterError as error:
             bar.console.print(f"from outside: {error}", soft_wrap=True)
-            summary = watch_outside(pid, seconds, limit, on_look=show_progress)
+            summary = watch_outside(pid, seconds, limit, on_reading=show_progress)
             return summary | {"unseen": [f"the inside: {error}", *summary["unseen"]]}
 
 

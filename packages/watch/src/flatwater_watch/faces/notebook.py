@@ -68,7 +68,7 @@ def notebook_cards(watched: Watch) -> str:
 
     summary = watched.summary()
     outcome = Outcome.from_json(summary["outcome"])
-    sentences = [text for text in (outcome.sentence(), *outcome.known, *outcome.next) if text]
+    sentences = [text for text in (outcome.open_growth_sentence(), *outcome.known, *outcome.next) if text]
     blocks: tuple[Block, ...] = (
         *(Paragraph(line) for line in summary_head(summary)),
         finding_cards([(Finding.from_json(record), "") for record in summary["findings"]]),

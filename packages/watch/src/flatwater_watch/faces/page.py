@@ -28,6 +28,8 @@ FORECAST_SHARE = 0.25
 """Length of the forecast's line, in durations of the watch, if the limit is not drawn."""
 MINIMUM_SPAN_SHARE = 0.05
 """Minimum span of the axis, as a share of the highest value: noise of a flat program must look flat."""
+AXIS_MARGIN_SHARE = 0.06
+"""Margin beyond the lowest and the highest value of an axis, as a share of its range: lines do not touch the frame."""
 MINIMUM_SPAN_BYTES = 1 << 20
 """Minimum bytes that the axis of changes covers, up and down."""
 CLOCK_UNITS = (("h", 3600.0), ("min", 60.0))
@@ -108,10 +110,10 @@ def _figure_tiles(watch: WatchRecords) -> Iterator[Tile]:
     yield Tile("grown", short_bytes(watch.grown), "since warm-up")
     kind = "good" if watch.explained >= WELL_EXPLAINED_SHARE else ""
     explained_share, kept_share = explained_shares(watch.explained, watch.findings)
-    apart = f"{explained_share:.0%} found, {kept_share:.0%} freed memory and files"
-    below = apart if watch.findings and kept_share >= MINIMUM_KEPT_SHARE else "of the growth has a cause"
+    both_shares = f"{explained_share:.0%} found, {kept_share:.0%} freed memory and files"
+    below = both_shares if watch.findings and kept_share >= MINIMUM_KEPT_SHARE else "of the growth has a cause"
     yield Tile("explained", f"{watch.explained:.0%}", below, kind)
-    grave = sum(is_grave(explained_share) for explained_share in watch.findings)
+    grave = sum(is_grave(finding) for finding in watch.findings)
     act_words = f"{grave} to act on" if watch.findings else watch.outcome.first_words(0)
     bad = grave or watch.outcome.state == "unexplained"
     yield Tile("findings", str(len(watch.findings)), act_words, "bad" if bad else "good")
@@ -141,8 +143,8 @@ def _finding_blocks(watch: WatchRecords) -> Iterator[Block]:
         yield Paragraph(f"{head}: no finding in {steps}.", kind)
     else:
         yield Paragraph("Nothing was read, so nothing is known. See below for why.", "missing")
-    if watch.outcome.sentence():
-        yield Paragraph(watch.outcome.sentence())
+    if watch.outcome.open_growth_sentence():
+        yield Paragraph(watch.outcome.open_growth_sentence())
     for label, sentences in (("What is known", watch.outcome.known), ("What to try", watch.outcome.next)):
         if sentences:
             yield Paragraph(f"{label}:")
@@ -224,7 +226,7 @@ def kinds_chart(series: ReadingColumns) -> Chart:
             for name, _, colour in kinds
         ],
         x=Axis(unit=f" {clock}"),
-        y=Axis(unit=f" {unit}", span=(1.06 * low / size, 1.06 * high / size)),
+        y=Axis(unit=f" {unit}", span=((1 + AXIS_MARGIN_SHARE) * low / size, (1 + AXIS_MARGIN_SHARE) * high / size)),
         height=260,
     )
 
@@ -283,5 +285,5 @@ def _to_unit(size: float, values: Sequence[float]) -> list[float]:
 def _axis_range(values: Sequence[float]) -> tuple[float, float]:
     """The range of an axis: from below the lowest value to above the highest, with a minimum span."""
     low, high = min(values), max(values)
-    margin = max(0.06 * (high - low), (MINIMUM_SPAN_SHARE * high - (high - low)) / 2)
+    margin = max(AXIS_MARGIN_SHARE * (high - low), (MINIMUM_SPAN_SHARE * high - (high - low)) / 2)
     return max(0.0, low - margin), high + margin

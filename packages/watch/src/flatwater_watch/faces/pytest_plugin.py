@@ -44,6 +44,7 @@ def expect_freed() -> Callable[[object], None]:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     """Check expected objects when the test has passed and its local variables are gone."""
+    # First, so outermost: the wrappers of other plugins, which may hold objects of the test, have ended at the check.
     mark = _find_mark(item)
     if mark is not None and not _is_repeatable(item):
         pytest.fail(
@@ -66,6 +67,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, Any]:
     """Run a marked test as its mark says."""
+    # First, before plugins that wrap the test's function themselves: they then wrap the one that repeats it.
     mark = _find_mark(pyfuncitem)
     if mark is None:
         return (yield)
@@ -96,7 +98,7 @@ def _repeating_test(once: Callable[..., Any], mark: pytest.Mark, item: pytest.Fu
             f"{mark.name}: {item.name} is asynchronous. Run the loop inside of a plain test function.", pytrace=False
         )
 
-    def test(**arguments: Any) -> None:  # noqa: ANN401  whatever its fixtures are
+    def test(**arguments: Any) -> None:  # noqa: ANN401  (whatever its fixtures are)
         """Run the test as often as its mark says, with the arguments that pytest gives."""
         from flatwater_watch.agent.guard import Guard  # noqa: PLC0415  (see the module's docstring)
 

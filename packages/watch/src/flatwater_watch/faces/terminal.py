@@ -18,7 +18,7 @@ MINIMUM_SHARE_SECONDS = 5.0
 MAXIMUM_NAMES = 3
 """Maximum owners of small findings that are named."""
 MINIMUM_KEPT_SHARE = 0.02
-"""Share of the growth from which on freed memory and files are given apart from the findings."""
+"""Minimum share of the growth for freed memory and files to be given next to the findings."""
 
 
 def terminal_lines(
@@ -34,7 +34,7 @@ def terminal_lines(
         against: the JSON of an earlier run, to compare with; None compares with nothing.
         printed_before: verdict and owner of findings that were printed already.
     """
-    findings = [Finding.from_json(found) for found in summary["findings"]]
+    findings = [Finding.from_json(record) for record in summary["findings"]]
     outcome = Outcome.from_json(summary["outcome"])
     yield from summary_head(summary)
     yield from _unexplained_lines(outcome)
@@ -67,9 +67,9 @@ def _smaller_row(smaller: Sequence[Finding]) -> str:
 
 def _unexplained_lines(outcome: Outcome) -> Iterator[str]:
     """Lines on growth without a cause, with known facts and advice."""
-    if outcome.sentence():
+    if outcome.open_growth_sentence():
         yield ""
-        yield from textwrap.wrap(f"open: {outcome.sentence()}", WIDTH, subsequent_indent="  ")
+        yield from textwrap.wrap(f"open: {outcome.open_growth_sentence()}", WIDTH, subsequent_indent="  ")
     for label, sentences in (("  known", outcome.known), ("  try", outcome.next)):
         for number, sentence in enumerate(sentences):
             indent = (label if number == 0 else "").ljust(LABEL_WIDTH)
@@ -78,7 +78,7 @@ def _unexplained_lines(outcome: Outcome) -> Iterator[str]:
 
 def summary_head(summary: dict[str, Any]) -> list[str]:
     """The first lines: the largest finding with its advice, then figures of the run and the cost of the watch."""
-    findings = [Finding.from_json(explained_share) for explained_share in summary["findings"]]
+    findings = [Finding.from_json(record) for record in summary["findings"]]
     first_words = Outcome.from_json(summary["outcome"]).first_words(len(findings))
     several = {"batch": "batches"}.get(summary["unit"], f"{summary['unit']}s")
     steps = f"{summary['steps']} {summary['unit'] if summary['steps'] == 1 else several}"

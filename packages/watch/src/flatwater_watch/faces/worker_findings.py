@@ -10,7 +10,7 @@ from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.thresholds import SHIPPED
 from flatwater_watch.units import format_bytes
 
-DRIFT, WEIGHING = SHIPPED.drift, SHIPPED.weighing
+DRIFT, MEASURING = SHIPPED.drift, SHIPPED.measuring
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def with_workers(
         finding
         for finding in own_findings
         if finding.owner != WORKERS_OWNER
-        or explained_rate < WEIGHING.minimum_workers_explained_share * finding.bytes_per_step
+        or explained_rate < MEASURING.minimum_workers_explained_share * finding.bytes_per_step
     ]
     findings = sorted([*own_findings, *merged], key=lambda finding: -finding.bytes_per_step)
     share = summary["explained_share"] * own_growth / total_growth + workers_share

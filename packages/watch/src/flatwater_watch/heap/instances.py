@@ -1,4 +1,7 @@
-"""Attributes of instances, read by the descriptors of their classes: no property and no `__getattr__` runs."""
+"""Attributes of instances, read by the descriptors of their classes: no property and no `__getattr__` runs.
+
+All of it runs in somebody's heap: no code of the program is called, and no object of it is kept.
+"""
 
 import gc
 import io
@@ -72,8 +75,9 @@ def is_opaque_class(kind: type) -> bool:
 def attribute_reader(kind: type) -> Callable[[Any], list[Named]]:
     """A function that reads the attributes of a class's instances: of their `__dict__` and of their slots.
 
-    It is made anew for each walk, as it counts down the instances whose dict is not to be made.
+    Each walk makes its own, as the function counts down the instances whose dict is not to be made.
     """
+    # In somebody's heap: no method and no property of the class runs.
     # The first few instances are read without making their dict, which would slow the program down: the environment,
     # the policy and the generator that each step uses are seldom more.
     own_dict, slots = None, []
@@ -86,20 +90,21 @@ def attribute_reader(kind: type) -> Callable[[Any], list[Named]]:
                 (f".{name}", d.__get__) for name, d in named_entries(space) if type(d) is types.MemberDescriptorType
             ]
 
+    # Names with a dot, as in paths, made once: there may be a million instances.
     dotted_names = {"[*]": "[*]"}
-    """Names with a dot, as in paths, made once: there may be a million instances."""
     instances_left = (
         INSTANCES_READ_WITHOUT_DICT if _DICT_STAYS and own_dict is not None and not _may_hide_referents(kind) else 0
     )
-    attribute_names: list[str] = []
+    attribute_names: list[str] | None = None  # found at the first instance that is read without its dict
 
     def read(obj: Any) -> list[Named]:  # noqa: ANN401
         """The attributes of an instance, as `.name` and value; those of the first few without making their dict."""
-        nonlocal instances_left
+        nonlocal instances_left, attribute_names
         pairs: list[tuple[str, Any]] | None = None
         if instances_left:
             instances_left -= 1
-            attribute_names[:] = attribute_names or _used_attributes(kind)
+            if attribute_names is None:
+                attribute_names = _used_attributes(kind)
             pairs = _read_without_dict(obj, kind, attribute_names)
         if pairs is None:
             pairs = [] if own_dict is None else list(dict.items(own_dict(obj)))

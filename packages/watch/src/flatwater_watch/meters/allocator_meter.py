@@ -42,7 +42,7 @@ class AllocatorMeter:
         """The newest totals; None if the C library has none, or the first query is still under way."""
         if self._query_process is not None:
             self.take_answer_()
-        elif monotonic() >= self._next_query and not self._query_in_process(expected_seconds()):
+        elif monotonic() >= self._next_query and not self._start_query_process(expected_seconds()):
             self._newest = allocator_totals()
             self._schedule_query_()
         return self._newest
@@ -58,8 +58,12 @@ class AllocatorMeter:
             self._query_process.stop()
             self._query_process = None
 
-    def _query_in_process(self, query_seconds: float) -> bool:
-        """Start the query in another process, if that stops the program for a shorter time than the query itself."""
+    def _start_query_process(self, query_seconds: float) -> bool:
+        """Start the query in another process, if that stops the program for less time than the query; return whether.
+
+        Args:
+            query_seconds: CPU seconds that the query may take.
+        """
         if query_seconds <= SLOW_QUERY_SECONDS:
             return False
         anonymous = footprint().anonymous
@@ -67,26 +71,35 @@ class AllocatorMeter:
             (CLONE_SECONDS_PER_BYTE, ProcessCopy),
             (FORK_SECONDS_PER_BYTE, _start_fork),
         )
-        for pause, begin in ways:
-            if query_seconds > pause * anonymous:
+        for seconds_per_byte, begin in ways:
+            if query_seconds > seconds_per_byte * anonymous:
                 with suppress(OSError):  # no memory for it, another machine, or a library that does not bear it
                     self._query_process = begin()
                     return True
         return False
 
-    def _take_result_(self, apart: ProcessCopy | DetachedFork) -> None:
-        """Take the answer of a query that has ended in another process; None means that the C library has no totals."""
+    def _take_result_(self, query: ProcessCopy | DetachedFork) -> None:
+        """Take the answer of a query that has ended in another process; None if the C library has no totals."""
         self._query_process = None
         try:
-            answer = apart.result()
-        except RuntimeError:  # the process was killed; the next query begins at once
+            answer = query.result()
+        except RuntimeError:
+            # The process was killed, as a rule because another thread held malloc's lock when it was made: the next
+            # one might be killed as well, and without totals no reading is taken. So the next query is made at once in
+            # this process, however long it takes: by its real seconds `_schedule_query_` then keeps it to its share.
             note_seconds(0.0)
             return
-        self._newest = None if answer is None else AllocatorTotals(answer[0], answer[1])
-        note_seconds(0.0 if answer is None else answer[2])
+        if answer is None:
+            self._newest = None
+            note_seconds(0.0)
+        else:
+            in_use, free, query_seconds = answer
+            self._newest = AllocatorTotals(in_use, free)
+            note_seconds(query_seconds)
         self._schedule_query_()
 
     def _schedule_query_(self) -> None:
+        """Set the time of the next query by the seconds of the last one."""
         query_seconds = expected_seconds()
         self._next_query = monotonic() + (
             query_seconds / SLOW_QUERY_SHARE if query_seconds > SLOW_QUERY_SECONDS else 0.0
@@ -98,6 +111,7 @@ def _start_fork() -> DetachedFork:
 
 
 def _query_totals() -> tuple[int, int, float] | None:
-    """The totals and the CPU seconds of the query, as JSON can hold them; runs in the fork."""
+    """The totals and the CPU seconds of the query, as JSON can hold them."""
+    # In a fork of this process: no lock is taken, and nothing is printed.
     totals = allocator_totals()
     return None if totals is None else (totals.in_use, totals.free, expected_seconds())

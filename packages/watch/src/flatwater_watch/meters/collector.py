@@ -46,7 +46,7 @@ class Collection(NamedTuple):
 
 
 class GcSawtooth(NamedTuple):
-    """Memory that rises between full collections and falls at each; all figures but `since` are medians."""
+    """Memory that rises between full collections and falls at each: medians, but for `bytes_since` and `seconds`."""
 
     freed: float
     """Bytes that a collection frees."""
@@ -57,7 +57,7 @@ class GcSawtooth(NamedTuple):
     bytes_since: float
     """Bytes that have come since the last collection."""
     seconds: float
-    """Seconds from one collection to the next."""
+    """Mean seconds from one collection to the next."""
 
 
 class CollectionListener:
@@ -198,13 +198,16 @@ class _DeferredRaise:
         """None once it is raised."""
 
     def __bool__(self) -> bool:
-        """Raise the exception, or return False where it would be lost: below a callback of the collector."""
+        """Raise the exception, or return False if it would be lost: below a callback of the collector."""
+        # Between two instructions of the main thread, perhaps within the collector.
         frame: FrameType | None = sys._getframe()  # noqa: SLF001  (the only way up the stack)
         callback_codes = {code for callback in gc.callbacks if (code := _code_of(callback)) is not None}
         while frame is not None and self.fault is not None:
             if frame.f_code is _TURN_CODE:
                 return False
             if frame.f_code in callback_codes:
+                # Safe from within the call: the interpreter makes at most 32 calls in a row (`make_pending_calls`), and
+                # the program's callback goes on in between, until it has ended.
                 _request(_ASK_TRUTH, self)
                 return False
             frame = frame.f_back

@@ -19,10 +19,10 @@ def memory_limits() -> dict[str, int]:
     group = memory_headroom()
     if group is not None:
         limits["cgroup"] = resident + group
-    used_of = read_kib_counters("/proc/self/status")
+    used_bytes = read_kib_counters("/proc/self/status")
     for name, kind, used in (
-        ("ulimit -v", resource.RLIMIT_AS, used_of["VmSize"]),
-        ("ulimit -d", resource.RLIMIT_DATA, used_of["VmData"]),
+        ("ulimit -v", resource.RLIMIT_AS, used_bytes["VmSize"]),
+        ("ulimit -d", resource.RLIMIT_DATA, used_bytes["VmData"]),
     ):
         soft, _ = resource.getrlimit(kind)
         if soft != resource.RLIM_INFINITY:

@@ -40,8 +40,8 @@ def read_options(
     options: Sequence[str],
     default: C | None = None,
     *,
-    more: str = "",
-    later: Collection[str] = (),
+    epilog: str = "",
+    last_fields: Collection[str] = (),
 ) -> C:
     """The options as an instance of the command's dataclass; for help or a mistake, print a text and exit.
 
@@ -50,23 +50,21 @@ def read_options(
         program: name of the command, such as `flatwater resume`.
         options: words after the command.
         default: values of the fields that no option gives; None takes those of the class.
-        more: help after the docstring of the class.
-        later: fields that the help shows after the others.
+        epilog: help after the docstring of the class.
+        last_fields: fields that the help shows after the others.
     """
     markers = (tyro.conf.PositionalMetavarFromFieldName, tyro.conf.HelptextFromCommentsOff)
     # A setting that a file turned on must have a flag that turns it off; a command has no file.
     pairs = () if default is not None else (tyro.conf.FlagCreatePairsOff,)
-    with (
-        contextlib.redirect_stderr(PrintableStream(error_stream())),
-        _set_tyro_terminal(),
-    ):  # tyro repeats words that it does not know
+    # tyro repeats words that it does not know, so its messages pass through a stream that masks secrets.
+    with contextlib.redirect_stderr(PrintableStream(error_stream())), _set_tyro_terminal():
         parsed = tyro.cli(
             interface,
             prog=program,
             args=options,
-            description=_wrap_paragraphs(f"{inspect.getdoc(interface) or ''}\n\n{inspect.cleandoc(more)}".strip()),
+            description=_wrap_paragraphs(f"{inspect.getdoc(interface) or ''}\n\n{inspect.cleandoc(epilog)}".strip()),
             config=(*markers, *pairs),
-            registry=_type_registry(interface, later),
+            registry=_type_registry(interface, last_fields),
             default=tyro.MISSING_NONPROP if default is None else default,
         )
     check_values(type(parsed), vars(parsed), "")
@@ -103,23 +101,25 @@ def _wrap_paragraphs(text: str) -> str:
     return wrapped
 
 
-def _type_registry(interface: type[Any], later: Collection[str]) -> ConstructorRegistry:
-    """The rules by which tyro reads our types; `later`: fields of the command's class that come last in the help."""
+def _type_registry(interface: type[Any], last_fields: Collection[str]) -> ConstructorRegistry:
+    """The rules by which tyro reads our types; the help shows `last_fields` of the command's class after the others."""
     registry = ConstructorRegistry()
-    registry.struct_rule(lambda info: _dataclass_spec(info, interface, later))
+    registry.struct_rule(lambda info: _dataclass_spec(info, interface, last_fields))
     registry.primitive_rule(_number_spec)
     registry.primitive_rule(_path_spec)
     registry.primitive_rule(_optional_spec)
     return registry
 
 
-def _dataclass_spec(info: StructTypeInfo, interface: type[Any], later: Collection[str]) -> StructConstructorSpec | None:
+def _dataclass_spec(
+    info: StructTypeInfo, interface: type[Any], last_fields: Collection[str]
+) -> StructConstructorSpec | None:
     """The specification of a dataclass for tyro; None for other types.
 
     Args:
         info: the type, and the instance whose values are the defaults.
         interface: class of the command.
-        later: fields of that class which come last in the help.
+        last_fields: fields of that class which come last in the help.
     """
     # The help of each field is one paragraph: tyro would keep the line breaks of the source.
     if not is_dataclass(info.type):
@@ -127,7 +127,7 @@ def _dataclass_spec(info: StructTypeInfo, interface: type[Any], later: Collectio
     docs, hints = field_docs(info.type), get_type_hints(info.type, include_extras=True)
     plain = get_type_hints(info.type)
     specs = []
-    for f in sorted(fields(info.type), key=lambda field: info.type is interface and field.name in later):
+    for f in sorted(fields(info.type), key=lambda field: info.type is interface and field.name in last_fields):
         default = _field_default(f, info.type, info.default)
         # The sentences of a field that may be left out say what that means; "(default: None)" would not.
         kind: Any = plain[f.name] if f.name in bounds_of(info.type) else hints[f.name]
@@ -200,7 +200,7 @@ def _optional_spec(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | N
 
 
 def _one_word_spec(metavar: str, parse: Callable[[str], object]) -> PrimitiveConstructorSpec[Any]:
-    """How tyro reads a value of one word, and shows it in the help as `metavar`."""
+    """The specification for tyro of a value of one word, which the help shows as `metavar`."""
     return PrimitiveConstructorSpec(
         nargs=1,
         metavar=metavar,

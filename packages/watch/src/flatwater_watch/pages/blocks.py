@@ -161,7 +161,7 @@ def _card(finding: Finding, since: str) -> Card:
         grave=is_grave(finding),
         headline=headline(finding),
         facts=[(name, text) for name, text in facts if text],
-        # Text between two backticks of an advice is code: the odd parts of the split.
+        # Text between two backticks of the advice is code: the odd parts of the split.
         advice=[Piece(part) if i % 2 else part for i, part in enumerate((finding.advice or "").split("`")) if part],
         since=since,
     )

@@ -17,7 +17,7 @@ from plotly.offline import get_plotlyjs
 
 from flatwater_watch.pages.blocks import Block, Folded, Section, Text, Tile
 from flatwater_watch.pages.chart import Chart, Grid, read_asset
-from flatwater_watch.pages.plotly_charts import for_plotly
+from flatwater_watch.pages.plotly_charts import plotly_figure
 
 
 def document(
@@ -49,7 +49,7 @@ def document(
             footer=footer,
             policy=_content_security_policy(scripts),
             style=Markup(read_asset("page.css")),  # noqa: S704  (our own)
-            charts=_embed_json([for_plotly(chart) for chart in charts]) if charts else "",
+            charts=_embed_json([plotly_figure(chart) for chart in charts]) if charts else "",
             scripts=scripts,
             number=lambda chart: numbers[id(chart)],
         )

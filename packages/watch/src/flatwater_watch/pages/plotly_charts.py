@@ -22,7 +22,7 @@ DAY_MILLISECONDS = 86_400_000
 Trace = dict[str, Any]
 
 
-def for_plotly(chart: Chart) -> dict[str, Any]:
+def plotly_figure(chart: Chart) -> dict[str, Any]:
     """The chart as JSON data for the browser."""
     traces = [_complete_trace(mark, trace) for mark in chart.marks for trace in _mark_traces(mark, chart)]
     # For these the pointer shows the mark below it; for curves, the values of all at its place.

@@ -181,10 +181,11 @@ def stair_points(steps: Sequence[float], values: Sequence[float], minimum: float
     return [steps[i] for i in points], [values[i] for i in points]
 
 
-def rising_lately(values: Sequence[float], minimum: float) -> bool:
+def has_recent_rise(values: Sequence[float], minimum: float) -> bool:
     """Whether the last five values, or five over the recent half, rise by half of `minimum`: cheap, and no proof.
 
-    The rise must also be three times the usual difference of two neighbours, which noise rarely is.
+    Half suffices, as five values may see only a part of the rise that `drift_slope` judges. The rise must also be three
+    times the usual difference of two neighbours, which noise rarely is.
     """
     n = len(values)
     if n < DRIFT.minimum_points:
