@@ -69,10 +69,10 @@ def every_mark() -> dict[str, Chart]:
     rounds = [1.0, 2.0, 3.0]
     band = Band(name="band", x=rounds, low=[-9.0, 0, nan], high=[1.0, None, 3])
     dots: list[Mark] = [
-        Dots(name=way, x=rounds, y=[1.0, nan, 2], colour="--bad", symbol=way, said=["x", HOSTILE, "z"])
+        Dots(name=way, x=rounds, y=[1.0, nan, 2], colour="--bad", symbol=way, hover_text=["x", HOSTILE, "z"])
         for way in ("circle", "up", "down")
     ]
-    line = Line(name=HOSTILE, x=rounds, y=[1.0, nan, None], colour="--champion", front=True, dots=True)
+    line = Line(name=HOSTILE, x=rounds, y=[1.0, nan, None], colour="--champion", in_front=True, dots=True)
     level = Line(name="level", x=rounds, y=[2.0] * 3, colour="#123456", dashed=True)
     areas = [Line(name=name, x=DAYS, y=[1.0, 2, nan], colour=f"--owner-{name}", stacked=True) for name in "123"]
     piled = [Bars(name=name, at=rounds, values=[1.0, 2, 3], colour="--good", stacked=True) for name in "ab"]
@@ -81,12 +81,14 @@ def every_mark() -> dict[str, Chart]:
         for name in "ab"
     ]
     across = Bars(
-        name="across", at=ROWS, values=[1.0, 2, 3], colour=["--bad", "--good", "--ink"], across=True, labels=ROWS
+        name="across", at=ROWS, values=[1.0, 2, 3], colour=["--bad", "--good", "--ink"], horizontal=True, labels=ROWS
     )
-    spans = Spans(name="held", rows=ROWS, starts=DAYS, ends=[DAYS[-1]] * 3, colour="--good", said=ROWS)
+    spans = Spans(name="held", rows=ROWS, starts=DAYS, ends=[DAYS[-1]] * 3, colour="--good", hover_text=ROWS)
     return {
         "lines": Chart(title="lines", marks=[band, *dots, line, level], y=Axis(span=(-10, 4), zero=True, unit="%")),
-        "areas": Chart(title="areas", marks=areas, x=Axis(kind="date"), uprights=[DAYS[1]], y=Axis(from_zero=True)),
+        "areas": Chart(
+            title="areas", marks=areas, x=Axis(kind="date"), vertical_lines=[DAYS[1]], y=Axis(from_zero=True)
+        ),
         "piled": Chart(title="piled", marks=piled, x=Axis(kind="round", title="round", span=(0.5, 3.5))),
         "beside": Chart(title="beside", marks=beside, x=Axis(rows=ROWS)),
         "across": Chart(title="across", marks=[across], y=Axis(rows=ROWS)),
@@ -171,7 +173,7 @@ def test_a_logarithmic_axis_has_several_marks_within_its_range(top: float) -> No
 def test_a_name_is_no_formula(tmp_path: Path) -> None:
     """Between two dollars matplotlib reads TeX, and refuses what is none."""
     name = r"$\frac{$"
-    bars = Bars(name=name, at=[name], values=[1.0], colour="--ink", across=True, labels=[name])
+    bars = Bars(name=name, at=[name], values=[1.0], colour="--ink", horizontal=True, labels=[name])
     line = Line(name=f"{name} too", x=[1, 2], y=[1.0, 2.0], colour="--ink")
     chart = Chart(title=name, marks=[bars, line], y=Axis(rows=[name]), x=Axis(title=name, unit=name))
     write_picture(tmp_path / "a.png", [[chart], [Grid(title=name, charts=[chart])]])

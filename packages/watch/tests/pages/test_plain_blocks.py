@@ -15,13 +15,13 @@ from flatwater_watch.pages.plain_blocks import from_plain, to_plain
 
 X = [date(2024, 1, 1), date(2024, 1, 2)]
 MARKS = [
-    Line(name="a", x=[1, 2], y=[1.0, None], colour="--champion", said=["x", "y"]),
+    Line(name="a", x=[1, 2], y=[1.0, None], colour="--champion", hover_text=["x", "y"]),
     Band(name="b", x=[1, 2], low=[0.0, 1.0], high=[1.0, 2.0]),
     Dots(name="c", x=[1, 2], y=[1.0, 2.0], colour="#12ab34", symbol="up"),
     Bars(name="d", at=["p", "q"], values=[1.0, 2.0], colour=["--bad", "--quiet"], low=[0.0, 1.0], high=[2.0, 3.0]),
     Spans(name="e", rows=["p", "q"], starts=X, ends=X, colour="--bad"),
 ]
-CHART = Chart(title="t", marks=MARKS[:3], x=Axis(kind="round", span=(1.0, 2.0)), uprights=[1])
+CHART = Chart(title="t", marks=MARKS[:3], x=Axis(kind="round", span=(1.0, 2.0)), vertical_lines=[1])
 BLOCKS = [
     Paragraph(["a ", Piece("b"), Piece("c", "calm", "https://example.org")], "reading"),
     Heading("h"),
@@ -114,3 +114,13 @@ HOSTILE: list[object] = [
 def test_whatever_else_is_refused(content: object) -> None:
     with pytest.raises(ValueError):  # noqa: PT011  (each says what is wrong in words of its own)
         from_plain(content)
+
+
+def test_fields_keep_their_names_in_files() -> None:
+    """A run of an earlier version has them so in its `sections.json`."""
+    bars = Bars(name="a", at=["x"], values=[1.0], colour="--ink", horizontal=True)
+    assert (to_plain(MARKS[0])["said"], to_plain(bars)["across"], to_plain(CHART)["uprights"]) == (
+        ["x", "y"],
+        True,
+        [1],
+    )

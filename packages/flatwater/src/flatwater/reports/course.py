@@ -94,7 +94,7 @@ def headline_charts(run: RunRecords) -> list[Chart]:
                     at=list(rows),
                     values=[row[headline.key] for row in rows.values()],
                     colour=[JUDGED_COLOUR if name == recipe.trained else "--quiet" for name in rows],
-                    across=True,
+                    horizontal=True,
                     labels=[headline.write(row[headline.key]) for row in rows.values()],
                 )
             ],

@@ -225,7 +225,13 @@ def transients_chart(plan: Plan, ledger: Sequence[LedgerLine]) -> Chart:
         reading="Memory above the resting level while a phase works. Planned is an estimate; a measured bar that is "
         "much longer than the planned one means that a kernel needs extra memory.",
         marks=[
-            Bars(name=title, at=names, values=[values.get(name, 0) / size for name in names], colour=shade, across=True)
+            Bars(
+                name=title,
+                at=names,
+                values=[values.get(name, 0) / size for name in names],
+                colour=shade,
+                horizontal=True,
+            )
             for title, values, shade in sides
         ],
         x=Axis(unit=f" {unit}"),

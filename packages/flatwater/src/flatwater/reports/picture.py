@@ -201,8 +201,8 @@ def _paint_chart(axes: Axes, chart: Chart) -> None:
             case Spans():
                 starts, ends = _axis_places(mark.starts), _axis_places(mark.ends)
                 rows = chart.y.place_values(mark.rows)
-                axes.barh(rows, ends - starts, mark.thick, left=starts, color=theme_colour(mark.colour))
-    for upright in chart.uprights:
+                axes.barh(rows, ends - starts, mark.thickness, left=starts, color=theme_colour(mark.colour))
+    for upright in chart.vertical_lines:
         axes.axvline(_axis_places([upright])[0], color=theme_colour("--quiet"), lw=0.7, ls=":", zorder=1)
     _paint_axis(axes, chart.x, "x")
     _paint_axis(axes, chart.vertical, "y")
@@ -220,7 +220,7 @@ def _paint_line(axes: Axes, mark: Line) -> None:
         ms=3,
         lw=mark.width,
         color=theme_colour(mark.colour),
-        zorder=3 if mark.front else 2,
+        zorder=3 if mark.in_front else 2,
     )
 
 
@@ -254,11 +254,11 @@ def _paint_bars(axes: Axes, mark: Bars, chart: Chart, place: tuple[int, int]) ->
 
     Args:
         axes: the axes to paint on.
-        mark: the bars; across the picture where `across` is set.
+        mark: the bars; horizontal if `horizontal` is set.
         chart: the chart, whose axes turn positions into numbers.
         place: their number among the names that stand side by side, and how many there are.
     """
-    rows = chart.y if mark.across else chart.x
+    rows = chart.y if mark.horizontal else chart.x
     number, names = place
     bar_width = 0.7 / names
     positions = np.asarray(rows.place_values(mark.at), dtype=float) + (number - (names - 1) / 2) * bar_width
@@ -268,7 +268,7 @@ def _paint_bars(axes: Axes, mark: Bars, chart: Chart, place: tuple[int, int]) ->
         if isinstance(mark.colour, str)
         else [theme_colour(shade_name) for shade_name in mark.colour]
     )
-    draw_bars = axes.barh if mark.across else axes.bar
+    draw_bars = axes.barh if mark.horizontal else axes.bar
     draw_bars(positions, values, 0.9 * bar_width, color=shade)  # a tenth is left between neighbours
     ends = values
     if mark.low:
@@ -276,7 +276,7 @@ def _paint_bars(axes: Axes, mark: Bars, chart: Chart, place: tuple[int, int]) ->
         error_bars = np.clip(np.stack([values - low, high - values]), 0, None)  # an interval need not hold the value
         error_position: Any = (
             {"x": values, "y": positions, "xerr": error_bars}
-            if mark.across
+            if mark.horizontal
             else {"x": positions, "y": values, "yerr": error_bars}
         )
         axes.errorbar(**error_position, fmt="none", ecolor=theme_colour("--ink"), lw=1.2, capsize=3)
@@ -285,10 +285,10 @@ def _paint_bars(axes: Axes, mark: Bars, chart: Chart, place: tuple[int, int]) ->
         # Beside the end of the interval, and within the axes.
         for middle, end, label in zip(positions, np.nan_to_num(np.maximum(ends, 0)), mark.labels, strict=True):
             x, y, alignment, level = (
-                (end, middle, "left", "center") if mark.across else (middle, end, "center", "bottom")
+                (end, middle, "left", "center") if mark.horizontal else (middle, end, "center", "bottom")
             )
             axes.text(x, y, f" {_short_label(label)} ", ha=alignment, va=level, fontsize=8)
-        axes.margins(*((0.15, None) if mark.across else (None, 0.15)))
+        axes.margins(*((0.15, None) if mark.horizontal else (None, 0.15)))
 
 
 def _axis_places(values: Iterable[Any]) -> np.ndarray:

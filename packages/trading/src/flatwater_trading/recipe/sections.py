@@ -231,7 +231,9 @@ def gain_chart(run: RunRecords) -> Chart:
     )
 
 
-def equity_line(name: str, dates: list[date], values: list[float], colour: str, *, width: float, front: bool) -> Line:
+def equity_line(
+    name: str, dates: list[date], values: list[float], colour: str, *, width: float, in_front: bool
+) -> Line:
     """Return a line of an equity, as change in percent since its first day, with the final value in its name.
 
     Args:
@@ -240,12 +242,12 @@ def equity_line(name: str, dates: list[date], values: list[float], colour: str, 
         values: equity, in any unit; the first is 0 %.
         colour: colour of the line.
         width: width of the line, in pixels.
-        front: whether the line is drawn above the others.
+        in_front: whether the line is drawn above the others.
     """
     percent = [100 * (value / values[0] - 1) for value in values]
     # spread_indexes keeps the last day, so the name has the curve's true end.
     title = f"{name} {percent[-1]:+.1f}%"
-    return Line(name=title, x=dates, y=percent, colour=colour, width=width, front=front, form="+.1f")
+    return Line(name=title, x=dates, y=percent, colour=colour, width=width, in_front=in_front, form="+.1f")
 
 
 def trader_colour(trader: str) -> str:
@@ -271,7 +273,7 @@ def equity_chart(equity: pl.DataFrame, split: str) -> Chart:
         reading="Change in percent since the first day, after costs, all with the same cash. The champion was chosen "
         "on the validation days: its lead there is worth something only if it holds on days that nobody has seen.",
         marks=[
-            equity_line(name, dates, shown_rows[name].to_list(), colour, width=2.4 if first else 1.5, front=first)
+            equity_line(name, dates, shown_rows[name].to_list(), colour, width=2.4 if first else 1.5, in_front=first)
             for name, colour in _column_colours(shown_rows.columns).items()
             for first in [name == "champion"]
         ],
@@ -289,7 +291,7 @@ def trades_chart(trades: pl.DataFrame) -> Chart:
         rows = shown_rows.filter(kind)
         hover_texts = rows["instrument"].to_list() if "instrument" in rows.columns else []
         x, y = rows["entry_date"].to_list(), rows["gain"].to_list()
-        marks.append(Dots(name=f"{title} ({len(rows)})", x=x, y=y, colour=colour, form="+.1f", said=hover_texts))
+        marks.append(Dots(name=f"{title} ({len(rows)})", x=x, y=y, colour=colour, form="+.1f", hover_text=hover_texts))
     left_out = f" {len(shown_rows)} of {len(trades)} are drawn." if len(shown_rows) < len(trades) else ""
     return Chart(
         title="The champion's trades",
@@ -316,8 +318,8 @@ def positions_chart(trades: pl.DataFrame) -> Chart:
         trade_rows = shown_rows.filter(kind).select("entry_date", "exit_date", "instrument", "gain").rows()
         starts, ends, names, gains = zip(*trade_rows, strict=True) if trade_rows else ((), (), (), ())
         hover_texts = [f"{gain:+.1f}%, {start} to {end}" for gain, start, end in zip(gains, starts, ends, strict=True)]
-        bars: dict[str, Any] = {"rows": names, "starts": starts, "ends": ends, "said": hover_texts}
-        marks.append(Spans(name=f"{title} ({len(trade_rows)})", colour=colour, thick=0.4, **bars))
+        bars: dict[str, Any] = {"rows": names, "starts": starts, "ends": ends, "hover_text": hover_texts}
+        marks.append(Spans(name=f"{title} ({len(trade_rows)})", colour=colour, thickness=0.4, **bars))
     others = len(days_held) - len(rows)
     left_out = f" The {others} instruments that it held less are left out." if others else ""
     left_out += (
@@ -397,7 +399,7 @@ def _effect_bars(top: list[tuple[str, float]], *, title: str, reading: str) -> C
     return Chart(
         title=title,
         reading=reading,
-        marks=[Bars(name=title, at=names, values=values, colour="--buy-and-hold", across=True, form=".3g")],
+        marks=[Bars(name=title, at=names, values=values, colour="--buy-and-hold", horizontal=True, form=".3g")],
         x=Axis(),
         y=Axis(rows=names),
         height=60 + 24 * len(top),

@@ -139,7 +139,7 @@ def equity_chart(equity: pl.DataFrame, pooled: Mapping[str, Any]) -> Chart:
             y=values,
             colour=trader_colour(name),
             width=2.4 if is_champion else 1.3,
-            front=is_champion,
+            in_front=is_champion,
         )
         marks.append(line)
     return Chart(
@@ -150,7 +150,7 @@ def equity_chart(equity: pl.DataFrame, pooled: Mapping[str, Any]) -> Chart:
         x=Axis(kind="date"),
         y=Axis(kind="log", unit=" x"),
         height=420,
-        uprights=[date.fromisoformat(row["first_day"]) for row in pooled["by_fold"]],
+        vertical_lines=[date.fromisoformat(row["first_day"]) for row in pooled["by_fold"]],
     )
 
 
@@ -188,7 +188,7 @@ def differences_chart(pooled: Mapping[str, Any]) -> Chart:
     # Reversed: an axis of rows is drawn from the bottom up.
     rows = dict(reversed(_difference_numbers(pooled).items()))
     mean, low, high = ([100 * row[name] for row in rows.values()] for name in ("mean", "low", "high"))
-    bars = Bars(name="a year", at=list(rows), values=mean, low=low, high=high, colour="--champion", across=True)
+    bars = Bars(name="a year", at=list(rows), values=mean, low=low, high=high, colour="--champion", horizontal=True)
     return Chart(
         title="A year, 90 % interval",
         reading="What the champions earned more in a year. An interval that holds 0 does not tell the two apart.",

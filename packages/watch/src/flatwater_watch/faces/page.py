@@ -175,7 +175,7 @@ def resident_chart(watch: WatchRecords) -> Chart:
     drawn_bytes: list[float] = list(series.resident)
     step_labels = [] if watch.unit == "second" else [f"{watch.unit} {step}" for step in series.steps]
     x, y = _to_unit(tick, series.seconds), _to_unit(size, drawn_bytes)
-    marks = [Line(name="resident", x=x, y=y, colour="--owner-1", width=2.2, said=step_labels)]
+    marks = [Line(name="resident", x=x, y=y, colour="--owner-1", width=2.2, hover_text=step_labels)]
     warm = format_duration(series.seconds[_warm_up_index(series)])
     start = f"The first {warm}, a fifth of the readings, are taken for warm-up: growth is measured from there."
     sentences = ["Bytes in RAM, without the watch's own.", start]

@@ -34,11 +34,11 @@ class Line:
     """Whether each point has a dot."""
     stacked: bool = False
     """Whether the area down to the curves stacked below it is filled."""
-    front: bool = False
-    """Whether it is drawn over all others."""
+    in_front: bool = False
+    """Whether the curve is drawn over all others."""
     form: str = ",.2f"
     """Format of a value at the pointer."""
-    said: Sequence[str] = ()
+    hover_text: Sequence[str] = ()
     """Further text of each point at the pointer."""
 
 
@@ -65,26 +65,28 @@ class Dots:
     colour: str
     symbol: Literal["circle", "up", "down"] = "circle"
     form: str = ",.2f"
-    said: Sequence[str] = ()
+    """Format of a value at the pointer."""
+    hover_text: Sequence[str] = ()
+    """Further text of each point at the pointer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bars:
-    """A bar for each place; bars of several names at one place stand beside each other, or on each other."""
+    """A bar for each place; bars of several names at one place stand side by side, or on each other."""
 
     name: str
     at: Sequence[Any]
     values: Values
     colour: str | Sequence[str]
     """Colour of all bars, or of each."""
-    across: bool = False
+    horizontal: bool = False
     """Whether bars go from left to right, from rows of the vertical axis."""
     stacked: bool = False
     low: Values = ()
     high: Values = ()
     """The ends of an interval around each value."""
     labels: Sequence[str] = ()
-    """Text beside the end of each bar."""
+    """Text next to the end of each bar."""
     form: str = ",.2f"
 
 
@@ -97,8 +99,9 @@ class Spans:
     starts: Sequence[Any]
     ends: Sequence[Any]
     colour: str
-    said: Sequence[str] = ()
-    thick: float = 0.6
+    hover_text: Sequence[str] = ()
+    """Further text of each bar at the pointer."""
+    thickness: float = 0.6
     """Thickness of a bar, as a share of its row."""
 
 
@@ -136,14 +139,14 @@ class Chart:
     marks: Sequence[Mark]
     """Marks, in the order of drawing."""
     reading: str = ""
-    """Text below it on a page, on how to read it."""
+    """Text below the chart on a page, on how to read it."""
     x: Axis = Axis()
     y: Axis = Axis()
     height: int = 320
     """Pixels of its drawing on a page; a picture keeps the proportion."""
     weight: float = 1.0
     """Relative width in a row of a picture."""
-    uprights: Sequence[Any] = ()
+    vertical_lines: Sequence[Any] = ()
     """Places of thin vertical lines."""
 
     @property
@@ -162,7 +165,7 @@ class Chart:
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """Small charts of one kind beside each other, with one legend."""
+    """Small charts of one kind side by side, with one legend."""
 
     shape: ClassVar = "grid"
     title: str

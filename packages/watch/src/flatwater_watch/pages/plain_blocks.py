@@ -34,11 +34,20 @@ _COLOUR = re.compile(r"--[a-z0-9-]{1,40}|#[0-9a-fA-F]{6}")
 _LINK = re.compile(r"(https?://[!-~]*|#[!-~]*|[!-9;-~]*)")
 """Addresses that a link may have: a page of the web, or one beside this one; no script."""
 MOST_PIXELS = 4096
+_WRITTEN_NAMES = {
+    "hover_text": "said",
+    "horizontal": "across",
+    "in_front": "front",
+    "thickness": "thick",
+    "vertical_lines": "uprights",
+}
+"""Names of fields in files, which keep those of earlier versions."""
+_FIELD_BY_WRITTEN_NAME = {written: name for name, written in _WRITTEN_NAMES.items()}
 SequenceType = get_origin(Sequence[int])
 
 
 def to_plain(value: object) -> Any:  # noqa: ANN401  (JSON)
-    """A block, or a value of one, for JSON.
+    """A block, or a value of a block's field, for JSON.
 
     Raises:
         TypeError: the value is neither.
@@ -63,7 +72,7 @@ def _mapping_or_list(value: object) -> Any:  # noqa: ANN401  (JSON)
     if type(value).__name__ in KINDS and is_dataclass(value) and not isinstance(value, type):
         field_values = {each.name: getattr(value, each.name) for each in fields(value)}
         content = {
-            each.name: to_plain(field_values[each.name])
+            _WRITTEN_NAMES.get(each.name, each.name): to_plain(field_values[each.name])
             for each in fields(value)
             if not _is_default(each, field_values)
         }
@@ -153,7 +162,7 @@ def _build_block(kind: type[Any], content: object) -> object:
     if not isinstance(content, dict) or content.get(NAME) != kind.__name__:
         raise ValueError(f"{short_repr(content)}: expected a {kind.__name__}")
     hints = _field_types(kind.__name__)
-    content_by_field = {name: item for name, item in content.items() if name != NAME}
+    content_by_field = {_FIELD_BY_WRITTEN_NAME.get(name, name): item for name, item in content.items() if name != NAME}
     if strange := content_by_field.keys() - hints.keys():
         raise ValueError(f"{short_repr(min(strange))}: {kind.__name__} has no such field")
     values = {name: from_plain(item, hints[name]) for name, item in content_by_field.items()}
@@ -183,14 +192,14 @@ def _require_drawable(block: object) -> None:
         case Piece():
             _require(_LINK.fullmatch(block.href) is not None, "href", block.href)
         case Line() | Dots():
-            _require_mark(block, (block.x, block.y), (block.said,))
+            _require_mark(block, (block.x, block.y), (block.hover_text,))
         case Band():
             _require_mark(block, (block.x, block.low, block.high), ())
         case Bars():
             _require_mark(block, (block.at, block.values), (block.low, block.high, block.labels))
             _require(bool(block.low) == bool(block.high), "low", block.low)
         case Spans():
-            _require_mark(block, (block.rows, block.starts, block.ends), (block.said,))
+            _require_mark(block, (block.rows, block.starts, block.ends), (block.hover_text,))
             positions = (*block.starts, *block.ends)
             are_dates = {isinstance(position, date) for position in positions}
             _require(

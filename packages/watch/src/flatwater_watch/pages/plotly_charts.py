@@ -27,7 +27,7 @@ def plotly_figure(chart: Chart) -> dict[str, Any]:
     traces = [_complete_trace(mark, trace) for mark in chart.marks for trace in _mark_traces(mark, chart)]
     # For these the pointer shows the mark below it; for curves, the values of all at its place.
     pointwise_marks = [
-        mark for mark in chart.marks if isinstance(mark, Dots | Spans) or (isinstance(mark, Bars) and mark.across)
+        mark for mark in chart.marks if isinstance(mark, Dots | Spans) or (isinstance(mark, Bars) and mark.horizontal)
     ]
     positive_values = [
         value
@@ -45,7 +45,7 @@ def plotly_figure(chart: Chart) -> dict[str, Any]:
         "hovermode": "closest" if len(pointwise_marks) == len(chart.marks) or chart.y.rows else "x unified",
         "barmode": _bar_mode(chart.marks),
         "bargap": 0.12 if chart.x.kind == "round" else 0.3,
-        "shapes": [_upright_shape(place) for place in chart.uprights],
+        "shapes": [_vertical_line_shape(place) for place in chart.vertical_lines],
     }
     return {"data": traces, "layout": _escape_texts(layout)}
 
@@ -86,10 +86,10 @@ def _mark_traces(mark: Mark, chart: Chart) -> Iterator[Trace]:
                 "mode": "markers",
                 "x": mark.x,
                 "y": finite_or_none(mark.y),
-                "text": mark.said,
+                "text": mark.hover_text,
                 "marker": marker | {"line": {"color": "--card", "width": 1}},
                 "cliponaxis": False,
-                "hovertemplate": f"%{{y:{mark.form}}}{escape(chart.y.unit)}{_hover_lines(mark.said)}",
+                "hovertemplate": f"%{{y:{mark.form}}}{escape(chart.y.unit)}{_hover_lines(mark.hover_text)}",
             }
         case Bars():
             yield from _bar_traces(mark, chart)
@@ -101,11 +101,11 @@ def _line_trace(mark: Line, chart: Chart) -> Trace:
     """The trace of a curve: a line, dots, a filled area of a stack, or a bar where a stack has a single point."""
     values = finite_or_none(mark.y)
     alone = sum(value is not None for value in values) < 2  # noqa: PLR2004  (a line has two points)
-    common: Trace = {"x": mark.x, "y": values, "text": mark.said}
-    common["hovertemplate"] = f"%{{y:{mark.form}}}{escape(chart.y.unit)}{_hover_lines(mark.said)}"
+    common: Trace = {"x": mark.x, "y": values, "text": mark.hover_text}
+    common["hovertemplate"] = f"%{{y:{mark.form}}}{escape(chart.y.unit)}{_hover_lines(mark.hover_text)}"
     if mark.stacked and len(mark.x) == 1:  # an area of one point has no width
         return common | {"type": "bar", "marker": {"color": mark.colour}, "width": 0.5}
-    common |= {"type": "scatter", "zorder": int(mark.front)}
+    common |= {"type": "scatter", "zorder": int(mark.in_front)}
     if mark.stacked:
         line = {"width": 0.5, "color": mark.colour}
         return common | {"mode": "lines", "stackgroup": "all", "line": line, "fillcolor": mark.colour}
@@ -116,13 +116,13 @@ def _line_trace(mark: Line, chart: Chart) -> Trace:
 
 def _bar_traces(mark: Bars, chart: Chart) -> Iterator[Trace]:
     """Yield the bars of a mark; with intervals, first their labels as a scatter trace at the upper ends."""
-    value_axis, place_axis = (chart.x, chart.y) if mark.across else (chart.y, chart.x)
+    value_axis, place_axis = (chart.x, chart.y) if mark.horizontal else (chart.y, chart.x)
     positions, values = place_axis.place_values(mark.at), finite_or_none(mark.values)
     trace: Trace = {"type": "bar", "text": mark.labels, "marker": {"color": mark.colour, "line": {"width": 0}}}
-    trace |= {"x": values, "y": positions, "orientation": "h"} if mark.across else {"x": positions, "y": values}
+    trace |= {"x": values, "y": positions, "orientation": "h"} if mark.horizontal else {"x": positions, "y": values}
     if mark.labels:
         trace |= {"textposition": "outside", "cliponaxis": False, "constraintext": "none"}
-    place_key, value_key = ("y", "x") if mark.across else ("x", "y")
+    place_key, value_key = ("y", "x") if mark.horizontal else ("x", "y")
     prefix = f"%{{{place_key}}}: " if place_axis.rows else ""
     trace["hovertemplate"] = f"{prefix}%{{{value_key}:{mark.form}}}{escape(value_axis.unit)}"
     if mark.low:
@@ -144,12 +144,12 @@ def _bar_traces(mark: Bars, chart: Chart) -> Iterator[Trace]:
         # Beside the end of the interval, not on it.
         label_position = (
             {"x": finite_or_none(mark.high), "y": positions}
-            if mark.across
+            if mark.horizontal
             else {"x": positions, "y": finite_or_none(mark.high)}
         )
         label_style = {
             "mode": "text",
-            "textposition": "middle right" if mark.across else "top center",
+            "textposition": "middle right" if mark.horizontal else "top center",
             "cliponaxis": False,
         }
         yield (
@@ -172,11 +172,11 @@ def _span_trace(mark: Spans, chart: Chart) -> Trace:
         "y": chart.y.place_values(mark.rows),
         "base": mark.starts,
         "x": lengths,
-        "width": mark.thick,
-        "text": mark.said,
+        "width": mark.thickness,
+        "text": mark.hover_text,
         "textposition": "none",
         "marker": {"color": mark.colour, "line": {"width": 0}},
-        "hovertemplate": f"%{{y}}{_hover_lines(mark.said)}",
+        "hovertemplate": f"%{{y}}{_hover_lines(mark.hover_text)}",
     }
 
 
@@ -184,7 +184,7 @@ def _hover_lines(texts: Sequence[str]) -> str:
     return " · %{text}" if texts else ""
 
 
-def _upright_shape(place: object) -> dict[str, Any]:
+def _vertical_line_shape(place: object) -> dict[str, Any]:
     """A thin vertical line over the whole height of a chart."""
     line = {"color": "--quiet", "width": 1}
     position = str(place)

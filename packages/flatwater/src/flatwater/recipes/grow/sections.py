@@ -165,13 +165,19 @@ def life_chart(episode: Lives, *, kinds: bool) -> Chart:
         hover_texts = [f"{name}, steps {start + 1} to {end}" for start, end in zip(starts, ends, strict=True)]
         slots_of = [f"slot {row}" for row in rows]
         spans = Spans(
-            name=name, rows=slots_of, starts=starts, ends=ends, colour=STAGES[name], said=hover_texts, thick=0.96
+            name=name,
+            rows=slots_of,
+            starts=starts,
+            ends=ends,
+            colour=STAGES[name],
+            hover_text=hover_texts,
+            thickness=0.96,
         )
         marks.append(spans)
     # Rows of slots are centred on whole numbers, so the axis goes from -0.5 (0 %) to slots - 0.5 (100 %).
     x, y = [step + 0.5 for step in range(steps)], [slots * value - 0.5 for value in accuracy]
     hover_texts = [f"accuracy {value:.0%}" for value in accuracy]
-    marks.append(Line(name="accuracy", x=x, y=y, colour=ACCURACY, width=2, said=hover_texts))
+    marks.append(Line(name="accuracy", x=x, y=y, colour=ACCURACY, width=2, hover_text=hover_texts))
     kind = "impaired " if episode["impaired"][0] else "capable "
     return Chart(
         title=f"{kind if kinds else ''}host: {accuracy[-1]:.0%}",

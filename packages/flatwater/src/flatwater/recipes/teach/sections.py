@@ -124,7 +124,7 @@ def players_chart(result: Mapping[str, Any]) -> Chart:
         low=low,
         high=high,
         colour=[JUDGED_COLOUR if name == "student" else LEVELS.get(name, "--others") for name in rows],
-        across=True,
+        horizontal=True,
         labels=["" if value is None else f"mean {value:.1f}" for value in mean],
     )
     title = fill_form("{episodes} {split} {episodes:episode}: mean, and the worst to the best agent", result)
