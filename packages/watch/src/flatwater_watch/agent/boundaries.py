@@ -110,7 +110,7 @@ class Boundaries:
 
     def step(self, kind: str, passed: int = 1) -> None:
         """Pass boundaries that no call counter has skipped. While another thread reads, they are only counted."""
-        # Runs in any thread of the program, within its own calls: it never waits for a lock.
+        # In any thread of the program, within its own calls: it never waits for a lock.
         if kind == self._kind_without_readings:
             self.requests += passed
             return

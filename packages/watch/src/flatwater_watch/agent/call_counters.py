@@ -60,7 +60,7 @@ def make_call_counter(kind: str) -> CallCounter:
     def wrap(method: Method) -> Method:
         """The method of one argument, with a boundary passed before each call."""
 
-        def count_and_call(self: Any, argument: Any) -> Any:  # noqa: ANN401
+        def count_and_call(self: Any, argument: Any) -> Any:
             """Count this call as a boundary, then run the method."""
             nonlocal remaining
             if remaining > 0:  # as in `count_call`, which would be one call more

@@ -79,7 +79,7 @@ def planned_by_path(arrays: FillingArrays) -> dict[str, int]:
     return _sum_by_path(arrays, lambda block: block.size)
 
 
-def _sum_by_path(arrays: FillingArrays, size: Any) -> dict[str, int]:  # noqa: ANN401
+def _sum_by_path(arrays: FillingArrays, size: Any) -> dict[str, int]:
     """Sums over the arrays, by path.
 
     Args:
@@ -92,7 +92,7 @@ def _sum_by_path(arrays: FillingArrays, size: Any) -> dict[str, int]:  # noqa: A
     return sizes
 
 
-def _memory_spans(obj: Any) -> Iterator[tuple[Any, int, int]]:  # noqa: ANN401
+def _memory_spans(obj: Any) -> Iterator[tuple[Any, int, int]]:
     """The object that keeps a block of memory alive, its address and its bytes; nothing for other objects."""
     # Looked up, never imported: a program without these libraries must not load them for the watch. The class's own
     # descriptors are asked, as a subclass of the program's may have replaced its attributes.
@@ -108,5 +108,5 @@ def _memory_spans(obj: Any) -> Iterator[tuple[Any, int, int]]:  # noqa: ANN401
             yield obj, storage.data_ptr(), storage.nbytes()
 
 
-def _is_dense(tensor: Any, torch: Any) -> bool:  # noqa: ANN401
+def _is_dense(tensor: Any, torch: Any) -> bool:
     return bool(tensor.layout == torch.strided and tensor.device.type == "cpu")

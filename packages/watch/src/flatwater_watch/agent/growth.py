@@ -83,6 +83,11 @@ def recent_half(samples: Sequence[Sample]) -> Sequence[Sample]:
     return samples[len(samples) // 2 :]
 
 
+def recent_peak(samples: Sequence[Sample]) -> int:
+    """Most resident bytes of the process, the watch's own included, over the newer half of the samples."""
+    return max((sample.reading.resident for sample in recent_half(samples)), default=0)
+
+
 def choose_scale(samples: Sequence[Sample], unit: str | None = None) -> Scale:
     """The unit in which this program's growth is reported: its slowest regular boundary, or seconds.
 

@@ -10,17 +10,10 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any
 
-from flatwater_watch.agent import growth
+from flatwater_watch.agent import conclusion, growth
 from flatwater_watch.agent import reading_schedule as schedule
 from flatwater_watch.agent.boundaries import MAXIMUM_TICKS, TICK, Boundaries, ticks_until
 from flatwater_watch.agent.census_history import CensusHistory, newest_owner_sizes, record_census_
-from flatwater_watch.agent.conclusion import (
-    decide_outcome,
-    drop_rooted_native,
-    judge_collections,
-    split_native_garbage,
-    with_root_gains,
-)
 from flatwater_watch.agent.filling_arrays import FillingArrays, add_untouched_
 from flatwater_watch.agent.guard import Guard
 from flatwater_watch.agent.reading import RateMeter, main_has_returned, take_reading
@@ -249,14 +242,14 @@ class ProcessWatch:
             self._schedule.spent_seconds += schedule.TRACED_COST_SHARE * (now - self._last_read_time)
         affordable = self._is_affordable(self._schedule, now)
         slice_seconds = schedule.census_slice_seconds(self._schedule, now, reading.step, investigating=investigating)
-        news = self._monitor.observe(reading, seconds=slice_seconds, trace=affordable)
+        new_findings = self._monitor.observe(reading, seconds=slice_seconds, trace=affordable)
         if self._reads_at_ticks and affordable:  # at a tick a program may be anywhere between filling and emptying
             self._check_resets(now)
         if not tracing:
             self._append_sample(reading, now - self._schedule.began)
             self._request_census(reading)
         measure_workers_(self._workers, reading.step)
-        self._found_steps.update({finding.owner: reading.step for finding in news})
+        self._found_steps.update({finding.owner: reading.step for finding in new_findings})
         # Memory that the watch made here is not the program's growth.
         if thread_seconds() - cpu > ALLOCATING_CPU_SECONDS:
             self._watch_bytes += max(0, footprint().resident - reading.resident)
@@ -269,15 +262,12 @@ class ProcessWatch:
         idle_cpu = process_seconds() - self._cpu_at_start - self._cost_seconds if quiet else None
         schedule.schedule_next_(self._schedule, read_end, seconds, self.boundaries.counts, **state, idle_cpu=idle_cpu)
         self._due, self._rss_check_due = self._schedule.due, read_end + max(RSS_CHECK_SECONDS, self._schedule.gap)
-        stair = DRIFT.stair_share * reading.material_bytes
-        self._rss_alarm_bytes = (
-            max((sample.reading.resident for sample in growth.recent_half(self._samples)), default=0) + stair
-        )
+        self._rss_alarm_bytes = growth.recent_peak(self._samples) + DRIFT.stair_share * reading.material_bytes
         self._latest_due = self._schedule.latest if self._unit is None else self._due
         self._anchor_kind = self._unit or self._schedule.anchor
         needs_ticks = self._monitor.censuses.is_under_way or self._monitor.reset_tracker.has_containers
         self._census_kind = TICK if needs_ticks else None
-        self._write_spool_if_due(read_end, at_once=bool(news))
+        self._write_spool_if_due(read_end, at_once=bool(new_findings))
         cost = thread_seconds() - cpu
         self._cost_seconds += cost
         if tracing or reading.rates:
@@ -337,7 +327,8 @@ class ProcessWatch:
         """Findings that still hold, most bytes first, per unit of the user's."""
         if not self._samples:
             return []
-        findings, garbage = split_native_garbage(self._monitor.findings(), self._samples, self._gc_sawtooth())
+        found = self._monitor.findings()
+        findings, garbage = conclusion.split_native_garbage(found, self._samples, self._gc_sawtooth())
         active = active_findings(findings, self._samples, self._found_steps, self._census_history, self._workers)
         return [self._in_user_units(finding) for finding in (*active, *garbage)]
 
@@ -366,9 +357,8 @@ class ProcessWatch:
 
     def _find_at_end_(self, *, alive: bool) -> list[Finding]:
         """Findings at the end of the watch; `alive`: the program goes on, so that no teardown has freed memory."""
-        if (
-            0 < 2 * self._samples_after_main < len(self._samples)
-        ):  # at its end a program frees memory, and waits for threads
+        # At its end a program frees memory, and waits for threads.
+        if 0 < 2 * self._samples_after_main < len(self._samples):
             del self._samples[-self._samples_after_main :]
         elif not alive and self._found_owners() and growth.is_teardown_sample(self._samples):
             # A nursery frees its tasks like that before `main` returns.
@@ -381,17 +371,20 @@ class ProcessWatch:
         self._monitor.finish_pending(stopped_owners(found, self._samples, self._found_steps, self._census_history))
         findings = self.findings()
         # Data that is loaded at the beginning looks like a leak: only a program's own boundaries show that it repeats.
-        unsure = (
-            not self._monitor.is_investigating if self._reads_at_ticks else len(self._samples) > ENDING.few_readings
-        )
+        count = len(self._samples)
+        unsure = not self._monitor.is_investigating if self._reads_at_ticks else count > ENDING.few_readings
         unsure = unsure or self._monitor.reset_tracker.periodically_emptied > self._monitor.negligible_resets
-        has_readings = len(self._samples) >= schedule.REGULAR_COUNT
-        if not findings and not unsure and has_readings and growth.process_still_grows(self._samples):
+        if (
+            not findings
+            and not unsure
+            and count >= schedule.REGULAR_COUNT
+            and growth.process_still_grows(self._samples)
+        ):
             owned = growth.owned_or_native(self._monitor.conclude(), self._samples)
             findings = [self._in_user_units(finding) for finding in owned]
         findings = self._drop_rooted_native(findings)
         causes = self._find_open_causes(findings)
-        return [*with_root_gains(findings, self._lead_roots, self._samples), *causes]
+        return [*conclusion.with_root_gains(findings, self._lead_roots, self._samples), *causes]
 
     @property
     def _census_is_short(self) -> bool:
@@ -413,7 +406,7 @@ class ProcessWatch:
         is_native = any(finding.owner == UNOWNED_KINDS["native"][0] for finding in findings)
         if not is_native or not self._census_is_short:
             return findings
-        return drop_rooted_native(findings, self._monitor.root_gains(), growth.growth_bytes(self._samples))
+        return conclusion.drop_rooted_native(findings, self._monitor.root_gains(), growth.growth_bytes(self._samples))
 
     def _find_open_causes(self, findings: list[Finding]) -> list[Finding]:
         """Findings for growth without a cause: garbage that waits for the collector, and items with native memory.
@@ -422,14 +415,13 @@ class ProcessWatch:
         """
         if not self._samples:
             return []
-        outcome = decide_outcome(self._samples, findings, growth.explained_share(self._samples, findings))
+        outcome = conclusion.decide_outcome(self._samples, findings, growth.explained_share(self._samples, findings))
         steps = self._samples[-1].reading.step - growth.after_warm_up(self._samples)[0].reading.step
-        causes = (
-            self._monitor.judge_open_bytes_at_end(outcome.bytes, steps, self._gc_sawtooth()) if outcome.next else []
-        )
+        sawtooth = self._gc_sawtooth()
+        causes = self._monitor.judge_open_bytes_at_end(outcome.bytes, steps, sawtooth) if outcome.next else []
         garbage_bytes = 0 if self._monitor.ordinary_garbage is None else self._monitor.ordinary_garbage.bytes
         is_open = bool(outcome.next) and outcome.bytes - garbage_bytes >= ENDING.open_bytes
-        causes = causes or judge_collections(self._samples, findings, self._gc_sawtooth(), growing=is_open)
+        causes = causes or conclusion.judge_collections(self._samples, findings, sawtooth, growing=is_open)
         causes = causes or (self._monitor.confirm_unproven(outcome.bytes) if outcome.next else [])
         if not causes and outcome.next and self._census_is_short:
             latest = self._monitor.take_whole_census()  # one for both questions: the program does not run meanwhile

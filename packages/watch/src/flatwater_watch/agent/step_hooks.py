@@ -105,7 +105,7 @@ def _prepare_loaders(module: ModuleType) -> None:
     iterate = loader.__iter__
 
     @functools.wraps(iterate)
-    def __iter__(self: Any) -> Any:  # noqa: ANN401, N807
+    def __iter__(self: Any) -> Any:  # noqa: N807
         _COUNTERS["epoch"].count_call()
         return iterate(self)
 
@@ -129,7 +129,7 @@ def _prepare_vector_envs(module: ModuleType) -> None:
     )
 
 
-def _wrap_subclasses(parent: Any, has_boundaries: Callable[[type], bool]) -> None:  # noqa: ANN401
+def _wrap_subclasses(parent: Any, has_boundaries: Callable[[type], bool]) -> None:
     """Wrap `step` and `reset` of all subclasses that have boundaries of their own, subclasses defined later included.
 
     Args:
@@ -145,7 +145,7 @@ def _wrap_subclasses(parent: Any, has_boundaries: Callable[[type], bool]) -> Non
         wrap(cls)
     inherited = parent.__dict__.get("__init_subclass__")
 
-    def __init_subclass__(cls: type, /, **kwargs: Any) -> None:  # noqa: ANN401, N807
+    def __init_subclass__(cls: type, /, **kwargs: Any) -> None:  # noqa: N807
         """Wrap a subclass that is defined later, after the class's own `__init_subclass__`."""
         if inherited is not None:
             inherited.__get__(None, cls)(**kwargs)
@@ -156,7 +156,7 @@ def _wrap_subclasses(parent: Any, has_boundaries: Callable[[type], bool]) -> Non
     parent.__init_subclass__ = classmethod(__init_subclass__)
 
 
-def _all_subclasses(parent: Any) -> list[Any]:  # noqa: ANN401
+def _all_subclasses(parent: Any) -> list[Any]:
     """All subclasses of a class, at any depth."""
     subclasses = []
     for cls in parent.__subclasses__():
@@ -177,7 +177,7 @@ def _count_own_methods(cls: type) -> None:
             setattr(cls, name, _counted_method(method, cls, name, kind))
 
 
-def _is_counted(method: Any) -> bool:  # noqa: ANN401
+def _is_counted(method: Any) -> bool:
     """Whether this module made the method."""
     # By its code object: a wrapper of the user's copies the mark with `functools.wraps`, and has another code.
     return type(method) is FunctionType and vars(method).get("__flatwater__") is method.__code__
@@ -195,7 +195,7 @@ class _OutermostByClass(dict[type, bool]):
         return self[cls]
 
 
-def _counted_method(method: Any, cls: type, name: str, kind: str) -> Callable[..., Any]:  # noqa: ANN401
+def _counted_method(method: Any, cls: type, name: str, kind: str) -> Callable[..., Any]:
     """The method of a class, with a boundary passed before each call."""
     if not _takes_one_argument(method):
         return _counted_if_outermost(method, cls, name, kind)
@@ -205,13 +205,13 @@ def _counted_method(method: Any, cls: type, name: str, kind: str) -> Callable[..
     return _copy_signature_(counted, method)
 
 
-def _counted_if_outermost(method: Any, cls: type, name: str, kind: str) -> Callable[..., Any]:  # noqa: ANN401
+def _counted_if_outermost(method: Any, cls: type, name: str, kind: str) -> Callable[..., Any]:
     """The counted method, without counting a call by `super()`: the subclass's own method has counted it."""
     # Takes twice the time of the fast path, so only methods with a counted override, or odd signatures, come here.
     outermost = _OutermostByClass(cls, name)
     count_call = _COUNTERS[kind].count_call
 
-    def count_outermost_call(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def count_outermost_call(self: Any, *args: Any, **kwargs: Any) -> Any:
         if outermost[type(self)]:
             count_call()
         return method(self, *args, **kwargs)
@@ -219,14 +219,14 @@ def _counted_if_outermost(method: Any, cls: type, name: str, kind: str) -> Calla
     return _copy_signature_(count_outermost_call, method)
 
 
-def _copy_signature_(wrapper: Any, method: Any) -> Callable[..., Any]:  # noqa: ANN401
+def _copy_signature_(wrapper: Any, method: Any) -> Callable[..., Any]:
     """Give a wrapper the name and signature of its method, and the mark by which `_is_counted` knows it."""
     functools.update_wrapper(wrapper, method)
     vars(wrapper)["__flatwater__"] = wrapper.__code__
     return wrapper  # type: ignore[no-any-return]
 
 
-def _takes_one_argument(method: Any) -> bool:  # noqa: ANN401
+def _takes_one_argument(method: Any) -> bool:
     """Whether a method takes one argument beside `self`, by position or name, as most `step(action)` do."""
     code: CodeType = method.__code__
     other_parameters = (
@@ -248,7 +248,7 @@ def _counts_requests(owner: str, name: str) -> Callable[[ModuleType], None]:
         if type(method) is not FunctionType:
             return
 
-        def count_request(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        def count_request(*args: Any, **kwargs: Any) -> Any:
             # In any thread of the server.
             _COUNTERS[REQUEST].count_call()
             return method(*args, **kwargs)

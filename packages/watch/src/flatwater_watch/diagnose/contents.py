@@ -62,7 +62,7 @@ class _Leaf(NamedTuple):
     """Bytes of a larger base that it keeps alive as a view; 0 if there is none."""
 
 
-def newest_items(container: Any, kind: str, count: int) -> list[Any]:  # noqa: ANN401
+def newest_items(container: Any, kind: str, count: int) -> list[Any]:
     """The `count` items that were added last, oldest first; any items of a container without an order."""
     if kind in {"array", "graph", "text", "bytes"}:
         return [container]
@@ -81,7 +81,7 @@ def newest_items(container: Any, kind: str, count: int) -> list[Any]:  # noqa: A
 _CONTAINERS: tuple[Any, ...] = (list, tuple, deque, dict, set, frozenset)
 
 
-def _newest_entries(builtin: Any, container: Any, count: int) -> list[Any]:  # noqa: ANN401
+def _newest_entries(builtin: Any, container: Any, count: int) -> list[Any]:
     """The newest items of a builtin container, or (key, value) pairs of a dict, oldest first; called by `read_stable`.
 
     A set has no order: while allocations are traced, its items with a trace are taken, which are newer than the trace.
@@ -99,12 +99,12 @@ def _newest_entries(builtin: Any, container: Any, count: int) -> list[Any]:  # n
     return ([item for item in sample if allocation_frames(item)] or sample)[-count:]
 
 
-def _entry_value(key: Any, value: Any) -> Any:  # noqa: ANN401
+def _entry_value(key: Any, value: Any) -> Any:
     """The value of an entry; its key if the value is an atom smaller than the key: a table of remembered texts."""
     return value if id(type(value)) not in ATOM_TYPE_IDS or own_size(key) <= own_size(value) else key
 
 
-def _heavier_part(key: Any, result: Any) -> Any:  # noqa: ANN401
+def _heavier_part(key: Any, result: Any) -> Any:
     """The result of a cached call, or the argument if the result is a smaller atom: `self`, for a method."""
     is_single_argument = issubclass(type(key), list) and list.__len__(key) == 1
     return _entry_value(list.__getitem__(key, 0) if is_single_argument else key, result)
@@ -172,7 +172,7 @@ def _largest_objects(leaves: Sequence[Sequence[_Leaf]]) -> tuple[Any, ...]:
     return tuple(leaf.obj for leaf in largest[-MAXIMUM_LEAVES:])
 
 
-def _find_leaves(item: Any, walk: Walk) -> list[_Leaf]:  # noqa: ANN401
+def _find_leaves(item: Any, walk: Walk) -> list[_Leaf]:
     """Arrays, tensors and long texts below an item, each once; no more than `MOST / LEAVES` objects are opened."""
     leaves: list[_Leaf] = []
     queue = deque([item])
@@ -202,7 +202,7 @@ def _children_of(children: Iterable[tuple[str, Any]]) -> list[Any]:
     return [child for name, child in children if name != ".<class>"]
 
 
-def _make_leaf(obj: Any, size: int) -> _Leaf:  # noqa: ANN401
+def _make_leaf(obj: Any, size: int) -> _Leaf:
     """An array, tensor or text of `size` bytes as a leaf; a base counts as kept if it is much larger than its view."""
     figures = array_figures(obj)
     if figures is None:
@@ -218,7 +218,7 @@ def _make_leaf(obj: Any, size: int) -> _Leaf:  # noqa: ANN401
     )
 
 
-def _describe_item(obj: Any, *, graph: bool, base: bool) -> str:  # noqa: ANN401
+def _describe_item(obj: Any, *, graph: bool, base: bool) -> str:
     """An item in a few words: "dict of 3 keys with its autograd graph", "closure of on_step (optimizer)"."""
     # Never its `repr`, which runs the program's code and prints whole tensors.
     if type(obj) is FunctionType:
@@ -232,7 +232,7 @@ def _describe_item(obj: Any, *, graph: bool, base: bool) -> str:  # noqa: ANN401
     return f"{words}, a view of a larger base" if base else words
 
 
-def describe_container(obj: Any, holding: Holding) -> str:  # noqa: ANN401
+def describe_container(obj: Any, holding: Holding) -> str:
     """A container in a few words: "list of 120", "deque of 500, at most 1000", "table of 15 hooks"."""
     length, kind = holding.length, class_name(type(obj))
     bound_text = "" if holding.capacity is None else f", at most {holding.capacity}"
@@ -275,7 +275,7 @@ def describe_redundancy(arrays: Sequence[Any]) -> str | None:
     return None
 
 
-def _as_array(obj: Any) -> Any:  # noqa: ANN401
+def _as_array(obj: Any) -> Any:
     """The object as a plain numpy array on the same memory, or None if it has no such view."""
     # Plain, as a subclass of the program may compare as it likes.
     numpy: Any = sys.modules["numpy"]
@@ -285,7 +285,7 @@ def _as_array(obj: Any) -> Any:  # noqa: ANN401
         return None if array.dtype.hasobject else array
     if torch is None or (type(obj) is not torch.Tensor and type(obj) is not torch.nn.Parameter):
         return None
-    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():  # noqa: SLF001
+    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
         is_readable = obj.device.type == "cpu" and obj.layout == torch.strided and obj.dtype != torch.bfloat16
         return obj.detach().numpy() if is_readable else None
 
@@ -309,7 +309,7 @@ def _describe_overlap(pairs: Sequence[tuple[Any, Any]]) -> str | None:
     return None
 
 
-def _fits_float32(numpy: Any, array: Any) -> bool:  # noqa: ANN401
+def _fits_float32(numpy: Any, array: Any) -> bool:
     """Whether no value is changed by a conversion to float32 and back."""
     with numpy.errstate(over="ignore"):
         return bool(numpy.array_equal(array, array.astype(numpy.float32).astype(numpy.float64), equal_nan=True))

@@ -87,8 +87,8 @@ class GarbageSearch:
     def __init__(self, roots: Roots, find_line: FindLine | None = None) -> None:
         """Begin the search in a fork: the program pauses for 20 to 65 ms with a million objects.
 
-        The search takes 3 CPU seconds per million objects. Pages that either side writes to meanwhile are copied, and
-        need room below the limit.
+        The search takes 3 CPU seconds per million objects. Pages that either side writes to meanwhile are copied, so
+        there must be free memory below the limit.
 
         Args:
             roots: choice of roots, which decides whose classes are the user's.
@@ -127,24 +127,23 @@ class GarbageSearch:
 
 
 def _with_line(roots: Roots, find_line: FindLine) -> dict[str, Any] | None:
-    """Search in a second fork that does not trace, and look up the lines in this one, which keeps the traces.
+    """Search in a second fork that does not trace, and look up the lines here, by the traces.
 
-    Runs in a fork. With tracing on, a search of a million references took half a minute: each id is an allocation.
+    With tracing on, a search of a million references took half a minute: each id is an allocation.
     """
+    # In a fork, which keeps the traces.
     fields: dict[str, Any] | None = run_in_fork(lambda: _search_garbage(roots))
     if fields is None:
         return None
     addresses = fields.pop("largest")
-    # Addresses are the same in the second fork, so they name objects of this one.
+    # Addresses are the same in both forks, so they name objects of this process.
     site = find_line([ctypes.cast(address, ctypes.py_object).value for address in addresses])
     return fields | {"made_at": None if site is None else asdict(site)}
 
 
 def _search_garbage(roots: Roots) -> dict[str, Any] | None:
-    """Search for garbage; return the fields of `Garbage` for JSON, with addresses of the largest objects; or None.
-
-    Runs in a fork: nothing here reaches the program, neither the pause of the collector nor the dicts that are made.
-    """
+    """Search for garbage; return the fields of `Garbage` for JSON, with addresses of the largest objects; or None."""
+    # In a fork: nothing here reaches the program, neither the pause of the collector nor the dicts that are made.
     threshold, count = gc.get_threshold()[0], gc.get_count()[0]
     collecting = gc.isenabled() and threshold > 0
     gc.disable()
@@ -255,7 +254,7 @@ def _newest_of_class(garbage: list[Any], name: str) -> list[Any]:
     return list(islice((obj for obj in reversed(garbage) if class_name(type(obj)) == name), TRIED))
 
 
-def _describe_cycle(first: Any, users: Mapping[str, Any]) -> tuple[str, ...]:  # noqa: ANN401
+def _describe_cycle(first: Any, users: Mapping[str, Any]) -> tuple[str, ...]:
     """The shortest way from an object back to itself, in words; empty if there is none."""
     walk = Walk(LONGEST, lambda _: False, LONGEST)
     holder_hops: dict[int, tuple[Any, str] | None] = {id(first): None}
@@ -279,8 +278,8 @@ def _cycle_words(
 
     Args:
         last: object that refers to the first one.
-        name: its attribute or item.
-        came: for each object by id, the object that led to it and that one's attribute; None for the first.
+        name: attribute or item of this object.
+        came: for each object by id, its holder and the attribute of the holder; None for the first object.
         users: namespaces of the user's modules.
     """
     hops = [(last, name)]
@@ -312,11 +311,11 @@ def unreachable_objects() -> list[Any]:
     """Garbage: tracked objects to which nothing but each other refers, oldest first.
 
     Found as the collector finds it: an object with more references than tracked objects have to it is held from
-    outside; whatever such an object reaches is alive, and the rest is garbage. To be called in a fork, where no other
-    thread runs, as counts and references are read one after the other.
+    outside; whatever such an object reaches is alive, and the rest is garbage.
     """
+    # In a fork, where no other thread runs: counts and references are read one after the other.
     young_count, middle_count = (len(gc.get_objects(generation=age)) for age in (0, 1))
-    objects = gc.get_objects()  # young ones first
+    objects = gc.get_objects()  # young objects first
     counts = list(map(sys.getrefcount, objects))
     index_of_id = {obj_id: n for n, obj_id in enumerate(map(id, objects))}
     # The references of objects[n] are targets[first_references[n] : first_references[n + 1]].

@@ -179,7 +179,7 @@ def judge_owners_(
     case: Investigation,
     tracer: Tracer | None,
     owners: Sequence[Owner],
-    **judge_arguments: Any,  # noqa: ANN401
+    **judge_arguments: Any,
 ) -> list[Finding]:
     """Findings of containers that grew, each with its line if it is known; `judge_arguments` goes to `judge_owner`."""
     return [

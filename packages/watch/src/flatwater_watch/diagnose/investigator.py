@@ -339,7 +339,7 @@ class Investigator:
         return CaseEvent.TIME_TO_COMPARE if self._native_search.is_finished() or not reading.has_headroom else None
 
     def _publish_native_line(self, _reading: Reading) -> None:
-        """End the recording, and publish the findings that want a line once more: `_publish_news` adds it."""
+        """End the recording, and publish the findings that want a line once more: `_publish_new_findings` adds it."""
         self._native_search.end()
         self._new_findings += [finding for finding in self._findings_by_owner.values() if wants_line(finding)]
 
@@ -441,7 +441,7 @@ class Investigator:
         if self._census_callback is not None:
             self._census_callback(step, census)
 
-    def _publish_news(self) -> list[Finding]:
+    def _publish_new_findings(self) -> list[Finding]:
         """Record the findings of this reading, and return those with a verdict that their owner had not had before."""
         earlier_verdicts = {owner: finding.verdict for owner, finding in self._findings_by_owner.items()}
         findings, self._new_findings = self._new_findings, []

@@ -135,7 +135,7 @@ class Tracer:
             self._bytes_at_start = 0
         return votes.most_common(1)[0][0] if votes else None
 
-    def _origins(self, item: Any) -> Iterator[tuple[int, AllocationSite | None]]:  # noqa: ANN401
+    def _origins(self, item: Any) -> Iterator[tuple[int, AllocationSite | None]]:
         """Bytes and line of an object and of its contents, of at most `MAXIMUM_CONTENTS` objects."""
         # Contents are followed, as an object from a free list has no line of its own. Not below an older object, such
         # as the event loop of a timer: it holds objects that others made.
@@ -148,7 +148,7 @@ class Tracer:
                 if obj is item or not _is_older(obj):
                     queue += gc.get_referents(obj)[:MAXIMUM_CONTENTS]
 
-    def _own_origins(self, item: Any) -> Iterator[tuple[int, AllocationSite | None]]:  # noqa: ANN401
+    def _own_origins(self, item: Any) -> Iterator[tuple[int, AllocationSite | None]]:
         """Bytes and line of one object: an array's base, or a tensor and the tensors that its autograd graph saves."""
         figures = array_figures(item)
         if figures is None:

@@ -66,10 +66,10 @@ class Monitor(Investigator):
         # A census that the agent asked for belongs to no investigation, and goes on here.
         if was_watching and self.state is CaseState.WATCHING and self.censuses.is_under_way:
             self.censuses.advance(reading.step)
-        news = self._publish_news()
+        new_findings = self._publish_new_findings()
         self._native_search.recorder.skip_current_gain()  # last of all: memory of the work above is not the program's
         self.cost_seconds += process_seconds() - start_seconds
-        return news
+        return new_findings
 
     def take_census(self, *, seconds: float | None = None) -> None:
         """Go on with a census for the callback, or begin one; nothing happens before the first reading.
@@ -95,9 +95,8 @@ class Monitor(Investigator):
         self._new_findings += judge_retention_at_end(self._history, self._latest_reading, self._unit)
         self._trace_allowed = False  # no reading will come at which a trace could end
         if self.state is CaseState.TRACING and wants_garbage(self._case):
-            self._case.garbage_line_readings = (
-                CASE.maximum_idle_traced_readings
-            )  # as if the wait for new garbage were over: the fork looks at what there is
+            # As if the wait for new garbage were over: the fork looks at what there is.
+            self._case.garbage_line_readings = CASE.maximum_idle_traced_readings
             self._follow_table(self._latest_reading)
         if self._awaits_first_look:
             self.censuses.slice_seconds = CASE.last_search_seconds
@@ -110,7 +109,7 @@ class Monitor(Investigator):
             self._publish_native_line(self._latest_reading)
         if self.state is not CaseState.WATCHING:
             self._new_findings += self._case.last_findings  # found by a look, and waiting for a line or for the rest
-        self._publish_news()
+        self._publish_new_findings()
         # Suspected garbage is searched for once more if no cause is known (`judge_open_bytes_at_end`).
         self._garbage_suspected = (
             self._case.suspected_garbage is not None or self._garbage_suspected
@@ -123,7 +122,7 @@ class Monitor(Investigator):
         )
         if not self._garbage_suspected and asks_native:
             self._new_findings += self._judge_unexplained(self._latest_reading, self._stopped_owners)
-            self._publish_news()
+            self._publish_new_findings()
 
     def conclude(self) -> list[Finding]:
         """Finish without further readings; return all findings or, if there are none, containers that grew, as leads.
@@ -139,7 +138,7 @@ class Monitor(Investigator):
             self.judge_open_bytes_at_end(series.values[-1] - series.values[0], steps)
         if not self.findings():
             self._new_findings += self.find_since_beginning()
-            self._publish_news()
+            self._publish_new_findings()
         return self.findings()
 
     def root_gains(self, latest: tuple[int, Census] | None = None) -> list[tuple[str, int]]:
@@ -197,7 +196,7 @@ class Monitor(Investigator):
     def _record_findings(self, findings: list[Finding]) -> list[Finding]:
         """Publish findings, and return them as recorded: with a line, if one was found for them."""
         self._new_findings += findings
-        self._publish_news()
+        self._publish_new_findings()
         return [self._findings_by_owner[finding.owner] for finding in findings]
 
     def confirm_unproven(self, open_bytes: int) -> list[Finding]:

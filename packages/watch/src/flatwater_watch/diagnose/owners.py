@@ -249,7 +249,7 @@ def _find_rule(census: Census, path: str, newest: Sequence[Any]) -> Rule | None:
     return find_rule(current.path, hops[::-1], newest)
 
 
-def resolve_way(roots: Roots, way: tuple[str, ...]) -> Any:  # noqa: ANN401
+def resolve_way(roots: Roots, way: tuple[str, ...]) -> Any:
     """The object at the end of a way now, by the newest of several items; None if the way leads nowhere.
 
     The program may have replaced the container that a census saw: tables are copied when they grow, and so are dicts
@@ -295,7 +295,7 @@ def _newest_dict_keys(place: dict[Any, Any], maximum: int) -> list[Any]:
     return list(islice(reversed(dict.keys(place)), maximum))[::-1]
 
 
-def _newest_keys(place: Any, parts: Sequence[Named], maximum: int) -> list[Any]:  # noqa: ANN401
+def _newest_keys(place: Any, parts: Sequence[Named], maximum: int) -> list[Any]:
     """The keys of a container that were added last, at most `maximum`, oldest first; any keys if it is no dict."""
     if issubclass(type(place), dict):
         return read_stable(_newest_dict_keys, place, maximum)
@@ -333,7 +333,7 @@ def container_lengths(containers: Iterable[Any]) -> list[int]:
     return [items if items >= 0 else open_object(container, walk).length for container, items in counted]
 
 
-def added_leaves(container: Any, length: int, holding: Holding) -> tuple[Any, ...]:  # noqa: ANN401
+def added_leaves(container: Any, length: int, holding: Holding) -> tuple[Any, ...]:
     """Leaves of the newest items of a container since an earlier holding; empty if there are none.
 
     Args:
@@ -368,7 +368,7 @@ def _describe_holders(census: Census, holding: Holding, contents: Contents) -> t
     )
 
 
-def _describe_hop(name: str, holder: Any, above: Holding) -> str:  # noqa: ANN401
+def _describe_hop(name: str, holder: Any, above: Holding) -> str:
     """A hop in words: an attribute, an item, a variable of a closure; empty for a hop to an autograd graph.
 
     Args:

@@ -149,7 +149,7 @@ def _keys(kind: type, name: str) -> Iterable[str]:
     yield from (f"{owner}.*" for owner in names)
 
 
-def _item_keys(item: Any) -> Iterable[str]:  # noqa: ANN401
+def _item_keys(item: Any) -> Iterable[str]:
     """Places of an item, `[PIL.Image.Image]`, for its class and all base classes; for a class its metaclass first."""
     kinds = mro(item if issubclass(type(item), type) else type(item))
     of_class = mro(type(item)) if issubclass(type(item), type) else []

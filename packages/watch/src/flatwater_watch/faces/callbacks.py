@@ -16,7 +16,7 @@ from flatwater_watch.faces.context import Watch
 _Hook = Callable[..., Any]
 
 
-def sb3(*, budget: str | int | None = None, report: bool = True) -> Any:  # noqa: ANN401  (a class made below)
+def sb3(*, budget: str | int | None = None, report: bool = True) -> Any:
     """A Stable-Baselines3 callback: `model.learn(..., callback=sb3())`. Growth is reported per rollout.
 
     Args:
@@ -37,7 +37,7 @@ def sb3(*, budget: str | int | None = None, report: bool = True) -> Any:  # noqa
     )
 
 
-def lightning(*, budget: str | int | None = None, report: bool = True) -> Any:  # noqa: ANN401
+def lightning(*, budget: str | int | None = None, report: bool = True) -> Any:
     """A PyTorch Lightning callback: `Trainer(callbacks=[lightning()])`. Growth is reported per batch.
 
     Args:
@@ -52,7 +52,7 @@ def lightning(*, budget: str | int | None = None, report: bool = True) -> Any:  
     return _make_instance(base, on_train_start=begin, on_train_batch_end=step, on_train_end=end, on_exception=end)
 
 
-def transformers(*, budget: str | int | None = None, report: bool = True) -> Any:  # noqa: ANN401
+def transformers(*, budget: str | int | None = None, report: bool = True) -> Any:
     """A Hugging Face Trainer callback: `Trainer(..., callbacks=[transformers()])`. Growth is reported per update.
 
     Args:
@@ -86,22 +86,22 @@ def _watch_methods(unit: str, budget: str | int | None, *, report: bool) -> tupl
 
     open_watch()  # so that a wrong budget is an error now, and not when the training begins
 
-    def begin(self: Any, *_: object, **__: object) -> None:  # noqa: ANN401
+    def begin(self: Any, *_: object, **__: object) -> None:
         self.watch = open_watch()
         self.watch.open()
 
-    def step(self: Any, *_: object, **__: object) -> None:  # noqa: ANN401
+    def step(self: Any, *_: object, **__: object) -> None:
         # A trainer inside of this one has closed it, or the trainer resumes without telling that it begins.
         if self.watch is not None and self.watch.is_open:
             self.watch.step()
 
-    def end(self: Any, *_: object, **__: object) -> None:  # noqa: ANN401
+    def end(self: Any, *_: object, **__: object) -> None:
         if self.watch is not None:  # a trainer may fail before it begins
             self.watch.close()
 
     return begin, step, end
 
 
-def _make_instance(base: type, **hooks: _Hook) -> Any:  # noqa: ANN401
+def _make_instance(base: type, **hooks: _Hook) -> Any:
     space = {"__doc__": "Watches what memory grows.", "__module__": __name__, "watch": None}
     return type(f"Flatwater{base.__name__}", (base,), {**space, **hooks})()

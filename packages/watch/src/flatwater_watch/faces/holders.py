@@ -125,7 +125,7 @@ def _root_words(name: str) -> str:
     return name if type(file) is not str or " " in name else f"{Path(file).name}, global {variable}"
 
 
-def _hop_words(name: str, holder: Any, obj: object) -> str:  # noqa: ANN401
+def _hop_words(name: str, holder: Any, obj: object) -> str:
     """A hop in words: `[*]` with the number or key, `.<closure of step>.env` as `env, in the closure of step`."""
     if name == "[*]":
         return f"[{_item_key(holder, obj)}]"
@@ -135,7 +135,7 @@ def _hop_words(name: str, holder: Any, obj: object) -> str:  # noqa: ANN401
     return name[2:-1] if name.startswith(".<") else name
 
 
-def _item_key(holder: Any, obj: object) -> str:  # noqa: ANN401
+def _item_key(holder: Any, obj: object) -> str:
     """The number or the key under which a container holds an object; `*` if it is not found."""
     if issubclass(type(holder), dict):
         pairs: list[tuple[Any, Any]] = read_stable(list, dict.items(holder))
@@ -149,7 +149,7 @@ def _item_key(holder: Any, obj: object) -> str:  # noqa: ANN401
     return "*"
 
 
-def _container_pairs(kind: Any, holder: Any) -> list[Any]:  # noqa: ANN401
+def _container_pairs(kind: Any, holder: Any) -> list[Any]:
     return list(kind.__iter__(holder))
 
 

@@ -44,25 +44,26 @@ class Graph:
 
     __slots__ = ("_tensor",)
 
-    def __init__(self, tensor: Any) -> None:  # noqa: ANN401
+    def __init__(self, tensor: Any) -> None:
         self._tensor = weakref.ref(tensor)
 
     @property
-    def end_node(self) -> Any:  # noqa: ANN401  torch's nodes have no common type
+    def end_node(self) -> Any:
         """The graph's last node; None if the tensor is gone, as nothing keeps it alive for a backward pass."""
         tensor = self._tensor()
         return None if tensor is None else _graph_of(tensor)
 
 
-def _graph_of(tensor: Any) -> Any:  # noqa: ANN401
+def _graph_of(tensor: Any) -> Any:
     """The last node of a tensor's autograd graph; None if it has none. No code of a subclass runs."""
     torch: Any = sys.modules["torch"]
-    with torch._C.DisableTorchFunction():  # noqa: SLF001
-        return torch._C.TensorBase.grad_fn.__get__(tensor)  # noqa: SLF001
+    with torch._C.DisableTorchFunction():
+        return torch._C.TensorBase.grad_fn.__get__(tensor)
 
 
-def open_array(array: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
+def open_array(array: Any, walk: Walk) -> OpenedObject:
     """Open a numpy array: its own bytes, or the base that holds them; a memory-mapped file has none."""
+    # In somebody's heap: no code of the program is called.
     # By descriptors of `numpy.ndarray`: a subclass of the program may have replaced any attribute.
     numpy: Any = sys.modules["numpy"]
     base = numpy.ndarray.base.__get__(array)
@@ -83,21 +84,22 @@ def open_array(array: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
     return opened_container("array", size, length, sample, walk)
 
 
-def _filled_count(flat: Any, length: int) -> int:  # noqa: ANN401
+def _filled_count(flat: Any, length: int) -> int:
     """Number of objects in an array that is filled from its beginning; its length if it is not."""
     if length == 0 or flat[0] is None or flat[length - 1] is not None:
         return length
     return bisect(range(length), 0, key=lambda at: int(flat[at] is None))
 
 
-def open_tensor(tensor: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
+def open_tensor(tensor: Any, walk: Walk) -> OpenedObject:
     """Open a torch tensor: the bytes of its storage, its gradient, and the graph that made it."""
+    # In somebody's heap: no code of the program is called.
     torch: Any = sys.modules["torch"]
-    tensor_class = torch._C.TensorBase  # noqa: SLF001  the class whose attributes no subclass has replaced
-    with torch._C.DisableTorchFunction():  # noqa: SLF001  neither a subclass nor a mode of the program is asked
+    tensor_class = torch._C.TensorBase  # the class whose attributes no subclass has replaced
+    with torch._C.DisableTorchFunction():  # neither a subclass nor a mode of the program is asked
         storages = storage_bytes(tensor, walk)
         size = object.__sizeof__(tensor) + TENSOR_BYTES + storages
-        if tensor_class._is_view(tensor):  # noqa: SLF001
+        if tensor_class._is_view(tensor):
             size += VIEW_BYTES + (BASE_BYTES if storages else 0)
         elif tensor_class.requires_grad.__get__(tensor):
             size += AUTOGRAD_BYTES
@@ -112,16 +114,17 @@ def open_tensor(tensor: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
         return OpenedObject("array", size, 0 if _wraps_tensors(tensor) else tensor_class.numel(tensor), parts=parts)
 
 
-def _wraps_tensors(tensor: Any) -> bool:  # noqa: ANN401
+def _wraps_tensors(tensor: Any) -> bool:
     """Whether a tensor wraps other tensors (nested, quantised, distributed), which are among its attributes."""
     # Nothing else may be asked of a wrapper: Python code may compute even its shape and its device.
     torch: Any = sys.modules["torch"]
-    return bool(torch._C._dispatch_keys(tensor).has(torch._C.DispatchKey.Python))  # noqa: SLF001
+    return bool(torch._C._dispatch_keys(tensor).has(torch._C.DispatchKey.Python))
 
 
-def storage_bytes(tensor: Any, walk: Walk) -> int:  # noqa: ANN401
+def storage_bytes(tensor: Any, walk: Walk) -> int:
     """Bytes of a tensor's storages that no object seen earlier holds; a sparse tensor has several storages."""
-    tensor_class: Any = sys.modules["torch"]._C.TensorBase  # noqa: SLF001
+    # In somebody's heap: no code of the program is called.
+    tensor_class: Any = sys.modules["torch"]._C.TensorBase
     total = 0
     for dense in dense_parts(tensor):
         if not tensor_class.is_meta.__get__(dense):
@@ -130,16 +133,16 @@ def storage_bytes(tensor: Any, walk: Walk) -> int:  # noqa: ANN401
     return total
 
 
-def dense_parts(tensor: Any) -> list[Any]:  # noqa: ANN401
+def dense_parts(tensor: Any) -> list[Any]:
     """The tensors with a storage of which a tensor is made; empty for a wrapper."""
     if _wraps_tensors(tensor):
         return []
     torch: Any = sys.modules["torch"]
-    layout = torch._C.TensorBase.layout.__get__(tensor)  # noqa: SLF001
+    layout = torch._C.TensorBase.layout.__get__(tensor)
     if layout is torch.strided:
         return [tensor]
-    with torch._C._DisableTorchDispatch():  # noqa: SLF001  these are operations, which a mode would see
-        return [getattr(torch._C.TensorBase, name)(tensor) for name in _SPARSE_PARTS.get(str(layout), ())]  # noqa: SLF001
+    with torch._C._DisableTorchDispatch():  # these are operations, which a mode would see
+        return [getattr(torch._C.TensorBase, name)(tensor) for name in _SPARSE_PARTS.get(str(layout), ())]
 
 
 _ROWS, _COLUMNS = ("crow_indices", "col_indices", "values"), ("ccol_indices", "row_indices", "values")
@@ -153,14 +156,15 @@ _SPARSE_PARTS = {
 """The dense tensors of a sparse one, by its layout."""
 
 
-def _storage_block(storage: Any) -> tuple[int, int]:  # noqa: ANN401
+def _storage_block(storage: Any) -> tuple[int, int]:
     """Address and bytes of a storage's data."""
-    storage_class: Any = sys.modules["torch"]._C.StorageBase  # noqa: SLF001
+    storage_class: Any = sys.modules["torch"]._C.StorageBase
     return storage_class.data_ptr(storage), storage_class.nbytes(storage)
 
 
-def open_storage(storage: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
+def open_storage(storage: Any, walk: Walk) -> OpenedObject:
     """Open a storage that is held without a tensor."""
+    # In somebody's heap: no code of the program is called.
     address, size = _storage_block(storage)
     return OpenedObject("array", object.__sizeof__(storage) + claim_bytes(walk, address, size), size)
 
@@ -178,11 +182,12 @@ class ArrayFigures(NamedTuple):
     """Whether a tensor carries a graph; None for an array."""
 
 
-def array_figures(array: Any) -> ArrayFigures | None:  # noqa: ANN401
+def array_figures(array: Any) -> ArrayFigures | None:
     """The figures of an array or a tensor; None for all other objects."""
+    # In somebody's heap: no code of the program is called.
     numpy: Any = sys.modules.get("numpy")
     torch: Any = sys.modules.get("torch")
-    if torch is not None and is_a(array, torch._C.TensorBase):  # noqa: SLF001
+    if torch is not None and is_a(array, torch._C.TensorBase):
         return _tensor_figures(array)
     if numpy is not None and is_a(array, numpy.ndarray):
         array_class: Any = numpy.ndarray
@@ -193,11 +198,11 @@ def array_figures(array: Any) -> ArrayFigures | None:  # noqa: ANN401
     return None
 
 
-def _tensor_figures(tensor: Any) -> ArrayFigures:  # noqa: ANN401
+def _tensor_figures(tensor: Any) -> ArrayFigures:
     """Figures of a tensor; the bytes of a sparse one and of a wrapper count as 0. No code of the program runs."""
     torch: Any = sys.modules["torch"]
-    tensor_class = torch._C.TensorBase  # noqa: SLF001
-    with torch._C.DisableTorchFunction():  # noqa: SLF001
+    tensor_class = torch._C.TensorBase
+    with torch._C.DisableTorchFunction():
         has_graph = tensor_class.grad_fn.__get__(tensor) is not None
         if _wraps_tensors(tensor):
             return ArrayFigures(class_name(type(tensor)), 0, 0, has_graph)
@@ -210,7 +215,7 @@ def _tensor_figures(tensor: Any) -> ArrayFigures:  # noqa: ANN401
         )
 
 
-def last_base(array: Any) -> Any:  # noqa: ANN401
+def last_base(array: Any) -> Any:
     """The numpy array that holds the memory of a view, or the array itself."""
     numpy: Any = sys.modules["numpy"]
     base = array
@@ -219,8 +224,9 @@ def last_base(array: Any) -> Any:  # noqa: ANN401
     return base
 
 
-def saved_tensors(tensor: Any, maximum: int = 10_000) -> Iterator[Any]:  # noqa: ANN401
+def saved_tensors(tensor: Any, maximum: int = 10_000) -> Iterator[Any]:
     """Tensors that the autograd graph of a tensor saves for backward; at most `maximum` nodes are visited."""
+    # In somebody's heap: no code of the program is called.
     graph_end = _graph_of(tensor)
     open_nodes, seen_nodes = [] if graph_end is None else [graph_end], {id(graph_end): graph_end}
     while open_nodes and len(seen_nodes) < maximum:
@@ -237,6 +243,7 @@ def open_graph(graph: Graph, walk: Walk) -> OpenedObject:
 
     The parameters at its ends do not belong to the graph.
     """
+    # In somebody's heap: no code of the program is called.
     # Only `_raw_saved_*` is read, whose `data` is the tensor as it was saved. `_saved_*` would unpack it: run
     # checkpointed forwards again, and raise where a tensor was changed in place.
     torch: Any = sys.modules["torch"]
@@ -252,7 +259,7 @@ def open_graph(graph: Graph, walk: Walk) -> OpenedObject:
         count += 1
         size += NODE_BYTES
         tensors, objects = _saved_values(node)
-        with torch._C.DisableTorchFunction():  # noqa: SLF001
+        with torch._C.DisableTorchFunction():
             size += sum(SAVED_BYTES + storage_bytes(tensor, walk) for tensor in tensors)
         parts += objects
         nodes += _next_nodes(node)
@@ -260,12 +267,12 @@ def open_graph(graph: Graph, walk: Walk) -> OpenedObject:
     return OpenedObject("graph", size, count, parts=parts)
 
 
-def _next_nodes(node: Any) -> list[Any]:  # noqa: ANN401
+def _next_nodes(node: Any) -> list[Any]:
     """The nodes of a graph to which a node passes gradients on."""
     return [fn for fn, _ in c_attribute(node, "next_functions") or () if fn is not None]
 
 
-def _saved_values(node: Any) -> tuple[list[Any], list[Named]]:  # noqa: ANN401
+def _saved_values(node: Any) -> tuple[list[Any], list[Named]]:
     """The tensors that a graph node saves, and other objects that it holds, each with its name."""
     torch: Any = sys.modules["torch"]
     tensors, objects = [], []
@@ -273,7 +280,7 @@ def _saved_values(node: Any) -> tuple[list[Any], list[Named]]:  # noqa: ANN401
         raw = _read_saved(node, name)
         for saved in raw if type(raw) is tuple else (raw,):
             data = None if saved is None else saved.data
-            if is_a(data, torch._C.TensorBase):  # noqa: SLF001
+            if is_a(data, torch._C.TensorBase):
                 tensors.append(data)
             elif data is not None:  # the object into which a hook has packed the tensor
                 objects.append((".<packed>", data))
@@ -286,7 +293,7 @@ def _raw_names(kind: type) -> list[str]:
     return [name for owner in mro(kind) for name, _ in named_entries(names_of(owner)) if name.startswith("_raw_saved_")]
 
 
-def _read_saved(node: Any, name: str) -> Any:  # noqa: ANN401
+def _read_saved(node: Any, name: str) -> Any:
     """The attribute, or None if backward has freed it."""
     try:
         return c_attribute(node, name)

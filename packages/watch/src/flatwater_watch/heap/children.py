@@ -77,12 +77,13 @@ MAXIMUM_SPREAD_DICT = 200_000
 """Entries above which the middle of a dict is not sampled: getting there takes as long as reading it."""
 
 
-def open_object(obj: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
+def open_object(obj: Any, walk: Walk) -> OpenedObject:
     """Open one object; its type decides how, and the decision is kept for the walk.
 
     This is the edge between the watch and a foreign object: if reading it fails, it is counted as unread, and the walk
     goes on.
     """
+    # In somebody's heap: no code of the program is called.
     kind = type(obj)
     try:
         # By id: hashing a class may call its metaclass, which is the program's code.
@@ -127,7 +128,7 @@ def _with_attributes(opener: Opener, kind: type) -> Opener:
     """An opener for a subclass of a known class: the items of the class, and the subclass's attributes."""
     read_attributes = attribute_reader(kind)
 
-    def open_with_attributes(obj: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
+    def open_with_attributes(obj: Any, walk: Walk) -> OpenedObject:
         inside = opener(obj, walk)
         return inside._replace(parts=[*inside.parts, *read_attributes(obj)])
 
@@ -177,7 +178,7 @@ def _open_set(values: set[Any] | frozenset[Any], walk: Walk) -> OpenedObject:
     return opened_container("set", builtin.__sizeof__(values) + GC_BYTES, count, sample, walk)
 
 
-def _sample_set(builtin: Any, values: set[Any] | frozenset[Any], draw: int) -> list[Any]:  # noqa: ANN401
+def _sample_set(builtin: Any, values: set[Any] | frozenset[Any], draw: int) -> list[Any]:
     return list(islice(builtin.__iter__(values), draw))  # in hash order any few are as good
 
 
@@ -272,7 +273,7 @@ def register_container(where: str, *, items: str, bound: str | None = None) -> N
     CONTAINERS[module, name] = ContainerSpec(items, bound)
 
 
-def _open_container(held_by: Any, walk: Walk, *, spec: ContainerSpec) -> OpenedObject:  # noqa: ANN401
+def _open_container(held_by: Any, walk: Walk, *, spec: ContainerSpec) -> OpenedObject:
     """Open a container of a library, by the builtin container in which it keeps its items."""
     fields = attribute_reader(type(held_by))(held_by)
     attributes = dict(fields)
@@ -287,8 +288,9 @@ def _open_container(held_by: Any, walk: Walk, *, spec: ContainerSpec) -> OpenedO
     )
 
 
-def item_count(value: Any) -> int:  # noqa: ANN401
+def item_count(value: Any) -> int:
     """Number of items of a container or a cache, without reading one; -1 for other objects."""
+    # In somebody's heap: no code of the program is called.
     kind = type(value)
     for builtin in (list, dict, set, deque):
         if issubclass(kind, builtin):
@@ -296,8 +298,9 @@ def item_count(value: Any) -> int:  # noqa: ANN401
     return result_count(value) if kind is Cache else -1
 
 
-def inner_container(container: Any) -> Any:  # noqa: ANN401
+def inner_container(container: Any) -> Any:
     """The list, deque, dict or set in which a container of a library keeps its items; another object itself."""
+    # In somebody's heap: no code of the program is called.
     for owner in mro(type(container)):
         spec = CONTAINERS.get(full_name(owner))
         if spec is not None and _is_genuine(owner):
@@ -315,7 +318,7 @@ def _open_reference(reference: weakref.ReferenceType[Any], _walk: Walk) -> Opene
     return OpenedObject("object", weakref.ReferenceType.__sizeof__(reference) + GC_BYTES, len(parts), parts)
 
 
-def _open_simple_queue(queue: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
+def _open_simple_queue(queue: Any, walk: Walk) -> OpenedObject:
     """Open a `queue.SimpleQueue`; its items are counted by its size, of 8 bytes for each pointer."""
     items = _queued_items(queue)
     count = len(items)
@@ -323,7 +326,7 @@ def _open_simple_queue(queue: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
     return opened_container("queue", object.__sizeof__(queue) + GC_BYTES + 8 * count, count, sample, walk)
 
 
-def _queued_items(queue: Any) -> list[Any]:  # noqa: ANN401
+def _queued_items(queue: Any) -> list[Any]:
     """The items of a `queue.SimpleQueue`, oldest first."""
     # Written in C, so only the collector sees its items, among its attributes and before its class.
     space = module_namespace("_queue")
@@ -337,7 +340,7 @@ def _queued_items(queue: Any) -> list[Any]:  # noqa: ANN401
     return referents
 
 
-def _open_module(module: Any, _walk: Walk) -> OpenedObject:  # noqa: ANN401
+def _open_module(module: Any, _walk: Walk) -> OpenedObject:
     """Open a torch module: parameters, buffers and submodules under the names by which the program reaches them."""
     parts: list[Named] = []
     for name, value in attribute_reader(type(module))(module):
@@ -348,7 +351,7 @@ def _open_module(module: Any, _walk: Walk) -> OpenedObject:  # noqa: ANN401
     return OpenedObject("object", object.__sizeof__(module) + GC_BYTES, len(parts), parts=parts)
 
 
-def _open_columns(table: Any, _walk: Walk) -> OpenedObject:  # noqa: ANN401
+def _open_columns(table: Any, _walk: Walk) -> OpenedObject:
     """Open a polars frame or series: its columns lie outside of Python, and have a method for their size."""
     attributes = instance_dict(table)
     columns = attributes.get("_df", attributes.get("_s"))

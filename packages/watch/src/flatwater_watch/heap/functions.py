@@ -27,6 +27,7 @@ from flatwater_watch.heap.view import OPAQUE, Named, OpenedObject, Walk, claim_b
 
 def open_function(function: types.FunctionType, walk: Walk) -> OpenedObject:
     """Open a function: the variables that it closes over, its defaults and attributes, but not its globals."""
+    # In somebody's heap: no code of the program is called.
     name, code = callable_name(function), function.__code__
     parts: list[Named] = []
     size = function_size(function, walk)
@@ -71,8 +72,9 @@ def open_traceback(trace: types.TracebackType, _walk: Walk) -> OpenedObject:
     return OpenedObject("object", object.__sizeof__(trace) + GC_BYTES, len(parts), parts)
 
 
-def open_bound(method: Any, _walk: Walk) -> OpenedObject:  # noqa: ANN401  methods of C, wrappers of special ones
+def open_bound(method: Any, _walk: Walk) -> OpenedObject:
     """Open a method of C: the object to which it is bound, such as the list of `rows.append`."""
+    # In somebody's heap: no code of the program is called.
     bound_object = method.__self__
     # A module's function is bound to the module.
     if bound_object is None or issubclass(type(bound_object), (types.ModuleType, type)):
@@ -93,6 +95,7 @@ _kept_function, _kept_arguments, _kept_keywords = (vars(partial)[name].__get__ f
 
 def open_partial(bound_call: partial[Any], _walk: Walk) -> OpenedObject:
     """Open a partial: its function and its arguments."""
+    # In somebody's heap: no code of the program is called.
     function = _kept_function(bound_call)
     name = callable_name(function)
     parts = [(f".<partial of {name}>", function)]
@@ -105,8 +108,9 @@ Cache: Any = type(lru_cache(lambda: None))
 """The class of caches, which functools does not export."""
 
 
-def open_cache(wrapper: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
+def open_cache(wrapper: Any, walk: Walk) -> OpenedObject:
     """Open an `lru_cache`: its keys and results."""
+    # In somebody's heap: no code of the program is called.
     # Python code cannot reach them: they are among the objects that the collector sees.
     count, capacity = result_count(wrapper), names_of(Cache)["cache_info"](wrapper).maxsize
     table = _result_table(wrapper)
@@ -149,6 +153,7 @@ def result_count(wrapper: object) -> int:
 
 def newest_results(wrapper: object, count: int) -> list[tuple[Any, Any]]:
     """The newest keys and results of an `lru_cache`, oldest first."""
+    # In somebody's heap: no code of the program is called.
     return read_stable(_last_results, wrapper, _result_table(wrapper), count)
 
 
@@ -190,6 +195,7 @@ def _linked_results(wrapper: object, table: dict[Any, Any]) -> list[tuple[Any, A
 
 def open_exception(error: BaseException, _walk: Walk) -> OpenedObject:
     """Open an exception: it holds the locals of every frame that it passed."""
+    # In somebody's heap: no code of the program is called.
     getters = BaseException.__dict__
     parts: list[Named] = [(".args[*]", value) for value in getters["args"].__get__(error)]
     parts += [(f".<{name}>", getters[f"__{name}__"].__get__(error)) for name in ("cause", "context")]
@@ -202,6 +208,7 @@ def open_exception(error: BaseException, _walk: Walk) -> OpenedObject:
 
 def open_frame(frame: types.FrameType, _walk: Walk) -> OpenedObject:
     """Open the frame of a function: its locals; the namespace of a module is not its frame's."""
+    # In somebody's heap: no code of the program is called.
     if not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
         return OPAQUE
     name = function_name(frame.f_code)
@@ -213,8 +220,9 @@ _FRAME_OBJECT_TYPES = frozenset(map(id, (types.FunctionType, types.CodeType, typ
 """Ids of classes of the objects that a frame refers to besides values: function, code, frame, cells, globals."""
 
 
-def open_generator(generator: Any, _walk: Walk) -> OpenedObject:  # noqa: ANN401  generators, coroutines, both at once
+def open_generator(generator: Any, _walk: Walk) -> OpenedObject:
     """Open a generator or coroutine that waits: its locals, and values on its stack, such as the iterator of a loop."""
+    # In somebody's heap: no code of the program is called.
     if type(generator) is types.GeneratorType:
         frame, code = generator.gi_frame, generator.gi_code
     elif type(generator) is types.CoroutineType:

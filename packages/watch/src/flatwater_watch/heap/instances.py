@@ -97,7 +97,7 @@ def attribute_reader(kind: type) -> Callable[[Any], list[Named]]:
     )
     attribute_names: list[str] | None = None  # found at the first instance that is read without its dict
 
-    def read(obj: Any) -> list[Named]:  # noqa: ANN401
+    def read(obj: Any) -> list[Named]:
         """The attributes of an instance, as `.name` and value; those of the first few without making their dict."""
         nonlocal instances_left, attribute_names
         pairs: list[tuple[str, Any]] | None = None
@@ -137,7 +137,7 @@ def _is_descriptor(kind: type) -> bool:
     return any("__get__" in names_of(owner) or "__set__" in names_of(owner) for owner in mro(kind))
 
 
-def _read_without_dict(obj: Any, kind: type, names: list[str]) -> list[tuple[str, Any]] | None:  # noqa: ANN401
+def _read_without_dict(obj: Any, kind: type, names: list[str]) -> list[tuple[str, Any]] | None:
     """The attributes of an instance that has no dict; None if it has one, or has attributes of other names."""
     # The collector sees the values without their names: each name is tried until all values have one.
     values = [value for value in gc.get_referents(obj) if value is not kind]
@@ -181,6 +181,7 @@ def instance_opener(kind: type) -> Opener | None:
 
     A class that extends one of C may hold objects that its attributes do not show, so the collector is asked as well.
     """
+    # In somebody's heap: no code of the program is called.
     bases = [owner for owner in mro(kind) if owner is not object]
     if not any("__dict__" in names_of(owner) or "__slots__" in names_of(owner) for owner in bases):
         return None
@@ -189,7 +190,7 @@ def instance_opener(kind: type) -> Opener | None:
     hidden = _may_hide_referents(kind)
     has_dict = any("__dict__" in names_of(owner) for owner in bases)
 
-    def open_instance(obj: Any, walk: Walk) -> OpenedObject:  # noqa: ANN401
+    def open_instance(obj: Any, walk: Walk) -> OpenedObject:
         """Open an instance: its attributes, hidden referents, and its class once a walk if it is the user's."""
         parts = read_attributes(obj)
         count = len(parts)
@@ -219,10 +220,11 @@ def _is_buffer(size: int, parts: int) -> bool:
 
 def foreign_opener(kind: type) -> Opener:
     """An opener for objects of a class written in C: the children that the collector sees, and an exported buffer."""
+    # In somebody's heap: no code of the program is called.
     size_of = size_reader(kind)
     exports = _may_export_buffer(kind)
 
-    def open_foreign(obj: Any, _walk: Walk) -> OpenedObject:  # noqa: ANN401
+    def open_foreign(obj: Any, _walk: Walk) -> OpenedObject:
         """Open an object of a class in C by its children for the collector; without children it is a block of bytes."""
         parts = _referents(obj)
         size = max(size_of(obj), _buffer_bytes(obj) if exports else 0)
@@ -235,6 +237,7 @@ def foreign_opener(kind: type) -> Opener:
 
 def open_written_text(out: io.StringIO, _walk: Walk) -> OpenedObject:
     """Open a text file in memory."""
+    # In somebody's heap: no code of the program is called.
     # Its `__sizeof__` leaves out lines that are not joined yet; the position counts them.
     size = io.StringIO.__sizeof__(out)
     with suppress(ValueError):  # a closed file keeps nothing
@@ -244,6 +247,7 @@ def open_written_text(out: io.StringIO, _walk: Walk) -> OpenedObject:
 
 def open_written_bytes(out: io.BytesIO, _walk: Walk) -> OpenedObject:
     """Open a binary file in memory; from Python 3.13 on the collector sees its buffer, which is in its size already."""
+    # In somebody's heap: no code of the program is called.
     # Before the parts: once they refer to the buffer as well, the size leaves it out.
     size = io.BytesIO.__sizeof__(out)
     counts_buffer = size > io.BytesIO.__basicsize__
@@ -251,7 +255,7 @@ def open_written_bytes(out: io.BytesIO, _walk: Walk) -> OpenedObject:
     return OpenedObject("bytes", size, size, parts)
 
 
-def _referents(obj: Any) -> list[Named]:  # noqa: ANN401
+def _referents(obj: Any) -> list[Named]:
     """The children that the collector sees, each named by its class: `.<dict>`."""
     return [(f".<{class_name(type(referent))}>", referent) for referent in referents(obj)]
 
@@ -264,7 +268,7 @@ def _may_export_buffer(kind: type) -> bool:
     return all(method is None or type(method) is types.WrapperDescriptorType for method in methods)
 
 
-def _buffer_bytes(obj: Any) -> int:  # noqa: ANN401
+def _buffer_bytes(obj: Any) -> int:
     """Bytes of the buffer that an object exports; 0 if it has none, or refuses."""
     try:
         with memoryview(obj) as view:

@@ -35,11 +35,13 @@ _SKIPPED_MODULES = frozenset({*OWN_PACKAGES, "sys", "builtins"})
 
 def global_lengths(roots: Roots) -> dict[str, int]:
     """Number of items of all containers below each global, by path."""
+    # In somebody's heap: no code of the program is called, and no object of it is kept.
     return {path: items for path, _, items in _globals_with_counts(roots)}
 
 
 def grown_globals(roots: Roots, before: Mapping[str, int]) -> dict[str, Any]:
     """Globals with more items below them than before, or that are new, by path."""
+    # In somebody's heap: no code of the program is called.
     return {path: value for path, value, items in _globals_with_counts(roots) if items > before.get(path, 0)}
 
 
@@ -50,7 +52,7 @@ def _globals_with_counts(roots: Roots) -> Iterator[tuple[str, Any, int]]:
         yield path, value, _items_below(value, visited, enters_class)
 
 
-def _items_below(value: Any, seen_ids: set[int], entered_ids: dict[int, bool]) -> int:  # noqa: ANN401
+def _items_below(value: Any, seen_ids: set[int], entered_ids: dict[int, bool]) -> int:
     """Number of items of all containers that an object reaches; no code of the program runs.
 
     Args:
@@ -58,6 +60,7 @@ def _items_below(value: Any, seen_ids: set[int], entered_ids: dict[int, bool]) -
         seen_ids: ids of objects that were counted; those that are counted now are added.
         entered_ids: whether objects of a class are entered, by the class's id; classes met now are added.
     """
+    # In somebody's heap: no code of the program is called.
     total, object_count, level = 0, 0, [value]
     for hop in range(DEEP):
         parents = []

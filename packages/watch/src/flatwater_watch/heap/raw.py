@@ -86,7 +86,7 @@ def made_in_c(kind: type) -> bool:
     return base is not None and basic_size(kind) - basic_size(base) > POINTER_BYTES * (2 + slots)
 
 
-def c_attribute(obj: object, name: str) -> Any:  # noqa: ANN401
+def c_attribute(obj: object, name: str) -> Any:
     """An attribute that C code keeps; None if the object has none of that name."""
     for owner in mro(type(obj)):
         descriptor = names_of(owner).get(name)
@@ -101,7 +101,7 @@ def instance_dict(obj: object) -> dict[Any, Any]:
     return attributes if issubclass(type(attributes), dict) else {}
 
 
-def read_stable(read: Callable[..., list[T]], *arguments: Any) -> list[T]:  # noqa: ANN401
+def read_stable(read: Callable[..., list[T]], *arguments: Any) -> list[T]:
     """Call `read` on a container that other threads may change, again if one has changed it, and return the result.
 
     Args:

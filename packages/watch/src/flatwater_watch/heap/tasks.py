@@ -26,12 +26,14 @@ _WRAPPER_TYPES = frozenset({"async_generator_asend", "async_generator_athrow", "
 
 def suspended_frames() -> Iterator[FrameType]:
     """Frames of the coroutines of all tasks, running ones included; the frames of one task come outermost first."""
+    # In somebody's heap: no code of the program is called.
     for task in _all_tasks():
         yield from _awaited_frames(_coroutine(task))
 
 
 def context_variables() -> Iterator[tuple[ContextVar[Any], Any]]:
     """Context variables with their values, of the code that runs now and of each task."""
+    # In somebody's heap: no code of the program is called.
     contexts = (referent for task in _all_tasks() for referent in gc.get_referents(task) if type(referent) is Context)
     for context in (copy_context(), *contexts):
         yield from context.items()
@@ -87,7 +89,7 @@ def _trio_tasks() -> list[Any]:
     return sorted(tasks, key=lambda task: c_attribute(task, "_counter") or 0)[:MOST] if type(tasks) is set else []
 
 
-def _coroutine(task: Any) -> Any:  # noqa: ANN401
+def _coroutine(task: Any) -> Any:
     """The coroutine of a task of asyncio or trio; None if it has none."""
     builtin = (module_namespace("_asyncio") or {}).get("Task")
     if builtin is not None and issubclass(type(task), builtin):
@@ -95,7 +97,7 @@ def _coroutine(task: Any) -> Any:  # noqa: ANN401
     return instance_dict(task).get("_coro") or c_attribute(task, "coro")  # a task that is written in Python
 
 
-def _awaited_frames(waiting: Any) -> Iterator[FrameType]:  # noqa: ANN401
+def _awaited_frames(waiting: Any) -> Iterator[FrameType]:
     """Frames of a coroutine, and of the coroutines that it waits for."""
     for _ in range(DEEPEST):
         frame: FrameType | None = None

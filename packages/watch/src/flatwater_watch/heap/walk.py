@@ -210,6 +210,7 @@ def begin_walk(roots: Roots, *, draw: int, maximum: int) -> HeapWalk:
         draw: number of sampled items of a big container.
         maximum: maximum number of objects to visit.
     """
+    # In somebody's heap: no code of the program is called.
     modules = user_modules(roots)
     walk = Walk(draw, lambda cls: full_name(cls)[0] in modules, maximum)
     return HeapWalk(walk, deque(root_tiers(roots, modules)))
@@ -217,6 +218,7 @@ def begin_walk(roots: Roots, *, draw: int, maximum: int) -> HeapWalk:
 
 def continue_walk_(walking: HeapWalk, deadline: float) -> bool:
     """Go on until a time of `thread_seconds`, or to the end; return whether the walk has ended."""
+    # In somebody's heap: no code of the program is called.
     while _open_waiting_(walking, deadline):
         if walking.groups and not walking.truncated:
             _begin_group_(walking, walking.groups.popleft())
@@ -290,7 +292,7 @@ def _open_waiting_(walking: HeapWalk, deadline: float) -> bool:
     return True
 
 
-def _record_on_path_(walking: HeapWalk, row: int, obj: Any, opened: OpenedObject) -> None:  # noqa: ANN401
+def _record_on_path_(walking: HeapWalk, row: int, obj: Any, opened: OpenedObject) -> None:
     """Record an opened object on its path; below another one on its own path it only lengthens the chain.
 
     Args:
@@ -358,7 +360,7 @@ def _offer_sampled_(walking: HeapWalk, row: int, sampled: Sequence[Named]) -> No
             _append_row_(walking, obj, row, record, DRAWN | FOLDED * (record.depth <= above.depth), weight)
 
 
-def _atom_bytes_(walk: Walk, obj: Any, kind: type) -> int:  # noqa: ANN401
+def _atom_bytes_(walk: Walk, obj: Any, kind: type) -> int:
     """Bytes of an atom, 0 for an object that was seen, -1 for one that must be opened."""
     # Runs for every child of every object: the ids of atoms are marked here, without a row of their own.
     seen_ids, own_id = walk.seen_ids, id(obj)
@@ -384,13 +386,14 @@ class OwnWeakref(weakref.ref[Any]):
     __slots__ = ()
 
 
-def strong_object(place: Any) -> Any:  # noqa: ANN401
+def strong_object(place: Any) -> Any:
     """The object that a walk holds, weakly or not; None if it is gone."""
     return place() if type(place) is OwnWeakref else place
 
 
 def release_objects_(walking: HeapWalk) -> None:
     """Release objects at the end of a slice, so that the program can free them before the next one."""
+    # In somebody's heap, between two slices: nothing of the program may live longer for the walk.
     objects, opened_rows = walking.objects, len(walking.sizes)
     objects[walking.released_rows : opened_rows] = [None] * (opened_rows - walking.released_rows)
     for row in range(max(opened_rows, walking.rows_at_release), len(objects)):
@@ -434,7 +437,7 @@ def _is_data(walking: HeapWalk, kind: type) -> bool:
     return weakly
 
 
-def _lighter_reference(walking: HeapWalk, obj: Any) -> Any:  # noqa: ANN401
+def _lighter_reference(walking: HeapWalk, obj: Any) -> Any:
     """The replacement for an object in a place of the walk: None if nobody else holds it, a weak reference to data."""
     if _is_made_by_walk(obj):
         return obj

@@ -94,7 +94,8 @@ class CollectionListener:
         self._run(self._set_baseline)
 
     def _set_baseline(self) -> None:
-        """Make a collection that freed nothing of the bytes in use now; runs by `reset_baseline`."""
+        """Record the bytes in use now as a collection that freed nothing."""
+        # In the thread of the readings; a collection in another thread may come in between.
         self._collections.clear()
         if _is_costly():
             return
@@ -118,12 +119,14 @@ class CollectionListener:
         return int(gc.get_stats()[OLDEST_GENERATION]["collections"])
 
     def _on_full_collection(self) -> None:
-        """Take note that a full collection begins or ends; runs within the collector, in any thread."""
+        """Take note that a full collection begins or ends."""
+        # Within the collector, in any thread: no exception may be left behind.
         if not self.has_ended:
             self._run(self._record_begin_or_end)
 
     def _record_begin_or_end(self) -> None:
         """Read the bytes in use as a full collection begins and ends, unless that costs more than its share."""
+        # Within the collector, in any thread.
         now, ended_count, open_collection = monotonic(), self._full_collections(), self._under_way
         self._under_way = None
         if _is_costly():

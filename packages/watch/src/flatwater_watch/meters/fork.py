@@ -222,7 +222,8 @@ def _readable(pipe: int, seconds: float) -> bool:
 
 
 def _fork_worker_and_end(work: Work, pipe: int) -> None:
-    """Make the fork that works, and end; runs in the first fork."""
+    """Make the fork that works, and end."""
+    # In a fork: no lock of another thread is taken, and nothing is printed.
     code = 1
     try:
         child = _fork_quietly()
@@ -234,7 +235,8 @@ def _fork_worker_and_end(work: Work, pipe: int) -> None:
 
 
 def _work_detached(work: Work, pipe: int) -> None:
-    """Leave the terminal and the program's files, write the process id, work; runs in the second fork."""
+    """Leave the terminal and the program's files, write the process id, and work."""
+    # In a fork of a fork, which has one thread.
     system.setsid()  # a session of its own: Ctrl-C goes to the terminal's process group
     # By the kernel, not by Python: the fork must end even if it waits for a lock that another thread held.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -250,8 +252,8 @@ def _work_detached(work: Work, pipe: int) -> None:
 
 
 def _work_and_exit(work: Work, pipe: int) -> None:
-    """Work, write the result, and end the process; runs in the fork."""
-    # By `_exit`: callbacks that the parent has registered for its own end must not run here.
+    """Work, write the result, and end the process."""
+    # In a fork, of which this is the edge: nothing is raised, and by `_exit` no callback of the parent runs.
     code = 1
     try:
         system.write(pipe, _as_json(work()).encode())
