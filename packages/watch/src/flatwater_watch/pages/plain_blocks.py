@@ -162,7 +162,9 @@ def _build_block(kind: type[Any], content: object) -> object:
     if not isinstance(content, dict) or content.get(NAME) != kind.__name__:
         raise ValueError(f"{short_repr(content)}: expected a {kind.__name__}")
     hints = _field_types(kind.__name__)
-    content_by_field = {_FIELD_BY_WRITTEN_NAME.get(name, name): item for name, item in content.items() if name != NAME}
+    content_by_field: dict[str, object] = {
+        _FIELD_BY_WRITTEN_NAME.get(name, name): item for name, item in content.items() if name != NAME
+    }
     if strange := content_by_field.keys() - hints.keys():
         raise ValueError(f"{short_repr(min(strange))}: {kind.__name__} has no such field")
     values = {name: from_plain(item, hints[name]) for name, item in content_by_field.items()}
