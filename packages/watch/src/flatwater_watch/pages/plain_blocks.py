@@ -163,7 +163,7 @@ def _build_block(kind: type[Any], content: object) -> object:
         raise ValueError(f"{short_repr(content)}: expected a {kind.__name__}")
     hints = _field_types(kind.__name__)
     content_by_field: dict[str, object] = {
-        _FIELD_BY_WRITTEN_NAME.get(name, name): item for name, item in content.items() if name != NAME
+        _FIELD_BY_WRITTEN_NAME.get(str(name), str(name)): item for name, item in content.items() if name != NAME
     }
     if strange := content_by_field.keys() - hints.keys():
         raise ValueError(f"{short_repr(min(strange))}: {kind.__name__} has no such field")
