@@ -39,6 +39,15 @@ def test_the_sentence_is_that_of_the_interval(edge: float, said: str) -> None:
     assert said in found.sentence
 
 
+def test_who_earned_the_same_to_rounding_is_said_to_have_earned_the_same() -> None:
+    market = np.random.default_rng(0).normal(0.0005, 0.01, 500)
+    equity = {"champion": curve(market + 1e-15), "held": curve(market), "random": curve(market)}
+    chance = torch.full((100,), float(equity["held"][-1] / 100 - 1))
+    found = compare_to_yardsticks(equity, chance, trained="champion", yardsticks=("held",), a_year=252, seed=0)
+    assert (found.difference, found.low, found.high, found.beaten) == (0, 0, 0, 0.5)
+    assert "earned the same as held, the best of the simple rules; chance explains it as well: 50%" in found.sentence
+
+
 def test_a_year_of_a_difference_has_the_periods_of_a_year() -> None:
     daily, monthly = compare_curves(0.001), compare_curves(0.001, a_year=12)
     for name in ("difference", "low", "high"):

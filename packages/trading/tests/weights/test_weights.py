@@ -17,15 +17,18 @@ from flatwater.checkpoints.reader import newest_intact, restore_state_
 from flatwater.checkpoints.writer import save_checkpoint
 from flatwater.cli.main import main
 from flatwater.config.toml import from_mapping
+from flatwater.runs.portable import export
 from flatwater.state.tree import leaves, nbytes
 from flatwater.trainers.loop import train_
 from flatwater_trading.panel.locate import load_panel
 from flatwater_trading.panel.panel import build_panel, first_days
 from flatwater_trading.panel.signals import find_signals
+from flatwater_trading.recipe.sections import trader_strokes
 from flatwater_trading.recipe.weights.config import WeightsRunConfig
 from flatwater_trading.recipe.weights.plan import build_on_meta
 from flatwater_trading.recipe.weights.recipe import WEIGHTS
 from flatwater_trading.recipe.weights.run import WeightsRun, compose
+from flatwater_trading.recipe.weights.trader import rebuild_trader
 from flatwater_trading.study.config import StudyConfig
 from flatwater_trading.study.member import play_test_days
 from flatwater_trading.study.pooling import as_json, pool_folds
@@ -185,6 +188,56 @@ def test_the_commands_write_what_they_read(trained: Path, tmp_path: Path, capsys
     assert "NOBODY is held" in " ".join(capsys.readouterr().err.split())
     assert main(["report", str(trained)]) == 0
     assert "Weights of what it held most" in (trained / "report.html").read_text()
+
+
+def test_a_policy_from_its_weights_trades_alike_without_the_run(trained: Path, tmp_path: Path) -> None:
+    original, file = replace(fw.load(trained), held=0.75), tmp_path / "policy.safetensors"
+    assert export(original, file) == 0
+    policy = fw.load(file)
+    assert torch.equal(policy.members, original.members)
+    assert policy.act(PANEL) == original.act(PANEL)
+    assert policy.orders(PANEL) == original.orders(PANEL)
+    known, found = original.portable(), policy.portable()
+    assert (found.about, found.header) == (known.about, known.header)
+    assert policy.folder is None
+    for changed in ({"held": 2.0}, {"investable": ["gold"]}, {"settings": {"members": {"size": 3}}}):
+        with pytest.raises(ValueError, match=r"held|investable|weight"):
+            rebuild_trader({**known.header, **changed}, known.tensors)
+
+
+@pytest.mark.parametrize("form", [".pt2", pytest.param(".onnx", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("shorts", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_an_exported_program_weighs_the_newest_day_as_the_policy_does(
+    *, form: str, shorts: bool, trained: Path, tmp_path: Path
+) -> None:
+    policy = replace(fw.load(trained), held=0.75, invested=not shorts)
+    account = replace(policy.settings.account, shorts=shorts)
+    policy = replace(policy, settings=replace(policy.settings, account=account))
+    file, signals = tmp_path / f"policy{form}", policy.signals_of(PANEL)
+    runtime = pytest.importorskip("onnxruntime") if form == ".onnx" else None
+    assert export(policy, file) < 1e-12
+    if runtime is None:
+        weights = torch.export.load(file).module()(*signals)
+    else:
+        session = runtime.InferenceSession(file, providers=["CPUExecutionProvider"])
+        given = {name: each.numpy() for name, each in zip(policy.portable().inputs, signals, strict=True)}
+        weights = torch.from_numpy(session.run(None, given)[0])
+    torch.testing.assert_close(weights[0].tolist(), [*policy.act(PANEL).values()], rtol=0, atol=1e-12)
+
+
+def test_each_trader_has_a_line_of_its_own_and_the_tile_says_its_unit(trained: Path) -> None:
+    traders = [*fw.evaluate(trained, holdout=True)["traders"], "SPY held"]
+    strokes = trader_strokes(["date", *traders])
+    assert set(strokes) == set(traders)
+    assert len(set(strokes.values())) == len(traders) > 12
+    assert strokes["champion"] == ("--champion", False)
+    # Of traders, and of weeks: the lines that they have in every other chart.
+    assert trader_strokes(["random", "20-week momentum"]) == {
+        "20-week momentum": strokes["20-day momentum"],
+        "random": strokes["random"],
+    }
+    assert main(["report", str(trained), "--out", str(trained / "page.html")]) == 0
+    assert "champion, bps" in (trained / "page.html").read_text()
 
 
 def test_what_does_not_fit_is_refused_with_what_to_change() -> None:

@@ -169,8 +169,6 @@ def group_bytes(owners: Mapping[str, int], *, depth: int) -> dict[str, int]:
 
 
 def plan_summary(plan: Plan) -> str:
-    """Return one line about the plan."""
-    return (
-        f"memory: the state will take {format_bytes(plan.total_bytes)}, with phases and libraries up to "
-        f"{format_bytes(plan.needed_bytes)}, of {format_bytes(plan.budget_bytes)} allowed"
-    )
+    """Return one line about the plan, of 80 columns at most."""
+    state, highest, allowed = map(format_bytes, (plan.total_bytes, plan.needed_bytes, plan.budget_bytes))
+    return f"memory: state {state}, at its highest {highest}, of {allowed} allowed"

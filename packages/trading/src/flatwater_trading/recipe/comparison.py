@@ -46,6 +46,8 @@ class ReturnDifference:
 
     def describe_against(self, other: str) -> str:
         """Return the rest of a sentence about the first trader: its comparison with `other` by the interval."""
+        if self.low == self.high == 0:
+            return f"earned the same as {other}"
         if self.low > 0:
             verdict = f"earned more than {other}"
         elif self.high < 0:
@@ -167,6 +169,9 @@ def bootstrap_difference(own: np.ndarray, other: np.ndarray, *, a_year: int, see
 
     # Differences period by period: the common part of both, the market, cancels.
     differences = own - other
+    # The same trades, summed in another order: rounding would have a sign, and an interval without 0.
+    if np.abs(differences).max(initial=0) <= ROUNDING:
+        differences = np.zeros_like(differences)
     # A separate generator: every call gives the same interval.
     resampled = StationaryBootstrap(BLOCK, differences, seed=np.random.default_rng(seed))
     low, high = resampled.conf_int(np.mean, reps=RESAMPLED, method="percentile", size=LEVEL).ravel()

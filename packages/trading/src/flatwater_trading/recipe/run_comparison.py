@@ -69,7 +69,7 @@ def comparison_charts(runs: Mapping[str, RunRecords], colours: Sequence[str]) ->
             continue
         shown_rows = equity[spread_indexes(len(equity), MOST_POINTS)]
         dates, values = shown_rows["date"].to_list(), shown_rows[column].to_list()
-        marks.append(equity_line(letter, dates, values, colour, width=2, in_front=False))
+        marks.append(equity_line(letter, dates, values, (colour, False), width=2, in_front=False))
     if not marks:
         return []
     return [

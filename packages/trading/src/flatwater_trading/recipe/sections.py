@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from datetime import date
+from itertools import cycle
 from math import isfinite, nan
 from typing import Any
 
@@ -40,21 +41,38 @@ from flatwater_watch.pages.chart import (
     round_axis,
 )
 
-TRADER_COLOURS = {
-    "champion": "--champion",
-    "buy and hold": "--buy-and-hold",
-    "equal weight": "--equal-weight",
-    "20-day momentum": "--momentum",
-    "12-1 momentum": "--slow-momentum",
-    "ridge": "--ridge",
-    "ridge, weights": "--ridge",
-    "minimum variance": "--slow-momentum",
-    "random": "--random",
-    "oracle": "--oracle",
-}
-"""The colour of each trader, in a run and in a study."""
-OTHER_COLOUR = "--quiet"
-"""The colour of a benchmark, and of any trader that is not in `TRADER_COLOURS`."""
+COLOURS = (
+    "--champion",
+    "--buy-and-hold",
+    "--equal-weight",
+    "--momentum",
+    "--slow-momentum",
+    "--ridge",
+    "--random",
+    "--oracle",
+    "--quiet",
+)
+Stroke = tuple[str, bool]
+"""A colour, and whether the line is dashed."""
+STROKES: tuple[Stroke, ...] = (*((colour, False) for colour in COLOURS), *((colour, True) for colour in COLOURS[1:]))
+"""Strokes that can be told apart; a dashed one of the champion's colour could be taken for the champion."""
+KNOWN_TRADERS = (
+    "champion",
+    "buy and hold",
+    "equal weight",
+    "20-day momentum",
+    "12-1 momentum",
+    "ridge",
+    "random",
+    "oracle",
+    "ridge, weights",
+    "minimum variance",
+    "inverse volatility",
+    "risk parity",
+    "volatility rule",
+    "ridge, top five",
+)
+"""Traders in the order of `STROKES`: each has the same line in a run and in a study."""
 RETURN, HOLDING = "validation/return", "validation/holding"
 COURSE_CURVES = (
     ("fitness/mean", "fitness, mean", "--quiet", 1.6),
@@ -232,7 +250,7 @@ def gain_chart(run: RunRecords) -> Chart:
 
 
 def equity_line(
-    name: str, dates: list[date], values: list[float], colour: str, *, width: float, in_front: bool
+    name: str, dates: list[date], values: list[float], stroke: Stroke, *, width: float, in_front: bool
 ) -> Line:
     """Return a line of an equity, as change in percent since its first day, with the final value in its name.
 
@@ -240,28 +258,30 @@ def equity_line(
         name: name of the trader or run.
         dates: dates of the values.
         values: equity, in any unit; the first is 0 %.
-        colour: colour of the line.
+        stroke: colour of the line, and whether it is dashed.
         width: width of the line, in pixels.
         in_front: whether the line is drawn above the others.
     """
-    percent = [100 * (value / values[0] - 1) for value in values]
+    percent, (colour, dashed) = [100 * (value / values[0] - 1) for value in values], stroke
     # spread_indexes keeps the last day, so the name has the curve's true end.
     title = f"{name} {percent[-1]:+.1f}%"
-    return Line(name=title, x=dates, y=percent, colour=colour, width=width, in_front=in_front, form="+.1f")
+    return Line(
+        name=title, x=dates, y=percent, colour=colour, dashed=dashed, width=width, in_front=in_front, form="+.1f"
+    )
 
 
-def trader_colour(trader: str) -> str:
-    """Return the colour of a trader; a momentum over 20 weeks or months has the colour of that over days."""
-    fast = re.fullmatch(r"\d+-(week|month|quarter|year|period) momentum", trader)
-    return TRADER_COLOURS["20-day momentum"] if fast else TRADER_COLOURS.get(trader, OTHER_COLOUR)
+def trader_strokes(columns: Sequence[str]) -> dict[str, Stroke]:
+    """Return the line of each trader among columns, in the order of `KNOWN_TRADERS`, others such as benchmarks last.
 
-
-def _column_colours(columns: Sequence[str]) -> dict[str, str]:
-    """Return trader -> colour, in the order of `TRADER_COLOURS`, others last; an oracle needs an artificial market."""
-    order = list(TRADER_COLOURS.values())
-    colours = {name: trader_colour(name) for name in columns if name != "date"}
-    ranks = {name: order.index(colour) if colour in order else len(order) for name, colour in colours.items()}
-    return {name: colours[name] for name in sorted(colours, key=lambda name: ranks[name])}
+    No two traders have the same line while there are lines left. A momentum over 20 weeks or months has the line of
+    that over days.
+    """
+    momentum = r"^\d+-(week|month|quarter|year|period) momentum$"
+    names = {re.sub(momentum, "20-day momentum", name): name for name in columns}
+    known = {name: stroke for name, stroke in zip(KNOWN_TRADERS, STROKES, strict=False) if name in names}
+    others = [name for name in names if name not in known and name != "date"]
+    free = cycle(STROKES[len(KNOWN_TRADERS) :])
+    return {names[name]: stroke for name, stroke in [*known.items(), *zip(others, free, strict=False)]}
 
 
 def equity_chart(equity: pl.DataFrame, split: str) -> Chart:
@@ -273,8 +293,8 @@ def equity_chart(equity: pl.DataFrame, split: str) -> Chart:
         reading="Change in percent since the first day, after costs, all with the same cash. The champion was chosen "
         "on the validation days: its lead there is worth something only if it holds on days that nobody has seen.",
         marks=[
-            equity_line(name, dates, shown_rows[name].to_list(), colour, width=2.4 if first else 1.5, in_front=first)
-            for name, colour in _column_colours(shown_rows.columns).items()
+            equity_line(name, dates, shown_rows[name].to_list(), stroke, width=2.4 if first else 1.5, in_front=first)
+            for name, stroke in trader_strokes(shown_rows.columns).items()
             for first in [name == "champion"]
         ],
         x=Axis(kind="date"),

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from flatwater.metrics.lines import spread_indexes
-from flatwater_trading.recipe.sections import trader_colour
+from flatwater_trading.recipe.sections import trader_strokes
 from flatwater_trading.study.records import (
     StudyFolder,
     StudyRecords,
@@ -130,14 +130,15 @@ def equity_chart(equity: pl.DataFrame, pooled: Mapping[str, Any]) -> Chart:
     shown_rows = equity[spread_indexes(len(equity), MOST_POINTS)]
     dates = shown_rows["date"].to_list()
     marks = []
-    for name in (column for column in shown_rows.columns if column != "date"):
+    for name, (colour, dashed) in trader_strokes(shown_rows.columns).items():
         values, is_champion = shown_rows[name].to_list(), name == "champion"
         title = f"{'champions' if is_champion else name} x {values[-1]:.2f}"
         line = Line(
             name=title,
             x=dates,
             y=values,
-            colour=trader_colour(name),
+            colour=colour,
+            dashed=dashed,
             width=2.4 if is_champion else 1.3,
             in_front=is_champion,
         )

@@ -127,12 +127,10 @@ def make_trader(run: WeightsRun, folder: RunFolder | None = None) -> WeightsTrad
         past=Provenance.of_run(panel, setup.splits, run.trainer.progress.round),
         instruments=panel.instruments,
         investable=tuple(panel.instruments[n] for n in panel.investable),
-        layout=setup.layout,
         # A copy: the run may train on and write another champion into these rows.
         members=run.trainer.run.champion.double().cpu(),
         held=float(best.held),
         invested=bool(best.invested),
-        at_once=setup.at_once,
         folder=folder,
     )
 

@@ -1,22 +1,25 @@
 """Trained target weights for use: prices in, weights and orders out. The policy keeps members and settings, no run."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import polars as pl
 import torch
-from jaxtyping import Float
-from torch import Tensor
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
 
+from flatwater.config.toml import from_mapping, to_mapping
 from flatwater.memory.planner import Plan, refuse
-from flatwater.nets.stack import Layout
+from flatwater.nets.stack import Layout, join_weights, views
 from flatwater.rundir.layout import RunFolder
+from flatwater.runs.portable import Portable
 from flatwater_trading.panel.panel import Panel
-from flatwater_trading.panel.signals import find_signals
+from flatwater_trading.panel.signals import OWN_SIGNALS, find_signals, market_signals
 from flatwater_trading.panel.splits import Days
 from flatwater_trading.panel.traded_closes import traded_closes
+from flatwater_trading.policy.weigher import Seen, build_weigher
 from flatwater_trading.recipe.backtest import Backtest, count_days_by_use, date_row, note_of_days, one_thread
 from flatwater_trading.recipe.panel_policy import PanelPolicy, Prices, Provenance
 from flatwater_trading.recipe.result import equity_frame
@@ -25,9 +28,10 @@ from flatwater_trading.recipe.weights.orders import WeightOrders, WeightsClose, 
 from flatwater_trading.recipe.weights.plan import plan_use
 from flatwater_trading.recipe.weights.score import WeightsEvaluation, as_json, score_weights
 from flatwater_trading.training.weights.config import WeightsConfig
-from flatwater_trading.training.weights.judge import hold, weigh_days
-from flatwater_trading.training.weights.state import find_limits
+from flatwater_trading.training.weights.judge import hold, mean_weights, weigh_days
+from flatwater_trading.training.weights.state import days_at_once, find_limits
 from flatwater_watch.errors import DataError
+from flatwater_watch.files.content import convert_to
 
 CPU = torch.device("cpu")
 
@@ -43,22 +47,29 @@ class WeightsTrader(PanelPolicy):
     """Names [N] of the columns of training, in their order."""
     investable: tuple[str, ...]
     """Names [K] of the columns that the policy may hold."""
-    layout: Layout
     members: Float[Tensor, "P n"]
     """Members of the best round, float64: a day's weights are the same whether it is weighed alone or with others."""
     held: float
     """Part of the learned weights that is held."""
     invested: bool
     """Whether the rest is equal weights; else it is cash."""
-    at_once: int
-    """Days that are weighed at a time."""
     folder: RunFolder | None = None
-    """Folder of the run; None for a run that is not written."""
+    """Folder of the run; None for a run that is not written, and for a policy that was read from a file."""
 
     @property
     def rest(self) -> str:
         """Name of what is held besides the learned weights: `equal weight` or `cash`."""
         return "equal weight" if self.invested else "cash"
+
+    @property
+    def layout(self) -> Layout:
+        """Names and shapes of a member's parameters."""
+        return trader_layout(self.settings, len(self.instruments), len(self.investable))
+
+    @property
+    def module(self) -> "WeigherModule":
+        """The members as one network: from signals to the weights that are held."""
+        return WeigherModule(self)
 
     @property
     def lookback(self) -> int:
@@ -74,6 +85,50 @@ class WeightsTrader(PanelPolicy):
         """Return the weights after the newest day of some prices, by instrument; the rest is cash."""
         held, _, _ = self._weigh(panel := self.align_panel(prices), Days(len(panel.dates) - 1, len(panel.dates)))
         return dict(zip(self.investable, held[0].tolist(), strict=True))
+
+    def portable(self) -> Portable:
+        """Return the policy without its run, in the form that every export is made from."""
+        return Portable(
+            recipe="weights",
+            module=self.module,
+            example=self._example,
+            axes=(0, 0, 0),
+            inputs={
+                "own": "float32 [days, investable, signals]: signals of each instrument; 0 without a close on the day",
+                "shared": "float32 [days, shared signals]: signals that all instruments share",
+                "tradable": "bool [days, investable]: whether there is a close on the day",
+            },
+            outputs={"weights": "float64 [days, investable]: part of the equity in each instrument; the rest is cash"},
+            meaning={
+                "instruments": list(self.instruments),
+                "investable": list(self.investable),
+                "held": self.held,
+                "rest": self.rest,
+                "rules": to_mapping(self.settings.account),
+            },
+            header={
+                "settings": to_mapping(self.settings),
+                "past": asdict(self.past),
+                "instruments": list(self.instruments),
+                "investable": list(self.investable),
+                "held": self.held,
+                "invested": self.invested,
+            },
+            # float32, as they were learned: the policy computes in float64, and makes these from them exactly.
+            tensors=views(self.members.float(), self.layout),
+        )
+
+    def _example(self, days: int) -> tuple[Tensor, ...]:
+        """Return inputs of this many days to trace an export with, drawn by a fixed seed."""
+        rng, count = torch.Generator().manual_seed(0), len(self.investable)
+        own = torch.randn(days, count, OWN_SIGNALS, generator=rng)
+        shared = torch.randn(days, market_signals(len(self.instruments), count), generator=rng)
+        return own, shared, torch.rand(days, count, generator=rng) < 0.9  # noqa: PLR2004  (most have a close)
+
+    def signals_of(self, prices: Prices) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the signals of the newest day, each with one row: the inputs of an exported policy."""
+        market = signal_market(find_signals(self.align_panel(prices)), CPU)
+        return market.own[-1:], market.shared[-1:], market.tradable[-1:]
 
     def orders(
         self,
@@ -195,6 +250,74 @@ class WeightsTrader(PanelPolicy):
         market = signal_market(find_signals(panel), CPU)
         rows, limits = range(days.first, days.stop), find_limits(self.settings)
         with torch.no_grad():
-            learned = weigh_days(self.layout, market, self.members, rows, limits=limits, at_once=self.at_once)
+            at_once = days_at_once(self.settings, len(self.investable))
+            learned = weigh_days(self.layout, market, self.members, rows, limits=limits, at_once=at_once)
         tradable = market.tradable[days.first : days.stop]
         return hold(learned, tradable, limits, held=self.held, invested=self.invested), learned, market.own
+
+
+class WeigherModule(nn.Module):
+    """The members of a policy as one network: signals in, the weights that are held out."""
+
+    members: Tensor
+
+    def __init__(self, trader: WeightsTrader) -> None:
+        """Keep the members as a buffer, part of the module's state, and what is held of their mean."""
+        super().__init__()
+        self._layout, self._limits = trader.layout, find_limits(trader.settings)
+        self._held, self._invested = trader.held, trader.invested
+        self.register_buffer("members", trader.members)
+
+    def forward(
+        self, own: Float[Tensor, "D K F"], shared: Float[Tensor, "D G"], tradable: Bool[Tensor, "D K"]
+    ) -> Float[Tensor, "D K"]:
+        """Return the part of the equity that is held in each instrument on each day."""
+        learned = mean_weights(views(self.members, self._layout), Seen(own, shared, tradable), self._limits)
+        return hold(learned, tradable, self._limits, held=self._held, invested=self._invested)
+
+
+def trader_layout(settings: WeightsConfig, columns: int, investable: int) -> Layout:
+    """Return names and shapes of a member's parameters, by the settings and the numbers of columns."""
+    return build_weigher(OWN_SIGNALS, market_signals(columns, investable), settings.members.hidden)
+
+
+@dataclass(frozen=True)
+class _TraderHeader:
+    """The header of an exported policy's file, which also has its tensors."""
+
+    settings: dict[str, Any]
+    past: Provenance
+    instruments: list[str]
+    investable: list[str]
+    held: float
+    invested: bool
+
+
+def rebuild_trader(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> WeightsTrader:
+    """Rebuild the policy of a .safetensors file.
+
+    Raises:
+        ConfigError: the header's settings do not fit `WeightsConfig`.
+        ValueError: header and tensors do not fit each other.
+    """
+    parsed = convert_to(dict(header), _TraderHeader)
+    settings = from_mapping(WeightsConfig, parsed.settings, "settings")
+    names, investable, size = parsed.instruments, parsed.investable, settings.members.size
+    if not investable or not {*investable} <= {*names}:
+        raise ValueError(f"investable = {investable}: must be some of the instruments")
+    if not 0 <= parsed.held <= 1:
+        raise ValueError(f"held = {parsed.held}: must be 0 to 1")
+    layout = trader_layout(settings, len(names), len(investable))
+    members = [
+        join_weights({name: each[member] for name, each in tensors.items() if each.shape[:1] == (size,)}, layout)
+        for member in range(size)
+    ]
+    return WeightsTrader(
+        settings=settings,
+        past=parsed.past,
+        instruments=tuple(names),
+        investable=tuple(investable),
+        members=torch.cat(members).double(),
+        held=parsed.held,
+        invested=parsed.invested,
+    )

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from flatwater.nets.stack import Layout, views
+from flatwater.nets.stack import Layout, Params, views
 from flatwater_trading.policy.weigher import Limits, Seen, log_growth, weigh
 from flatwater_trading.training.weights.state import Judgement, SignalMarket, WeightsSetup, WeightsState
 
@@ -45,16 +45,30 @@ def weigh_days(
         limits: limits of the weights of a day.
         at_once: days that are weighed at a time; the result does not depend on it.
     """
-    members, params = len(weights), views(weights, layout)
-    wanted = weights.new_zeros(len(days), market.tradable.shape[1])
+    params = views(weights, layout)
+    wanted = weights.new_empty(len(days), market.tradable.shape[1])
     for first in range(0, len(days), at_once):
         rows = slice(days.start + first, min(days.stop, days.start + first + at_once))
-        own, shared = (signals[rows][None].to(weights.dtype) for signals in (market.own, market.shared))
-        seen = Seen(own, shared, market.tradable[rows][None])
-        # One member at a time: hidden units of two members are never in memory together.
-        for member in range(members):
-            one = {name: weight[member : member + 1] for name, weight in params.items()}
-            wanted[first : first + at_once] += weigh(one, seen, limits)[0] / members
+        seen = Seen(market.own[rows], market.shared[rows], market.tradable[rows])
+        wanted[first : first + at_once] = mean_weights(params, seen, limits)
+    return wanted
+
+
+def mean_weights(params: Params, seen: Seen, limits: Limits) -> Float[Tensor, "D K"]:
+    """Return the mean weights of some members, computed in the precision of their parameters.
+
+    Args:
+        params: parameters of the members by name.
+        seen: what all of them see, without an axis of members.
+        limits: limits of the weights of a day.
+    """
+    members, dtype = len(params["slope"]), params["slope"].dtype
+    seen = Seen(seen.own[None].to(dtype), seen.shared[None].to(dtype), seen.tradable[None])
+    wanted = torch.zeros_like(seen.tradable[0], dtype=dtype)
+    # One member at a time: their hidden units never stand in memory together.
+    for member in range(members):
+        one = {name: weight[member : member + 1] for name, weight in params.items()}
+        wanted = wanted + weigh(one, seen, limits)[0] / members
     return wanted
 
 

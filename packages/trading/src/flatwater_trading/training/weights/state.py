@@ -99,7 +99,7 @@ class WeightsSetup:
     @property
     def at_once(self) -> int:
         """Days that a member weighs at a time."""
-        return max(1, BLOCK_BYTES // (4 * self.instruments * self.config.members.hidden))
+        return days_at_once(self.config, self.instruments)
 
     @property
     def groups(self) -> tuple[Span, ...]:
@@ -107,6 +107,11 @@ class WeightsSetup:
         learner, members = self.config.learner, self.config.members.size
         size = min(members, max(1, self.at_once // (learner.stretches * self.stretch_days)))
         return tuple((low, min(members, low + size)) for low in range(0, members, size))
+
+
+def days_at_once(config: WeightsConfig, instruments: int) -> int:
+    """Return how many days one member weighs at a time."""
+    return max(1, BLOCK_BYTES // (4 * instruments * config.members.hidden))
 
 
 def find_limits(config: WeightsConfig) -> Limits:
