@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -206,14 +207,27 @@ def try_whole_episode(
 
 
 class CountedTime:
-    """Time that counts: the processor's, or a quarter of the clock's, for a simulator that waits on another process."""
+    """Time that counts: the processor's, or a quarter of the clock's, for a simulator that waits on another process.
+
+    Time in which this thread waits for a core is not the simulator's, and does not count.
+    """
 
     def __init__(self) -> None:
-        self._cpu, self._all = time.process_time(), time.monotonic()
+        self._cpu, self._all, self._queued = time.process_time(), time.monotonic(), _queued_seconds()
 
     def elapsed_seconds(self) -> float:
         """Return the seconds since it was made."""
-        return max(time.process_time() - self._cpu, (time.monotonic() - self._all) / 4)
+        cpu, clock = time.process_time() - self._cpu, time.monotonic() - self._all
+        if clock / 4 > cpu:
+            clock -= _queued_seconds() - self._queued
+        return max(cpu, clock / 4)
+
+
+def _queued_seconds() -> float:
+    """Return how long this thread has waited for a core in its life; 0 where the system does not say."""
+    with suppress(OSError):
+        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
+    return 0.0
 
 
 def _record(player: EpisodePlayer, seed: int, steps: int, *, circumstance: int, save: bool = False) -> _RecordedEpisode:
