@@ -14,6 +14,8 @@ PIP_ARGS ?=
 TEST_WORKERS ?= 2
 PACKAGE ?=
 TESTS = $(if $(PACKAGE),packages/$(PACKAGE)/tests,)
+# Large libraries of which little is imported: that is compiled where it is, and the rest would take half of the time.
+PART_USED := moto|mypy|networkx|pandas|pip|plotly|pygments|scipy|setuptools|sklearn|sqlalchemy|statsmodels|sympy|wandb
 INSTALLED := packages/watch[page] packages/flatwater[teach,sweep,wandb] packages/trading[excel]
 
 .PHONY: train test test-random test-all check lint types imports dead api bench results docs site constraints clean help
@@ -87,6 +89,6 @@ $(READY): packages/watch/pyproject.toml packages/flatwater/pyproject.toml packag
 		$(BIN)/python -m pip install -qq --disable-pip-version-check $(PIP_ARGS) -c constraints.txt pip; `# the one of Python 3.11 takes a minute more to resolve` \
 		$(BIN)/python -m pip install -qq --no-compile --disable-pip-version-check $(PIP_ARGS) \
 			-c constraints.txt -r requirements.txt $(INSTALLED:%=-e %); \
-		$(BIN)/python -m compileall -q -j 0 -x '^\.venv/.*/tests?/' .venv/lib packages > /dev/null || true; `# on all cores, but for the libraries' own tests; some carry files that are no Python` \
+		$(BIN)/python -m compileall -q -j 0 -x '^\.venv/.*/(tests?|$(PART_USED))/' .venv/lib packages > /dev/null || true; `# on all cores, but for the libraries' own tests; some carry files that are no Python` \
 		echo "set up in $$((SECONDS - began)) s"
 	@touch $@

@@ -7,6 +7,7 @@ import site
 import sys
 import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import resolve_name
 from pathlib import Path
@@ -118,10 +119,15 @@ def module_place(module: str) -> str:
 
 def _package_folder(path: Path) -> Path | None:
     """Return the folder of installed packages, or of Python's library, that a file lies in; None for the user's own."""
+    return next((folder for folder in _package_folders() if path.is_relative_to(folder)), None)
+
+
+@cache
+def _package_folders() -> list[Path]:
+    """Return the folders of installed packages and of Python's library, the longest first: some lie within others."""
     names = [sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib", "platstdlib")]
-    homes = {Path(home).resolve() for home in (*names, site.getusersitepackages())}
-    # The longest first: site-packages lies within Python's own library.
-    return next((home for home in sorted(homes, key=lambda each: -len(each.parts)) if path.is_relative_to(home)), None)
+    folders = {Path(folder).resolve() for folder in (*names, site.getusersitepackages())}
+    return sorted(folders, key=lambda each: -len(each.parts))
 
 
 def text_hashes(module: str) -> Mapping[str, str]:
@@ -136,6 +142,8 @@ def text_hashes(module: str) -> Mapping[str, str]:
     places = module_files(module)
     root = None if not places or _package_folder(places[-1]) else module.partition(".")[0]
     hashes: dict[str, str] = {}
+    # Many modules import the same ones, and to find one asks the disk several times.
+    lies_beside = cache(lambda imported: _lies_beside(imported, places[0]))
     waiting = [module]
     while waiting and len(hashes) < MOST_FILES:
         name = waiting.pop()
@@ -143,7 +151,11 @@ def text_hashes(module: str) -> Mapping[str, str]:
             continue
         hashes[name] = sha256(text).hexdigest()[:12]
         if root is not None:
-            waiting += [imported for imported in _imported_modules(name, text) if _lies_beside(imported, places[0])]
+            waiting += [
+                imported
+                for imported in _imported_modules(name, text)
+                if lies_beside(imported.partition(".")[0]) and lies_beside(imported)
+            ]
     return dict(sorted(hashes.items()))
 
 

@@ -164,7 +164,7 @@ def test_a_policy_of_choices_by_sac_is_drawn_from_valued_and_exported() -> None:
     assert not np.array_equal(drawn, policy.act(seen))
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 def test_sac_learns_a_choice() -> None:
     options = ("--steps", "2500", "--net.hidden", "64", "--learner.batch-size", "64", "--replay.capacity", "10000")
     rates = ("--learner.actor-lr", "1e-3", "--learner.critic-lr", "2e-3", "--learner.temperature-lr", "1e-3")

@@ -63,7 +63,7 @@ def test_what_is_planned_is_held_and_the_replay_holds_bytes(kind: str) -> None:
     assert isinstance(run.trainer.setup.nets.actor, ImageValues)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_resumed_it_ends_as_if_it_had_not_stopped(kind: str) -> None:
     whole = train("whole", 3, *KINDS[kind])
@@ -122,7 +122,7 @@ def test_images_are_vectors_where_that_is_asked_for_and_compiling_them_is_refuse
     assert "learner.compile" in capsys.readouterr().err
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 def test_dqn_learns_from_images() -> None:
     rates = ("--learner.lr", "1e-3", "--learner.target-every", "50", "--learner.epsilon.ends", "800")
     more = ("--steps", "1500", "--replay.capacity", "2000", "--learner.batch-size", "32", "--evaluation.episodes", "16")

@@ -182,7 +182,7 @@ def test_a_class_is_given_as_it_is_and_refused_where_no_resumed_run_would_find_i
         from_mapping(PpoRunConfig, {"student": {"network": Inside}}, "here")
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "rounds"), [("image", 12), ("own", 30)])
 def test_it_learns_from_images(kind: str, rounds: int) -> None:
     more = ("--block", "32", "--learner.lr", "1e-3", "--evaluation.envs", "16", "--evaluation.every", str(rounds))

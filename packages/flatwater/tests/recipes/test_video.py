@@ -53,6 +53,7 @@ def test_the_video_has_the_judged_episodes(recipe: str, memory: int) -> None:
     assert len(set(columns)) > 2, "the dot moves"
 
 
+@pytest.mark.slow
 def test_a_video_of_any_length_takes_what_was_planned() -> None:
     fw.train("ppo", env="seen_env:Long", run="run", **SMALL)
     said: list[str] = []

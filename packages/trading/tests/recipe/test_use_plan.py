@@ -135,7 +135,7 @@ def test_a_budget_that_is_no_amount_is_refused(run: Path) -> None:
 
 
 @pytest.mark.few(1)
-@pytest.mark.parametrize("days", [500, 1000])
+@pytest.mark.parametrize("days", [300, 1000])
 def test_what_is_allocated_stays_within_the_plan(run: Path, days: int) -> None:
     trader = fw.load(run)
     panel = trader.align_panel(load_panel(PANEL.replace("500", str(days))))

@@ -116,7 +116,8 @@ def test_random_traders_are_pooled_as_the_champions_are(whole: StudyOutcome) -> 
     assert pooled["comparison"]["beaten"] == pytest.approx(beaten)
 
 
-@pytest.mark.parametrize("jobs", [1, 3])
+@pytest.mark.few(1)
+@pytest.mark.parametrize("jobs", [3, 1])
 def test_a_stopped_study_comes_to_the_result_of_one_in_one_piece(jobs: int, whole: StudyOutcome) -> None:
     Path("hold").write_text("3")
     thread = signal_when(Path("held").exists, signal.SIGTERM)
