@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,6 +20,7 @@ import torch
 
 from flatwater.envs.kept_state import ReplayableWorld, decode_state, encode_state, load_state_, read_env_state
 from flatwater.envs.world import Array, Spaces, Teacher, UnseededError, World, split_legal
+from flatwater_watch.meters.proc import queued_seconds
 
 STEPS = 16
 """Steps of each of the episodes, at most."""
@@ -213,21 +213,14 @@ class CountedTime:
     """
 
     def __init__(self) -> None:
-        self._cpu, self._all, self._queued = time.process_time(), time.monotonic(), _queued_seconds()
+        self._cpu, self._all, self._queued = time.process_time(), time.monotonic(), queued_seconds()
 
     def elapsed_seconds(self) -> float:
         """Return the seconds since it was made."""
         cpu, clock = time.process_time() - self._cpu, time.monotonic() - self._all
         if clock / 4 > cpu:
-            clock -= _queued_seconds() - self._queued
+            clock -= queued_seconds() - self._queued
         return max(cpu, clock / 4)
-
-
-def _queued_seconds() -> float:
-    """Return how long this thread has waited for a core in its life; 0 where the system does not say."""
-    with suppress(OSError):
-        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
-    return 0.0
 
 
 def _record(player: EpisodePlayer, seed: int, steps: int, *, circumstance: int, save: bool = False) -> _RecordedEpisode:

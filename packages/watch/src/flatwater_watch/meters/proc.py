@@ -37,6 +37,14 @@ def available_bytes() -> int:
     return read_kib_counters("/proc/meminfo")["MemAvailable"]
 
 
+def queued_seconds() -> float:
+    """How long this thread has waited for a core in its life; 0 if the system does not say."""
+    try:
+        return int(read_text("/proc/thread-self/schedstat").split()[1]) / 1e9
+    except OSError:  # a kernel without these statistics
+        return 0.0
+
+
 def descendant_pids(pid: int | None = None) -> list[int]:
     """Ids of the descendants of a process, by default of this one; children first, then theirs.
 
