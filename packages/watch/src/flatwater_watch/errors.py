@@ -77,10 +77,10 @@ def require(holds: bool, field: str, value: object, expected: str) -> None:
     """Check a field's value.
 
     Args:
-        holds: whether the value is as it must be.
+        holds: whether the value is as expected.
         field: name of the field, as the user writes it.
-        value: its value, which the message shows shortened.
-        expected: what it must be, to follow "must be".
+        value: value of the field, which the message shows shortened.
+        expected: expected value in words, to follow "must be".
 
     Raises:
         ConfigError: `holds` is false; the message names the field, its value and the expected one.

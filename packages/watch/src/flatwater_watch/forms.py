@@ -24,7 +24,7 @@ def check_form(form: str, *, names: bool) -> None:
 
     Args:
         form: text with braces.
-        names: whether braces name values, as in `{days}`; else `{}` stands for the one value.
+        names: whether braces name values, as in `{days}`; else `{}` stands for the only value.
 
     Raises:
         ValueError: the form is too long, or its braces hold something else than a name and a number's format.
@@ -70,8 +70,8 @@ def count_phrase(count: int, noun: str) -> str:
 
 def list_phrase(names: Sequence[str], maximum: int = 20) -> str:
     """The first names of a list, and how many more there are: `AAPL, GOOG and 3 more`."""
-    more = f" and {len(names) - maximum} more" if len(names) > maximum else ""
-    return ", ".join(names[:maximum]) + more
+    ending = f" and {len(names) - maximum} more" if len(names) > maximum else ""
+    return ", ".join(names[:maximum]) + ending
 
 
 def fill_form(form: str, values: Mapping[str, object]) -> str:

@@ -30,7 +30,7 @@ def offer_names(package: str) -> "tuple[Callable[[str], object], Callable[[], li
     def places() -> dict[str, str]:
         """The module of each name, from the stub, which is read at the first call."""
         if not stub_modules:
-            with open(f"{module.__path__[0]}/__init__.pyi", encoding="utf-8") as stub:  # noqa: PTH123
+            with open(f"{module.__path__[0]}/__init__.pyi", encoding="utf-8") as stub:  # noqa: PTH123  (pathlib takes long to import)
                 lines = [line.split() for line in stub]
             stub_modules.update({words[-1]: words[1] for words in lines if words[:1] == ["from"]})
         return stub_modules

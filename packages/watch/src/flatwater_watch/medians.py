@@ -1,6 +1,6 @@
 """Medians and the normal distribution, in place of `statistics`, whose import takes longer than all its uses here.
 
-A later import is no way out: nothing is imported once a program has begun, as it may replace functions that imports
+A later import does not help: nothing is imported once a program has begun, as it may replace functions that imports
 need.
 """
 

@@ -23,7 +23,7 @@ def escape_controls(text: str) -> str:
 
 def _escape_code(match: re.Match[str]) -> str:
     code = ord(match[0])
-    return f"\\x{code:02x}" if code <= 0xFF else f"\\u{code:04x}"  # noqa: PLR2004
+    return f"\\x{code:02x}" if code <= 0xFF else f"\\u{code:04x}"  # noqa: PLR2004  (of one byte)
 
 
 def short_repr(value: object) -> str:

@@ -1,7 +1,7 @@
 """The three streams of a process in any state: closed, full, without a reader, or with an encoding that lacks letters.
 
 A closed descriptor of 0, 1 or 2 is given to the next file that is opened, and then a print, or a message of a C
-library, goes into a checkpoint. So a command takes the closed ones first, before it opens anything.
+library, goes into a checkpoint. So a command opens the closed descriptors first, before anything else.
 """
 
 import io
@@ -14,14 +14,14 @@ from typing import TextIO, cast
 from flatwater_watch.errors import FlatwaterError
 
 BROKEN_PIPE_STATUS = 141
-"""Exit code where nobody reads stdout any more: 128 + SIGPIPE, as a shell has it."""
+"""Exit code if nobody reads stdout any more: 128 + SIGPIPE, as a shell has it."""
 
 
 class NullStream(io.TextIOWrapper):
-    """A stream in the place of one that was closed when the process began."""
+    """A stream in the place of a stream that was closed when the process began."""
 
     def __init__(self) -> None:
-        super().__init__(open(os.devnull, "r+b", buffering=0), encoding="utf-8", errors="backslashreplace")  # noqa: PTH123, SIM115
+        super().__init__(open(os.devnull, "r+b", buffering=0), encoding="utf-8", errors="backslashreplace")  # noqa: PTH123, SIM115  (unbuffered, and closed with the stream)
 
 
 def fill_closed() -> None:
@@ -34,7 +34,7 @@ def fill_closed() -> None:
         try:
             os.fstat(number)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # noqa: FBT003  # the lowest that is free: this one
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # noqa: FBT003  (the lowest free number, which is this descriptor)
     sys.stdin, sys.stdout, sys.stderr = (stream or NullStream() for stream in (sys.stdin, sys.stdout, sys.stderr))
 
 
@@ -101,14 +101,14 @@ def output_error(fault: BaseException | None = None) -> OSError | None:
 
 
 def run_printing(command: Callable[[], int], report: Callable[[str], None]) -> int:
-    """Run a command with `own_output`; where stdout has failed and the command has not, say so on stderr.
+    """Run a command with `own_output`; if stdout has failed and the command has not, say so on stderr.
 
     Args:
         command: prints its output, and returns its exit code.
         report: prints an error's message on stderr.
 
     Returns:
-        The command's exit code if it is not 0; else that of the output, 0 where all of it was written.
+        The command's exit code if it is not 0; else that of the output, 0 if all of it was written.
 
     Raises:
         SystemExit: the command ended itself, with an exit code or with all of its output written.

@@ -30,12 +30,12 @@ _COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
 class Terminal(Console):
     """A console of rich for text that somebody else has chosen."""
 
-    def __init__(self, **settings: Any) -> None:  # noqa: ANN401  (as rich's console takes them)
+    def __init__(self, **settings: Any) -> None:  # noqa: ANN401  (arguments of rich's console)
         super().__init__(highlight=False, markup=False, emoji=False, **settings)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Segments as rich makes them, with control characters in their texts made visible."""
-        # Here, behind all of rich's own rendering: text in tables, bars and messages passes this one place.
+        # Here, behind all of rich's own rendering: text in tables, bars and messages passes this place.
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=escape_controls(segment.text))
 
@@ -43,7 +43,7 @@ class Terminal(Console):
         """Raise the error to the caller; rich would end the process with 1."""
         raise  # noqa: PLE0704  (rich calls it where it has caught the error)
 
-    def status(self, status: RenderableType, **settings: Any) -> Status:  # noqa: ANN401  (same)
+    def status(self, status: RenderableType, **settings: Any) -> Status:  # noqa: ANN401  (arguments of rich's status)
         """A line that moves during work; see `Working`."""
         return Working(status, console=self, **settings)
 
@@ -51,7 +51,7 @@ class Terminal(Console):
 class Working(Status):
     """A line that moves during work, with its duration and progress.
 
-    If the output is no terminal, the line is printed anew every 10 seconds; see `progress.is_due`.
+    If the output is not a terminal, the line is printed again every 10 seconds; see `progress.is_due`.
     """
 
     console: Console
@@ -62,14 +62,14 @@ class Working(Status):
         *,
         console: Console,
         first: float | None = None,
-        **settings: Any,  # noqa: ANN401  (same)
+        **settings: Any,  # noqa: ANN401  (arguments of rich's status)
     ) -> None:
         """Prepare the line, which is shown when entered.
 
         Args:
             status: text of the line.
             console: terminal or log that shows it.
-            first: seconds until it is printed first if the output is no terminal; None takes the usual 10.
+            first: seconds until the line is printed first if the output is not a terminal; None takes the usual 10.
             settings: further arguments of `rich.status.Status`.
         """
         self._first_line_seconds = first
@@ -77,7 +77,7 @@ class Working(Status):
         self._status_text, self._exit_stack = status, ExitStack()
         self._began_at = self._last_line_at = time.monotonic()
 
-    def update(self, status: RenderableType | None = None, **settings: Any) -> None:  # noqa: ANN401  (same)
+    def update(self, status: RenderableType | None = None, **settings: Any) -> None:  # noqa: ANN401  (arguments of rich's status)
         """Change the text, as other work begins."""
         if status is not None:
             self._status_text = status
@@ -125,9 +125,9 @@ def _plain_status(status: RenderableType) -> RenderableType:
 
 
 def terminal(*, errors: bool = False) -> Terminal:
-    """A console of at most 100 columns; of exactly 100 if the output is no terminal.
+    """A console of at most 100 columns; of exactly 100 if the output is not a terminal.
 
-    A command fails if stdout does not take its results. Lines on stderr beside them are dropped in that case.
+    A command fails if stdout does not take its results. Lines that stderr does not take are dropped.
     """
     return lasting_terminal(errors=True) if errors else _fix_width(Terminal())
 

@@ -30,15 +30,15 @@ class Drift(NamedTuple):
     blocks: int = 5
     """Number of parts of a window whose medians must go the same way."""
     blocks_rising: int = 3
-    """Minimum number of the four differences between blocks that take part in a rise: two steps are no drift."""
+    """Minimum number of the four differences between blocks that take part in a rise: two steps are not a drift."""
     participating_share: float = 0.25
     """Minimum difference, as a share of the mean one, for taking part. Unmeasured."""
     minimum_rise_deviations: float = 6.0
     """Minimum rise, in median deviations from its line. Pure noise reaches 1.5."""
     minimum_rise_noise: float = 3.0
     """Minimum suspicious rise, in usual differences of neighbours. A line over five points has 4."""
-    stair_share: float = 0.5
-    """Minimum change of a stair, as a share of a material rise. Unmeasured."""
+    jump_share: float = 0.5
+    """Minimum size of a jump, as a share of a material rise. Unmeasured."""
     minimum_late_slope_share: float = 0.8
     """Minimum slope of a window's second half, as a share of its first half's. For log t it is 0.71 to 0.76."""
     judgements_in_row: int = 3
@@ -89,7 +89,7 @@ class Investigating(NamedTuple):
     minimum_headroom_share: float = 0.1
     """Minimum free share of the limit for tracing and forks, which take memory themselves: 12 MB in a small run."""
     maximum_unproven_readings: int = 8
-    """Maximum readings after a suspicion for a drift to be proven: growth may come in stairs."""
+    """Maximum readings after a suspicion for a drift to be proven: growth may come in jumps."""
     maximum_looks: int = 3
     """Maximum censuses after the first one, while they do not explain the growth: it may come in bursts."""
     maximum_looks_unproven_native: int = 6
@@ -104,13 +104,13 @@ class Investigating(NamedTuple):
     """CPU seconds of a census after which tracing ends: Python that only allocates is traced at a seventy-fifth of its
     speed, a census too. One of 0.09 s took 4, and the program 25 s for what it does in 11; one of 0.01 s takes 0.25."""
     maximum_idle_traced_readings: int = 6
-    """Maximum traced readings in a row without a line: growth in stairs rests between them."""
+    """Maximum traced readings in a row without a line: growth in jumps rests between them."""
     maximum_building_readings: int = 36
     """Further traced readings that are allowed while the traced bytes still rise: a page that BeautifulSoup parses in
-    15 ms takes 1 to 3 s while it is traced, and 9 s beside seven busy processes on two cores."""
+    15 ms takes 1 to 3 s while it is traced, and 9 s with seven other busy processes on two cores."""
     maximum_line_search_cpu_seconds: float = 1.5
     """CPU seconds of these readings, after which an owner is reported without a line. A look at 64 pages of a document
-    took 0.03 to 0.3 s beside three busy processes, and 42 of them half of the time of the program. With 3 s it was
+    took 0.03 to 0.3 s with three other busy processes, and 42 of them half of the time of the program. With 3 s it was
     traced for 20 s in three of 20 runs, four at a time; with 1.5 s for 8 s at most in 16."""
     minimum_building_share: float = 0.01
     """Minimum rise of the traced bytes, as a share of the usual growth."""
@@ -210,14 +210,14 @@ class Collecting(NamedTuple):
     minimum_collections: int = 1
     """Minimum full collections. The freed bytes are compared with those that came before each, or since the start."""
     minimum_freed_share: float = 0.8
-    """Minimum share of the bytes between two collections that one frees. The rest grows for good, and is no garbage;
-    rates err by a fifth. Unmeasured."""
+    """Minimum share of the bytes between two collections that the second frees. The rest grows for good, and is not
+    garbage; rates err by a fifth. Unmeasured."""
     maximum_wait_ratio: float = 2.0
     """Maximum bytes since the last full collection, in units of the usual amount between two: more is growth of another
-    kind, which began later. Python waits a quarter longer for each full collection than for the one before.
+    kind, which began later. Python waits a quarter longer for each full collection than for the collection before it.
     Unmeasured."""
     least_share: float = 0.1
-    """Minimum share of the bytes in use that a collection frees to be a cause: all programs have smaller ones.
+    """Minimum share of the bytes in use that a collection frees to be a cause: all programs have smaller collections.
     Unmeasured."""
     reported_young_bytes: float = 64 * MIB
     """Bytes of young garbage from which on it is reported. A Flask server that is sent 2 MB a request comes to 45 MiB,
@@ -267,7 +267,7 @@ class Measuring(NamedTuple):
     least_bytes: int = 1 << 16
     """Minimum bytes of a holding that is remembered. Unmeasured."""
     minimum_censuses: int = 4
-    """Minimum censuses over which a rate is measured: growth in stairs rests at some of them."""
+    """Minimum censuses over which a rate is measured: growth in jumps rests at some of them."""
     minimum_owner_share: float = 0.5
     """Minimum share of the growth between two censuses for an owner's share to be taken from them."""
     minimum_worker_rise_share: float = 0.02

@@ -26,7 +26,7 @@ def format_bytes(count: float) -> str:
 
 
 def short_bytes(count: float) -> str:
-    """Bytes in a unit with three digits, for places beside the exact number: `1536` as `1.5 KiB`."""
+    """Bytes in a unit with three digits, for places next to the exact number: `1536` as `1.5 KiB`."""
     number, unit = format_bytes(count).split()
     return f"{float(number):.3g} {unit}" if abs(float(number)) < _DECIMAL_LIMIT else f"{float(number):.0f} {unit}"
 

@@ -16,8 +16,8 @@ from flatwater_watch.series.slope import (
     drift_slope,
     filling_slope,
     has_recent_rise,
+    jump_points,
     robust_slope,
-    stair_points,
     thin_evenly,
 )
 
@@ -154,7 +154,7 @@ def test_suspicion_needs_half_of_a_material_rise() -> None:
 def test_growth_in_stairs_is_a_line_of_its_stairs(width: int) -> None:
     """What is kept once an epoch, read at every update."""
     values = [float(n // width) for n in range(10 * width)]
-    kept_steps, kept = stair_points(list(range(len(values))), values, minimum=1.0)
+    kept_steps, kept = jump_points(list(range(len(values))), values, minimum=1.0)
     assert kept == [float(n) for n in range(10)]
     assert kept_steps == [n * width for n in range(10)]
     assert drift_slope(kept_steps, kept, minimum=1.0) is not None
@@ -162,7 +162,7 @@ def test_growth_in_stairs_is_a_line_of_its_stairs(width: int) -> None:
 
 def test_a_stair_and_a_long_landing_do_not_drift() -> None:
     values = [min(n, 6) * 1.0 for n in range(60)]
-    assert drift_slope(*stair_points(list(range(60)), values, minimum=1.0), minimum=1.0) is None
+    assert drift_slope(*jump_points(list(range(60)), values, minimum=1.0), minimum=1.0) is None
 
 
 REPLAY = [

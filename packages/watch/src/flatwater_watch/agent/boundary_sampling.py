@@ -94,7 +94,7 @@ class BoundarySampler:
         """Add the seconds since the last report to a segment; let frequent kinds pass their next boundaries unreported.
 
         A sample is reported whole: for some rounds no boundary passes unreported. Seconds outside of samples are
-        hidden: the next review divides them in the proportion of the sampled ones.
+        hidden: the next review divides them in the proportion of the sampled seconds.
 
         Args:
             before: kind of the boundary at which the segment began.
@@ -108,7 +108,7 @@ class BoundarySampler:
             self._unsampled_seconds += spent
             self._usual_interval, self._sample_kind, self._rounds_left = spent / (skipped + 1), kind, ROUNDS_PER_SAMPLE
         elif skipped:
-            # A rare kind came amid unreported ones: what their usual distance does not explain led up to the rare one.
+            # A rare kind came amid unreported boundaries: seconds beyond their usual distance led up to the rare kind.
             usual_seconds = min(spent, skipped * self._usual_interval)
             self._unsampled_seconds += usual_seconds
             self._seconds[self._frequent_kinds[0], kind] += spent - usual_seconds

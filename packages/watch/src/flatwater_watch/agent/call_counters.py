@@ -17,7 +17,7 @@ class _CallListener:
     count: Count = staticmethod(_ignore_call)
 
     def __reduce__(self) -> str:
-        # Pickled by name: the other process finds its own listener, and no state of this one travels.
+        # Pickled by name: the other process finds its own listener, and no state of this listener travels.
         return "_listener"
 
 
@@ -35,11 +35,11 @@ class CallCounter(NamedTuple):
     count_call: Callable[[], None]
     """Pass one boundary."""
     wrap: Callable[[Method], Method]
-    """Turn a method of one argument into one that passes a boundary first."""
+    """Turn a method of one argument into a method that passes a boundary first."""
     skip_next_: Callable[[int], int]
-    """Let exactly so many boundaries pass unreported; return how many have since the last query."""
+    """Let exactly so many boundaries pass unreported; return the number that have since the last query."""
     take_skipped_: Callable[[], int]
-    """Return how many boundaries have passed unreported since the last query."""
+    """Return the number of boundaries that have passed unreported since the last query."""
 
 
 def make_call_counter(kind: str) -> CallCounter:

@@ -94,7 +94,7 @@ def with_census_rate(
 def _recent_rate(steps: Sequence[float], sizes: Sequence[float]) -> float:
     """Bytes per step over the newer half of the censuses, or over more of them if these are level; 0 if all are."""
     begin = max(0, min(bisect_left(steps, (steps[0] + steps[-1]) / 2), len(steps) - MEASURING.minimum_censuses))
-    # The newer half may lie on one stair of growth that comes in steps: then earlier censuses are taken in.
+    # The newer half may lie between two jumps of the growth: then earlier censuses are taken in.
     rates = (_slope(steps[first:], sizes[first:]) for first in range(begin, -1, -1))
     return next((rate for rate in rates if rate > 0), 0.0)
 
@@ -102,7 +102,7 @@ def _recent_rate(steps: Sequence[float], sizes: Sequence[float]) -> float:
 def _share_between_censuses(steps: Sequence[float], sizes: Sequence[float], samples: Sequence[Sample]) -> float | None:
     """Share of an owner in the growth from the first census after warm-up to the last; None if they show too little.
 
-    Both gains are taken over the same stretch: where growth comes in stairs, other stretches would be off by a stair.
+    Both gains are taken over the same stretch: where growth comes in jumps, other stretches would be off by a jump.
 
     Args:
         steps: steps of the censuses.
@@ -112,7 +112,7 @@ def _share_between_censuses(steps: Sequence[float], sizes: Sequence[float], samp
     first = bisect_left(steps, after_warm_up(samples)[0].reading.step)
     if first >= len(steps) - 1:
         return None
-    grown = _resident_at(samples, steps[-1]) - _resident_at(samples, steps[first])
+    grown = _resident_bytes(samples, steps[-1]) - _resident_bytes(samples, steps[first])
     if not grown >= MEASURING.minimum_owner_share * growth_bytes(samples) > 0:
         return None
     return min(1.0, max(0.0, (sizes[-1] - sizes[first]) / grown))
@@ -121,7 +121,7 @@ def _share_between_censuses(steps: Sequence[float], sizes: Sequence[float], samp
 def _slope(steps: Sequence[float], sizes: Sequence[float]) -> float:
     """The median of the slopes of all pairs, each with the weight of its distance (Sievers 1978).
 
-    Two censuses on one stair have no slope and are near to each other; censuses far apart know the rate best.
+    Two censuses between the same jumps have no slope and are near to each other; those far apart show the rate best.
     """
     pairs = [(i, j) for i in range(len(steps)) for j in range(i + 1, len(steps))]
     slopes = sorted(((sizes[j] - sizes[i]) / (steps[j] - steps[i]), steps[j] - steps[i]) for i, j in pairs)
@@ -133,7 +133,7 @@ def _slope(steps: Sequence[float], sizes: Sequence[float]) -> float:
     return 0.0
 
 
-def _resident_at(samples: Sequence[Sample], step: float) -> int:
+def _resident_bytes(samples: Sequence[Sample], step: float) -> int:
     """Resident bytes at the reading of a step, or at the first reading after it; a census begins with a reading."""
     index = bisect_left([sample.reading.step for sample in samples], step)
     return samples[min(index, len(samples) - 1)].resident
@@ -142,7 +142,7 @@ def _resident_at(samples: Sequence[Sample], step: float) -> int:
 def _owner_sizes(history: CensusHistory, owner: str, below: list[str]) -> tuple[list[float], list[float]]:
     """Steps and bytes of an owner in the censuses, without the bytes of other owners below it.
 
-    Censuses before the first that has the owner count as 0 bytes; later ones that miss it are left out.
+    Censuses before the first that has the owner count as 0 bytes; later censuses that miss it are left out.
 
     Args:
         history: censuses so far.

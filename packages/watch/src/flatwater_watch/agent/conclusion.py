@@ -62,10 +62,10 @@ def decide_outcome(
     """
     if not samples:
         return Outcome("unread")
-    # Freed memory and files are no finding: without a finding, all growth is an open question.
+    # Freed memory and files do not make a finding: without a finding, all growth is an open question.
     open_bytes = round((1 - explained) * growth_bytes(samples)) if findings or waiting else growth_bytes(samples)
     notes = (*(() if waiting is None else (_garbage_sentence(waiting),)), *_unsure_sentences(unsure))
-    # Garbage that the next collection frees is no open question, however much of it there is.
+    # Garbage that the next collection frees is not an open question, however much of it there is.
     open_bytes -= 0 if waiting is None else min(open_bytes, waiting.bytes)
     if open_bytes >= ENDING.open_bytes and grew_in_last_half(samples):
         open_leads = [lead for lead in leads if not any(_lies_below_root(finding, lead[0]) for finding in findings)]
@@ -112,7 +112,7 @@ def _first_names(owners: Sequence[str]) -> str:
 
 def _refilled_sentence(path: str) -> str:
     """A sentence on a container that did not leak, and may hold more and more at a time."""
-    return f"{path} is emptied and filled again, which is no leak: it may hold more each time"
+    return f"{path} is emptied and filled again, which is not a leak: it may hold more each time"
 
 
 def drop_rooted_native(findings: Sequence[Finding], gained: Iterable[tuple[str, int]], grown: int) -> list[Finding]:
@@ -183,7 +183,7 @@ def judge_collections(
     Args:
         samples: all readings.
         findings: findings so far.
-        sawtooth: what full collections free; None before enough of them were seen.
+        sawtooth: bytes that full collections free; None before enough collections were seen.
         growing: whether memory grows without a cause. If it does not, the garbage is reported only where no fork can
             search for it, and only if memory swings by as much as an open question needs.
     """
@@ -231,5 +231,5 @@ def _gain_sentences(
     elif censuses <= 1:
         census_sentence = f"objects of your program are not ruled out: {times} came to an end, and two are compared"
     library = fork_unsafe_library()
-    cycles = "" if library is None else f"cyclic garbage is not ruled out: no fork is made beside {library}"
+    cycles = "" if library is None else f"cyclic garbage is not ruled out: no fork is made of a process with {library}"
     return tuple(text for text in (files, freed, census_sentence, cycles) if text)

@@ -63,7 +63,7 @@ def add_untouched_(arrays: FillingArrays, census: Census) -> int:
 
 
 def touched_by_path_(arrays: FillingArrays) -> dict[str, int]:
-    """Count the touched bytes of the living arrays anew, and return them by path; dead arrays are removed."""
+    """Count the touched bytes of the living arrays again, and return them by path; dead arrays are removed."""
     # A copy of the items: dead arrays are removed on the way, and their addresses may be used again.
     for address, block in list(arrays.blocks.items()):
         if block.array() is None:

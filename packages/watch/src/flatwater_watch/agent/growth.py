@@ -32,7 +32,7 @@ MINIMUM_COUNT = 5
 MINIMUM_COUNT_PER_HALF = 2
 """Minimum count of a boundary in each half of the readings: a kind that comes at the beginning only is not regular."""
 KINDS_SLOWEST_FIRST = ("epoch", "episode", "update", "step", "request")
-"""Boundaries that are found without help, the most meaningful ones first: the order decides between equal counts."""
+"""Boundaries that are found without help, the most meaningful first: the order decides between equal counts."""
 
 
 class Sample(NamedTuple):
@@ -178,7 +178,7 @@ def finding_still_grows(finding: Finding, found_step: int, samples: Sequence[Sam
     else:
         grown = _measured_gain(recent[0].reading, recent[-1].reading, finding)
     predicted = finding.bytes_per_step * steps
-    if steps > 0 and predicted < PAGE:  # less than a page in all these readings is no growth
+    if steps > 0 and predicted < PAGE:  # less than a page in all these readings does not count
         return False
     return grown >= ENDING.minimum_remaining_rate_share * predicted
 

@@ -41,7 +41,7 @@ def start_ticking(
     request_lock, owner, main_thread = _thread.allocate_lock(), process_id(), _thread.get_ident()
     passed_ticks = next_ticks = 1
 
-    # The lock is held until the call ends: another one that waits makes CPython 3.11 enter a traced function for ever.
+    # The lock is held until the call ends: a second in the queue makes CPython 3.11 enter a traced function for ever.
     def call_in_main_thread() -> None:  # in a fork's main thread if the program forks between request and call
         try:
             if not guard.has_ended and process_id() == owner:  # if over, the interpreter may be half taken down
@@ -54,10 +54,10 @@ def start_ticking(
         nonlocal next_ticks
         remove_filter_later()
         # The documented way to see the frames of the main thread from any other. No variable may hold the frame.
-        forbidden = _forbids_reading(sys._current_frames().get(main_thread))  # noqa: SLF001
+        forbidden = _forbids_reading(sys._current_frames().get(main_thread))  # noqa: SLF001  (the only way)
         next_ticks = max(1, when_forbidden() if forbidden else on_tick(passed_ticks))
 
-    asked = _asked_object(call_in_main_thread)
+    truth_object = _truth_object(call_in_main_thread)
 
     def request_calls() -> None:  # in the watch's thread, which calls `call_tick` itself while the main thread sleeps
         nonlocal passed_ticks
@@ -67,7 +67,7 @@ def start_ticking(
             if not request_lock.acquire(blocking=False):
                 if main_thread_sleep.is_idle():
                     guard.run(call_tick)
-            elif _request(_ask_truth, ctypes.py_object(asked)):
+            elif _request(_ask_truth, ctypes.py_object(truth_object)):
                 request_lock.release()  # the queue is full
             passed_ticks = next_ticks
             # Each wake-up costs a program that releases the interpreter's lock often (`bench_watch.py --parts steps`).
@@ -76,15 +76,16 @@ def start_ticking(
     _begin(request_calls)
 
 
-def _asked_object(call: Callable[[], None]) -> object:
-    """An object that runs the call where it is asked for its truth. It is never freed.
+def _truth_object(call: Callable[[], None]) -> object:
+    """An object that runs the call when the interpreter asks for its truth. It is never freed.
 
     A signal handler of the program may run in the call. Its exceptions must reach the program, and those of a ctypes
     callback are lost; `PyObject_IsTrue`, which asks for the truth, lets them pass.
     """
-    asked = type("Asked", (), {"__bool__": staticmethod(frameless_callable(call))})()
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(asked))  # a call that was requested may come after all else is gone
-    return asked
+    truth_object = type("Asked", (), {"__bool__": staticmethod(frameless_callable(call))})()
+    # Never freed: a call that was requested may come after all else is gone.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(truth_object))
+    return truth_object
 
 
 def _begin(run: Callable[[], None]) -> None:
@@ -132,7 +133,7 @@ def _cannot_fork() -> bool:
 
 
 def _is_importing(frame: FrameType | None) -> bool:
-    """Whether a frame, or one of its callers, imports a module: that grows, and is no step."""
+    """Whether a frame, or one of its callers, imports a module, which takes memory and is not a step."""
     while frame is not None:
         if frame.f_code.co_filename in IMPORTING:
             return True
@@ -146,15 +147,15 @@ def _is_in_trace_function(frame: FrameType | None) -> bool:
     CPython 3.11 and 3.12 write the traced frame's dict of locals back into its variables when that function returns. A
     read of the frame's locals meanwhile would change the variables.
     """
-    outer = _code_of(sys.gettrace())
+    outer = _function_code(sys.gettrace())
     while frame is not None:
         back = frame.f_back
-        if frame.f_code is outer or (back is not None and _code_of(back.f_trace) is frame.f_code):
+        if frame.f_code is outer or (back is not None and _function_code(back.f_trace) is frame.f_code):
             return True
         frame = back
     return False
 
 
-def _code_of(traces: object) -> CodeType | None:
+def _function_code(traces: object) -> CodeType | None:
     function = traces.__func__ if type(traces) is MethodType else traces
     return function.__code__ if type(function) is FunctionType else None

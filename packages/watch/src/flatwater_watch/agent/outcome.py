@@ -81,10 +81,10 @@ class Outcome:
 
 
 def split_by_size(findings: "Sequence[Finding]") -> "tuple[list[Finding], list[Finding]]":
-    """Split findings into large ones, which get a row each, and small ones, which share one row.
+    """Split findings into large findings, which get a row each, and small findings, which share a row.
 
-    A compiler that runs fills registries of its own, each with 1 % of the growth. A finding may also become small after
-    it was found: its rate over all censuses may be smaller than its rate over the first two.
+    A compiler that runs fills registries of its own, each with 1 % of the growth. A finding may also become small
+    later: its rate over all censuses may be smaller than its rate over the first two.
     """
     small = [
         finding
@@ -131,7 +131,7 @@ class GrowthAllowance(NamedTuple):
         """Read an allowance such as `1MiB/step`, `10MiB/hour` or `64MiB`.
 
         Raises:
-            ConfigError: the text is no amount of memory, or its time unit is unknown.
+            ConfigError: the text is not an amount of memory, or its time unit is unknown.
         """
         amount, _, per = text.partition("/")
         if per not in {"", *_PER}:

@@ -162,7 +162,7 @@ class ProcessWatch:
             self._due, self._latest_due = now, now + (self._latest_due - self._due)
 
     def _read_if_allowed(self, kind: str, now: float) -> None:
-        """Read at a boundary of the chosen kind, or at a tick if there are no others; begin anew when that changes."""
+        """Read at a boundary of the chosen kind, or at a tick if there are no others; start again when that changes."""
         if self._closed or (self._unit is not None and kind != self._unit):
             return
         has_own_boundaries = self.boundaries.boundary_count(self._unit, ticks=False) >= schedule.REGULAR_COUNT
@@ -229,7 +229,7 @@ class ProcessWatch:
         """Take a reading, let the monitor judge it, and schedule the next one by the cost of both."""
         assert self._schedule is not None  # noqa: S101  (set by _start_readings)
         cpu = thread_seconds()
-        if self._allocator.pending:  # readings without the allocator's totals would be compared with later ones
+        if self._allocator.pending:  # a reading without the allocator's totals cannot be compared with later readings
             return
         if not self._samples and self._collector is not None:
             self._collector.reset_baseline()
@@ -262,7 +262,7 @@ class ProcessWatch:
         idle_cpu = process_seconds() - self._cpu_at_start - self._cost_seconds if quiet else None
         schedule.schedule_next_(self._schedule, read_end, seconds, self.boundaries.counts, **state, idle_cpu=idle_cpu)
         self._due, self._rss_check_due = self._schedule.due, read_end + max(RSS_CHECK_SECONDS, self._schedule.gap)
-        self._rss_alarm_bytes = growth.recent_peak(self._samples) + DRIFT.stair_share * reading.material_bytes
+        self._rss_alarm_bytes = growth.recent_peak(self._samples) + DRIFT.jump_share * reading.material_bytes
         self._latest_due = self._schedule.latest if self._unit is None else self._due
         self._anchor_kind = self._unit or self._schedule.anchor
         needs_ticks = self._monitor.censuses.is_under_way or self._monitor.reset_tracker.has_containers
@@ -398,7 +398,7 @@ class ProcessWatch:
         if last is None or self._schedule is None or self._monitor.is_tracing:
             return
         gain = min(reading.resident - last.resident, reading.unaccounted - last.unaccounted)
-        if reading.step > last.step and gain > last.material_bytes:  # memory that was freed at the end is no growth
+        if reading.step > last.step and gain > last.material_bytes:  # memory that was freed at the end is not growth
             self._append_sample(reading, monotonic() - self._schedule.began)
 
     def _drop_rooted_native(self, findings: list[Finding]) -> list[Finding]:
@@ -411,7 +411,7 @@ class ProcessWatch:
     def _find_open_causes(self, findings: list[Finding]) -> list[Finding]:
         """Findings for growth without a cause: garbage that waits for the collector, and items with native memory.
 
-        Other roots that hold more than at the beginning become leads, which are no proof.
+        Other roots that hold more than at the beginning become leads, which prove nothing.
         """
         if not self._samples:
             return []

@@ -61,7 +61,7 @@ def take_reading(
     Args:
         step: boundaries passed.
         allocator: meter of this process.
-        pages: arrays that are being filled; their touched pages are counted anew.
+        pages: arrays that are being filled; their touched pages are counted again.
         limit: bytes at which the process must stop.
         rates: boundaries per CPU second.
     """
@@ -103,7 +103,7 @@ def unseen_sentences(samples: Sequence[Sample], unread: Mapping[str, int]) -> li
     if samples and samples[-1].reading.free is None:
         unseen.append("this C library does not tell what it has freed and kept")
     if (library := fork_unsafe_library()) is not None:
-        unseen.append(f"cyclic garbage: it is looked for in a fork of the program, which can hang beside {library}")
+        unseen.append(f"cyclic garbage: it is looked for in a fork of the program, which can hang with {library}")
     if unread:
         frequent = sorted(unread, key=lambda kind: -unread[kind])[:MAXIMUM_CLASSES]
         kinds = ", ".join(f"{unread[kind]} × {kind}" for kind in frequent)

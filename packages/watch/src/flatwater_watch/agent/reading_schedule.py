@@ -34,7 +34,7 @@ So a program of a second pays for no whole census of a large heap, and one of te
 TRACED_COST_SHARE = 0.5
 """Part of the time with tracing on that counts as spent: a traced program is about half as fast."""
 FIRST_INVESTIGATION_GAP = 0.06
-"""Seconds to the first reading after a census, doubled for each one that follows, as growth may come in bursts."""
+"""Seconds to the first reading after a census, doubled for each further reading, as growth may come in bursts."""
 TRACED_GAP_RATIO = 2.0
 """Minimum gap between readings under a trace, in durations of the last reading: the program must allocate meanwhile,
 and the search for its line is slow under a trace as well."""
@@ -46,7 +46,7 @@ REGULAR_COUNT = 3
 """Minimum count of a boundary before it can be the anchor."""
 NEAR, FAR = 3, 10
 """The gap between readings of an investigation doubles for the first 3 readings, stays, and doubles again after the
-10th: some growth comes in stairs."""
+10th: some growth comes in jumps."""
 
 
 @dataclass(eq=False, repr=False)
@@ -125,7 +125,7 @@ def census_slice_seconds(pace: ReadingSchedule, now: float, boundaries: float = 
     Args:
         pace: schedule of the watch.
         now: monotonic time.
-        boundaries: boundaries passed so far; `inf` at a tick beside them.
+        boundaries: boundaries passed so far; `inf` at a tick between them.
         investigating: whether growth is proven, and a census waits for a second one.
     """
     age = now - pace.began
@@ -169,7 +169,8 @@ def _gap(pace: ReadingSchedule, now: float, *, investigating: bool, counting: bo
         )
     # Neither the cost of plain readings nor a long pause may hold up an investigation or a census.
     if pace.investigation_readings or counting:
-        minimum_gap, share_gap = min(minimum_gap, MAXIMUM_GAP_SECONDS), 0.0
+        minimum_gap = min(minimum_gap, MAXIMUM_GAP_SECONDS)
+        share_gap = 0.0
     return min(
         MAXIMUM_GAP_SECONDS,
         max(

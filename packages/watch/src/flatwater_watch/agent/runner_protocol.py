@@ -18,15 +18,15 @@ PAGE_BYTES = 4096
 """Bytes mapped into a process that is entered, for a line of Python."""
 
 
-def worker_environment(told: Mapping[str, str], before: str | None) -> dict[str, str]:
+def worker_environment(runner_variables: Mapping[str, str], before: str | None) -> dict[str, str]:
     """The environment variables with which the watch begins in a new process.
 
     Args:
-        told: variables of the runner.
+        runner_variables: variables of the runner.
         before: PYTHONPATH without the watch; None if it is not set.
     """
     inject = os.path.join(os.path.dirname(__file__), "inject")  # noqa: PTH118, PTH120  (programs replace what a Path is made of)
-    variables = {name: value for name, value in told.items() if name != PYTHONPATH}
+    variables = {name: value for name, value in runner_variables.items() if name != PYTHONPATH}
     if before is None:
         return variables | {"PYTHONPATH": inject}
     return variables | {PYTHONPATH: before, "PYTHONPATH": os.pathsep.join((inject, before))}

@@ -20,8 +20,9 @@ def with_slow_segment(finding: Finding, samples: Sequence[Sample]) -> Finding:
     if finding.verdict != "slowdown" or len(after) <= 2 * SLOWER.comparison_divisor:
         return finding
     third = len(after) // SLOWER.comparison_divisor
-    early, late = _segment_seconds(after[0], after[third]), _segment_seconds(after[-1 - third], after[-1])
-    gained_seconds = {segment: seconds - early.get(segment, 0.0) for segment, seconds in late.items()}
+    first_seconds = _segment_seconds(after[0], after[third])
+    last_seconds = _segment_seconds(after[-1 - third], after[-1])
+    gained_seconds = {segment: seconds - first_seconds.get(segment, 0.0) for segment, seconds in last_seconds.items()}
     if not gained_seconds:
         return finding
     slowest = max(gained_seconds, key=lambda segment: gained_seconds[segment])
@@ -30,7 +31,7 @@ def with_slow_segment(finding: Finding, samples: Sequence[Sample]) -> Finding:
     if gained_seconds[slowest] <= 0 or gained_seconds[slowest] < SLOWER.minimum_main_share * total_gain:
         return finding
     owner = f"from {slowest[0]} to {slowest[1]}" if slowest[0] != slowest[1] else f"from one {slowest[0]} to the next"
-    now_ms, before_ms = (1e3 * seconds.get(slowest, 0.0) for seconds in (late, early))
+    now_ms, before_ms = (1e3 * seconds.get(slowest, 0.0) for seconds in (last_seconds, first_seconds))
     text = f"{finding.what}; {owner}: {now_ms:.3g} ms a boundary, {before_ms:.3g} ms before"
     return replace(finding, owner=owner, what=text)
 

@@ -35,8 +35,8 @@ class PeriodicReports:
         Without the marks of its end, `ended` and `ended_at`: more reports may follow.
 
         Args:
-            seconds: seconds since the beginning; becomes `before` if it reports.
-            make_summaries: reads the summaries of all processes, the one that was watched longest first; called only if
+            seconds: seconds since the beginning; becomes `last_report_time` if it reports.
+            make_summaries: reads the summaries of all processes, that of the longest watch first; called only if
                 a report is due, and may give none.
         """
         if seconds >= self.last_report_time + self.every:

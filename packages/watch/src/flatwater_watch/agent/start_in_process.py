@@ -99,7 +99,7 @@ def enter(variables: dict[str, str]) -> None:
     """
     if _agents:
         raise RuntimeError("the process is watched already")
-    claim = os.path.join(variables[FOLDER], CLAIM)  # noqa: PTH118
+    claim = os.path.join(variables[FOLDER], CLAIM)  # noqa: PTH118  (the same)
     os.close(os.open(claim, os.O_CREAT | os.O_EXCL))
     ProcessAgent(variables, claim, guest=True).begin()
 
@@ -119,7 +119,7 @@ def _starts_workers() -> bool:
     return any(word.startswith("from multiprocessing.forkserver ") for word in sys.orig_argv)
 
 
-def _watch_workers(told: dict[str, str]) -> None:
+def _watch_workers(runner_variables: dict[str, str]) -> None:
     """Watch the workers that this process forks or spawns, and the workers that these start."""
 
     def leave_after_fork() -> None:
@@ -130,7 +130,7 @@ def _watch_workers(told: dict[str, str]) -> None:
         # A fork of the watch's own stays without a watch, and its forks too.
         if not _agents or _agents[0].leave_in_fork():
             _agents.clear()
-            ProcessAgent(told).begin_later()
+            ProcessAgent(runner_variables).begin_later()
 
     def spawning(module: ModuleType) -> None:
         """Let the function that starts multiprocessing's processes hand the watch's variables on."""
@@ -139,14 +139,14 @@ def _watch_workers(told: dict[str, str]) -> None:
         start = vars(module)["spawnv_passfds"]
 
         @functools.wraps(start)
-        def spawnv_passfds(*given: Any, **named: Any) -> Any:  # noqa: ANN401
+        def spawnv_passfds(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401  (of any Python's version)
             """Start a process with the watch's variables in C's environment, for the time of this call."""
             before = os.environ.get("PYTHONPATH")
-            variables = worker_environment(told, before)
+            variables = worker_environment(runner_variables, before)
             for name, value in variables.items():
                 os.putenv(name, value)
             try:
-                return start(*given, **named)
+                return start(*args, **kwargs)
             finally:
                 for name in variables:
                     os.unsetenv(name)
@@ -180,7 +180,7 @@ class ProcessAgent:
             guest: whether the watch ends before the process does, and leaves it as it was.
         """
         self._variables, self._claim, self._owner, self._guest = variables, claim, process_id(), guest
-        self._file_prefix = os.path.join(variables[FOLDER], str(process_id()))  # noqa: PTH118
+        self._file_prefix = os.path.join(variables[FOLDER], str(process_id()))  # noqa: PTH118  (the same)
         self._main_thread = _thread.get_ident()
         self._guard = Guard(lambda sentence: write_whole(f"{self._file_prefix}.fault", sentence))
         self._watch: ProcessWatch | None = None
@@ -213,7 +213,7 @@ class ProcessAgent:
     def _tick(self, ticks: int) -> int:
         """Pass ticks in a worker: at the first one the watch begins, if there are not too many workers.
 
-        In the main thread of a worker, or in the watch's own while that one sleeps.
+        In the main thread of a worker, or in the watch's own thread while the main thread sleeps.
         """
         if self._watch is None:
             # The main thread waits for work: its own imports would count as the watch's cost.
@@ -230,7 +230,7 @@ class ProcessAgent:
         """Begin to watch this process: by the user's boundaries, by those of known libraries, or by ticks alone."""
         before = footprint().anonymous
         from flatwater_watch.agent.process import ProcessWatch  # noqa: PLC0415  (measured: it is the watch's cost)
-        from flatwater_watch.agent.step_hooks import hook_steps  # noqa: PLC0415
+        from flatwater_watch.agent.step_hooks import hook_steps  # noqa: PLC0415  (the same)
 
         unit = self._variables.get(UNIT)
         worker = self._claim is None
@@ -264,7 +264,7 @@ class ProcessAgent:
         if STAY in notes:
             return min(self._watch.tick(ticks), GUEST_CHECK_TICKS)
         if PAGE in notes:
-            _unmap(read_text(os.path.join(folder, PAGE)))  # noqa: PTH118
+            _unmap(read_text(os.path.join(folder, PAGE)))  # noqa: PTH118  (the same)
         self._end()
         atexit.unregister(self._ended)
         _agents.remove(self)
@@ -311,7 +311,7 @@ def _note_nameless(note: str) -> None:
     """Write a note on code of the program without a file: objects that it holds have no file and line to report."""
     from importlib.machinery import ModuleSpec  # noqa: PLC0415  (at the end, when nothing waits for it)
 
-    from flatwater_watch.heap.raw import namespace  # noqa: PLC0415
+    from flatwater_watch.heap.raw import namespace  # noqa: PLC0415  (the same)
 
     main = namespace(sys.modules["__main__"])
     functions = [name for name, value in main.items() if type(value) is FunctionType and not value.__code__.co_filename]

@@ -58,7 +58,7 @@ class _ImportPreparer:
         self._waiting = waiting
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """The spec of the finders behind this one; None, at little cost, for all modules but a few."""
+        """The spec of the finders behind this finder; None, at little cost, for all modules but a few."""
         if name not in self._waiting:
             return None
         prepare = self._waiting.pop(name)
@@ -105,7 +105,7 @@ def _prepare_loaders(module: ModuleType) -> None:
     iterate = loader.__iter__
 
     @functools.wraps(iterate)
-    def __iter__(self: Any) -> Any:  # noqa: N807
+    def __iter__(self: Any) -> Any:  # noqa: N807  (of the class that is wrapped)
         _COUNTERS["epoch"].count_call()
         return iterate(self)
 
@@ -145,7 +145,7 @@ def _wrap_subclasses(parent: Any, has_boundaries: Callable[[type], bool]) -> Non
         wrap(cls)
     inherited = parent.__dict__.get("__init_subclass__")
 
-    def __init_subclass__(cls: type, /, **kwargs: Any) -> None:  # noqa: N807
+    def __init_subclass__(cls: type, /, **kwargs: Any) -> None:  # noqa: N807  (the same)
         """Wrap a subclass that is defined later, after the class's own `__init_subclass__`."""
         if inherited is not None:
             inherited.__get__(None, cls)(**kwargs)
@@ -227,7 +227,7 @@ def _copy_signature_(wrapper: Any, method: Any) -> Callable[..., Any]:
 
 
 def _takes_one_argument(method: Any) -> bool:
-    """Whether a method takes one argument beside `self`, by position or name, as most `step(action)` do."""
+    """Whether a method takes one argument after `self`, by position or name, as most `step(action)` do."""
     code: CodeType = method.__code__
     other_parameters = (
         code.co_posonlyargcount or code.co_kwonlyargcount or code.co_flags & (CO_VARARGS | CO_VARKEYWORDS)

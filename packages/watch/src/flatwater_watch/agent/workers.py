@@ -64,7 +64,7 @@ def measure_workers_(workers: Workers, step: int) -> None:
     overdrawn = (workers.spent_seconds - INITIAL_CREDIT_SECONDS) / MAXIMUM_TIME_SHARE - (now - workers.began)
     workers.due = now + max(MINIMUM_GAP_SECONDS, overdrawn)
     if family.count != workers.count or family.libraries > workers.library_bytes:
-        workers.private_series = Series()  # processes that began or ended are no growth, nor is what they import
+        workers.private_series = Series()  # neither processes that began or ended nor their imports are growth
     workers.count, workers.library_bytes = family.count, family.libraries
     if family.count and (not workers.private_series.steps or step > workers.private_series.steps[-1]):
         workers.private_series.add(step, family.private)

@@ -123,7 +123,7 @@ def describe_contents(holding: Holding, newest: Sequence[Any]) -> Contents:
 
     Args:
         holding: the container in a census.
-        newest: its newest items, oldest first; empty if it has none.
+        newest: newest items of the container, oldest first; empty if it has none.
     """
     walk = _fresh_walk(MAXIMUM_LEAVES)
     leaves_by_item = [_find_leaves(item, walk) for item in newest]
@@ -173,7 +173,10 @@ def _largest_objects(leaves: Sequence[Sequence[_Leaf]]) -> tuple[Any, ...]:
 
 
 def _find_leaves(item: Any, walk: Walk) -> list[_Leaf]:
-    """Arrays, tensors and long texts below an item, each once; no more than `MOST / LEAVES` objects are opened."""
+    """Arrays, tensors and long texts below an item, each once.
+
+    At most `MAXIMUM_OPENED // MAXIMUM_LEAVES` objects are opened.
+    """
     leaves: list[_Leaf] = []
     queue = deque([item])
     limit = walk.opened_count + MAXIMUM_OPENED // MAXIMUM_LEAVES
@@ -192,12 +195,12 @@ def _find_leaves(item: Any, walk: Walk) -> list[_Leaf]:
             if opened.kind == "array" and not opened.sampled:
                 continue
         if opened is not OPAQUE:
-            queue.extend(_children_of(opened.parts))
-            queue.extend(_children_of(opened.sampled))
+            queue.extend(_child_objects(opened.parts))
+            queue.extend(_child_objects(opened.sampled))
     return leaves
 
 
-def _children_of(children: Iterable[tuple[str, Any]]) -> list[Any]:
+def _child_objects(children: Iterable[tuple[str, Any]]) -> list[Any]:
     """The children of an object without their names, and without its class."""
     return [child for name, child in children if name != ".<class>"]
 

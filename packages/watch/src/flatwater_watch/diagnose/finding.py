@@ -83,7 +83,7 @@ class Finding:
     limit_time: float | None = None
     """Time of `limit_step` in seconds since 1970, at the pace of the steps so far; None if it is not known."""
     parts: tuple[str, ...] = ()
-    """Owners of the findings that were merged into this one, most bytes first; `owner` holds them all."""
+    """Owners of the findings that were merged into this finding, most bytes first; `owner` holds them all."""
 
     @property
     def fingerprint(self) -> str:

@@ -126,7 +126,7 @@ def search_garbage_now(
         lines: allocating lines by owner.
         roots: choice of roots.
         tracer: tracer of the monitor; None if it has none.
-        step: the latest step.
+        step: latest step.
     """
     case = Investigation(lines, proven=True)
     start_search_(case, roots, tracer, step)

@@ -1,6 +1,6 @@
 """Cyclic garbage as full collections show it: the bytes that each frees, and the time of the next one.
 
-No fork is needed, so it is known beside libraries that do not bear one. The classes of the objects are not known.
+No fork is needed, so it is known with libraries that do not bear a fork too. The classes of the objects are unknown.
 """
 
 from dataclasses import replace

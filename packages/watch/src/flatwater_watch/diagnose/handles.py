@@ -84,19 +84,21 @@ def handles_below(items: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def made_handles(handles: Sequence[Any]) -> tuple[Any, ...]:
-    """The handles that a line of a program made: callbacks of C code are none of them."""
+    """The handles that a line of a program made: callbacks of C code are not among them."""
     return tuple(handle for handle in handles if type(handle) is not Callback)
 
 
 def _candidate(before: Census, after: Census, path: str) -> _Candidate | None:
     """A container that became longer, if most of its new items have a handle; None for any other path."""
-    earlier, later = before.holdings.get(path), after.holdings[path]
-    if earlier is None or later.kind not in ITEM_KINDS:
+    old_holding = before.holdings.get(path)
+    new_holding = after.holdings[path]
+    if old_holding is None or new_holding.kind not in ITEM_KINDS:
         return None
-    item_gain = later.length * later.instances - earlier.length * earlier.instances
-    if item_gain < 1 or later.length <= earlier.length:
+    item_gain = new_holding.length * new_holding.instances - old_holding.length * old_holding.instances
+    length_gain = new_holding.length - old_holding.length
+    if item_gain < 1 or length_gain <= 0:
         return None
-    newest = newest_items(after.live[path], later.kind, min(later.length - earlier.length, HANDLES.maximum_items))
+    newest = newest_items(after.live[path], new_holding.kind, min(length_gain, HANDLES.maximum_items))
     handles = _first_handles(newest)
     if not handles or len(handles) < HANDLES.minimum_share_with_handle * len(newest):
         return None
@@ -127,7 +129,7 @@ def _first_handles(items: Sequence[Any]) -> list[Any]:
 
 
 def _is_handle(kind: type) -> bool:
-    """Whether C code made the class, or one that it extends, and may allocate memory for each object."""
+    """Whether C code made the class, or a class that it extends, and may allocate memory for each object."""
     if kind is Callback:
         return True
     c_classes = [owner for owner in mro(kind) if made_in_c(owner)]

@@ -239,7 +239,7 @@ def _continue_trace_(case: Investigation, tracer: Tracer | None, roots: Roots) -
     way = case.sought_containers[first][0]
     containers = resolve_all_ways(roots, way, MAXIMUM_WAY_CONTAINERS)
     line, is_final = _find_new_line_(case, tracer, causes[first], containers)
-    # Among so many, the one that grows may be out of sight.
+    # Among so many containers, those that grow may be out of sight.
     in_view = not leads_to_several(way) or len(containers) < MAXIMUM_WAY_CONTAINERS
     is_building = _update_building_(case, tracer) and in_view and not is_final
     case.idle_readings = 0 if is_final else case.idle_readings + (not is_building)
@@ -271,7 +271,7 @@ def _continue_trace_(case: Investigation, tracer: Tracer | None, roots: Roots) -
 
 
 def _was_emptied(case: Investigation, owner: str, containers: Sequence[Any]) -> bool:
-    """Whether an owner, or a container in its place, has lost most of its items under the trace: it is no leak."""
+    """Whether an owner, or a container in its place, lost most of its items under the trace, and so is not a leak."""
     way, holding = case.sought_containers[owner]
     if leads_to_several(way) or holding.kind not in ITEM_KINDS:
         return False

@@ -68,7 +68,7 @@ class Investigator:
             unit: name of a step.
             trace: whether allocations may be traced, which slows steps down.
             on_census: callback for each census.
-            lines: allocating lines by owner, traced by earlier watches of this process; new ones are added.
+            lines: allocating lines by owner, traced by earlier watches of this process; new lines are added.
         """
         self.state = CaseState.BEGINNING
         self.cost_seconds = 0.0
@@ -189,7 +189,7 @@ class Investigator:
         return CaseEvent.CENSUS_COMPLETE
 
     def _await_drift(self, _reading: Reading) -> CaseEvent | None:
-        """Wait for a proven drift, for a few readings at most: growth in stairs is compared without one."""
+        """Wait for a proven drift, for a few readings at most: growth in jumps is compared without one."""
         if self._case.proven or self._case.unproven_readings >= CASE.maximum_unproven_readings:
             return CaseEvent.TIME_TO_COMPARE
         self._case.unproven_readings += 1
@@ -289,7 +289,7 @@ class Investigator:
     def _start_trace(self, reading: Reading) -> CaseEvent | None:
         """Begin to trace allocations for the line of the owner or garbage; refused if censuses would take too long."""
         case, again = self._case, self._case.trace_tries > 0
-        case.trace_tries += case.first_owner_grew  # a try without new items is no try
+        case.trace_tries += case.first_owner_grew  # a try without new items does not count
         case.last_findings = case.look_findings
         case.garbage_line_readings = 0
         case.most_traced_bytes = None
@@ -373,7 +373,7 @@ class Investigator:
         """The finding of native growth that no known finding explains.
 
         Args:
-            reading: the latest reading.
+            reading: latest reading.
             without: owners that explain nothing of the present growth.
             at_end: whether no further reading comes.
         """
@@ -386,9 +386,8 @@ class Investigator:
         """Whether findings explain most of the growth of the process, by bytes per step."""
         cleared = self.negligible_resets
         explained = sum(finding.bytes_per_step for finding in findings if finding.owner not in cleared)
-        return (
-            explained >= OWNING.explained_share * self._growth_slope.low
-        )  # by the low bound: the growth is no surer than that
+        # By the low bound of the growth, as no more of it is sure.
+        return explained >= OWNING.explained_share * self._growth_slope.low
 
     def _can_trace(self, reading: Reading) -> bool:
         """Whether a trace may begin: allowed by the options and the caller, and the limit is not near."""

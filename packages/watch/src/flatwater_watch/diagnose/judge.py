@@ -184,12 +184,12 @@ def _owner_advice(verdict: Verdict, owner: "Owner") -> str:
 
 
 def _container_verdict(owner: "Owner") -> Verdict:
-    """The verdict for a container that grew: filling if it is bounded and had room, and leak, cache or backlog."""
+    """The verdict for a container that grew: filling if it is bounded and was not full; else leak, cache or backlog."""
     if owner.kind == "cache":
         return "cache"
     if owner.kind == "queue":
         return "backlog"
-    # A full container has no room left, so its items themselves grow.
+    # A full container takes no further items, so its items themselves grow.
     return "filling" if owner.capacity is not None and owner.length_before < owner.capacity else "leak"
 
 
@@ -233,7 +233,7 @@ NATIVE_LINE_SENTENCE = (
 
 
 def has_proof(finding: Finding) -> bool:
-    """Whether an object, a line, or a count of this very kind of memory proves the growth, and it is no mere rest."""
+    """Whether an object, a line, or a count of this very kind of memory proves the growth, so that it is not a rest."""
     return finding.made_at is not None or not (finding.outside or finding.verdict == "native")
 
 
@@ -298,7 +298,7 @@ def judge_phase(phase: str, slower: "Slowdown", growth: Growth) -> Finding:
 
 def _steps_per_second_text(steps: float) -> str:
     """Steps per CPU second in words: `1,234`, `12.3`."""
-    return f"{steps:,.0f}" if steps >= 100 else f"{steps:.3g}"  # noqa: PLR2004
+    return f"{steps:,.0f}" if steps >= 100 else f"{steps:.3g}"  # noqa: PLR2004  (three digits)
 
 
 def select_and_rank(findings: Sequence[Finding], growth: Growth) -> list[Finding]:
@@ -314,7 +314,7 @@ def rank_findings(findings: Sequence[Finding]) -> list[Finding]:
 
     Shares are made to sum to 1 at most: owners are estimated one by one, and the others share the rest.
     """
-    ordered = sorted(findings, key=lambda found: (found.verdict == "retention", -found.bytes_per_step))
+    ordered = sorted(findings, key=lambda finding: (finding.verdict == "retention", -finding.bytes_per_step))
     owners_share = sum(finding.share for finding in ordered if finding.holders)
     open_share = max(0.0, 1.0 - owners_share)
     ranked = []
@@ -325,18 +325,18 @@ def rank_findings(findings: Sequence[Finding]) -> list[Finding]:
     return ranked
 
 
-def with_limit_step(found: Finding, step: int | None) -> Finding:
+def with_limit_step(finding: Finding, step: int | None) -> Finding:
     """The finding with the step at which the process reaches its limit, if the finding contributes to that.
 
     Args:
-        found: the finding.
+        finding: the finding.
         step: the step of the limit; None if the process does not reach one.
     """
-    if found.verdict in {"slowdown", "mapped"}:
-        return replace(found, limit_step=None)
-    finding = replace(found, limit_step=step)
-    fits = found.verdict != "filling" or not finding.dies_first
-    return finding if fits else replace(finding, advice=TOO_LARGE_ADVICE)
+    if finding.verdict in {"slowdown", "mapped"}:
+        return replace(finding, limit_step=None)
+    limited = replace(finding, limit_step=step)
+    fits = finding.verdict != "filling" or not limited.dies_first
+    return limited if fits else replace(limited, advice=TOO_LARGE_ADVICE)
 
 
 def _is_worth_reporting(finding: Finding, largest_rate: float) -> bool:

@@ -107,7 +107,7 @@ class Tracer:
         """End, forget all lines, and leave tracemalloc as it was."""
         # In the thread that called `start`: torch's modes are a stack of each thread.
         if self._storage_mode is not None:
-            from flatwater_watch.meters.torch_ops import leave_  # noqa: PLC0415
+            from flatwater_watch.meters.torch_ops import leave_  # noqa: PLC0415  (torch may be absent)
 
             leave_(self._storage_mode)
             self._storage_mode = None
@@ -120,7 +120,7 @@ class Tracer:
 
         A view counts with its base, a tensor with the tensors that its autograd graph saves, and an object of the
         user's classes with its contents. It must be called before `stop`. If all known frames are a library's, the
-        trace begins anew with more frames, for objects that are made from now on.
+        trace begins again with more frames, for objects that are made from now on.
         """
         votes: Counter[AllocationSite] = Counter()
         self._frames_were_cut = False
@@ -129,7 +129,7 @@ class Tracer:
                 if site is not None:
                     votes[site] += max(1, size)
         if not votes and self._frames_were_cut and self._began_tracemalloc and self._frames < DEEP_FRAMES:
-            self._frames = DEEP_FRAMES  # a trace that runs cannot get more frames: it begins anew
+            self._frames = DEEP_FRAMES  # a trace that runs cannot get more frames: it begins again
             tracemalloc.stop()
             tracemalloc.start(self._frames)
             self._bytes_at_start = 0
@@ -175,7 +175,9 @@ class Tracer:
         frames = allocation_frames(item)
         line = self._responsible_line((file, number, None) for file, number in frames)
         self._frames_were_cut = self._frames_were_cut or (line is None and len(frames) == self._frames)
-        return None if line is None else AllocationSite(line[0], line[1], _function_at(line[0], line[1]), operation)
+        return (
+            None if line is None else AllocationSite(line[0], line[1], _enclosing_function(line[0], line[1]), operation)
+        )
 
     def _responsible_line(self, lines: Iterable[Line]) -> Line | None:
         """The user's line that is responsible for an allocation; `lines` go from the innermost outwards.
@@ -261,7 +263,7 @@ class NativeLineSearch:
             self.line = AllocationSite(line[0], line[1], _short_name(line[2]), "native")
 
     def with_found_line(self, finding: Finding) -> Finding:
-        """The finding with the line, if it is one that wanted a line."""
+        """The finding with the line, if it wanted a line."""
         return with_line(finding, self.line) if finding.made_at in {None, self._item_line} else finding
 
 
@@ -306,7 +308,7 @@ def _short_name(qualified: str) -> str:
 
 
 @functools.lru_cache(maxsize=64)
-def _function_at(file: str, line: int) -> str:
+def _enclosing_function(file: str, line: int) -> str:
     """Qualified name of the innermost function around a line of a file; `<module>` if there is none."""
     try:
         parsed = ast.parse("".join(linecache.getlines(file)))

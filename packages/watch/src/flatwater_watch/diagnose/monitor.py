@@ -47,7 +47,7 @@ class Monitor(Investigator):
         A reading whose step is not after the last one's is ignored.
 
         Args:
-            reading: the latest.
+            reading: latest reading.
             seconds: maximum CPU seconds of a census at this reading; it goes on at the next one. Near the limit it is
                 taken whole, as a census under way keeps a few objects alive.
             trace: whether tracing may begin now.

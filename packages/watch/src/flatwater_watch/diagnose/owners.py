@@ -78,7 +78,7 @@ def find_owners(before: Census, after: Census) -> list[Owner]:
         before: earlier census, with or without its containers.
         after: later census, with its containers.
     """
-    growth = {path: h.bytes - _bytes_below(before, path) for path, h in after.holdings.items()}
+    growth = {path: h.bytes - _subtree_bytes(before, path) for path, h in after.holdings.items()}
     below: dict[str, list[str]] = {}
     for path, holding in after.holdings.items():
         if holding.parent is not None:
@@ -98,7 +98,7 @@ def find_owners(before: Census, after: Census) -> list[Owner]:
     return list(owners.values())
 
 
-def _bytes_below(census: Census, path: str) -> int:
+def _subtree_bytes(census: Census, path: str) -> int:
     """Bytes below a path; 0 if the census has nothing there."""
     holding = census.holdings.get(path)
     return 0 if holding is None else holding.bytes
@@ -138,8 +138,8 @@ def _container_growth(before: Holding | None, after: Holding, growth: int, *, sa
     """Bytes of the growth below a path that come from its containers becoming longer.
 
     A container that was not there before did not grow: its holder did. Several containers on one path may become longer
-    one after the other, as the pages of a document that is read. Or there may be more containers, and longer ones: they
-    are owners only if their length explains most of the growth.
+    one after the other, as the pages of a document that is read. If there are more containers, and they are longer,
+    they are owners only if their length explains most of the growth.
 
     Args:
         before: holding in the earlier census; None if it had none.
@@ -212,16 +212,16 @@ def _display_path(census: Census, holding: Holding) -> str:
     """
     if holding.kind == "graph" and holding.parent is not None:
         return holding.parent
-    shown = holding
-    while holding.kind in _BLOCK_KINDS and shown.parent is not None:
-        above = census.holdings[shown.parent]
-        name = shown.path.removeprefix(above.path)
+    named = holding
+    while holding.kind in _BLOCK_KINDS and named.parent is not None:
+        above = census.holdings[named.parent]
+        name = named.path.removeprefix(above.path)
         # A hop without a name, or a private attribute of a library's object, says nothing to the user.
         nameless = name.startswith(".<") or name == ".base" or (name == ITEM and above.kind == "tuple")
         if not nameless and not (name.startswith("._") and not _is_users(type(census.live[above.path]))):
             break
-        shown = above
-    return shown.path
+        named = above
+    return named.path
 
 
 def _is_users(kind: type) -> bool:
@@ -296,7 +296,7 @@ def _newest_dict_keys(place: dict[Any, Any], maximum: int) -> list[Any]:
 
 
 def _newest_keys(place: Any, parts: Sequence[Named], maximum: int) -> list[Any]:
-    """The keys of a container that were added last, at most `maximum`, oldest first; any keys if it is no dict."""
+    """The keys of a container that were added last, at most `maximum`, oldest first; any keys of other containers."""
     if issubclass(type(place), dict):
         return read_stable(_newest_dict_keys, place, maximum)
     return [child for called, child in parts if called == KEY][-maximum:]
@@ -319,7 +319,7 @@ def current_contents(census: Census, path: str) -> tuple[tuple[str, ...], Conten
 ITEM_KINDS = frozenset({"list", "deque", "dict", "set", "queue", "cache", "figures", "hooks"})
 """Kinds of containers that grow by single items."""
 MAXIMUM_WAY_CONTAINERS = 64
-"""Maximum containers at the end of a way that are checked for new items, the newest ones: 30 us each."""
+"""Maximum containers at the end of a way that are checked for new items, the newest first: 30 us each."""
 NEWEST_ITEMS = 6
 """Maximum items that are opened while allocations are traced, as that takes several times as long."""
 TRACEABLE_KINDS = ITEM_KINDS | _BLOCK_KINDS | {"object"}
@@ -327,7 +327,7 @@ TRACEABLE_KINDS = ITEM_KINDS | _BLOCK_KINDS | {"object"}
 
 
 def container_lengths(containers: Iterable[Any]) -> list[int]:
-    """Lengths of containers, as a census counts them; one that is not builtin is opened for it."""
+    """Lengths of containers, as a census counts them; a container that is not builtin is opened for it."""
     walk = Walk(1, lambda _: False, 1)
     counted = [(container, item_count(container)) for container in containers]
     return [items if items >= 0 else open_object(container, walk).length for container, items in counted]
@@ -337,7 +337,7 @@ def added_leaves(container: Any, length: int, holding: Holding) -> tuple[Any, ..
     """Leaves of the newest items of a container since an earlier holding; empty if there are none.
 
     Args:
-        container: container of the holding, or the one in its place now.
+        container: container of the holding, or the container in its place now.
         length: length now.
         holding: earlier holding.
     """
@@ -345,9 +345,9 @@ def added_leaves(container: Any, length: int, holding: Holding) -> tuple[Any, ..
         return describe_contents(holding, [container]).leaves
     if length <= holding.length:
         return ()
-    later = holding._replace(length=length)
+    longer_holding = holding._replace(length=length)
     return describe_contents(
-        later, newest_items(container, holding.kind, min(length - holding.length, NEWEST_ITEMS))
+        longer_holding, newest_items(container, holding.kind, min(length - holding.length, NEWEST_ITEMS))
     ).leaves
 
 

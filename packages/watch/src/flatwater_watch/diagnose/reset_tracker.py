@@ -1,7 +1,7 @@
 """Containers that are emptied and refilled periodically: they keep their minimum, and are not reported as leaks.
 
 An environment is reset while the list of the last episode is still full. Read there, each episode that is longer than
-the one before looks like a leak. So the lengths of containers are checked between two readings as well, when the
+the last looks like a leak. So the lengths of containers are checked between two readings as well, when the
 program is somewhere within an episode.
 """
 

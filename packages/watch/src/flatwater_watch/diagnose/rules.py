@@ -70,7 +70,7 @@ RULES = tuple(Rule(*row) for row in (
     ("torchmetrics.metric.Metric.*", "", "A metric keeps its state until it is reset; curves keep each prediction.", "Call `reset()` at the end of each epoch, or give it `thresholds`."),
     ("transformers.cache_utils.Cache.layers", "", "A cache of keys and values grows with each token.", "Begin a new one for each conversation, or take a sliding window."),
     ("transformers.trainer_callback.TrainerState.log_history", "", "The trainer keeps each line of its log.", "Raise `logging_steps`."),
-    ("stable_baselines3.common.monitor.Monitor.episode_returns", "", "Monitor keeps the return of each episode.", "It is small; make the environment anew now and then if it is not."),
+    ("stable_baselines3.common.monitor.Monitor.episode_returns", "", "Monitor keeps the return of each episode.", "It is small; make a new environment now and then if it is not."),
     ("tensorboardX.writer.SummaryWriter.scalar_dict", "", "`add_scalars` keeps each value for `export_scalars_to_json`.", "Use `add_scalar`, or a new writer now and then."),
     ("gymnasium.wrappers.rendering.RenderCollection.frame_list", "", "The wrapper keeps each frame until it is asked for them.", "Call `env.render()` once an episode, with `pop_frames` and `reset_clean` on."),
     ("gymnasium.wrappers.rendering.RecordVideo.recorded_frames", "", "The wrapper keeps the frames of a video until it is written.", "Give it a `video_length`, and record few episodes."),
@@ -135,7 +135,7 @@ def find_rule(root: str, hops: Sequence[tuple[Any, str]], items: Sequence[Any]) 
     keys = [key for holder, name in reversed(hops) for key in _keys(type(holder), name)]
     keys += [key for item in items[-1:] for key in _item_keys(item)]
     for key in [*keys, root]:
-        rule = _find_rule_at(key)
+        rule = _find_rule_by_key(key)
         if rule is not None:
             return rule
     return None
@@ -160,7 +160,7 @@ def _item_keys(item: Any) -> Iterable[str]:
             yield f"[{name}]"
 
 
-def _find_rule_at(key: str) -> Rule | None:
+def _find_rule_by_key(key: str) -> Rule | None:
     """The rule for a key, by equal place or by a pattern with `*`; None if none fits the library's version."""
     rule = _BY_PLACE.get(key)
     if rule is None:

@@ -6,7 +6,7 @@ from typing import TypeVar
 from flatwater_watch.diagnose.finding import Finding, Verdict
 from flatwater_watch.diagnose.judge import judge_leaf, judge_phase, judge_unowned
 from flatwater_watch.series.readings import Reading, ReadingHistory
-from flatwater_watch.series.slope import Series, Slope, drift_slope, filling_slope, stair_points
+from flatwater_watch.series.slope import Series, Slope, drift_slope, filling_slope, jump_points
 from flatwater_watch.series.slowdown import find_slowdown
 from flatwater_watch.thresholds import SHIPPED
 
@@ -26,7 +26,7 @@ def judge_series_(history: ReadingHistory, reading: Reading, unit: str) -> list[
 
     Args:
         history: readings, the latest included.
-        reading: the latest reading.
+        reading: latest reading.
         unit: name of a step.
     """
     findings = []
@@ -115,23 +115,28 @@ def _judge_slow_phases_(history: ReadingHistory, reading: Reading, unit: str) ->
 def judge_retention_at_end(history: ReadingHistory, reading: Reading, unit: str) -> list[Finding]:
     """The finding of freed memory that is kept, at the end: two judgements in a row are enough, if it is the growth.
 
-    A heap whose holes are filled again grows in stairs, as each round needs a little more than the one before.
+    A heap whose holes are filled again grows in jumps, as each round needs a little more than the round before.
 
     Args:
         history: readings.
-        reading: the last reading.
+        reading: last reading.
         unit: name of a step.
     """
-    free, resident = history.free, history.resident
+    free, resident, minimum_rise = history.free, history.resident, reading.material_bytes
     first = len(free.steps) // ENDING.warm_up_divisor
     kept_growth, growth = (series.values[-1] - series.values[first] for series in (free, resident))
-    if growth < reading.material_bytes or kept_growth < OWNING.explained_share * growth:
+    if growth < minimum_rise or kept_growth < OWNING.explained_share * growth:
         return []
-    floor, rows = reading.material_bytes, ((free.steps, free.values), (free.steps[:-1], free.values[:-1]))
-    slope, earlier = (_strict_drift(*row, floor) or _strict_drift(*stair_points(*row, floor), floor) for row in rows)
-    return (
-        [] if slope is None or earlier is None else [judge_unowned("retention", slope, history.growth(reading, unit))]
-    )
+    slope = _line_or_jump_drift(free.steps, free.values, minimum_rise)
+    slope_before = _line_or_jump_drift(free.steps[:-1], free.values[:-1], minimum_rise)
+    if slope is None or slope_before is None:
+        return []
+    return [judge_unowned("retention", slope, history.growth(reading, unit))]
+
+
+def _line_or_jump_drift(steps: Sequence[float], values: Sequence[float], minimum: float) -> Slope | None:
+    """The slope of a drift of the points, or else of one point for each jump; None if neither drifts."""
+    return _strict_drift(steps, values, minimum) or _strict_drift(*jump_points(steps, values, minimum), minimum)
 
 
 def judge_slowdown_at_end(history: ReadingHistory, reading: Reading, unit: str) -> list[Finding]:
@@ -139,7 +144,7 @@ def judge_slowdown_at_end(history: ReadingHistory, reading: Reading, unit: str) 
 
     Args:
         history: readings.
-        reading: the last reading.
+        reading: last reading.
         unit: name of a step.
     """
     findings = []

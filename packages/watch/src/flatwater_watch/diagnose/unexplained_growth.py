@@ -6,7 +6,7 @@ from typing import NamedTuple
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.diagnose.judge import judge_unowned
 from flatwater_watch.series.readings import Growth, Reading, ReadingHistory, recent_slope
-from flatwater_watch.series.slope import Series, Slope, drift_slope, has_recent_rise, stair_points
+from flatwater_watch.series.slope import Series, Slope, drift_slope, has_recent_rise, jump_points
 from flatwater_watch.thresholds import SHIPPED
 
 CASE, DRIFT, OWNING = SHIPPED.investigating, SHIPPED.drift, SHIPPED.owning
@@ -22,7 +22,7 @@ class UnprovenGrowth(NamedTuple):
         """The findings, if they explain most bytes without a cause, and memory went on at their rate; else none.
 
         Args:
-            last: the latest reading.
+            last: latest reading.
             open_bytes: bytes without a cause.
         """
         rate = sum(finding.bytes_per_step for finding in self.findings)
@@ -52,8 +52,8 @@ def find_drift(history: ReadingHistory, known_findings: Known, reading: Reading)
     floor = reading.material_bytes
     for series in _object_series(history):
         values = _unexplained_values(series, known_findings)
-        by_stairs = stair_points(series.steps, values, floor)
-        if any(drift_slope(*points, minimum=floor) is not None for points in ((series.steps, values), by_stairs)):
+        by_jumps = jump_points(series.steps, values, floor)
+        if any(drift_slope(*points, minimum=floor) is not None for points in ((series.steps, values), by_jumps)):
             return True, recent_slope(series)
     return False, recent_slope(history.unaccounted)
 
@@ -65,7 +65,7 @@ def judge_native_growth(
 
     Args:
         history: readings.
-        reading: the latest reading.
+        reading: latest reading.
         growth: growth of the process.
         explained_rate: bytes per step that have an owner.
         at_end: whether no further reading comes. A single judgement that found a drift is enough then, instead of

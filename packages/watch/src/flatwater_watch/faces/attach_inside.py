@@ -81,7 +81,7 @@ def watch_inside(
 
 @contextmanager
 def _exchange_folders(pid: int) -> Iterator[tuple[Path, Path]]:
-    """Two folders: one that the runner writes and the process reads, and below it one for the process's notes.
+    """Two folders: the runner's, which the process reads, and below it the folder of the process's notes.
 
     The process may be another user's: the runner writes nothing into that user's folder, and reads it by
     `folder.read_notes` only. When the runner's folder is gone, the watch in the process ends.
@@ -134,7 +134,9 @@ def _enter_process(pid: int, runner_folder: Path, process_folder: Path, limit: i
         variables[runner_protocol.LIMIT] = str(limit)
     _try_gdb(gdb)
     script, line = runner_folder / "enter.py", runner_folder / "line"
-    script.write_text(_SCRIPT.format(told=variables, package=str(package), fault=str(process_folder / "enter.fault")))
+    script.write_text(
+        _SCRIPT.format(variables=variables, package=str(package), fault=str(process_folder / "enter.fault"))
+    )
     line.write_bytes(_PYTHON_LINE.format(script=str(script)).encode() + b"\0")
     script.chmod(0o644)
     # mmap's 3: read and write; 0x22: private, of no file.
@@ -194,13 +196,13 @@ try:
         raise RuntimeError("the process is Python %d.%d; watch needs 3.11 or later" % sys.version_info[:2])
     from importlib.util import find_spec, module_from_spec, spec_from_file_location
     here = find_spec("flatwater_watch")
-    if here is None or here.origin is None:  # a folder of that name, such as a clone, is no package
+    if here is None or here.origin is None:  # a folder of that name, such as a clone, is not a package
         folder = {package!r}
         spec = spec_from_file_location("flatwater_watch", folder + "/__init__.py", submodule_search_locations=[folder])
         sys.modules["flatwater_watch"] = module_from_spec(spec)
         spec.loader.exec_module(sys.modules["flatwater_watch"])
     from flatwater_watch.agent.start_in_process import enter
-    enter({told!r})
+    enter({variables!r})
 except Exception as fault:
     with open({fault!r}, "w") as note:
         note.write(str(fault) if type(fault) is RuntimeError else "%s: %s" % (type(fault).__name__, fault))
@@ -269,13 +271,13 @@ def _check_began(process_folder: Path, waited: float) -> None:
         and not read_spools(process_folder)
     ):
         raise CannotEnterError(
-            f"the program's main thread ran no Python for {ANSWER_SECONDS:.0f} s: it waits in a call of C. Try again "
-            "when it works"
+            f"the program's main thread ran no Python for {ANSWER_SECONDS:.0f} s: it waits in a call of C. "
+            "Try again when it works"
         )
 
 
 def _is_alive(pid: int) -> bool:
-    """Whether a process has memory: one that has ended and is not waited for has none."""
+    """Whether a process has memory: a process that has ended and is not waited for has none."""
     try:
         return bool(read_kib_counters(f"/proc/{pid}/status").get("VmRSS"))
     except (OSError, KeyError):

@@ -96,7 +96,7 @@ def check_process(pid: int, seconds: float) -> list[str]:
         ConfigError: there is no such process, it belongs to somebody else, or the platform has no /proc.
     """
     if seconds <= 0:
-        raise ConfigError(f"--seconds = {seconds}: must be positive")
+        raise ConfigError(f"--seconds = {seconds}: expected a positive number")
     if not Path("/proc/self/status").exists():
         raise ConfigError(f"--attach {pid}: needs /proc, which this system has not. Use `flatwater watch -- COMMAND`.")
     if _read_counters(pid) is None:

@@ -31,7 +31,7 @@ def read_record(path: Path) -> Any:  # noqa: ANN401  (what JSON can hold: whoeve
 
     Raises:
         OSError: the file cannot be read, or is too large.
-        ValueError: the file is no JSON.
+        ValueError: the file is not JSON.
         RecursionError: the JSON is nested too deeply.
     """
     content = read_regular(path, RESULT_BYTES)
@@ -49,22 +49,21 @@ def read_record(path: Path) -> Any:  # noqa: ANN401  (what JSON can hold: whoeve
         record["series"] = _thin_columns(parts.pop("series"), notes)
     other_bytes = sum(map(len, parts.values()))
     if other_bytes > OTHER_BYTES:
-        raise ValueError(f"beside readings and findings it has {format_bytes(other_bytes)}")
+        raise ValueError(f"its values other than readings and findings have {format_bytes(other_bytes)}")
     record |= {name: json.loads(bytes(value)) for name, value in parts.items()}
     if notes and type(record.get("unseen")) is list:
         record["unseen"] += notes
     return mask_values({name: record[name] for name in order})  # earlier versions kept secrets
 
 
-def _first_findings(value: msgspec.Raw, notes: list[str]) -> Any:  # noqa: ANN401  (the same)
+def _first_findings(value: msgspec.Raw, notes: list[str]) -> Any:  # noqa: ANN401  (JSON)
     """The first findings, at most `MAXIMUM_FINDINGS`; if some are left out, `notes` gets a sentence on them."""
     if len(value) <= PIECE_BYTES:
         return json.loads(bytes(value))
     records = _split_list(value)
     if len(records) > MAXIMUM_FINDINGS:
         notes.append(
-            f"{len(records) - MAXIMUM_FINDINGS:,} findings of {len(records):,}: the largest alone are read of "
-            "such a record"
+            f"{len(records) - MAXIMUM_FINDINGS:,} findings of {len(records):,}: of so many only the largest are read"
         )
     size = sum(map(len, records[:MAXIMUM_FINDINGS]))
     if size > OTHER_BYTES:
@@ -72,12 +71,12 @@ def _first_findings(value: msgspec.Raw, notes: list[str]) -> Any:  # noqa: ANN40
     return [json.loads(bytes(record)) for record in records[:MAXIMUM_FINDINGS]]
 
 
-def _thin_columns(value: msgspec.Raw, notes: list[str]) -> Any:  # noqa: ANN401  (the same)
-    """The series by name, long ones thinned to every n-th reading; then `notes` gets a sentence on the others."""
+def _thin_columns(value: msgspec.Raw, notes: list[str]) -> Any:  # noqa: ANN401  (JSON)
+    """The series by name, long series thinned to every n-th reading; then `notes` gets a sentence on the others."""
     try:
         columns = _OBJECT_DECODER.decode(value)
     except msgspec.DecodeError as fault:
-        raise ValueError(f"its series are no columns ({fault})") from fault
+        raise ValueError(f"its series are not columns ({fault})") from fault
     thinned = {}
     for name, column in columns.items():
         thinned[name], stride = _thin_column(bytes(column))
@@ -113,4 +112,4 @@ def _split_list(value: msgspec.Raw) -> list[msgspec.Raw]:
     try:
         return _LIST_DECODER.decode(value)
     except msgspec.DecodeError as fault:
-        raise ValueError(f"its findings are no list ({fault})") from fault
+        raise ValueError(f"its findings are not a list ({fault})") from fault

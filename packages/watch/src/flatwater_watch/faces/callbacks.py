@@ -24,7 +24,7 @@ def sb3(*, budget: str | int | None = None, report: bool = True) -> Any:
         report: whether findings are printed to stderr.
 
     Raises:
-        ConfigError: Stable-Baselines3 is not installed, or the budget is no amount of memory.
+        ConfigError: Stable-Baselines3 is not installed, or the budget is not an amount of memory.
     """
     base = _find_callback_class(("stable_baselines3.common.callbacks",), "BaseCallback", "stable-baselines3")
     begin, step, end = _watch_methods("rollout", budget, report=report)
@@ -45,7 +45,7 @@ def lightning(*, budget: str | int | None = None, report: bool = True) -> Any:
         report: whether findings are printed to stderr.
 
     Raises:
-        ConfigError: neither `lightning` nor `pytorch_lightning` is installed, or the budget is no amount of memory.
+        ConfigError: neither `lightning` nor `pytorch_lightning` is installed, or the budget is not an amount of memory.
     """
     base = _find_callback_class(("lightning.pytorch.callbacks", "pytorch_lightning.callbacks"), "Callback", "lightning")
     begin, step, end = _watch_methods("batch", budget, report=report)
@@ -60,7 +60,7 @@ def transformers(*, budget: str | int | None = None, report: bool = True) -> Any
         report: whether findings are printed to stderr.
 
     Raises:
-        ConfigError: Transformers is not installed, or the budget is no amount of memory.
+        ConfigError: Transformers is not installed, or the budget is not an amount of memory.
     """
     base = _find_callback_class(("transformers.trainer_callback",), "TrainerCallback", "transformers")
     begin, step, end = _watch_methods("update", budget, report=report)
@@ -81,7 +81,7 @@ def _watch_methods(unit: str, budget: str | int | None, *, report: bool) -> tupl
     """Methods that open, step and close a watch, with any arguments of the library."""
 
     def open_watch() -> Watch:
-        # A trainer that fails may not tell its callbacks: the next watch then closes this one.
+        # A trainer that fails may not tell its callbacks: the next watch then closes this watch.
         return Watch(unit=unit, budget=budget, report=report, yields=True)
 
     open_watch()  # so that a wrong budget is an error now, and not when the training begins
@@ -91,7 +91,7 @@ def _watch_methods(unit: str, budget: str | int | None, *, report: bool) -> tupl
         self.watch.open()
 
     def step(self: Any, *_: object, **__: object) -> None:
-        # A trainer inside of this one has closed it, or the trainer resumes without telling that it begins.
+        # A trainer inside of this trainer has closed the watch, or the trainer resumes without telling that it begins.
         if self.watch is not None and self.watch.is_open:
             self.watch.step()
 

@@ -62,8 +62,8 @@ class WatchCommand:
     """Say what changed since an earlier run, in bytes by owner, and which findings are new: `last`, or a file that
     --json wrote. `flatwater watch --against monday.json tuesday.json` compares two files and runs nothing."""
     every: str | None = None
-    """Print the findings while the program runs, at this interval, such as 10m or 1h; a file of --json is written anew
-    each time too."""
+    """Print the findings while the program runs, at this interval, such as 10m or 1h; a file of --json is written
+    again each time."""
     out: Path | None = None
     """Append the output of --every to this file, and keep stderr for the program."""
     on_finding: str | None = None
@@ -183,7 +183,7 @@ class WatchCommand:
             tell: callback for findings, every few seconds.
 
         Raises:
-            ConfigError: --every is no length of time, or --out is given without it.
+            ConfigError: --every is not a length of time, or --out is given without it.
         """
         from flatwater_watch.agent.spool import PeriodicReports
         from flatwater_watch.errors import ConfigError
@@ -349,7 +349,7 @@ def split_options(options: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def check_no_file(word: str) -> None:
-    """Refuse a word after `--json` that is no command, script or `-m`, and was probably meant as its file.
+    """Refuse a word after `--json` that is not a command, script or `-m`, and was probably meant as its file.
 
     Raises:
         ConfigError: there is no such command.
@@ -369,7 +369,7 @@ def read_earlier_result(named: str) -> dict[str, Any]:
     """The result of an earlier run.
 
     Raises:
-        ConfigError: there is no such file, or it is no result of a watch.
+        ConfigError: there is no such file, or it is not the result of a watch.
     """
     from flatwater_watch.errors import ConfigError
     from flatwater_watch.faces.bounded_result import read_record

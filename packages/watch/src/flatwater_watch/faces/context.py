@@ -1,7 +1,8 @@
 """A watch from inside a program: `with flatwater_watch.watch() as w: ... w.step()`.
 
-No signal handler is set, so it works in notebooks and beside other tools. The callbacks for other people's trainers
-open and close the same watch, and so does a notebook's `%%watch`, which finds the boundaries as the runner does.
+No signal handler is set, so it works in notebooks and together with other tools. The callbacks for other people's
+trainers open and close the same watch, and so does a notebook's `%%watch`, which finds the boundaries as the runner
+does.
 """
 
 import sys
@@ -52,7 +53,7 @@ def watch(*, unit: str = "round", budget: str | int | None = None, report: bool 
         report: whether each finding is printed to stderr when it is found, and all of them at the end.
 
     Raises:
-        ConfigError: the unit is no word, or the budget no amount of memory.
+        ConfigError: the unit is not a word, or the budget is not an amount of memory.
     """
     return Watch(unit=unit, budget=budget, report=report)
 
@@ -67,13 +68,15 @@ class Watch:
             unit: name of one call of `step`; None finds boundaries, needs no `step`, and works in the main thread only.
             budget: bytes, or a text such as "8GiB", at which the forecasts end.
             report: whether findings are printed to stderr.
-            yields: whether the next watch closes this one. A trainer that fails may never tell its callbacks so.
+            yields: whether the next watch closes this watch. A trainer that fails may never tell its callbacks so.
         """
         if unit is not None and not unit.isidentifier():
-            raise ConfigError(f"watch: unit = {unit!r}: must be one word, such as 'round' or 'batch'")
+            raise ConfigError(f"watch: unit = {unit!r}: expected one word, such as 'round' or 'batch'")
         limit = parse_bytes(budget) if isinstance(budget, str) else budget
         if limit is not None and limit <= 0:
-            raise ConfigError(f"watch: budget = {budget!r}: must be positive, such as '8GiB'; None takes the machine's")
+            raise ConfigError(
+                f"watch: budget = {budget!r}: expected more than 0 bytes, such as '8GiB'; None takes the machine's"
+            )
         self._unit, self._limit, self._report, self._gives_way = unit, limit, report, yields
         self._reading_guard, self._print_guard, self._tick_guard = Guard(), Guard(), Guard()
         self._has_begun = False
@@ -108,7 +111,7 @@ class Watch:
                 "a watch is open in this process: it sees everything, so there can be one only. Leave out this one, or "
                 "begin it after the `with` block of the other."
             )
-        if _open_watches:  # before this one begins, as only one can trace allocations
+        if _open_watches:  # before this watch begins, as only one can trace allocations
             _open_watches[0].close()
         self._has_begun = True
         self._process_watch = self._reading_guard.run_or_default(None, run_untraced, self._start_process_watch)
@@ -144,10 +147,10 @@ class Watch:
             return
         self._process_watch.step(self._unit)
         if self._report and monotonic() >= self._print_due:
-            self._print_guard.run(self._print_news, self._process_watch)
+            self._print_guard.run(self._print_new_findings, self._process_watch)
 
     def findings(self) -> list[Finding]:
-        """The findings, most bytes first; after the end, the final ones.
+        """The findings, most bytes first; after the end, the final findings.
 
         Raises:
             ConfigError: the watch was never opened.
@@ -219,19 +222,23 @@ class Watch:
         if not self._has_begun:
             raise ConfigError("the watch has not begun. Use it as `with flatwater_watch.watch() as w:`.")
 
-    def _print_news(self, process: ProcessWatch) -> None:
+    def _print_new_findings(self, process: ProcessWatch) -> None:
         """Print the findings that were not printed before."""
         began = monotonic()
         named_findings = [
-            (found, {(found.verdict, owner) for owner in (found.owner, *found.parts)}) for found in self.findings()
+            (finding, {(finding.verdict, owner) for owner in (finding.owner, *finding.parts)})
+            for finding in self.findings()
         ]
-        news = [found for found, names in named_findings if not names & self._printed]
+        new_findings = [finding for finding, names in named_findings if not names & self._printed]
         self._printed |= {name for _, names in named_findings for name in names}
         end = monotonic()
         self._print_due = end + max(PRINT_GAP_SECONDS, (end - began) / PRINT_SHARE)
-        if news:
+        if new_findings:
             _print(
-                [f"flatwater, {self._unit} {process.boundaries.counts.get(str(self._unit), 0)}:", *_finding_lines(news)]
+                [
+                    f"flatwater, {self._unit} {process.boundaries.counts.get(str(self._unit), 0)}:",
+                    *_finding_lines(new_findings),
+                ]
             )
 
 

@@ -54,20 +54,20 @@ def flat_plan(rounds: int = 50, growth: str | int = "1 MiB", warmup: int | None 
         warmup: number of rounds of the warm-up; None takes a third of all.
 
     Raises:
-        ConfigError: too few rounds are left after the warm-up, or the growth is no amount of memory.
+        ConfigError: too few rounds are left after the warm-up, or the growth is not an amount of memory.
     """
     growth_bytes = parse_bytes(growth) if isinstance(growth, str) else growth
     require(growth_bytes > 0, "growth", growth, "positive, such as '1 MiB': allocators round up")
-    before = rounds // 3 if warmup is None else warmup
-    require(before >= 1, "warmup", before, "1 round or more: the first one fills caches")
-    least_rounds = before + FLAT.minimum_rounds
+    warmup_rounds = rounds // 3 if warmup is None else warmup
+    require(warmup_rounds >= 1, "warmup", warmup_rounds, "1 round or more: the first fills caches")
+    least_rounds = warmup_rounds + FLAT.minimum_rounds
     require(
         rounds >= least_rounds,
         "rounds",
         rounds,
-        f"{least_rounds} or more with a warm-up of {before}, to tell growth from chance",
+        f"{least_rounds} or more with a warm-up of {warmup_rounds}, to tell growth from chance",
     )
-    return FlatPlan(rounds, growth_bytes, before)
+    return FlatPlan(rounds, growth_bytes, warmup_rounds)
 
 
 def check_max_growth(max_growth: str | int = "1 MiB") -> int:
@@ -77,7 +77,7 @@ def check_max_growth(max_growth: str | int = "1 MiB") -> int:
         max_growth: bytes that a test may leave, or a text such as "1 MiB".
 
     Raises:
-        ConfigError: the argument is no amount of memory.
+        ConfigError: the argument is not an amount of memory.
     """
     growth_bytes = parse_bytes(max_growth) if isinstance(max_growth, str) else max_growth
     require(growth_bytes > 0, "max_growth", max_growth, "positive, such as '1 MiB': allocators round up")
@@ -112,7 +112,7 @@ def describe_growth(
     Args:
         run: the code; its exceptions are not caught.
         plan: plan from `flat_plan`.
-        extra_roots: objects with a name that outlive the rounds and are no variables of the program: they may be
+        extra_roots: objects with a name that outlive the rounds and are not variables of the program: they may be
             owners.
     """
     roots, tracer, series = Roots(named=tuple(extra_roots)), Tracer(), Series()
@@ -149,7 +149,7 @@ def describe_excess(
     Args:
         run: the code; its exceptions are not caught.
         allowed: bytes that the code may leave.
-        extra_roots: objects with a name that outlive the run and are no variables of the program: they may be owners.
+        extra_roots: objects with a name that outlive the run and are not variables of the program: they may be owners.
     """
     roots, tracer, series = Roots(named=tuple(extra_roots)), Tracer(), Series()
     gc.collect()

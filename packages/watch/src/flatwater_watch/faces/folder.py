@@ -82,7 +82,7 @@ def read_notes(folder: Path, kind: str) -> list[tuple[str, float]]:
             with os.scandir(descriptor) as entries:
                 names = sorted(entry.name for entry in islice(entries, MOST_NOTES) if entry.name.endswith(kind))
             for name in names:
-                with suppress(OSError):  # it was replaced meanwhile, or is no note
+                with suppress(OSError):  # it was replaced meanwhile, or is not a note
                     notes.append(_read_note(descriptor, name))
         finally:
             os.close(descriptor)
@@ -106,7 +106,7 @@ def read_sentences(folder: Path, kind: str) -> list[str]:
 
 
 def read_spools(folder: Path, ending: str = PROGRAM) -> list[dict[str, Any]]:
-    """All summaries that the processes of one command left; first the one of the process that was watched longest.
+    """All summaries that the processes of one command left; the process that was watched longest comes first.
 
     Args:
         folder: folder of the runner.
@@ -133,16 +133,16 @@ def read_spools(folder: Path, ending: str = PROGRAM) -> list[dict[str, Any]]:
 _SUMMARY_KEYS = unwatched_summary("", "")
 
 
-def _is_summary(found: Any) -> bool:  # noqa: ANN401
+def _is_summary(record: Any) -> bool:  # noqa: ANN401  (JSON)
     """Whether a value has all keys of a summary, with values of their types."""
-    if type(found) is not dict or not all(
-        isinstance(found.get(name), int | float if type(value) is float else type(value))
+    if type(record) is not dict or not all(
+        isinstance(record.get(name), int | float if type(value) is float else type(value))
         for name, value in _SUMMARY_KEYS.items()
         if name != "program"  # the runner adds it
     ):
         return False
-    columns = found["series"]
-    return all(type(sentence) is str for sentence in found["unseen"]) and all(
+    columns = record["series"]
+    return all(type(sentence) is str for sentence in record["unseen"]) and all(
         type(columns.get(name)) is list for name in _SUMMARY_KEYS["series"]
     )
 

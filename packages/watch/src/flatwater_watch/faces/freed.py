@@ -75,7 +75,7 @@ def describe_survivors(expected: Sequence[ExpectedObject], extra_roots: Sequence
 
     Args:
         expected: list of `gather_expectations`; the code inside must have ended, so that its local variables are gone.
-        extra_roots: objects with a name that may be holders and are no variables of the program: the fixtures of a
+        extra_roots: objects with a name that may be holders and are not variables of the program: the fixtures of a
             test.
     """
     if any(survivor.reference() is not None for survivor in expected):

@@ -16,8 +16,8 @@ def in_notebook() -> bool:
     return _running_shell() is not None
 
 
-def _running_shell() -> Any:  # noqa: ANN401  (IPython's; None where there is none)
-    """The running shell of IPython, without importing it; None where there is none."""
+def _running_shell() -> Any:  # noqa: ANN401  (IPython's own class)
+    """The running shell of IPython, without importing it; None if none runs."""
     module = sys.modules.get("IPython.core.interactiveshell")
     kind = None if module is None else vars(module)["InteractiveShell"]
     return kind.instance() if kind is not None and kind.initialized() else None

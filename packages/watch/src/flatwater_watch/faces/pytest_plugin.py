@@ -67,7 +67,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, Any]:
     """Run a marked test as its mark says."""
-    # First, before plugins that wrap the test's function themselves: they then wrap the one that repeats it.
+    # First, before plugins that wrap the test's function themselves: they then wrap the function that repeats it.
     mark = _find_mark(pyfuncitem)
     if mark is None:
         return (yield)
@@ -92,7 +92,7 @@ def _is_repeatable(item: pytest.Item) -> bool:
 
 
 def _repeating_test(once: Callable[..., Any], mark: pytest.Mark, item: pytest.Function) -> Callable[..., None]:
-    """The test function, replaced by one that repeats it as its mark asks, and fails if memory grows."""
+    """A function in place of the test's, which repeats it as its mark asks, and fails if memory grows."""
     if inspect.iscoroutinefunction(once):
         pytest.fail(
             f"{mark.name}: {item.name} is asynchronous. Run the loop inside of a plain test function.", pytrace=False
@@ -134,7 +134,7 @@ def _warn(item: pytest.Item, sentence: str) -> None:
 
 def _make_check(mark: pytest.Mark, name: str) -> Check:
     """The check that a mark asks for: runs the code, returns a failure text or None. A wrong mark fails the test."""
-    from flatwater_watch.faces.flatness import check_max_growth, describe_excess, describe_growth, flat_plan  # noqa: PLC0415
+    from flatwater_watch.faces.flatness import check_max_growth, describe_excess, describe_growth, flat_plan  # noqa: PLC0415  (the same)
 
     problem = ""
     try:

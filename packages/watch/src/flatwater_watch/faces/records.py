@@ -22,7 +22,7 @@ class ReadingColumns:
     resident: tuple[int, ...] = ()
     """Resident bytes, without the watch's own."""
     files: tuple[int, ...] = ()
-    """Bytes of mapped files among the resident ones."""
+    """Resident bytes of mapped files."""
     freed: tuple[int, ...] = ()
     """Bytes that the program has freed and the allocator keeps; empty if the C library does not say."""
 
@@ -64,7 +64,7 @@ def read_watch(path: Path) -> WatchRecords:
     """Read a file that `flatwater watch --json` wrote.
 
     Raises:
-        RunError: the file cannot be read, or is no result of a watch.
+        RunError: the file cannot be read, or is not the result of a watch.
     """
     try:
         return parse_watch(read_record(path))
@@ -111,7 +111,7 @@ def parse_watch(summary: Mapping[str, Any]) -> WatchRecords:
 
 
 def _read_columns(columns: Mapping[str, Any]) -> ReadingColumns:
-    """The columns of readings, checked; all are empty without series, and `freed` is where the C library is silent."""
+    """The columns of readings, checked; all are empty without series, and `freed` is if the C library is silent."""
     if not columns:
         return ReadingColumns()
     freed = columns["freed_bytes"]
@@ -134,14 +134,14 @@ def _whole_numbers(column: list[Any]) -> tuple[int, ...]:
 
 def _require_text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r}: must be a text")
+        raise TypeError(f"{value!r}: expected a text")
     return value
 
 
 def _require_number(value: object) -> float:
     """The value, if it is a finite number and no bool; else TypeError or ValueError."""
     if isinstance(value, bool) or not isinstance(value, int | float):  # a bool is an int to Python
-        raise TypeError(f"{value!r}: must be a number")
+        raise TypeError(f"{value!r}: expected a number")
     if not isfinite(value):
-        raise ValueError(f"{value!r}: must be finite")
+        raise ValueError(f"{value!r}: expected a finite number")
     return value

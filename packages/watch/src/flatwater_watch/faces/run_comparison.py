@@ -59,13 +59,18 @@ def _owner_lines(now: Mapping[str, int], before: Mapping[str, int]) -> list[tupl
         return []
     changes = {owner: now.get(owner, 0) - before.get(owner, 0) for owner in {*now, *before}}
     threshold = max(MINIMUM_BYTES, MINIMUM_SHARE * max((abs(change) for change in changes.values()), default=0))
-    listed = [owner for owner, change in changes.items() if abs(change) >= threshold and not _is_below(owner, changes)]
+    listed = [
+        owner for owner, change in changes.items() if abs(change) >= threshold and not _is_redundant(owner, changes)
+    ]
     listed.sort(key=lambda owner: (-abs(changes[owner]), owner))
     return [(owner, before.get(owner, 0), now.get(owner, 0)) for owner in listed[:MAXIMUM_OWNERS]]
 
 
-def _is_below(owner: str, changes: Mapping[str, int]) -> bool:
-    """Whether an owner above is listed with the same change: bytes of an owner include the bytes of owners below it."""
+def _is_redundant(owner: str, changes: Mapping[str, int]) -> bool:
+    """Whether the change of an owner is listed under another path, as an owner's bytes include those below it.
+
+    That is the container whose items the owner is, or an owner below it with nearly the same change.
+    """
     if any(owner.endswith(items) and owner.removesuffix(items) in changes for items in ITEM_SUFFIXES):
         return True  # items of a container that is listed itself
     below = (inner for inner in changes if inner.startswith((f"{owner}.", f"{owner}[")))

@@ -93,7 +93,7 @@ def _find_script(command: Sequence[str]) -> str | None:
         return None
     words = iter(command[1:])
     for word in words:
-        if word in {"-W", "-X"}:  # their value is no script
+        if word in {"-W", "-X"}:  # their value is not a script
             next(words, None)
         elif not word.startswith("-"):
             return word

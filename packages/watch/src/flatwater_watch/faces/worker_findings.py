@@ -160,7 +160,7 @@ def _group_findings(workers: Iterable[Mapping[str, Any]]) -> list[list[_WorkerFi
 
 
 def _concurrent_count(group: Sequence[_WorkerFinding]) -> int:
-    """Maximum workers of a group that lived at the same time: workers that follow each other are no sum."""
+    """Maximum workers of a group that lived at the same time: workers that follow each other are not summed."""
     # A sweep over starts and ends; an end sorts before a start at the same time.
     starts = [(member.worker["ended_at"] - member.worker["seconds"], 1) for member in group]
     ends = [(member.worker["ended_at"], -1) for member in group]
@@ -217,7 +217,7 @@ def _joint_limit(member: _WorkerFinding, summary: Mapping[str, Any], budget: int
     if limit is None or budget is not None:
         return limit
     # The worker's limit is what it held at the beginning and what the system then had free. A spawned worker begins
-    # with far fewer bytes than the program holds, so the limit is moved from the one beginning to the other.
+    # with far fewer bytes than the program holds, so the limit is moved from the worker's beginning to the program's.
     return limit + _bytes_at_beginning(summary) - _bytes_at_beginning(member.worker)
 
 
@@ -239,6 +239,6 @@ def _with_joint_date(
         if finding.limit_bytes is not None and rate > 0:
             units_left = max(0.0, finding.limit_bytes - resident) / rate
             when = last_end + units_left * _seconds_per_unit(summary)
-            finding = replace(finding, limit_step=summary["steps"] + round(units_left), limit_time=when)  # noqa: PLW2901
+            finding = replace(finding, limit_step=summary["steps"] + round(units_left), limit_time=when)  # noqa: PLW2901  (with its date)
         dated_findings.append(finding)
     return dated_findings

@@ -14,7 +14,7 @@ MOST_BYTES = 64 << 20
 MOST_DEPTH = 64
 """Maximum depth of brackets inside brackets."""
 MOST_NUMBER = 1.7e308
-"""Largest number that passes, just below the largest float: JSON knows larger ones."""
+"""Largest number that passes, just below the largest float: JSON knows larger numbers."""
 T = TypeVar("T")
 
 
@@ -82,5 +82,5 @@ def plain_json_value(value: object) -> object:
 
 
 def is_number(value: object) -> bool:
-    """Whether a value is a number that a float can hold: JSON knows larger ones."""
+    """Whether a value is a number that a float can hold: JSON knows larger numbers."""
     return isinstance(value, int | float) and -MOST_NUMBER <= value <= MOST_NUMBER

@@ -1,6 +1,6 @@
 """Whole-object writes to a directory: after a crash a file is there complete, or it is not there.
 
-An object is written to a temporary file beside its place, flushed to the disk, renamed over its place, and the folder
+An object is written to a temporary file in the same folder, flushed to the disk, renamed over its place, and the folder
 is flushed. The writer holds a lock on its temporary file while it lives; the kernel drops the lock when the process
 dies, so `remove_strays` can tell a dead writer's leavings from a file in the making.
 
@@ -79,12 +79,12 @@ def read_whole(path: Path, maximum: int) -> bytes:
 
     Raises:
         OSError: the file cannot be opened or read.
-        ValueError: the path is no regular file, or the file is larger than `maximum` bytes.
+        ValueError: the path is not a regular file, or the file is larger than `maximum` bytes.
     """
     with open_at_once(path) as file:
         status = os.fstat(file.fileno())
         if not S_ISREG(status.st_mode):
-            raise ValueError("it is no regular file")
+            raise ValueError("it is not a regular file")
         if status.st_size > maximum:
             raise ValueError(f"it is larger than {format_bytes(maximum)}")
         return file.read(maximum + 1)[:maximum]
@@ -93,7 +93,8 @@ def read_whole(path: Path, maximum: int) -> bytes:
 def _write_through(temporary: Path, pieces: Iterable[FilePiece]) -> None:
     """Write pieces to a new file and wait until the disk has them; its lock shows others that the writer lives."""
     with temporary.open("xb") as file:
-        with suppress(OSError):  # some network disks know no locks; strays then stay, which only costs room
+        # Some network disks know no locks: strays then stay, which only costs space on the disk.
+        with suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         for piece in pieces:
             view = memoryview(piece)

@@ -1,6 +1,6 @@
 """A file that the user names for output: checked before the work begins, written whole, and no other file is lost.
 
-This is the one mechanism of all options and functions that write where a user says. A file replaces one of its own kind
+This is the one mechanism of all options and functions that write where a user says. A file replaces a file of its kind
 only: a page a page, positions positions. It never replaces anything else, never takes a name that Flatwater itself uses
 in the folder of a run, a study or a sweep, and follows no link.
 
@@ -138,7 +138,7 @@ def _refusal(path: Path, kind: OutputKind, run_default: Path | None) -> str:
 
 
 def _objections(path: Path, kind: OutputKind, run_default: Path | None) -> Iterator[str]:
-    """The reasons why a file cannot be written; a generator, as each check needs the ones before it to have passed."""
+    """The reasons why a file cannot be written; a generator, as each check needs the earlier checks to have passed."""
     if path.suffix not in kind.suffixes or path.name == path.suffix:
         yield f"the name must end in {' or '.join(kind.suffixes)}. Name such a file."
     if not path.name.isprintable():
@@ -256,7 +256,7 @@ def keep_result(name: str, content: bytes) -> Path | None:
 
 
 def _create_file(folder: Path, name: str, content: bytes) -> Path:
-    """Create a file in a folder that is no link, under another name if the name is taken; return its path."""
+    """Create a file in a folder that is not a link, under another name if the name is taken; return its path."""
     with _open_folder(folder, os.O_NOFOLLOW) as held_path:
         for candidate in (name, f"{Path(name).stem}-{os.urandom(4).hex()}{Path(name).suffix}"):
             if not os.path.lexists(held_path / candidate):

@@ -51,10 +51,10 @@ class Graph:
     def end_node(self) -> Any:
         """The graph's last node; None if the tensor is gone, as nothing keeps it alive for a backward pass."""
         tensor = self._tensor()
-        return None if tensor is None else _graph_of(tensor)
+        return None if tensor is None else _graph_end(tensor)
 
 
-def _graph_of(tensor: Any) -> Any:
+def _graph_end(tensor: Any) -> Any:
     """The last node of a tensor's autograd graph; None if it has none. No code of a subclass runs."""
     torch: Any = sys.modules["torch"]
     with torch._C.DisableTorchFunction():
@@ -227,7 +227,7 @@ def last_base(array: Any) -> Any:
 def saved_tensors(tensor: Any, maximum: int = 10_000) -> Iterator[Any]:
     """Tensors that the autograd graph of a tensor saves for backward; at most `maximum` nodes are visited."""
     # In somebody's heap: no code of the program is called.
-    graph_end = _graph_of(tensor)
+    graph_end = _graph_end(tensor)
     open_nodes, seen_nodes = [] if graph_end is None else [graph_end], {id(graph_end): graph_end}
     while open_nodes and len(seen_nodes) < maximum:
         node = open_nodes.pop()

@@ -91,7 +91,7 @@ def open_object(obj: Any, walk: Walk) -> OpenedObject:
         if opener is None:
             opener = walk.openers[id(kind)] = _find_opener(kind)
         return opener(obj, walk)
-    except Exception as error:  # the edge to a foreign object: one that fails is counted as unread
+    except Exception as error:  # the edge to a foreign object: if it fails, it is counted as unread
         if is_program_fault(error):  # a signal came meanwhile, for example
             raise
         walk.unread_by_class[f"{class_name(kind)} ({class_name(type(error))})"] += 1
@@ -111,7 +111,7 @@ def _find_opener(kind: type) -> Opener:
 
 
 def _library_opener(kind: type) -> Opener | None:
-    """The opener of a library's class; None for other classes, and for one that only claims its name."""
+    """The opener of a library's class; None for other classes, and for a class that only claims its name."""
     spec = CONTAINERS.get(full_name(kind))
     opener = _LIBRARY_OPENERS.get(full_name(kind)) if spec is None else partial(_open_container, spec=spec)
     return opener if opener is not None and _is_genuine(kind) else None
@@ -269,7 +269,7 @@ def register_container(where: str, *, items: str, bound: str | None = None) -> N
     """
     module, _, name = where.partition(":")
     if not (module and name):
-        raise ConfigError(f"where = {where!r}: must be package.module:Class, such as queue:Queue")
+        raise ConfigError(f"where = {where!r}: expected package.module:Class, such as queue:Queue")
     CONTAINERS[module, name] = ContainerSpec(items, bound)
 
 

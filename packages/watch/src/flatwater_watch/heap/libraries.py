@@ -1,7 +1,7 @@
 """Containers in globals of libraries' modules, and those of them that became longer.
 
 A census of them all would open tens of thousands of objects. So the items below each global are counted first, which
-takes 90 ms of CPU beside torch, pandas and Stable-Baselines3. Globals with more items than before are roots of the
+takes 90 ms of CPU with torch, pandas and Stable-Baselines3. Globals with more items than before are roots of the
 coming censuses.
 """
 
@@ -30,7 +30,7 @@ ALL, SHALLOW = 30_000, 3
 """Objects below all globals, 100 ms of CPU, after which globals are followed for 3 hops only: these still reach the
 containers in attributes."""
 _SKIPPED_MODULES = frozenset({*OWN_PACKAGES, "sys", "builtins"})
-"""Packages that are no library."""
+"""Packages that do not count as libraries."""
 
 
 def global_lengths(roots: Roots) -> dict[str, int]:
@@ -49,10 +49,10 @@ def _globals_with_counts(roots: Roots) -> Iterator[tuple[str, Any, int]]:
     """Each global with the number of items below it; shared objects count for the first global, in order of modules."""
     visited, enters_class = set[int](), dict[int, bool]()
     for path, value in _library_globals(roots):
-        yield path, value, _items_below(value, visited, enters_class)
+        yield path, value, _count_items(value, visited, enters_class)
 
 
-def _items_below(value: Any, seen_ids: set[int], entered_ids: dict[int, bool]) -> int:
+def _count_items(value: Any, seen_ids: set[int], entered_ids: dict[int, bool]) -> int:
     """Number of items of all containers that an object reaches; no code of the program runs.
 
     Args:

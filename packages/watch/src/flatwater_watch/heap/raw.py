@@ -55,7 +55,7 @@ def class_name(kind: type) -> str:
 
 
 def full_name(kind: type) -> tuple[str, str]:
-    """Module and qualified name of a class, past its metaclass; the module is empty if it is no text."""
+    """Module and qualified name of a class, past its metaclass; the module is empty if its name is not a text."""
     module = names_of(kind).get("__module__") if _flags(kind) & _HEAP_TYPE_FLAG else _module(kind)
     return module if type(module) is str else "", plain_text(_qualname(kind))
 

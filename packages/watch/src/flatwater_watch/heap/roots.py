@@ -92,9 +92,9 @@ def _trainer_folders() -> list[str]:
 
 
 def _package_folders(package: str) -> list[str]:
-    """Folders of a loaded package; empty for one that is not loaded, or a single file."""
+    """Folders of a loaded package; empty for a package that is not loaded, or a single file."""
     space = module_namespace(package) or {}
-    return [os.path.abspath(folder) for folder in space.get("__path__", ())]  # noqa: PTH100
+    return [os.path.abspath(folder) for folder in space.get("__path__", ())]  # noqa: PTH100  (the same)
 
 
 def user_modules(roots: Roots) -> dict[str, dict[str, Any]]:
@@ -168,7 +168,7 @@ def root_tiers(roots: Roots, modules: Mapping[str, dict[str, Any]]) -> Iterator[
     """The roots in groups; objects that a group reaches belong to it before the next group begins.
 
     Globals, registries and the outermost frame of the main thread are there at every census. Frames below come and go,
-    and must not take over objects of the outer ones: each is a group, outermost first. A coroutine has the same paths
+    and must not take over objects of the outer frames: each is a group, outermost first. A coroutine has the same paths
     while it runs and while it waits. Libraries come last: they own only objects that no root of the user's reaches.
 
     Args:
@@ -243,7 +243,7 @@ def _is_library_file(file: str) -> bool:
     """Whether a file is a library's: neither the user's, nor Python's own start, nor this tool's."""
     if file.startswith("<") or is_user_file(file):
         return False
-    path = os.path.abspath(file)  # noqa: PTH100
+    path = os.path.abspath(file)  # noqa: PTH100  (the same)
     return not any(_lies_within(path, folder) for folder in (_TOOL_FOLDER, *_trainer_folders()))
 
 
@@ -264,7 +264,7 @@ def _note_hosts(roots: Roots, modules: Collection[str]) -> None:
     """
     hosts = set[str]()
     # No variable may hold the innermost frame, which is this very one: a cycle, as in `_all_frames`.
-    for file, package in _called_code(sys._current_frames().get(threading.main_thread().ident or 0)):  # noqa: SLF001
+    for file, package in _called_code(sys._current_frames().get(threading.main_thread().ident or 0)):  # noqa: SLF001  (the only way)
         if is_user_file(file, roots.packages):
             break
         if _is_library_file(file) and package != "__main__" and package not in sys.stdlib_module_names:
@@ -352,7 +352,7 @@ def loaded_registries() -> list[tuple[str, Any]]:
         value = None if space is None else _read_dotted(space, dotted_name.split("."))
         if value is not None:
             registries.append((label, value))
-    return [*registries, (_EXIT_REGISTRY, [Callback() for _ in range(atexit._ncallbacks())])]  # noqa: SLF001
+    return [*registries, (_EXIT_REGISTRY, [Callback() for _ in range(atexit._ncallbacks())])]  # noqa: SLF001  (the only count)
 
 
 def _read_dotted(space: Mapping[str, Any], names: list[str]) -> Any:

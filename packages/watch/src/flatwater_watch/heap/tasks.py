@@ -25,7 +25,7 @@ _WRAPPER_TYPES = frozenset({"async_generator_asend", "async_generator_athrow", "
 
 
 def suspended_frames() -> Iterator[FrameType]:
-    """Frames of the coroutines of all tasks, running ones included; the frames of one task come outermost first."""
+    """Frames of the coroutines of all tasks, running coroutines included; the frames of a task outermost first."""
     # In somebody's heap: no code of the program is called.
     for task in _all_tasks():
         yield from _awaited_frames(_coroutine(task))
@@ -43,12 +43,12 @@ def _all_tasks() -> list[Any]:
     """The living tasks of asyncio and trio; tasks of running loops come first."""
     space = module_namespace("asyncio.tasks") or {}
     task_sets = [instance_dict(space[name]).get("data", ()) for name in _TASK_SETS if name in space]
-    weak_tasks = [reference() for tasks in task_sets for reference in read_stable(_first_of, tasks)]
+    weak_tasks = [reference() for tasks in task_sets for reference in read_stable(_first_tasks, tasks)]
     tasks = {id(task): task for task in (*_main_tasks(), *weak_tasks, *_trio_tasks()) if task is not None}
     return list(tasks.values())
 
 
-def _first_of(tasks: Iterable[Any]) -> list[Any]:
+def _first_tasks(tasks: Iterable[Any]) -> list[Any]:
     """The first tasks of a set, at most `MOST`; called by `read_stable`."""
     return list(islice(tasks, MOST))
 
@@ -85,7 +85,7 @@ def _trio_tasks() -> list[Any]:
     except AttributeError:  # no run is under way
         return []
     tasks = c_attribute(runner, "tasks")
-    # Which task of several is the owner must not hang on the order of a set: the one that began first.
+    # Which task of several is the owner must not depend on the order of a set: the task that began first comes first.
     return sorted(tasks, key=lambda task: c_attribute(task, "_counter") or 0)[:MOST] if type(tasks) is set else []
 
 

@@ -59,7 +59,7 @@ OPAQUE = OpenedObject("opaque", 0)
 
 
 def claim_bytes(walk: Walk, address: int, size: int) -> int:
-    """Return `size` for the first owner of a storage, and 0 for all later ones."""
+    """Return `size` for the first owner of a storage, and 0 for all later owners; the address counts as owned."""
     if address in walk.storage_addresses:
         return 0
     walk.storage_addresses.add(address)

@@ -5,7 +5,7 @@ Objects are rows of columns, not nodes: a million nodes would set off collection
 Between two slices the program goes on, and objects that wait to be opened should not live longer for it. Arrays and
 tensors are held weakly meanwhile, graphs by their tensors. Containers are held until the end of a slice finds that
 nobody else holds them; each slice checks 8000, in turn. An object that is made between two slices at the address of a
-freed one may pass for that one.
+freed object may pass for it.
 """
 
 import sys
@@ -69,7 +69,7 @@ class PathRecord:
         self.length = 0.0
         """Sum of the containers' lengths, weighted as below."""
         self.weight = 0.0
-        """Number of containers on this path, each weighted for the unseen ones that it represents."""
+        """Number of containers on this path, each weighted for the unseen containers that it represents."""
         self.bytes = 0.0
         """Bytes below all containers on this path, known when the walk is summed."""
         self.chained_objects = 0.0
@@ -119,7 +119,7 @@ def estimate_bytes(total: float, maximum: float, measured: int, count: int) -> f
     """
     if measured < 2:  # noqa: PLR2004  one item stands for itself
         return total
-    # The largest item counts once: the first of many views is the one that the base they share is counted with.
+    # The largest item counts once: the base that many views share is counted with the first of them.
     other_mean = (total - maximum) / (measured - 1)
     return total / measured * count if maximum <= other_mean else maximum + other_mean * (count - 1)
 
@@ -167,7 +167,7 @@ class HeapWalk:
     groups: deque[list[Named]]
     """Groups of roots that the walk has not reached yet."""
     objects: list[Any] = field(default_factory=list)
-    """Column of objects; None for one that is not needed any more, or gone."""
+    """Column of objects; None for an object that is not needed any more, or gone."""
     holders: "array[int]" = field(default_factory=lambda: array("l"))
     """Column of the holders' rows; -1 for a root."""
     path_records: list[PathRecord] = field(default_factory=list)
@@ -193,11 +193,11 @@ class HeapWalk:
     rows_at_release: int = 0
     """Number of rows at the end of the last slice."""
     next_row_to_check: int = 0
-    """The row after the last one that was checked for other holders."""
+    """The row after the last row that was checked for other holders."""
     changed_records: dict[str, PathRecord] = field(default_factory=dict)
     """Records with a new container since the end of the last slice, by path."""
     next_record_to_check: int = 0
-    """The record after the last one that was checked for other holders."""
+    """The record after the last record that was checked for other holders."""
     is_data_by_class: dict[int, bool] = field(default_factory=dict)
     """Whether objects of a class are held weakly, by the class's id."""
 
@@ -299,7 +299,7 @@ def _record_on_path_(walking: HeapWalk, row: int, obj: Any, opened: OpenedObject
         walking: the walk.
         row: row of the object.
         obj: the object.
-        opened: what opening it gave.
+        opened: the object, opened.
     """
     weight, record = walking.weights[row], walking.path_records[row]
     path = record.path
@@ -361,7 +361,7 @@ def _offer_sampled_(walking: HeapWalk, row: int, sampled: Sequence[Named]) -> No
 
 
 def _atom_bytes_(walk: Walk, obj: Any, kind: type) -> int:
-    """Bytes of an atom, 0 for an object that was seen, -1 for one that must be opened."""
+    """Bytes of an atom, 0 for an object that was seen, -1 for an object to be opened."""
     # Runs for every child of every object: the ids of atoms are marked here, without a row of their own.
     seen_ids, own_id = walk.seen_ids, id(obj)
     if own_id in seen_ids:
@@ -419,7 +419,7 @@ def release_objects_(walking: HeapWalk) -> None:
 
 
 def _release_containers_(walking: HeapWalk) -> None:
-    """Hold the longest containers of new paths weakly or not at all, and check some older ones in turn."""
+    """Hold the longest containers of new paths weakly or not at all, and check some older containers in turn."""
     records = list(walking.records.values())
     begin = walking.next_record_to_check if walking.next_record_to_check < len(records) else 0
     walking.next_record_to_check = begin + CHECKED_PER_SLICE

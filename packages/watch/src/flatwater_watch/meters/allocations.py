@@ -31,7 +31,7 @@ _BLOCK_WAYS: dict[int, _PointerWays] = {
     id(io.StringIO): ((2,), (7,)) if sys.version_info >= (3, 12) else ((2,), (8, 3)),  # it is a list of texts at first
 }
 """Offset of the block's address in an object, in pointers; two numbers lead on by way of another object. The first
-offset lies within the object in every supported version, so that reading it is safe even if it is no block there."""
+offset lies within the object in every supported version, so that reading it is safe even if there is no block."""
 
 
 def _find_traceback_function() -> "ctypes._FuncPointer | None":

@@ -127,8 +127,8 @@ class _TrimmedPages:
         self._pages_once_touched = 0
         """A number with a byte for each page from the beginning of the heap: 1 if the page was seen resident."""
         self.elsewhere = False
-        """Whether other threads' heaps once had more free bytes than all resident ones. The kernel cannot say which of
-        their pages were given back, so none of their bytes count as kept from then on.
+        """Whether other threads' heaps once had more free bytes than there are resident bytes. The kernel cannot say
+        which of their pages were given back, so none of their bytes count as kept from then on.
         """
 
     def bytes(self, first: int, size: int) -> int:
@@ -138,9 +138,8 @@ class _TrimmedPages:
             return 0
         # One number instead of a list: its operators run in C over all pages of the heap.
         present, within = int.from_bytes(presence, "little"), (1 << 8 * len(presence)) - 1
-        self._pages_once_touched = (
-            self._pages_once_touched & within | present
-        )  # pages behind the present end of the heap are cut off
+        # Pages behind the present end of the heap are cut off.
+        self._pages_once_touched = self._pages_once_touched & within | present
         return (self._pages_once_touched & ~present).bit_count() * mmap.PAGESIZE
 
 
@@ -238,7 +237,7 @@ def _libc_name() -> str:
 
 @functools.cache
 def _libc() -> ctypes.CDLL | None:
-    """The C library with the types of its functions declared; None if it is no glibc 2.33 or later."""
+    """The C library with the types of its functions declared; None if it is not glibc 2.33 or later."""
     name, _, version = _libc_name().partition(" ")
     if name != "glibc" or tuple(int(part) for part in version.split(".")) < (2, 33):
         return None

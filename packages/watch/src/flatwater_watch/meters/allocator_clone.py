@@ -55,7 +55,7 @@ class ProcessCopy:
                 glibc on x86-64.
         """
         if (driver := copy_unsafe_driver()) is not None:
-            raise OSError(f"no copy beside {driver}")
+            raise OSError(f"no copy of a process with {driver}")
         libc, heap = _libc(), main_heap()
         if libc is None or heap is None:
             raise OSError("this machine's functions do not answer where they are told to")

@@ -36,7 +36,7 @@ class Collection(NamedTuple):
     """One full collection."""
 
     number: int
-    """Number of the collection among all full ones since the beginning, unread ones included."""
+    """Number of the collection among all full collections since the beginning, whether they were read or not."""
     seconds: float
     """Monotonic time at which it began."""
     before: int
@@ -73,7 +73,7 @@ class CollectionListener:
         self._run, self._read = run, read
         self._collections: deque[Collection] = deque(maxlen=MAXIMUM_COLLECTIONS)
         self._under_way: tuple[int, float, int] | None = None
-        """The collection under way: number of full ones before it, when it began, and the bytes in use then."""
+        """The collection under way: number of full collections before it, time of its begin, and bytes in use then."""
         self._count_at_start = self._full_collections()
         self._baseline: tuple[Collection, ...] = ()
         """The baseline: a collection that freed nothing; empty if there is none."""
@@ -204,7 +204,7 @@ class _DeferredRaise:
         """Raise the exception, or return False if it would be lost: below a callback of the collector."""
         # Between two instructions of the main thread, perhaps within the collector.
         frame: FrameType | None = sys._getframe()  # noqa: SLF001  (the only way up the stack)
-        callback_codes = {code for callback in gc.callbacks if (code := _code_of(callback)) is not None}
+        callback_codes = {code for callback in gc.callbacks if (code := _function_code(callback)) is not None}
         while frame is not None and self.fault is not None:
             if frame.f_code is _TURN_CODE:
                 return False
@@ -239,7 +239,7 @@ def _raise_later(fault: BaseException) -> None:
     _exceptions_waiting.append(_DeferredRaise(fault))
 
 
-def _code_of(callback: object) -> CodeType | None:
+def _function_code(callback: object) -> CodeType | None:
     """The code of a function or a method; None for other callables."""
     # No attribute of the program's own classes is asked for, which could run its code within the collector.
     function = callback.__func__ if type(callback) is MethodType else callback

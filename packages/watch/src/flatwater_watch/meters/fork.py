@@ -77,7 +77,8 @@ def run_in_fork(work: Work) -> Any:  # noqa: ANN401  (whatever JSON can hold)
 class DetachedFork:
     """A fork that works while this process goes on.
 
-    The fork is no child of this process, which may wait for its own or count them: a fork between the two ends at once.
+    The fork is not a child of this process, which may wait for its children or count them: a fork between the two ends
+    at once.
     It holds no file of the process open, prints nothing, and gets no Ctrl-C of its terminal. The limits of work are
     those of `run_in_fork`.
     """
@@ -89,7 +90,7 @@ class DetachedFork:
             OSError: there is no memory for a fork, or a library of the program does not bear one.
         """
         if (library := fork_unsafe_library()) is not None:
-            raise OSError(f"no fork beside {library}")
+            raise OSError(f"no fork of a process with {library}")
         self._owner = system.getpid()
         self._received = b""
         self._read_end, writes = system.pipe()
@@ -110,9 +111,9 @@ class DetachedFork:
 
     def is_done(self, seconds: float = 0.0) -> bool:
         """Whether the work is done; waits for at most `seconds`."""
-        until = monotonic() + seconds
+        deadline = monotonic() + seconds
         while self._read_end >= 0:
-            if not _readable(self._read_end, max(0.0, until - monotonic())):
+            if not _readable(self._read_end, max(0.0, deadline - monotonic())):
                 return False
             piece = system.read(self._read_end, CHUNK_BYTES)
             self._received += piece
@@ -125,9 +126,9 @@ class DetachedFork:
 
         The wait takes at most `WALL_SECONDS_PER_CPU_SECOND` times as long by the clock.
         """
-        until = monotonic() + WALL_SECONDS_PER_CPU_SECOND * seconds
+        deadline = monotonic() + WALL_SECONDS_PER_CPU_SECOND * seconds
         while not self.is_done(POLL_SECONDS):
-            if monotonic() >= until or process_cpu_seconds(self._pid) >= seconds:
+            if monotonic() >= deadline or process_cpu_seconds(self._pid) >= seconds:
                 return self.is_done()
         return True
 
@@ -209,7 +210,7 @@ def _fork_at_the_end() -> int:
 
 
 def _wait_quietly(child: int) -> None:
-    """Wait for a process that ends, unless it is no child, or the program ignores SIGCHLD."""
+    """Wait for a process that ends, unless it is not a child, or the program ignores SIGCHLD."""
     with suppress(ChildProcessError):
         system.waitpid(child, 0)
 

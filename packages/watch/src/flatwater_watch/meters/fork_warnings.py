@@ -1,4 +1,4 @@
-"""A filter so that a program which forks beside a thread of the watch is not warned of that thread.
+"""A filter so that a program which forks while a thread of the watch runs is not warned of that thread.
 
 Python 3.12 and later warn at each fork of a process that has several threads (Modules/posixmodule.c,
 `warn_about_fork_with_threads`). A program whose only other thread is the watch's would be warned of nothing of its own.
@@ -42,7 +42,7 @@ def warning_free_work(work: Callable[[], object]) -> Callable[[], None]:
 
 
 def filter_fork_warnings(run: Callable[[Callable[[], object]], object]) -> None:
-    """Filter the warnings of all forks from now on beside threads of the watch alone; `run` calls without raising."""
+    """Filter the warnings of forks whose only other threads are the watch's; `run` calls a function without raising."""
     global _hook_registered  # noqa: PLW0603  (hooks at forks stay for the life of the process)
     version = tuple(sys.version_info)
     if _hook_registered or version < (3, 12):
@@ -50,7 +50,7 @@ def filter_fork_warnings(run: Callable[[Callable[[], object]], object]) -> None:
     _hook_registered = True
     end = frameless_callable(lambda: run(remove_filter))
     os.register_at_fork(before=frameless_callable(lambda: run(_set_filter_before_fork)), after_in_child=end)
-    if version < (3, 13):  # later ones warn after their hooks
+    if version < (3, 13):  # later versions warn after their hooks
         os.register_at_fork(after_in_parent=end)
 
 
@@ -63,7 +63,7 @@ def remove_filter_later() -> None:
 def remove_filter() -> None:
     """Take the filter out."""
     # Only the list of filters is changed: `warnings.filterwarnings` would have each module forget what it warned of.
-    global _filtered_since  # noqa: PLW0603
+    global _filtered_since  # noqa: PLW0603  (of this process, as the list of filters is)
     if _filtered_since is not None:
         _filtered_since = None
         with suppress(ValueError):  # the program has other filters now
@@ -72,7 +72,7 @@ def remove_filter() -> None:
 
 def _set_filter_before_fork() -> None:
     """Set the filter if all other threads are the watch's; runs before each fork, in the thread that makes it."""
-    global _filtered_since  # noqa: PLW0603
+    global _filtered_since  # noqa: PLW0603  (of this process, as the list of filters is)
     remove_filter()
     own_threads = _watch_threads.count(process_id())
     if own_threads and threads_here() == 1 + own_threads:

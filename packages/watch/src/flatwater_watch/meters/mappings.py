@@ -30,7 +30,7 @@ class Footprint(NamedTuple):
 
 
 def footprint(pid: int | None = None) -> Footprint:
-    """The resident bytes of a process now, by default of this one; takes a few microseconds.
+    """The resident bytes of a process now, by default of this process; takes a few microseconds.
 
     Raises:
         OSError: the process has ended.
@@ -58,7 +58,7 @@ def family_memory() -> FamilyMemory:
 
 
 def descendant_memory(pid: int | None = None) -> FamilyMemory:
-    """Memory of the descendants of a process (by default this one), without the process itself.
+    """Memory of the descendants of a process, by default of this process, without the process itself.
 
     The call is as costly as `family_memory`.
     """
@@ -77,7 +77,9 @@ def _sum_family(family: list[int]) -> FamilyMemory:
         except OSError:  # the process ended meanwhile
             continue
         own_private = sum(counters.get(name, 0) for name in ("Private_Clean", "Private_Dirty", "Private_Hugetlb"))
-        private, proportional, count = private + own_private, proportional + counters.get("Pss", 0), count + 1
+        private += own_private
+        proportional += counters.get("Pss", 0)
+        count += 1
     return FamilyMemory(count, private, proportional, libraries)
 
 
@@ -109,7 +111,7 @@ def open_files() -> int:
 
 
 def threads() -> int:
-    """Number of threads of this process, including native ones."""
+    """Number of threads of this process, including native threads."""
     return len(names_in("/proc/self/task"))
 
 
@@ -119,7 +121,7 @@ def peak_bytes() -> int | None:
 
 
 def reset_peak() -> bool:
-    """Let `peak_bytes` begin anew, and with it the peaks of /usr/bin/time and getrusage; False if not permitted."""
+    """Let `peak_bytes` begin again, and with it the peaks of /usr/bin/time and getrusage; False if not permitted."""
     try:
         with open("/proc/self/clear_refs", "w", encoding="ascii") as peaks:  # noqa: PTH123  (see `paths.py`)
             peaks.write(_RESET_PEAK)
@@ -144,13 +146,13 @@ def present_pages(address: int, size: int) -> bytes | None:
     if size == 0:
         return b""
     first_page, pages = address // mmap.PAGESIZE, page_count(address, size)
-    present, pieces = bytearray(min(pages, _PAGES_AT_ONCE)), []
-    into = ctypes.addressof(
-        ctypes.c_ubyte.from_buffer(present)
-    )  # not an array of ctypes, which is a new class, and so garbage
+    present = bytearray(min(pages, _PAGES_AT_ONCE))
+    pieces = []
+    # Not into an array of ctypes, which is a new class, and so garbage.
+    target = ctypes.addressof(ctypes.c_ubyte.from_buffer(present))
     for page in range(0, pages, _PAGES_AT_ONCE):
         batch = min(_PAGES_AT_ONCE, pages - page)
-        if not write_page_presence((first_page + page) * mmap.PAGESIZE, batch * mmap.PAGESIZE, into):
+        if not write_page_presence((first_page + page) * mmap.PAGESIZE, batch * mmap.PAGESIZE, target):
             return None
         pieces.append(decode_page_presence(bytes(present[:batch])))
     return b"".join(pieces)

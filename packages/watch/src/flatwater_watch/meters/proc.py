@@ -12,7 +12,7 @@ _PARENT, _EXIT_SIGNAL = 1, 35
 _NO_SIGNAL = "0"
 """The exit signal of a process that sends none."""
 _USER_TICKS, _FOREIGN_TICKS = 11, 15
-"""Index of the first ticks of CPU time, and the one behind the last: utime, stime, cutime and cstime."""
+"""Index of the first ticks of CPU time, and the index behind the last: utime, stime, cutime and cstime."""
 _THREADS_FIELD = 17
 """Index of the number of threads."""
 
@@ -46,7 +46,7 @@ def queued_seconds() -> float:
 
 
 def descendant_pids(pid: int | None = None) -> list[int]:
-    """Ids of the descendants of a process, by default of this one; children first, then theirs.
+    """Ids of the descendants of a process, by default of this process; children first, then theirs.
 
     Processes whose end sends no signal are left out: they are copies that make a query for a watched process
     (`allocator_clone`).

@@ -1,7 +1,7 @@
 """Figures of this process from the operating system: resident bytes, and the cores that are really free for it.
 
 Cores are fewer than the machine has where an affinity mask or a container's quota says so, and again where other
-processes are busy: with two torch threads beside one busy process, tiny networks fell from 542 to 4 updates a second.
+processes are busy: with two torch threads and another busy process, tiny networks fell from 542 to 4 updates a second.
 """
 
 import os
@@ -43,7 +43,7 @@ def free_cores(window: float = 0.2) -> int:
 
 
 def whole_cores(allowed: int, load: float, quota: float) -> int:
-    """Number of cores to use, at least 1: the `allowed` ones without the `load` of others, and at most `quota`."""
+    """Number of cores to use, at least 1: the `allowed` cores without the `load` of others, and at most `quota`."""
     # Idle cores are a measurement, so they are rounded; a quota is a law, and running past it means being stopped.
     return max(1, int(min(round(allowed - load), quota)))
 
@@ -71,7 +71,7 @@ class CpuSample(NamedTuple):
 
     wall: float
     busy: float
-    """CPU seconds of all processes on the cores allowed to this one."""
+    """CPU seconds of all processes on the cores allowed to this process."""
     own: float
     """CPU seconds of this process."""
 
@@ -82,7 +82,7 @@ def read_cpu_sample() -> CpuSample:
 
 
 def load_elsewhere(before: CpuSample, after: CpuSample) -> float:
-    """Cores' worth of work that other processes did between two samples, on the cores allowed to this one."""
+    """Cores' worth of work that other processes did between two samples, on the cores of this process."""
     return max(0.0, (after.busy - before.busy) - (after.own - before.own)) / (after.wall - before.wall)
 
 

@@ -2,12 +2,12 @@
 
 The interpreter calls a trace function at each line. Bytes that the process has gained since the last line of the user's
 belong to that line, whatever it called meanwhile. Bytes that are given back are taken from the latest gains, so that a
-buffer that is freed again leaves nothing. Short calls are seen as well as long ones; samples in time would blame the
+buffer that is freed again leaves nothing. Short calls are seen as well as long calls; samples in time would blame the
 line that waits longest. The trace is on for some steps only: a program of many short lines is several times slower
 meanwhile.
 
 Memory is the bytes that glibc's allocator has handed out, so that freed blocks which it keeps hide nothing, and the
-resident bytes beside it: other allocators, and pages that C code maps itself.
+resident bytes of others: other allocators, and pages that C code maps itself.
 
 The function is set below `sys.settrace`, which would copy the variables of each frame into a dict and keep it.
 """
@@ -58,7 +58,7 @@ class RiseRecorder:
         self._statm_file: int | None = None
         """Descriptor of /proc/self/statm, which stays open: a read costs less than an open."""
         self._bytes_beside_allocator: int | None = None
-        """Resident bytes beside the allocator's at the beginning."""
+        """Resident bytes other than the allocator's at the beginning."""
         self._bytes_at_last_event = self._event_count = self._maximum_events = 0
         self._queries_allocator = True
         """Whether the allocator answers quickly enough to be asked at each line."""
@@ -122,17 +122,18 @@ class RiseRecorder:
             mostly: minimum share of all bytes for the line.
             fewest: minimum number of rises for the line.
         """
-        sizes, times = Counter[LinePlace | None](), Counter[LinePlace | None]()
-        early = Counter[LinePlace | None]()
+        sizes = Counter[LinePlace | None]()
+        times = Counter[LinePlace | None]()
+        early_sizes = Counter[LinePlace | None]()
         for place, size, is_early in self._lasting_rises:
             sizes[place] += size
             times[place] += 1
-            early[place] += size * is_early
+            early_sizes[place] += size * is_early
         if not sizes:
             return None
         place, size = sizes.most_common(1)[0]
         is_main = size >= mostly * sum(sizes.values()) and times[place] >= fewest
-        return place if is_main and early[place] >= mostly * size else None
+        return place if is_main and early_sizes[place] >= mostly * size else None
 
     def _on_trace_event(self, _given: int, frame: FrameType, event: int, _argument: int) -> int:
         """Record one event of the interpreter: a call, a line, a return, an exception.
@@ -196,7 +197,7 @@ class RiseRecorder:
         return None if outer is None else (outer.f_code.co_filename, outer.f_lineno, outer.f_code.co_qualname)
 
     def _bytes_in_use(self, file: int) -> int:
-        """Bytes that the allocator has handed out, and anonymous resident bytes beside it."""
+        """Bytes that the allocator has handed out, and other anonymous resident bytes."""
         _, resident, shared, *_ = read_at_beginning(file).split()
         private = (int(resident) - int(shared)) * _PAGE_BYTES
         totals = allocator_totals() if self._queries_allocator else None

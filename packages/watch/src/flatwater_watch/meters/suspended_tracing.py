@@ -40,7 +40,7 @@ def frameless_callable(work: Callable[[], object]) -> Callable[[], bool]:
     """
 
     def done() -> bool:
-        """Call the work; if it raises, resume tracing, as the function behind this one is not reached then."""
+        """Call the work; if it raises, resume tracing, as `resume` behind this function is not reached then."""
         ended = False
         try:
             work()

@@ -16,7 +16,7 @@ CHUNK_BYTES = 1 << 16
 
 
 def _fresh_module_names(name: str) -> dict[str, Any]:
-    """The namespace of a builtin module that is made anew; `sys.modules` keeps the old one."""
+    """The namespace of a builtin module that is made again; `sys.modules` keeps the old module."""
     importer: Any = BuiltinImporter  # a class that is its own instance
     module = module_from_spec(ModuleSpec(name, importer, origin="built-in"))
     importer.exec_module(module)
@@ -35,7 +35,7 @@ wall_time: Callable[[], float] = _TIME["time"]
 """Seconds since 1970."""
 
 system: Any = SimpleNamespace(**_SYSTEM)
-"""The module `posix`, made anew."""
+"""The module `posix`, made again."""
 end_process: Callable[[int], NoReturn] = _SYSTEM["_exit"]
 """End the process at once, with an exit code: nothing is flushed, and no callback of the program runs."""
 fork: Callable[[], int] = _SYSTEM["fork"]

@@ -43,24 +43,24 @@ class NewStorages(TorchDispatchMode, Generic[R]):  # type: ignore[no-untyped-cal
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """Whether compiled functions stay compiled: they are neither compiled anew nor run eagerly under this mode."""
+        """Whether compiled functions stay compiled: they are neither compiled again nor run eagerly under this mode."""
         return True
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401  (as torch calls it)
         """Run the operation unchanged, then record the storages of its result.
 
         Args:
             func: operation, an overload of torch's.
             types: classes of the tensors that override operations; not used.
             args: positional arguments of the operation.
-            kwargs: its arguments by name; None for none.
+            kwargs: keyword arguments of the operation; None for none.
 
         Returns:
             The result of the operation.
         """
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
-        for storage in _storages_of(out):
+        for storage in _tensor_storages(out):
             address = _storage_key(storage)
             if address not in self.records:
                 self._record_new_storage_(storage, address, func.name(), (args, kwargs))
@@ -69,18 +69,18 @@ class NewStorages(TorchDispatchMode, Generic[R]):  # type: ignore[no-untyped-cal
     def _record_new_storage_(
         self, storage: torch.UntypedStorage, address: int, operation: str, arguments: tuple[Any, Any]
     ) -> None:
-        """Record a storage that an operation has made, until it is freed; a storage of an argument is no new one.
+        """Record a storage that an operation has made, until it is freed; a storage of an argument is not new.
 
         Args:
             storage: storage of the result, without a record.
             address: address of its object, the key in `records`.
             operation: name of the operation with its overload, such as `aten::add.Tensor`.
-            arguments: arguments of the operation: the positional ones, and those by name.
+            arguments: positional arguments of the operation, and its keyword arguments.
         """
-        # An argument's storage is no new one: views and in-place operations return it.
+        # An argument's storage is not new: views and in-place operations return it.
         before = (*arguments[0], *arguments[1].values())
         if operation not in _ALIASING_OPERATIONS and any(
-            address == _storage_key(argument) for argument in _storages_of(before)
+            address == _storage_key(argument) for argument in _tensor_storages(before)
         ):
             return
         record = self._make_record(operation.split(".", maxsplit=1)[0], storage.nbytes())
@@ -95,7 +95,7 @@ class NewStorages(TorchDispatchMode, Generic[R]):  # type: ignore[no-untyped-cal
 
     def record_of(self, tensor: torch.Tensor) -> R | None:
         """The record of the tensor's storage, which a view shares with its base; None if it is older."""
-        entry = next((self.records.get(_storage_key(storage)) for storage in _storages_of(tensor)), None)
+        entry = next((self.records.get(_storage_key(storage)) for storage in _tensor_storages(tensor)), None)
         return None if entry is None else entry[1]
 
 
@@ -141,18 +141,18 @@ def peak_bytes(run: Callable[[], object]) -> int:
     return peak
 
 
-def _storages_of(value: object) -> Iterator[torch.UntypedStorage]:
+def _tensor_storages(value: object) -> Iterator[torch.UntypedStorage]:
     """Storages of a tensor, or of the tensors in a sequence."""
     if isinstance(value, torch.Tensor):
         try:
             with torch._C.DisableTorchFunction():  # noqa: SLF001  (a class of the program's is not asked)
-                storage = torch._C.TensorBase.untyped_storage(value)  # noqa: SLF001
+                storage = torch._C.TensorBase.untyped_storage(value)  # noqa: SLF001  (the same)
         except RuntimeError:  # sparse tensors and wrappers have none
             return
         yield storage
     elif isinstance(value, tuple | list):
         for item in value:
-            yield from _storages_of(item)
+            yield from _tensor_storages(item)
 
 
 def _storage_key(storage: torch.UntypedStorage) -> int:

@@ -35,7 +35,9 @@ def config(
             that removed it, and what to change.
     """
     return (
-        _declare_class(cls, table, removed) if cls is not None else lambda later: _declare_class(later, table, removed)
+        _declare_class(cls, table, removed)
+        if cls is not None
+        else lambda declared: _declare_class(declared, table, removed)
     )
 
 

@@ -133,7 +133,8 @@ def _dataclass_spec(
         kind: Any = plain[f.name] if f.name in bounds_of(info.type) else hints[f.name]
         if is_dataclass(default):  # a file or an option may have brought a class with more settings
             kind = type(default)
-        if f.metadata or (get_origin(kind) is Literal and len(get_args(kind)) == 1):  # a single choice is no option
+        has_one_choice = get_origin(kind) is Literal and len(get_args(kind)) == 1
+        if f.metadata or has_one_choice:
             kind = Annotated[kind, tyro.conf.Suppress]
         if kind == bool | None and info.type is not interface:
             # In a table of settings, where both of its flags exist; an option of a command is given as a word.

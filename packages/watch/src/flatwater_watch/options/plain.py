@@ -14,7 +14,7 @@ from flatwater_watch.options.bounds import check_values
 
 C = TypeVar("C")
 HIDDEN_FIELD = {"hidden": True}
-"""Metadata of a field that is no option."""
+"""Metadata of a field that is not an option."""
 
 
 def read_plain(interface: type[C], options: Sequence[str]) -> C | None:

@@ -130,7 +130,7 @@ class Tile(NamedTuple):
 
 
 def finding_cards(dated_findings: Iterable[tuple[Finding, str]]) -> Cards:
-    """A card for each finding: first the grave ones, and among them most bytes first.
+    """A card for each finding: first the grave findings, and among them most bytes first.
 
     Args:
         dated_findings: findings, each with a remark on when it was found, which may be empty.

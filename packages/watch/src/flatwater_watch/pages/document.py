@@ -1,4 +1,4 @@
-"""The frame that all pages share: one file that needs no network, no server and nothing beside it.
+"""The frame that all pages share: one file that needs no network, no server and no other file.
 
 plotly.js, the style sheet and the numbers are all in the file. Charts are data until the browser draws them, in the
 colours of the reader's theme. The looks of a page are in `templates/` and `assets/page.css`.
@@ -75,7 +75,7 @@ def _load_templates() -> Environment:
 
 
 def _charts_of_block(block: Block) -> Sequence[Chart]:
-    """Return the charts in a block, folded ones included."""
+    """The charts in a block, folded charts included."""
     if isinstance(block, Chart):
         return [block]
     return (

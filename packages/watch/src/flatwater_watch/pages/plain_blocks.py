@@ -32,7 +32,7 @@ KINDS: Mapping[str, type] = {
 }
 _COLOUR = re.compile(r"--[a-z0-9-]{1,40}|#[0-9a-fA-F]{6}")
 _LINK = re.compile(r"(https?://[!-~]*|#[!-~]*|[!-9;-~]*)")
-"""Addresses that a link may have: a page of the web, or one beside this one; no script."""
+"""Addresses that a link may have: a page of the web, or a file in the same folder; no script."""
 MOST_PIXELS = 4096
 _WRITTEN_NAMES = {
     "hover_text": "said",
@@ -217,7 +217,7 @@ def _require_drawable(block: object) -> None:
             _require(len(block.titles) > 0, "titles", block.titles)
 
 
-def _require_mark(mark: Any, columns: Sequence[Sequence[Any]], other_columns: Sequence[Sequence[Any]]) -> None:  # noqa: ANN401
+def _require_mark(mark: Any, columns: Sequence[Sequence[Any]], other_columns: Sequence[Sequence[Any]]) -> None:  # noqa: ANN401  (any mark)
     """Check the fields that all marks share: columns of one length, colours, and the format of numbers."""
     lengths = {*map(len, columns), *(len(column) for column in other_columns if column)}
     _require(len(lengths) == 1, "columns of lengths", sorted(lengths))

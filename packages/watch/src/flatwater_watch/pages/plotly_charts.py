@@ -61,7 +61,7 @@ def _json_numbers(values: Sequence[Any]) -> list[Any]:
 
 
 def _bar_mode(marks: Sequence[Mark]) -> str:
-    """How bars at one place lie: over, on, or beside each other."""
+    """The arrangement of bars at one place: over, on, or next to each other."""
     if any(isinstance(mark, Spans) for mark in marks):
         return "overlay"
     return "stack" if any(isinstance(mark, Line | Bars) and mark.stacked for mark in marks) else "group"
@@ -79,7 +79,7 @@ def _mark_traces(mark: Mark, chart: Chart) -> Iterator[Trace]:
             yield shape | {"y": finite_or_none(mark.low), "showlegend": False}
             yield shape | {"y": finite_or_none(mark.high), "fill": "tonexty", "fillcolor": mark.colour}
         case Dots():
-            size = 11 if mark.symbol == "up" else 8  # seen below one that points down at the same place
+            size = 11 if mark.symbol == "up" else 8  # seen below a mark that points down at the same place
             marker = {"color": mark.colour, "size": size, "symbol": SYMBOLS[mark.symbol]}
             yield {
                 "type": "scatter",
@@ -100,7 +100,7 @@ def _mark_traces(mark: Mark, chart: Chart) -> Iterator[Trace]:
 def _line_trace(mark: Line, chart: Chart) -> Trace:
     """The trace of a curve: a line, dots, a filled area of a stack, or a bar where a stack has a single point."""
     values = finite_or_none(mark.y)
-    alone = sum(value is not None for value in values) < 2  # noqa: PLR2004  (a line has two points)
+    is_single = sum(value is not None for value in values) < 2  # noqa: PLR2004  (a line has two points)
     common: Trace = {"x": mark.x, "y": values, "text": mark.hover_text}
     common["hovertemplate"] = f"%{{y:{mark.form}}}{escape(chart.y.unit)}{_hover_lines(mark.hover_text)}"
     if mark.stacked and len(mark.x) == 1:  # an area of one point has no width
@@ -110,8 +110,8 @@ def _line_trace(mark: Line, chart: Chart) -> Trace:
         line = {"width": 0.5, "color": mark.colour}
         return common | {"mode": "lines", "stackgroup": "all", "line": line, "fillcolor": mark.colour}
     line = {"color": mark.colour, "width": mark.width} | ({"dash": "dash"} if mark.dashed else {})
-    mode = "markers" if alone else "lines+markers" if mark.dots else "lines"
-    return common | {"mode": mode, "line": line, "marker": {"color": mark.colour, "size": 7 if alone else 5}}
+    mode = "markers" if is_single else "lines+markers" if mark.dots else "lines"
+    return common | {"mode": mode, "line": line, "marker": {"color": mark.colour, "size": 7 if is_single else 5}}
 
 
 def _bar_traces(mark: Bars, chart: Chart) -> Iterator[Trace]:

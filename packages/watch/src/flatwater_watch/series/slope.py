@@ -102,12 +102,12 @@ def drift_slope(
         return None
     half = min(bisect_left(steps, (steps[0] + steps[-1]) / 2), len(steps) - fewest)
     slope = _window_slope(steps[half:], values[half:], minimum, confidence)
-    late = len(steps) - max(DRIFT.late_window_points, fewest)
-    if slope is not None or late <= half:
+    late_begin = len(steps) - max(DRIFT.late_window_points, fewest)
+    if slope is not None or late_begin <= half:
         return slope
     # A late rise must stand out from all of the recent half: twelve points of mere noise often make a line.
     noise = DRIFT.minimum_rise_deviations * median(median_residuals(values[half:]))
-    return _window_slope(steps[late:], values[late:], max(minimum, noise), confidence)
+    return _window_slope(steps[late_begin:], values[late_begin:], max(minimum, noise), confidence)
 
 
 def _window_slope(steps: Sequence[float], values: Sequence[float], minimum: float, confidence: float) -> Slope | None:
@@ -133,14 +133,14 @@ def filling_slope(steps: Sequence[float], values: Sequence[float], *, now: float
     """The rate at which a buffer of a known size is being filled; None if it is not, or has stopped.
 
     Its touched bytes are not noisy: they rise when the program writes where it never wrote, and stay. But they rise in
-    stairs, by a huge page of 2 MiB or by many, so that few readings make no line. Less proof is needed, then, than for
+    jumps, by a huge page of 2 MiB or by many, so that few readings make no line. Less proof is needed, then, than for
     growth without a cause: since the buffer last fell, or first rose, three rises in each half, a material
-    amount altogether, no long landing at the end, and no fading. The true rate lies within one stair of the rise.
+    amount altogether, no long level part at the end, and no fading. The true rate lies within one jump of the rise.
 
     Args:
         steps: steps at which the bytes were read, ascending; those without a rise may be left out.
         values: touched bytes, one for each step.
-        now: the latest step, at or after the last of them.
+        now: latest step, at or after the last of these steps.
         minimum: bytes of a material rise, of which two are needed.
     """
     if len(values) < FILLING.minimum_readings or values[-1] - min(values) < 2 * minimum:  # the cheap condition first
@@ -150,30 +150,32 @@ def filling_slope(steps: Sequence[float], values: Sequence[float], *, now: float
     if len(rises) < 2 * FILLING.minimum_rises or len(values) - rises[0] < FILLING.minimum_readings - 1:
         return None
     begin = rises[0] - 1
-    early = [i for i in rises if steps[i] <= (steps[begin] + now) / 2]
-    if min(len(early), len(rises) - len(early)) < FILLING.minimum_rises:
+    early_rises = [i for i in rises if steps[i] <= (steps[begin] + now) / 2]
+    if min(len(early_rises), len(rises) - len(early_rises)) < FILLING.minimum_rises:
         return None
-    rise, half, span = values[-1] - values[begin], values[early[-1]] - values[begin], now - steps[begin]
+    span = now - steps[begin]
+    rise = values[-1] - values[begin]
+    early_rise = values[early_rises[-1]] - values[begin]
     longest = max(steps[later] - steps[earlier] for earlier, later in pairwise([begin, *rises]))
     if (
         rise < 2 * minimum
-        or rise - half < FILLING.minimum_late_rise_share * half
+        or rise - early_rise < FILLING.minimum_late_rise_share * early_rise
         or now - steps[rises[-1]] > FILLING.maximum_pause_ratio * longest
     ):
         return None
-    stair = max(values[i] - values[i - 1] for i in rises)
-    return Slope(rise / span, (rise - stair) / span, (rise + stair) / span, span)
+    jump = max(values[i] - values[i - 1] for i in rises)
+    return Slope(rise / span, (rise - jump) / span, (rise + jump) / span, span)
 
 
-def stair_points(steps: Sequence[float], values: Sequence[float], minimum: float) -> tuple[list[float], list[float]]:
-    """The points at which a value has changed by a part of `minimum`, and the last one after the longest landing.
+def jump_points(steps: Sequence[float], values: Sequence[float], minimum: float) -> tuple[list[float], list[float]]:
+    """The points at which a value has changed by a part of `minimum`, and the last if it ends the longest level part.
 
-    Memory that grows once an epoch, and is read at every update, rises in stairs: most neighbours are equal, and the
-    slopes between them say nothing. One point for each stair makes a line again.
+    Memory that grows once an epoch, and is read at every update, rises in jumps: most neighbours are equal, and the
+    slopes between them say nothing. One point for each jump makes a line again.
     """
     points = [0] if values else []
     for i in range(1, len(values)):
-        if abs(values[i] - values[points[-1]]) >= DRIFT.stair_share * minimum:
+        if abs(values[i] - values[points[-1]]) >= DRIFT.jump_share * minimum:
             points.append(i)
     longest = max((steps[later] - steps[earlier] for earlier, later in pairwise(points)), default=0)
     if points and steps[-1] - steps[points[-1]] > longest:
@@ -240,9 +242,9 @@ def _rises_throughout(values: Sequence[float], minimum: float) -> bool:
 def _does_not_slow_down(steps: Sequence[float], values: Sequence[float]) -> bool:
     """Whether the second half rises at a good part of the first half's rate."""
     middle = len(steps) // 2
-    early = robust_slope(steps[: middle + 1], values[: middle + 1])
-    late = robust_slope(steps[middle:], values[middle:])
-    return late.per_step >= DRIFT.minimum_late_slope_share * early.per_step
+    first_slope = robust_slope(steps[: middle + 1], values[: middle + 1])
+    second_slope = robust_slope(steps[middle:], values[middle:])
+    return second_slope.per_step >= DRIFT.minimum_late_slope_share * first_slope.per_step
 
 
 def _tie_variance(k: int) -> int:

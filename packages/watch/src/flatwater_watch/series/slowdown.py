@@ -53,12 +53,13 @@ def find_slowdown(costs: Series) -> Slowdown | None:
 
 
 def _slowdown_in_window(steps: Sequence[float], costs: Sequence[float]) -> Slowdown | None:
-    """The rise of a step's cost over these readings, if it is large, goes on, and is no single jump; else None."""
+    """The rise of a step's cost over these readings, if it is large, goes on, and is not a single jump; else None."""
     means = _mean_costs(steps, costs)
-    early, late = means[DRIFT.blocks // 2] - means[0], means[-1] - means[DRIFT.blocks // 2]
+    early_rise = means[DRIFT.blocks // 2] - means[0]
+    late_rise = means[-1] - means[DRIFT.blocks // 2]
     if (
         means[-1] < (1 + SLOWER.minimum_rise) * means[0]
-        or late < SLOWER.minimum_late_rise_share * early
+        or late_rise < SLOWER.minimum_late_rise_share * early_rise
         or not most_rise(means)
     ):
         return None

@@ -29,11 +29,11 @@ def _remove_from_environment():
 
 def _make_importable(folder):
     # type: (str) -> None
-    """Make the runner's `flatwater_watch` importable, and nothing else that lies beside it."""
+    """Make the runner's `flatwater_watch` importable, and nothing else in the same folder."""
     import importlib.util
 
     installed = importlib.util.find_spec("flatwater_watch")
-    if installed is None or installed.origin is None:  # a folder of that name, such as a clone, is no package
+    if installed is None or installed.origin is None:  # a folder of that name, such as a clone, is not a package
         spec = importlib.util.spec_from_file_location(
             "flatwater_watch", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
         )
