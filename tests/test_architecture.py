@@ -1,6 +1,7 @@
 """The rules of the code that no other tool holds: sizes, names, randomness, hidden waits, tests that test."""
 
 import ast
+import keyword
 import re
 import subprocess
 import sys
@@ -548,3 +549,59 @@ def test_the_command_line_and_all_configurations_start_without_torch() -> None:
     loaded = ran.stdout.split()
     assert {"torch", "polars", "gymnasium", "matplotlib", "talib", "scipy"} & {*loaded} == set()
     assert "flatwater" in loaded
+
+
+QUOTED_NAME = re.compile(r"(?<!`)`([A-Za-z_][A-Za-z0-9_.]*)(?:\(\))?`(?!`)")
+FILE_ENDINGS = (".py", ".pyi", ".toml", ".json", ".jsonl", ".js", ".css", ".j2", ".html", ".md")
+NAMES_FROM_ELSEWHERE = {
+    "CPython": {
+        "PyFrameObject", "PyThreadState_SetAsyncExc", "PyTrace_RETURN", "Py_TPFLAGS_HEAPTYPE", "Py_tracefunc",
+        "_PyInterpreterFrame", "__class__", "__eq__", "__hash__", "__main__", "exec", "make_dataclass", "namedtuple",
+        "monitoring", "os_fork_impl", "warn_about_fork_with_threads",
+    },
+    "the system": {"__WALL", "nohup", "ps", "sigset_t", "start_brk"},
+    "libraries": {
+        "ParallelEnv", "RecordWriter", "Ridge", "SummaryWriter", "_pytest", "approx_kl", "check_env", "env_kwargs",
+        "lowbias32", "moto", "s3_backends",
+    },
+    "data and examples": {
+        "AAPL", "AAPL_close", "AAPL_my_signal", "AAPL_signal", "Agent", "BUFFER", "Bearer", "CACHE", "SPY", "X", "_cash",
+        "_day", "_equity", "_key", "_name", "_pct", "boundary", "close_AAPL", "erl", "flatwater_acme", "forage", "monthly",
+        "my_signal", "null", "page_strings", "return_120", "return_60", "rsi", "tempo", "test_env", "true", "week",
+        "weekly",
+    },
+}  # fmt: skip
+"""Names in docstrings that are no token of the code, by their origin."""
+
+
+def docstrings(module: ast.Module) -> Iterator[ast.Constant]:
+    """The texts below modules, classes, functions and fields."""
+    for node in ast.walk(module):
+        body = getattr(node, "body", None)
+        for statement in body if isinstance(body, list) else []:
+            match statement:
+                case ast.Expr(value=ast.Constant(value=str()) as text):
+                    yield text
+
+
+def words_of_code(path: Path) -> set[str]:
+    """The words of a module outside of docstrings and comments."""
+    prose = {line for text in docstrings(tree(path)) for line in range(text.lineno, (text.end_lineno or 0) + 1)}
+    code = (line for number, line in enumerate(path.read_text().splitlines(), 1) if number not in prose)
+    return {word for line in code for word in re.findall(r"\w+", re.sub(r"(^|\s)# .*", "", line))}
+
+
+def test_names_in_docstrings_are_names_of_the_code() -> None:
+    """A sentence outlives a rename easily. Private names are those of the same module."""
+    elsewhere = set(keyword.kwlist).union(*NAMES_FROM_ELSEWHERE.values())
+    own_words = {path: words_of_code(path) | elsewhere for path in MODULES}
+    words = set[str]().union(*own_words.values())
+    unknown = []
+    for path, own in own_words.items():
+        for text in docstrings(tree(path)):
+            for quoted in QUOTED_NAME.findall(str(text.value)):
+                parts = [part for part in quoted.split(".") if part]
+                is_private = len(parts) == 1 and parts[0].startswith("_") and not parts[0].startswith("__")
+                if not quoted.endswith(FILE_ENDINGS) and not (own if is_private else words).issuperset(parts):
+                    unknown.append(f"{name(path)}:{text.lineno}: `{quoted}`")
+    assert not unknown, "\n".join(unknown)

@@ -75,7 +75,7 @@ def build_world(
     """Return the world of a name.
 
     Args:
-        name: a name that `envs.names.NAMES` lists, or that an installed package has (`plugins.py`).
+        name: a name that `envs.names.ENVIRONMENT_NAMES` lists, or that an installed package has (`plugins.py`).
         envs: number of environments, E.
         foraging: settings of the world `forage`.
         wrapped: settings of all other worlds.
