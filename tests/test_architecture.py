@@ -565,10 +565,10 @@ NAMES_FROM_ELSEWHERE = {
         "lowbias32", "moto", "s3_backends",
     },
     "data and examples": {
-        "AAPL", "AAPL_close", "AAPL_my_signal", "AAPL_signal", "Agent", "BUFFER", "Bearer", "CACHE", "SPY", "X", "_cash",
-        "_day", "_equity", "_key", "_name", "_pct", "boundary", "close_AAPL", "erl", "flatwater_acme", "forage", "monthly",
-        "my_signal", "null", "page_strings", "return_120", "return_60", "rsi", "tempo", "test_env", "true", "week",
-        "weekly",
+        "AAPL", "AAPL_close", "AAPL_my_signal", "AAPL_signal", "Agent", "BUFFER", "Bearer", "CACHE", "SPY", "X",
+        "_cash", "_day", "_equity", "_key", "_name", "_pct", "boundary", "close_AAPL", "erl", "flatwater_acme",
+        "forage", "monthly", "my_signal", "null", "page_strings", "return_120", "return_60", "rsi", "tempo", "test_env",
+        "true", "week", "weekly",
     },
 }  # fmt: skip
 """Names in docstrings that are no token of the code, by their origin."""
