@@ -72,11 +72,13 @@ def make_call_counter(kind: str) -> CallCounter:
         return count_and_call
 
     def skip_next(boundaries: int) -> int:
+        """Let so many boundaries pass unreported; return the number that have since the last query."""
         nonlocal remaining, remaining_at_query
         passed, remaining, remaining_at_query = remaining_at_query - remaining, boundaries, boundaries
         return passed
 
     def take_skipped() -> int:
+        """Return the number of boundaries that have passed unreported since the last query."""
         nonlocal remaining_at_query
         passed, remaining_at_query = remaining_at_query - remaining, remaining
         return passed

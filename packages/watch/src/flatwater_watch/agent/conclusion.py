@@ -142,7 +142,8 @@ def with_root_gains(
         gained: roots, and the bytes that each holds more than at the beginning.
         samples: all readings.
     """
-    resident_gain, findings = (samples[-1].resident - samples[0].resident if samples else 0), [*known]
+    findings = [*known]
+    resident_gain = samples[-1].resident - samples[0].resident if samples else 0
     for root, size in gained:
         rate_share = sum(finding.share for finding in findings if _lies_below_root(finding, root))
         # Only what other findings leave over may be added: the shares of all findings sum to 1 at most.

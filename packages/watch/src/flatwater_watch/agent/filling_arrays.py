@@ -99,7 +99,8 @@ def _memory_spans(obj: Any) -> Iterator[tuple[Any, int, int]]:
     numpy: Any = sys.modules.get("numpy")
     torch: Any = sys.modules.get("torch")
     if numpy is not None and is_a(obj, numpy.ndarray):
-        obj, array_class = last_base(obj), numpy.ndarray
+        obj = last_base(obj)
+        array_class = numpy.ndarray
         if array_class.base.__get__(obj) is None and array_class.nbytes.__get__(obj) >= FILLING.large_array_bytes:
             yield obj, array_class.__array_interface__.__get__(obj)["data"][0], array_class.nbytes.__get__(obj)
     elif torch is not None and (type(obj) is torch.Tensor or type(obj) is torch.nn.Parameter) and _is_dense(obj, torch):

@@ -80,6 +80,7 @@ def _run_after(found_loader: object, prepare: Callable[[ModuleType], None]) -> N
     loader: Any = found_loader
 
     def exec_module(module: ModuleType) -> None:
+        """Execute the module as its loader does, then prepare it."""
         del loader.exec_module  # the class's own method is visible again
         loader.exec_module(module)
         Guard().run(prepare, module)

@@ -117,8 +117,9 @@ def build_summary(
     """
     scale = choose_scale(samples, unit) if samples else Scale("second", 1.0, 0, 0)
     share = explained_share(samples, [finding for finding in findings if finding.owner != WORKERS_OWNER])
-    sure, told_owners = drop_unsure(monitor_findings, samples), {finding.owner for finding in findings}
-    unsure = [finding for finding in monitor_findings if finding not in sure and finding.owner not in told_owners]
+    sure = drop_unsure(monitor_findings, samples)
+    reported_owners = {finding.owner for finding in findings}
+    unsure = [finding for finding in monitor_findings if finding not in sure and finding.owner not in reported_owners]
     return {
         "unit": scale.unit,
         "steps": round(seconds) if scale.unit == "second" else counts[scale.unit],

@@ -132,7 +132,8 @@ def describe_contents(holding: Holding, newest: Sequence[Any]) -> Contents:
     items = 1 if is_single else holding.length
     leaf_bytes = sum(leaf.bytes for leaf in leaves)
     kept_bytes = sum(leaf.base_bytes for leaf in leaves)
-    graph, base = any(leaf.graph for leaf in leaves), 0 < kept_bytes >= leaf_bytes / 2
+    graph = any(leaf.graph for leaf in leaves)
+    base = 0 < kept_bytes >= leaf_bytes / 2
     words = _describe_item(newest[-1], graph=graph, base=base) if newest else "nothing yet"
     # One for each item, in their order, so that neighbours can be compared for redundancy.
     largest = [max(item_leaves, key=lambda leaf: leaf.bytes) for item_leaves in leaves_by_item if item_leaves]

@@ -367,7 +367,9 @@ _LIST_REFERENCES = _measure_refcount()
 
 def _exclusive_objects(garbage: list[Any], known_ids: set[int]) -> list[Any]:
     """Untracked objects, such as arrays and dicts of arrays, that only the garbage holds, without `known_ids`."""
-    exclusive, level, seen_ids = list[Any](), garbage, set(known_ids)
+    exclusive = list[Any]()
+    level = garbage
+    seen_ids = set(known_ids)
     while level:
         level = _referenced_objects(level, seen_ids)
         seen_ids.update(map(id, level))
@@ -377,7 +379,8 @@ def _exclusive_objects(garbage: list[Any], known_ids: set[int]) -> list[Any]:
 
 def _referenced_objects(holders: list[Any], seen_ids: set[int]) -> list[Any]:
     """Untracked objects, without atoms, to which only the holders refer: their counts have no other reference."""
-    candidates, references = list[Any](), Counter[int]()
+    candidates = list[Any]()
+    references = Counter[int]()
     for obj in holders:
         for referent in (*gc.get_referents(obj), *_array_base(obj)):
             if id(referent) not in seen_ids and not gc.is_tracked(referent) and id(type(referent)) not in ATOM_TYPE_IDS:

@@ -233,7 +233,8 @@ def update_trace_wait_(case: Investigation, tracer: Tracer | None, roots: Roots)
 
 def _continue_trace_(case: Investigation, tracer: Tracer | None, roots: Roots) -> bool:
     """Look for the line of the first-ranked owner; return whether to go on. If not, look for other owners' lines."""
-    causes, first = {finding.owner: finding for finding in case.last_findings}, next(iter(case.sought_containers), "")
+    causes = {finding.owner: finding for finding in case.last_findings}
+    first = next(iter(case.sought_containers), "")
     if first not in causes:
         return False
     way = case.sought_containers[first][0]

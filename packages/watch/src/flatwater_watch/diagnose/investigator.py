@@ -180,11 +180,12 @@ class Investigator:
 
     def _take_first_census(self, reading: Reading) -> CaseEvent | None:
         """Go on with the first census, and keep it without its objects when it is complete."""
-        step_and_census = self.censuses.advance(reading.step)
-        if step_and_census is None:
+        completed = self.censuses.advance(reading.step)
+        if completed is None:
             return None
+        self._case.first_step = completed.step
         # Without objects: nothing of the program may live longer until the second census.
-        self._case.first_step, self._case.first_census = step_and_census[0], step_and_census[1].without_objects()
+        self._case.first_census = completed.census.without_objects()
         self._case.module_count = len(sys.modules)
         return CaseEvent.CENSUS_COMPLETE
 
@@ -400,12 +401,12 @@ class Investigator:
 
     def _compare_owners(self, case: Investigation, growth: Growth, slope: Slope) -> list[Finding] | None:
         """Findings of the containers that grew since the case's first census; None while the second is under way."""
-        step_and_census = self.censuses.advance(growth.step)
-        if step_and_census is None or case.first_census is None or step_and_census[0] <= case.first_step:
+        completed = self.censuses.advance(growth.step)
+        if completed is None or case.first_census is None or completed.step <= case.first_step:
             return None
-        steps = step_and_census[0] - case.first_step
+        steps = completed.step - case.first_step
         owners = find_grown_owners(
-            case.first_census, step_and_census[1], slope.per_step, steps, handles=case.search_handles
+            case.first_census, completed.census, slope.per_step, steps, handles=case.search_handles
         )
         # A program that still imports fills registries, once.
         if len(sys.modules) > case.module_count + CASE.maximum_modules_loaded:

@@ -23,7 +23,7 @@ from flatwater_watch.diagnose.investigator import Investigator
 from flatwater_watch.diagnose.judge import GARBAGE_OWNER
 from flatwater_watch.diagnose.series_findings import judge_retention_at_end, judge_series_, judge_slowdown_at_end
 from flatwater_watch.diagnose.states import CaseState
-from flatwater_watch.heap.census import Census
+from flatwater_watch.heap.census import CompletedCensus
 from flatwater_watch.meters.collector import GcSawtooth
 from flatwater_watch.meters.system_calls import process_seconds
 from flatwater_watch.series.readings import Reading, recent_slope
@@ -141,17 +141,18 @@ class Monitor(Investigator):
             self._publish_new_findings()
         return self.findings()
 
-    def root_gains(self, latest: tuple[int, Census] | None = None) -> list[tuple[str, int]]:
+    def root_gains(self, latest: CompletedCensus | None = None) -> list[tuple[str, int]]:
         """Roots with the bytes that each has gained since the beginning, new roots included: leads, not proofs.
 
         Args:
             latest: census from `take_whole_census`; None takes one.
         """
-        latest, first = latest or self.take_whole_census(), self._first_case.first_census
-        return [] if latest is None or first is None else root_gains(first, latest[1])
+        completed = latest or self.take_whole_census()
+        first = self._first_case.first_census
+        return [] if completed is None or first is None else root_gains(first, completed.census)
 
-    def take_whole_census(self) -> tuple[int, Census] | None:
-        """Take a whole census at once, and give the step at which it began with it; None before the first reading."""
+    def take_whole_census(self) -> CompletedCensus | None:
+        """Take a whole census at once, and return it; None before the first reading."""
         self.censuses.discard()
         self.censuses.slice_seconds = inf
         return None if self._latest_reading is None else self.censuses.advance(self._latest_reading.step)
@@ -206,7 +207,7 @@ class Monitor(Investigator):
             [] if growth is None or last is None else self._record_findings(growth.confirmed_findings(last, open_bytes))
         )
 
-    def find_behind_handles(self, open_bytes: int, latest: tuple[int, Census] | None) -> list[Finding]:
+    def find_behind_handles(self, open_bytes: int, latest: CompletedCensus | None) -> list[Finding]:
         """Publish the container whose new items since the first census have handles that explain the open bytes.
 
         Args:
@@ -218,11 +219,11 @@ class Monitor(Investigator):
             self._latest_reading is None
             or latest is None
             or baseline.first_census is None
-            or latest[0] <= baseline.first_step
+            or latest.step <= baseline.first_step
         ):
             return []
-        owners = find_handles(baseline.first_census, latest[1], open_bytes)
-        rate = open_bytes / (latest[0] - baseline.first_step)
+        owners = find_handles(baseline.first_census, latest.census, open_bytes)
+        rate = open_bytes / (latest.step - baseline.first_step)
         drift = Slope(rate, rate, rate)
         return self._record_findings(
             judge_owners_(self._case, None, owners, growth=self._process_growth(self._latest_reading), drift=drift)

@@ -86,7 +86,9 @@ def _judge_state_leaves(history: ReadingHistory, reading: Reading, unit: str) ->
     drifts = drift_slope(all_state.steps, all_state.values, minimum=material_bytes) is not None
     findings = []
     for path, size in reading.owned.items():
-        series, planned, slope = history.owned[path], reading.planned.get(path), None
+        series = history.owned[path]
+        planned = reading.planned.get(path)
+        slope = None
         if drifts:
             slope = drift_slope(series.steps, series.values, minimum=material_bytes / len(reading.owned))
         if slope is None and planned is not None and size < planned:

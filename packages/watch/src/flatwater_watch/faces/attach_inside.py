@@ -157,6 +157,9 @@ def _try_gdb(gdb: str) -> None:
 
     gdb 13 cannot on processors whose registers it does not know, and a process that it has tried fails at its next
     call.
+
+    Raises:
+        CannotEnterError: gdb cannot call a function here, or has ended the process.
     """
     line = [sys.executable, "-c", f"import time; time.sleep({2 * GDB_SECONDS})"]
     with subprocess.Popen(line, stderr=subprocess.DEVNULL) as probe:  # noqa: S603  (our own)
@@ -169,7 +172,11 @@ def _try_gdb(gdb: str) -> None:
 
 
 def _run_gdb(gdb: str, pid: int, commands_asked: Sequence[str]) -> tuple[list[int], str]:
-    """Run commands of gdb in a process; return the numbers that it prints, and its messages on stderr."""
+    """Run commands of gdb in a process; return the numbers that it prints, and its messages on stderr.
+
+    Raises:
+        CannotEnterError: gdb took too long.
+    """
     before = [word for command in _GDB_SETTINGS for word in ("-iex", command)]
     commands = [word for command in (*_LIBRARIES, *commands_asked) for word in ("-ex", command)]
     try:
@@ -262,7 +269,11 @@ def _watch_until_end(
 
 
 def _check_began(process_folder: Path, waited: float) -> None:
-    """Raise an error if the watch failed, or has not begun in time."""
+    """Raise an error if the watch failed, or has not begun in time.
+
+    Raises:
+        CannotEnterError: the watch in the process failed, or has not begun in time.
+    """
     for sentence in read_sentences(process_folder, "fault"):
         raise CannotEnterError(sentence)
     if (

@@ -123,7 +123,8 @@ def _summarize(history: _CounterHistory, limit: int | None) -> dict[str, Any]:
     grown = int(resident[-1] - resident[0])
     slope = Slope(grown / (steps[-1] or 1.0), 0.0, 0.0)
     growth = Growth(round(steps[-1]), resident_now, limit_bytes, slope, "second")
-    findings, explained_bytes = list[Finding](), 0.0
+    findings = list[Finding]()
+    explained_bytes = 0.0
     for name, series in history.series.items():
         verdict, owner, words = COUNTER_KINDS[name]
         drift = drift_slope(series.steps, series.values, minimum=DRIFT.least_bytes)

@@ -41,7 +41,8 @@ def read_record(path: Path) -> Any:  # noqa: ANN401  (what JSON can hold: whoeve
         if len(content) > OTHER_BYTES:
             raise ValueError(f"no JSON that can be read in parts ({fault})") from fault
         return mask_values(json.loads(content))
-    notes, order = list[str](), [*parts]
+    notes = list[str]()
+    order = [*parts]
     record: dict[str, Any] = {}
     if "findings" in parts:
         record["findings"] = _first_findings(parts.pop("findings"), notes)
@@ -57,7 +58,11 @@ def read_record(path: Path) -> Any:  # noqa: ANN401  (what JSON can hold: whoeve
 
 
 def _first_findings(value: msgspec.Raw, notes: list[str]) -> Any:  # noqa: ANN401  (JSON)
-    """The first findings, at most `MAXIMUM_FINDINGS`; if some are left out, `notes` gets a sentence on them."""
+    """The first findings, at most `MAXIMUM_FINDINGS`; if some are left out, `notes` gets a sentence on them.
+
+    Raises:
+        ValueError: the findings are not a list, or the first of them are too large.
+    """
     if len(value) <= PIECE_BYTES:
         return json.loads(bytes(value))
     records = _split_list(value)
@@ -72,7 +77,11 @@ def _first_findings(value: msgspec.Raw, notes: list[str]) -> Any:  # noqa: ANN40
 
 
 def _thin_columns(value: msgspec.Raw, notes: list[str]) -> Any:  # noqa: ANN401  (JSON)
-    """The series by name, long series thinned to every n-th reading; then `notes` gets a sentence on the others."""
+    """The series by name, long series thinned to every n-th reading; then `notes` gets a sentence on the others.
+
+    Raises:
+        ValueError: the series are not an object.
+    """
     try:
         columns = _OBJECT_DECODER.decode(value)
     except msgspec.DecodeError as fault:
@@ -93,8 +102,10 @@ def _thin_column(text: bytes) -> tuple[Any, int]:
     if count <= MAXIMUM_POINTS or b'"' in text or text.count(b"[") != 1:
         return json.loads(text), 1
     stride = -(-count // MAXIMUM_POINTS)
+    values_kept = list[bytes]()
+    offset = 0
     # Within the brackets.
-    values_kept, offset, begin, end = list[bytes](), 0, 1, len(text) - 1
+    begin, end = 1, len(text) - 1
     while begin < end:
         stop = text.find(b",", begin + PIECE_BYTES, end)
         values = text[begin : end if stop < 0 else stop].split(b",")
@@ -108,7 +119,11 @@ def _thin_column(text: bytes) -> tuple[Any, int]:
 
 
 def _split_list(value: msgspec.Raw) -> list[msgspec.Raw]:
-    """The items of a JSON list, not yet read."""
+    """The items of a JSON list, not yet read.
+
+    Raises:
+        ValueError: the value is not a list.
+    """
     try:
         return _LIST_DECODER.decode(value)
     except msgspec.DecodeError as fault:

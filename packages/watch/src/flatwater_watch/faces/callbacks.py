@@ -68,7 +68,11 @@ def transformers(*, budget: str | int | None = None, report: bool = True) -> Any
 
 
 def _find_callback_class(modules: tuple[str, ...], name: str, package: str) -> type:
-    """The library's callback class; if two packages have it, from the package that the program has imported."""
+    """The library's callback class; if two packages have it, from the package that the program has imported.
+
+    Raises:
+        ConfigError: no package with the class is installed.
+    """
     present = [module for module in modules if find_spec(module.partition(".")[0]) is not None]
     if not present:
         raise ConfigError(f"{package} is not installed here, so there is no trainer to watch: pip install {package}")

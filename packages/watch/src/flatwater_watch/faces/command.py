@@ -335,7 +335,8 @@ def _watch_attached(
 
 def split_options(options: Sequence[str]) -> tuple[list[str], list[str]]:
     """The options of `watch` itself, and the command. A bare `--json` becomes `--json -`."""
-    words, own_words = list(options), list[str]()
+    words = list(options)
+    own_words = list[str]()
     while words and words[0].startswith("-") and words[0] not in {"--", "-m"}:
         word = words.pop(0)
         own_words.append(word)

@@ -69,6 +69,9 @@ class Watch:
             budget: bytes, or a text such as "8GiB", at which the forecasts end.
             report: whether findings are printed to stderr.
             yields: whether the next watch closes this watch. A trainer that fails may never tell its callbacks so.
+
+        Raises:
+            ConfigError: the unit is not a word, or the budget is not positive.
         """
         if unit is not None and not unit.isidentifier():
             raise ConfigError(f"watch: unit = {unit!r}: expected one word, such as 'round' or 'batch'")

@@ -49,7 +49,11 @@ def load_ipython_extension(shell: Any) -> None:  # noqa: ANN401  (IPython's)
 
 
 def _parse_budget(line: str) -> str | None:
-    """The amount of `--budget` in the words behind `%%watch`; None if there are no words."""
+    """The amount of `--budget` in the words behind `%%watch`; None if there are no words.
+
+    Raises:
+        ConfigError: there are other words.
+    """
     match line.split():
         case []:
             return None

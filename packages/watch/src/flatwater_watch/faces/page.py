@@ -6,6 +6,7 @@ Its charts show resident memory with the way to the limit, and growth by kind of
 import signal
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from typing import NamedTuple
 
 from flatwater_watch.agent.outcome import explained_shares
 from flatwater_watch.diagnose.finding_text import brief_line
@@ -188,7 +189,9 @@ def resident_chart(watch: WatchRecords) -> Chart:
         marks.append(Line(name="forecast", x=x, y=y, colour="--quiet", width=1.6, dashed=True))
         if level:
             ends = (series.seconds[0] / tick, x[-1])
-            marks.append(Line(name="limit", x=ends, y=[end[1] / size] * 2, colour="--budget", width=1.6, dashed=True))
+            marks.append(
+                Line(name="limit", x=ends, y=[end.bytes / size] * 2, colour="--budget", width=1.6, dashed=True)
+            )
     return Chart(
         title="Resident memory",
         reading=" ".join(sentences),
@@ -231,8 +234,18 @@ def kinds_chart(series: ReadingColumns) -> Chart:
     )
 
 
-def forecast(watch: WatchRecords) -> tuple[float, int, int] | None:
-    """The end of memory: seconds since the start of the watch, bytes, and step; None if no finding has a date.
+class MemoryEnd(NamedTuple):
+    """The point at which memory ends, as a forecast."""
+
+    seconds: float
+    """Seconds since the beginning of the watch."""
+    bytes: int
+    """Resident bytes at the limit."""
+    step: int
+
+
+def forecast(watch: WatchRecords) -> MemoryEnd | None:
+    """The end of memory; None if no finding has a date.
 
     Findings count in steps, which are turned into seconds at their pace since warm-up.
     """
@@ -251,14 +264,14 @@ def forecast(watch: WatchRecords) -> tuple[float, int, int] | None:
     if watch.unit == "second":
         pace = 1.0
     seconds_left = (step - series.steps[-1]) * pace
-    return (
-        (series.seconds[-1] + seconds_left, limit, step) if seconds_left > 0 and limit > series.resident[-1] else None
-    )
+    if seconds_left <= 0 or limit <= series.resident[-1]:
+        return None
+    return MemoryEnd(series.seconds[-1] + seconds_left, limit, step)
 
 
-def _forecast_line(series: ReadingColumns, end: tuple[float, int, int]) -> tuple[list[tuple[float, float]], bool, str]:
+def _forecast_line(series: ReadingColumns, end: MemoryEnd) -> tuple[list[tuple[float, float]], bool, str]:
     """Points of the line from the last reading, whether it reaches the limit in the picture, and a sentence."""
-    end_seconds, limit, _ = end
+    end_seconds, limit = end.seconds, end.bytes
     last_seconds, bytes_ = series.seconds[-1], series.resident[-1]
     sentence = f"The dashed line goes on at this pace: the limit of {format_bytes(limit)} is reached"
     words = f"{sentence} {format_duration(end_seconds - last_seconds)} after the last reading"

@@ -111,7 +111,11 @@ def parse_watch(summary: Mapping[str, Any]) -> WatchRecords:
 
 
 def _read_columns(columns: Mapping[str, Any]) -> ReadingColumns:
-    """The columns of readings, checked; all are empty without series, and `freed` is if the C library is silent."""
+    """The columns of readings, checked; all are empty without series, and `freed` is if the C library is silent.
+
+    Raises:
+        ValueError: the columns differ in length.
+    """
     if not columns:
         return ReadingColumns()
     freed = columns["freed_bytes"]
@@ -139,7 +143,12 @@ def _require_text(value: object) -> str:
 
 
 def _require_number(value: object) -> float:
-    """The value, if it is a finite number and no bool; else TypeError or ValueError."""
+    """The value, if it is a finite number and no bool; else TypeError or ValueError.
+
+    Raises:
+        TypeError: the value is not a number.
+        ValueError: the number is not finite.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float):  # a bool is an int to Python
         raise TypeError(f"{value!r}: expected a number")
     if not isfinite(value):

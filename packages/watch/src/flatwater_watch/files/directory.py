@@ -159,7 +159,11 @@ def _is_abandoned(path: Path) -> bool:
 
 @contextmanager
 def explain_os_errors(path: Path) -> Iterator[None]:
-    """Turn an `OSError` of the body into a `RunError` that names `path` and the remedy."""
+    """Turn an `OSError` of the body into a `RunError` that names `path` and the remedy.
+
+    Raises:
+        RunError: the body has raised an `OSError`.
+    """
     try:
         yield
     except OSError as error:
@@ -168,7 +172,11 @@ def explain_os_errors(path: Path) -> Iterator[None]:
 
 @contextmanager
 def explain_deleted_folder(held_folder: Path) -> Iterator[None]:
-    """Turn a `FileNotFoundError` of the body into a `RunError` if the folder that is held was deleted."""
+    """Turn a `FileNotFoundError` of the body into a `RunError` if the folder that is held was deleted.
+
+    Raises:
+        RunError: the folder was deleted, and the body has not found a file.
+    """
     try:
         yield
     except FileNotFoundError as error:
@@ -199,7 +207,8 @@ def held_is_gone(held_folder: Path) -> bool:
 
 def _write_error_reason(path: Path, error: OSError) -> str:
     """The reason why a path cannot be written, with the user's next step."""
-    match, path = _HELD_FOLDER.match(str(path)), current_path(path)
+    match = _HELD_FOLDER.match(str(path))
+    path = current_path(path)
     if match and held_is_gone(Path(match[0])):
         folder = str(Path(match[0]).readlink()).removesuffix(_DELETED_SUFFIX)
         return (

@@ -256,7 +256,11 @@ def keep_result(name: str, content: bytes) -> Path | None:
 
 
 def _create_file(folder: Path, name: str, content: bytes) -> Path:
-    """Create a file in a folder that is not a link, under another name if the name is taken; return its path."""
+    """Create a file in a folder that is not a link, under another name if the name is taken; return its path.
+
+    Raises:
+        FileExistsError: both names are taken.
+    """
     with _open_folder(folder, os.O_NOFOLLOW) as held_path:
         for candidate in (name, f"{Path(name).stem}-{os.urandom(4).hex()}{Path(name).suffix}"):
             if not os.path.lexists(held_path / candidate):

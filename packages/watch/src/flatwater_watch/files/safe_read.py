@@ -71,7 +71,11 @@ def append_regular(path: Path, *, folder_descriptor: int | None = None) -> FileI
 
 
 def _open_regular(path: Path, flags: int, folder_descriptor: int | None = None) -> int:
-    """A descriptor of a regular file."""
+    """A descriptor of a regular file.
+
+    Raises:
+        OSError: the file cannot be opened, is a link that is not followed, or is not regular.
+    """
     # O_NONBLOCK: the other end of a pipe may never come. The kind is asked of the descriptor, not of the path, which
     # may lead elsewhere by then.
     if "\0" in str(path):

@@ -254,7 +254,8 @@ def _assign_to_paths_(counting: CensusInProgress, walking: HeapWalk, deadline: f
 
 def _holdings(records: Iterable[PathRecord]) -> tuple[dict[str, Holding], dict[str, Any]]:
     """Holdings by path, parents first, and the container on each, without containers that went away meanwhile."""
-    holdings, live = dict[str, Holding](), dict[str, Any]()
+    holdings = dict[str, Holding]()
+    live = dict[str, Any]()
     for record in records:
         container = strong_object(record.longest_container)
         if container is not None and (record.parent is None or record.parent.path in holdings):
@@ -270,6 +271,14 @@ def _make_holding(record: PathRecord) -> Holding:
     size, instances = round(record.bytes), round(weight)
     kind, capacity, items = record.kind, record.capacity, length * weight
     return Holding(record.path, parent, kind, round(length), capacity, size, instances, record.step, items)
+
+
+class CompletedCensus(NamedTuple):
+    """A census that is done."""
+
+    step: int
+    """Step of the program at which it began."""
+    census: Census
 
 
 CensusListener = Callable[[int, Census], None]
@@ -311,11 +320,10 @@ class CensusTaker:
         """Roots of the next census."""
         return self._roots._replace(libraries=tuple(self.library_roots.items()))
 
-    def advance(self, step: int) -> tuple[int, Census] | None:
-        """Take a slice of the census under way, or begin one; a step has one slice.
+    def advance(self, step: int) -> CompletedCensus | None:
+        """Take a slice of the census under way, or begin one, and return the census if it is done.
 
-        Returns:
-            The step at which the census began and the census, if it is done.
+        A step has one slice.
         """
         if self.slice_seconds <= 0:
             return None
@@ -334,7 +342,7 @@ class CensusTaker:
         self.last_cpu_seconds = self.current_cpu_seconds
         self.discard()
         self._on_census(self._first_step, census)
-        return self._first_step, census
+        return CompletedCensus(self._first_step, census)
 
     def run_slice(self, seconds: float) -> None:
         """Take a slice of the census under way, between two steps; `advance` hands it over at the next step."""

@@ -112,7 +112,8 @@ def open_cache(wrapper: Any, walk: Walk) -> OpenedObject:
     """Open an `lru_cache`: its keys and results."""
     # In somebody's heap: no code of the program is called.
     # Python code cannot reach them: they are among the objects that the collector sees.
-    count, capacity = result_count(wrapper), names_of(Cache)["cache_info"](wrapper).maxsize
+    count = result_count(wrapper)
+    capacity = names_of(Cache)["cache_info"](wrapper).maxsize
     table = _result_table(wrapper)
     size = object.__sizeof__(wrapper) + GC_BYTES + (0 if table is None else dict.__sizeof__(table) + GC_BYTES)
     size += 0 if capacity is None else count * _LINK_BYTES

@@ -47,7 +47,8 @@ def grown_globals(roots: Roots, before: Mapping[str, int]) -> dict[str, Any]:
 
 def _globals_with_counts(roots: Roots) -> Iterator[tuple[str, Any, int]]:
     """Each global with the number of items below it; shared objects count for the first global, in order of modules."""
-    visited, enters_class = set[int](), dict[int, bool]()
+    visited = set[int]()
+    enters_class = dict[int, bool]()
     for path, value in _library_globals(roots):
         yield path, value, _count_items(value, visited, enters_class)
 
@@ -61,7 +62,8 @@ def _count_items(value: Any, seen_ids: set[int], entered_ids: dict[int, bool]) -
         entered_ids: whether objects of a class are entered, by the class's id; classes met now are added.
     """
     # In somebody's heap: no code of the program is called.
-    total, object_count, level = 0, 0, [value]
+    total = object_count = 0
+    level = [value]
     for hop in range(DEEP):
         parents = []
         for obj in level:

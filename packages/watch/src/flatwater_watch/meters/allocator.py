@@ -137,7 +137,8 @@ class _TrimmedPages:
         if presence is None:
             return 0
         # One number instead of a list: its operators run in C over all pages of the heap.
-        present, within = int.from_bytes(presence, "little"), (1 << 8 * len(presence)) - 1
+        present = int.from_bytes(presence, "little")
+        within = (1 << 8 * len(presence)) - 1
         # Pages behind the present end of the heap are cut off.
         self._pages_once_touched = self._pages_once_touched & within | present
         return (self._pages_once_touched & ~present).bit_count() * mmap.PAGESIZE
@@ -215,7 +216,8 @@ def _free_elsewhere(report: bytes) -> int:
 
 def _malloc_info(libc: ctypes.CDLL) -> bytes:
     """The XML of glibc's `malloc_info`, on all heaps."""
-    text, size = ctypes.c_void_p(), ctypes.c_size_t()
+    text = ctypes.c_void_p()
+    size = ctypes.c_size_t()
     # malloc_info writes to a FILE only: a stream in memory needs no file of the program's file system.
     stream = libc.open_memstream(ctypes.byref(text), ctypes.byref(size))
     libc.malloc_info(0, ctypes.c_void_p(stream))

@@ -134,6 +134,9 @@ def _start_copy(libc: ctypes.PyDLL, shared: int) -> int:
     Args:
         libc: C library whose functions keep the interpreter's lock, so that no thread that has it is within malloc.
         shared: address of the memory for the answer. Its lowest byte, which is 0, is also the copy's exit code.
+
+    Raises:
+        OSError: the system refuses a copy.
     """
     # All signals are blocked in the copy: a handler of the program would run in it too.
     before = _Signals()

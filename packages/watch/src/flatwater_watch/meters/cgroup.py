@@ -65,7 +65,8 @@ def _group_quota(group: str) -> float:
 def _group_headroom(group: str) -> int | None:
     """Bytes that a group leaves (`memory.max` or, in version 1, `memory.limit_in_bytes`); None without a limit."""
     for limit, usage in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
-        limit_bytes, used = _read_stripped(f"{group}/{limit}"), _read_stripped(f"{group}/{usage}")
+        limit_bytes = _read_stripped(f"{group}/{limit}")
+        used = _read_stripped(f"{group}/{usage}")
         if limit_bytes is not None and used is not None:
             if limit_bytes == "max" or int(limit_bytes) > _NO_LIMIT:
                 return None

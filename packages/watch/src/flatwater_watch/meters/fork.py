@@ -196,7 +196,11 @@ def _fork_quietly() -> int:
 
 
 def _fork_at_the_end() -> int:
-    """Fork as `os.fork` does (Modules/posixmodule.c, `os_fork_impl`), in a process that ends; return 0 in the child."""
+    """Fork as `os.fork` does (Modules/posixmodule.c, `os_fork_impl`), in a process that ends; return 0 in the child.
+
+    Raises:
+        OSError: there is no memory for a fork.
+    """
     python = ctypes.pythonapi
     python.PyOS_BeforeFork()
     child: int = ctypes.PyDLL(None).fork()  # it keeps the interpreter's lock

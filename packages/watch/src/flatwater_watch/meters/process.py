@@ -88,5 +88,6 @@ def load_elsewhere(before: CpuSample, after: CpuSample) -> float:
 
 def _busy_seconds() -> float:
     """Seconds since boot in which the allowed cores were busy, summed over them."""
-    cores, ticks = allowed_cores(), os.sysconf("SC_CLK_TCK")
-    return sum(busy for core, busy in busy_core_ticks().items() if core in cores) / ticks
+    cores = allowed_cores()
+    busy_ticks = sum(busy for core, busy in busy_core_ticks().items() if core in cores)
+    return busy_ticks / os.sysconf("SC_CLK_TCK")

@@ -127,6 +127,7 @@ def peak_bytes(run: Callable[[], object]) -> int:
     alive = peak = 0
 
     def count_new(_: str, size: int) -> int:
+        """Add a new storage, whose bytes are its record."""
         nonlocal alive, peak
         alive += size
         peak = max(peak, alive)

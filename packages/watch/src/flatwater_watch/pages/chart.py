@@ -157,7 +157,8 @@ class Chart:
         is_fitted = self.y.span is None and self.y.kind == "number" and not self.y.rows and not self.y.from_zero
         if not values or not is_fitted or len(curves) < len(self.marks):
             return self.y
-        minimum_span, middle = MINIMUM_SPAN_SHARE * max(map(abs, values)), (min(values) + max(values)) / 2
+        minimum_span = MINIMUM_SPAN_SHARE * max(map(abs, values))
+        middle = (min(values) + max(values)) / 2
         if max(values) - min(values) >= minimum_span:
             return self.y
         return replace(self.y, span=(middle - minimum_span / 2, middle + minimum_span / 2))

@@ -68,7 +68,11 @@ def to_plain(value: object) -> Any:  # noqa: ANN401  (JSON)
 
 
 def _mapping_or_list(value: object) -> Any:  # noqa: ANN401  (JSON)
-    """A block as a mapping with its class under `is` and without default fields; a sequence as a list."""
+    """A block as a mapping with its class under `is` and without default fields; a sequence as a list.
+
+    Raises:
+        TypeError: the value is neither.
+    """
     if type(value).__name__ in KINDS and is_dataclass(value) and not isinstance(value, type):
         field_values = {each.name: getattr(value, each.name) for each in fields(value)}
         content = {
@@ -111,6 +115,9 @@ def _convert_generic(content: object, origin: object, kinds: Sequence[Any]) -> o
         content: the JSON.
         origin: generic type without its arguments, such as `tuple`.
         kinds: arguments of the type: values of the literal, or types of the items.
+
+    Raises:
+        ValueError: the content does not fit.
     """
     if origin is Literal and content in kinds:
         return content
@@ -122,7 +129,11 @@ def _convert_generic(content: object, origin: object, kinds: Sequence[Any]) -> o
 
 
 def _convert_scalar(content: object, kind: Any) -> object:  # noqa: ANN401  (a type)
-    """Convert JSON to a number, a text or None, without conversion between these; control characters are escaped."""
+    """Convert JSON to a number, a text or None, without conversion between these; control characters are escaped.
+
+    Raises:
+        ValueError: the content is of another type.
+    """
     if kind is float and is_number(content) and not isinstance(content, bool):
         return content
     if kind is str and isinstance(content, str):
@@ -145,7 +156,11 @@ def _axis_place(content: object) -> object:
 
 
 def _convert_union(content: object, kinds: Sequence[Any]) -> object:
-    """Convert JSON to the first type of a union that it fits; a block names its class under `is`."""
+    """Convert JSON to the first type of a union that it fits; a block names its class under `is`.
+
+    Raises:
+        ValueError: the content fits no type of the union.
+    """
     for kind in kinds:
         is_block = kind in KINDS.values()
         if not is_block or (isinstance(content, dict) and content.get(NAME) == kind.__name__):
@@ -158,7 +173,11 @@ def _convert_union(content: object, kinds: Sequence[Any]) -> object:
 
 
 def _build_block(kind: type[Any], content: object) -> object:
-    """Make a block of one class from JSON that names this class under `is`, and check that it can be drawn."""
+    """Make a block of one class from JSON that names this class under `is`, and check that it can be drawn.
+
+    Raises:
+        ValueError: the content names another class, has an unknown or a missing field, or cannot be drawn.
+    """
     if not isinstance(content, dict) or content.get(NAME) != kind.__name__:
         raise ValueError(f"{short_repr(content)}: expected a {kind.__name__}")
     hints = _field_types(kind.__name__)
@@ -218,7 +237,11 @@ def _require_drawable(block: object) -> None:
 
 
 def _require_mark(mark: Any, columns: Sequence[Sequence[Any]], other_columns: Sequence[Sequence[Any]]) -> None:  # noqa: ANN401  (any mark)
-    """Check the fields that all marks share: columns of one length, colours, and the format of numbers."""
+    """Check the fields that all marks share: columns of one length, colours, and the format of numbers.
+
+    Raises:
+        ValueError: the mark cannot be drawn.
+    """
     lengths = {*map(len, columns), *(len(column) for column in other_columns if column)}
     _require(len(lengths) == 1, "columns of lengths", sorted(lengths))
     colours = [mark.colour] if isinstance(mark.colour, str) else list(mark.colour)
