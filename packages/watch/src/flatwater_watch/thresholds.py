@@ -90,14 +90,14 @@ class Investigating(NamedTuple):
     """Minimum free share of the limit for tracing and forks, which take memory themselves: 12 MB in a small run."""
     maximum_unproven_readings: int = 8
     """Maximum readings after a suspicion for a drift to be proven: growth may come in jumps."""
-    maximum_looks: int = 3
+    maximum_comparisons: int = 3
     """Maximum censuses after the first one, while they do not explain the growth: it may come in bursts."""
-    maximum_looks_unproven_native: int = 6
+    maximum_comparisons_unproven_native: int = 6
     """Maximum censuses after the first one, while growth without an object is not certain either."""
     maximum_fruitless_traces: int = 3
-    """Number of traced looks at which an owner has grown without a line, before it is reported without one."""
-    maximum_looks_with_trace: int = 16
-    """Number of looks after which an owner is reported without a line. They find bursts every second to sixth step."""
+    """Number of traced comparisons at which an owner has grown without a line, before it is reported without one."""
+    maximum_comparisons_with_trace: int = 16
+    """Number of comparisons until an owner is reported without a line. They find bursts every second to sixth step."""
     maximum_traced_census_seconds: float = 0.2
     """Maximum seconds of a census under a trace, which makes a program about half as fast."""
     maximum_traced_census_cpu_seconds: float = 1.0
@@ -124,8 +124,8 @@ class Investigating(NamedTuple):
     maximum_rest_readings: int = 64
     """Maximum number of such readings. Unmeasured."""
     maximum_modules_loaded: int = 5
-    """Maximum modules loaded between two looks for growth in a library's registry to be reported: more of them mean a
-    program that still starts. pytest's `atexit` callbacks and handlers of logging were reported in one of 3 runs."""
+    """Maximum modules loaded between two censuses if growth in a library's registry is to be reported: more of them mean
+    a program that still starts. pytest's `atexit` callbacks and handlers of logging were reported in one of 3 runs."""
     minimum_garbage_readings: int = 2
     """Number of traced readings after which new objects may be garbage: one more, as the program holds the last."""
     minimum_garbage_share: float = 0.5

@@ -455,7 +455,7 @@ def test_a_leaking_run_is_not_slowed_for_ever(user: Any, monitor: Monitor) -> No
 def test_a_census_that_takes_long_while_a_program_is_traced_ends_the_trace(monitor: Monitor, spent: float) -> None:
     """Python that only allocates is traced at a hundredth of its speed, and a census is of that kind."""
     monitor.observe(grown_reading(1, 1))
-    monitor.state, monitor._case.proven = CaseState.LOOKING, True
+    monitor.state, monitor._case.proven = CaseState.COMPARING, True
     assert monitor._tracer is not None
     monitor._tracer.start(tensors=False)
     monitor.censuses.current_cpu_seconds = spent

@@ -21,10 +21,10 @@ SUSPECT = [
     (CaseEvent.READING, CaseState.COUNTING, CaseAction.TAKE_FIRST_CENSUS),
     (CaseEvent.CENSUS_COMPLETE, CaseState.PROVING, CaseAction.WAIT),
     (CaseEvent.READING, CaseState.PROVING, CaseAction.AWAIT_DRIFT),
-    (CaseEvent.TIME_TO_COMPARE, CaseState.LOOKING, CaseAction.COMPARE_CENSUSES),
-    (CaseEvent.READING, CaseState.LOOKING, CaseAction.COMPARE_CENSUSES),
+    (CaseEvent.TIME_TO_COMPARE, CaseState.COMPARING, CaseAction.COMPARE_CENSUSES),
+    (CaseEvent.READING, CaseState.COMPARING, CaseAction.COMPARE_CENSUSES),
 ]
-LOOKED = (CaseEvent.COMPARED, CaseState.LOOKING, CaseAction.CHOOSE_NEXT_STEP)
+LOOKED = (CaseEvent.COMPARED, CaseState.COMPARING, CaseAction.CHOOSE_NEXT_STEP)
 TRACE = (CaseEvent.NO_LINE, CaseState.TRACING, CaseAction.START_TRACE)
 SEARCH = [
     (CaseEvent.UNEXPLAINED, CaseState.SEARCHING, CaseAction.START_GARBAGE_SEARCH),
@@ -42,7 +42,7 @@ WALKS = {
         LOOKED,
         TRACE,
         (CaseEvent.READING, CaseState.TRACING, CaseAction.AWAIT_LINE),
-        (CaseEvent.TIME_TO_COMPARE, CaseState.LOOKING, CaseAction.COMPARE_CENSUSES),
+        (CaseEvent.TIME_TO_COMPARE, CaseState.COMPARING, CaseAction.COMPARE_CENSUSES),
         LOOKED,
         (CaseEvent.COMPLETE, CaseState.WATCHING, CaseAction.PUBLISH),
     ],
@@ -62,8 +62,8 @@ WALKS = {
     ],
     "growth in bursts": [
         LOOKED,
-        (CaseEvent.LOOK_AGAIN, CaseState.LOOKING, CaseAction.WAIT),
-        (CaseEvent.READING, CaseState.LOOKING, CaseAction.COMPARE_CENSUSES),
+        (CaseEvent.COMPARE_AGAIN, CaseState.COMPARING, CaseAction.WAIT),
+        (CaseEvent.READING, CaseState.COMPARING, CaseAction.COMPARE_CENSUSES),
         LOOKED,
     ],
     "what a library holds": [
@@ -77,7 +77,7 @@ WALKS = {
         *SEARCH,
         (CaseEvent.TIME_TO_COMPARE, CaseState.SEARCHING, CaseAction.COMPARE_CENSUSES),
         *SEARCH,
-        (CaseEvent.COMPARED, CaseState.LOOKING, CaseAction.CHOOSE_NEXT_STEP),
+        (CaseEvent.COMPARED, CaseState.COMPARING, CaseAction.CHOOSE_NEXT_STEP),
     ],
 }
 
@@ -112,8 +112,8 @@ def answers(name: str) -> set[CaseEvent]:
     for node in ast.walk(code):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "CaseEvent":
             found.add(CaseEvent[node.attr])
-        if isinstance(node, ast.Attribute) and node.attr == "_finish_look":
-            found |= answers("_finish_look")
+        if isinstance(node, ast.Attribute) and node.attr == "_finish_comparison":
+            found |= answers("_finish_comparison")
     return found
 
 

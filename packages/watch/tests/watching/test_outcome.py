@@ -177,12 +177,12 @@ def test_the_states() -> None:
 def test_garbage_that_is_freed_soon_is_said_and_is_no_finding() -> None:
     straight = rows([100 * MIB + 4 * MIB * n for n in range(40)])
     soon = Garbage(130 * MIB, 21, "21 × Request", None, collecting=True, young=130 * MIB)
-    told = decide_outcome(straight, [], 0.0, waiting=soon)
+    told = decide_outcome(straight, [], 0.0, garbage=soon)
     assert (told.state, told.bytes, told.next) == ("flat", 0, ())
     assert re.match(r"130\.00 MiB in cycles .*\(21 × Request\): .*young", told.known[0])
-    old = decide_outcome(straight, [], 0.0, waiting=soon._replace(young=60 * MIB))
+    old = decide_outcome(straight, [], 0.0, garbage=soon._replace(young=60 * MIB))
     assert re.search(r"\(21 × Request\): .*full collection", old.known[0])
-    rest = decide_outcome(straight, [], 0.0, waiting=soon._replace(bytes=40 * MIB))
+    rest = decide_outcome(straight, [], 0.0, garbage=soon._replace(bytes=40 * MIB))
     assert (rest.state, rest.bytes) == ("unexplained", (4 * 31 - 40) * MIB)
     assert rest.known[0].startswith("40.00 MiB in cycles")
 
@@ -190,11 +190,11 @@ def test_garbage_that_is_freed_soon_is_said_and_is_no_finding() -> None:
 def test_what_a_library_records_is_said_and_is_no_finding() -> None:
     straight = rows([100 * MIB + MIB // 2 * n for n in range(40)])
     names = ("main() in somelib: self.reports", "main() in somelib: self.times")
-    told = decide_outcome(straight, [], 0.0, unsure=[replace(LEAK, owner=name) for name in names])
+    told = decide_outcome(straight, [], 0.0, unsure_findings=[replace(LEAK, owner=name) for name in names])
     assert (told.state, told.next) == ("flat", ())
     assert re.match(r"main\(\) in somelib: self\.reports \(and 1 more\) .*library", told.known[0])
     native = replace(LEAK, verdict="native", owner="memory outside of Python", holders=())
-    told = decide_outcome(straight, [], 0.0, unsure=[native])
+    told = decide_outcome(straight, [], 0.0, unsure_findings=[native])
     assert (told.state, told.next) == ("flat", ())
     (known,) = told.known
     assert re.match(r"memory outside of Python .*no line .*\b32\.00 MiB", known)
@@ -202,7 +202,7 @@ def test_what_a_library_records_is_said_and_is_no_finding() -> None:
 
 def test_what_is_emptied_again_and_again_is_said_where_memory_grew() -> None:
     told = decide_outcome(
-        rows([*range(100 * MIB, 200 * MIB, 4 * MIB)]), [], 0.0, refilled=["main() in train.py: trace"]
+        rows([*range(100 * MIB, 200 * MIB, 4 * MIB)]), [], 0.0, refilled_paths=["main() in train.py: trace"]
     )
     assert told.state == "unexplained"
     assert re.match(r"main\(\) in train\.py: trace .*emptied", told.known[0])

@@ -44,9 +44,9 @@ def decide_outcome(
     *,
     censuses: int = 0,
     leads: Sequence[tuple[str, int]] = (),
-    waiting: "Garbage | None" = None,
-    refilled: Iterable[str] = (),
-    unsure: Sequence[Finding] = (),
+    garbage: "Garbage | None" = None,
+    refilled_paths: Iterable[str] = (),
+    unsure_findings: Sequence[Finding] = (),
 ) -> Outcome:
     """The outcome of a watched program.
 
@@ -56,17 +56,17 @@ def decide_outcome(
         explained: share of the growth that has a cause, 0 to 1.
         censuses: number of censuses taken.
         leads: roots that hold more than at the beginning, and by how many bytes: no proof that they go on growing.
-        waiting: cyclic garbage that is freed soon; None without any.
-        refilled: paths of containers that are emptied again and again.
-        unsure: findings that are not reported as such, as memory has grown by little.
+        garbage: cyclic garbage that is freed soon; None without any.
+        refilled_paths: paths of containers that are emptied again and again.
+        unsure_findings: findings that are not reported as such, as memory has grown by little.
     """
     if not samples:
         return Outcome("unread")
     # Freed memory and files do not make a finding: without a finding, all growth is an open question.
-    open_bytes = round((1 - explained) * growth_bytes(samples)) if findings or waiting else growth_bytes(samples)
-    notes = (*(() if waiting is None else (_garbage_sentence(waiting),)), *_unsure_sentences(unsure))
+    open_bytes = round((1 - explained) * growth_bytes(samples)) if findings or garbage else growth_bytes(samples)
+    notes = (*(() if garbage is None else (_garbage_sentence(garbage),)), *_unsure_sentences(unsure_findings))
     # Garbage that the next collection frees is not an open question, however much of it there is.
-    open_bytes -= 0 if waiting is None else min(open_bytes, waiting.bytes)
+    open_bytes -= 0 if garbage is None else min(open_bytes, garbage.bytes)
     if open_bytes >= ENDING.open_bytes and grew_in_last_half(samples):
         open_leads = [lead for lead in leads if not any(_lies_below_root(finding, lead[0]) for finding in findings)]
         large = [(path, size) for path, size in open_leads if size >= OWNING.minimum_reported_share * open_bytes][
@@ -78,18 +78,18 @@ def decide_outcome(
         longer_run = f"run it longer: {len(samples)} readings in {samples[-1].seconds:.0f} s were taken"
         state: State = "grows" if findings else "unexplained"
         gain_sentences = _gain_sentences(samples, censuses, has_leads=bool(named_leads), has_findings=bool(findings))
-        sentences = (*notes, *map(_refilled_sentence, refilled), *gain_sentences)
+        sentences = (*notes, *map(_refilled_sentence, refilled_paths), *gain_sentences)
         return Outcome(state, open_bytes, sentences, (*named_leads, longer_run, LIBRARY_ADVICE, NATIVE_ADVICE))
     if findings:
         return Outcome("grows")
-    kept_bytes = samples[-1].resident - samples[0].resident - (0 if waiting is None else waiting.bytes)
+    kept_bytes = samples[-1].resident - samples[0].resident - (0 if garbage is None else garbage.bytes)
     return Outcome("settled", kept_bytes, notes) if kept_bytes >= ENDING.open_bytes else Outcome("flat", 0, notes)
 
 
-def _garbage_sentence(waiting: "Garbage") -> str:
+def _garbage_sentence(garbage: "Garbage") -> str:
     """A sentence on garbage that waits for the collector, as garbage in cycles always does."""
-    collection = "collection of young objects" if 2 * waiting.young > waiting.bytes else "full collection"
-    waits = f"{format_bytes(waiting.bytes)} in cycles wait for the collector ({waiting.what})"
+    collection = "collection of young objects" if 2 * garbage.young > garbage.bytes else "full collection"
+    waits = f"{format_bytes(garbage.bytes)} in cycles wait for the collector ({garbage.what})"
     return f"{waits}: its next {collection} frees them"
 
 
@@ -115,40 +115,42 @@ def _refilled_sentence(path: str) -> str:
     return f"{path} is emptied and filled again, which is not a leak: it may hold more each time"
 
 
-def drop_rooted_native(findings: Sequence[Finding], gained: Iterable[tuple[str, int]], grown: int) -> list[Finding]:
+def drop_rooted_native(
+    findings: Sequence[Finding], root_gains: Iterable[tuple[str, int]], resident_gain: int
+) -> list[Finding]:
     """The findings, without native growth if roots of the program hold the bytes that have come.
 
     A table that is loaded between two censuses looks like native growth until a census has seen it.
 
     Args:
         findings: findings.
-        gained: roots, and the bytes that each holds more than at the beginning.
-        grown: resident bytes gained.
+        root_gains: roots, and the bytes that each holds more than at the beginning.
+        resident_gain: resident bytes gained.
     """
-    if sum(size for _, size in gained) < OWNING.explained_share * grown:
+    if sum(size for _, size in root_gains) < OWNING.explained_share * resident_gain:
         return [*findings]
     return [finding for finding in findings if finding.owner != UNOWNED_KINDS["native"][0]]
 
 
 def with_root_gains(
-    known: Sequence[Finding], gained: Iterable[tuple[str, int]], samples: Sequence[Sample]
+    known_findings: Sequence[Finding], root_gains: Iterable[tuple[str, int]], samples: Sequence[Sample]
 ) -> list[Finding]:
     """The findings with larger shares, where the roots that hold their owners gained more than their rates say.
 
     A rate covers the time between two censuses only, and is too small where growth gets faster.
 
     Args:
-        known: findings.
-        gained: roots, and the bytes that each holds more than at the beginning.
+        known_findings: findings.
+        root_gains: roots, and the bytes that each holds more than at the beginning.
         samples: all readings.
     """
-    findings = [*known]
+    findings = [*known_findings]
     resident_gain = samples[-1].resident - samples[0].resident if samples else 0
-    for root, size in gained:
+    for root, size in root_gains:
         rate_share = sum(finding.share for finding in findings if _lies_below_root(finding, root))
         # Only what other findings leave over may be added: the shares of all findings sum to 1 at most.
-        free = 1 - sum(finding.share for finding in findings) + rate_share
-        share = min(size / resident_gain, free) if resident_gain > 0 else 0.0
+        free_share = 1 - sum(finding.share for finding in findings) + rate_share
+        share = min(size / resident_gain, free_share) if resident_gain > 0 else 0.0
         if 0 < rate_share < share:
             factor = share / rate_share
             findings = [

@@ -6,7 +6,7 @@ and their touched pages are counted at each reading, so that their growth is rep
 
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,16 +79,16 @@ def planned_by_path(arrays: FillingArrays) -> dict[str, int]:
     return _sum_by_path(arrays, lambda block: block.size)
 
 
-def _sum_by_path(arrays: FillingArrays, size: Any) -> dict[str, int]:
+def _sum_by_path(arrays: FillingArrays, count_bytes: Callable[[LargeArray], int]) -> dict[str, int]:
     """Sums over the arrays, by path.
 
     Args:
         arrays: arrays that are being filled.
-        size: gives the bytes of one `LargeArray` to be summed.
+        count_bytes: returns the bytes of one array to be summed.
     """
     sizes: dict[str, int] = {}
     for block in arrays.blocks.values():
-        sizes[block.path] = sizes.get(block.path, 0) + size(block)
+        sizes[block.path] = sizes.get(block.path, 0) + count_bytes(block)
     return sizes
 
 

@@ -122,7 +122,7 @@ def _slowest_kind(samples: Sequence[Sample]) -> str:
 def with_unit(finding: Finding, scale: Scale) -> Finding:
     """The finding per unit of the scale instead of per boundary."""
 
-    def at(step: int | None) -> int | None:
+    def unit_at_step(step: int | None) -> int | None:
         """The unit in which a boundary falls, the present one at the earliest; None for None."""
         return None if step is None else scale.count + max(0, ceil((step - scale.step) / scale.per_unit))
 
@@ -131,8 +131,8 @@ def with_unit(finding: Finding, scale: Scale) -> Finding:
         finding,
         bytes_per_step=finding.bytes_per_step * scale.per_unit,
         interval=(low * scale.per_unit, high * scale.per_unit),
-        plateau_step=at(finding.plateau_step),
-        limit_step=at(finding.limit_step),
+        plateau_step=unit_at_step(finding.plateau_step),
+        limit_step=unit_at_step(finding.limit_step),
         unit=scale.unit,
     )
 

@@ -38,7 +38,7 @@ from flatwater_watch.thresholds import SHIPPED
 COLLECTING, DRIFT, ENDING, FILLING = SHIPPED.collecting, SHIPPED.drift, SHIPPED.ending, SHIPPED.filling
 
 RSS_CHECK_SECONDS = 1.0
-"""Minimum seconds between two looks at resident memory alone, while the next reading is further away."""
+"""Minimum seconds between two reads of resident memory alone, while the next reading is further away."""
 RESET_CHECK_TICKS = 4
 """Maximum ticks to the next call while containers that were found are checked for emptying between two readings."""
 RESET_CHECK_SHARE = 0.005
@@ -275,11 +275,11 @@ class ProcessWatch:
         else:
             self._rates.exclude_cpu_(cost)
 
-    def _is_affordable(self, pace: schedule.ReadingSchedule, now: float) -> bool:
+    def _is_affordable(self, reading_schedule: schedule.ReadingSchedule, now: float) -> bool:
         """Whether the watch has spent less than its share of the CPU by now."""
         counting = self._monitor.censuses.is_under_way
         share = schedule.spending_share(investigating=self._monitor.is_investigating, counting=counting)
-        return schedule.overspent_seconds(pace, now, share) <= 0
+        return schedule.overspent_seconds(reading_schedule, now, share) <= 0
 
     def _take_reading(self) -> Reading:
         step = self.boundaries.boundary_count(self._unit, ticks=self._reads_at_ticks)
@@ -445,8 +445,8 @@ class ProcessWatch:
             unread=self._unread_by_class,
             censuses=self.censuses,
             leads=self._lead_roots,
-            waiting=self._monitor.ordinary_garbage,
-            refilled=sorted(self._monitor.reset_tracker.periodically_emptied),
+            garbage=self._monitor.ordinary_garbage,
+            refilled_paths=sorted(self._monitor.reset_tracker.periodically_emptied),
             monitor_findings=self._monitor.findings(),
             seconds=0.0 if self._schedule is None else monotonic() - self._schedule.began,
         )

@@ -79,7 +79,7 @@ class ReadingSchedule:
 
 
 def schedule_next_(
-    pace: ReadingSchedule,
+    schedule: ReadingSchedule,
     now: float,
     reading_cost: float,
     counts: Mapping[str, int],
@@ -92,7 +92,7 @@ def schedule_next_(
     """Set the time of the next reading.
 
     Args:
-        pace: schedule of the watch.
+        schedule: schedule of the watch.
         now: monotonic time at which the reading ended.
         reading_cost: CPU seconds that it took.
         counts: boundaries so far, by kind.
@@ -101,44 +101,48 @@ def schedule_next_(
         tracing: whether allocations are traced: the program is slow until the next reading, so nothing delays it.
         idle_cpu: the program's own CPU seconds so far, if nothing is suspicious; else None.
     """
-    pace.quick_readings_left = max(0, pace.quick_readings_left - 1)
-    pace.readings += 1
-    pace.spent_seconds += reading_cost
-    pace.investigation_readings = pace.investigation_readings + (not (tracing or counting)) if investigating else 0
+    schedule.quick_readings_left = max(0, schedule.quick_readings_left - 1)
+    schedule.readings += 1
+    schedule.spent_seconds += reading_cost
+    schedule.investigation_readings = (
+        schedule.investigation_readings + (not (tracing or counting)) if investigating else 0
+    )
     if not (counting or tracing):
-        pace.recent_costs = [*pace.recent_costs[1 - RECENT_READINGS :], reading_cost]
+        schedule.recent_costs = [*schedule.recent_costs[1 - RECENT_READINGS :], reading_cost]
     gap = (
         max(FIRST_INVESTIGATION_GAP, TRACED_GAP_RATIO * reading_cost)
         if tracing
-        else _gap(pace, now, investigating=investigating, counting=counting)
+        else _gap(schedule, now, investigating=investigating, counting=counting)
     )
-    pace.gap = gap
-    pace.due = now + (gap if idle_cpu is None else _idle_gap(pace, now, idle_cpu))
-    pace.anchor, period = _slowest_boundary(counts, now - pace.began, max(2 * gap, MINIMUM_GAP_SECONDS))
+    schedule.gap = gap
+    schedule.due = now + (gap if idle_cpu is None else _idle_gap(schedule, now, idle_cpu))
+    schedule.anchor, period = _slowest_boundary(counts, now - schedule.began, max(2 * gap, MINIMUM_GAP_SECONDS))
     # Two periods of grace: an anchor that has stopped coming must not end the readings.
-    pace.latest = pace.due if pace.anchor is None else pace.due + 2 * period
+    schedule.latest = schedule.due if schedule.anchor is None else schedule.due + 2 * period
 
 
-def census_slice_seconds(pace: ReadingSchedule, now: float, boundaries: float = inf, *, investigating: bool) -> float:
+def census_slice_seconds(
+    schedule: ReadingSchedule, now: float, boundaries: float = inf, *, investigating: bool
+) -> float:
     """CPU seconds that a census may hold the program up at one boundary.
 
     Args:
-        pace: schedule of the watch.
+        schedule: schedule of the watch.
         now: monotonic time.
         boundaries: boundaries passed so far; `inf` at a tick between them.
         investigating: whether growth is proven, and a census waits for a second one.
     """
-    age = now - pace.began
+    age = now - schedule.began
     seconds = max(SLICE, SLICE_SHARE * age / max(1, boundaries))
     earned = FIRST_CREDIT + age**2 / CREDIT_AGE
     if investigating or earned >= CREDIT:
         return seconds
-    return min(seconds, max(SHORT_SLICE, earned - pace.spent_seconds))
+    return min(seconds, max(SHORT_SLICE, earned - schedule.spent_seconds))
 
 
-def overspent_seconds(pace: ReadingSchedule, now: float, share: float) -> float:
+def overspent_seconds(schedule: ReadingSchedule, now: float, share: float) -> float:
     """Seconds until the time spent is within a share again; negative if some of the share is left."""
-    return (pace.spent_seconds - CREDIT) / share - (now - pace.began)
+    return (schedule.spent_seconds - CREDIT) / share - (now - schedule.began)
 
 
 def spending_share(*, investigating: bool, counting: bool) -> float:
@@ -146,29 +150,31 @@ def spending_share(*, investigating: bool, counting: bool) -> float:
     return PROVEN_SHARE if investigating else COUNTING_SHARE if counting else DEEP_SHARE
 
 
-def _gap(pace: ReadingSchedule, now: float, *, investigating: bool, counting: bool) -> float:
+def _gap(schedule: ReadingSchedule, now: float, *, investigating: bool, counting: bool) -> float:
     """Seconds from this reading to the next one, if the clock alone decides; at most `MAXIMUM_GAP_SECONDS`.
 
     The largest of three: the minimum gap, the gap that keeps plain readings within `PLAIN_SHARE` of the time, and the
     time until readings and investigations are within their share again.
 
     Args:
-        pace: schedule of the watch, as it is after this reading.
+        schedule: schedule of the watch, as it is after this reading.
         now: monotonic time at which the reading ended.
         investigating: whether a census waits for a second one.
         counting: whether a census waits for its next slice.
     """
-    minimum_gap = FIRST_GAP_SECONDS if pace.readings < FIRST_READINGS else MINIMUM_GAP_SECONDS
+    minimum_gap = FIRST_GAP_SECONDS if schedule.readings < FIRST_READINGS else MINIMUM_GAP_SECONDS
     share_gap = (
-        median(pace.recent_costs) / PLAIN_SHARE if pace.readings >= FIRST_READINGS and pace.recent_costs else 0.0
+        median(schedule.recent_costs) / PLAIN_SHARE
+        if schedule.readings >= FIRST_READINGS and schedule.recent_costs
+        else 0.0
     )
-    if pace.investigation_readings:
+    if schedule.investigation_readings:
         # Doubles with each reading up to the 3rd (NEAR), stays, and doubles again after the 10th (FAR).
         minimum_gap = FIRST_INVESTIGATION_GAP * 2.0 ** (
-            min(pace.investigation_readings, NEAR) - 1 + max(0, pace.investigation_readings - FAR)
+            min(schedule.investigation_readings, NEAR) - 1 + max(0, schedule.investigation_readings - FAR)
         )
     # Neither the cost of plain readings nor a long pause may hold up an investigation or a census.
-    if pace.investigation_readings or counting:
+    if schedule.investigation_readings or counting:
         minimum_gap = min(minimum_gap, MAXIMUM_GAP_SECONDS)
         share_gap = 0.0
     return min(
@@ -176,17 +182,17 @@ def _gap(pace: ReadingSchedule, now: float, *, investigating: bool, counting: bo
         max(
             minimum_gap,
             share_gap,
-            overspent_seconds(pace, now, spending_share(investigating=investigating, counting=counting)),
+            overspent_seconds(schedule, now, spending_share(investigating=investigating, counting=counting)),
         ),
     )
 
 
-def _idle_gap(pace: ReadingSchedule, now: float, cpu: float) -> float:
+def _idle_gap(schedule: ReadingSchedule, now: float, cpu: float) -> float:
     """Seconds to the next reading of a flat program: as the clock says, and as its own CPU time allows."""
-    if pace.quick_readings_left:
-        return pace.gap
-    affordable_gap = median(pace.recent_costs) / PLAIN_SHARE * (now - pace.began) / cpu if cpu > 0 else inf
-    return max(pace.gap, min(MAXIMUM_GAP_SECONDS, affordable_gap))
+    if schedule.quick_readings_left:
+        return schedule.gap
+    affordable_gap = median(schedule.recent_costs) / PLAIN_SHARE * (now - schedule.began) / cpu if cpu > 0 else inf
+    return max(schedule.gap, min(MAXIMUM_GAP_SECONDS, affordable_gap))
 
 
 def _slowest_boundary(counts: Mapping[str, int], elapsed: float, longest: float) -> tuple[str | None, float]:

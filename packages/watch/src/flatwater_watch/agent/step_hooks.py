@@ -54,14 +54,14 @@ def unhook_steps() -> None:
 class _ImportPreparer:
     """A finder that lets the others find a module, and has the module prepared when its code has run."""
 
-    def __init__(self, waiting: dict[str, Callable[[ModuleType], None]]) -> None:
-        self._waiting = waiting
+    def __init__(self, preparations: dict[str, Callable[[ModuleType], None]]) -> None:
+        self._preparations = preparations  # by name of a module that is not loaded yet
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         """The spec of the finders behind this finder; None, at little cost, for all modules but a few."""
-        if name not in self._waiting:
+        if name not in self._preparations:
             return None
-        prepare = self._waiting.pop(name)
+        prepare = self._preparations.pop(name)
         for finder in sys.meta_path:
             try:
                 find = finder.find_spec

@@ -56,7 +56,7 @@ def active_findings(
     ]
     active = rank_findings(drop_unsure(drop_immaterial(cap_native_rate(active, samples), samples), samples))
     growth = process_growth(samples)
-    joint_limit = limit_step(active, growth)  # the monitor's forecast knows the rates of two looks only
+    joint_limit = limit_step(active, growth)  # the monitor's forecast knows the rates between two censuses only
     active = rank_findings(merge_same_cause([with_limit_step(finding, joint_limit) for finding in active]))
     of_workers = judge_workers(workers, growth)
     return active if of_workers is None else [*active, of_workers]
@@ -95,8 +95,8 @@ def build_summary(
     seconds: float,
     censuses: int = 0,
     leads: Sequence[tuple[str, int]] = (),
-    waiting: "Garbage | None" = None,
-    refilled: Iterable[str] = (),
+    garbage: "Garbage | None" = None,
+    refilled_paths: Iterable[str] = (),
     monitor_findings: Sequence[Finding] = (),
 ) -> dict[str, Any]:
     """The JSON of `flatwater watch`, without the program's command and the cost of the watch.
@@ -110,8 +110,8 @@ def build_summary(
         seconds: time since the first reading.
         censuses: number of censuses taken.
         leads: roots that hold more than at the beginning, and by how many bytes.
-        waiting: cyclic garbage that is freed soon; None without any.
-        refilled: paths of containers that are emptied again and again.
+        garbage: cyclic garbage that is freed soon; None without any.
+        refilled_paths: paths of containers that are emptied again and again.
         monitor_findings: findings of the monitor; those that are not sure yet, and not in `findings`, get sentences
             only.
     """
@@ -119,7 +119,9 @@ def build_summary(
     share = explained_share(samples, [finding for finding in findings if finding.owner != WORKERS_OWNER])
     sure = drop_unsure(monitor_findings, samples)
     reported_owners = {finding.owner for finding in findings}
-    unsure = [finding for finding in monitor_findings if finding not in sure and finding.owner not in reported_owners]
+    unsure_findings = [
+        finding for finding in monitor_findings if finding not in sure and finding.owner not in reported_owners
+    ]
     return {
         "unit": scale.unit,
         "steps": round(seconds) if scale.unit == "second" else counts[scale.unit],
@@ -129,7 +131,14 @@ def build_summary(
         "resident_growth_bytes": growth_bytes(samples),
         "explained_share": round(share, 4),
         "outcome": decide_outcome(
-            samples, findings, share, censuses=censuses, leads=leads, waiting=waiting, refilled=refilled, unsure=unsure
+            samples,
+            findings,
+            share,
+            censuses=censuses,
+            leads=leads,
+            garbage=garbage,
+            refilled_paths=refilled_paths,
+            unsure_findings=unsure_findings,
         ).to_json(),
         "findings": [finding.to_json() for finding in findings],
         "unseen": unseen_sentences(samples, unread),

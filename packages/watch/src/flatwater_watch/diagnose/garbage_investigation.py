@@ -21,8 +21,8 @@ def wants_garbage(case: Investigation) -> bool:
 
     It is sought once a search finds enough garbage for the growth: until growth is proven, a collection may free it.
     """
-    if case.look_findings:
-        return case.look_findings[0].owner == GARBAGE_OWNER and case.look_findings[0].made_at is None
+    if case.comparison_findings:
+        return case.comparison_findings[0].owner == GARBAGE_OWNER and case.comparison_findings[0].made_at is None
     return case.suspected_garbage is not None and GARBAGE_OWNER not in case.lines and case.suspected_garbage.may_be_felt
 
 
@@ -96,7 +96,7 @@ def judge_search_(
     if not (grows or backlog or history.has_fallen(case.first_step, minimum)):
         case.suspected_garbage = None  # it does not grow
     if backlog or not grows:
-        return []  # a later look distinguishes it from a leak
+        return []  # a later comparison distinguishes it from a leak
     return [judge_garbage(garbage._replace(made_at=case.lines.get(GARBAGE_OWNER)), slope.per_step, slope, growth)]
 
 

@@ -49,20 +49,20 @@ class Investigation:
     """Lengths of the globals of libraries then; None once they were compared."""
     unproven_readings: int = 0
     """Number of readings at which no drift was proven yet."""
-    looks: int = 0
+    comparisons: int = 0
     """Number of comparisons with the first census so far."""
     trace_tries: int = 0
-    """Number of tries to trace so far; a try after a look without growth (`first_owner_grew`) does not count."""
+    """Number of tries to trace so far; a try after a comparison without growth (`first_owner_grew`) does not count."""
     contains_tensors: bool = True
     """Whether the owner's contents are tensors."""
     contents_hidden: bool = False
     """Whether the contents are out of sight, so that no trace finds their line."""
     proven: bool = False
-    """Whether the growth was a drift at one of the looks."""
+    """Whether the growth was a drift at one of the comparisons."""
     first_owner_length: int = 0
     """Number of items of the first-ranked owner when it was last read."""
     sought_containers: Mapping[str, tuple[tuple[str, ...], Holding]] = field(default_factory=dict)
-    """Ways to the containers whose line is sought, with their holdings at the last look, by owner in rank order."""
+    """Ways to the containers whose line is sought, with their holdings at the last comparison, by owner in order."""
     lengths: Mapping[int, int] = field(default_factory=dict)
     """Lengths of these containers when tracing began, by id: those of a census in slices would be older. If a way leads
     to several containers, any of them may grow."""
@@ -75,15 +75,15 @@ class Investigation:
     line_search_cpu_seconds: float = 0.0
     """CPU seconds of the search for the line at the traced readings; 0 when it has ended."""
     findings_with_line: list[Finding] | None = None
-    """The findings of the last look with the line, for the next look; None until the search ends with a line."""
+    """The findings of the last comparison with the line, for the next one; None until the search ends with a line."""
     least_garbage: tuple[int, int] | None = None
     """Step and bytes of the search that saw the least garbage; None before the first that saw enough."""
     garbage_search: GarbageSearch | None = None
     """The search for cyclic garbage that is under way in a fork."""
     search_step: int = 0
     """Step at which the search began."""
-    look_findings: list[Finding] = field(default_factory=list)
-    """Findings of the look at containers, which wait for the search."""
+    comparison_findings: list[Finding] = field(default_factory=list)
+    """Findings of the comparison of containers, which wait for the search."""
     too_little_garbage: bool = False
     """Whether there was too little garbage for the growth."""
     suspected_garbage: Garbage | None = None
@@ -95,9 +95,9 @@ class Investigation:
     search_handles: bool = False
     """Whether containers are searched for handles, as nothing else explains the rest."""
     last_findings: list[Finding] = field(default_factory=list)
-    """Findings of the last look, which wait for a line or for the rest."""
+    """Findings of the last comparison, which wait for a line or for the rest."""
     first_owner_grew: bool = False
-    """Whether the length of the first owner had changed at the last look."""
+    """Whether the length of the first owner had changed at the last comparison."""
 
 
 def take_grown_libraries_(case: Investigation, roots: Roots) -> dict[str, Any]:
@@ -154,7 +154,7 @@ def root_gains(before: Census, now: Census) -> list[tuple[str, int]]:
 
 
 def note_first_owner_(case: Investigation, owners: Sequence[Owner]) -> None:
-    """Record the first-ranked owner of this look, and the paths of the first owners for which a line can be found."""
+    """Record the first owner of this comparison, and the paths of the first owners for which a line can be found."""
     first = owners[0]
     case.first_owner_grew, case.first_owner_length = first.length != case.first_owner_length, first.length
     case.contains_tensors = any(full_name(type(item))[0].startswith("torch") for item in first.newest_items)
@@ -168,7 +168,7 @@ def note_first_owner_(case: Investigation, owners: Sequence[Owner]) -> None:
 def find_owner_line_(
     case: Investigation, tracer: Tracer | None, owner: str, newest: Sequence[Any]
 ) -> AllocationSite | None:
-    """The line that made the `newest` items of an owner: from this look, else from an earlier one, else None."""
+    """The line that made the `newest` items of an owner: of this comparison, else of an earlier one, else None."""
     line = None if tracer is None else tracer.find_line(newest)
     if line is not None:
         case.lines[owner] = line

@@ -31,10 +31,10 @@ from flatwater_watch.diagnose.reset_tracker import ResetTracker
 from flatwater_watch.diagnose.states import TRANSITIONS, CaseAction, CaseEvent, CaseState
 from flatwater_watch.diagnose.unexplained_growth import (
     UnprovenGrowth,
+    comparison_limit,
     find_drift,
     is_suspicious,
     judge_native_growth,
-    look_limit,
 )
 from flatwater_watch.heap.census import Census, CensusListener, CensusTaker
 from flatwater_watch.heap.libraries import global_lengths
@@ -141,15 +141,16 @@ class Investigator:
         return self.state not in {CaseState.BEGINNING, CaseState.WATCHING} and self._case.proven
 
     @property
-    def _awaits_first_look(self) -> bool:
+    def _awaits_first_comparison(self) -> bool:
         """Whether growth is proven, and no census has compared containers yet: it may not be called native before."""
-        return self.state is CaseState.LOOKING and self._case.proven and not self._case.looks
+        return self.state is CaseState.COMPARING and self._case.proven and not self._case.comparisons
 
     def _follow_table(self, reading: Reading) -> None:
         """Follow the table from this reading until an action answers with no event."""
         if self.state not in {CaseState.BEGINNING, CaseState.WATCHING, CaseState.COUNTING}:
             drifts, self._growth_slope = find_drift(self._history, self._explaining_findings, reading)
-            self._case.proven = self._case.proven or drifts  # a tracer's own memory may hide the drift at the next look
+            # Once proven it stays so: a tracer's own memory may hide the drift at the next comparison.
+            self._case.proven = self._case.proven or drifts
         event: CaseEvent | None = CaseEvent.READING
         while event is not None:
             self.state, action = TRANSITIONS[self.state, event]
@@ -208,29 +209,30 @@ class Investigator:
         return CaseEvent.TIME_TO_COMPARE
 
     def _check_garbage_search(self, reading: Reading) -> CaseEvent | None:
-        """Ask the fork for its garbage; while it searches, compare censuses again if looks are left."""
+        """Ask the fork for its garbage; while it searches, compare censuses again if comparisons are left."""
         case = self._case
         if case.garbage_search is not None and case.garbage_search.is_done():
-            case.look_findings = case.look_findings + judge_search_(
+            case.comparison_findings = case.comparison_findings + judge_search_(
                 case, self._history, self._growth_slope, self._process_growth(reading), reading.material_bytes
             )
             return CaseEvent.COMPARED
-        return CaseEvent.TIME_TO_COMPARE if case.looks < look_limit(self._history) and not wants_garbage(case) else None
+        may_compare = case.comparisons < comparison_limit(self._history) and not wants_garbage(case)
+        return CaseEvent.TIME_TO_COMPARE if may_compare else None
 
     def _compare_censuses(self, reading: Reading) -> CaseEvent | None:
-        """Compare a census with the case's first one, and keep the findings in `look_findings`.
+        """Compare a census with the case's first census, and keep the findings in `comparison_findings`.
 
         It waits while the census is under way; findings of a trace need no census. Then a fork looks for garbage if the
         findings explain too little.
         """
         case, growth = self._case, self._process_growth(reading)
-        retold, case.findings_with_line = case.findings_with_line, None
+        findings_with_line, case.findings_with_line = case.findings_with_line, None
         seeks_garbage_line = self.is_tracing and wants_garbage(case)
         container_findings = [finding for finding in case.last_findings if finding.owner != GARBAGE_OWNER]
         findings = (
             container_findings
             if seeks_garbage_line
-            else retold or self._compare_owners(case, growth, self._growth_slope)
+            else findings_with_line or self._compare_owners(case, growth, self._growth_slope)
         )
         if findings is None:
             if (
@@ -239,10 +241,10 @@ class Investigator:
             ):
                 self._stop_tracing()  # a long census must not keep the program slow
             return None
-        case.looks += not seeks_garbage_line
-        case.look_findings = findings
+        case.comparisons += not seeks_garbage_line
+        case.comparison_findings = findings
         if not case.proven or not reading.has_headroom or (not seeks_garbage_line and self._explains(findings)):
-            return self._finish_look()
+            return self._finish_comparison()
         return CaseEvent.UNEXPLAINED
 
     def _add_library_roots(self, _reading: Reading) -> CaseEvent:
@@ -252,14 +254,14 @@ class Investigator:
         return CaseEvent.LIBRARIES_GREW if library_globals else CaseEvent.UNEXPLAINED
 
     def _start_garbage_search(self, reading: Reading) -> CaseEvent | None:
-        """Fork with the traces so far, then stop tracing; return the end of the look if memory lacks for a fork."""
+        """Fork with the traces so far, then stop tracing; end the comparison if there is no memory for a fork."""
         if not start_search_(self._case, self._roots, self._tracer, reading.step):
-            return self._finish_look()
+            return self._finish_comparison()
         self._stop_tracing()
         return None
 
-    def _finish_look(self) -> CaseEvent:
-        """End the fork and the trace of this look; its findings are in `look_findings`."""
+    def _finish_comparison(self) -> CaseEvent:
+        """End the fork and the trace of this comparison; its findings are in `comparison_findings`."""
         stop_search_(self._case)
         self._stop_tracing()
         return CaseEvent.COMPARED
@@ -269,7 +271,7 @@ class Investigator:
 
         Tracing slows the program down, so it waits for a proven owner. Only garbage is traced before: it may be gone.
         """
-        case, findings = self._case, self._case.look_findings
+        case, findings = self._case, self._case.comparison_findings
         if not case.proven:
             return CaseEvent.UNPROVEN
         # Once, as the garbage may not grow.
@@ -278,20 +280,20 @@ class Investigator:
         if (
             lacks_line
             and case.trace_tries < CASE.maximum_fruitless_traces
-            and case.looks < CASE.maximum_looks_with_trace
+            and case.comparisons < CASE.maximum_comparisons_with_trace
         ):
             return CaseEvent.NO_LINE
-        if self._explains(findings) or (case.search_handles and case.looks >= look_limit(self._history)):
+        if self._explains(findings) or (case.search_handles and case.comparisons >= comparison_limit(self._history)):
             return CaseEvent.COMPLETE
-        case.search_handles = case.looks + 1 >= look_limit(self._history)  # the last look
+        case.search_handles = case.comparisons + 1 >= comparison_limit(self._history)  # the last comparison
         case.last_findings = findings or case.last_findings
-        return CaseEvent.LOOK_AGAIN
+        return CaseEvent.COMPARE_AGAIN
 
     def _start_trace(self, reading: Reading) -> CaseEvent | None:
         """Begin to trace allocations for the line of the owner or garbage; refused if censuses would take too long."""
         case, again = self._case, self._case.trace_tries > 0
         case.trace_tries += case.first_owner_grew  # a try without new items does not count
-        case.last_findings = case.look_findings
+        case.last_findings = case.comparison_findings
         case.garbage_line_readings = 0
         case.most_traced_bytes = None
         case.building_readings = 0
@@ -306,8 +308,8 @@ class Investigator:
         return None
 
     def _publish(self, reading: Reading) -> CaseEvent | None:
-        """Publish the findings of this look, with native growth if they explain too little, and end the case."""
-        findings = self._case.look_findings
+        """Publish the findings of this comparison, with native growth if they explain too little, and end the case."""
+        findings = self._case.comparison_findings
         self._garbage_suspected = self._case.suspected_garbage is not None and all(
             finding.owner != GARBAGE_OWNER for finding in findings
         )
@@ -340,14 +342,16 @@ class Investigator:
         return CaseEvent.TIME_TO_COMPARE if self._native_search.is_finished() or not reading.has_headroom else None
 
     def _publish_native_line(self, _reading: Reading) -> None:
-        """End the recording, and publish the findings that want a line once more: `_publish_new_findings` adds it."""
+        """End the recording, and publish the findings that want a line again: `_publish_new_findings` adds the line."""
         self._native_search.end()
         self._new_findings += [finding for finding in self._findings_by_owner.values() if wants_line(finding)]
 
     def _close_unproven(self, reading: Reading) -> None:
         """End the case without a report; its unproven findings may be confirmed at the end (`confirm_unproven`)."""
         self._unproven = (
-            UnprovenGrowth(self._case.look_findings, reading) if self._case.look_findings else self._unproven
+            UnprovenGrowth(self._case.comparison_findings, reading)
+            if self._case.comparison_findings
+            else self._unproven
         )
         self._pause_after_case(explained=False)
 
@@ -442,7 +446,7 @@ class Investigator:
             self._census_callback(step, census)
 
     def _publish_new_findings(self) -> list[Finding]:
-        """Record the findings of this reading, and return those with a verdict that their owner had not had before."""
+        """Record the findings of this reading, and return those whose owner has not had their verdict before."""
         earlier_verdicts = {owner: finding.verdict for owner, finding in self._findings_by_owner.items()}
         findings, self._new_findings = self._new_findings, []
         for finding in findings:

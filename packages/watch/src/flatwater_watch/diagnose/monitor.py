@@ -98,7 +98,7 @@ class Monitor(Investigator):
             # As if the wait for new garbage were over: the fork looks at what there is.
             self._case.garbage_line_readings = CASE.maximum_idle_traced_readings
             self._follow_table(self._latest_reading)
-        if self._awaits_first_look:
+        if self._awaits_first_comparison:
             self.censuses.slice_seconds = CASE.last_search_seconds
             self._follow_table(self._latest_reading)
         search = self._case.garbage_search
@@ -108,7 +108,8 @@ class Monitor(Investigator):
             self.state = CaseState.WATCHING
             self._publish_native_line(self._latest_reading)
         if self.state is not CaseState.WATCHING:
-            self._new_findings += self._case.last_findings  # found by a look, and waiting for a line or for the rest
+            # Findings of a comparison, which wait for a line or for the rest.
+            self._new_findings += self._case.last_findings
         self._publish_new_findings()
         # Suspected garbage is searched for once more if no cause is known (`judge_open_bytes_at_end`).
         self._garbage_suspected = (
@@ -116,7 +117,7 @@ class Monitor(Investigator):
         ) and GARBAGE_OWNER not in self._findings_by_owner
         asks_native = (
             self._is_unexplained
-            or (self.is_investigating and not self._awaits_first_look)
+            or (self.is_investigating and not self._awaits_first_comparison)
             or self.negligible_resets
             or stopped_owners
         )
@@ -180,7 +181,7 @@ class Monitor(Investigator):
             self.ordinary_garbage = garbage if garbage.bytes >= DRIFT.least_bytes else None
         elif garbage is not None and explains_most:
             findings = judge_garbage_at_end(garbage, self._history, growth, open_bytes, steps)
-        asks_native = not (findings or explains_most or self._awaits_first_look)
+        asks_native = not (findings or explains_most or self._awaits_first_comparison)
         return self._record_findings(
             self._judge_unexplained(self._latest_reading, self._stopped_owners, at_end=True)
             if asks_native
@@ -246,7 +247,7 @@ class Monitor(Investigator):
         return [finding for finding in growing if finding.bytes_per_step >= CASE.minimum_bytes_per_step]
 
     def stop_trace(self) -> None:
-        """End the trace of this look, which goes on without a line; in the thread that began the trace."""
+        """End the trace of this comparison, which goes on without a line; in the thread that began the trace."""
         self._stop_tracing()
 
     def close(self) -> None:

@@ -36,7 +36,7 @@ class Owner:
     holders: tuple[str, ...]
     """Readable chain, root first: ("train.py, global HALL", "list of 120", "Tensor with its autograd graph")."""
     steps: int
-    """Steps of the program between the two looks at it."""
+    """Steps of the program between the two censuses that saw it."""
     length_before: int
     length: int
     capacity: int | None

@@ -11,13 +11,13 @@ class CaseState(Enum):
     """The state of an investigation between two readings."""
 
     BEGINNING = "the first census is being taken, to compare the end with"
-    WATCHING = "readings only: nothing rises that is not known"
-    COUNTING = "something rises: the census before is being taken"
+    WATCHING = "readings only: nothing rises that no finding explains"
+    COUNTING = "something rises: the first census is being taken"
     PROVING = "the readings must show a drift"
-    LOOKING = "the census after is being taken, and compared with the one before"
+    COMPARING = "the second census is being taken, and compared with the first"
     SEARCHING = "too little is explained: libraries are asked, and a fork looks for cyclic garbage"
     TRACING = "an owner, or garbage that may be one, has no line: allocations are traced until something is added to it"
-    RECORDING_RISES = "native growth was told without a line: it is noted which line runs while memory rises"
+    RECORDING_RISES = "native growth was reported without a line: it is recorded which line runs while memory rises"
 
 
 class CaseEvent(Enum):
@@ -25,40 +25,40 @@ class CaseEvent(Enum):
 
     READING = "a reading was taken"
     SUSPICION = "memory that nothing explains rises lately"
-    NATIVE_CERTAIN = "the record is sure of native growth that the last investigation did not explain"
+    NATIVE_CERTAIN = "the readings prove native growth that the last investigation did not explain"
     CENSUS_COMPLETE = "the census is there"
-    TIME_TO_COMPARE = "it is time to look"
+    TIME_TO_COMPARE = "it is time to compare"
     COMPARED = "what grew is known, as far as it can be"
     UNEXPLAINED = "the containers explain too little"
     UNPROVEN = "no drift came"
     NO_LINE = "the foremost owner has no line"
-    LOOK_AGAIN = "too little is explained, and looks are left: growth may come in bursts"
+    COMPARE_AGAIN = "too little is explained, and comparisons are left: growth may come in bursts"
     LIBRARIES_GREW = "globals of libraries became longer"
     REFUSED = "tracing may not begin, or cannot"
-    COMPLETE = "no further look is worth it"
-    NATIVE_WITHOUT_LINE = "native growth was told, and has no line"
+    COMPLETE = "no further comparison is worth it"
+    NATIVE_WITHOUT_LINE = "native growth was reported, and has no line"
 
 
 class CaseAction(Enum):
     """The work on the way to the next state."""
 
     WAIT = "nothing"
-    TAKE_FIRST_CENSUS = "go on with the census before"
+    TAKE_FIRST_CENSUS = "go on with the first census"
     CHECK_READINGS = "ask the readings whether anything rises"
     AWAIT_DRIFT = "ask the readings for a drift"
-    COMPARE_CENSUSES = "go on with the census after, and compare"
+    COMPARE_CENSUSES = "go on with the second census, and compare"
     ADD_LIBRARY_ROOTS = "add the globals of libraries that became longer to the roots"
     START_GARBAGE_SEARCH = "begin the fork, if it has not begun"
     CHECK_GARBAGE_SEARCH = "ask the fork whether it has ended"
     AWAIT_LINE = "ask whether the line is known"
-    CHOOSE_NEXT_STEP = "decide whether another look is worth it"
+    CHOOSE_NEXT_STEP = "decide whether another comparison is worth it"
     START_TRACE = "trace allocations"
-    PUBLISH = "tell what was found, with the rest that no object holds"
-    PUBLISH_NATIVE_REST = "tell the rest that no object holds"
-    START_RECORDING = "begin to note which line runs while memory rises"
-    AWAIT_RISES = "ask whether enough was noted"
-    PUBLISH_NATIVE_LINE = "tell the line at which most of it rose"
-    CLOSE_UNPROVEN = "tell nothing, and rest"
+    PUBLISH = "report the findings, with the rest that no object holds"
+    PUBLISH_NATIVE_REST = "report the rest that no object holds"
+    START_RECORDING = "begin to record which line runs while memory rises"
+    AWAIT_RISES = "ask whether enough was recorded"
+    PUBLISH_NATIVE_LINE = "report the line at which most of it rose"
+    CLOSE_UNPROVEN = "report nothing, and rest"
 
 
 TRANSITIONS: dict[tuple[CaseState, CaseEvent], tuple[CaseState, CaseAction]] = {
@@ -70,21 +70,21 @@ TRANSITIONS: dict[tuple[CaseState, CaseEvent], tuple[CaseState, CaseAction]] = {
     (CaseState.COUNTING, CaseEvent.READING): (CaseState.COUNTING, CaseAction.TAKE_FIRST_CENSUS),
     (CaseState.COUNTING, CaseEvent.CENSUS_COMPLETE): (CaseState.PROVING, CaseAction.WAIT),
     (CaseState.PROVING, CaseEvent.READING): (CaseState.PROVING, CaseAction.AWAIT_DRIFT),
-    (CaseState.PROVING, CaseEvent.TIME_TO_COMPARE): (CaseState.LOOKING, CaseAction.COMPARE_CENSUSES),
-    (CaseState.LOOKING, CaseEvent.READING): (CaseState.LOOKING, CaseAction.COMPARE_CENSUSES),
-    (CaseState.LOOKING, CaseEvent.UNEXPLAINED): (CaseState.SEARCHING, CaseAction.ADD_LIBRARY_ROOTS),
-    (CaseState.LOOKING, CaseEvent.COMPARED): (CaseState.LOOKING, CaseAction.CHOOSE_NEXT_STEP),
-    (CaseState.LOOKING, CaseEvent.UNPROVEN): (CaseState.WATCHING, CaseAction.CLOSE_UNPROVEN),
-    (CaseState.LOOKING, CaseEvent.NO_LINE): (CaseState.TRACING, CaseAction.START_TRACE),
-    (CaseState.LOOKING, CaseEvent.LOOK_AGAIN): (CaseState.LOOKING, CaseAction.WAIT),
-    (CaseState.LOOKING, CaseEvent.COMPLETE): (CaseState.WATCHING, CaseAction.PUBLISH),
+    (CaseState.PROVING, CaseEvent.TIME_TO_COMPARE): (CaseState.COMPARING, CaseAction.COMPARE_CENSUSES),
+    (CaseState.COMPARING, CaseEvent.READING): (CaseState.COMPARING, CaseAction.COMPARE_CENSUSES),
+    (CaseState.COMPARING, CaseEvent.UNEXPLAINED): (CaseState.SEARCHING, CaseAction.ADD_LIBRARY_ROOTS),
+    (CaseState.COMPARING, CaseEvent.COMPARED): (CaseState.COMPARING, CaseAction.CHOOSE_NEXT_STEP),
+    (CaseState.COMPARING, CaseEvent.UNPROVEN): (CaseState.WATCHING, CaseAction.CLOSE_UNPROVEN),
+    (CaseState.COMPARING, CaseEvent.NO_LINE): (CaseState.TRACING, CaseAction.START_TRACE),
+    (CaseState.COMPARING, CaseEvent.COMPARE_AGAIN): (CaseState.COMPARING, CaseAction.WAIT),
+    (CaseState.COMPARING, CaseEvent.COMPLETE): (CaseState.WATCHING, CaseAction.PUBLISH),
     (CaseState.SEARCHING, CaseEvent.LIBRARIES_GREW): (CaseState.COUNTING, CaseAction.WAIT),
     (CaseState.SEARCHING, CaseEvent.READING): (CaseState.SEARCHING, CaseAction.CHECK_GARBAGE_SEARCH),
     (CaseState.SEARCHING, CaseEvent.TIME_TO_COMPARE): (CaseState.SEARCHING, CaseAction.COMPARE_CENSUSES),
     (CaseState.SEARCHING, CaseEvent.UNEXPLAINED): (CaseState.SEARCHING, CaseAction.START_GARBAGE_SEARCH),
-    (CaseState.SEARCHING, CaseEvent.COMPARED): (CaseState.LOOKING, CaseAction.CHOOSE_NEXT_STEP),
+    (CaseState.SEARCHING, CaseEvent.COMPARED): (CaseState.COMPARING, CaseAction.CHOOSE_NEXT_STEP),
     (CaseState.TRACING, CaseEvent.READING): (CaseState.TRACING, CaseAction.AWAIT_LINE),
-    (CaseState.TRACING, CaseEvent.TIME_TO_COMPARE): (CaseState.LOOKING, CaseAction.COMPARE_CENSUSES),
+    (CaseState.TRACING, CaseEvent.TIME_TO_COMPARE): (CaseState.COMPARING, CaseAction.COMPARE_CENSUSES),
     (CaseState.TRACING, CaseEvent.REFUSED): (CaseState.WATCHING, CaseAction.PUBLISH),
     (CaseState.WATCHING, CaseEvent.NATIVE_WITHOUT_LINE): (CaseState.RECORDING_RISES, CaseAction.START_RECORDING),
     (CaseState.RECORDING_RISES, CaseEvent.REFUSED): (CaseState.WATCHING, CaseAction.WAIT),

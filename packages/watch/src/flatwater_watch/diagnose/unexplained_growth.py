@@ -86,9 +86,9 @@ def judge_native_growth(
     return [judge_unowned("native", open_slope, growth)]
 
 
-def look_limit(history: ReadingHistory) -> int:
+def comparison_limit(history: ReadingHistory) -> int:
     """Maximum number of censuses after the first one."""
-    return CASE.maximum_looks if _sure_of_native(history) else CASE.maximum_looks_unproven_native
+    return CASE.maximum_comparisons if _sure_of_native(history) else CASE.maximum_comparisons_unproven_native
 
 
 def _sure_of_native(history: ReadingHistory) -> bool:

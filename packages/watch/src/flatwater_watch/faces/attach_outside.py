@@ -35,7 +35,7 @@ COUNTER_KINDS: dict[str, tuple[Verdict, str, str]] = {
 _ANONYMOUS_COUNTERS = tuple(name for name in COUNTER_KINDS if name != "workers")
 UNSEEN_OUTSIDE = (
     "objects, owners and lines: from outside only totals are visible. Run it with `flatwater watch -- COMMAND` instead",
-    "what the allocator has freed and kept: a growth told as native may be retention",
+    "what the allocator has freed and kept: growth that is reported as native may be retention",
 )
 
 INSIDE_ADVICE = "Start it again under `flatwater watch -- COMMAND`, which says who holds it and which line made it."
@@ -68,13 +68,13 @@ def watch_outside(
     history = _CounterHistory({name: Series() for name in COUNTER_KINDS}, Series())
     began = time.monotonic()
     with until_interrupted():  # with the findings so far
-        for look in range(READING_COUNT):
+        for number in range(READING_COUNT):
             elapsed = time.monotonic() - began
             if not _read_once_(history, pid, elapsed):
                 break
             on_reading(elapsed / seconds)
             # To the next point of the whole duration, so that delays of readings do not add up.
-            time.sleep(max(0.0, (look + 1) * seconds / READING_COUNT - (time.monotonic() - began)))
+            time.sleep(max(0.0, (number + 1) * seconds / READING_COUNT - (time.monotonic() - began)))
     if not history.resident.steps:
         raise ConfigError(f"--attach {pid}: the process ended before it was read")
     return masked_summary(_summarize(history, limit), program)
@@ -135,11 +135,9 @@ def _summarize(history: _CounterHistory, limit: int | None) -> dict[str, Any]:
             explained_bytes += 0 if name == "workers" else max(0.0, series.values[-1] - series.values[0])
     share = min(1.0, explained_bytes / grown) if grown > DRIFT.least_bytes else 1.0
     unexplained_bytes = round((1 - share) * grown)
-    open_ = unexplained_bytes >= ENDING.open_bytes
-    state: State = "grows" if findings else "unexplained" if open_ else "flat"
-    outcome = Outcome(
-        state, unexplained_bytes if open_ else 0, UNSEEN_OUTSIDE if open_ else (), (INSIDE_ADVICE,) if open_ else ()
-    )
+    is_open = unexplained_bytes >= ENDING.open_bytes
+    state: State = "grows" if findings else "unexplained" if is_open else "flat"
+    outcome = Outcome(state, unexplained_bytes, UNSEEN_OUTSIDE, (INSIDE_ADVICE,)) if is_open else Outcome(state)
     now_at = time.time()
     dated = [
         replace(finding, limit_time=None if finding.limit_step is None else now_at + finding.limit_step - steps[-1])

@@ -303,9 +303,9 @@ def _watch_attached(
 
     Args:
         pid: number of the process.
-        seconds: duration of the look.
+        seconds: duration of the watch.
         limit: memory limit in bytes for the forecast; None takes that of the machine or the container.
-        outside: whether it is looked at from outside only.
+        outside: whether the process is read from outside only.
         reports: reports for --every and --on-finding, made from inside only; None without either.
     """
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn

@@ -35,9 +35,9 @@ OWNING = SHIPPED.owning
 
 PRINT_COLUMNS = 100
 PRINT_GAP_SECONDS = 0.5
-"""Minimum seconds between two looks for new findings."""
+"""Minimum seconds between two searches for new findings."""
 PRINT_SHARE = 1 / 300
-"""Share of the time that these looks may take."""
+"""Share of the time that these searches may take."""
 
 _open_watches: list["Watch"] = []
 """The watch that is open in this process; at most one, because only one can trace allocations."""

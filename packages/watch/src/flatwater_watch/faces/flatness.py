@@ -119,7 +119,7 @@ def describe_growth(
     untraced_rounds = plan.rounds - FLAT.traced_rounds
     _run_rounds(run, _MemoryPoint(0, 0), plan.warmup, Series())
     before = _take_baseline(roots)
-    start = _measure_memory(plan.warmup)  # after the look, which keeps memory of its own
+    start = _measure_memory(plan.warmup)  # after the census, which keeps memory of its own
     middle = _run_rounds(run, start, (plan.warmup + untraced_rounds) // 2, series)
     end = _run_rounds(run, middle, untraced_rounds, series)
     suspicious = _grows(start, middle, end, plan)

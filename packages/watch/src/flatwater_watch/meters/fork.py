@@ -20,7 +20,7 @@ MAXIMUM_FORK_SECONDS = 60
 WALL_SECONDS_PER_CPU_SECOND = 3.0
 """Maximum wait for a fork, as a multiple of its CPU seconds: other processes want the cores too."""
 POLL_SECONDS = 0.1
-"""Seconds between two looks at its CPU time."""
+"""Seconds between two reads of its CPU time."""
 CHUNK_BYTES = 1 << 16
 """Maximum bytes of one read."""
 ID_BYTES = 4
