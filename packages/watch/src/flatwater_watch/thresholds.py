@@ -124,8 +124,9 @@ class Investigating(NamedTuple):
     maximum_rest_readings: int = 64
     """Maximum number of such readings. Unmeasured."""
     maximum_modules_loaded: int = 5
-    """Maximum modules loaded between two censuses if growth in a library's registry is to be reported: more of them mean
-    a program that still starts. pytest's `atexit` callbacks and handlers of logging were reported in one of 3 runs."""
+    """Maximum modules loaded between two censuses if growth in a registry of a library is to be reported: more of them
+    mean a program that still starts. pytest's `atexit` callbacks and handlers of logging were reported in one of 3
+    runs."""
     minimum_garbage_readings: int = 2
     """Number of traced readings after which new objects may be garbage: one more, as the program holds the last."""
     minimum_garbage_share: float = 0.5

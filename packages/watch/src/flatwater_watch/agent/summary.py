@@ -112,23 +112,11 @@ def build_summary(
         leads: roots that hold more than at the beginning, and by how many bytes.
         garbage: cyclic garbage that is freed soon; None without any.
         refilled_paths: paths of containers that are emptied again and again.
-        monitor_findings: findings of the monitor; those that are not sure yet, and not in `findings`, get sentences
-            only.
+        monitor_findings: findings of the monitor; those that are not sure yet get a sentence only.
     """
     scale = choose_scale(samples, unit) if samples else Scale("second", 1.0, 0, 0)
     share = explained_share(samples, [finding for finding in findings if finding.owner != WORKERS_OWNER])
-    sure = drop_unsure(monitor_findings, samples)
-    reported_owners = {finding.owner for finding in findings}
-    unsure_findings = [
-        finding for finding in monitor_findings if finding not in sure and finding.owner not in reported_owners
-    ]
-    return {
-        "unit": scale.unit,
-        "steps": round(seconds) if scale.unit == "second" else counts[scale.unit],
-        "seconds": round(seconds, 3),
-        "readings": len(samples),
-        "resident_bytes": footprint().resident,
-        "resident_growth_bytes": growth_bytes(samples),
+    return _run_figures(samples, scale.unit, counts, seconds) | {
         "explained_share": round(share, 4),
         "outcome": decide_outcome(
             samples,
@@ -138,12 +126,35 @@ def build_summary(
             leads=leads,
             garbage=garbage,
             refilled_paths=refilled_paths,
-            unsure_findings=unsure_findings,
+            unsure_findings=_unsure_findings(monitor_findings, findings, samples),
         ).to_json(),
         "findings": [finding.to_json() for finding in findings],
         "unseen": unseen_sentences(samples, unread),
         "series": _series(samples, scale.unit),
     }
+
+
+def _run_figures(
+    samples: Sequence[Sample], unit: str, counts: Mapping[str, int], seconds: float
+) -> dict[str, str | int | float]:
+    """Figures of the run: its steps in the unit, seconds, readings and resident bytes."""
+    return {
+        "unit": unit,
+        "steps": round(seconds) if unit == "second" else counts[unit],
+        "seconds": round(seconds, 3),
+        "readings": len(samples),
+        "resident_bytes": footprint().resident,
+        "resident_growth_bytes": growth_bytes(samples),
+    }
+
+
+def _unsure_findings(
+    monitor_findings: Sequence[Finding], findings: Sequence[Finding], samples: Sequence[Sample]
+) -> list[Finding]:
+    """Findings of the monitor that are not sure yet, and whose owners are not reported."""
+    sure = drop_unsure(monitor_findings, samples)
+    reported_owners = {finding.owner for finding in findings}
+    return [finding for finding in monitor_findings if finding not in sure and finding.owner not in reported_owners]
 
 
 def _series(samples: Sequence[Sample], unit: str) -> dict[str, list[int] | list[float] | list[int | None]]:
