@@ -106,7 +106,7 @@ def test_a_leak_that_was_told_is_not_told_again_as_a_part_or_with_others(capsys:
     process: Any = SimpleNamespace(boundaries=SimpleNamespace(counts={"round": 7}))
     for found in ([one], [both], [other, one]):
         watched.findings = lambda now=found: now
-        watched._print_news(process)
+        watched._print_new_findings(process)
     told = capsys.readouterr().err
     assert told.count("leak: ") == 1
     assert "leak: train.BOOK['a'] grows" in told
