@@ -9,8 +9,8 @@ import re
 MAXIMUM_LETTERS = 200
 """Maximum characters of a value in a message."""
 
-# C0 without line break and tab, DEL, C1, line ends and what turns the direction of text around, and surrogates, which
-# stand for bytes of a file name that are no UTF-8 and which no stream takes.
+# C0 without line break and tab, DEL, C1, line ends, characters that turn the direction of text around, and surrogates,
+# which stand for bytes of a file name that are not UTF-8 and which no stream takes.
 _CONTROL_CHARACTERS = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )

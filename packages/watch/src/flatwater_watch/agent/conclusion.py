@@ -148,7 +148,7 @@ def with_root_gains(
     resident_gain = samples[-1].resident - samples[0].resident if samples else 0
     for root, size in root_gains:
         rate_share = sum(finding.share for finding in findings if _lies_below_root(finding, root))
-        # Only what other findings leave over may be added: the shares of all findings sum to 1 at most.
+        # Only the share that other findings leave may be added: the shares of all findings sum to 1 at most.
         free_share = 1 - sum(finding.share for finding in findings) + rate_share
         share = min(size / resident_gain, free_share) if resident_gain > 0 else 0.0
         if 0 < rate_share < share:

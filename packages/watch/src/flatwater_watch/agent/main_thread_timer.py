@@ -90,7 +90,7 @@ def _truth_object(call: Callable[[], None]) -> object:
 
 def _begin(run: Callable[[], None]) -> None:
     """Start the watch's own thread."""
-    # A guard of its own: where the program has replaced what the thread calls, the thread ends without a word.
+    # A guard of its own: if the program has replaced functions that the thread calls, the thread ends without a word.
     filter_fork_warnings(lambda work: Guard().run(work))
     _thread.start_new_thread(Guard().run, (warning_free_work(run),))
 

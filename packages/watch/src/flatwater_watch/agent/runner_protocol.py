@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 FOLDER, UNIT, LIMIT = "FLATWATER_WATCH_FOLDER", "FLATWATER_WATCH_UNIT", "FLATWATER_WATCH_LIMIT"
 PYTHONPATH, PACKAGE = "FLATWATER_WATCH_PYTHONPATH", "FLATWATER_WATCH_PACKAGE"
-"""Variables by which the runner tells the program's process what to do; they are taken away before the program runs."""
+"""Variables with the runner's orders to the program's process; they are removed before the program runs."""
 CLAIM = "claim"
 """Name of the file, in the folder of notes, that says that a process is watched."""
 RUNNER_VARIABLE = "FLATWATER_WATCH_RUNNER"

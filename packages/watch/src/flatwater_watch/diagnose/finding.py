@@ -13,7 +13,8 @@ from flatwater_watch.paths import file_name
 from flatwater_watch.thresholds import SHIPPED
 
 try:
-    # As `random` has it: `hashlib` loads OpenSSL, 4 ms of CPU. Not later, as a program may replace what imports need.
+    # From where `random` takes it: `hashlib` loads OpenSSL, 4 ms of CPU. At once, as a program may replace functions
+    # that imports need.
     _sha256: Any = import_module("_sha2" if sys.version_info >= (3, 12) else "_sha256").sha256
 except ImportError:  # a Python that was built without it
     _sha256 = import_module("hashlib").sha256

@@ -420,7 +420,7 @@ class Investigator:
             self.reset_tracker.track_owners(owners, growth.resident)
         return judge_owners_(case, self._tracer, owners, growth=growth, drift=slope)
 
-    # --- what is known ---
+    # --- findings so far ---
 
     @property
     def negligible_resets(self) -> set[str]:

@@ -75,7 +75,7 @@ class Monitor(Investigator):
         """Go on with a census for the callback, or begin one; nothing happens before the first reading.
 
         Args:
-            seconds: maximum CPU seconds at this step; None for what the last reading has left.
+            seconds: maximum CPU seconds at this step; None for the rest that the last reading has left.
         """
         if seconds is not None:
             self.censuses.slice_seconds = seconds
@@ -95,7 +95,7 @@ class Monitor(Investigator):
         self._new_findings += judge_retention_at_end(self._history, self._latest_reading, self._unit)
         self._trace_allowed = False  # no reading will come at which a trace could end
         if self.state is CaseState.TRACING and wants_garbage(self._case):
-            # As if the wait for new garbage were over: the fork looks at what there is.
+            # As if the wait for new garbage were over: the fork searches for the garbage so far.
             self._case.garbage_line_readings = CASE.maximum_idle_traced_readings
             self._follow_table(self._latest_reading)
         if self._awaits_first_comparison:
@@ -135,7 +135,7 @@ class Monitor(Investigator):
         series = self._history.unaccounted
         if self._garbage_suspected and len(series.steps) > 1:
             steps = round(series.steps[-1] - series.steps[0])
-            # Publishes what it finds; the result is part of findings() below.
+            # For its findings, which it publishes: they are part of `findings()` below.
             self.judge_open_bytes_at_end(series.values[-1] - series.values[0], steps)
         if not self.findings():
             self._new_findings += self.find_since_beginning()

@@ -123,7 +123,7 @@ class _CommandSink:
         """Run the command to its end, and return its failure in words; empty if there was none."""
         try:
             with tempfile.TemporaryFile() as error_output:
-                # A session of its own: Ctrl-C in the terminal is the run's, and a kill reaches what it has started.
+                # A session of its own: Ctrl-C in the terminal is the run's, and a kill reaches its child processes.
                 self._running = subprocess.Popen(  # noqa: S603  (the user's own command)
                     self._words,
                     stdin=subprocess.PIPE,

@@ -79,7 +79,7 @@ def _state_piece(watch: WatchRecords) -> list[str | Piece]:
 
 
 def _subtitle(watch: WatchRecords, name: str) -> Iterator[str | Piece]:
-    """The text below the page's heading: the first finding, the command, how it ended, and what was read."""
+    """The text below the page's heading: the first finding, the command, its end, and the number of readings."""
     if watch.findings:
         yield f"{brief_line(watch.findings[0])} · "
     if name != watch.program:

@@ -216,7 +216,7 @@ def _joint_limit(member: _WorkerFinding, summary: Mapping[str, Any], budget: int
     limit = member.finding.limit_bytes
     if limit is None or budget is not None:
         return limit
-    # The worker's limit is what it held at the beginning and what the system then had free. A spawned worker begins
+    # The worker's limit is the sum of its bytes and the system's free bytes at its beginning. A spawned worker begins
     # with far fewer bytes than the program holds, so the limit is moved from the worker's beginning to the program's.
     return limit + _bytes_at_beginning(summary) - _bytes_at_beginning(member.worker)
 
@@ -230,7 +230,7 @@ def _with_joint_date(
 ) -> list[Finding]:
     """The findings with the step at which the program and its workers reach the limit together, at their rates."""
     grown = max(0, summary["resident_growth_bytes"])
-    # Only what the workers have gained is added: a forked worker shares what it began with with the program.
+    # Only the gain of the workers is added: a forked worker shares the pages that it began with with the program.
     resident = summary["resident_bytes"] + sum(max(0, worker["resident_growth_bytes"]) for worker in workers)
     rate = grown / max(1, summary["steps"]) + sum(finding.bytes_per_step for finding in merged)
     last_end = max(worker["ended_at"] for worker in workers)

@@ -144,7 +144,7 @@ def continue_census_(counting: CensusInProgress, seconds: float, step: int = 0) 
             is not interrupted.
         step: step of the program now.
     """
-    # In somebody's heap, with the collector paused: nothing is kept between two slices but what the walk still needs.
+    # In somebody's heap, with the collector paused: between two slices nothing is kept that the walk does not need.
     start_seconds = monotonic()
     with _pause_collector():
         counting.heap_walk.step = step

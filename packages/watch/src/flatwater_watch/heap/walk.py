@@ -413,7 +413,7 @@ def release_objects_(walking: HeapWalk) -> None:
     walking.groups = deque(
         [(root[0], _lighter_reference(walking, root[1])) for root in group] for group in walking.groups
     )
-    # Nodes of graphs keep what backward needs. Their ids may be used again now: that counts 200 bytes twice.
+    # Nodes of graphs keep tensors for backward. Their ids may be used again now, which counts 200 bytes twice.
     walking.walk.seen_ids.difference_update(map(id, walking.walk.kept_alive))
     walking.walk.kept_alive.clear()
 

@@ -181,7 +181,7 @@ def _fork_quietly() -> int:
 
     Python 3.12 and later warn of locks that other threads hold; `work` takes none of them.
     """
-    # Only the list of filters is changed: `warnings.simplefilter` would have each module forget what it has warned of,
+    # Only the list of filters is changed: `warnings.simplefilter` would have each module forget its earlier warnings,
     # and the program would show its own warnings again.
     filters = cast("list[Any]", warnings.filters)
     filters.insert(0, _IGNORED_WARNINGS)

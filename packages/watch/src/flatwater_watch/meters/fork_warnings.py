@@ -62,7 +62,7 @@ def remove_filter_later() -> None:
 
 def remove_filter() -> None:
     """Take the filter out."""
-    # Only the list of filters is changed: `warnings.filterwarnings` would have each module forget what it warned of.
+    # Only the list of filters is changed: `warnings.filterwarnings` would have each module forget its earlier warnings.
     global _filtered_since  # noqa: PLW0603  (of this process, as the list of filters is)
     if _filtered_since is not None:
         _filtered_since = None

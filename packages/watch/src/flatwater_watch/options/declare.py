@@ -109,7 +109,7 @@ def refuse_given(config: Any, table: str, because: str) -> None:  # noqa: ANN401
     Args:
         config: settings of a table that nobody reads.
         table: dotted path of the table.
-        because: text behind "must be left at its default (...) ": the other setting, and what to change.
+        because: text behind "must be left at its default (...) ": the other setting, and the change to make.
 
     Raises:
         ConfigError: a setting differs; the message names the first.
