@@ -1,5 +1,6 @@
 """Target weights: exact, planned, blind to what comes, and the same money in simulator, orders and backtest."""
 
+import logging
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -238,6 +239,35 @@ def test_each_trader_has_a_line_of_its_own_and_the_tile_says_its_unit(trained: P
     }
     assert main(["report", str(trained), "--out", str(trained / "page.html")]) == 0
     assert "champion, bps" in (trained / "page.html").read_text()
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize(("unit", "pause", "rows", "a_year"), [("month", 30.44, 240, 12), ("week", 7, 500, 52)])
+def test_weeks_and_months_have_their_own_year(
+    unit: str, pause: float, rows: int, a_year: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    days = np.datetime64("2000-01-03") + np.round(pause * np.arange(rows)).astype(int)
+    closes = 50 * np.exp(np.random.default_rng(0).normal(0.005, 0.04, (rows, 4)).cumsum(0))
+    file = tmp_path / "prices.csv"
+    lines = [",".join([str(day), *map(str, row)]) for day, row in zip(days, closes.tolist(), strict=True)]
+    file.write_text("\n".join(["date,AAA,BBB,CCC,DDD", *lines]) + "\n")
+    with caplog.at_level(logging.WARNING):
+        run = fw.train(
+            "weights", run=tmp_path / "run", quiet=True, panel=str(file), rounds=1, learner={"updates": 2}, trackers=()
+        ).path
+    assert f"history = {a_year}" in caplog.text
+    trader = replace(fw.load(run), held=0.5)
+    assert trader.settings.splits.holdout_days == rows // 5
+    found = trader.backtest(str(file))
+    assert (found.result["periods_per_year"], found.result["days"]) == (a_year, rows // 5)
+    curve = found.equity["champion"].to_numpy()
+    moves = np.diff(curve) / curve[:-1]
+    champion = found.result["traders"]["champion"]
+    assert champion["sharpe"] == pytest.approx(moves.mean() / moves.std(ddof=1) * a_year**0.5)
+    assert f"20-{unit} momentum" in found.result["traders"]
+    orders = trader.orders(str(file))
+    assert orders.date == str(days[-1])
+    assert sum(each.weight for each in orders.holdings) <= 1 + 1e-9
 
 
 def test_what_does_not_fit_is_refused_with_what_to_change() -> None:

@@ -43,7 +43,7 @@ Weights = Float[Tensor, "D K"]
 
 
 def weight_rules(
-    closes: "Closes", signals: Float[Tensor, "T K F"], learnt: range, days: range
+    closes: "Closes", signals: Float[Tensor, "T K F"], learnt: range, days: range, unit: str
 ) -> Mapping[str, Callable[[], Weights]]:
     """Return rules by name, each as the function that computes its weights on some days.
 
@@ -52,6 +52,7 @@ def weight_rules(
         signals: signals that the policy sees of each instrument.
         learnt: rows that ridge is fitted to.
         days: rows that are played.
+        unit: name of a row, such as `day`.
     """
     scores: list[Tensor] = []
 
@@ -69,7 +70,7 @@ def weight_rules(
         "minimum variance": lambda: _by_covariance(closes, days, minimum_variance),
         "risk parity": lambda: _by_covariance(closes, days, risk_parity),
         "volatility rule": lambda: _volatility_rule(closes, days),
-        "20-day momentum": lambda: _top(closes.past_return(MOMENTUM)[days.start : days.stop], tradable),
+        f"{MOMENTUM}-{unit} momentum": lambda: _top(closes.past_return(MOMENTUM)[days.start : days.stop], tradable),
         "ridge, top five": lambda: _top(ridge(), tradable),
         "ridge, weights": lambda: _in_proportion(ridge().clamp(min=0).where(tradable, 0)),
     }

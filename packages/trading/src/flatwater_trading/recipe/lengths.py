@@ -5,20 +5,22 @@ written to the run's `config.toml`. Daily prices that are too short are refused,
 shorter validation proves less, so the user has to choose it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from flatwater.config.toml import to_mapping
 from flatwater_trading.panel.calendar import Calendar
+from flatwater_trading.panel.config import SplitConfig
 from flatwater_trading.panel.features import find_features, observed_features
 from flatwater_trading.panel.locate import expand_path, load_panel
 from flatwater_trading.panel.notes import note_about_file
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.specification import is_synthetic
 from flatwater_trading.recipe.config import ErlRunConfig
+from flatwater_trading.recipe.on_panel import OnPanel
 from flatwater_watch.errors import ConfigError
 
 DEFAULT_CONFIG = ErlRunConfig()
@@ -31,8 +33,15 @@ MINIMUM_KNOWN_SHARE = 0.5
 """Least share of the training rows with a number of a feature: `return_120` of months has no number in 10 years."""
 
 
-def with_fitting_lengths(config: ErlRunConfig) -> ErlRunConfig:
+C = TypeVar("C", bound=OnPanel)
+
+
+def with_fitting_lengths(config: C, shorten: Callable[[C, Panel, int], C]) -> C:
     """Return the configuration, with fitting lengths if a file's rows are not days and too few for the defaults.
+
+    Args:
+        config: settings of a run.
+        shorten: gives them shorter lengths in the place of defaults, for a panel of so many rows.
 
     Raises:
         DataError: the file cannot be used.
@@ -45,7 +54,7 @@ def with_fitting_lengths(config: ErlRunConfig) -> ErlRunConfig:
     try:
         config.split(rows)
     except ConfigError as error:
-        fitting = _shorten_lengths(config, panel, rows)
+        fitting = shorten(config, panel, rows)
         try:
             fitting.split(rows)
         except ConfigError:
@@ -62,11 +71,16 @@ def with_fitting_lengths(config: ErlRunConfig) -> ErlRunConfig:
     return config
 
 
-def _shorten_lengths(config: ErlRunConfig, panel: Panel, rows: int) -> ErlRunConfig:
-    """Return the configuration with shorter lengths in the place of defaults."""
-    env, splits, calendar = config.env, config.splits, panel.calendar
+def shorten_splits(splits: SplitConfig, rows: int) -> SplitConfig:
+    """Return the splits of so many rows, with shorter lengths in the place of defaults."""
     split = max(1, rows // SPLIT_PARTS)
-    splits = _shorten_table(splits, DEFAULT_CONFIG.splits, holdout_days=split, validation_days=split)
+    shorter: SplitConfig = _shorten_table(splits, SplitConfig(), holdout_days=split, validation_days=split)
+    return shorter
+
+
+def shorten_traders(config: ErlRunConfig, panel: Panel, rows: int) -> ErlRunConfig:
+    """Return the configuration with shorter lengths in the place of defaults."""
+    env, splits, calendar = config.env, shorten_splits(config.splits, rows), panel.calendar
     trade = _shorten_table(env.trade, DEFAULT_CONFIG.env.trade, hold_days=_fitting_hold_days(calendar))
     shortest = min(splits.holdout_days, splits.validation_days)
     episode = _shorten_table(
@@ -105,7 +119,7 @@ def _known_features(panel: Panel, features: tuple[str, ...], learnt: slice) -> t
     )
 
 
-def _changed_settings(was: ErlRunConfig, now: ErlRunConfig) -> Iterator[tuple[str, Any]]:
+def _changed_settings(was: object, now: object) -> Iterator[tuple[str, Any]]:
     """Yield the settings that differ, with their whole names and their values in `now`."""
     yield from _differing_settings(to_mapping(was), to_mapping(now), "")
 

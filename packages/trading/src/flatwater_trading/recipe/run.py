@@ -28,9 +28,8 @@ from flatwater_trading.market.simulator import live_simulators
 from flatwater_trading.panel.locate import load_truth
 from flatwater_trading.panel.normalise import scale_kind
 from flatwater_trading.panel.panel import Panel
-from flatwater_trading.panel.specification import is_synthetic
 from flatwater_trading.recipe.config import ErlRunConfig
-from flatwater_trading.recipe.lengths import with_fitting_lengths
+from flatwater_trading.recipe.lengths import shorten_traders, with_fitting_lengths
 from flatwater_trading.recipe.market import (
     build_run_market,
     describe_days,
@@ -200,8 +199,7 @@ def compose(config: ErlRunConfig) -> ErlRun:
 
 def prepare(config: ErlRunConfig) -> ErlRunConfig:
     """Make the panel's path absolute, so that the run can be resumed from any folder; fit the lengths to its rows."""
-    absolute = with_absolute_panel(config)
-    return absolute if config.panel is None or is_synthetic(config.panel) else with_fitting_lengths(absolute)
+    return with_fitting_lengths(with_absolute_panel(config), shorten_traders)
 
 
 def plan(config: ErlRunConfig) -> Plan:

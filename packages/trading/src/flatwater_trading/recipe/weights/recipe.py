@@ -9,11 +9,11 @@ LAYOUT = TableLayout(
     round="round",
     short="round",
     columns=(
-        Column("growth a day, bps", "learned", 8, "train/growth"),
-        Column("growth a day, bps", "unseen", 7, "unseen/growth"),
-        Column("growth a day, bps", "resting", 8, "unseen/resting"),
-        Column("growth a day, bps", "lead", 6, "unseen/lead"),
-        Column("growth a day, bps", "+-", 5, "unseen/deviation"),
+        Column("growth, bps", "learned", 8, "train/growth"),
+        Column("growth, bps", "unseen", 7, "unseen/growth"),
+        Column("growth, bps", "resting", 8, "unseen/resting"),
+        Column("growth, bps", "lead", 6, "unseen/lead"),
+        Column("growth, bps", "+-", 5, "unseen/deviation"),
         Column("", "held", 5, "champion/held", format_share),
         WHOLE,
     ),
@@ -34,7 +34,7 @@ WEIGHTS = Recipe(
     weights or cash. Long only, or with --account.shorts. Without options: the panel that comes with Flatwater, less
     than a minute on 2 cores.
     """,
-    prepare=lazy_function("flatwater_trading.recipe.market:with_absolute_panel"),
+    prepare=lazy_function("flatwater_trading.recipe.weights.run:prepare"),
     plan=lazy_function("flatwater_trading.recipe.weights.run:plan"),
     compose=lazy_function("flatwater_trading.recipe.weights.run:compose"),
     begun_on=lazy_function("flatwater_trading.recipe.market:cut_to_days"),

@@ -1,7 +1,7 @@
 """Runs that learn target weights, from a configuration to a trainer: panel, signals, state, phases."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from flatwater.memory.planner import Plan, refuse
@@ -12,7 +12,14 @@ from flatwater.runs.planning import allocate_planned
 from flatwater.runs.run import Run
 from flatwater_trading.panel.locate import load_truth
 from flatwater_trading.panel.panel import Panel
-from flatwater_trading.recipe.market import describe_days, describe_splits, panel_facts, read_run_panel
+from flatwater_trading.recipe.lengths import LEAST_CONTEXT, shorten_splits, with_fitting_lengths
+from flatwater_trading.recipe.market import (
+    describe_days,
+    describe_splits,
+    panel_facts,
+    read_run_panel,
+    with_absolute_panel,
+)
 from flatwater_trading.recipe.panel_policy import Provenance
 from flatwater_trading.recipe.result import NOTES, equity_frame, write_holdout, write_json
 from flatwater_trading.recipe.tables import TraderFolder, write_frame
@@ -133,6 +140,21 @@ def make_trader(run: WeightsRun, folder: RunFolder | None = None) -> WeightsTrad
         invested=bool(best.invested),
         folder=folder,
     )
+
+
+def prepare(config: WeightsRunConfig) -> WeightsRunConfig:
+    """Make the panel's path absolute, so that the run can be resumed from any folder, and its lengths fit its rows."""
+    return with_fitting_lengths(with_absolute_panel(config), shorten_weights)
+
+
+def shorten_weights(config: WeightsRunConfig, panel: Panel, rows: int) -> WeightsRunConfig:
+    """Return the configuration with shorter lengths in the place of defaults."""
+    shorter, year = (
+        replace(config, splits=shorten_splits(config.splits, rows)),
+        max(LEAST_CONTEXT, panel.calendar.a_year),
+    )
+    is_default = config.history == WeightsRunConfig().history
+    return replace(shorter, history=min(config.history, year)) if is_default else shorter
 
 
 def compose(config: WeightsRunConfig) -> WeightsRun:

@@ -89,7 +89,7 @@ def score_weights(contest: WeightsEvaluation) -> WeightsScore:
     panel, days, a_year = contest.panel, contest.days, contest.panel.calendar.a_year
     prices = account_prices(panel)
     closes = Closes(prices.mark, (prices.age == 0) & (prices.mark > 0))
-    rules = weight_rules(closes, contest.signals, contest.learnt, range(days.first, days.stop))
+    rules = weight_rules(closes, contest.signals, contest.learnt, range(days.first, days.stop), panel.calendar.unit)
     tables = {CHAMPION: contest.held, **{name: weights() for name, weights in rules.items()}, LEARNED: contest.learned}
     played = _play(contest, prices, torch.stack([*tables.values()]))
     accounts = {name: number for number, name in enumerate(tables) if name != LEARNED}
