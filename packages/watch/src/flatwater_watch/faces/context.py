@@ -78,7 +78,7 @@ class Watch:
         limit = parse_bytes(budget) if isinstance(budget, str) else budget
         if limit is not None and limit <= 0:
             raise ConfigError(
-                f"watch: budget = {budget!r}: expected more than 0 bytes, such as '8GiB'; None takes the machine's"
+                f"watch: budget = {budget!r}: expected a positive amount, such as '8GiB'; None takes the machine's"
             )
         self._unit, self._limit, self._report, self._gives_way = unit, limit, report, yields
         self._reading_guard, self._print_guard, self._tick_guard = Guard(), Guard(), Guard()
