@@ -480,7 +480,7 @@ def _exit_exception(number: int) -> KeyboardInterrupt | SystemExit:
 
 @contextmanager
 def _end_on_early_signals() -> Iterator[None]:
-    """End the program on a signal that comes before training listens to it, or on a second one."""
+    """Raise KeyboardInterrupt or SystemExit on a signal before training listens to it, or on a second signal."""
     try:
         with end_on_signals():
             yield

@@ -68,6 +68,11 @@ def find_schedule(name: str, field: str) -> Value:
     function = find_function(name, field=field, takes=takes)
 
     def factor(progress: float) -> float:
+        """Return the factor at a progress, by the user's function.
+
+        Raises:
+            ConfigError: the function returned anything but a finite factor of 0 or more.
+        """
         given = function(progress)
         number = as_number(given)
         if number is None or not isfinite(number) or number < 0:

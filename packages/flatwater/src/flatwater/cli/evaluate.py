@@ -90,7 +90,11 @@ class Export(WithTrust, WithBudget):
     and other programs that read weights."""
 
     def __call__(self) -> int:
-        """Load the policy, export it, and compare both."""
+        """Load the policy, export it, and compare both.
+
+        Raises:
+            ConfigError: no form of export has the ending of `to`.
+        """
         from flatwater.api import export, load
         from flatwater.cli.plan import print_plan
         from flatwater.runs.portable import FORMS, plan_export

@@ -23,7 +23,11 @@ class FileSettings:
 
     @classmethod
     def read(cls, program: str, options: Sequence[str]) -> Self:
-        """Read the options on top of the settings of the file that --config names."""
+        """Read the options on top of the settings of the file that --config names.
+
+        Raises:
+            ConfigError: an option does not fit; the message names it.
+        """
         # Settings that a recipe lacks are told with the reason, not as an unknown option.
         for name, reason in absent_settings(cls.config_type).items():
             option = f"--{name.replace('_', '-')}"

@@ -56,7 +56,11 @@ class SweepCommand(WithTrust, RecipeSettings):
 
 
 def run_sweep(command: SweepCommand, config: Any) -> int:  # noqa: ANN401  (a RunConfig of any recipe)
-    """Run the trials that are wanted, show all, and return the exit code."""
+    """Run the trials that are wanted, show all, and return the exit code.
+
+    Raises:
+        ConfigError: the package that sweeps need is not installed.
+    """
     import json
     import shlex
     import sys

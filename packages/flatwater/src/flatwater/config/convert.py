@@ -67,7 +67,11 @@ def _is_union(declared: object) -> bool:
 
 
 def _convert_path(declared: type, value: object) -> Path:
-    """Return a path for text, where a path is declared: msgspec calls it for types that it does not know."""
+    """Return a path for text, where a path is declared: msgspec calls it for types that it does not know.
+
+    Raises:
+        TypeError: another type was declared; msgspec shows it with the place in a list.
+    """
     if declared is Path and isinstance(value, str | Path):
         return Path(value)
     raise TypeError  # which the library shows with the place in a list

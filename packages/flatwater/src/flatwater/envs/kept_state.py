@@ -260,7 +260,11 @@ def _to_plain(value: Any, place: str, blobs: list[bytes]) -> Any:  # noqa: ANN40
 
 
 def _key(key: object, place: str) -> str | int:
-    """Return a dict's key as it is; refuse any but text and whole numbers, which alone come back as they were."""
+    """Return a dict's key as it is; refuse any but text and whole numbers, which alone come back as they were.
+
+    Raises:
+        TypeError: the key is of another type.
+    """
     if type(key) is str or type(key) is int:
         return key
     raise TypeError(f"{place} has the key {key!r}")
@@ -288,7 +292,11 @@ def decode_state(content: bytes) -> Any:  # noqa: ANN401  (a state of any form)
 
 
 def _decode_value(form: Any, body: memoryview) -> Any:  # noqa: ANN401  (whatever an environment keeps)
-    """Return the value that `_to_plain` described; `body` holds the bytes of arrays."""
+    """Return the value that `_to_plain` described; `body` holds the bytes of arrays.
+
+    Raises:
+        ValueError: the bytes do not fit the shape of an array.
+    """
     if not isinstance(form, list):
         return form
     kind, content = form
@@ -315,7 +323,11 @@ def _decode_value(form: Any, body: memoryview) -> Any:  # noqa: ANN401  (whateve
 
 
 def _slice_blob(place: Sequence[int], body: memoryview) -> memoryview:
-    """Return the bytes at `place`, (offset, size); refuse a place outside of the body."""
+    """Return the bytes at `place`, (offset, size); refuse a place outside of the body.
+
+    Raises:
+        ValueError: the place is outside of the body.
+    """
     offset, size = place
     if min(offset, size) < 0 or offset + size > len(body):
         raise ValueError(f"{size} bytes at {offset} of {len(body)}")

@@ -177,7 +177,11 @@ def _handed_over(name: str) -> Any:  # noqa: ANN401  (whatever the user has)
 
 
 def _copy_env(env: Any) -> Any:  # noqa: ANN401  (an Env or a VectorEnv)
-    """Return a copy of an environment: its own object is never stepped."""
+    """Return a copy of an environment: its own object is never stepped.
+
+    Raises:
+        ConfigError: the environment cannot be copied.
+    """
     try:
         return deepcopy(env)
     except Exception as error:

@@ -48,7 +48,11 @@ def check_env_names(config: Any) -> None:  # noqa: ANN401  (settings of any reci
 
 
 def _check_name(name: str) -> None:
-    """Refuse an ID that Gymnasium does not know, and code whose module is not found; code itself is not imported."""
+    """Refuse an ID that Gymnasium does not know, and code whose module is not found; code itself is not imported.
+
+    Raises:
+        ConfigError: the name leads to no environment.
+    """
     name = resolve_alias(name)
     if name == FORAGE:
         return

@@ -186,7 +186,11 @@ def build_teacher(name: str, world: World, rng: torch.Generator) -> Teacher:
 
 
 def _babyai(world: World) -> Teacher:
-    """Return MiniGrid's bot as a teacher, or say which package it lacks."""
+    """Return MiniGrid's bot as a teacher.
+
+    Raises:
+        ConfigError: MiniGrid is not installed.
+    """
     try:
         from flatwater.envs.wrapped.babyai import BabyAITeacher  # noqa: PLC0415  (imports minigrid: an extra)
     except ModuleNotFoundError as error:
@@ -197,7 +201,11 @@ def _babyai(world: World) -> Teacher:
 
 
 def _load_teacher(name: str, world: World) -> Teacher:
-    """Return a teacher of a class of the user's, found by its place."""
+    """Return a teacher of a class of the user's, found by its place.
+
+    Raises:
+        ConfigError: the object is not a class with a teacher's methods, or cannot be made with a world alone.
+    """
     target = find_object(name, setting=f"teacher = {name!r}: it", expected="package.module:Class")
     if not isinstance(target, type) or not issubclass(target, _TeacherClass):
         raise ConfigError(f"teacher = {name!r}: expected a class with the methods begin_ and step_batch")

@@ -170,7 +170,11 @@ def _read_identity(objects: StoredObjects) -> str:
     """
 
     def read(objects: StoredObjects) -> str:
-        """Return the run's identity; empty if the place is not claimed."""
+        """Return the run's identity; empty if the place is not claimed.
+
+        Raises:
+            DamagedError: the claim at the store cannot be read.
+        """
         raw = objects.read(CLAIM_FILE)
         try:
             return "" if raw is None else convert_to(parse_json(raw), dict[str, str]).get("run", "")

@@ -127,7 +127,11 @@ def shipped_encoder(parts: Parts, name: str) -> ModuleEncoder:
 
 
 def make_module(build: Callable[[], nn.Module], what: str, parts: Parts, seed: int) -> nn.Module:
-    """Return a new module on the CPU, whose weights follow from the seed; torch's generator is left as it was."""
+    """Return a new module on the CPU, whose weights follow from the seed; torch's generator is left as it was.
+
+    Raises:
+        ConfigError: `build` made something else than a module.
+    """
     with lent_generator(seed):
         with Border(what, build, "__init__", call="its construction"):
             module = build()
@@ -179,7 +183,11 @@ def try_module(build: Callable[[], nn.Module], what: str, parts: Parts) -> Modul
 
 
 def _check_on_meta(encoder: ModuleEncoder) -> None:
-    """Refuse a module that cannot be planned or saved: it holds tensors of its own, looks at numbers, swaps buffers."""
+    """Refuse a module that cannot be planned or saved: it holds tensors of its own, looks at numbers, swaps buffers.
+
+    Raises:
+        ConfigError: the message says what the module does, and what to do instead.
+    """
     buffers = dict(encoder.module.named_buffers())
     try:
         encoder.module(_example(encoder.parts, "meta"))

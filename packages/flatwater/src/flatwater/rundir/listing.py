@@ -239,6 +239,11 @@ def _file_sizes(path: Path) -> Iterator[int]:
 
 
 def _read_tag(settings: Mapping[str, object], folder: RunFolder) -> tuple[str, ...]:
+    """Return the tag of a run, as its settings have it.
+
+    Raises:
+        ConfigError: the tag is not a list of words.
+    """
     tag = settings.get("tag", [])
     if not isinstance(tag, list) or not all(isinstance(word, str) for word in tag):
         raise ConfigError(f"{folder.config}: tag = {short_repr(tag)}: expected a list of words")

@@ -41,6 +41,9 @@ def evaluate(
         video: file for a video of the first of the episodes; the result then has its returns as `video`.
         video_episodes: number of its episodes.
         changes: settings that may change, such as `panel`, for this once; None leaves one as it is.
+
+    Raises:
+        RunError: the run has nothing that can be scored yet.
     """
     if video is not None:
         require(video_episodes > 0, "--video-episodes", video_episodes, "1 or more")

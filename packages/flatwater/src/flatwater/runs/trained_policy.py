@@ -183,7 +183,11 @@ class TrainedPolicy:
         return self._describe()
 
     def _read(self, obs: Any) -> _Agents:  # noqa: ANN401  (whatever the space holds)
-        """Return observations as rows, and whose they are."""
+        """Return observations as rows, and whose they are.
+
+        Raises:
+            ConfigError: the observations are not of the agents of training.
+        """
         if isinstance(obs, Mapping) and not self._is_observation(obs):
             if not obs:
                 return _Agents(Rows(np.zeros((0, *self._spaces.obs), self._spaces.obs_type), (0,)), (), keyed=True)
@@ -199,7 +203,11 @@ class TrainedPolicy:
         return self._native is not None and not self._native.keys.isdisjoint(obs)
 
     def _rows(self, obs: Any) -> Rows:  # noqa: ANN401  (whatever the space holds)
-        """Return one observation, or a batch, as rows of a world; and the axes before those of one observation."""
+        """Return one observation, or a batch, as rows of a world; and the axes before those of one observation.
+
+        Raises:
+            ConfigError: the observation is not of the space of training.
+        """
         if self._native is not None:
             return self._native.rows(obs)
         shape, kind = self._spaces.obs, self._spaces.obs_type

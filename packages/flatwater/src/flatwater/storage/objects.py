@@ -247,7 +247,11 @@ class StoredObjects:
         return StoreError(f"{self.url}: there are more than {MOST_ENTRIES} objects. Give the URL of one run.")
 
     async def _list_folder(self, folder: str) -> list[ObjectEntry]:
-        """Return the objects of a store below a folder, page by page, at most `MOST_ENTRIES`."""
+        """Return the objects of a store below a folder, page by page, at most `MOST_ENTRIES`.
+
+        Raises:
+            StoreError: there are more objects.
+        """
         import obstore  # noqa: PLC0415  (it takes long to import: only where a URL is used)
 
         listing: list[ObjectEntry] = []
@@ -262,7 +266,11 @@ class StoredObjects:
         return listing
 
     async def _in_time(self, answer: Awaitable[T]) -> T:
-        """Return the answer of a listing; StoreError where it takes longer than `REQUEST_SECONDS`."""
+        """Return the answer of a listing.
+
+        Raises:
+            StoreError: the listing takes longer than `REQUEST_SECONDS`.
+        """
         try:
             return await asyncio.wait_for(answer, REQUEST_SECONDS)
         except TimeoutError:

@@ -201,17 +201,30 @@ def _parse_number(table: Mapping[str, Any], key: str, kind: type, path: str) -> 
 
 
 def _require(condition: bool, path: str, key: str, value: object, expected: str) -> None:  # noqa: FBT001  (as `require`)
-    """Refuse a number of a range unless `condition`; the message is `[path] key = value: expected ...`."""
+    """Refuse a number of a range unless `condition`; the message is `[path] key = value: expected ...`.
+
+    Raises:
+        ConfigError: `condition` is False.
+    """
     if not condition:
         raise ConfigError(f"[{path}] {key} = {value!r}: expected {expected}")
 
 
 def _no_table(declared: type[Any], _given: Mapping[str, Any], path: str) -> object:
+    """Refuse a table in the place of a number.
+
+    Raises:
+        TypeError: always.
+    """
     raise TypeError(f"{path}: {declared} is a configuration, not a value")
 
 
 def _try_alone(base: object, path: str, values: Range | Choices) -> None:
-    """Refuse a setting of which no value fits; a value that only fits with other values may be in the space."""
+    """Refuse a setting of which no value fits; a value that only fits with other values may be in the space.
+
+    Raises:
+        ConfigError: no value of the setting fits; the message is that of a value.
+    """
     reasons = dict[str, str]()
     for key, value in values.trial_values.items():
         try:

@@ -76,7 +76,11 @@ class ForagingWorld:
 
 
 def _game(config: ForagingConfig) -> "Game":
-    """Return the compiled game, or say which package it lacks."""
+    """Return the compiled game.
+
+    Raises:
+        ConfigError: the game's package is not installed.
+    """
     try:
         from flatwater.envs.foraging.game import Game  # noqa: PLC0415  (imports mettagrid: an extra, and a second)
     except ModuleNotFoundError as error:

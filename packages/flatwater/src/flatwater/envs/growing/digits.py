@@ -30,7 +30,11 @@ def digits() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _read_file() -> tuple[np.ndarray, np.ndarray]:
-    """Return brightnesses [1797, 64], and classes: a row of the file is an image, its class last."""
+    """Return brightnesses [1797, 64], and classes: a row of the file is an image, its class last.
+
+    Raises:
+        ConfigError: scikit-learn, which has the digits, is not installed.
+    """
     package = find_spec("sklearn")
     if package is None or package.origin is None:
         raise ConfigError(

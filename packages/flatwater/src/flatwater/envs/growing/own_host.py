@@ -114,7 +114,11 @@ def torch_error_text(error: Exception) -> str:
 
 
 def _check_class(build: Any, images: Images) -> tuple[str, ...]:  # noqa: ANN401  (whatever it is)
-    """Check the class, and return the names of its slots."""
+    """Check the class, and return the names of its slots.
+
+    Raises:
+        ConfigError: `build` is not a class of modules, or its `slots` do not name submodules.
+    """
     if not isinstance(build, type) or not issubclass(build, nn.Module):
         raise ConfigError(f"expected {EXPECTED_HOST}, got a {type(build).__name__}")
     slots = inspect.getattr_static(build, "slots", None)
@@ -132,7 +136,11 @@ def _check_class(build: Any, images: Images) -> tuple[str, ...]:  # noqa: ANN401
 
 
 def _check_weights(network: nn.Module, twin: nn.Module) -> None:
-    """Refuse parameters that are not trained as float32, or that differ from `twin`, a network of the same seed."""
+    """Refuse parameters that are not trained as float32, or that differ from `twin`, a network of the same seed.
+
+    Raises:
+        ConfigError: a parameter cannot be trained, or does not follow from the seed.
+    """
     parameters = dict(network.named_parameters())
     if not parameters:
         raise ConfigError("the module has no parameters: it cannot learn")
@@ -173,7 +181,11 @@ def _run_alone(network: nn.Module, slots: tuple[str, ...], images: Tensor) -> Fo
 
 
 def _check_constants(before: Mapping[str, Tensor], first_network: nn.Module, second_network: nn.Module) -> None:
-    """Refuse buffers that differ after a forward of `first_network` from `before` it, or in a second network."""
+    """Refuse buffers that differ after a forward of `first_network` from `before` it, or in a second network.
+
+    Raises:
+        ConfigError: a buffer changes in a forward, or differs between hosts.
+    """
     after, others = dict(first_network.named_buffers()), dict(second_network.named_buffers())
     for name, buffer in before.items():
         if not torch.equal(buffer, after[name]):
@@ -186,7 +198,11 @@ def _check_constants(before: Mapping[str, Tensor], first_network: nn.Module, sec
 
 
 def _check_logits(logits: Any, images: Images) -> None:  # noqa: ANN401  (whatever it returns)
-    """Refuse anything but float32 logits [TRIED, classes]."""
+    """Refuse anything but float32 logits [TRIED, classes].
+
+    Raises:
+        ConfigError: the result of the forward is something else.
+    """
     expected_shape = (TRIED, images.classes)
     if not isinstance(logits, Tensor) or logits.shape != expected_shape or logits.dtype != torch.float32:
         actual = f"{logits.dtype} {tuple(logits.shape)}" if isinstance(logits, Tensor) else type(logits).__name__

@@ -113,7 +113,11 @@ def _split(images: np.ndarray, labels: np.ndarray) -> tuple[tuple[np.ndarray, np
 
 
 def _check_arrays(part: str, images: np.ndarray, labels: np.ndarray) -> None:
-    """Refuse arrays that cannot be learned from; `part` says in messages what they are for."""
+    """Refuse arrays that cannot be learned from; `part` says in messages what they are for.
+
+    Raises:
+        ConfigError: the message names the array, and what was expected.
+    """
     if images.ndim not in {2, 3, 4} or 0 in images.shape[1:]:
         raise ConfigError(f"images to {part}: expected the shape [N, C, H, W], [N, H, W] or [N, D], got {images.shape}")
     if len(images) < MINIMUM_IMAGES:

@@ -95,7 +95,11 @@ class GymnasiumWorld:
         return self._spaces
 
     def _spaces_of(self, copy: gymnasium.Env[Any, Any]) -> tuple[Any, Any]:
-        """Return a copy's observation and action space, or say which is missing or no space of Gymnasium's."""
+        """Return a copy's observation and action space.
+
+        Raises:
+            ConfigError: a space is missing, or is not one of Gymnasium's.
+        """
         try:
             with self._seeding:
                 spaces = copy.observation_space, copy.action_space
@@ -107,7 +111,11 @@ class GymnasiumWorld:
         return spaces
 
     def _check_spaces(self, copy: gymnasium.Env[Any, Any]) -> None:
-        """Refuse spaces that change: they were read once, and hold for every copy and episode."""
+        """Refuse spaces that change: they were read once, and hold for every copy and episode.
+
+        Raises:
+            UserCodeError: the spaces are others than those of the first copy.
+        """
         # Identity first: most environments give the same object each time.
         for before, current in zip(self._given_spaces, self._spaces_of(copy), strict=True):
             if current is not before and current != before:
@@ -117,7 +125,11 @@ class GymnasiumWorld:
                 )
 
     def _reset(self, copy: gymnasium.Env[Any, Any], seed: int) -> tuple[Any, dict[str, Any]]:
-        """Reset a copy; return its observation and info, checked to be a pair with a dict."""
+        """Reset a copy; return its observation and info, checked to be a pair with a dict.
+
+        Raises:
+            UserCodeError: `reset` raised, or its result is not such a pair.
+        """
         with self._resetting:
             answer: Any = copy.reset(seed=seed)
         try:
@@ -196,7 +208,11 @@ class GymnasiumWorld:
         self._limit.truncate_(terminated, truncated)
 
     def _check_finite(self, obs: Array, method: str) -> None:
-        """Refuse numbers that are not finite, all copies at once."""
+        """Refuse numbers that are not finite, all copies at once.
+
+        Raises:
+            UserCodeError: a number is NaN or infinite; the message names its environment and place.
+        """
         numbers = self._reader.numbers(obs)
         if np.isfinite(numbers).all():
             return

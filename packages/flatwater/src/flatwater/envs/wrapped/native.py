@@ -168,7 +168,11 @@ def _readable_children(space: gym.Space[Any]) -> Iterator[tuple[Any, gym.Space[A
 
 
 def _leading_axes(space: gym.Space[Any], obs: Any, name: str) -> Iterator[tuple[int, ...]]:  # noqa: ANN401  (whatever the space holds)
-    """Yield the axes before those of one observation, of each part."""
+    """Yield the axes before those of one observation, of each part.
+
+    Raises:
+        TypeError: a part of the observation has another structure than the space.
+    """
     if isinstance(space, gym.Dict | gym.Tuple):
         expected_type: Any = Mapping if isinstance(space, gym.Dict) else (tuple, list)
         if not isinstance(obs, expected_type):
@@ -246,7 +250,11 @@ def read_native(header: Mapping[str, Any], obs: tuple[int, ...]) -> NativeSpaces
 
 
 def _from_plain(plain: Mapping[str, Any]) -> gym.Space[Any]:
-    """Return the space of plain values."""
+    """Return the space of plain values.
+
+    Raises:
+        ValueError: the space would have too many numbers.
+    """
     kind, shape, dtype = plain["space"], tuple(plain.get("shape", ())), plain.get("dtype", "float32")
     # A file may claim any size: nothing is allocated for what no network here could read.
     if not 0 <= prod(shape) * plain.get("n", 1) <= MOST_NUMBERS:

@@ -82,7 +82,11 @@ class OwnWorld:
 
     @property
     def _keeper(self) -> StateKeeper:
-        """The user's object; its spaces may promise a state that it cannot give."""
+        """The user's object; its spaces may promise a state that it cannot give.
+
+        Raises:
+            ConfigError: the object lacks `state_dict` or `load_state_dict`.
+        """
         if not isinstance(self.inner, StateKeeper):
             raise ConfigError(
                 f"{type(self.inner).__name__}: its spaces have kept = {self._spaces.kept}: give it state_dict and "
@@ -95,7 +99,11 @@ class OwnWorld:
         self._closing()
 
     def _check_finite(self, method: str, name: str, written: Array) -> None:
-        """Refuse numbers that are not finite in what `method` has written; `name` says in the message what they are."""
+        """Refuse numbers that are not finite in what `method` has written; `name` says in the message what they are.
+
+        Raises:
+            UserCodeError: a number is NaN or infinite.
+        """
         if np.isfinite(written).all():
             return
         index = tuple(int(number) for number in np.argwhere(~np.isfinite(written))[0])

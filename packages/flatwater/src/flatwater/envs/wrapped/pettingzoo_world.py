@@ -42,6 +42,9 @@ class PettingZooWorld:
             config: settings of the copies.
             envs: number of copies, E, stepped one after another.
             allow_nan: whether NaN and infinities are passed on; else they end the run.
+
+        Raises:
+            ConfigError: the environment has no agents.
         """
         self._name, self._copies = title, [make() for _ in range(envs)]
         first_copy = self._copies[0]
@@ -162,7 +165,11 @@ class PettingZooWorld:
         self._closing()
 
     def _reset(self, copy: Any, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:  # noqa: ANN401  (a ParallelEnv)
-        """Reset a copy; return its observations and infos by agent, checked to be two dicts."""
+        """Reset a copy; return its observations and infos by agent, checked to be two dicts.
+
+        Raises:
+            UserCodeError: `reset` raised, or its result is not such a pair.
+        """
         with self._resetting:
             answer = copy.reset(seed=seed)
         try:
@@ -172,7 +179,11 @@ class PettingZooWorld:
             raise interface_error(self._own, "reset", error) from error
 
     def _check_finite(self, obs: Array, method: str) -> None:
-        """Refuse numbers that are not finite, all copies and agents at once."""
+        """Refuse numbers that are not finite, all copies and agents at once.
+
+        Raises:
+            UserCodeError: a number is NaN or infinite; the message names its environment and place.
+        """
         numbers = self._reader.numbers(obs)
         if np.isfinite(numbers).all():
             return
@@ -199,7 +210,11 @@ class PettingZooWorld:
 
 
 def parallel_maker(module: str, arguments: Mapping[str, Any]) -> Callable[[], Any]:
-    """Return a maker of environments by a module's `parallel_env`; ConfigError if the module has none."""
+    """Return a maker of environments by a module's `parallel_env`.
+
+    Raises:
+        ConfigError: the module cannot be imported, or has no `parallel_env`.
+    """
     try:
         env_module = import_named(module)
     except ImportError as error:
@@ -223,7 +238,11 @@ def parallel_maker(module: str, arguments: Mapping[str, Any]) -> Callable[[], An
 
 
 def _common_space(spaces: dict[str, Any], noun: str, title: str) -> Any:  # noqa: ANN401  (a space of Gymnasium's)
-    """Return the space that all agents have."""
+    """Return the space that all agents have.
+
+    Raises:
+        ConfigError: the agents have different spaces.
+    """
     first_agent, *other_agents = spaces
     for agent in other_agents:
         if spaces[agent] != spaces[first_agent]:

@@ -35,7 +35,11 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._kept: list[Any] | None = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode, from a seed that is drawn where none is given."""
+        """Begin an episode, from a seed that is drawn where none is given.
+
+        Raises:
+            ValueError: `options` are given, with which an episode cannot be replayed.
+        """
         if options:
             raise ValueError(f"options = {options}: an episode that begins with options cannot be replayed")
         if seed is not None:

@@ -140,7 +140,11 @@ def _may_be_tokens(space: gym.Space[Any]) -> bool:
 
 
 def _plain_tokens(space: gym.Space[Any], name: str) -> ObservationReader:
-    """Read tokens that the environment itself gives."""
+    """Return a reader of tokens that the environment itself gives.
+
+    Raises:
+        ConfigError: the space is not one of tokens.
+    """
     shape = space.shape or ()
     if not isinstance(space, gym.Box) or space.dtype != np.uint8 or len(shape) != TOKEN_AXES or shape[1] != TOKEN:
         raise ConfigError(
@@ -155,7 +159,11 @@ def _plain_tokens(space: gym.Space[Any], name: str) -> ObservationReader:
 
 
 def _numbers_reader(space: gym.Space[Any], name: str) -> ObservationReader:
-    """Read all numbers into a row, those of images too."""
+    """Return a reader that writes all numbers into a row, those of images too.
+
+    Raises:
+        ConfigError: the space holds no numbers, or cannot be flattened.
+    """
     leaves = [*_leaf_spaces(space)]
     if any(leaf.is_odd for leaf in leaves):
         raise ConfigError(
@@ -179,7 +187,11 @@ def _numbers_reader(space: gym.Space[Any], name: str) -> ObservationReader:
 
 
 def _images_reader(space: gym.Space[Any], name: str) -> ObservationReader:
-    """Read images as bytes, and the numbers next to them as float32 before them."""
+    """Return a reader that writes images as bytes, and the numbers next to them before them as float32.
+
+    Raises:
+        ConfigError: a part of the space is neither an image nor of a fixed number of numbers.
+    """
     leaves = [leaf for leaf in _leaf_spaces(space) if not _is_words(leaf.space)]
     if fault := next((leaf.space for leaf in leaves if leaf.is_odd), None):
         raise ConfigError(
@@ -301,6 +313,11 @@ def _value_writer(space: gym.Space[Any]) -> Callable[[Any, Array], None]:
         out[:] = check_observation(observation, shape).ravel()
 
     def write_flat(observation: Any, out: Array) -> None:  # noqa: ANN401  (whatever the space holds)
+        """Write the flattened observation into `out`.
+
+        Raises:
+            ValueError: the observation is not of the space.
+        """
         if not space.contains(observation):
             raise ValueError(f"{observation!r} is not in {space}")
         out[:] = gym.flatten(space, observation)

@@ -181,7 +181,11 @@ class VectorWorld:
         return info if last is None else last
 
     def _reset(self, which: Array, seeds: Array) -> tuple[Any, dict[str, Any]]:
-        """Reset environments; return the observations and infos of all, of which only those of `which` are new."""
+        """Reset environments; return the observations and infos of all, of which only those of `which` are new.
+
+        Raises:
+            UserCodeError: `reset` raised, or its result is not such a pair.
+        """
         options = {} if which.all() else {"options": {"reset_mask": which.copy()}}
         with self._resetting:
             answer = self._env.reset(seed=[int(seed) % 2**32 for seed in seeds], **options)
@@ -192,13 +196,22 @@ class VectorWorld:
         return observations, infos
 
     def _write_(self, obs: Array, env: int, row: Any, method: str) -> None:  # noqa: ANN401  (of the space)
+        """Write observations into the world's arrays, once they are checked to be of the space.
+
+        Raises:
+            UserCodeError: an observation is not of the space.
+        """
         try:
             self._reader.write(row, obs[env, 0])
         except CONVERSION_ERRORS as error:
             raise interface_error(self._env.unwrapped, method, error, self._limit.place(env, method)) from error
 
     def _check_finite(self, obs: Array, method: str) -> None:
-        """Refuse numbers that are not finite, all environments at once."""
+        """Refuse numbers that are not finite, all environments at once.
+
+        Raises:
+            UserCodeError: a number is NaN or infinite; the message names its environment and place.
+        """
         if np.isfinite(obs).all():
             return
         env, _, number = (int(index) for index in np.argwhere(~np.isfinite(obs))[0])
