@@ -173,7 +173,8 @@ def load_row(group: str, name: str, place: str) -> Any:  # noqa: ANN401  (whatev
         raise
     except Exception as error:
         package = read_table(group).package[name]
-        kind, message = group.removesuffix("s"), f"{type(error).__name__}: {error}"
+        kind = group.removesuffix("s")
+        message = f"{type(error).__name__}: {error}"
         lacks = f" Install {error.name}." if isinstance(error, ModuleNotFoundError) and error.name else ""
         raise ConfigError(
             f"{kind} {short_repr(name)} of the package {package}: {place} cannot be imported: {message}.{lacks}"

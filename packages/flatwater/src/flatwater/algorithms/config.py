@@ -226,7 +226,8 @@ class AlgorithmConfig:
         """
         if name == self.algorithm or not (own_algorithm(name) or own_algorithm(self.algorithm)):
             return replace(self, algorithm=name)
-        plain, values = type(self), to_mapping(self) | {"algorithm": name}
+        plain = type(self)
+        values = to_mapping(self) | {"algorithm": name}
         if own_algorithm(self.algorithm):
             refuse_given(self.own, "learner.own", f"with learner.algorithm = '{name}', which does not read it")
             # The class without `own`, as this table was made for the other algorithm.

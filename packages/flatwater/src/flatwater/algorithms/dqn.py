@@ -91,13 +91,15 @@ def value_gradients(
     config: AlgorithmConfig, nets: Networks, weights: DqnWeights, batch: Batch, _noise: Tensor | None
 ) -> Learnt:
     """Return the gradients of Huber's loss of the chosen actions' values, with importance weights of the draw."""
-    target, params = target_value(config, nets, weights, batch), free(weights.online)
+    target = target_value(config, nets, weights, batch)
+    params = free(weights.online)
     with autocast(config, batch.reward.device):
         values = cast("ValueNetwork", nets.actor).values(params, batch.obs)
     value = values.gather(-1, batch.action.long().unsqueeze(-1)).squeeze(-1).to(batch.reward.dtype)
     loss = smooth_l1_loss(value, target, reduction="none")
     loss = (loss if batch.weight is None else batch.weight * loss).mean(1)
-    grads, value = gradients(loss / config.micro_batches, params), value.detach()
+    grads = gradients(loss / config.micro_batches, params)
+    value = value.detach()
     return Learnt({"actor": grads}, [("critic_loss", loss.detach()), ("q", value.mean(1))], (value - target).abs())
 
 

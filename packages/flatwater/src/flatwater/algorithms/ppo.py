@@ -406,7 +406,8 @@ def _bind_gradients(
     # Leaves that share the block's storage: the optimiser moves them, gradients are taken by them.
     weights = {name: w[0].detach().requires_grad_() for name, w in views(learner.block, student.layout).items()}
     columns = {name: rollout[name].flatten(0, 1) for name in LEARNED_FROM if name in rollout.columns}
-    deal, named = bind_sequences(rollout, reads["begun"], list(columns)), columns | dict(reads)
+    deal = bind_sequences(rollout, reads["begun"], list(columns))
+    named = columns | dict(reads)
 
     def gradients(sequences: Int[Tensor, "b"], *tensors: Tensor) -> tuple[Tensor, ...]:
         """Return the minibatch's loss terms [k], and the loss's gradient [n] in the order of the weights."""
@@ -443,7 +444,8 @@ def ppo_loss(
         batch: columns [U, b, ...] by name.
         weighing: weights of imitation and reinforcement, each 0-d, and what has a schedule.
     """
-    alive, policy_mask = batch["alive"].float(), policy_steps(batch).float()
+    alive = batch["alive"].float()
+    policy_mask = policy_steps(batch).float()
     policy = student.actions.distribution(seen.logits, batch.get("legal"))
     log_ratio = (policy.log_prob(batch["action"]) - batch["log_prob"]) * policy_mask
     clip = config.clip if weighing.clip is None else weighing.clip

@@ -40,7 +40,8 @@ def gae(
     """
     td_error, decay = reward + discount * next_value - value, lam * discount * continues
     # The last row's carry meets only zeros, so that what `continues` says there does not matter.
-    advantage, carry = torch.empty_like(reward), torch.zeros_like(reward[0])
+    advantage = torch.empty_like(reward)
+    carry = torch.zeros_like(reward[0])
     for row, error, decay_row in reversed(list(zip(advantage, td_error, decay, strict=True))):
         # Written into the row of `advantage` itself, which then is the carry of the row before.
         carry = torch.mul(decay_row, carry, out=row).add_(error)

@@ -101,7 +101,8 @@ def bind_update(
     def update_(draws: Sequence[Draw]) -> Tensor | None:
         """Learn from one draw a micro-batch; return the absolute TD errors [P, micro_batches, B], if there are any."""
         require(len(draws) == count, "draws", len(draws), f"{count} (micro_batches)")
-        draws, errors = gathered_once(draws, groups), []
+        draws = gathered_once(draws, groups)
+        errors = []
         for stage in bound:
             if (tally.updates + 1) % stage.every == 0:
                 errors += [stage.learn_group_(span, draws) for span in groups]
@@ -156,7 +157,9 @@ def _bind_stage(
     config: AlgorithmConfig, nets: Networks, members: Members, weights: Mapping[Span, Any], stage: Stage
 ) -> _BoundStage:
     """Bind a stage to the rows, moments and gradients of what it trains; `weights` are those of each group."""
-    count, homes, steps = len(members.tally.skipped), {}, []
+    count = len(members.tally.skipped)
+    homes = {}
+    steps = []
     for name, part in stage.parts.items():
         rows, adam = members.trained[name]
         homes[name] = {span: views(adam.grad[slice(*span)], part.layout) for span in weights}

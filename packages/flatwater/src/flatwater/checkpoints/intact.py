@@ -237,7 +237,8 @@ class ShardCheck:
         Raises:
             DamagedError: the bytes are not those of the shard.
         """
-        name, content_hash = short_shard_name(self._shard), self._content_hash.hexdigest()
+        name = short_shard_name(self._shard)
+        content_hash = self._content_hash.hexdigest()
         if self._bytes_seen != self._shard.bytes:
             raise DamagedError(f"{name}: {self._bytes_seen} bytes where {self._shard.bytes} were written")
         if content_hash != self._shard.sha256:
@@ -288,7 +289,9 @@ def _require_fit(path: str, place: HeaderEntry, record: LeafRecord) -> None:
     Raises:
         ValueError: dtype, shape or size differ.
     """
-    size, cells, shape = place.data_offsets[1] - place.data_offsets[0], prod(record.shape), tuple(place.shape)
+    size = place.data_offsets[1] - place.data_offsets[0]
+    cells = prod(record.shape)
+    shape = tuple(place.shape)
     if dtype := DTYPES.get(record.dtype):
         fits = (place.dtype, shape, size) == (dtype.name, record.shape, cells * dtype.itemsize)
     else:  # as bytes; what one cell takes, `restore_state_` asks the leaf of the run

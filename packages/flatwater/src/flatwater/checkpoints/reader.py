@@ -159,7 +159,8 @@ def _read_shard(
     Raises:
         CheckpointError: the file has changed since it was verified, or cannot be read.
     """
-    path, mark = shard_path(intact.folder, sha256), intact.marks[sha256]
+    path = shard_path(intact.folder, sha256)
+    mark = intact.marks[sha256]
     try:
         with open_at_once(path) as file:
             # None first: the mark is asked before the first leaf as well, then before each.

@@ -93,7 +93,8 @@ def _read_manifest(objects: StoredObjects, name: str) -> tuple[Manifest, bytes]:
 
     One that stays wrong says so in `damage`, and comes without bytes where it is gone or too large.
     """
-    file, last_answer = Path(PurePosixPath(name).name), (Manifest(file=Path(name), round=-1, step=-1), b"")
+    file = Path(PurePosixPath(name).name)
+    last_answer = (Manifest(file=Path(name), round=-1, step=-1), b"")
 
     def read(objects: StoredObjects) -> None:
         """Keep the answer of one try; raise where another try may be better."""
@@ -174,7 +175,8 @@ def send_manifest(objects: StoredObjects, manifest: Manifest) -> None:
     A manifest of that name is there already where a run was resumed from an earlier checkpoint: then it says the same,
     but for the time, or it is replaced, as this process is the only writer.
     """
-    name, content = manifest_name(manifest), read_regular(manifest.file, follow=False)
+    name = manifest_name(manifest)
+    content = read_regular(manifest.file, follow=False)
     # Create-only first: where it succeeds, nothing at the store needs to be read.
     if objects.create(name, content):
         return

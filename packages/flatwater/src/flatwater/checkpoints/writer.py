@@ -120,7 +120,8 @@ def _write_shard(folder: Path, group: Sequence[Payload]) -> tuple[ShardRecord, d
     start = shard_header({item.leaf.path: item.stored for item in ordered})
     # Views of the run's own memory: nothing may change it before the file is written.
     blobs = [payload_bytes(item) for item in ordered]
-    shard_digest, leaf_digests = hashlib.sha256(start), [hashlib.sha256() for _ in blobs]
+    shard_digest = hashlib.sha256(start)
+    leaf_digests = [hashlib.sha256() for _ in blobs]
     for blob, leaf_digest in zip(blobs, leaf_digests, strict=True):
         # Piece by piece, so that both hashes go over the memory together.
         for begin in range(0, len(blob), PIECE_BYTES):

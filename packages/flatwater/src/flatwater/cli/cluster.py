@@ -28,9 +28,11 @@ class ClusterCheck:
         from flatwater_watch.terminal import say
         from flatwater_watch.units import format_bytes
 
-        ray, refused_nodes = import_ray_module(), 0
+        ray = import_ray_module()
+        refused_nodes = 0
         ray.connect(self.address)
-        own_facts, nodes = version_facts(), ray.nodes()
+        own_facts = version_facts()
+        nodes = ray.nodes()
         for node, their_facts in zip(
             nodes, ray.ask_nodes(nodes, "flatwater.runs.fingerprint:version_facts"), strict=True
         ):

@@ -49,7 +49,8 @@ class FileSettings:
             own: values of the command's own fields.
         """
         settings = {field.name: getattr(base, field.name) for field in fields(cls.config_type)}
-        learner, algorithm = settings.get("learner"), option_value("--learner.algorithm", options)
+        learner = settings.get("learner")
+        algorithm = option_value("--learner.algorithm", options)
         if (
             isinstance(learner, AlgorithmConfig)
             and algorithm is not None
@@ -124,7 +125,8 @@ def over_folder(options: Sequence[str], settings_file: str) -> list[str]:
 
 def environment_option(options: Sequence[str]) -> tuple[object, list[str]]:
     """Return the value of `--env`, or of `env` in the file of --config, and the options without the former."""
-    env, file = option_value("--env", options), config_option(options)
+    env = option_value("--env", options)
+    file = config_option(options)
     if env is None:
         return (None if file is None else read_toml(file).get("env")), [*options]
     index = next(n for n, word in enumerate(options) if word == "--env" or word.startswith("--env="))

@@ -166,7 +166,8 @@ class Fork(WithTrust, WithDisplay, RecipeSettings):
 
         if self.parent is None:
             raise ConfigError("fork: expected a run folder before all options, got none. `flatwater runs` lists runs.")
-        config, folder = self.settings(), open_folder(Path(self.parent))
+        config = self.settings()
+        folder = open_folder(Path(self.parent))
         parent = find_parent(folder, self.parent_config, config, self.checkpoint, say)
         return show_outcome(
             lambda console, **told: start_new_run(config, self.run, console, parent=parent, **told), self

@@ -44,7 +44,8 @@ def installation_facts() -> dict[str, str]:
         facts = {"flatwater": __version__, "torch": lacking, "python": platform.python_version()}
         devices = "none"
     else:
-        facts, devices = version_facts(), ", ".join(cuda_devices()) or "none"
+        facts = version_facts()
+        devices = ", ".join(cuda_devices()) or "none"
     count = len(allowed_cores())
     machine = {"cpu": f"{cpu_model()}, {count} core{'s' if count != 1 else ''}", "gpu": devices}
     return facts | machine | {"system": platform.platform()}

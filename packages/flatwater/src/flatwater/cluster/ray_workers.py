@@ -102,7 +102,8 @@ def list_nodes() -> list[RayNode]:
 
 def object_store_bytes() -> int:
     """Return the bytes that the object stores of all nodes hold, each node's once."""
-    total, available = ray.cluster_resources(), ray.available_resources()
+    total = ray.cluster_resources()
+    available = ray.available_resources()
     name = "object_store_memory"
     return int(total.get(name, 0.0) - available.get(name, 0.0))
 

@@ -112,7 +112,9 @@ def _curve_chart(runs: Sequence[ComparedRun], metric: str, title: str, unit: flo
         title: title of the chart.
         unit: values are divided by it.
     """
-    bands, marks, rounds = list[Band](), list[Line](), list[float]()
+    bands = list[Band]()
+    marks = list[Line]()
+    rounds = list[float]()
     for index, run in enumerate(runs):
         points = _points_by_round(run, metric, unit)
         x, colour = [*points], run_colour(index)

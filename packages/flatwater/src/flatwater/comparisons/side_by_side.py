@@ -315,7 +315,8 @@ def _compare_seeds(group: ComparedRun, first: ComparedRun) -> RunDifference:
                 f"{compared.letter} has fewer than {MINIMUM_SEEDS} seeds with a result. Train more with `train --seeds`"
             )
             return RunDifference(group.letter, first.letter, None, reason)
-    statistics, write = seed_difference(group.scores, first.scores), group.run.recipe.headline.write
+    statistics = seed_difference(group.scores, first.scores)
+    write = group.run.recipe.headline.write
     verdict = (
         "is above {}" if statistics.low > 0 else "is below {}" if statistics.high < 0 else "cannot be told from {}"
     )

@@ -88,7 +88,8 @@ def _require_short_keys(text: str) -> None:
 
 def _faulty_line(text: str, fault: str) -> str:
     """Return a sentence that quotes the line which an error of tomllib names; empty if it names none."""
-    match, lines = re.search(r"at line (\d+)", fault), text.split("\n")
+    match = re.search(r"at line (\d+)", fault)
+    lines = text.split("\n")
     return f" The line is {short_repr(lines[int(match[1]) - 1])}." if match else ""
 
 

@@ -183,7 +183,9 @@ def try_whole_episode(
             try:
                 if state is not None:
                     player.load(state)
-                shown, over, returns = player.begin(seed), False, np.zeros_like(end["returns"])
+                shown = player.begin(seed)
+                over = False
+                returns = np.zeros_like(end["returns"])
                 step = 0
                 for action in actions:
                     shown, over = player.step(action)
@@ -314,7 +316,8 @@ def _find_cause(make: Make, episode: _RecordedEpisode, seconds: float) -> str:
     """
     watch = CountedTime()
     with suppress(Exception):  # of the user's class: then it is not found
-        player, seeds = make(2), _all(7)
+        player = make(2)
+        seeds = _all(7)
         try:
             episode_again = _record(player, episode.seed, len(episode.actions), circumstance=7)
         finally:
@@ -350,7 +353,8 @@ class WorldPlayer:
         self._teacher: Any = teacher
         self._world: Any = world
         self._spaces: Spaces = world.spaces
-        shape, spaces = (world.spaces.envs, world.spaces.agents), world.spaces
+        shape = (world.spaces.envs, world.spaces.agents)
+        spaces = world.spaces
         self._obs = np.zeros((*shape, *spaces.obs), spaces.obs_type)
         self._legal = [np.ones((*shape, spaces.legal), np.bool_)] if spaces.masked else []
         self._outcome = (np.zeros(shape, np.float32), np.zeros(shape, np.bool_), np.zeros(shape, np.bool_))

@@ -111,7 +111,8 @@ def with_env_names(settings: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ConfigError: an argument is nothing that a run's configuration can hold.
     """
-    named_settings, env = dict(settings), given_env(settings)
+    named_settings = dict(settings)
+    env = given_env(settings)
     if env is not None:
         named_settings[ENV] = name_object(env)
     if (copies := fixed_copies(env)) is not None:

@@ -56,7 +56,8 @@ class _SingleVectorEnv:
         step: Any = self._env.step(action)
         if not isinstance(step, tuple) or len(step) != STEP_PARTS:
             return step
-        reward, done = np.asarray(step[1]), np.asarray(step[2]) | np.asarray(step[3])
+        reward = np.asarray(step[1])
+        done = np.asarray(step[2]) | np.asarray(step[3])
         if reward.shape != self._over.shape or done.shape != self._over.shape:
             return step
         self._over |= done.astype(np.bool_)
@@ -155,7 +156,8 @@ class SingleWorld:
             self._obs.fill(np.nan)  # numbers that the world leaves unwritten are found
         reward.fill(np.nan)
         self._world.step_(action, self._obs, *self._outcome, *self._legal)
-        observations, done = self._copy_observation(), np.asarray((terminated | truncated).all(axis=1))
+        observations = self._copy_observation()
+        done = np.asarray((terminated | truncated).all(axis=1))
         self._over |= done
         if done.any():
             self._begin_(done)

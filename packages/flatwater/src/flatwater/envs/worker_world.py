@@ -102,7 +102,8 @@ def _serve(index: int, make: Any, pipe: Any, parent_pipe: Any, *_: Any) -> None:
     torch.set_num_threads(1)
     gc.freeze()  # objects of the run are the run's to finalize, such as another world's processes
     parent_pipe.close()
-    part, command = make(), ""
+    part = make()
+    command = ""
     with suppress(EOFError, OSError):  # the run was killed
         while command != "close":
             command, data = pipe.recv()

@@ -89,7 +89,8 @@ def build_world(
     if workers:
         build = partial(build_world, name, foraging=foraging, wrapped=wrapped, allow_nan=allow_nan, arguments=arguments)
         return WorkerWorld(lambda part: build(envs=part), name, envs, workers)
-    name, named = resolve_alias(name), read_arguments(arguments, "env_args")
+    name = resolve_alias(name)
+    named = read_arguments(arguments, "env_args")
     if name == FORAGE:
         require(not named, "env_args", " ".join(arguments), "none, as `forage` has settings: --foraging.players 2")
         return ForagingWorld(foraging, envs)

@@ -58,13 +58,15 @@ def select_parents(
         rng: generator of tournaments and blends.
         inject_champion: the weakest slot gets an exact copy of the champion instead of a mutant or child.
     """
-    members, device = len(fitness), fitness.device
+    members = len(fitness)
+    device = fitness.device
     ranked_fitness = torch.nan_to_num(fitness, nan=-torch.inf)
     # Stable: members of equal fitness rank by slot, so that a resume selects the same.
     order = ranked_fitness.argsort(descending=True, stable=True)
     elites, offspring = group_counts(config, members)
     first = torch.arange(members, device=device)
-    second, blend = first.clone(), torch.ones(members, device=device)
+    second = first.clone()
+    blend = torch.ones(members, device=device)
     is_replaced = torch.zeros(members, dtype=torch.bool, device=device)
     is_mutant = is_replaced.clone()
 

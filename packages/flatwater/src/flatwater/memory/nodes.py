@@ -129,7 +129,9 @@ def refuse_nodes(nodes: Sequence[NodePlan]) -> None:
 
 def shortages(nodes: Sequence[NodePlan], lacking: Sequence[NodePlan]) -> str:
     """Return the machines that lack something, and the remedy."""
-    needs, count, room = nodes[0].wants, sum(node.workers for node in nodes), worker_capacity(nodes)
+    needs = nodes[0].wants
+    count = sum(node.workers for node in nodes)
+    room = worker_capacity(nodes)
     summary = (
         f"the cluster has room for {room} workers of {format_bytes(needs.worker)} and {needs.threads} cores each, "
         f"and {count} are needed. Use --workers {max(1, room)}, add machines, or make the run smaller."

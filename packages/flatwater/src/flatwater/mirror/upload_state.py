@@ -191,7 +191,8 @@ class UploadState:
         if self.lost:
             return "mirror: off"
         numbers = self.metrics()
-        ok, dropped = numbers.get("mirror/seconds_since_ok"), numbers["mirror/dropped"]
+        ok = numbers.get("mirror/seconds_since_ok")
+        dropped = numbers["mirror/dropped"]
         parts = [f"{numbers['mirror/pending']:.0f} pending"]
         parts += [format_bytes(numbers["mirror/pending_bytes"])] if numbers["mirror/pending"] else []
         parts += ["nothing sent yet" if ok is None else f"last ok {format_duration(ok)} ago"]

@@ -245,7 +245,8 @@ class ConditionalCategorical:
         All other choices add exactly 0 and get a gradient of exactly 0.
         """
         operation, *choices = action.unbind(-1)
-        total, relevant = self.operation.log_prob(operation), self.relevant[operation]
+        total = self.operation.log_prob(operation)
+        relevant = self.relevant[operation]
         for h, (table, choice) in enumerate(zip(self._choices_after(operation), choices, strict=True)):
             total = total + torch.where(relevant[..., h], table.log_prob(choice), 0)
         return total
@@ -253,7 +254,8 @@ class ConditionalCategorical:
     def entropy(self) -> Float[Tensor, "*N"]:
         """Return the entropy of the whole action; its gradient does not favour operations with many choices."""
         # Detached: through p, the gradient would raise whatever operation has the longest lists.
-        total, p = self.operation.entropy(), self.operation.log_p.detach().exp()
+        total = self.operation.entropy()
+        p = self.operation.log_p.detach().exp()
         for h, table in enumerate(self.further):
             total = total + (p * table.entropy() * self.relevant[:, h]).sum(-1)
         return total

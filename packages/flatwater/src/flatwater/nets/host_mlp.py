@@ -138,5 +138,6 @@ def _norm_weights(name: str, width: int) -> dict[str, Weight]:
 
 def _normalise_layer(params: Params, name: str, x: Float[Tensor, "E B F"]) -> Float[Tensor, "E B F"]:
     """Return layer norm, the host's scale and shift, and ReLU."""
-    shift, scale = params[f"{name}.shift"].unsqueeze(1), params[f"{name}.scale"].unsqueeze(1)
+    shift = params[f"{name}.shift"].unsqueeze(1)
+    scale = params[f"{name}.scale"].unsqueeze(1)
     return torch.addcmul(shift, layer_norm(x, x.shape[-1:]), scale).relu()

@@ -191,7 +191,8 @@ class ConvHost:
         flat = kernel.reshape(-1, inputs, 3, 3)
         # The first block of a validation pass reads one image for all hosts: no groups there.
         y = conv2d(x, flat, stride=stride, padding=1, groups=x.shape[1] // inputs)
-        scale, shift = params[f"{name}.scale"].flatten(), params[f"{name}.shift"].flatten()
+        scale = params[f"{name}.scale"].flatten()
+        shift = params[f"{name}.shift"].flatten()
         # In place: the norm's gradient needs its input alone, and ReLU's the result.
         return group_norm(y, hosts * self.groups, scale, shift).relu_()
 

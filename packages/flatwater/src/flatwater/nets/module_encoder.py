@@ -122,7 +122,8 @@ def shipped_encoder(parts: Parts, name: str) -> ModuleEncoder:
     with torch.device("meta"):
         module = ImageNetwork(parts, name)
     features = module(_example(parts, "meta")).shape[1]
-    build, what = partial(ImageNetwork, parts, name), f"network {name}"
+    build = partial(ImageNetwork, parts, name)
+    what = f"network {name}"
     return ModuleEncoder(build, what, parts, module, features, channels_last=True)
 
 

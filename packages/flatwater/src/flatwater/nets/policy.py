@@ -113,7 +113,8 @@ class RecurrentPolicy:
         for t, row in enumerate(gates.unbind(0)):
             if starts is not None:
                 begins = starts[t].unsqueeze(-1)
-                output, cell = output.masked_fill(begins, 0), cell.masked_fill(begins, 0)
+                output = output.masked_fill(begins, 0)
+                cell = cell.masked_fill(begins, 0)
             input_gate, forget_gate, output_gate, update = (row + output @ weights["gates.remembered"]).chunk(4, dim=-1)
             cell = torch.sigmoid(forget_gate + FORGET_BIAS) * cell + torch.sigmoid(input_gate) * torch.tanh(update)
             output = torch.sigmoid(output_gate) * torch.tanh(cell)
@@ -180,7 +181,8 @@ class FeedForwardPolicy:
         rows = obs.flatten(0, 1)
         features = self._features(weights, "action", rows)
         value_features = features if self.shared else self._features(weights, "value", rows)
-        outputs, value = self._outputs(weights, features), _apply_head(weights, "value", value_features)
+        outputs = self._outputs(weights, features)
+        value = _apply_head(weights, "value", value_features)
         return PolicyOutput(outputs.view(*obs.shape[:2], -1), value.view(obs.shape[:2]), memory)
 
     def action_outputs(self, weights: Weights, obs: Float[Tensor, "B O"]) -> Float[Tensor, "B R"]:
@@ -193,7 +195,8 @@ class FeedForwardPolicy:
 
     def _features(self, weights: Weights, net: str, x: Float[Tensor, "B O"]) -> Float[Tensor, "B H"]:
         """Return the last layer of the net of this name, `action` or `value`."""
-        trunk, activate = self._trunk(net), ACTIVATIONS[self.activation]
+        trunk = self._trunk(net)
+        activate = ACTIVATIONS[self.activation]
         for layer in range(len(self.layers)):
             x = activate(torch.addmm(weights[f"{trunk}.{layer}.bias"], x, weights[f"{trunk}.{layer}.weight"]))
         return x

@@ -97,7 +97,8 @@ def set_priorities_(priorities: Priorities, index: Int[Tensor, "*batch"], td_err
     """
     if priorities.alpha == 0:
         return
-    places, mass = index.flatten(), masses(td_error.flatten(), priorities.alpha).to(priorities.mass.dtype)
+    places = index.flatten()
+    mass = masses(td_error.flatten(), priorities.alpha).to(priorities.mass.dtype)
     # 0 for places that were overwritten by an observation without a transition since the draw.
     mass = mass * (priorities.mass[places] > 0)
     # Without the old mass, which may be larger than any new one.

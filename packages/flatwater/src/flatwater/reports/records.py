@@ -88,7 +88,8 @@ def _read_records(path: Path, folder: RunFolder) -> RunRecords:
     config = read_settings(folder)
     recipe = read_description(folder, config)
     columns = read_course(folder)
-    rounds, recorded_rounds = read_rounds(config, str(folder.config)), columns.get("round", [])
+    rounds = read_rounds(config, str(folder.config))
+    recorded_rounds = columns.get("round", [])
     rounds_done = int(recorded_rounds[-1]) if recorded_rounds else 0
     return RunRecords(
         path=path,

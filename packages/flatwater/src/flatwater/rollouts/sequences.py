@@ -14,7 +14,9 @@ GatherSequences = Callable[[Mapping[str, Tensor], Int[Tensor, "b"]], tuple[dict[
 
 def bind_sequences(rollout: Rollout, begun: Float[Tensor, "C 2 B M"], names: Sequence[str]) -> GatherSequences:
     """Bind the gathering of sequences from columns [T * B, ...] and `begun`."""
-    unroll, agents, home = len(rollout["obs"]) // len(begun), begun.shape[2], rollout["obs"].device
+    unroll = len(rollout["obs"]) // len(begun)
+    agents = begun.shape[2]
+    home = rollout["obs"].device
     # Made on the CPU: on the meta device `arange` would import the compiler.
     steps = torch.arange(unroll, device="cpu").to(home).unsqueeze(1) * agents
 

@@ -39,7 +39,8 @@ def log_look(folder: RunFolder, round_: int) -> str:
 
 def _looks_by_others(folder: RunFolder) -> int:
     """Return the uses by other runs in the same folder that have the same data; 0 if data have no fingerprint."""
-    fingerprint, look_count = _data_fingerprint(folder), 0
+    fingerprint = _data_fingerprint(folder)
+    look_count = 0
     if fingerprint is None:
         return 0
     with suppress(OSError):

@@ -198,7 +198,8 @@ def unreadable_line(name: str, changed: str, problem: str) -> RunLine:
 def describe_run(folder: RunFolder) -> RunLine:
     """Return one run's line, from the ends of its files: the cost does not grow with the run."""
     settings = read_settings(folder)
-    recipe, rounds = read_description(folder, settings), read_rounds(settings, str(folder.config))
+    recipe = read_description(folder, settings)
+    rounds = read_rounds(settings, str(folder.config))
     record, curve_value = read_last(folder.metrics, recipe.judged_curve[1])
     numbers: Mapping[str, float] = {} if record is None else record
     rounds_done = int(numbers.get("round", 0))

@@ -52,7 +52,8 @@ def catch_up(
     folder = open_folder(run)
     # A run in training sends by itself, so no process may be training it now.
     with hold_lock(folder):
-        settings, config_file = read_settings(folder), str(folder.config)
+        settings = read_settings(folder)
+        config_file = str(folder.config)
         keep = from_mapping(
             CheckpointConfig, _settings_table(settings, "checkpoints", config_file), f"{config_file}: checkpoints"
         )

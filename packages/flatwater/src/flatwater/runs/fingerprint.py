@@ -57,7 +57,8 @@ def changed_sources(saved: object, config: Any) -> list[str]:  # noqa: ANN401  (
             continue
         # Both sides, so that a module that was added or removed is named too.
         for module in sorted({*saved_hashes, *hashes}):
-            saved_hash, current_hash = saved_hashes.get(module, "absent"), hashes.get(module, "absent")
+            saved_hash = saved_hashes.get(module, "absent")
+            current_hash = hashes.get(module, "absent")
             if saved_hash != current_hash:
                 lines[module] = f"{module} ({saved_hash} when it was saved, {current_hash} now)"
     return [*lines.values()]

@@ -151,7 +151,8 @@ def copy_history(parent: Parent, folder: RunFolder, say: ShowLine) -> None:
     say(str(parent.origin))
     journal = recipe_of_config(parent.config).journal
     for name in ("metrics", "alarms", "ledger", "findings", journal):
-        source, target = parent.folder.journal(name), folder.journal(name)
+        source = parent.folder.journal(name)
+        target = folder.journal(name)
         with explain_os_errors(source):
             try:
                 file = open_regular(source, follow=False)

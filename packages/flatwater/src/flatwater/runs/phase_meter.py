@@ -73,7 +73,9 @@ class PhaseMeter:
 
     def end_part_(self, phase: str) -> None:
         """Count what was taken since the last call to a phase that ends here, or is interrupted."""
-        wall, cpu, rise = time.monotonic(), time.process_time(), self._peak_() if self.counts_peaks else None
+        wall = time.monotonic()
+        cpu = time.process_time()
+        rise = self._peak_() if self.counts_peaks else None
         if self.steps:
             effort = Effort(wall - self.wall, cpu - self.cpu, self.steps, rise)
             self.spent[phase] = self.spent[phase] + effort if phase in self.spent else effort

@@ -160,7 +160,8 @@ def with_advice(
         owners: bytes by path of the configuration.
         owners_of: returns the bytes by path of another configuration.
     """
-    current, suggestions = group_bytes(owners, depth=1), []
+    current = group_bytes(owners, depth=1)
+    suggestions = []
     for change, group, smaller in () if plan.fits else alternatives:
         reduced = group_bytes(owners_of(smaller), depth=1)
         if current[group] - reduced[group] > WORTH_SAYING * sum(current.values()):
@@ -187,7 +188,8 @@ class Knob:
 def smaller_settings(config: C, knobs: Iterable[Knob]) -> Iterator[Alternative[C]]:
     """Yield the settings with one knob turned down, for each that can be."""
     for knob in knobs:
-        value, unit = attrgetter(knob.setting)(config), knob.unit(config)
+        value = attrgetter(knob.setting)(config)
+        unit = knob.unit(config)
         half = max(value // 2 // unit * unit, knob.least(config))
         if 0 < half < value:
             yield f"{knob.setting} = {half}", knob.owner, with_setting(config, knob.setting, half)

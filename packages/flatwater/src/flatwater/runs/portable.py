@@ -123,7 +123,8 @@ def _meta_forward(policy: Portable, example: tuple[Tensor, ...]) -> Callable[[],
     """Return a call of the module on `COMPARED` rows of the meta device, where nothing is computed, to be measured."""
     # The result is called in a fork, in which torch's threads are gone: a large tensor that is copied there waits for
     # them forever. So the module is copied here, before the fork; on the meta device nothing is allocated.
-    module, shapes = deepcopy(policy.module).to(META), [[*tensor.shape] for tensor in example]
+    module = deepcopy(policy.module).to(META)
+    shapes = [[*tensor.shape] for tensor in example]
     for shape, axis in zip(shapes, policy.axes, strict=True):
         shape[axis] = COMPARED
     rows = [torch.empty(shape, dtype=tensor.dtype, device=META) for shape, tensor in zip(shapes, example, strict=True)]

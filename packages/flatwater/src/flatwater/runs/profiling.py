@@ -143,7 +143,8 @@ class Profiler:
         """Continue the trace with the next step, or write it, when a step is complete."""
         if self._round not in self.rounds:
             return
-        next_step, room = self._next(), 0
+        next_step = self._next()
+        room = 0
         same_phase = next_step is not None and next_step[0] == self._phase
         if self._recording is not None:
             self._done += 1

@@ -79,7 +79,8 @@ def group_runs(folder: RunFolder, changes: Mapping[str, Any]) -> Generator[tuple
         note_run(locked_folder, lambda _: None)
         path = locked_folder.with_current_name.path
         for seed in read_seeds(locked_folder):
-            run, seed_config = seed_folder(path, seed), mirrored_below(replace(base, seed=seed), path)
+            run = seed_folder(path, seed)
+            seed_config = mirrored_below(replace(base, seed=seed), path)
             if not run.config.is_file():
                 yield seed, _begin(seed_config, run)
             elif run_state(run, recorded_rounds(run), seed_config.rounds) != "finished":

@@ -132,7 +132,8 @@ def end_on_signals() -> Iterator[None]:
     if current_thread() is not main_thread():
         yield
         return
-    ending, default = _SignalEnding(), (signal.SIG_DFL, signal.default_int_handler)
+    ending = _SignalEnding()
+    default = (signal.SIG_DFL, signal.default_int_handler)
     unhandled = [
         n for n in (signal.SIGINT, *ENDING_SIGNALS, SAVING_SIGNAL, signal.SIGCONT) if signal.getsignal(n) in default
     ]

@@ -46,7 +46,8 @@ def find_tracker(name: str) -> Tracker:
     plugin_trackers = group_rows("trackers")
     if name in TRACKERS:
         return TRACKERS[name]
-    import_path, names = plugin_trackers.get(name, name), [*TRACKERS, *plugin_trackers]
+    import_path = plugin_trackers.get(name, name)
+    names = [*TRACKERS, *plugin_trackers]
     field, expected = f"trackers: {short_repr(name)}", f"{', '.join(names)}, or package.module:Class of your tracker"
     if name.lower() in {"none", "off", "no", "false", ""}:
         raise ConfigError(f"{field}: no tracker has this name. Turn trackers off with `--trackers` and no name.")
@@ -98,7 +99,8 @@ def open_trackers(config: RunConfig, folder: RunFolder, say: ShowLine, *, resume
 
         # Called in the tracker's thread: importing its library may take seconds, and its log-in a network.
         def open_sink(note: ShowLine) -> Sink:
-            place, run = folder.tracker(name), folder.path.absolute().name
+            place = folder.tracker(name)
+            run = folder.path.absolute().name
             return find_tracker(name).open(config, TrackedRun(run, place, settings, resume_at, note))
 
         return open_sink

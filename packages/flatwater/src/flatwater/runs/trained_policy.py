@@ -158,7 +158,8 @@ class TrainedPolicy:
             action_masks: mask of legal actions; see `act`.
         """
         agents = self._read(observation)
-        count, cells = len(agents.rows.obs), self._network.cells
+        count = len(agents.rows.obs)
+        cells = self._network.cells
         memory = torch.zeros(2, count, cells) if state is None or not cells else torch.from_numpy(np.stack(state))
         if episode_start is not None:
             memory[:, torch.from_numpy(np.asarray(episode_start, np.bool_).ravel())] = 0
@@ -264,7 +265,8 @@ class TrainedPolicy:
         """
         if legal is None:
             return None
-        mask, expected = np.asarray(legal, np.bool_), (rows, sum(self._spaces.lists))
+        mask = np.asarray(legal, np.bool_)
+        expected = (rows, sum(self._spaces.lists))
         if mask.size != expected[0] * expected[1] or self._spaces.bounds is not None:
             raise ConfigError(
                 f"legal = an array {list(mask.shape)}: expected {list(expected)}, where actions are choices"

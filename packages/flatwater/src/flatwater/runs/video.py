@@ -186,7 +186,8 @@ def _encode_gif(frames: Iterator[Array], pace: float, _folder: Path) -> Iterator
 
 def _encode_mp4(frames: Iterator[Array], pace: float, folder: Path) -> Iterator[bytes]:
     """Yield an MP4 in pieces, once ffmpeg has written it whole to a temporary file next to its place."""
-    ffmpeg, writer = _load_ffmpeg(), None
+    ffmpeg = _load_ffmpeg()
+    writer = None
     with TemporaryDirectory(prefix=".flatwater-", dir=folder) as place:
         whole = Path(place) / "video.mp4"
         for frame in frames:

@@ -232,7 +232,9 @@ def is_lock(name: str) -> bool:
 
 def _lock_content(token: str) -> bytes:
     """Return a lock's content as JSON: this process as its holder, renewed now."""
-    pid, time_now, machine = os.getpid(), datetime.now(UTC).isoformat(timespec="seconds"), _machine_identity()
+    pid = os.getpid()
+    time_now = datetime.now(UTC).isoformat(timespec="seconds")
+    machine = _machine_identity()
     holder = Holder(
         token, socket.gethostname(), machine, pid, time_now, process_start(pid) if machine else None, __version__
     )

@@ -87,7 +87,8 @@ def explain_error(url: str, doing: str, error: Exception) -> FlatwaterError:
     """
     from obstore.exceptions import PermissionDeniedError, UnauthenticatedError  # noqa: PLC0415  (it takes long to import: only where a URL is used)
 
-    text, short = str(error), _short(str(error))
+    text = str(error)
+    short = _short(str(error))
     scheme, bucket = urlsplit(url).scheme, urlsplit(url).netloc
     kind = "container" if scheme == "az" else "bucket"
     is_missing = isinstance(error, FileNotFoundError) and scheme != "file"

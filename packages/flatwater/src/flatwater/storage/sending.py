@@ -179,7 +179,8 @@ def _read_back(objects: StoredObjects, name: str, sent: SentFile) -> None:
         StoreError: the object differs in size or hash.
     """
     # By the pieces' own limit: a store that sends more than was sent is found out as well.
-    digest, size = hashlib.sha256(), 0
+    digest = hashlib.sha256()
+    size = 0
     try:
         for piece in objects.pieces(name, sent.bytes):
             digest.update(piece)

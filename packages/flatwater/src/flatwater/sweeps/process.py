@@ -118,7 +118,8 @@ def train_jobs(jobs: Iterable[Job | None], pool: RunPool) -> Generator[tuple[Job
     Raises:
         RunError: the sweep cannot go on; what was at work has saved.
     """
-    jobs_left, processes = iter(jobs), list[_JobProcess]()
+    jobs_left = iter(jobs)
+    processes = list[_JobProcess]()
     try:
         while True:
             while len(processes) < pool.at_once and (job := _next_job(jobs_left, pool)) is not None:

@@ -102,7 +102,8 @@ def _searched_settings(tables: Mapping[str, Any], config: object, above: str) ->
         ConfigError: a setting is unknown, the same for all trials, or not a table.
     """
     assert is_dataclass(config)  # noqa: S101  (for the type checker)
-    hints, field_names = get_type_hints(type(config)), [f.name for f in fields(config)]
+    hints = get_type_hints(type(config))
+    field_names = [f.name for f in fields(config)]
     for name, table in tables.items():
         path = f"{above}.{name}" if above else name
         if name not in field_names:
@@ -161,7 +162,10 @@ def _parse_range(table: Mapping[str, Any], declared: object, path: str) -> Range
     for key in ("low", "high"):
         if key not in numbers:
             raise ConfigError(f"[{path}] {key}: is missing. Give low and high, or choices = [...].")
-    low, high, log, step = numbers["low"], numbers["high"], table.get("log", False), numbers.get("step")
+    low = numbers["low"]
+    high = numbers["high"]
+    log = table.get("log", False)
+    step = numbers.get("step")
     _require(low < high, path, "high", high, f"more than low ({low})")
     _require(isinstance(log, bool), path, "log", log, "true or false")
     _require(not log or low > 0, path, "low", low, "more than 0 where log = true")

@@ -114,7 +114,8 @@ def trials_(work: Sweep) -> Iterator[Trial | None]:
 
 def job_(work: Sweep, trial: Trial) -> Job | None:
     """Return the trial's run, from where it is to its end; None if it has ended without one."""
-    settings, chosen_values = work.study.settings(trial), work.study.values(trial)
+    settings = work.study.settings(trial)
+    chosen_values = work.study.values(trial)
     settings_text = ", ".join(f"{name} {setting_text(value)}" for name, value in settings.items())
     work.say(f"trial {trial_number(trial)}/{work.wanted}: {settings_text}")
     try:
@@ -125,13 +126,15 @@ def job_(work: Sweep, trial: Trial) -> Job | None:
     if work.study.is_behind(trial, chosen_values):  # found out before, and killed before it was written down
         record_ending_(work, trial, RunExit("pruned"))
         return None
-    number, metric = trial_number(trial), judged_curve(work)[1]
+    number = trial_number(trial)
+    metric = judged_curve(work)[1]
 
     def judge(record: Record) -> bool:
         value = record.get(metric)
         return work.study.judge_(trial, chosen_values, record["round"], nan if value is None else value)
 
-    run, log = work.folder.trial(number), work.folder.log(number)
+    run = work.folder.trial(number)
+    log = work.folder.log(number)
     return Job(order={"config": to_mapping(config)}, run=run, log=log, judge=judge)
 
 

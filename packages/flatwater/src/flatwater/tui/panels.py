@@ -147,7 +147,9 @@ def segment_bar(sizes: dict[str, int], full: int, width: int, glyphs: dict[str, 
         width: number of columns.
         glyphs: character of each name's segment.
     """
-    text, filled, total = Text(), 0, 0
+    text = Text()
+    filled = 0
+    total = 0
     for name, size in sizes.items():
         total += max(0, size)  # what is unaccounted may be below 0
         end = min(width, round(width * total / full)) if full else 0
@@ -254,7 +256,8 @@ def sparkline(values: Sequence[float], width: int) -> str:
     finite_values = [value for value in values if isfinite(value)]
     if not finite_values:
         return ""
-    low, span = min(finite_values), max(finite_values) - min(finite_values)
+    low = min(finite_values)
+    span = max(finite_values) - min(finite_values)
     characters = []
     for column in range(width):
         if len(values) < width:

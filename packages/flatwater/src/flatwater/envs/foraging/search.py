@@ -115,7 +115,8 @@ class SearchTeacher:
         self._patience[~blind] = self._longest
         if not blind.any():
             return
-        agents, target = np.flatnonzero(blind), seen.carries[blind].astype(np.int64)
+        agents = np.flatnonzero(blind)
+        target = seen.carries[blind].astype(np.int64)
         is_known = self._knows[agents, target]
         goal = np.where(is_known[:, None], self._place[agents, target], self._goal[agents])
         distance = np.abs(self._row - goal[:, :1]) + np.abs(self._column - goal[:, 1:])

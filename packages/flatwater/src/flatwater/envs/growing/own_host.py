@@ -109,7 +109,8 @@ def _try_host(build: Any, images: Images, rank: int, device: torch.device) -> Ow
 
 def torch_error_text(error: Exception) -> str:
     """Return torch's message without its advice, and with the line of the user's code."""
-    message, source_line = str(error).strip().partition("\n")[0].partition(". ")[0].rstrip(".!"), user_code_line(error)
+    message = str(error).strip().partition("\n")[0].partition(". ")[0].rstrip(".!")
+    source_line = user_code_line(error)
     return message if source_line is None else f"{message} ({source_line.file}, line {source_line.line})"
 
 
@@ -169,7 +170,8 @@ def _run_alone(network: nn.Module, slots: tuple[str, ...], images: Tensor) -> Fo
     Raises:
         ConfigError: a slot is not a submodule.
     """
-    submodules, outputs = dict(network.named_modules()), {slot: list[Any]() for slot in slots}
+    submodules = dict(network.named_modules())
+    outputs = {slot: list[Any]() for slot in slots}
     for slot, seen in outputs.items():
         if not slot or slot not in submodules:
             names = ", ".join(name for name in submodules if name)
@@ -246,7 +248,8 @@ def _check_stacked(host: OwnHost, networks: list[nn.Module], logits_alone: list[
         ConfigError: logits differ by more than `RELATIVE_TOLERANCE`, or do not depend on a parameter.
         RuntimeError: torch cannot run the forward stacked, or not differentiate it.
     """
-    hosts, flat = len(networks), images.flatten(1)
+    hosts = len(networks)
+    flat = images.flatten(1)
     host_weights, seeds, gates = _example_arena(host, hosts)
     logits = host.logits(host_weights, seeds, gates, flat[:, None].expand(-1, hosts, -1))
     for row, expected in enumerate(logits_alone):
@@ -267,7 +270,8 @@ def _check_stacked(host: OwnHost, networks: list[nn.Module], logits_alone: list[
 
 def _example_arena(host: OwnHost, hosts: int) -> tuple[dict[str, Tensor], list[dict[str, Tensor]], SlotGates]:
     """Return weights of a few hosts and seeds, and gates that shut the seeds out."""
-    slots, layouts = len(host.grafts), (host.layout, *host.seeds)
+    slots = len(host.grafts)
+    layouts = (host.layout, *host.seeds)
     blocks = [torch.zeros(hosts, layout.size) for layout in layouts]
     for block, layout in zip(blocks[1:], host.seeds, strict=True):
         init_(block, layout, torch.Generator().manual_seed(0))

@@ -102,7 +102,8 @@ def build_envs(
         device: `meta` makes a plan.
         net: hosts of the user's, for such images; None for those of `config.host`.
     """
-    net, adam = net or build_host(config.host, data.images), config.fit.optimizer == "adam"
+    net = net or build_host(config.host, data.images)
+    adam = config.fit.optimizer == "adam"
     slots = len(net.seeds)
     integers = partial(filled_tensor, 0, count, dtype=torch.int64, device=device)
     # Divided where there is memory: on the meta device that would import torch's compiler.
@@ -176,7 +177,8 @@ def reset_(envs: GrowingEnvs, seeds: Int[Tensor, " E"]) -> None:
     envs.step.zero_()
     envs.drawn.zero_()
     envs.seed.copy_(seeds)
-    net, start = pool_host(envs), stream_key(seeds, WEIGHTS)
+    net = pool_host(envs)
+    start = stream_key(seeds, WEIGHTS)
     is_impaired = {"odd": seeds % 2 == 1, "all": seeds >= 0, "none": seeds < 0}[envs.config.host.impaired]
     is_centre = torch.arange(KERNEL_TAPS, device=seeds.device) == CENTRE_TAP
     envs.kernel.copy_(~(is_impaired & net.has_kernels)[:, None] | is_centre)
@@ -255,9 +257,11 @@ def host_gates(envs: GrowingEnvs) -> SlotGates:
 def train_hosts_(envs: GrowingEnvs) -> None:
     """Run the step's updates of every host and of its live seeds."""
     config, stage = envs.config.fit, envs.slots.stage
-    net, gates = pool_host(envs), host_gates(envs)
+    net = pool_host(envs)
+    gates = host_gates(envs)
     learns = envs.tables.hosted[stage] & (stage != SlotStage.GERMINATED)
-    images, count = len(envs.task.train_labels), config.updates * config.batch_size
+    images = len(envs.task.train_labels)
+    count = config.updates * config.batch_size
     # Images follow from the seed and this count alone: a checkpoint holds no generator.
     numbers = image_numbers(envs.seed, envs.drawn, count=count, images=images)
     envs.drawn.add_(count)

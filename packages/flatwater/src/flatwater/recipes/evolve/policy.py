@@ -116,7 +116,8 @@ class ChampionModule(nn.Module):
             return self.actor.values(self._params(""), obs[None]).amax(-1)[0]
         if not self.critics:
             raise ConfigError("value: the policy has no critic: its algorithm trains none, or its file is an older one")
-        critic, action = critic_of(self.actor), self.actor(self._params(""), obs[None])
+        critic = critic_of(self.actor)
+        action = self.actor(self._params(""), obs[None])
         values = [critic(self._params(f"{CRITIC}{number}."), obs[None], action) for number in range(self.critics)]
         return torch.stack(values).amin(0)[0]
 

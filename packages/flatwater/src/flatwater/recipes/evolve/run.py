@@ -182,7 +182,8 @@ def plan_population(config: MembersRunConfig, worlds: Worlds, device: torch.devi
 
 def phase_transients(setup: EvolveSetup, run: Population) -> dict[str, int]:
     """Return the most bytes of tensors that each phase holds at a time and frees again, counted on the meta device."""
-    learn_, settings = bind_learning(setup, run), setup.config.learner.own
+    learn_ = bind_learning(setup, run)
+    settings = setup.config.learner.own
     # The last update of a cycle runs all its parts, such as TD3's delayed actor.
     run.learner.tally.updates = settings.updates_per_cycle - 1
     actors = views(run.learner.actor, setup.nets.actor.layout)
@@ -198,7 +199,8 @@ def phase_transients(setup: EvolveSetup, run: Population) -> dict[str, int]:
 
 def compose(config: MembersRunConfig) -> EvolveRun:
     """Build the worlds and allocate the run whole."""
-    device, worlds = find_device(config.device), build_worlds(config)
+    device = find_device(config.device)
+    worlds = build_worlds(config)
     plan = plan_population(config, worlds, device)
     refuse_unfit(plan, config)
     setup = setup_population(config, worlds, device)

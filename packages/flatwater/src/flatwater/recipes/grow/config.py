@@ -26,7 +26,8 @@ class GrowRunConfig(CrewConfig, GrowConfig):
         """Check that workers get whole groups of environments, at least one each."""
         GrowConfig.__post_init__(self)
         check_crew(self)
-        groups, half = len(self.groups), -(-self.envs // 2)
+        groups = len(self.groups)
+        half = -(-self.envs // 2)
         group_phrase = (
             f"{self.envs} environments are {groups} group{'s' if groups > 1 else ''} of {self.group}, and a worker "
         )
@@ -38,7 +39,8 @@ class GrowRunConfig(CrewConfig, GrowConfig):
             require(groups > 1, "workers", self.workers, expected)
         elif self.workers != 1:
             # A group size with which so many workers have a group each, for the message.
-            size, counts = max(1, self.envs // self.workers), "1" if groups == 1 else f"1 to {groups}"
+            size = max(1, self.envs // self.workers)
+            counts = "1" if groups == 1 else f"1 to {groups}"
             expected = (
                 f"{counts}: {group_phrase}takes whole groups. Use --group {size}, which "
                 "changes the last bits of the numbers"

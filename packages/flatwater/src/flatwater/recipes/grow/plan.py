@@ -32,7 +32,8 @@ def plan_grow(config: GrowRunConfig, device: torch.device) -> Plan:
         device: device of the run, whose memory counts.
     """
     setup, run = build_on_meta(config)
-    owners, env_shares = nbytes(run), environment_shares(config)
+    owners = nbytes(run)
+    env_shares = environment_shares(config)
     plan = make_plan(
         owners,
         lambda: phase_transients(setup, run) | (message_bytes(run) if env_shares else {}),
@@ -104,7 +105,8 @@ def largest_message(run: GrowState, shares: Sequence[Span]) -> int:
     """Return the bytes of what a worker is sent that takes another's place: its rows of the pool, and the policy."""
     if not shares:
         return 0
-    policy, alone = sum(leaf.nbytes for leaf in run.learner.weights), run.envs.alone
+    policy = sum(leaf.nbytes for leaf in run.learner.weights)
+    alone = run.envs.alone
     rows = message_bytes(run)["exchange"] // len(run.seeds) * max(high - low for low, high in shares)
     return rows + policy + alone.accuracy.nbytes + alone.hosts.nbytes
 

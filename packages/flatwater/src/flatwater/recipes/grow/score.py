@@ -101,7 +101,8 @@ def player_means(table: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, float]:
     steps = int(table["step"].max()) + 1
     returns = table["reward"].reshape(-1, steps).sum(1, dtype=np.float64)
     is_last = table["step"] == steps - 1
-    accuracy, is_impaired = table["accuracy"][is_last].astype(np.float64), table["impaired"][is_last]
+    accuracy = table["accuracy"][is_last].astype(np.float64)
+    is_impaired = table["impaired"][is_last]
 
     def times(operation: Operation) -> float:
         return float((table["success"] & (table["operation"] == operation)).sum() / len(returns))

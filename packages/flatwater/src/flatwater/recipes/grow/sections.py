@@ -152,7 +152,9 @@ def life_chart(episode: Lives, *, kinds: bool) -> Chart:
     """
     stages: list[list[int]] = episode["stage"].tolist()
     accuracy: list[float] = episode["accuracy"].tolist()
-    slots, steps, names = len(stages[0]), len(stages), list(STAGES)
+    slots = len(stages[0])
+    steps = len(stages)
+    names = list(STAGES)
     segments: dict[str, list[tuple[int, int, int]]] = {name: [] for name in names}
     for slot in range(slots):
         # A bar for each segment of equal stages, not for each step.

@@ -39,7 +39,8 @@ class GrowService(WorkerService):
         task = load_task(config.task, cpu)
         if ":".join(fingerprints(config, task)) != given.fingerprint:
             raise RunError(f"the task {config.task} or the host has changed since the run began")
-        setup, count = GrowSetup(config, cpu, task.images), given.share[1] - given.share[0]
+        setup = GrowSetup(config, cpu, task.images)
+        count = given.share[1] - given.share[0]
         self._share = share = build_share(setup, task, count)
         # A share begins with a group, and only the last group of all may be smaller.
         self._here = LocalGroupExecutor(setup, share.policy, share.envs, share.memory, split_spans(count, config.group))

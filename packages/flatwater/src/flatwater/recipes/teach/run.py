@@ -54,7 +54,8 @@ class TeachRun(BlocksRun):
 
         Teachers that ship forget an episode, and their draws are saved, so they are not tested.
         """
-        world, name = self.build_world(2), self.config.teacher
+        world = self.build_world(2)
+        name = self.config.teacher
         if ":" not in name or name.startswith(OF_A_RUN):
             return world, WorldPlayer(world, beside)
         return world, WorldPlayer(
@@ -72,7 +73,8 @@ class TeachRun(BlocksRun):
 
 def compose(config: TeachRunConfig) -> TeachRun:
     """Build the worlds and allocate the run whole."""
-    device, worlds = find_device(config.device), build_teach_worlds(config)
+    device = find_device(config.device)
+    worlds = build_teach_worlds(config)
     config = decide_settings(config, worlds.training.spaces)
     plan, setup, run = allocate(config, worlds, device)
     draws = run.generators
@@ -86,7 +88,8 @@ def compose(config: TeachRunConfig) -> TeachRun:
 
 def plan(config: TeachRunConfig) -> Plan:
     """Return the plan of a run."""
-    device, worlds = find_device(config.device), build_teach_worlds(config)
+    device = find_device(config.device)
+    worlds = build_teach_worlds(config)
     # Found here as well: a teacher that cannot be used is refused with the plan.
     find_teacher(config.teacher, worlds.training, generator(config.seed, "teacher", torch.device("cpu")), device)
     return plan_blocks(decide_settings(config, worlds.training.spaces), worlds, device)

@@ -128,7 +128,8 @@ def players_chart(result: Mapping[str, Any]) -> Chart:
         labels=["" if value is None else f"mean {value:.1f}" for value in mean],
     )
     title = fill_form("{episodes} {split} {episodes:episode}: mean, and the worst to the best agent", result)
-    minimum, maximum = min(0.0, *(value or 0.0 for value in low)), max(value or 0.0 for value in [*mean, *high])
+    minimum = min(0.0, *(value or 0.0 for value in low))
+    maximum = max(value or 0.0 for value in [*mean, *high])
     span = (minimum, maximum + ROOM * (maximum - minimum)) if maximum > minimum else None
     return Chart(title=title, marks=[bars], y=Axis(rows=list(rows)), x=Axis(zero=True, span=span), height=220)
 
