@@ -204,7 +204,7 @@ MAY_OPEN = {
     **dict.fromkeys(
         (
             "flatwater_watch/files/safe_read.py::_open_regular",
-            "flatwater/storage/folders.py::open_below",
+            "flatwater/storage/folders.py::open_listed",
             "flatwater_watch/files/directory.py::open_at_once",
             "flatwater_watch/files/output.py::_open_folder",
             "flatwater/runs/started_runs.py::_open_record_folder",

@@ -55,7 +55,7 @@ class ListedTeaching:
         """Columns of so many steps, [T, B, ...], and `begun`, [C, 2, B, M]."""
         rows: dict[str, list[Any]] = {name: [] for name in (*READ, "reward", "terminated", "truncated")}
         begun, values = [], []
-        led = torch.rand(self.agents, generator=self.rng) < self.config.lead.value_at(0)
+        led = torch.rand(self.agents, generator=self.rng) < self.config.lead.scheduled_value(0)
         for t in range(steps):
             if t % self.config.unroll == 0:
                 begun.append(self.memory.clone())

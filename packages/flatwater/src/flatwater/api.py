@@ -26,7 +26,7 @@ from flatwater.comparisons.page import comparison_page
 from flatwater.comparisons.side_by_side import as_json, read_named
 from flatwater.config.toml import flat_settings, from_mapping, read_toml, to_mapping
 from flatwater.description import Description
-from flatwater.envs.makers import ENV, given_env, hand_over, with_env_names
+from flatwater.envs.makers import ENV, given_env, hand_over_env, with_env_names
 from flatwater.envs.open_envs import close_open_envs
 from flatwater.memory.planner import Plan
 from flatwater.metrics.jsonl import read_metrics
@@ -154,7 +154,7 @@ class TrainedSeeds:
     ) -> "TrainedSeeds":
         """Go on with all runs that have not finished, one after the other; see `resume`."""
         folder, changes = RunFolder(self.path), {"rounds": rounds, **changes}
-        with trust_code(trust), hand_over(self.env), closing(group_runs(folder, changes)) as runs:
+        with trust_code(trust), hand_over_env(self.env), closing(group_runs(folder, changes)) as runs:
             for _, train_one in runs:
                 with _restore_threads(), _end_on_early_signals():
                     outcome = train_one(_make_console(quiet=quiet), on_round=on_round, on_episode=on_episode)
@@ -210,10 +210,10 @@ def train(
     called = {"on_round": on_round, "on_episode": on_episode}
     functions: dict[str, Any] = {name: given for name, given in called.items() if not isinstance(given, str)}
     if seeds is not None:
-        with hand_over(env):
+        with hand_over_env(env):
             group = create_group(full_config, seeds, None if run is None else Path(run), Callbacks(**functions))
         return TrainedSeeds(group.path, env).resume(quiet=quiet, **functions)
-    with _restore_threads(), _end_on_early_signals(), hand_over(env):
+    with _restore_threads(), _end_on_early_signals(), hand_over_env(env):
         outcome = start_run(full_config, None if run is None else Path(run), _make_console(quiet=quiet), **functions)
     return _finish_run(outcome, env)
 
@@ -247,7 +247,7 @@ def resume(
             names code that may be somebody's.
         KeyboardInterrupt, SystemExit: a signal stopped it, as in `train`.
     """
-    with _restore_threads(), _end_on_early_signals(), trust_code(trust), hand_over(env):
+    with _restore_threads(), _end_on_early_signals(), trust_code(trust), hand_over_env(env):
         console = _make_console(quiet=quiet)
         outcome = resume_run(run, console, rounds=rounds, on_round=on_round, on_episode=on_episode, **changes)
     return _finish_run(outcome, env)
@@ -284,13 +284,13 @@ def fork(
     """
     env = parent.env if isinstance(parent, TrainedRun) and ENV not in settings else given_env(settings)
     settings = with_env_names(settings)
-    with _restore_threads(), _end_on_early_signals(), trust_code(trust), hand_over(env):
+    with _restore_threads(), _end_on_early_signals(), trust_code(trust), hand_over_env(env):
         console = _make_console(quiet=quiet)
         folder = open_folder(parent.path if isinstance(parent, TrainedRun) else Path(parent))
-        was = read_config(folder, trains=True, given=flat_settings(settings))
-        base = to_mapping(rounds_alone(was, settings))
-        config = from_mapping(type(was), _merge_tables(base, settings), f"fork of {folder.path}")
-        parent_state = find_parent(folder, was, config, checkpoint, console.print)
+        parent_config = read_config(folder, trains=True, replaced_names=flat_settings(settings))
+        base = to_mapping(rounds_alone(parent_config, settings))
+        config = from_mapping(type(parent_config), _merge_tables(base, settings), f"fork of {folder.path}")
+        parent_state = find_parent(folder, parent_config, config, checkpoint, console.print)
         place, called = None if run is None else Path(run), {"on_round": on_round, "on_episode": on_episode}
         functions: dict[str, Any] = called
         outcome = start_run(config, place, console, parent=parent_state, **functions)
@@ -303,7 +303,7 @@ def plan(recipe: str, *, config: Path | str | None = None, **settings: Any) -> P
     Raises:
         FlatwaterError: no run could start with these settings. Whether it fits into memory is `plan.fits`.
     """
-    with hand_over(given_env(settings)):
+    with hand_over_env(given_env(settings)):
         return checked_plan(resolve_config(recipe, config, settings))[1]
 
 
@@ -334,7 +334,7 @@ def evaluate(
     Raises:
         FlatwaterError: there is no run, nothing to be judged yet, or the run names code that may be somebody's.
     """
-    with _restore_threads(), trust_code(trust), hand_over(env):
+    with _restore_threads(), trust_code(trust), hand_over_env(env):
         file = None if video is None else Path(video)
         return evaluate_run(
             run, holdout=holdout, say=lambda _: None, video=file, video_episodes=video_episodes, **changes
@@ -381,7 +381,7 @@ def load(run: TrainedRun | Path | str, *, env: Any = None, trust: bool = False) 
             no policy, or it names code that may be somebody's.
     """
     path, known_env = (run.path, run.env) if isinstance(run, TrainedRun) else (Path(run), None)
-    with _restore_threads(), trust_code(trust), hand_over(known_env if env is None else env):
+    with _restore_threads(), trust_code(trust), hand_over_env(known_env if env is None else env):
         return read_policy(path) if path.is_file() else _load_policy(path)
 
 
@@ -434,7 +434,11 @@ def resolve_config(recipe: str, config: Path | str | None, settings: Mapping[str
     # `env` alone first: with an environment the recipe, and so the class of its settings, may be another.
     env = settings.get(ENV, None if config is None else read_toml(Path(config)).get(ENV))
     found_recipe = recipe_in_env(recipe, env)
-    base = to_mapping(load_settings(found_recipe.config, Path(config), given={*settings})) if config is not None else {}
+    base = (
+        to_mapping(load_settings(found_recipe.config, Path(config), replaced_names={*settings}))
+        if config is not None
+        else {}
+    )
     return from_mapping(found_recipe.config, _merge_tables(base, settings), f"the settings of {recipe}")
 
 

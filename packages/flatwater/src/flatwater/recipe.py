@@ -276,7 +276,7 @@ def recipe_in_env(name: str, env: object) -> Recipe:
     return find_recipe(recipe.elsewhere, GIVEN) if is_other and recipe.elsewhere else recipe
 
 
-def name_in(settings: Mapping[str, Any], where: object) -> str:
+def recipe_name(settings: Mapping[str, Any], where: object) -> str:
     """Return the name of the recipe that a configuration file belongs to.
 
     Raises:
@@ -295,7 +295,7 @@ def recipe_of_settings(settings: Mapping[str, Any], where: str, permit: Permit) 
     Raises:
         ConfigError: there is no such recipe, or it may not be imported.
     """
-    name = name_in(settings, where)
+    name = recipe_name(settings, where)
     try:
         return find_recipe(name, permit)
     except ConfigError as error:

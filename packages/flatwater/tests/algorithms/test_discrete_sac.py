@@ -8,7 +8,7 @@ from choices import CHOICES, CPU, HIDDEN, OBS, B, OneNetwork, assert_same_weight
 from torch import Tensor
 
 from flatwater.algorithms.adam import Span
-from flatwater.algorithms.api import Networks, Setting, algorithm_for, read_tally_
+from flatwater.algorithms.api import Networks, Setting, choose_algorithm, read_tally_
 from flatwater.algorithms.discrete_sac import draw_choice, soft_value
 from flatwater.config.toml import from_mapping
 from flatwater.nets.mlp import MLPValues
@@ -62,7 +62,7 @@ class OneSac:
 def test_equals_members_trained_one_by_one(groups: list[Span]) -> None:
     """20 updates in float64 agree to 1e-10 with torch's modules and optimisers."""
     config = from_mapping(SacConfig, {"tau": 0.1, **RATES}, "test")
-    algorithm, nets = algorithm_for(config, chooses=True), Networks(VALUES, VALUES)
+    algorithm, nets = choose_algorithm(config, chooses=True), Networks(VALUES, VALUES)
     members = algorithm.build(config, nets, Setting(members=3, seed=0, device=CPU, dtype=torch.float64))
     update_ = algorithm.make_update(config, nets, members, groups)
     ones = [

@@ -113,9 +113,9 @@ def test_text_that_no_file_can_keep_is_refused(text: str) -> None:
 def test_a_ramp_without_a_slope_jumps() -> None:
     """`begins = ends` once divided by zero."""
     ramp = Ramp(first=1.0, last=0.25, begins=7, ends=7)
-    assert [ramp.value_at(step) for step in (0, 6, 7, 8)] == [1.0, 1.0, 0.25, 0.25]
+    assert [ramp.scheduled_value(step) for step in (0, 6, 7, 8)] == [1.0, 1.0, 0.25, 0.25]
     slope = Ramp(first=1.0, last=0.0, begins=10, ends=20)
-    assert [slope.value_at(step) for step in (0, 10, 15, 20)] == [1.0, 1.0, 0.5, 0.0]
+    assert [slope.scheduled_value(step) for step in (0, 10, 15, 20)] == [1.0, 1.0, 0.5, 0.0]
 
 
 @pytest.mark.parametrize(

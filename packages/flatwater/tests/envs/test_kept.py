@@ -94,12 +94,12 @@ def test_other_bytes_are_refused_or_read_and_nothing_else_happens(content: bytes
 
 
 def test_what_becomes_too_long_is_told_and_leaves_nothing_behind() -> None:
-    room = np.zeros(buffer_size({"log": "x"}), np.uint8)
-    assert write_state_(room, {"log": "y" * 1000}) == ""
-    assert read_state(room) == {"log": "y" * 1000}
-    assert f"{room.nbytes:,}" in write_state_(room, {"log": "y" * 10_000})
-    assert read_state(room) is None
-    assert "state['log'] is a set" in write_state_(room, {"log": {1}})
+    state_bytes = np.zeros(buffer_size({"log": "x"}), np.uint8)
+    assert write_state_(state_bytes, {"log": "y" * 1000}) == ""
+    assert read_state(state_bytes) == {"log": "y" * 1000}
+    assert f"{state_bytes.nbytes:,}" in write_state_(state_bytes, {"log": "y" * 10_000})
+    assert read_state(state_bytes) is None
+    assert "state['log'] is a set" in write_state_(state_bytes, {"log": {1}})
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_wrappers_of_vector_environments_are_known(kind: str) -> None:
 
 def test_nothing_is_allocated_for_what_keeps_nothing() -> None:
     copies = [stateful.Line()]
-    assert EpisodeStarts(copies, stateful.Line).room == 0
+    assert EpisodeStarts(copies, stateful.Line).state_bytes == 0
 
 
 def test_a_state_of_other_wrappers_is_refused() -> None:

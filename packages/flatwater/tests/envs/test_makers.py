@@ -12,7 +12,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from flatwater.config.arguments import read_arguments, write_arguments
 from flatwater.envs.foraging.config import ForagingConfig
-from flatwater.envs.makers import hand_over, name_object
+from flatwater.envs.makers import hand_over_env, name_object
 from flatwater.envs.world import World
 from flatwater.envs.worlds import build_world
 from flatwater.envs.wrapped.config import WrappedConfig
@@ -24,7 +24,7 @@ ENVS = 3
 def build(env: object, *arguments: str, envs: int = ENVS, steps: int = 0) -> World:
     name = env if isinstance(env, str) else name_object(env)
     wrapped = WrappedConfig(steps=steps)
-    with hand_over(None if isinstance(env, str) else env):
+    with hand_over_env(None if isinstance(env, str) else env):
         return build_world(name, envs=envs, foraging=ForagingConfig(), wrapped=wrapped, arguments=arguments)
 
 
@@ -176,7 +176,7 @@ def test_what_cannot_be_used_says_what_to_bring(env: object, arguments: list[str
 
 
 def test_an_object_of_another_class_is_not_taken_for_the_one_of_the_run() -> None:
-    with hand_over(Handle()), pytest.raises(ConfigError, match=r"begun with object:Boat.*got object:Handle"):
+    with hand_over_env(Handle()), pytest.raises(ConfigError, match=r"begun with object:Boat.*got object:Handle"):
         build_world("object:Boat", envs=1, foraging=ForagingConfig(), wrapped=WrappedConfig())
 
 

@@ -11,7 +11,7 @@ import torch
 from brought import Boat
 
 from flatwater.envs.foraging.config import ForagingConfig
-from flatwater.envs.makers import hand_over, name_object
+from flatwater.envs.makers import hand_over_env, name_object
 from flatwater.envs.worlds import build_teacher, build_world
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.trainers.episodes import Episodes, begin_, build_episodes, save_world_state_, step_
@@ -82,7 +82,7 @@ def test_more_processes_than_environments_are_not_started() -> None:
 
 def test_an_object_goes_to_the_processes_as_it_is() -> None:
     boat = Boat(0.7)
-    with hand_over(boat):
+    with hand_over_env(boat):
         worlds = [build(name_object(boat), workers) for workers in (0, 2)]
     assert play(worlds[1])[0] == play(worlds[0])[0]
 
@@ -97,9 +97,9 @@ class Breaks(Boat):
 
 
 def test_an_error_of_an_environment_is_told_as_in_one_process() -> None:
-    with hand_over(Breaks), pytest.raises(UserCodeError) as here:
+    with hand_over_env(Breaks), pytest.raises(UserCodeError) as here:
         play(build(name_object(Breaks), 0))
-    with hand_over(Breaks), pytest.raises(UserCodeError) as there:
+    with hand_over_env(Breaks), pytest.raises(UserCodeError) as there:
         play(build(name_object(Breaks), 2))
     assert str(there.value) == str(here.value)
     assert "step() raised ValueError: aground" in str(there.value)
@@ -113,7 +113,7 @@ class Tells(Boat):
 
 
 def test_an_info_that_cannot_be_sent_is_refused_and_the_process_goes_on() -> None:
-    with hand_over(Tells):
+    with hand_over_env(Tells):
         world = build(name_object(Tells), 2)
         play(world)
         with pytest.raises(RunError, match=r"info: .*cannot be sent.*lambda.*--env-workers 0"):

@@ -15,7 +15,7 @@ from object_store import bucket, object_store, store
 import flatwater as fw
 from flatwater.api import TrainedRun
 from flatwater.cli.main import main
-from flatwater.mirror.remote_listing import list_runs_at
+from flatwater.mirror.remote_listing import list_mirrored_runs
 from flatwater.rundir.listing import list_runs
 from flatwater.storage.objects import open_objects
 from flatwater_watch.errors import FlatwaterError
@@ -51,7 +51,9 @@ def test_lists_show_every_other_run(trap: Trap, capsys: pytest.CaptureFixture[st
         capsys.readouterr()
     assert main(["runs", "--page", "index.html"]) == 0
     assert "<script>" not in Path("index.html").read_text()
-    assert {line.name for line in list_runs(trap.runs)} == {line.name for line in list_runs_at(trap.runs.as_uri())}
+    assert {line.name for line in list_runs(trap.runs)} == {
+        line.name for line in list_mirrored_runs(trap.runs.as_uri())
+    }
 
 
 COMMANDS: dict[str, Callable[[str], list[list[str]]]] = {

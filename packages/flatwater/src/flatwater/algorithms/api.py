@@ -206,7 +206,7 @@ def find_algorithm(config: AlgorithmConfig) -> Algorithm:
     return named_algorithm(config.places.get(config.algorithm) or own_algorithm(config.algorithm))
 
 
-def algorithm_for(config: AlgorithmConfig, *, chooses: bool) -> Algorithm:
+def choose_algorithm(config: AlgorithmConfig, *, chooses: bool) -> Algorithm:
     """Return the algorithm that the configuration chooses, in its form for choices where actions are choices.
 
     Raises:
@@ -317,7 +317,7 @@ def normal(members: Members, span: Span, like: Tensor, consumer: str, micro_batc
 
 def autocast(config: AlgorithmConfig, device: torch.device) -> AbstractContextManager[object]:
     """Return the context that sets the precision of forward passes."""
-    return bfloat16_autocast(device, wanted=config.autocast == "bf16")
+    return bfloat16_autocast(device, enabled=config.autocast == "bf16")
 
 
 def free(params: Params) -> dict[str, Tensor]:
@@ -354,14 +354,14 @@ def gathered_once(draws: Sequence[Draw], groups: Sequence[Span]) -> Sequence[Dra
 def bind_compiled(config: AlgorithmConfig, function: Callable[..., T], *bound: Any) -> Callable[..., T]:  # noqa: ANN401  (whatever the function takes)
     """Return the function with its first arguments bound, as one graph where the configuration asks for it."""
 
-    def eager(*given: Any) -> T:  # noqa: ANN401  (whatever the function takes)
-        return function(*bound, *given)
+    def eager(*arguments: Any) -> T:  # noqa: ANN401  (whatever the function takes)
+        return function(*bound, *arguments)
 
     if not config.compile:
         return eager
     graph: Callable[..., T] | None = None
 
-    def call(*given: Any) -> T:  # noqa: ANN401  (whatever the function takes)
+    def call(*arguments: Any) -> T:  # noqa: ANN401  (whatever the function takes)
         nonlocal graph
         if graph is None:
             if not torch.cuda.is_available():  # code for a GPU is not C++
@@ -369,7 +369,7 @@ def bind_compiled(config: AlgorithmConfig, function: Callable[..., T], *bound: A
             graph = torch.compile(eager, fullgraph=True, dynamic=False)
         # Inside the call, as it is traced at the first one and again where shapes change.
         with torch._dynamo.config.patch(trace_autograd_ops=True):  # noqa: SLF001  (torch has no other name for it)
-            return graph(*given)
+            return graph(*arguments)
 
     return call
 

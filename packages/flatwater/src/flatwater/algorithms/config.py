@@ -298,7 +298,7 @@ class Ramp:
         """Refuse an end before the beginning."""
         require(self.begins <= self.ends, "begins", self.begins, f"0 to {self.ends} (ends)")
 
-    def value_at(self, step: int) -> float:
+    def scheduled_value(self, step: int) -> float:
         """Return the number after so many steps."""
         if step >= self.ends:
             return self.last
@@ -440,9 +440,9 @@ class EpisodeConfig(PPOConfig):
 
     def __post_init__(self) -> None:
         """Refuse two courses of the learning rate at once, and updates that would not count the rounds."""
-        apart = f"0 with learner.lr_schedule = '{self.lr_schedule}' and learner.target_kl = {self.target_kl}"
+        expected = f"0 with learner.lr_schedule = '{self.lr_schedule}' and learner.target_kl = {self.target_kl}"
         alone = self.lr_schedule == "constant" and not self.target_kl
-        require(alone or not self.cooling, "learner.cooling", self.cooling, apart)
+        require(alone or not self.cooling, "learner.cooling", self.cooling, expected)
 
     def learning_rate(self, updates: int) -> float:
         """Return the learning rate after so many updates: it falls from round to round, and then stays."""

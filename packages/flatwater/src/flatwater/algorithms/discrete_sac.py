@@ -109,8 +109,8 @@ def actor_gradients(
     loss = -soft_value(values, log_probs, weights.log_temperature.exp()).mean(1)
     grads = gradients(loss / config.micro_batches, params)
     entropy = -(log_probs.exp() * log_probs).sum(-1).detach()
-    wanted = torch.full_like(entropy, config.own.choice_entropy * log(log_probs.shape[-1]))
-    entropy_loss = temperature_loss(log_temperature["log"], -entropy, wanted)
+    target_entropy = torch.full_like(entropy, config.own.choice_entropy * log(log_probs.shape[-1]))
+    entropy_loss = temperature_loss(log_temperature["log"], -entropy, target_entropy)
     return Learnt(
         {"actor": grads, "temperature": gradients(entropy_loss / config.micro_batches, log_temperature)},
         [("actor_loss", loss.detach()), ("entropy", entropy.mean(1))],

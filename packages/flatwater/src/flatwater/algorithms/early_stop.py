@@ -19,17 +19,17 @@ def build_early_stop(target_kl: float, device: torch.device) -> dict[str, Float[
     return {name: filled_tensor(0, device=host) for name in (STOPPED, STOPS) if target_kl}
 
 
-def read_early_stop(held: dict[str, Float[Tensor, ""]], updates: int) -> dict[str, float]:
+def read_early_stop(tensors: dict[str, Float[Tensor, ""]], updates: int) -> dict[str, float]:
     """Return the number of updates of a round and of rounds that ended early; empty if none can end early."""
-    return {"train/updates": float(updates), "train/early_stops": float(held[STOPS])} if held else {}
+    return {"train/updates": float(updates), "train/early_stops": float(tensors[STOPS])} if tensors else {}
 
 
 class EarlyStop:
     """The decision whether to go on, from update to update."""
 
-    def __init__(self, held: dict[str, Float[Tensor, ""]], target_kl: float) -> None:
+    def __init__(self, tensors: dict[str, Float[Tensor, ""]], target_kl: float) -> None:
         """Bind the state; on the meta device, where nothing is known, all updates are made."""
-        self._held = {} if any(tensor.is_meta for tensor in held.values()) else held
+        self._held = {} if any(tensor.is_meta for tensor in tensors.values()) else tensors
         self._most = SLACK * target_kl
 
     def has_ended_(self, *, begins: bool) -> bool:

@@ -42,15 +42,15 @@ def require_compiler() -> None:
     require(has_compiler(), "learner.compile", value=True, expected=expected)
 
 
-def compile_graph(function: Function, *, wanted: bool) -> Function:
-    """Return the function, compiled at its first call where that is `wanted`.
+def compile_graph(function: Function, *, enabled: bool) -> Function:
+    """Return the function, compiled at its first call where that is `enabled`.
 
     Args:
         function: a function of tensors, by position. Every tensor that changes is an argument: others are read
             once, and kept.
-        wanted: False gives the function as it is.
+        enabled: False gives the function as it is.
     """
-    if not wanted:
+    if not enabled:
         return function
     graph: Function | None = None
 
@@ -66,13 +66,13 @@ def compile_graph(function: Function, *, wanted: bool) -> Function:
     return call
 
 
-def _trace_and_compile(function: Function, given: tuple[Tensor, ...]) -> Function:
+def _trace_and_compile(function: Function, arguments: tuple[Tensor, ...]) -> Function:
     """Trace the function, with the gradients that it takes, and build the code.
 
     Raises:
         ConfigError: this machine cannot compile.
     """
-    on_cpu = all(tensor.device.type == "cpu" for tensor in given)
+    on_cpu = all(tensor.device.type == "cpu" for tensor in arguments)
     if on_cpu:  # a GPU's code is not C++
         require_compiler()
     from torch._inductor import config  # noqa: PLC0415  (the compiler takes seconds to import)
@@ -80,7 +80,7 @@ def _trace_and_compile(function: Function, given: tuple[Tensor, ...]) -> Functio
     from torch._inductor.decomposition import select_decomp_table  # noqa: PLC0415  (the compiler takes seconds to import)
     from torch.fx.experimental.proxy_tensor import make_fx  # noqa: PLC0415  (the compiler takes seconds to import)
 
-    graph = make_fx(function, {**select_decomp_table(), torch.ops.aten.addmm.default: _fused_linear})(*given)
+    graph = make_fx(function, {**select_decomp_table(), torch.ops.aten.addmm.default: _fused_linear})(*arguments)
     inputs = graph.graph.find_nodes(op="placeholder")
     used_inputs = [at for at, node in enumerate(inputs) if node.users]
     for node in inputs:
@@ -88,7 +88,7 @@ def _trace_and_compile(function: Function, given: tuple[Tensor, ...]) -> Functio
             graph.graph.erase_node(node)
     # torch's own tanh takes three times as long as an exponential, which is all that its formula needs.
     with torch.no_grad(), config.patch({"cpp_wrapper": on_cpu, "cpp.use_decompose_tanh": True}):
-        compiled = compile_fx_inner(graph, [given[at].detach() for at in used_inputs])
+        compiled = compile_fx_inner(graph, [arguments[at].detach() for at in used_inputs])
     # Its own call asks for a profiler and a cache each time, which takes as long as a layer. It empties
     # `current_callable` at its end, so `call` below holds the whole of it.
     code: Callable[[list[Tensor]], tuple[Tensor, ...]] = vars(compiled)["current_callable"]

@@ -231,7 +231,7 @@ def make_act(
         log_prob_and_value = () if choice.value is None else (policy.log_prob(action), choice.value)
         return action, choice.memory, *log_prob_and_value
 
-    graph = compile_graph(torch.no_grad()(step), wanted=bool(config.compile))
+    graph = compile_graph(torch.no_grad()(step), enabled=bool(config.compile))
 
     def act(**given: Tensor) -> ActingStep:
         action, memory, *log_prob_and_value = graph(*weights.values(), *(given[name] for name in names))
@@ -270,7 +270,7 @@ def bind_evaluation(
         output = student(params, obs.unsqueeze(0), memory, starts)
         return student.actions.distribution(output.logits[0], *legal).log_prob(action), output.value[0]
 
-    graph = compile_graph(torch.no_grad()(judge), wanted=bool(config.compile))
+    graph = compile_graph(torch.no_grad()(judge), enabled=bool(config.compile))
 
     def judge_() -> None:
         """Evaluate piece by piece, and write the results into the rollout."""
@@ -424,7 +424,7 @@ def _bind_gradients(
         return torch.stack(list(loss_terms)), torch.cat([grad.flatten() for grad in grads])
 
     compile_it = bool(config.compile) and not learner.block.is_meta  # a plan does without the compiler
-    graph = compile_graph(gradients, wanted=compile_it)
+    graph = compile_graph(gradients, enabled=compile_it)
     return lambda sequences: graph(sequences, *weights.values(), *named.values())
 
 

@@ -124,11 +124,11 @@ def actor_loss(
 
 
 def temperature_loss(
-    log_temperature: Float[Tensor, "p 1"], log_prob: Float[Tensor, "p B"], wanted: Float[Tensor, "p B"]
+    log_temperature: Float[Tensor, "p 1"], log_prob: Float[Tensor, "p B"], target_entropy: Float[Tensor, "p B"]
 ) -> Float[Tensor, "p"]:
     """Return a loss that falls as the temperature rises while the entropy is below the wanted one, and vice versa."""
     # Detached: the policy must not learn to change its entropy for the temperature's sake.
-    return -(log_temperature * (log_prob + wanted).detach()).mean(1)
+    return -(log_temperature * (log_prob + target_entropy).detach()).mean(1)
 
 
 def critic_target(

@@ -73,11 +73,11 @@ def find_schedule(name: str, field: str) -> Value:
         Raises:
             ConfigError: the function returned anything but a finite factor of 0 or more.
         """
-        given = function(progress)
-        number = as_number(given)
+        result = function(progress)
+        number = as_number(result)
         if number is None or not isfinite(number) or number < 0:
             place = f"{field} = {short_repr(name)}, at {progress:g} of the run"
-            raise ConfigError(f"{place}: expected a factor of 0 or more, got {short_repr(given)}")
+            raise ConfigError(f"{place}: expected a factor of 0 or more, got {short_repr(result)}")
         return number
 
     return factor

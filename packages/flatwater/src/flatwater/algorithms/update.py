@@ -137,12 +137,12 @@ class _BoundStage:
             # Gathered again for each stage, where all do not fit at once: the transitions are the same.
             batch: Batch = draw(*span)
             noise = normal(self.members, span, batch.action, self.noise, number) if self.noise else None
-            learnt = self.learn(self.weights[span], batch, noise)
-            for name, grads in learnt.grads.items():
+            result = self.learn(self.weights[span], batch, noise)
+            for name, grads in result.grads.items():
                 accumulate_(self.homes[name][span], grads, first=number == 0)
-            for name, value in learnt.sums:
+            for name, value in result.sums:
                 add_(self.members.tally, name, value, span)
-            errors += [] if learnt.error is None else [learnt.error]
+            errors += [] if result.error is None else [result.error]
         return torch.stack(errors, dim=1) if errors else None
 
     def step_(self) -> None:

@@ -169,7 +169,7 @@ def _read_shard(
                     raise CheckpointError(f"{path} has changed since the check. Restore the checkpoint again.")
                 if pair is not None and pair.item is not None:
                     file.seek(intact.spans[pair.record.path].begin)
-                    take(pair.item, lambda room: _fill_from_file(file, room))
+                    take(pair.item, lambda buffer: _fill_from_file(file, buffer))
     except OSError as error:
         raise CheckpointError(
             f"{path}: cannot be read ({error.strerror or error}). Restore the checkpoint again."
@@ -192,15 +192,15 @@ def _try_generator_state(item: Payload, read: ReadBytes) -> None:
         raise CheckpointError(f"{item.leaf.path}: expected a generator state ({error})") from error
 
 
-def _fill_from_file(file: FileIO, room: memoryview) -> None:
-    """Fill `room` from the file's position on, 4 MiB at a time.
+def _fill_from_file(file: FileIO, buffer: memoryview) -> None:
+    """Fill `buffer` from the file's position on, 4 MiB at a time.
 
     Raises:
-        CheckpointError: the file ends before `room` is full.
+        CheckpointError: the file ends before `buffer` is full.
     """
     filled = 0
-    while filled < len(room):
-        count = file.readinto(room[filled : filled + PIECE_BYTES])  # a read may return less than was asked for
+    while filled < len(buffer):
+        count = file.readinto(buffer[filled : filled + PIECE_BYTES])  # a read may return less than was asked for
         if not count:
             raise CheckpointError(f"{file.name} became shorter during the restore. Restore the checkpoint again.")
         filled += count

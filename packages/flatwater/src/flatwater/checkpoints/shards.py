@@ -73,17 +73,17 @@ T = TypeVar("T", bound=HasByteSize)
 def group_into_shards(items: Sequence[T], shard_bytes: int) -> Iterator[list[T]]:
     """Yield groups of `items`, in order, of at most `shard_bytes` each; a larger item is a group of its own."""
     group: list[T] = []
-    room = shard_bytes
+    bytes_left = shard_bytes
     for item in items:
         # The open group stays open: a large leaf between small leaves does not split them.
         if item.nbytes > shard_bytes:
             yield [item]
             continue
-        if item.nbytes > room:
+        if item.nbytes > bytes_left:
             yield group
-            group, room = [], shard_bytes
+            group, bytes_left = [], shard_bytes
         group.append(item)
-        room -= item.nbytes
+        bytes_left -= item.nbytes
     if group:
         yield group
 

@@ -150,12 +150,12 @@ def _file_has_content(path: Path, content: Iterable[FilePiece]) -> bool:
     """Whether the file holds `content`, by comparison: a shard that rotted on the disk must be written again."""
     if not path.is_file():
         return False
-    room = memoryview(bytearray(PIECE_BYTES))
+    buffer = memoryview(bytearray(PIECE_BYTES))
     with explain_os_errors(path), open_regular(path, follow=False) as file:
         for blob in content:
             view = memoryview(blob)
             for begin in range(0, len(view), PIECE_BYTES):
                 piece = view[begin : begin + PIECE_BYTES]
-                if file.readinto(room[: len(piece)]) != len(piece) or room[: len(piece)] != piece:
+                if file.readinto(buffer[: len(piece)]) != len(piece) or buffer[: len(piece)] != piece:
                     return False
         return file.read(1) == b""  # nothing may follow

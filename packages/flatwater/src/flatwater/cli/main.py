@@ -8,7 +8,7 @@ from signal import SIGINT
 from typing import Any, Protocol, TextIO, cast, runtime_checkable
 
 from flatwater.border import user_code_line
-from flatwater.cli.table import OVER_RECIPES, commands, match_command, row_of
+from flatwater.cli.table import OVER_RECIPES, command_row, commands, match_command
 from flatwater.named_imports import GIVEN, trust_code
 from flatwater.plugins import group_faults, load_named, load_row
 from flatwater.runs.signals import SIGNAL_EXIT_BASE, end_on_signals
@@ -168,7 +168,7 @@ def command_class(command: tuple[str, ...]) -> type[Any]:
     """Return the class whose fields are the command's options."""
     verb, *recipe = command
     if verb not in OVER_RECIPES:
-        return cast("type[Any]", load_row("commands", " ".join(command), row_of(command)[0]))
+        return cast("type[Any]", load_row("commands", " ".join(command), command_row(command)[0]))
     from flatwater.cli.settings import over_recipe
     from flatwater.recipe import find_recipe
 

@@ -29,26 +29,26 @@ draw_run = lazy_function("flatwater.reports.picture:draw_run")
 """Draws the picture of a run; imports matplotlib, when a run has finished."""
 
 
-def show_outcome(train: Callable[..., RunOutcome], shown: WithDisplay) -> int:
+def show_outcome(train: Callable[..., RunOutcome], options: WithDisplay) -> int:
     """Train, and show the result where the run finished. Returns the exit code; see `train_and_show`."""
-    return train_and_show(train, shown).exit_code
+    return train_and_show(train, options).exit_code
 
 
-def show_group(folder: RunFolder, shown: WithDisplay, changes: Mapping[str, Any]) -> int:
+def show_group(folder: RunFolder, options: WithDisplay, changes: Mapping[str, Any]) -> int:
     """Train a group of runs with several seeds, show each, and what they say together. Returns the exit code.
 
     Args:
         folder: folder of the group.
-        shown: the options of what is shown.
+        options: the options of what is shown.
         changes: settings that change from here on.
     """
     from flatwater.comparisons.side_by_side import read_group
 
-    console = silent_terminal() if shown.quiet or shown.json else lasting_terminal()
+    console = silent_terminal() if options.quiet or options.json else lasting_terminal()
     with closing(group_runs(folder, changes)) as runs:
         for seed, train in runs:
             console.print(f"seed {seed}", style="bold")
-            outcome = train_and_show(train, shown)
+            outcome = train_and_show(train, options)
             if not outcome.finished:
                 console.print(f"stopped. Go on with all seeds: flatwater resume {folder.path}", soft_wrap=True)
                 return outcome.exit_code
@@ -57,20 +57,20 @@ def show_group(folder: RunFolder, shown: WithDisplay, changes: Mapping[str, Any]
     return 0
 
 
-def train_and_show(train: Callable[..., RunOutcome], shown: WithDisplay) -> RunOutcome:
+def train_and_show(train: Callable[..., RunOutcome], options: WithDisplay) -> RunOutcome:
     """Train, and show the result where the run finished.
 
     Args:
         train: takes a console, `listeners`, and the rounds to `profile`.
-        shown: the options of what is shown.
+        options: the options of what is shown.
     """
     if not faulthandler.is_enabled():
         # For the whole process, and not over a program's own handler.
         faulthandler.enable(STDERR)  # a write into the mapped market, say, ends the process: with its line
-    console = silent_terminal() if shown.quiet or shown.json else lasting_terminal()
-    profile = None if shown.profile is None else profiled_rounds(shown.profile)
+    console = silent_terminal() if options.quiet or options.json else lasting_terminal()
+    profile = None if options.profile is None else profiled_rounds(options.profile)
     # On stdout alone: with --json the console is silent, so that every line of it is an event.
-    outcome = train(console, listeners=[JsonLines(sys.stdout)] if shown.json else [], profile=profile)
+    outcome = train(console, listeners=[JsonLines(sys.stdout)] if options.json else [], profile=profile)
     folder = outcome.folder
     if outcome.finished:
         draw_run(folder.path, outcome.recipe)
@@ -110,14 +110,14 @@ def show_result(result: dict[str, Any], console: Console, recipe: Recipe | Descr
     console.print(f"Note: {result['note']}.", style="dim")
 
 
-def show_table(shown: ShownTable, console: Console) -> None:
+def show_table(view: ShownTable, console: Console) -> None:
     """Print a table of words and numbers."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    first_title, *other_titles = shown.titles
+    first_title, *other_titles = view.titles
     table.add_column(first_title, no_wrap=True)
     for title in other_titles:
         table.add_column(title, justify="right", no_wrap=True)
-    for row in shown.rows:
+    for row in view.rows:
         table.add_row(*row)
     console.print()
     console.print(table)

@@ -99,10 +99,10 @@ class Report:
         watch = read_watch(file)
         return self._write_page(file.with_suffix(".html"), lambda: watch_page(watch, datetime.now().astimezone()))
 
-    def _write_page(self, beside: Path, page: Callable[[], str]) -> tuple[WrittenResult, int]:
-        """Write the page to the place that --out names, or to `beside`."""
-        file = self.out if self.out is not None else beside
+    def _write_page(self, default_file: Path, page: Callable[[], str]) -> tuple[WrittenResult, int]:
+        """Write the page to the place that --out names, or to `default_file`."""
+        file = self.out if self.out is not None else default_file
         # Checked before the page is made, which may take a while.
-        check_output("--out" if self.out is not None else "without --out,", file, PAGE_OUTPUT, run_default=beside)
+        check_output("--out" if self.out is not None else "without --out,", file, PAGE_OUTPUT, run_default=default_file)
         content = page().encode(errors="replace")
-        return write_output(file, content, PAGE_OUTPUT, run_default=beside), len(content)
+        return write_output(file, content, PAGE_OUTPUT, run_default=default_file), len(content)

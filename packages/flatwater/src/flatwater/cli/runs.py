@@ -47,7 +47,7 @@ class Runs:
         import sys
         from dataclasses import asdict
 
-        from flatwater.mirror.remote_listing import list_runs_at
+        from flatwater.mirror.remote_listing import list_mirrored_runs
         from flatwater.rundir.listing import filter_by_tag, list_runs, rank_runs
         from flatwater.storage.objects import is_url
         from flatwater_watch.errors import ConfigError
@@ -61,7 +61,7 @@ class Runs:
                 raise ConfigError(
                     f"--page {self.page}: expected a folder of runs, got a URL, where there are no reports to link to."
                 )
-        runs = list_runs_at(self.folder) if remote else list_runs(Path(self.folder))
+        runs = list_mirrored_runs(self.folder) if remote else list_runs(Path(self.folder))
         runs = runs if self.tag is None else filter_by_tag(runs, self.tag)
         runs = runs if self.sort is None else rank_runs(runs, self.sort)
         if self.json:

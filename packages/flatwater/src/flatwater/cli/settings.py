@@ -34,12 +34,12 @@ class FileSettings:
             if any(word.partition("=")[0] == option for word in options):
                 raise ConfigError(f"{option}: {reason}")
         file = config_option(options)
-        return cls.read_over(
+        return cls.read_with_base(
             program, options, cls.config_type() if file is None else _load_file(cls.config_type, file, options)
         )
 
     @classmethod
-    def read_over(cls, program: str, options: Sequence[str], base: Any, **own: Any) -> Self:  # noqa: ANN401  (a RunConfig of any recipe)
+    def read_with_base(cls, program: str, options: Sequence[str], base: Any, **own: Any) -> Self:  # noqa: ANN401  (a RunConfig of any recipe)
         """Read the options on top of settings.
 
         Args:
@@ -68,7 +68,7 @@ def _load_file(cls: type[Any], file: Path, options: Sequence[str]) -> Any:  # no
     """Return the settings of a file that `--config` names, as `load_settings` permits, with the options known."""
     from flatwater.runs.trust import load_settings
 
-    return load_settings(cls, file, given=named_settings(options))
+    return load_settings(cls, file, replaced_names=named_settings(options))
 
 
 def named_settings(options: Sequence[str]) -> set[str]:

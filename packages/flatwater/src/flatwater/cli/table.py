@@ -37,7 +37,7 @@ def match_command(words: Sequence[str]) -> tuple[str, ...] | None:
     return None
 
 
-def row_of(command: tuple[str, ...]) -> Row:
+def command_row(command: tuple[str, ...]) -> Row:
     """The row of a command that was found."""
     return shipped_commands().get(command) or commands()[command]
 

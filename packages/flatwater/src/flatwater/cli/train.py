@@ -148,10 +148,10 @@ class Fork(WithTrust, WithDisplay, RecipeSettings):
         from flatwater.runs.config import rounds_alone
         from flatwater.runs.session import read_config
 
-        parent_config = read_config(open_folder(Path(options[0])), trains=True, given=named_settings(options))
+        parent_config = read_config(open_folder(Path(options[0])), trains=True, replaced_names=named_settings(options))
         command: type[Self] = over_recipe(cls, recipe_of_config(parent_config))
         base = rounds_alone(parent_config, named_settings(options))
-        return command.read_over(program, options, base, parent_config=parent_config)
+        return command.read_with_base(program, options, base, parent_config=parent_config)
 
     def __call__(self) -> int:
         """Train on, then show the result.

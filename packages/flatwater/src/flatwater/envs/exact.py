@@ -183,13 +183,13 @@ def try_whole_episode(
             try:
                 if state is not None:
                     player.load(state)
-                shown = player.begin(seed)
+                observations = player.begin(seed)
                 over = False
                 returns = np.zeros_like(end["returns"])
                 step = 0
                 for action in actions:
-                    shown, over = player.step(action)
-                    returns += shown["rewards"]
+                    observations, over = player.step(action)
+                    returns += observations["rewards"]
                     step += 1
                     if over or watch.elapsed_seconds() > seconds:
                         break
@@ -200,7 +200,7 @@ def try_whole_episode(
     whole = step == len(actions)
     if not (whole or over):
         return ExactnessVerdict(tested=False)
-    differs = _first_difference(end, {**shown, "returns": returns}, step)
+    differs = _first_difference(end, {**observations, "returns": returns}, step)
     if whole != over:
         differs = f"ends: at step {step}, {whole} and {over}"
     quantity, _, values = differs.partition(": ")
@@ -342,12 +342,12 @@ def _find_cause(make: Make, episode: _RecordedEpisode, seconds: float) -> str:
 class WorldPlayer:
     """The first environment of a world of two; other episodes are played in the second."""
 
-    def __init__(self, world: World, beside: int, teacher: Teacher | None = None) -> None:
+    def __init__(self, world: World, other_seed: int, teacher: Teacher | None = None) -> None:
         """Allocate the arrays that the world writes into.
 
         Args:
             world: just built, with two environments.
-            beside: seed of the episodes in the second environment.
+            other_seed: seed of the episodes in the second environment.
             teacher: a teacher whose actions are compared as well; None without one.
         """
         self._teacher: Any = teacher
@@ -358,7 +358,7 @@ class WorldPlayer:
         self._obs = np.zeros((*shape, *spaces.obs), spaces.obs_type)
         self._legal = [np.ones((*shape, spaces.legal), np.bool_)] if spaces.masked else []
         self._outcome = (np.zeros(shape, np.float32), np.zeros(shape, np.bool_), np.zeros(shape, np.bool_))
-        self._waits, self._beside = np.ones(shape[0], np.bool_), np.random.default_rng(beside)
+        self._waits, self._beside = np.ones(shape[0], np.bool_), np.random.default_rng(other_seed)
 
     @property
     def can_save(self) -> bool:

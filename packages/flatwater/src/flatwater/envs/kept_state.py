@@ -94,9 +94,9 @@ def _saved_value(value: Any) -> Any:  # noqa: ANN401  (whatever an environment k
     if isinstance(value, RunningMeanStd):
         return {name: getattr(value, name) for name in STATISTIC_NAMES}
     if isinstance(value, deque):  # as long as it will be, so that its full length is allocated from the beginning
-        room = np.zeros(value.maxlen or len(value))
-        room[: len(value)] = value
-        return {"filled": len(value), "values": room}
+        values = np.zeros(value.maxlen or len(value))
+        values[: len(value)] = value
+        return {"filled": len(value), "values": values}
     return value
 
 
@@ -152,7 +152,7 @@ class EpisodeStarts:
         self.copies = copies
         self._states: list[Any] = []
         """State of each copy, once all have begun."""
-        self.room = 0
+        self.state_bytes = 0
         """Bytes for all states; 0 if nothing is kept, or it cannot be saved."""
         self.unsaved = ""
         """Reason why the states cannot be saved."""
@@ -160,7 +160,7 @@ class EpisodeStarts:
             self._measure_(make())
 
     def _measure_(self, env: Any) -> None:  # noqa: ANN401  (whatever an environment keeps)
-        """Set `room`, the bytes of all copies' states, or `unsaved`, why there is none; closes the spare copy `env`."""
+        """Set `state_bytes`, of all copies together, or `unsaved`, why there are none; closes the spare copy `env`."""
         try:
             read_env_state(env)
         except AttributeError:  # a class that has nothing before its first reset
@@ -168,7 +168,7 @@ class EpisodeStarts:
                 copy.reset(seed=0)
         try:
             env.reset(seed=0)
-            self.room = len(self.copies) * buffer_size(read_env_state(env))
+            self.state_bytes = len(self.copies) * buffer_size(read_env_state(env))
         except TypeError as error:
             self.unsaved = f"its {error}, which cannot be saved"
         finally:
@@ -176,7 +176,7 @@ class EpisodeStarts:
 
     def record_starts_(self, which: Array) -> None:
         """Record the states of the copies of `which`, bool [E]; called before they are reset."""
-        if self.room:
+        if self.state_bytes:
             # Only once there is something to record: an empty list says that nothing has begun.
             self._states = self._states or [None] * len(self.copies)
             for env in np.flatnonzero(which).tolist():
@@ -345,23 +345,23 @@ def buffer_size(state: object) -> int:
     return len(content) + head + SPARE_BYTES
 
 
-def write_state_(room: Array, state: object) -> str:
+def write_state_(buffer: Array, state: object) -> str:
     """Write a state into its allocated bytes; return why it cannot be written, empty if it was."""
     try:
         content = encode_state(state)
     except TypeError as error:
         # Zeros are read as no state: never half of one.
-        room[:] = 0
+        buffer[:] = 0
         return f"{error}, which cannot be saved: expected numbers, text, arrays, and dicts, lists and tuples of them"
-    if len(content) > len(room):
-        room[:] = 0
-        return f"its state grew to {len(content):,} bytes, and {len(room):,} bytes were allocated for it"
-    room[: len(content)] = np.frombuffer(content, np.uint8)
-    room[len(content) :] = 0
+    if len(content) > len(buffer):
+        buffer[:] = 0
+        return f"its state grew to {len(content):,} bytes, and {len(buffer):,} bytes were allocated for it"
+    buffer[: len(content)] = np.frombuffer(content, np.uint8)
+    buffer[len(content) :] = 0
     return ""
 
 
-def read_state(room: Array) -> Any:  # noqa: ANN401  (a state of any form)
+def read_state(buffer: Array) -> Any:  # noqa: ANN401  (a state of any form)
     """Return the state in these bytes, or None if nothing was written: a head of size 0."""
-    head, body = (int.from_bytes(room[start : start + _SIZE_BYTES].tobytes(), "little") for start in (0, _SIZE_BYTES))
-    return decode_state(room[: 2 * _SIZE_BYTES + head + body].tobytes()) if head else None
+    head, body = (int.from_bytes(buffer[start : start + _SIZE_BYTES].tobytes(), "little") for start in (0, _SIZE_BYTES))
+    return decode_state(buffer[: 2 * _SIZE_BYTES + head + body].tobytes()) if head else None

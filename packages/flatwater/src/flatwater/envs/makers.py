@@ -71,7 +71,7 @@ class EnvMaker:
 
 
 @contextmanager
-def hand_over(env: object) -> Iterator[None]:
+def hand_over_env(env: object) -> Iterator[None]:
     """Let names that begin with `object:` stand for this object within the block; None changes nothing."""
     token = _given.set(_given.get() if env is None else env)
     try:
@@ -129,9 +129,9 @@ def fixed_copies(env: object) -> int | None:
     return int(env.num_envs) if isinstance(env, gymnasium.vector.VectorEnv) else None
 
 
-def fewest_copies(name: str, wanted: int) -> int:
+def fewest_copies(name: str, count: int) -> int:
     """Return the number of environments of a small world: the wanted one, unless a handed over object fixes it."""
-    return (fixed_copies(_given.get()) if is_object(name) else None) or wanted
+    return (fixed_copies(_given.get()) if is_object(name) else None) or count
 
 
 def is_object(name: str) -> bool:
@@ -150,7 +150,7 @@ def find_maker(name: str, arguments: Mapping[str, Any]) -> EnvMaker:
         ConfigError: the name stands for nothing of this kind, or it cannot be called with the arguments.
     """
     kind, _, _ = name.partition(":")
-    target = _handed_over(name) if kind == OBJECT else find_object(name, setting="it", expected=ENVIRONMENT_NAMES)
+    target = _handed_env(name) if kind == OBJECT else find_object(name, setting="it", expected=ENVIRONMENT_NAMES)
     if isinstance(target, gymnasium.Env | gymnasium.vector.VectorEnv):
         if arguments:
             raise ConfigError("env_args: expected none, as the environment is made already")
@@ -160,7 +160,7 @@ def find_maker(name: str, arguments: Mapping[str, Any]) -> EnvMaker:
     return _called_maker(name, target, arguments)
 
 
-def _handed_over(name: str) -> Any:  # noqa: ANN401  (whatever the user has)
+def _handed_env(name: str) -> Any:  # noqa: ANN401  (whatever the user has)
     """Return the object that a name stands for.
 
     Raises:
@@ -216,9 +216,10 @@ def _called_maker(name: str, target: Callable[..., Any], arguments: Mapping[str,
     try:
         signature.bind(*given, **named)
     except TypeError as error:
-        shown = signature.replace(return_annotation=inspect.Signature.empty)
+        visible_signature = signature.replace(return_annotation=inspect.Signature.empty)
         raise ConfigError(
-            f"{name}{shown} cannot be called: {error}. Expected {FORMS}; other arguments are given as env_args"
+            f"{name}{visible_signature} cannot be called: {error}. Expected {FORMS}; other arguments are given as "
+            "env_args"
         ) from error
 
     def make(number: int = 1) -> Any:  # noqa: ANN401  (whatever it gives)

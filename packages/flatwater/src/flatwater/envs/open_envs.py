@@ -35,7 +35,7 @@ class Closing:
         self._close()
 
 
-def closing_of(envs: Sequence[Any], border: AbstractContextManager[None]) -> Closing:
+def bind_closing(envs: Sequence[Any], border: AbstractContextManager[None]) -> Closing:
     """Return a function that closes all environments of a world, and then raises an error that came up.
 
     Args:

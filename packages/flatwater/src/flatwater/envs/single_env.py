@@ -101,8 +101,8 @@ class _SingleParallelEnv:
         faulty = [
             reward for reward in rewards.values() if not isinstance(reward, Real) or not np.isfinite(float(reward))
         ]
-        over = all(terminated[agent] or truncated[agent] for agent in terminated) or not self._env.agents
-        return observations, faulty[0] if faulty else float(sum(rewards.values())), over, False, infos
+        is_over = all(terminated[agent] or truncated[agent] for agent in terminated) or not self._env.agents
+        return observations, faulty[0] if faulty else float(sum(rewards.values())), is_over, False, infos
 
 
 class SingleWorld:

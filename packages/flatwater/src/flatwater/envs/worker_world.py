@@ -56,9 +56,9 @@ class _Part(gymnasium.Env[Any, Any]):
         self._outcome = (np.zeros(shape, np.float32), np.zeros(shape, np.bool_), np.zeros(shape, np.bool_))
         native = find_native(self._world)
         # Without the reader, whose functions cannot be sent.
-        given = None if native is None else (native.observation, native.action, native.form)
+        native_values = None if native is None else (native.observation, native.action, native.form)
         self._source: Any = find_informing(self._world)
-        return spaces, isinstance(self._world, ReplayableWorld), self._source is not None, given
+        return spaces, isinstance(self._world, ReplayableWorld), self._source is not None, native_values
 
     def begin(self, which: Array, seeds: Array) -> Sequence[Array]:
         """Begin episodes; the arguments are those of all environments."""
@@ -178,11 +178,11 @@ class WorkerWorld:
         # Before they are asked: an environment that cannot be used leaves no process.
         self._closing = Closing(self._end_processes)
         parts = self._ask("open")
-        (spaces, is_replayable, informs, given) = parts[0]
+        (spaces, is_replayable, informs, native_values) = parts[0]
         kept_bytes = sum(part_spaces.kept for part_spaces, *_ in parts)
         self._spaces: Spaces = replace(spaces, envs=envs, kept=kept_bytes)
-        if given is not None:
-            observation, action, form = given
+        if native_values is not None:
+            observation, action, form = native_values
             self.native = native_spaces(observation, action, form, title)
         if informs:
             self.infos = InfosByNumber(envs, self._read_info)
@@ -197,9 +197,9 @@ class WorkerWorld:
     def begin_(self, which: Array, seeds: Array, obs: Array, *legal: Array) -> None:
         """Begin episodes; the arguments are those of `World` and `MaskedWorld`."""
         for span, shown in zip(self._spans, self._ask("begin", which, seeds), strict=True):
-            begun = which[span]
+            span_begins = which[span]
             for target, part in zip((obs, *legal), shown, strict=True):
-                target[span][begun] = part[begun]
+                target[span][span_begins] = part[span_begins]
 
     def step_(
         self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array, *legal: Array

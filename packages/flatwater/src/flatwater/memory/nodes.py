@@ -100,13 +100,13 @@ class NodePlan:
 
 
 def assign_workers(machines: Sequence[Machine], count: int, wants: WorkerNeeds) -> list[NodePlan]:
-    """Assign workers one by one to the machine with the most room left, and then with the most memory."""
-    room = [NodePlan(machine, wants, 0).worker_slots for machine in machines]
+    """Assign workers one by one to the machine with the most free slots, and then with the most memory."""
+    slots = [NodePlan(machine, wants, 0).worker_slots for machine in machines]
     counts = [0] * len(machines)
     for _ in range(count if machines else 0):
-        # Room may be negative: workers without room are assigned as well, and `refuse_nodes` tells which.
+        # Slots may be negative: workers without a slot are assigned as well, and `refuse_nodes` tells which.
         index = max(
-            range(len(machines)), key=lambda n: (room[n] - counts[n], machines[n].memory - counts[n] * wants.worker)
+            range(len(machines)), key=lambda n: (slots[n] - counts[n], machines[n].memory - counts[n] * wants.worker)
         )
         counts[index] += 1
     return [NodePlan(machine, wants, workers) for machine, workers in zip(machines, counts, strict=True)]
@@ -131,9 +131,9 @@ def shortages(nodes: Sequence[NodePlan], lacking: Sequence[NodePlan]) -> str:
     """Return the machines that lack something, and the remedy."""
     needs = nodes[0].wants
     count = sum(node.workers for node in nodes)
-    room = worker_capacity(nodes)
+    capacity = worker_capacity(nodes)
     summary = (
-        f"the cluster has room for {room} workers of {format_bytes(needs.worker)} and {needs.threads} cores each, "
-        f"and {count} are needed. Use --workers {max(1, room)}, add machines, or make the run smaller."
+        f"the cluster has room for {capacity} workers of {format_bytes(needs.worker)} and {needs.threads} cores each, "
+        f"and {count} are needed. Use --workers {max(1, capacity)}, add machines, or make the run smaller."
     )
     return "\n".join([summary, *(f"  {node.shortage()}" for node in lacking)])

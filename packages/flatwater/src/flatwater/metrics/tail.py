@@ -92,13 +92,13 @@ def _last_number(file: BufferedReader, name: str, end: int) -> float | None:
     key = json.dumps(name).encode()
     # Bounded repetitions: on a hostile line the expression takes no more than a fixed time for each byte.
     pattern = re.compile(re.escape(key) + rb": ?(-?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,3})?)[,}]")
-    room = len(key) + MOST_DIGITS  # blocks overlap, so that none cuts a number in two
+    overlap = len(key) + MOST_DIGITS  # blocks overlap, so that none cuts a number in two
     position = size = end
     while position > 0 and size - position < MOST_BACK:
         step = min(FIRST_BLOCK if position == size else BLOCK, position)
         position -= step
         file.seek(position)
-        block = file.read(min(step + room, size - position))
+        block = file.read(min(step + overlap, size - position))
         numbers = [float(number) for number in pattern.findall(block)] if key in block else []
         if finite := [number for number in numbers if isfinite(number)]:
             return finite[-1]

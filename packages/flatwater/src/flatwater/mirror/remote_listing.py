@@ -21,7 +21,7 @@ MAXIMUM_BYTES_BY_FILE = {"metrics.jsonl": 256 << 20, "result.json": MOST_RESULT}
 """Largest bytes of a file that a list reads; of other files a mebibyte."""
 
 
-def list_runs_at(url: str) -> list[RunLine]:
+def list_mirrored_runs(url: str) -> list[RunLine]:
     """Return every run directly below `url`, the latest change last; unreadable runs come first, with the reason.
 
     Raises:
@@ -30,11 +30,11 @@ def list_runs_at(url: str) -> list[RunLine]:
     objects = open_objects(url)
     if objects.folder is not None and not objects.folder.is_dir():
         raise ConfigError(f"{objects.url}: no folder has this URL. Give the URL of a folder of runs.")
-    dated_lines = [line for name in objects.folders() for line in _list_run_at(objects, name)]
+    dated_lines = [line for name in objects.folders() for line in _list_mirrored_run(objects, name)]
     return [line for _, line in sorted(dated_lines, key=lambda each: each[0])]
 
 
-def _list_run_at(objects: StoredObjects, name: str) -> Iterable[tuple[datetime, RunLine]]:
+def _list_mirrored_run(objects: StoredObjects, name: str) -> Iterable[tuple[datetime, RunLine]]:
     """Return the line of a run; an unreadable run does not keep the others from being shown."""
     try:
         return _read_run_line(objects.below(name), name)

@@ -50,7 +50,7 @@ class UploadState:
     dropped: int = 0
     failures: int = 0
     # Bounded: a store that fails for weeks must not fill the memory.
-    news: deque[str] = field(default_factory=lambda: deque(maxlen=20))
+    messages: deque[str] = field(default_factory=lambda: deque(maxlen=20))
 
     @property
     def is_idle(self) -> bool:
@@ -77,7 +77,7 @@ class UploadState:
         # Told once, counted afterwards: at a slow store every checkpoint would be a line.
         self.dropped += 1
         if self.dropped == 1:
-            self.news.append(
+            self.messages.append(
                 f"mirror: {self._why_behind()}: the checkpoint of round {newer.round} is sent in place of round "
                 f"{manifest.round}. Later replacements are only counted"
             )
@@ -117,7 +117,7 @@ class UploadState:
                 self.ok = time.monotonic()
             if self.since is not None:
                 lasted = format_duration(time.monotonic() - self.since)
-                self.news.append(f"mirror: {self.url} works again, after {lasted}")
+                self.messages.append(f"mirror: {self.url} works again, after {lasted}")
             self.sending, self.since, self.trouble, self.left = None, None, "", 0
             self.files = self.files and not ended
 
@@ -128,7 +128,7 @@ class UploadState:
             self.trouble = reason
             if self.since is None:
                 self.since = time.monotonic()
-                self.news.append(f"mirror: {reason}. {goes_on}, and the upload is tried again")
+                self.messages.append(f"mirror: {reason}. {goes_on}, and the upload is tried again")
 
     def requeue_after_failure_(self, reason: str, pause: float) -> None:
         """Put the checkpoint that was being sent back to wait; returns after a pause, shorter where the run ends."""
@@ -154,23 +154,23 @@ class UploadState:
         """Drop the checkpoint that is being sent, as it can never be sent."""
         with self.turn:
             self.dropped += 1
-            self.news.append(f"mirror: {reason}")
+            self.messages.append(f"mirror: {reason}")
             self.sending, self.left = None, 0
 
     def stop_sending_(self, reason: str) -> None:
         """Stop sending for good: another process writes there."""
         with self.turn:
             self.lost = reason
-            self.news.append(f"mirror: {reason} The run goes on without a mirror")
+            self.messages.append(f"mirror: {reason} The run goes on without a mirror")
             self.sending = self.waiting = None
             self.files, self.left = False, 0
 
     def take_news_(self) -> list[str]:
         """Return sentences about the events since the last call."""
         with self.turn:
-            news = [*self.news]
-            self.news.clear()
-        return news
+            messages = [*self.messages]
+            self.messages.clear()
+        return messages
 
     def metrics(self) -> dict[str, float]:
         """Return checkpoints and bytes that wait, were sent and were dropped; and seconds since the last success."""

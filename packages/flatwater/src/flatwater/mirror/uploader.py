@@ -108,7 +108,7 @@ class Mirror:
 
     def _say(self, line: str) -> None:
         # In the mirror's thread, and before it in the run's; appending to a deque is atomic.
-        self.state.news.append(line)
+        self.state.messages.append(line)
 
     def _count_piece(self, count: int) -> None:
         """Count a piece; the sender calls it after each, in the mirror's thread.

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from flatwater.nets.mlp import MLPValues
 from flatwater.nets.module_encoder import PREFIX, ModuleEncoder, shipped_encoder
-from flatwater.nets.observation import Parts, numbers_in
+from flatwater.nets.observation import Parts, view_numbers
 from flatwater.nets.stack import Layout, Params, Weight
 
 
@@ -39,7 +39,7 @@ class ImageValues(MLPValues):
     def values(self, params: Params, obs: Tensor) -> Float[Tensor, "P B A"]:
         """Return the numbers of all choices; observations are bytes [P, B, ...]."""
         rows = obs.flatten(2)
-        numbers = numbers_in(rows, self.encoder.parts, torch.float32)
+        numbers = view_numbers(rows, self.encoder.parts, torch.float32)
         # Member by member: convolutions of several at once take longer than those of each.
         features = [self.encoder(_member(params, p), numbers[p], rows[p], learning=False) for p in range(len(rows))]
         return super().values(params, torch.stack(features))

@@ -86,5 +86,5 @@ class ImageNetwork(nn.Module):
 
     def forward(self, obs: object) -> Tensor:
         """Return features [B, F] of observations."""
-        seen = zip(self.parts, self._parts, strict=True)
-        return torch.cat([module(value_of(part, obs)) for module, part in seen], dim=-1)
+        pairs = zip(self.parts, self._parts, strict=True)
+        return torch.cat([module(value_of(part, obs)) for module, part in pairs], dim=-1)

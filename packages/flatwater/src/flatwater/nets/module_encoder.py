@@ -110,10 +110,10 @@ class ModuleEncoder:
             learning: whether the module is in training mode.
         """
         read = split_parts(self.parts, numbers, row, channels_last=self.channels_last)
-        given = nest_parts(self.parts, read)
+        observation = nest_parts(self.parts, read)
         own = {name.removeprefix(PREFIX): tensor for name, tensor in tensors.items() if name.startswith(PREFIX)}
         self.module.train(learning)
-        features: Tensor = functional_call(self.module, own, (given,))
+        features: Tensor = functional_call(self.module, own, (observation,))
         return features
 
 

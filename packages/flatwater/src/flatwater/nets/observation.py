@@ -69,7 +69,7 @@ def row_bytes(parts: Sequence[Part]) -> int:
     return -(-byte_count // FLOAT) * FLOAT
 
 
-def numbers_in(row: Any, parts: Sequence[Part], kind: Any) -> Any:  # noqa: ANN401  (a Tensor, or an array of NumPy)
+def view_numbers(row: Any, parts: Sequence[Part], kind: Any) -> Any:  # noqa: ANN401  (a Tensor, or an array of NumPy)
     """Return the numbers [..., N] that lie in no image, sharing the memory of a row [..., bytes] where that is dense.
 
     Args:

@@ -17,11 +17,11 @@ Params = Mapping[str, Tensor]
 """Weights by name, each [P, *shape]."""
 
 
-def bfloat16_autocast(device: torch.device, *, wanted: bool) -> AbstractContextManager[object]:
-    """Return the context in which products are bfloat16 where that is `wanted`; it does nothing on the meta device."""
+def bfloat16_autocast(device: torch.device, *, enabled: bool) -> AbstractContextManager[object]:
+    """Return the context in which products are bfloat16 where that is `enabled`; it does nothing on the meta device."""
     if device.type == "meta":
         return nullcontext()
-    return torch.autocast(device.type, torch.bfloat16, enabled=wanted)
+    return torch.autocast(device.type, torch.bfloat16, enabled=enabled)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from torch.nn import functional
 from flatwater.nets.actions import Actions
 from flatwater.nets.config import StudentConfig
 from flatwater.nets.module_encoder import ModuleEncoder
-from flatwater.nets.observation import count_numbers, numbers_in
+from flatwater.nets.observation import count_numbers, view_numbers
 from flatwater.nets.policy import (
     FeedForwardPolicy,
     PolicyOutput,
@@ -132,7 +132,7 @@ class Student:
         """Return the numbers of observations that are neither tokens nor in an image."""
         if obs.dtype != torch.uint8:
             return obs
-        numbers: Tensor = numbers_in(obs, () if self.encoder is None else self.encoder.parts, torch.float32)
+        numbers: Tensor = view_numbers(obs, () if self.encoder is None else self.encoder.parts, torch.float32)
         return numbers
 
     def embed_observation(self, weights: Weights, obs: Tensor, *, learning: bool = False) -> Float[Tensor, "T B O"]:
@@ -145,7 +145,7 @@ class Student:
             rows = obs.flatten(0, 1).flatten(1)
             numbers = self._scale_numbers(weights, self.read_numbers(rows))
             pixels = rows if rows.dtype == torch.uint8 else None
-            with bfloat16_autocast(obs.device, wanted=self.autocast_bfloat16):
+            with bfloat16_autocast(obs.device, enabled=self.autocast_bfloat16):
                 features = self.encoder(weights, numbers, pixels, learning=learning)
             return features.float().view(*obs.shape[:2], -1)
         if not self.sees_tokens:
@@ -178,7 +178,7 @@ class Student:
     ) -> StudentStep:
         """Return the outputs of `run_step`, given the result of `embed_observation` for its observations."""
         if self.values_later and isinstance(self.policy, FeedForwardPolicy):
-            with bfloat16_autocast(memory.device, wanted=self.autocast_bfloat16):
+            with bfloat16_autocast(memory.device, enabled=self.autocast_bfloat16):
                 return StudentStep(self.policy.action_outputs(weights, embedding[0]).to(memory.dtype), None, memory)
         output = self._apply_policy(weights, embedding, memory, starts.unsqueeze(0))
         return StudentStep(output.logits[0], output.value[0], output.memory)
@@ -202,7 +202,7 @@ class Student:
         self, weights: Weights, embedding: Float[Tensor, "T B O"], memory: Float[Tensor, "2 B M"], starts: Tensor
     ) -> PolicyOutput:
         """Return the policy's outputs on embedded observations of T steps, in the precision of `memory`."""
-        with bfloat16_autocast(memory.device, wanted=self.autocast_bfloat16):
+        with bfloat16_autocast(memory.device, enabled=self.autocast_bfloat16):
             output = self.policy(weights, embedding, memory, starts)
         return PolicyOutput(*(tensor.to(memory.dtype) for tensor in (output.logits, output.value, output.memory)))
 

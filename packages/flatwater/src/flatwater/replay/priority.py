@@ -130,17 +130,17 @@ def draw_prioritised(
     cumulative = priorities.sums.cumsum(0)
     total = cumulative[-1]
     point = torch.rand(shape, generator=rng, device=total.device, dtype=torch.float64) * total
-    block = torch.searchsorted(cumulative, _clamp_below(point, total), right=True)
+    block = torch.searchsorted(cumulative, _clamp_inside(point, total), right=True)
     running = _running_sums(priorities, block)
     # From the block's beginning, which is the end of the block before it.
     point = point - torch.where(block > 0, cumulative[block - 1], 0)
-    inside = torch.searchsorted(running, _clamp_below(point, running[..., -1]).unsqueeze(-1), right=True).squeeze(-1)
+    inside = torch.searchsorted(running, _clamp_inside(point, running[..., -1]).unsqueeze(-1), right=True).squeeze(-1)
     index = block * BLOCK_PLACES + inside
     # N and the total of the masses cancel in the ratio to the largest.
     weight = priorities.mass[index].pow(-priorities.beta)
     return index, weight / weight.amax(-1, keepdim=True)
 
 
-def _clamp_below(point: Float[Tensor, "*batch"], end: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+def _clamp_inside(point: Float[Tensor, "*batch"], end: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
     """Return points that lie before the end: by rounding one can come to it, beyond the last place."""
     return torch.minimum(point, torch.nextafter(end, torch.zeros_like(end)))

@@ -108,26 +108,26 @@ def headline_charts(run: RunRecords) -> list[Chart]:
 def update_charts(run: RunRecords) -> Iterator[Block]:
     """Yield a small chart of each loss and what else updates say of themselves; nothing if they say nothing."""
     names = [name for name in run.metrics if name.startswith("train/") and name not in SEPARATE_METRICS]
-    shown = {name: name.removeprefix("train/").replace("_", " ") for name in names}
-    if shown:
+    titles = {name: name.removeprefix("train/").replace("_", " ") for name in names}
+    if titles:
         reading = "Means over the updates of a round. Explained variances below -1 are drawn at -1."
         yield numbers_grid(
-            run, shown | {EXPLAINED_METRIC: "explained variance of returns"}, title="Updates", reading=reading
+            run, titles | {EXPLAINED_METRIC: "explained variance of returns"}, title="Updates", reading=reading
         )
 
 
 def own_numbers(run: RunRecords) -> Iterator[Block]:
     """Yield a small chart of each number that the user has logged; nothing if there is none."""
-    shown = {name: name for name in run.metrics if is_own(name)}
-    if shown:
-        yield numbers_grid(run, dict([*shown.items()][:MOST_OWN]), title="")
+    titles = {name: name for name in run.metrics if is_own(name)}
+    if titles:
+        yield numbers_grid(run, dict([*titles.items()][:MOST_OWN]), title="")
 
 
-def numbers_grid(run: RunRecords, shown: Mapping[str, str], *, title: str, reading: str = "") -> Grid:
+def numbers_grid(run: RunRecords, titles: Mapping[str, str], *, title: str, reading: str = "") -> Grid:
     """Return a small chart of each of some numbers over the rounds: metric -> title."""
     axis = round_axis(run.metrics["round"], run.recipe.layout.round)
-    lines = {metric: metric_line(run.metrics, metric, "each round", JUDGED_COLOUR) for metric in shown}
-    charts = [Chart(title=shown[metric], marks=[line], x=axis, height=170) for metric, line in lines.items() if line.x]
+    lines = {metric: metric_line(run.metrics, metric, "each round", JUDGED_COLOUR) for metric in titles}
+    charts = [Chart(title=titles[metric], marks=[line], x=axis, height=170) for metric, line in lines.items() if line.x]
     return Grid(title=title, reading=reading, charts=charts)
 
 
@@ -168,11 +168,11 @@ def returns_lines(metrics: Metrics, trained: str, levels: Mapping[str, str]) -> 
     return lines
 
 
-def share_lines(metrics: Metrics, shown: Mapping[str, tuple[str, str]]) -> list[Line]:
+def share_lines(metrics: Metrics, titles: Mapping[str, tuple[str, str]]) -> list[Line]:
     """Return lines of metrics that are shares, in percent: metric -> title and colour."""
     return [
         Line(name=title, x=metrics["round"], y=[100 * value for value in metrics[metric]], colour=colour)
-        for metric, (title, colour) in shown.items()
+        for metric, (title, colour) in titles.items()
         if metric in metrics
     ]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from flatwater.config.toml import read_toml
 from flatwater.description import MOST_BYTES, Description, describe_recipe, parse_description
-from flatwater.recipe import Recipe, find_installed, name_in
+from flatwater.recipe import Recipe, find_installed, recipe_name
 from flatwater.rundir.layout import RunFolder
 from flatwater_watch.errors import RunError
 from flatwater_watch.files.directory import write_object
@@ -48,7 +48,7 @@ def read_description(folder: RunFolder, settings: Mapping[str, Any]) -> Descript
         ConfigError: the settings name no recipe.
         RunError: the recipe is not installed, and its description in the folder is missing or damaged.
     """
-    name = name_in(settings, folder.config)
+    name = recipe_name(settings, folder.config)
     # Installed recipes were chosen by this user; any other name in the file is looked up nowhere.
     if (installed := find_installed(name)) is not None:
         return describe_recipe(installed, settings)

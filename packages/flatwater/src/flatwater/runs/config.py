@@ -192,9 +192,9 @@ MOST_KEY = MOST_NAME - len("info/")
 """Most bytes of a key of an info."""
 
 
-def rounds_alone(config: T, given: Collection[str]) -> T:
+def rounds_alone(config: T, names: Collection[str]) -> T:
     """Return the settings without `total_steps` where the user gives rounds now, which then stand above them."""
-    if "rounds" not in given or not isinstance(config, EpisodesRunConfig):
+    if "rounds" not in names or not isinstance(config, EpisodesRunConfig):
         return config
     return cast("T", replace(config, total_steps=0))
 
@@ -204,7 +204,7 @@ def in_one_process(config: E) -> E:
     return replace(config, env_workers=0)
 
 
-def mirrored_below(config: C, folder: Path) -> C:
+def extend_mirror_url(config: C, folder: Path) -> C:
     """Return the configuration of a run in a sweep's or a study's folder, mirrored below the name of that folder.
 
     Runs of all sweeps have the same names, so at one URL they would meet.

@@ -50,7 +50,7 @@ class MemoryContract:
     """The state tree."""
     plan: Plan
     device: torch.device
-    beside: Callable[[], dict[str, int]] = dict
+    extra_bytes: Callable[[], dict[str, int]] = dict
     """Bytes that the run's services hold outside of the state, by owner: data that wait to be sent."""
     elsewhere: Callable[[], int] = lambda: 0
     """Bytes of RAM that processes which compute for the run have for themselves."""
@@ -87,7 +87,7 @@ class MemoryContract:
                 if resident == leaf_bytes[leaf.path]:
                     self.full.add(leaf.path)
                 leaf_bytes[leaf.path] = resident
-        return leaf_bytes | self.beside()
+        return leaf_bytes | self.extra_bytes()
 
     def over_budget_(self) -> bool:
         """Return whether the run is so near to its budget that it must stop; cheap enough for every step."""

@@ -17,8 +17,8 @@ from flatwater.sources import text_hashes
 
 def run_facts(run: Run) -> dict[str, Any]:
     """Return settings and data of a run; data are compared by their content, wherever they lie."""
-    apart = run.location_settings | run.config.open_ended
-    settings = {name: value for name, value in to_mapping(run.config).items() if name not in apart}
+    exempt_names = run.location_settings | run.config.open_ended
+    settings = {name: value for name, value in to_mapping(run.config).items() if name not in exempt_names}
     return {"config": settings, "data": dict(run.data())}
 
 
@@ -104,7 +104,7 @@ ARITHMETIC = "arithmetic"
 
 
 def changed_facts(
-    saved: object, *, then: str = "when it was saved", current_name: str = "now", apart: Collection[str] = ()
+    saved: object, *, then: str = "when it was saved", current_name: str = "now", exempt_names: Collection[str] = ()
 ) -> list[str]:
     """Return a line for each changed fact on which numbers depend: `torch 2.9.0 when it was saved, 2.9.1 now`.
 
@@ -112,7 +112,7 @@ def changed_facts(
         saved: `versions` of a checkpoint; an older one may say less, and a forged one anything.
         then: words for when, or where, the saved versions are from.
         current_name: words for this process.
-        apart: names that may differ.
+        exempt_names: names that may differ.
     """
     if not isinstance(saved, Mapping):
         return [f"versions {saved!r} when it was saved"]
@@ -120,5 +120,5 @@ def changed_facts(
     return [
         f"{name} {saved[name]} {then}, {present[name]} {current_name}"
         for name in present
-        if name not in apart and saved.get(name) not in (None, present[name])
+        if name not in exempt_names and saved.get(name) not in (None, present[name])
     ]

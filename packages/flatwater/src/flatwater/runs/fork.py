@@ -45,12 +45,12 @@ class Parent:
     """What the fork writes down of it."""
 
 
-def find_parent(folder: RunFolder, was: Any, config: Any, round_: int | None, say: ShowLine) -> Parent:  # noqa: ANN401  (a RunConfig of any recipe)
+def find_parent(folder: RunFolder, parent_config: Any, config: Any, round_: int | None, say: ShowLine) -> Parent:  # noqa: ANN401  (a RunConfig of any recipe)
     """Return the run to go on from, at its newest intact checkpoint between two rounds.
 
     Args:
         folder: the run.
-        was: settings of the run.
+        parent_config: settings of the run.
         config: settings of the fork.
         round_: round of the checkpoint to take instead; None for the newest.
         say: gets lines about checkpoints that cannot be used.
@@ -76,15 +76,17 @@ def find_parent(folder: RunFolder, was: Any, config: Any, round_: int | None, sa
             f"Give {done + 1} or more."
         )
     # A fork's own settings have none: it may be made again, where it was killed before its first checkpoint.
-    if config.from_run not in (None, was.from_run):
+    if config.from_run not in (None, parent_config.from_run):
         raise ConfigError("--from-run: a fork goes on from the whole state of a run. Leave it out, or use `train`.")
-    before, now = flat_settings(to_mapping(was)), flat_settings(to_mapping(recipe.prepare(config)))
-    _require_unedited(folder, before, manifest_found.manifest.facts.get("config"), was.open_ended)
+    before, now = flat_settings(to_mapping(parent_config)), flat_settings(to_mapping(recipe.prepare(config)))
+    _require_unedited(folder, before, manifest_found.manifest.facts.get("config"), parent_config.open_ended)
     origin = Origin(parent=str(folder.path.absolute()), round=done, changed=changed_settings(before, now))
-    return Parent(folder, was, manifest_found, origin)
+    return Parent(folder, parent_config, manifest_found, origin)
 
 
-def _require_unedited(folder: RunFolder, settings: Mapping[str, Any], saved: object, apart: Collection[str]) -> None:
+def _require_unedited(
+    folder: RunFolder, settings: Mapping[str, Any], saved: object, exempt_names: Collection[str]
+) -> None:
     """Refuse a run whose settings are not those of its checkpoint: what a fork changes would be told wrong.
 
     Raises:
@@ -92,7 +94,7 @@ def _require_unedited(folder: RunFolder, settings: Mapping[str, Any], saved: obj
     """
     saved_settings = flat_settings(saved) if isinstance(saved, Mapping) else {}
     # A setting that is newer than the checkpoint is in one of both alone.
-    names = [name for name in saved_settings if name in settings and _first_name(name) not in apart]
+    names = [name for name in saved_settings if name in settings and _first_name(name) not in exempt_names]
     differences = fact_differences(*({name: each[name] for name in names} for each in (saved_settings, settings)))
     if differences:
         raise CheckpointError(
@@ -162,10 +164,10 @@ def copy_history(parent: Parent, folder: RunFolder, say: ShowLine) -> None:
                 write_object(target, (line for line in file if survives_resume(line, parent.origin.round)))
 
 
-def compose_as_begun(config: Any, was: Any, data: object) -> Run:  # noqa: ANN401  (a RunConfig of any recipe)
+def compose_as_begun(config: Any, parent_config: Any, data: object) -> Run:  # noqa: ANN401  (a RunConfig of any recipe)
     """Return a run on the data that it began with, where there are more by now; its settings are `config`."""
     recipe = recipe_of_config(config)
-    begun_config = recipe.begun_on(config, was, data if isinstance(data, Mapping) else {})
+    begun_config = recipe.begun_on(config, parent_config, data if isinstance(data, Mapping) else {})
     composed = recipe.compose(begun_config)
     return composed if begun_config == config else replace(composed, config=config)
 
@@ -225,7 +227,7 @@ def _tree_error(
     owners = recipe.plan(parent.config).owners
     # Each by itself: of ten changed settings, one may be in the way. Bytes tell, as the plan has every leaf.
     culprits = [
-        name for name, (_, now) in changed.items() if _leaf_bytes_with(recipe, parent.config, name, now) != owners
+        name for name, (_, now) in changed.items() if _changed_leaf_bytes(recipe, parent.config, name, now) != owners
     ]
     return ConfigError(
         f"{_setting_names(culprits or changed, recipe.name)}: the state of {parent.folder.path} would have other "
@@ -234,7 +236,7 @@ def _tree_error(
     )
 
 
-def _leaf_bytes_with(recipe: Recipe, config: Any, name: str, value: object) -> Mapping[str, int] | None:  # noqa: ANN401  (a RunConfig of any recipe)
+def _changed_leaf_bytes(recipe: Recipe, config: Any, name: str, value: object) -> Mapping[str, int] | None:  # noqa: ANN401  (a RunConfig of any recipe)
     """Return the bytes of leaves with one setting changed; None if the setting cannot be changed alone."""
     try:
         return recipe.plan(with_settings(config, {name: value}, "the fork")).owners

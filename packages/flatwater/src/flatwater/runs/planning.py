@@ -72,7 +72,7 @@ def make_plan(
     largest_message: int = 0,
     mapped: Mapping[str, int] = MappingProxyType({}),
     here: AbstractSet[str] = frozenset(),
-    beside: Mapping[str, int] = MappingProxyType({}),
+    extra_bytes: Mapping[str, int] = MappingProxyType({}),
 ) -> Plan:
     """Return the plan of a run.
 
@@ -86,12 +86,12 @@ def make_plan(
         largest_message: bytes of the largest message between workers and the run.
         mapped: bytes by path of files that processes share through pages.
         here: phases that are the run's own, whoever computes the others.
-        beside: bytes by phase that are in no tensor.
+        extra_bytes: bytes by phase that are in no tensor.
 
     Raises:
         ConfigError: a phase refuses the configuration.
     """
-    phases = phase_bytes(transients, beside)
+    phases = phase_bytes(transients, extra_bytes)
     # A worker does one phase at a time, so it needs the largest of those it takes part in, not their sum.
     worker_peak = max((size for phase, size in phases.items() if phase not in here), default=0)
     base = WORKER_BYTES + (RAY_BYTES if apart else 0)
@@ -150,7 +150,7 @@ def with_advice(
     plan: Plan,
     alternatives: Iterable[Alternative[C]],
     owners: Mapping[str, int],
-    owners_of: Callable[[C], Mapping[str, int]],
+    config_owners: Callable[[C], Mapping[str, int]],
 ) -> Plan:
     """Return the plan; where it does not fit, with changes that would make the largest owners smaller, and how small.
 
@@ -158,12 +158,12 @@ def with_advice(
         plan: plan of the configuration.
         alternatives: changes of the configuration; each is planned, not guessed.
         owners: bytes by path of the configuration.
-        owners_of: returns the bytes by path of another configuration.
+        config_owners: returns the bytes by path of another configuration.
     """
     current = group_bytes(owners, depth=1)
     suggestions = []
     for change, group, smaller in () if plan.fits else alternatives:
-        reduced = group_bytes(owners_of(smaller), depth=1)
+        reduced = group_bytes(config_owners(smaller), depth=1)
         if current[group] - reduced[group] > WORTH_SAYING * sum(current.values()):
             suggestions.append(
                 f"{change}: {group} would take {format_bytes(reduced[group])} instead of {format_bytes(current[group])}"
@@ -222,10 +222,10 @@ def plan_built(
     plan = make_plan(owners, lambda: transients(setup, run), config=config, device=device)
 
     @close_open_envs()  # else a run that starts all the same would keep them
-    def owners_of(other: Any) -> Mapping[str, int]:  # noqa: ANN401  (a RunConfig of any kind)
+    def config_owners(other: Any) -> Mapping[str, int]:  # noqa: ANN401  (a RunConfig of any kind)
         return nbytes(build(other)[1])
 
-    return with_advice(plan, alternatives, owners, owners_of)
+    return with_advice(plan, alternatives, owners, config_owners)
 
 
 def device_limits(device: torch.device) -> dict[str, int]:
@@ -236,12 +236,12 @@ def device_limits(device: torch.device) -> dict[str, int]:
     return memory_limits()
 
 
-def phase_bytes(transients: Callable[[], Mapping[str, int]], beside: Mapping[str, int]) -> dict[str, int]:
+def phase_bytes(transients: Callable[[], Mapping[str, int]], extra_bytes: Mapping[str, int]) -> dict[str, int]:
     """Return the most bytes of each phase, tried out in a fork: modules that are imported there are gone with it.
 
     Args:
         transients: tries the phases out on the meta device, and returns the most bytes of tensors of each.
-        beside: bytes by phase that are in no tensor.
+        extra_bytes: bytes by phase that are in no tensor.
 
     Autograd refuses a fork once its threads for a GPU have begun, as in a second run of one program. Its bytes on the
     host are not planned, so that what the phases import may stay.
@@ -253,7 +253,7 @@ def phase_bytes(transients: Callable[[], Mapping[str, int]], beside: Mapping[str
     bytes_or_reason = _try_out(transients) if copy_unsafe_driver() else run_in_fork(lambda: _try_in_fork(transients))
     if isinstance(bytes_or_reason, str):
         raise ConfigError(bytes_or_reason)
-    return {phase: size + beside.get(phase, 0) for phase, size in bytes_or_reason.items()}
+    return {phase: size + extra_bytes.get(phase, 0) for phase, size in bytes_or_reason.items()}
 
 
 def _try_in_fork(transients: Callable[[], Mapping[str, int]]) -> dict[str, int] | str:
@@ -334,16 +334,16 @@ class CheckedConfig:
     callbacks: Callbacks
 
 
-def check_settings(config: Any, given: Callbacks = NO_CALLBACKS) -> CheckedConfig:  # noqa: ANN401  (a RunConfig of any kind)
+def check_settings(config: Any, functions: Callbacks = NO_CALLBACKS) -> CheckedConfig:  # noqa: ANN401  (a RunConfig of any kind)
     """Check what settings ask of this machine and of others; data and memory are checked where the run is planned.
 
     Args:
         config: the settings.
-        given: functions that are given in Python.
+        functions: functions that are given in Python.
     """
     check_trackers(config)
     check_command(config.on_event)
-    callbacks = find_callbacks(config, given)
+    callbacks = find_callbacks(config, functions)
     if config.from_run is not None and not is_url(config.from_run):
         config = replace(config, from_run=str(Path(config.from_run).absolute()))
     return CheckedConfig(recipe_of_config(config).prepare(config), taken_names(config.mirror), callbacks)

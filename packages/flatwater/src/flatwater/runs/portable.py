@@ -168,13 +168,13 @@ def export(policy: ExportablePolicy, file: Path, budget: str | None = None) -> f
             f"{LARGEST_DIFFERENCE:g}, so it was not written. Export to .safetensors, which has the exact weights."
         )
     replace_output(file, content, POLICY_OUTPUTS[file.suffix])
-    settings = _settings_of(portable.recipe, portable.header)
+    settings = _header_settings(portable.recipe, portable.header)
     if file.suffix == WEIGHTS_SUFFIX and (codes := named_code(settings, file)):
-        remember_trust(settings, file, codes, _log.warning, beside=portable.header)
+        remember_trust(settings, file, codes, _log.warning, extra_values=portable.header)
     return difference
 
 
-def _settings_of(recipe: str, header: Mapping[str, Any]) -> dict[str, Any]:
+def _header_settings(recipe: str, header: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that a header holds, in the form of a run's configuration."""
     settings = header.get("settings")
     return {**(settings if isinstance(settings, Mapping) else {}), "trainer": recipe}
@@ -323,9 +323,9 @@ def rebuild_policy(source: str, about: str, tensors: Mapping[str, Tensor], *, is
         header = convert_to({name: content.get(name) for name in ("format", "recipe", "header")}, _KnownHeader)
         if header.format != FORMAT:
             raise ValueError(f"format = {short_repr(header.format)}: expected {FORMAT!r}")  # noqa: TRY301  (caught below, where the file is named)
-        settings = _settings_of(header.recipe, header.header)
+        settings = _header_settings(header.recipe, header.header)
         recipe = find_recipe(
-            header.recipe, GIVEN if is_our_file else request_permit(settings, Path(source), beside=header.header)
+            header.recipe, GIVEN if is_our_file else request_permit(settings, Path(source), extra_values=header.header)
         )
         if recipe.rebuild is None:
             raise ValueError(f"recipe = {short_repr(header.recipe)}: this recipe cannot load a policy")  # noqa: TRY301  (caught below, where the file is named)

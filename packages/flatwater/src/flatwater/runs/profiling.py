@@ -49,34 +49,34 @@ OPERATION = b'"ph": "X"'
 _FORM = re.compile(r"rounds=(\d{1,12})(?:-(\d{1,12}))?")
 
 
-def profiled_rounds(wanted: str) -> range:
+def profiled_rounds(text: str) -> range:
     """Return the rounds of `rounds=3` or `rounds=3-5`.
 
     Raises:
         ConfigError: the text has another form, or stands for no rounds, or for too many.
     """
-    match = _FORM.fullmatch(wanted)
+    match = _FORM.fullmatch(text)
     if match is None:
-        raise ConfigError(f"--profile {short_repr(wanted)}: expected rounds=N or rounds=FIRST-LAST, such as rounds=3")
+        raise ConfigError(f"--profile {short_repr(text)}: expected rounds=N or rounds=FIRST-LAST, such as rounds=3")
     first, last = int(match[1]), int(match[2] or match[1])
     if not 1 <= first <= last < first + MOST_ROUNDS:
         raise ConfigError(
-            f"--profile {short_repr(wanted)}: expected 1 to {MOST_ROUNDS} rounds, counted from 1, LAST not before FIRST"
+            f"--profile {short_repr(text)}: expected 1 to {MOST_ROUNDS} rounds, counted from 1, LAST not before FIRST"
         )
     return range(first, last + 1)
 
 
-def check_profiled(rounds: range, done: int, wanted: int) -> None:
+def check_profiled(rounds: range, done: int, rounds_in_all: int) -> None:
     """Refuse rounds that the run does not come to.
 
     Raises:
         ConfigError: a round is over already, or beyond the last one wanted.
     """
-    if rounds[0] <= done or rounds[-1] > wanted:
+    if rounds[0] <= done or rounds[-1] > rounds_in_all:
         option = f"rounds={rounds[0]}" if len(rounds) == 1 else f"rounds={rounds[0]}-{rounds[-1]}"
-        expected = f"expected rounds within {done + 1} to {wanted}, which are not trained yet"
+        expected = f"expected rounds within {done + 1} to {rounds_in_all}, which are not trained yet"
         none_left = "all rounds of the run are trained. Add rounds with --rounds N"
-        raise ConfigError(f"--profile {option}: {expected if done < wanted else none_left}")
+        raise ConfigError(f"--profile {option}: {expected if done < rounds_in_all else none_left}")
 
 
 def with_traces(composed: Run, rounds: range | None) -> Run:
@@ -115,7 +115,7 @@ class Profiler:
     """Phase of the trace, or of the trace before."""
     _first: int = field(default=0, init=False)
     """First step of the trace."""
-    _room: int = field(default=0, init=False)
+    _step_limit: int = field(default=0, init=False)
     """Number of steps that the trace may have; 0 for the first trace of a phase, which has a single step."""
     _done: int = field(default=0, init=False)
     """Steps in the trace that are complete."""
@@ -137,38 +137,38 @@ class Profiler:
         """Record the round that begins, if it is wanted."""
         self._round, self._phase = round_, ""
         if round_ in self.rounds and (next_step := self._next()):
-            self._start(*next_step, room=0)
+            self._start(*next_step, step_limit=0)
 
     def after_step(self) -> None:
         """Continue the trace with the next step, or write it, when a step is complete."""
         if self._round not in self.rounds:
             return
         next_step = self._next()
-        room = 0
+        step_limit = 0
         same_phase = next_step is not None and next_step[0] == self._phase
         if self._recording is not None:
             self._done += 1
             # The operations of a step may grow, so the heap is asked as well: it holds what the recorder has taken.
             is_full = _bytes_in_use() - self._heap >= MOST_OPERATIONS * RECORDED_BYTES
-            if next_step is not None and same_phase and self._done < self._room and not is_full:
+            if next_step is not None and same_phase and self._done < self._step_limit and not is_full:
                 self._mark_(f"{next_step[0]} {next_step[1]}")
                 return
             operations = self._write()
             # A first trace tells the operations of one step:
             # from them follows how many steps fit into the second one.
-            room = 0 if self._room else MOST_OPERATIONS // max(1, operations)
+            step_limit = 0 if self._step_limit else MOST_OPERATIONS // max(1, operations)
             if operations > MOST_OPERATIONS and self._done == 1:
                 self._large.add(self._phase)
                 sentence = f"a step of {self._phase} has more operations than {MOST_OPERATIONS:,}, the most in a trace"
                 self.voice.show_line(f"{sentence}: no other step of this phase is recorded")
             # `_write` empties `rounds` where the disk is full:
             # then nothing more is said of steps that are not recorded.
-            elif same_phase and not room and self._round in self.rounds:
+            elif same_phase and not step_limit and self._round in self.rounds:
                 self.voice.show_line(
                     f"the other steps of {self._phase} in round {self._round} are not recorded", style=""
                 )
-        if next_step is not None and self._round in self.rounds and (room or not same_phase):
-            self._start(*next_step, room=room if same_phase else 0)
+        if next_step is not None and self._round in self.rounds and (step_limit or not same_phase):
+            self._start(*next_step, step_limit=step_limit if same_phase else 0)
 
     def after_round_(self, round_: int) -> None:
         """A round is complete and saved: the next one begins."""
@@ -186,9 +186,9 @@ class Profiler:
         unfinished = (n for n in range(progress.phase, len(phases)) if done_steps.get(n, 0) < phases[n].steps())
         return next(((phases[n].name, done_steps.get(n, 0) + 1) for n in unfinished), None)
 
-    def _start(self, phase: str, first: int, *, room: int) -> None:
-        """Begin a recording with a step; `room` is the number of steps that fit in, 0 if this is a phase's first."""
-        self._phase, self._first, self._room, self._done = phase, first, room, 0
+    def _start(self, phase: str, first: int, *, step_limit: int) -> None:
+        """Begin a recording with a step; `step_limit` steps fit in, or 0 if this is the first of a phase."""
+        self._phase, self._first, self._step_limit, self._done = phase, first, step_limit, 0
         if phase in self._large:
             return
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # its library prints to stderr when it starts and stops

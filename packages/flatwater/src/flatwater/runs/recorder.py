@@ -400,7 +400,7 @@ def build_watcher(
                 composed.trainer.run,
                 composed.plan,
                 composed.device,
-                beside=lambda: held_bytes(trackers) | mirror.buffer_bytes(),
+                extra_bytes=lambda: held_bytes(trackers) | mirror.buffer_bytes(),
                 elsewhere=composed.elsewhere,
                 exchange=composed.exchange,
             ),

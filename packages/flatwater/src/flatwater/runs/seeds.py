@@ -18,7 +18,7 @@ from flatwater.rundir.layout import RunFolder, create_folder, hold_lock, recorde
 from flatwater.rundir.listing import run_state
 from flatwater.rundir.seeds import MAXIMUM_RUNS, read_seeds, seed_folder
 from flatwater.runs.callbacks import NO_CALLBACKS, Callbacks
-from flatwater.runs.config import mirrored_below
+from flatwater.runs.config import extend_mirror_url
 from flatwater.runs.machine import release_freed_memory, use_threads
 from flatwater.runs.planning import check_settings
 from flatwater.runs.session import RunOutcome, read_config, resume, start_new_run, with_changes
@@ -74,13 +74,13 @@ def group_runs(folder: RunFolder, changes: Mapping[str, Any]) -> Generator[tuple
     """
     with hold_lock(folder) as locked_folder:
         changed_names = {name for name, value in changes.items() if value is not None}
-        base = with_changes(read_config(locked_folder, trains=True, given=changed_names), changes)
+        base = with_changes(read_config(locked_folder, trains=True, replaced_names=changed_names), changes)
         write_config(base, locked_folder.config)
         note_run(locked_folder, lambda _: None)
         path = locked_folder.with_current_name.path
         for seed in read_seeds(locked_folder):
             run = seed_folder(path, seed)
-            seed_config = mirrored_below(replace(base, seed=seed), path)
+            seed_config = extend_mirror_url(replace(base, seed=seed), path)
             if not run.config.is_file():
                 yield seed, _begin(seed_config, run)
             elif run_state(run, recorded_rounds(run), seed_config.rounds) != "finished":

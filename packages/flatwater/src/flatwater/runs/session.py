@@ -142,7 +142,7 @@ def _compose_new(config: Any, parent: Parent | None, profile: range | None, say:
 
 
 def read_config(
-    folder: RunFolder, *, where: Path | str | None = None, trains: bool = False, given: Collection[str] = ()
+    folder: RunFolder, *, where: Path | str | None = None, trains: bool = False, replaced_names: Collection[str] = ()
 ) -> Any:  # noqa: ANN401  (a RunConfig of any recipe)
     """Return the configuration of a run, whatever it trains: to compose the run, which imports the code that it names.
 
@@ -150,13 +150,15 @@ def read_config(
         folder: folder of the run.
         where: the place as the user names it, if its files are elsewhere.
         trains: whether the run will be trained: then trackers and the command for events are code as well.
-        given: settings in whose place the user gives others now.
+        replaced_names: settings in whose place the user gives others now.
 
     Raises:
         ConfigError: no configuration there fits.
         TrustError: the code may be somebody else's, see `runs.trust`.
     """
-    settings, permit = permit_run(folder, where or folder.with_current_name.path, trains=trains, given=given)
+    settings, permit = permit_run(
+        folder, where or folder.with_current_name.path, trains=trains, replaced_names=replaced_names
+    )
     file = str(folder.with_current_name.config)
     return from_mapping(recipe_of_settings(settings, file, permit).config, settings, file)
 
@@ -197,7 +199,7 @@ def resume(
         # Before anything is read: another process that trains it would write checkpoints while they are looked at.
         with hold_lock(folder) as locked_folder:
             changed_names = {name for name, value in changes.items() if value is not None}
-            config = with_changes(read_config(folder, trains=True, given=changed_names), changes)
+            config = with_changes(read_config(folder, trains=True, replaced_names=changed_names), changes)
             config = recipe_of_config(config).prepare(config)
             check_trackers(config)
             check_command(config.on_event)
@@ -288,8 +290,8 @@ def _compose_again(config: Any, folder: RunFolder, profile: range | None, events
     with events.console.status(READING_STATUS):
         if origin is not None:
             parent_folder = open_folder(Path(origin.parent))
-            was = read_config(parent_folder, trains=True, given=origin.changed)
-            parent = find_parent(parent_folder, was, config, origin.round, events.show_line)
+            parent_config = read_config(parent_folder, trains=True, replaced_names=origin.changed)
+            parent = find_parent(parent_folder, parent_config, config, origin.round, events.show_line)
         composed = _compose_new(config, parent, profile, events.show_line)
     if parent is not None:
         copy_history(parent, folder, events.show_line)

@@ -64,9 +64,9 @@ class WorkerService:
         """
         # Before anything is computed: the run's number, so that sums are taken in the run's order.
         torch.set_num_threads(assignment.config.threads)
-        apart = (ARITHMETIC,) if assignment.config.any_machine else ()
+        exempt_names = (ARITHMETIC,) if assignment.config.any_machine else ()
         if changed := changed_facts(
-            assignment.versions, then="in the run", current_name=f"on {platform.node()}", apart=apart
+            assignment.versions, then="in the run", current_name=f"on {platform.node()}", exempt_names=exempt_names
         ):
             raise RunError(
                 f"a worker would compute other numbers than the run: {'; '.join(changed)}. Use machines of one kind "
@@ -138,7 +138,7 @@ class WorkerPool(ABC):
         """Return the ledger's record of the workers; see `runs.run.Run.exchange`."""
         if not self.workers:
             return {}
-        workers = [self._memory_of(*numbered) for numbered in enumerate(self.ask_all("memory"))]
+        workers = [self._worker_memory(*numbered) for numbered in enumerate(self.ask_all("memory"))]
         arrays, lives = (sum(getattr(worker, name) for worker in self.workers) for name in ("arrays", "times_started"))
         moved_arrays, lost_workers = arrays - self._before[0], lives - self._before[1]
         # In the first round every worker counts as started: none of them took a lost one's place.
@@ -153,16 +153,16 @@ class WorkerPool(ABC):
             **({"stores": import_ray_module().in_stores()} if self._config.cluster else {}),
         }
 
-    def _memory_of(self, number: int, said: Mapping[str, Any]) -> dict[str, Any]:
+    def _worker_memory(self, number: int, report: Mapping[str, Any]) -> dict[str, Any]:
         """Return a worker's planned memory, to compare with the memory that it reports."""
-        planned_bytes, leaf_bytes = self._plan.worker_owners[number], said["held"]
+        planned_bytes, leaf_bytes = self._plan.worker_owners[number], report["held"]
         differences = {
             path: planned_bytes.get(path, 0) - leaf_bytes.get(path, 0) for path in planned_bytes | leaf_bytes
         }
         return {
             "machine": self.workers[number].machine,
-            "private": said["private"],
-            "proportional": said["proportional"],
+            "private": report["private"],
+            "proportional": report["proportional"],
             "planned": self._plan.workers[number] - self._plan.worker_transients,
             # Scalars would be most of the lines, and hardly a byte.
             "owned": group_bytes({path: size for path, size in leaf_bytes.items() if size > SCALAR_BYTES}, depth=1),

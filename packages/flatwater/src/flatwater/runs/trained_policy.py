@@ -138,7 +138,7 @@ class TrainedPolicy:
         places = self._recall(agents)
         with torch.no_grad():
             values = self._network.value(self._to_device(agents.rows.obs), self._to_device(self._memory[:, places]))
-        return self._in_form_of(agents, values.cpu().numpy())
+        return self._restore_form(agents, values.cpu().numpy())
 
     def predict(
         self,
@@ -275,10 +275,10 @@ class TrainedPolicy:
 
     def _answer(self, agents: _Agents, action: Array) -> Any:  # noqa: ANN401  (whatever the environment takes)
         """Return actions as the environment takes them, in the form of the observations."""
-        return self._in_form_of(agents, action if self._native is None else self._native.to_env(action))
+        return self._restore_form(agents, action if self._native is None else self._native.to_env(action))
 
     @staticmethod
-    def _in_form_of(agents: _Agents, results: Array) -> Any:  # noqa: ANN401  (whatever the environment takes)
+    def _restore_form(agents: _Agents, results: Array) -> Any:  # noqa: ANN401  (whatever the environment takes)
         if agents.keyed:
             return dict(zip(agents.names, results, strict=True))
         # `[()]` gives a number where there is one alone.

@@ -39,8 +39,8 @@ def request_permit(
     *,
     folder: Path | None = None,
     trains: bool = False,
-    given: Collection[str] = (),
-    beside: object = None,
+    replaced_names: Collection[str] = (),
+    extra_values: object = None,
 ) -> Permit:
     """Return a permit to import the code which settings in a file name.
 
@@ -49,8 +49,8 @@ def request_permit(
         source: the file or folder of the settings, as the user writes it.
         folder: the folder from which no code is taken, whatever the user says; None if there is none.
         trains: whether trackers and the command for events will be used as well.
-        given: settings in whose place the user gives others now.
-        beside: plain values that the code will be given as well, which name no code: a record covers these too.
+        replaced_names: settings in whose place the user gives others now.
+        extra_values: plain values that the code will be given as well, which name no code: a record covers these too.
 
     Raises:
         TrustError: somebody else may have written the settings, and the user has not said that he trusts them.
@@ -58,18 +58,18 @@ def request_permit(
     codes = [
         code
         for code in named_code(settings, source)
-        if (trains or not code.declared.trains) and code.setting not in given
+        if (trains or not code.declared.trains) and code.setting not in replaced_names
     ]
     # Before trust is asked: code in a run's folder was sent with it, and --trust does not help it.
     _refuse_own_code(codes, source, folder)
     # In this order: without code nothing is asked of the disk, and --trust needs no record.
-    if codes and not is_trusted() and not was_begun(trust_key(settings, source, beside)):
+    if codes and not is_trusted() and not was_begun(trust_key(settings, source, extra_values)):
         raise TrustError(_refusal(codes, source, trains=trains))
     return Permit(frozenset(code.value for code in codes))
 
 
 def permit_run(
-    folder: RunFolder, source: Path | str, *, trains: bool = False, given: Collection[str] = ()
+    folder: RunFolder, source: Path | str, *, trains: bool = False, replaced_names: Collection[str] = ()
 ) -> tuple[dict[str, Any], Permit]:
     """Return the settings of a run, unchecked, and a permit to import the code which they name.
 
@@ -77,17 +77,19 @@ def permit_run(
         folder: the run.
         source: the run as the user writes it, a folder or URL.
         trains: whether trackers and the command for events will be used as well.
-        given: settings in whose place the user gives others now.
+        replaced_names: settings in whose place the user gives others now.
 
     Raises:
         ConfigError: the settings cannot be read.
         TrustError: somebody else may have written the settings; see `request_permit`.
     """
     settings = read_toml(folder.config)
-    return settings, request_permit(settings, source, folder=folder.with_current_name.path, trains=trains, given=given)
+    return settings, request_permit(
+        settings, source, folder=folder.with_current_name.path, trains=trains, replaced_names=replaced_names
+    )
 
 
-def load_settings(cls: type[C], file: Path, *, given: Collection[str] = ()) -> C:
+def load_settings(cls: type[C], file: Path, *, replaced_names: Collection[str] = ()) -> C:
     """Return the settings in a file that the user names.
 
     A file of his own is his word. One that lies in the folder of a run, or that a sweep or a study has written, names
@@ -100,8 +102,8 @@ def load_settings(cls: type[C], file: Path, *, given: Collection[str] = ()) -> C
     settings = read_toml(file)
     # Resolved: a link elsewhere does not make the file the user's own.
     if file.name in WRITTEN_SETTINGS or enclosing_run_folder(file.resolve()) is not None:
-        request_permit(settings, file, trains=True, given=given)
-    return rounds_alone(from_mapping(cls, settings, str(file)), given)
+        request_permit(settings, file, trains=True, replaced_names=replaced_names)
+    return rounds_alone(from_mapping(cls, settings, str(file)), replaced_names)
 
 
 def note_file(file: Path, say: Callable[[str], None], **more: Any) -> None:  # noqa: ANN401  (settings)
@@ -130,7 +132,7 @@ def remember_trust(
     source: Path,
     codes: Sequence[NamedCode],
     say: Callable[[str], None],
-    beside: object = None,
+    extra_values: object = None,
 ) -> None:
     """Remember that settings which name code are this user's; a record that cannot be written is told, and no error.
 
@@ -139,11 +141,11 @@ def remember_trust(
         source: the file of the settings.
         codes: the code that they name.
         say: told where the record cannot be written.
-        beside: plain values that the code is given as well; None for none.
+        extra_values: plain values that the code is given as well; None for none.
     """
     about = {"of": str(named_path(source).absolute()), "code": {code.setting: code.value for code in codes}}
     try:
-        note_begun(trust_key(settings, source, beside), about)
+        note_begun(trust_key(settings, source, extra_values), about)
     except OSError as error:
         say(
             f"the record of your runs ({RECORD_PLACES}) cannot be written ({error.strerror}). "
@@ -171,16 +173,18 @@ def _settings_class(settings: Mapping[str, Any]) -> type[Any]:
     return find_recipe(name, SHIPPED).config
 
 
-def trust_key(settings: Mapping[str, Any], source: Path | str, beside: object = None) -> str:
-    """Return a hash of what makes a run that names code: fixed settings, where its code lies, and `beside`."""
+def trust_key(settings: Mapping[str, Any], source: Path | str, extra_values: object = None) -> str:
+    """Return a hash of what makes a run that names code: fixed settings, where its code lies, and `extra_values`."""
     cls = _settings_class(settings)
     # Settings that may change at a resume are left out, but for those that name code.
-    apart = cls.open_ended - set(code_fields(cls)) - {"trainer"}
-    key_settings = {name: value for name, value in settings.items() if name not in apart}
+    exempt_names = cls.open_ended - set(code_fields(cls)) - {"trainer"}
+    key_settings = {name: value for name, value in settings.items() if name not in exempt_names}
     modules = {code.module for code in named_code(settings, source)} - {""}
     code = {module: module_place(module) for module in sorted(modules)}
     # Sorted, so that the order of a file's lines does not count; `str` for TOML's dates.
-    return hashlib.sha256(json.dumps([key_settings, code, beside], sort_keys=True, default=str).encode()).hexdigest()
+    return hashlib.sha256(
+        json.dumps([key_settings, code, extra_values], sort_keys=True, default=str).encode()
+    ).hexdigest()
 
 
 def _refuse_own_code(codes: Sequence[NamedCode], source: Path | str, folder: Path | None) -> None:

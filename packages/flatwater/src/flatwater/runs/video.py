@@ -121,8 +121,10 @@ def open_video(run: Run, policy: object, file: Path) -> Video:
             f"--video {file}: a run of `{run.config.trainer}` has no environment that can be seen. Leave it out"
         )
     try:
-        shown = replace(run, config=replace(run.config, env_args=(*run.config.env_args, RENDERED), env_workers=0))
-        world = shown.build_world(1)
+        rendered_run = replace(
+            run, config=replace(run.config, env_args=(*run.config.env_args, RENDERED), env_workers=0)
+        )
+        world = rendered_run.build_world(1)
     except ConfigError as fault:
         raise ConfigError(
             f"--video {file}: {run.world_name} cannot be made with {RENDERED}, as Gymnasium's video recorder does: "

@@ -81,7 +81,7 @@ class EpisodeReplays:
         """Play the next episode again that ends, unless none can be compared."""
         self._due = min(self._due, self._steps) if self._due < inf else inf
 
-    def report_(self, run: "WorldRun", ended: Array, episodes: Episodes, seen: Array) -> None:
+    def report_(self, run: "WorldRun", ended: Array, episodes: Episodes, observations: Array) -> None:
         """Play one of the episodes that have ended again, if that is due; a difference becomes a doubt of the run."""
         self._steps += int(episodes.steps.numpy()[ended].sum())
         seconds = SECONDS + SHARE * self._time.elapsed_seconds() - self._spent
@@ -89,8 +89,8 @@ class EpisodeReplays:
             return
         self._due = 2 * self._steps
         time = CountedTime()
-        why = self._difference(run, int(np.flatnonzero(ended)[0]), episodes, seen, seconds)
-        if why and _replay_all(run, episodes, seen):
+        why = self._difference(run, int(np.flatnonzero(ended)[0]), episodes, observations, seconds)
+        if why and _replay_all(run, episodes, observations):
             run.doubts.append(f"{run.world_name}: {why}. {NEW_EPISODES}")
         elif why:
             self._due = inf  # worlds of another number of environments compute other last bits
@@ -98,7 +98,7 @@ class EpisodeReplays:
         self._spent += self._latest
 
     @staticmethod
-    def _difference(run: "WorldRun", env: int, episodes: Episodes, seen: Array, seconds: float) -> str:
+    def _difference(run: "WorldRun", env: int, episodes: Episodes, observations: Array, seconds: float) -> str:
         """Return the difference of an environment's episode in a world of two; empty if there is none or no test."""
         world, state = run.trainer.collector.world, None
         if episodes.kept:
@@ -107,22 +107,22 @@ class EpisodeReplays:
             state = world.beginnings.states()[env]
         actions = episodes.actions.numpy()[: int(episodes.steps[env]), env]
         return try_whole_episode(
-            lambda beside: run.build_player(beside)[1],
+            lambda other_seed: run.build_player(other_seed)[1],
             int(episodes.seeds[env]),
             actions if actions.dtype.kind == "f" else actions.astype(np.int64),
-            {"observations": seen[env], "returns": episodes.returns.numpy()[env]},
+            {"observations": observations[env], "returns": episodes.returns.numpy()[env]},
             state=state,
             seconds=seconds,
         ).why
 
 
-def _replay_all(run: "WorldRun", episodes: Episodes, seen: Array) -> str:
+def _replay_all(run: "WorldRun", episodes: Episodes, observations: Array) -> str:
     """Return why all running episodes differ in a new world of as many environments, as a resume would play them."""
     save_world_state_(run.trainer.collector.world, episodes)
     with generators_set({}):
-        world = run.build_world(len(seen))
+        world = run.build_world(len(observations))
         try:
-            return replay_episodes_(world, None, episodes, seen)
+            return replay_episodes_(world, None, episodes, observations)
         finally:
             world.close()
 
@@ -154,10 +154,10 @@ class WorldRun(Run):
         """Return a new world of this run's kind."""
         return build_run_world(in_one_process(self.config), envs)
 
-    def build_player(self, beside: int) -> tuple[World, WorldPlayer]:
+    def build_player(self, other_seed: int) -> tuple[World, WorldPlayer]:
         """Return a new world of two environments, and its player while the run is tested; see `WorldPlayer`."""
         world = self.build_world(fewest_copies(self.world_name, 2))
-        return world, WorldPlayer(world, beside)
+        return world, WorldPlayer(world, other_seed)
 
     def parts(self) -> Mapping[str, Effort]:
         """Return the effort of each part of a step of this round."""
@@ -210,8 +210,8 @@ class WorldRun(Run):
         super().begin_()
         unsaved = set[str]()
 
-        def make(beside: int) -> WorldPlayer:
-            world, player = self.build_player(beside)
+        def make(other_seed: int) -> WorldPlayer:
+            world, player = self.build_player(other_seed)
             unsaved.update([f"; {world.beginnings.unsaved}"] if isinstance(world, ReplayableWorld) else [])
             return player
 
@@ -232,9 +232,12 @@ class WorldRun(Run):
         """Bring the worlds to where they were: their episodes are played again, or start over."""
         super().rebuild_()
         reason = rebuild_(self.trainer, exact=not self.doubts)  # a run that is inexact already is spared the replay
-        begun = f"new episodes begin in round {self.trainer.progress.round + 1}, and the numbers differ from there on"
+        restart_text = (
+            f"new episodes begin in round {self.trainer.progress.round + 1}, and the numbers differ from there on"
+        )
         self._doubt_(
-            reason, f"The environment has another version, or its episodes do not follow from seed and actions: {begun}"
+            reason,
+            f"The environment has another version, or its episodes do not follow from seed and actions: {restart_text}",
         )
 
     def _doubt_(self, why: str, follows: str) -> None:

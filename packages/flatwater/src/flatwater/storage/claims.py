@@ -92,7 +92,7 @@ def read_holder(objects: StoredObjects) -> Holder | None:
         LockedError: another version of Flatwater wrote the lock, in a form of its own.
     """
     content = objects.read(LOCK_FILE)
-    return None if content is None else _holder_of(content, objects.url)
+    return None if content is None else _parse_holder(content, objects.url)
 
 
 def has_writer(objects: StoredObjects) -> bool:
@@ -104,7 +104,7 @@ def has_writer(objects: StoredObjects) -> bool:
     return holder is not None and not holder.is_stale
 
 
-def _holder_of(content: bytes, url: str) -> Holder | None:
+def _parse_holder(content: bytes, url: str) -> Holder | None:
     """Return the holder that a lock names; None if it is cut off, or says that it was released.
 
     Raises:
@@ -183,7 +183,7 @@ def take_lock(objects: StoredObjects, token: str = "") -> tuple[Lock, str]:
     old_content = objects.read(LOCK_FILE)
     if old_content is None:  # released in this moment
         return take_lock(objects, lock.token)
-    holder = _holder_of(old_content, objects.url)
+    holder = _parse_holder(old_content, objects.url)
     # An earlier try whose answer was lost: the lock is this process's already.
     if holder is not None and holder.token == lock.token:
         return lock, ""
@@ -208,7 +208,7 @@ def _replace_stale_lock(lock: Lock, old_content: bytes) -> None:
     """
     objects, claim_name = lock.objects, f"lock.{hashlib.sha256(old_content).hexdigest()[:16]}.json"
     if not objects.create(claim_name, _lock_content(lock.token)):
-        new_holder = _holder_of(objects.read(claim_name) or b"", objects.url)
+        new_holder = _parse_holder(objects.read(claim_name) or b"", objects.url)
         if new_holder is not None and new_holder.token != lock.token and not new_holder.is_stale:
             raise _lock_lost_error(objects)
     try:

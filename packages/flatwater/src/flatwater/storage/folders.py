@@ -23,7 +23,7 @@ class FoundFile(NamedTuple):
     modified: datetime
 
 
-def files_below(folder: Path) -> Iterator[FoundFile]:
+def list_files(folder: Path) -> Iterator[FoundFile]:
     """Yield every regular file below a folder; none where there is no such folder. Links are left out."""
     # A list rather than recursion: how deep folders lie is not ours to say.
     folders_left = [""]
@@ -59,7 +59,7 @@ def is_unfinished(name: str) -> bool:
     return "#" in name and name.rpartition("#")[2].isdigit()
 
 
-def open_below(folder: Path, name: str) -> FileIO:
+def open_listed(folder: Path, name: str) -> FileIO:
     """Return a regular file that is open to be read.
 
     Raises:

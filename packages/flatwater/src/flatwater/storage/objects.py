@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 from flatwater.storage.credentials import EXPECTED_CREDENTIALS, client_settings
 from flatwater.storage.faults import OversizeError, StoreError, telling_store
-from flatwater.storage.folders import files_below, folder_names, is_unfinished, open_below
+from flatwater.storage.folders import folder_names, is_unfinished, list_files, open_listed
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.files.directory import FilePiece, explain_os_errors, sync_file
 from flatwater_watch.masking import mask_secrets
@@ -179,7 +179,7 @@ class StoredObjects:
 
     def _read_file(self, name: str) -> Iterator[bytes]:
         """Yield the content of a file below the folder, a chunk at a time."""
-        with open_below(self.folder or Path(), name) as file:
+        with open_listed(self.folder or Path(), name) as file:
             while piece := file.read(_CHUNK_BYTES):
                 yield piece
 
@@ -223,7 +223,7 @@ class StoredObjects:
         """
         with telling_store(self.url, "list"):
             if self.folder:
-                files = files_below(self.folder / folder)
+                files = list_files(self.folder / folder)
                 listing = [
                     ObjectEntry(f"{folder}{file.name}", file.bytes, file.modified)
                     for file in self._limit_entries(files)
@@ -288,7 +288,7 @@ class StoredObjects:
         try:
             with telling_store(self.url, "read"):
                 if self.folder:
-                    with open_below(self.folder, name) as file:
+                    with open_listed(self.folder, name) as file:
                         status = os.fstat(file.fileno())
                     return ObjectEntry(name, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
                 facts = obstore.head(self.store, self.prefix + name)

@@ -163,11 +163,11 @@ def _next_job(waiting: Iterator[Job | None], pool: RunPool) -> Job | None:
     """Return the next job; None if there is none now, or a signal came before it could begin."""
     job = None if pool.stop.signal else next(waiting, None)
     if job is not None:
-        _wait_for(job.run, pool)
+        _await_run(job.run, pool)
     return None if pool.stop.signal else job  # it may have come while waiting
 
 
-def _wait_for(run: RunFolder, pool: RunPool) -> None:
+def _await_run(run: RunFolder, pool: RunPool) -> None:
     """Wait until the process of a killed sweep has saved its checkpoint, which it does when the sweep dies."""
     announced = False
     # By the run's lock: that process has another parent, so it cannot be waited for.

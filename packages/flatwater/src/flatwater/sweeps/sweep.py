@@ -19,7 +19,7 @@ from flatwater.metrics.figures import short_number
 from flatwater.metrics.jsonl import Record
 from flatwater.recipe import recipe_of_config
 from flatwater.rundir.layout import RunFolder, hold_lock
-from flatwater.runs.config import mirrored_below
+from flatwater.runs.config import extend_mirror_url
 from flatwater.runs.signals import StopRequest, stop_on_signals
 from flatwater.sweeps.folder import SweepFolder, SweepOutcome, write_outcome
 from flatwater.sweeps.opening import OpenedSweep, SweepOrder, open_sweep
@@ -92,15 +92,15 @@ def train_sweep(order: SweepOrder, console: Console, program: Sequence[str] = TR
         return sweep_outcome(work)
 
 
-def jobs_(work: Sweep, begun: dict[Path, Trial]) -> Iterator[Job | None]:
+def jobs_(work: Sweep, running_trials: dict[Path, Trial]) -> Iterator[Job | None]:
     """Yield interrupted and new trials, as many as are wanted; None while the next trial has to wait.
 
-    `begun` gets each trial by its run folder before it is yielded.
+    `running_trials` gets each trial by its run folder before it is yielded.
     """
     for trial in trials_(work):
         job = None if trial is None else job_(work, trial)
         if trial is not None and job is not None:
-            begun[job.run.path] = trial
+            running_trials[job.run.path] = trial
         if trial is None or job is not None:
             yield job
 
@@ -119,7 +119,7 @@ def job_(work: Sweep, trial: Trial) -> Job | None:
     settings_text = ", ".join(f"{name} {setting_text(value)}" for name, value in settings.items())
     work.say(f"trial {trial_number(trial)}/{work.wanted}: {settings_text}")
     try:
-        config = mirrored_below(with_settings(work.base, settings, TRIAL_SOURCE), work.folder.path)
+        config = extend_mirror_url(with_settings(work.base, settings, TRIAL_SOURCE), work.folder.path)
     except ConfigError as error:
         record_ending_(work, trial, RunExit("failed", str(error)))
         return None

@@ -40,7 +40,7 @@ def answer_(obey: Callable[[Mapping[str, Any]], dict[str, Any]]) -> None:
     with os.fdopen(os.dup(1), "w") as answer:
         os.dup2(2, 1)  # what a library prints must not stand in the answer
         # Before any work: a parent that dies from here on is noticed.
-        end_with(order["parent"])
+        end_with_parent(order["parent"])
         try:
             with trust_code(order.get("trust", False)):
                 outcome = obey(order)
@@ -49,7 +49,7 @@ def answer_(obey: Callable[[Mapping[str, Any]], dict[str, Any]]) -> None:
         json.dump(outcome, answer)
 
 
-def end_with(parent: int) -> None:
+def end_with_parent(parent: int) -> None:
     """Have SIGTERM sent to this process when its parent dies."""
     if platform.system() == "Linux":
         ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGTERM)  # by the kernel, even where the parent is killed by SIGKILL

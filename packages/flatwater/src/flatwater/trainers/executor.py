@@ -1,4 +1,4 @@
-"""A crew computes for a run: this process, or workers that give exactly the same numbers."""
+"""Executors of a run's phases: this process, or workers that give exactly the same numbers."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass

@@ -9,7 +9,7 @@ import torch
 from gymnasium import spaces as gym
 
 from flatwater.envs.wrapped.spaces import make_reader, read_space
-from flatwater.nets.observation import nest_parts, numbers_in, split_parts
+from flatwater.nets.observation import nest_parts, split_parts, view_numbers
 
 
 def read(space: gym.Space[Any], observation: Any, form: str = "auto", *, channels_last: bool = False) -> Any:
@@ -19,7 +19,7 @@ def read(space: gym.Space[Any], observation: Any, form: str = "auto", *, channel
     reader.write(observation, out)
     row = torch.from_numpy(out).flatten()[None]
     assert reader.form == "image"
-    numbers = numbers_in(row, reader.parts, torch.float32)
+    numbers = view_numbers(row, reader.parts, torch.float32)
     return nest_parts(reader.parts, split_parts(reader.parts, numbers, row, channels_last=channels_last))
 
 

@@ -301,8 +301,8 @@ def test_each_token_finds_a_row_and_padding_its_own() -> None:
 
 def test_a_ramp_is_straight_between_its_ends() -> None:
     ramp = Ramp(first=1.0, last=0.5, begins=100, ends=200)
-    assert [ramp.value_at(step) for step in (0, 100, 150, 200, 999)] == [1.0, 1.0, 0.75, 0.5, 0.5]
-    assert Ramp(first=0.3, last=0.7).value_at(0) == 0.7
+    assert [ramp.scheduled_value(step) for step in (0, 100, 150, 200, 999)] == [1.0, 1.0, 0.75, 0.5, 0.5]
+    assert Ramp(first=0.3, last=0.7).scheduled_value(0) == 0.7
     with pytest.raises(ConfigError, match="begins"):
         Ramp(first=0.0, last=1.0, begins=5, ends=4)
 

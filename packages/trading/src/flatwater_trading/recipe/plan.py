@@ -63,7 +63,7 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device, *, privat
         largest_message=largest_message(run, config.population.size, shares),
         mapped=mapped,
         here=frozenset({SCORE_PHASE}),
-        beside={SCORE_PHASE: score_extra_bytes(run.market)},
+        extra_bytes={SCORE_PHASE: score_extra_bytes(run.market)},
     )
     if plan.apart and shares:
         plan = place_workers(plan, config)

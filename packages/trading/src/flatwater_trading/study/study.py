@@ -21,7 +21,7 @@ from flatwater.metrics.jsonl import Record
 from flatwater.recipe import Recipe
 from flatwater.rundir.layout import RunFolder, hold_lock, recorded_rounds
 from flatwater.rundir.results import read_result
-from flatwater.runs.config import mirrored_below
+from flatwater.runs.config import extend_mirror_url
 from flatwater.runs.signals import StopRequest, stop_on_signals
 from flatwater.sweeps.process import Job, RunExit, RunPool, train_jobs
 from flatwater_trading.study.folds import Fold, cut_folds, fold_config
@@ -133,7 +133,7 @@ class _RunningStudy:
     def jobs(self) -> Iterator[Job]:
         """Yield the runs that have not been tested yet."""
         folder = self.opened.folder
-        base = mirrored_below(self.opened.base, folder.path)
+        base = extend_mirror_url(self.opened.base, folder.path)
         for member in self.members:
             if not member.is_tested:
                 number, seed = member.fold.number, member.seed

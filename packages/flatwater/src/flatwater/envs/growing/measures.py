@@ -127,8 +127,8 @@ def note_worth_(
     torch.logical_not(good, out=measures.rolled_back)
 
 
-def note_gradients_(measures: Measures, norm: Float[Tensor, "E S"], *, learnt: Bool[Tensor, "E S"]) -> None:
+def note_gradients_(measures: Measures, norm: Float[Tensor, "E S"], *, has_learned: Bool[Tensor, "E S"]) -> None:
     """Record the gradients' norms, where a seed has learned and the norm is a number."""
-    is_finite = learnt & norm.isfinite()
+    is_finite = has_learned & norm.isfinite()
     write_where_(measures.grad_norm, is_finite, norm)
     measures.graded.logical_or_(is_finite)

@@ -268,7 +268,7 @@ def train_hosts_(envs: GrowingEnvs) -> None:
     for rows in torch.split(numbers, config.batch_size):
         fit_hosts_(envs.host, envs.seeds, net, gates, task=envs.task, rows=rows, learns=learns, config=config)
     norm = torch.stack([torch.linalg.vector_norm(part.grad, dim=1) for part in envs.seeds], 1)
-    note_gradients_(envs.measures, norm, learnt=learns)
+    note_gradients_(envs.measures, norm, has_learned=learns)
 
 
 def measure_hosts_(envs: GrowingEnvs) -> tuple[Float[Tensor, " E"], Bool[Tensor, "E S"]]:

@@ -11,7 +11,7 @@ import numpy as np
 from flatwater.border import Border, dotted_name, find_source_line
 from flatwater.envs.kept_state import EpisodeStarts, keeps_state, wrapper_layers
 from flatwater.envs.names import registered_id
-from flatwater.envs.open_envs import closing_of
+from flatwater.envs.open_envs import bind_closing
 from flatwater.envs.world import Array, Spaces
 from flatwater.envs.wrapped.checks import (
     CONVERSION_ERRORS,
@@ -61,11 +61,11 @@ class GymnasiumWorld:
         first_copy, self._name = self.copies[0], title
         env, subject = _users_layer(first_copy), f"environment {title}"
         self._stepping, self._rendering = Border(subject, env, "step"), Border(subject, env, "render")
-        self._closing = closing_of(self.copies, Border(subject, env, "close"))
+        self._closing = bind_closing(self.copies, Border(subject, env, "close"))
         self._resetting = Border(subject, env, "reset", expected="reset(self, *, seed=None, options=None)")
         self._seeding = Border(subject, env, "observation_space", call="its spaces", passing=(AttributeError,))
         self._user_layer, self._allow_nan = env, allow_nan
-        observation_space, action_space = self._given_spaces = self._spaces_of(first_copy)
+        observation_space, action_space = self._given_spaces = self._read_spaces(first_copy)
         self.native = native_spaces(observation_space, action_space, config.form, title)
         """Spaces of the environment."""
         self._reader = self.native.reader
@@ -82,7 +82,7 @@ class GymnasiumWorld:
         reader, self.beginnings = self._reader, EpisodeStarts(self.copies, make)
         first_six = envs, 1, reader.form, reader.shape, names, steps
         self._spaces = Spaces(
-            *first_six, bounds, choices, masked, reader.measures, kept=self.beginnings.room, parts=reader.parts
+            *first_six, bounds, choices, masked, reader.measures, kept=self.beginnings.state_bytes, parts=reader.parts
         )
         self._checks_observations = not allow_nan and bool(reader.measures)
         self.executed = np.full((envs, 1, *self._spaces.action_shape), NO_ACTION, np.float32 if bounds else np.int64)
@@ -94,7 +94,7 @@ class GymnasiumWorld:
         """Observations and actions of the agents."""
         return self._spaces
 
-    def _spaces_of(self, copy: gymnasium.Env[Any, Any]) -> tuple[Any, Any]:
+    def _read_spaces(self, copy: gymnasium.Env[Any, Any]) -> tuple[Any, Any]:
         """Return a copy's observation and action space.
 
         Raises:
@@ -117,7 +117,7 @@ class GymnasiumWorld:
             UserCodeError: the spaces are others than those of the first copy.
         """
         # Identity first: most environments give the same object each time.
-        for before, current in zip(self._given_spaces, self._spaces_of(copy), strict=True):
+        for before, current in zip(self._given_spaces, self._read_spaces(copy), strict=True):
             if current is not before and current != before:
                 raise UserCodeError(
                     f"environment {dotted_name(self._user_layer)}: expected the same spaces in all copies and "

@@ -7,7 +7,7 @@ import numpy as np
 
 from flatwater.border import Border, dotted_name
 from flatwater.envs.kept_state import StateKeeper
-from flatwater.envs.open_envs import closing_of
+from flatwater.envs.open_envs import bind_closing
 from flatwater.envs.world import Array, Spaces, Teacher, World
 from flatwater.envs.wrapped.checks import ALLOW_NAN_ADVICE, source_location
 from flatwater_watch.errors import ConfigError, UserCodeError
@@ -36,7 +36,7 @@ class OwnWorld:
         if not isinstance(spaces, Spaces) or spaces.envs != envs:
             raise ConfigError(f"`spaces`: expected flatwater.envs.world.Spaces of {envs} copies, got {spaces!r}")
         self._beginning, self._stepping = (Border(self._subject, self.inner, method) for method in ("begin_", "step_"))
-        self._closing = closing_of([self.inner], Border(self._subject, self.inner, "close"))
+        self._closing = bind_closing([self.inner], Border(self._subject, self.inner, "close"))
         self._checks_rewards = not allow_nan
         """Whether NaN ends the run, in rewards."""
         self._checks_observations = not allow_nan and self._spaces.form == "vector"

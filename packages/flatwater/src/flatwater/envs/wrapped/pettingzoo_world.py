@@ -7,7 +7,7 @@ import numpy as np
 
 from flatwater.border import Border
 from flatwater.envs.kept_state import EpisodeStarts
-from flatwater.envs.open_envs import closing_of
+from flatwater.envs.open_envs import bind_closing
 from flatwater.envs.world import Array, Spaces
 from flatwater.envs.wrapped.checks import (
     CONVERSION_ERRORS,
@@ -50,7 +50,7 @@ class PettingZooWorld:
         first_copy = self._copies[0]
         subject, self._own, self._allow_nan = f"environment {title}", first_copy.unwrapped, allow_nan
         self._stepping = Border(subject, self._own, "step")
-        self._closing = closing_of(self._copies, Border(subject, self._own, "close"))
+        self._closing = bind_closing(self._copies, Border(subject, self._own, "close"))
         self._rendering = Border(subject, self._own, "render")
         self._resetting = Border(subject, self._own, "reset", expected="reset(self, seed=None, options=None)")
         with Border(subject, self._own, "observation_space", call="its agents' spaces"):
@@ -74,7 +74,13 @@ class PettingZooWorld:
         reader, self.beginnings = self._reader, EpisodeStarts(self._copies, make)
         first_six = *shape, reader.form, reader.shape, names, steps
         self._spaces = Spaces(
-            *first_six, bounds, choices, has_masks, reader.measures, kept=self.beginnings.room, parts=reader.parts
+            *first_six,
+            bounds,
+            choices,
+            has_masks,
+            reader.measures,
+            kept=self.beginnings.state_bytes,
+            parts=reader.parts,
         )
         self._over = np.zeros((2, *shape), np.bool_)
         """Agents that have terminated, and agents that were truncated."""

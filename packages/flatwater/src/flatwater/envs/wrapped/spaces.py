@@ -18,7 +18,7 @@ from gymnasium import spaces as gym
 
 from flatwater.envs.world import PADDING, Array
 from flatwater.envs.wrapped.checks import check_observation
-from flatwater.nets.observation import FLOAT, Part, Parts, count_numbers, nest_parts, numbers_in, row_bytes
+from flatwater.nets.observation import FLOAT, Part, Parts, count_numbers, nest_parts, row_bytes, view_numbers
 from flatwater_watch.errors import ConfigError, RunError
 
 # A number that no float32 can hold becomes an infinity, and the world reports it in a sentence of its own.
@@ -61,7 +61,7 @@ class ObservationReader(NamedTuple):
 
     def numbers(self, obs: Array) -> Array:
         """Return the numbers in observations [..., *shape] that are neither tokens nor in an image."""
-        numbers: Array = numbers_in(obs, self.parts, np.float32) if self.form == "image" else obs
+        numbers: Array = view_numbers(obs, self.parts, np.float32) if self.form == "image" else obs
         return numbers
 
     @property

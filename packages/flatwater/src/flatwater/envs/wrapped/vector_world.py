@@ -10,7 +10,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 
 from flatwater.border import Border
 from flatwater.envs.kept_state import buffer_size, keeps_state, load_state_, read_env_state
-from flatwater.envs.open_envs import closing_of
+from flatwater.envs.open_envs import bind_closing
 from flatwater.envs.world import Array, Spaces, UnseededError
 from flatwater.envs.wrapped.checks import CONVERSION_ERRORS, check_flag, check_reward, interface_error, not_finite_error
 from flatwater.envs.wrapped.config import WrappedConfig
@@ -49,7 +49,7 @@ class VectorWorld:
         self._resetting, self._stepping, self._rendering = (
             Border(subject, inner_env, method) for method in ("reset", "step", "render")
         )
-        self._closing = closing_of([env], Border(subject, inner_env, "close"))
+        self._closing = bind_closing([env], Border(subject, inner_env, "close"))
         mode = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
         self._resets_single = isinstance(inner_env, SyncVectorEnv | AsyncVectorEnv) or mode is AutoresetMode.DISABLED
         self._same_step = mode is AutoresetMode.SAME_STEP
@@ -104,7 +104,7 @@ class VectorWorld:
         for env in map(int, np.flatnonzero(which)):
             self._write_(obs, env, rows[env], "reset")
             if legal is not None:
-                write_mask(_row_of(infos, env), legal[env, 0], self._name)
+                write_mask(_info_row(infos, env), legal[env, 0], self._name)
         self._has_begun[which] = False
         self._limit.begin_(which, seeds)
         if self._checks_observations:
@@ -124,9 +124,9 @@ class VectorWorld:
         Raises:
             UserCodeError: `step` failed, or its result is not as the interface says.
         """
-        space, room = self._action_space, create_empty_array(self._action_space, len(actions))
-        assert room is not None  # noqa: S101  (for the type checker: spaces of actions are not graphs and no texts)
-        env_actions = concatenate(space, list(self._actions.to_env_actions(actions[:, 0])), room)
+        space, action_buffer = self._action_space, create_empty_array(self._action_space, len(actions))
+        assert action_buffer is not None  # noqa: S101  (for the type checker: spaces of actions are not graphs and no texts)
+        env_actions = concatenate(space, list(self._actions.to_env_actions(actions[:, 0])), action_buffer)
         with self._stepping:
             answer = self._env.step(env_actions)
         try:
@@ -141,12 +141,12 @@ class VectorWorld:
         over = (terminated | truncated)[:, 0]
         self._infos, self._next, self._has_begun[...] = infos, (rows, infos), over & self._same_step
         for env, row in enumerate(rows):
-            last = _row_of(infos, env).get(FINAL) if self._has_begun[env] else None
+            last = _info_row(infos, env).get(FINAL) if self._has_begun[env] else None
             self._write_(obs, env, row if last is None else last, "step")
             if legal is not None:
                 legal[env] = True
                 if not over[env]:
-                    write_mask(_row_of(infos, env), legal[env, 0], self._name)
+                    write_mask(_info_row(infos, env), legal[env, 0], self._name)
         if self._checks_observations:
             self._check_finite(obs, "step")
         self._limit.truncate_(terminated, truncated)
@@ -176,7 +176,7 @@ class VectorWorld:
 
     def _read_info(self, env: int) -> dict[str, Any]:
         """Return the info of an environment's last step; after an episode's end, that of the episode's last step."""
-        info = _info_of(self._infos, env, self._spaces.envs)
+        info = _env_info(self._infos, env, self._spaces.envs)
         last = info.get(FINAL_INFO) if self._has_begun[env] else None
         return info if last is None else last
 
@@ -219,7 +219,7 @@ class VectorWorld:
         raise interface_error(self._env.unwrapped, method, error, self._limit.place(env, method))
 
 
-def _row_of(infos: Any, env: int) -> dict[str, Any]:  # noqa: ANN401  (whatever the environment gives)
+def _info_row(infos: Any, env: int) -> dict[str, Any]:  # noqa: ANN401  (whatever the environment gives)
     """Return one environment's mask and last observation from the infos of all."""
     return {name: _entry(infos[name], env) for name in (MASK_KEY, FINAL) if name in infos}
 
@@ -229,7 +229,7 @@ def _entry(column: Any, env: int) -> Any:  # noqa: ANN401  (whatever the environ
     return {key: _entry(below, env) for key, below in column.items()} if isinstance(column, dict) else column[env]
 
 
-def _info_of(infos: dict[str, Any], env: int, envs: int) -> dict[str, Any]:
+def _env_info(infos: dict[str, Any], env: int, envs: int) -> dict[str, Any]:
     """Return one environment's info from the infos of all, without the keys that others alone have.
 
     In Gymnasium's form each key has a column, and next to it `_key`, whether an environment has it; infos within infos
@@ -246,7 +246,7 @@ def _info_of(infos: dict[str, Any], env: int, envs: int) -> dict[str, Any]:
         if is_flag or (f"_{key}" in infos and not infos[f"_{key}"][env]):
             continue
         if isinstance(column, dict):
-            info[key] = _info_of(column, env, envs)
+            info[key] = _env_info(column, env, envs)
         else:
             rows = len(column) if isinstance(column, list | tuple) else next(iter(np.shape(column)), None)
             info[key] = column[env] if rows == envs else column

@@ -17,7 +17,7 @@ from flatwater.envs.wrapped.native import NativeSpaces, find_native, read_native
 from flatwater.nets.image_values import ImageValues, image_values
 from flatwater.nets.mlp import MLPActor, MLPCritic, MLPValues
 from flatwater.nets.named_weights import NamedWeights
-from flatwater.nets.observation import numbers_in
+from flatwater.nets.observation import view_numbers
 from flatwater.nets.stack import Layout, join_weights, views
 from flatwater.recipes.evolve.run import EvolveRun
 from flatwater.rundir.layout import RunFolder
@@ -116,7 +116,7 @@ class ChampionModule(nn.Module):
             return self.actor.values(self._params(""), obs[None]).amax(-1)[0]
         if not self.critics:
             raise ConfigError("value: the policy has no critic: its algorithm trains none, or its file is an older one")
-        critic = critic_of(self.actor)
+        critic = matching_critic(self.actor)
         action = self.actor(self._params(""), obs[None])
         values = [critic(self._params(f"{CRITIC}{number}."), obs[None], action) for number in range(self.critics)]
         return torch.stack(values).amin(0)[0]
@@ -132,7 +132,7 @@ class ChampionModule(nn.Module):
         return torch.minimum(torch.maximum(action * half + middle, self.low), self.high)
 
 
-def critic_of(actor: MLPActor | MLPValues) -> MLPCritic | ChosenValue:
+def matching_critic(actor: MLPActor | MLPValues) -> MLPCritic | ChosenValue:
     """Return the network of an actor's critics."""
     if isinstance(actor, MLPValues):
         return ChosenValue(replace(actor, drawn=False))
@@ -177,7 +177,7 @@ def _example(spaces: Spaces, rows: int) -> tuple[Tensor]:
     if spaces.form != "image":
         return (torch.randn(rows, *spaces.obs, generator=rng),)
     obs = torch.randint(0, 256, (rows, *spaces.obs), generator=rng, dtype=torch.uint8)
-    numbers = numbers_in(obs.flatten(1), spaces.parts, torch.float32)
+    numbers = view_numbers(obs.flatten(1), spaces.parts, torch.float32)
     numbers.copy_(torch.rand(numbers.shape, generator=rng))
     return (obs,)
 
@@ -217,7 +217,7 @@ def rebuild_champion(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
         actor = MLPValues(values.obs, len(names), values.hidden, **choices)
     else:  # by the number of bounds: an action has as many numbers
         actor = MLPActor(values.obs, len(values.bounds), values.hidden, drawn=values.drawn)
-    critic = critic_of(actor)
+    critic = matching_critic(actor)
     weights = dict(actor.layout.weights)
     for number in range(min(values.critics, len(tensors))):  # a file may claim any number
         weights |= {f"{CRITIC}{number}.{name}": weight for name, weight in critic.layout.weights.items()}

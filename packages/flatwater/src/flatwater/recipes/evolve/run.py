@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flatwater.algorithms.api import Algorithm, algorithm_for
+from flatwater.algorithms.api import Algorithm, choose_algorithm
 from flatwater.envs.world import Spaces, World, describe_spaces
 from flatwater.memory.planner import Plan
 from flatwater.metrics.alarms import Alarm, array_alarms, metric_alarms, skipped_steps
@@ -120,7 +120,7 @@ def build_members_world(config: MembersRunConfig, envs: int) -> World:
         ConfigError: `config.env` names no world, or a world that cannot be used here.
     """
     world = build_run_world(config, envs)
-    algorithm = algorithm_for(config.learner, chooses=world.spaces.bounds is None)
+    algorithm = choose_algorithm(config.learner, chooses=world.spaces.bounds is None)
     if world.spaces.form == "tokens" or (world.spaces.form == "image" and not algorithm.chooses):
         world.close()
         world = build_run_world(replace(config, wrapped=replace(config.wrapped, form="vector")), envs)

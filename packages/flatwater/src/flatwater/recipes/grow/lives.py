@@ -49,13 +49,13 @@ def read_lives(folder: Path) -> Lives | None:
     return lives
 
 
-def _check(found: Lives) -> None:
+def _check(measured: Lives) -> None:
     """Refuse columns of different lengths, and such as cannot be drawn: accuracy [rows], stage [rows, slots].
 
     Raises:
         ValueError: the columns differ in length, or accuracy and stage have the wrong form.
     """
-    if len({len(found[name]) for name in COLUMNS}) > 1:
+    if len({len(measured[name]) for name in COLUMNS}) > 1:
         raise ValueError("the columns have different lengths")
-    if not np.issubdtype(found["accuracy"].dtype, np.number) or found["stage"].ndim != 2:  # noqa: PLR2004  (rows, slots)
+    if not np.issubdtype(measured["accuracy"].dtype, np.number) or measured["stage"].ndim != 2:  # noqa: PLR2004  (rows, slots)
         raise ValueError("accuracy and stage are not numbers")

@@ -45,10 +45,10 @@ def plan_grow(config: GrowRunConfig, device: torch.device) -> Plan:
     )
     if plan.apart and env_shares:
         plan = place_workers(plan, config)
-        room = worker_capacity(plan.nodes)
+        capacity = worker_capacity(plan.nodes)
         # With `workers = auto` a cluster gets as many as fit, and the plan is made again for them.
-        if not isinstance(config.workers, int) and room < len(env_shares):
-            return plan_grow(replace(config, workers=max(1, room)), device)
+        if not isinstance(config.workers, int) and capacity < len(env_shares):
+            return plan_grow(replace(config, workers=max(1, capacity)), device)
     return with_advice(plan, _alternatives(config), owners, lambda other: nbytes(build_on_meta(other)[1]))
 
 

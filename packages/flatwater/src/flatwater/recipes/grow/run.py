@@ -95,11 +95,11 @@ def compose(config: GrowRunConfig) -> GrowRun:
     setup = GrowSetup(config, device, task.images)
     run = allocate_planned(lambda: build_grow(setup, task), plan)
     fingerprint, host = fingerprints(config, task)
-    crew = None
+    executor = None
     # Only bound here: its processes start with the first episode.
     if plan.workers:
-        crew = GrowWorkers(config, setup, run, plan=plan, fingerprint=f"{fingerprint}:{host}")
-    return GrowRun(config, plan, build_trainer(setup, run, crew), fingerprint)
+        executor = GrowWorkers(config, setup, run, plan=plan, fingerprint=f"{fingerprint}:{host}")
+    return GrowRun(config, plan, build_trainer(setup, run, executor), fingerprint)
 
 
 def plan(config: GrowRunConfig) -> Plan:

@@ -11,7 +11,7 @@ from flatwater.envs.growing.baselines import BASELINES
 from flatwater.envs.growing.spaces import BLUEPRINT, OPERATION, SLOT, Operation
 from flatwater.envs.growing.stages import SlotStage
 from flatwater.recipes.grow.lives import Lives
-from flatwater.trainers.grow.collect import noise_for
+from flatwater.trainers.grow.collect import player_noise
 from flatwater.trainers.grow.executor import POLICY, GroupExecutor
 from flatwater.trainers.grow.round import GrowTrainer, local_executor
 
@@ -54,12 +54,12 @@ def score_policy(trainer: GrowTrainer, first_seed: int) -> GrowScore:
 def play_lives(trainer: GrowTrainer, player: str, first_seed: int) -> dict[str, np.ndarray[Any, Any]]:
     """Return a player's episodes, step by step: columns [episodes x steps], those of slots [episodes x steps, S]."""
     config, device = trainer.setup.config, trainer.setup.device
-    crew = local_executor(trainer.setup, trainer.run)
+    executor = local_executor(trainer.setup, trainer.run)
     turns = []
     for turn in range(config.held_out_turns):
         seeds = first_seed + turn * config.envs + torch.arange(config.envs, device=device)
-        crew.begin_(seeds)
-        turns.append([_step_(trainer, crew, player, seeds, t) for t in range(config.env.steps)])
+        executor.begin_(seeds)
+        turns.append([_step_(trainer, executor, player, seeds, t) for t in range(config.env.steps)])
     names = turns[0][0].keys()
     # [turn][step][env] -> episodes in the order of their seeds, each with its steps in order.
     return {
@@ -71,18 +71,18 @@ def play_lives(trainer: GrowTrainer, player: str, first_seed: int) -> dict[str, 
 
 
 def _step_(
-    trainer: GrowTrainer, crew: GroupExecutor, player: str, seeds: torch.Tensor, t: int
+    trainer: GrowTrainer, executor: GroupExecutor, player: str, seeds: torch.Tensor, t: int
 ) -> dict[str, np.ndarray[Any, Any]]:
     """Take step `t` of a player's episodes; return copies of its columns on the CPU, a row for each environment.
 
     Args:
         trainer: the run whose policy plays.
-        crew: computes the pool of hosts.
+        executor: computes the pool of hosts.
         player: the policy or a baseline.
         seeds: int64 [E], seed of each environment.
         t: number of the step in the episode.
     """
-    results = crew.step_(player, noise_for(trainer.setup, trainer.run, player))
+    results = executor.step_(player, player_noise(trainer.setup, trainer.run, player))
     action = results["action"]
     columns = {
         "env_seed": seeds,

@@ -28,19 +28,19 @@ DESK = "flatwater.recipes.grow.workers:GrowService"
 class GrowService(WorkerService):
     """A worker's side, in its own process: the environments of its share, brought up to date by messages."""
 
-    def __init__(self, given: Assignment) -> None:
+    def __init__(self, assignment: Assignment) -> None:
         """Load the task and allocate the share.
 
         Raises:
             RunError: the task, the host or the arithmetic differs from the run's.
         """
-        super().__init__(given)
-        config, cpu = given.config, torch.device("cpu")
+        super().__init__(assignment)
+        config, cpu = assignment.config, torch.device("cpu")
         task = load_task(config.task, cpu)
-        if ":".join(fingerprints(config, task)) != given.fingerprint:
+        if ":".join(fingerprints(config, task)) != assignment.fingerprint:
             raise RunError(f"the task {config.task} or the host has changed since the run began")
         setup = GrowSetup(config, cpu, task.images)
-        count = given.share[1] - given.share[0]
+        count = assignment.share[1] - assignment.share[0]
         self._share = share = build_share(setup, task, count)
         # A share begins with a group, and only the last group of all may be smaller.
         self._here = LocalGroupExecutor(setup, share.policy, share.envs, share.memory, split_spans(count, config.group))

@@ -20,7 +20,7 @@ from flatwater.envs.wrapped.native import NativeSpaces, find_native, read_native
 from flatwater.nets.actions import Actions
 from flatwater.nets.config import StudentConfig
 from flatwater.nets.named_weights import NamedWeights
-from flatwater.nets.observation import numbers_in
+from flatwater.nets.observation import view_numbers
 from flatwater.nets.policy import COUNT, MEAN, MEASURED, VARIANCE, Weights, build_statistics
 from flatwater.nets.stack import Layout, Weight, join_weights, views
 from flatwater.nets.student import Student, StudentStep, token_rows
@@ -169,7 +169,7 @@ def _example(spaces: Spaces, cells: int, rows: int) -> tuple[Tensor, ...]:
     else:
         obs = torch.randint(0, 256, shape, generator=rng, dtype=torch.uint8)
         if spaces.form == "image":  # the numbers next to images are not random bytes
-            numbers = numbers_in(obs.flatten(1), spaces.parts, torch.float32)
+            numbers = view_numbers(obs.flatten(1), spaces.parts, torch.float32)
             numbers.copy_(torch.rand(numbers.shape, generator=rng))
     return (obs, torch.rand(2, rows, cells, generator=rng) - 0.5) if cells else (obs,)
 

@@ -44,12 +44,12 @@ class TeachRun(BlocksRun):
         """Return notes about the run; one says if PPO has no weight in all of it."""
         spaces, config = self.trainer.setup.spaces, self.config
         steps = config.rounds * config.block * spaces.envs * spaces.agents
-        if config.learner.reinforcement.value_at(steps):
+        if config.learner.reinforcement.scheduled_value(steps):
             return super().about()
         alone = f"PPO has weight 0 in all of the {steps:,} agent steps: the student learns from the teacher alone"
         return (*super().about(), f"{alone}. Set learner.reinforcement.begins to change this.")
 
-    def build_player(self, beside: int) -> tuple[World, WorldPlayer]:
+    def build_player(self, other_seed: int) -> tuple[World, WorldPlayer]:
         """Return a world and a player with the user's teacher.
 
         Teachers that ship forget an episode, and their draws are saved, so they are not tested.
@@ -57,9 +57,9 @@ class TeachRun(BlocksRun):
         world = self.build_world(2)
         name = self.config.teacher
         if ":" not in name or name.startswith(OF_A_RUN):
-            return world, WorldPlayer(world, beside)
+            return world, WorldPlayer(world, other_seed)
         return world, WorldPlayer(
-            world, beside, build_teacher(name, world, generator(0, "unused", torch.device("cpu")))
+            world, other_seed, build_teacher(name, world, generator(0, "unused", torch.device("cpu")))
         )
 
     def score(self, *, holdout: bool) -> dict[str, Any]:

@@ -161,7 +161,7 @@ class BlockCollector:
             run.rollout["legal"][0].copy_(run.legal[COMING])
         if isinstance(config.learner, TeachingConfig):
             chances = torch.rand(len(run.led), generator=run.generators["lead"])
-            torch.lt(chances, config.learner.lead.value_at(run.agent_steps), out=run.led)
+            torch.lt(chances, config.learner.lead.scheduled_value(run.agent_steps), out=run.led)
 
     def _write_next_value_(self, t: int) -> None:
         """Write the value of the observation after step `t`, before any new episode begins."""

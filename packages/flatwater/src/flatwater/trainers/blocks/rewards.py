@@ -33,9 +33,9 @@ def scale_rewards_(scale: dict[str, Tensor], rollout: Rollout, gamma: float) -> 
         rollout: the block; it is not changed.
         gamma: discount of a step.
     """
-    reward, over = rollout["reward"], rollout["terminated"] | rollout["truncated"]
+    reward, has_ended = rollout["reward"], rollout["terminated"] | rollout["truncated"]
     returns, carry = torch.empty_like(reward), scale[RETURN]
-    for row, paid, ended in zip(returns, reward, over, strict=True):
+    for row, paid, ended in zip(returns, reward, has_ended, strict=True):
         # A copy of what goes on: the row itself is of the episode that ended with it.
         carry = torch.add(paid, carry, alpha=gamma, out=row).masked_fill(ended, 0)
     scale[RETURN].copy_(carry)

@@ -56,8 +56,8 @@ def bind_learning(setup: BlocksSetup, run: BlocksState) -> Callable[[int], None]
     def weigh_(weighing: LossWeights) -> None:
         if isinstance(config, TeachingConfig):
             # In place: the bound update reads these very tensors.
-            weighing.supervision.fill_(config.supervision.value_at(run.agent_steps))
-            weighing.reinforcement.fill_(config.reinforcement.value_at(run.agent_steps))
+            weighing.supervision.fill_(config.supervision.scheduled_value(run.agent_steps))
+            weighing.reinforcement.fill_(config.reinforcement.scheduled_value(run.agent_steps))
 
     return on_policy.bind_learning(
         setup,
@@ -82,8 +82,8 @@ def read_numbers_(
     if isinstance(learner, TeachingConfig):
         numbers |= {
             "lead/share": led_steps / steps,
-            "weight/supervision": learner.supervision.value_at(run.agent_steps),
-            "weight/reinforcement": learner.reinforcement.value_at(run.agent_steps),
+            "weight/supervision": learner.supervision.scheduled_value(run.agent_steps),
+            "weight/reinforcement": learner.reinforcement.scheduled_value(run.agent_steps),
         }
     if episodes:
         numbers["return/mean"] = total_return / episodes

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from flatwater.algorithms.api import Algorithm, Members, Networks, Setting, algorithm_for, build_members
+from flatwater.algorithms.api import Algorithm, Members, Networks, Setting, build_members, choose_algorithm
 from flatwater.envs.world import Spaces
 from flatwater.evolution.generation import Lineage, MutationSchedule, build_schedule, first_generation
 from flatwater.nets.image_values import image_values
@@ -105,7 +105,7 @@ class EvolveSetup:
         """
         learner, expected = self.config.learner, "an algorithm that learns from played episodes"
         require(learner.own.replays, "learner.algorithm", learner.algorithm, expected)
-        return algorithm_for(learner, chooses=self.spaces.bounds is None)
+        return choose_algorithm(learner, chooses=self.spaces.bounds is None)
 
     @cached_property
     def nets(self) -> Networks:

@@ -21,7 +21,7 @@ from flatwater.trainers.grow.executor import EXPLORED, EXPLORER, POLICY, GroupEx
 from flatwater.trainers.grow.state import GrowSetup, GrowState
 
 
-def collect_(setup: GrowSetup, run: GrowState, crew: GroupExecutor, t: int) -> None:
+def collect_(setup: GrowSetup, run: GrowState, executor: GroupExecutor, t: int) -> None:
     """Take step `t` of this round's episodes: the policy acts, with its floor, and the step goes to row `t`.
 
     An episode ends with step T - 1 because its time is over. The observation shows the time, so the critic knows that
@@ -30,17 +30,17 @@ def collect_(setup: GrowSetup, run: GrowState, crew: GroupExecutor, t: int) -> N
     Args:
         setup: constants of the run.
         run: state tree; the rollout's row `t` and, at step 0, the seeds are overwritten.
-        crew: computes the pool of hosts; begins new episodes at step 0.
+        executor: computes the pool of hosts; begins new episodes at step 0.
         t: number of the step, 0 ... T - 1.
     """
     config, actions = setup.config, setup.student.actions
     if t == 0:
         rng = run.generators["env seeds"]
         torch.randint(HELD_OUT, (config.envs,), generator=rng, out=run.seeds)
-        crew.begin_(run.seeds)
+        executor.begin_(run.seeds)
     # Drawn for all environments at once and dealt by rows: groups and workers do not change the numbers.
     noise = actions.noise_(run.memory.new_empty(config.envs, actions.noise), run.generators["actions"])
-    columns = crew.step_(EXPLORER, noise)
+    columns = executor.step_(EXPLORER, noise)
     rollout, is_last = run.rollout, t == config.env.steps - 1
     write_step_(rollout, t, **{name: columns[name] for name in EXPLORED})
     rollout["starts"][t].fill_(t == 0)
@@ -53,7 +53,7 @@ def collect_(setup: GrowSetup, run: GrowState, crew: GroupExecutor, t: int) -> N
         rollout["next_value"][t].fill_(0)
 
 
-def noise_for(setup: GrowSetup, run: GrowState, player: str) -> Float[Tensor, "E N"] | None:
+def player_noise(setup: GrowSetup, run: GrowState, player: str) -> Float[Tensor, "E N"] | None:
     """Return a player's random numbers for a step of held-out episodes; None if it draws nothing."""
     if player not in DRAWS:
         return None
@@ -69,15 +69,15 @@ host with them."""
 class PoolEvaluator:
     """Episodes that nothing is learned from, in turns of as many as the pool has environments."""
 
-    def __init__(self, setup: GrowSetup, run: GrowState, crew: GroupExecutor) -> None:
+    def __init__(self, setup: GrowSetup, run: GrowState, executor: GroupExecutor) -> None:
         """Bind the state.
 
         Args:
             setup: constants of the run.
             run: state tree; scores and the record of hosts left alone are written by later steps.
-            crew: computes the pool of hosts.
+            executor: computes the pool of hosts.
         """
-        self._setup, self._run, self._crew = setup, run, crew
+        self._setup, self._run, self._executor = setup, run, executor
         self.players = (POLICY, ALONE, *BASELINES)
         self.scores: Mapping[str, Tensor] = {POLICY: run.scores.policy} | run.scores.baselines
 
@@ -95,13 +95,13 @@ class PoolEvaluator:
             name: the player.
             number: step, counted through all turns: a turn's steps follow those of the turn before.
         """
-        run, crew, envs = self._run, self._crew, self._setup.config.envs
+        run, executor, envs = self._run, self._executor, self._setup.config.envs
         turn, t = divmod(number, self._setup.config.env.steps)
         first, seed = turn * envs, 0 if name == ALONE else HELD_OUT
         if t == 0:
-            crew.begin_(torch.arange(seed + first, seed + first + envs, device=self._setup.device))
+            executor.begin_(torch.arange(seed + first, seed + first + envs, device=self._setup.device))
         if name == ALONE:
-            columns = crew.step_("wait", None)
+            columns = executor.step_("wait", None)
             step = torch.full((envs,), t + 1, dtype=torch.int64, device=self._setup.device)
             note_alone_(run.envs.alone, columns["accuracy"], impaired=columns["impaired"], step=step)
             return
@@ -109,4 +109,4 @@ class PoolEvaluator:
         returns = self.scores[name][first : first + envs]
         if t == 0:
             returns.zero_()
-        returns.add_(crew.step_(name, noise_for(self._setup, run, name))["reward"])
+        returns.add_(executor.step_(name, player_noise(self._setup, run, name))["reward"])

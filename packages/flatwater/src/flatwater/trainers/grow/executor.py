@@ -1,4 +1,4 @@
-"""A crew plays episodes in the pool, a step of all environments at a time: this process, or workers that do the same.
+"""Executors play episodes in the pool, a step of all environments at a time: this process, or workers that do the same.
 
 Environments are computed in groups, of a size that follows from the configuration alone: every batched call sees one
 group. Random numbers of a step are drawn whole, and each environment is handed its row. So an environment's numbers
@@ -32,7 +32,7 @@ Columns = Mapping[str, Tensor]
 
 
 class GroupExecutor(executor.Executor, Protocol):
-    """A crew for a pool of hosts; every crew gives the same numbers.
+    """An executor for a pool of hosts; every executor gives the same numbers.
 
     It may keep newer environments elsewhere until an episode's end.
     """
@@ -158,6 +158,6 @@ class LocalGroupExecutor(executor.LocalExecutor):
         return student.actions.distribution(choice.logits, legal_rows(masks(envs))).mode()
 
 
-def legal_rows(found: OperationMasks) -> Bool[Tensor, "E R"]:
+def legal_rows(masks: OperationMasks) -> Bool[Tensor, "E R"]:
     """Return the mask of legal actions, in the form of the policy's rows of logits (`nets.actions`)."""
-    return torch.cat([found.operation, *(found.given[head].flatten(1) for head in HEADS[1:])], dim=1)
+    return torch.cat([masks.operation, *(masks.given[head].flatten(1) for head in HEADS[1:])], dim=1)

@@ -17,19 +17,19 @@ GrowTrainer = CrewTrainer[GrowSetup, GrowState, GroupExecutor]
 
 
 def local_executor(setup: GrowSetup, run: GrowState) -> LocalGroupExecutor:
-    """Return this process as the crew of a run."""
+    """Return this process as the executor of a run."""
     return LocalGroupExecutor(setup, run.learner, run.envs, run.memory, setup.config.groups)
 
 
-def build_trainer(setup: GrowSetup, run: GrowState, crew: GroupExecutor | None = None) -> GrowTrainer:
+def build_trainer(setup: GrowSetup, run: GrowState, executor: GroupExecutor | None = None) -> GrowTrainer:
     """Bind the phases to the state.
 
     Args:
         setup: constants of the run.
         run: state of the run.
-        crew: processes that play its episodes; this process by default.
+        executor: processes that play its episodes; this process by default.
     """
-    players = crew or local_executor(setup, run)
+    players = executor or local_executor(setup, run)
     evaluator = PoolEvaluator(setup, run, players)
     phases = on_policy.on_policy_phases(
         setup,

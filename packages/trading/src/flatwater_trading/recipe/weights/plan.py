@@ -36,7 +36,7 @@ def plan_weights(config: WeightsRunConfig, panel: Panel, device: torch.device) -
         lambda: phase_transients(setup, run),
         config=config,
         device=device,
-        beside={READ: signal_bytes(panel), SCORE: score_bytes(panel) + LIBRARY_BYTES},
+        extra_bytes={READ: signal_bytes(panel), SCORE: score_bytes(panel) + LIBRARY_BYTES},
     )
     return with_advice(plan, _alternatives(config), owners, lambda other: nbytes(build_on_meta(other, panel)[1]))
 
@@ -90,9 +90,9 @@ def plan_use(what: str, panel: Panel, budget: str | None, *, scored: bool) -> Pl
     Raises:
         ConfigError: the budget cannot be read as an amount of memory.
     """
-    beside = {READ: signal_bytes(panel)} | ({SCORE: score_bytes(panel) + LIBRARY_BYTES} if scored else {})
+    extra_bytes = {READ: signal_bytes(panel)} | ({SCORE: score_bytes(panel) + LIBRARY_BYTES} if scored else {})
     owners = {f"market.{path}": 2 * size for path, size in nbytes(outline_market(panel, META)).items()}
-    return planned_use(what, owners, phase_bytes(lambda: dict.fromkeys(beside, 0), beside), budget=budget)
+    return planned_use(what, owners, phase_bytes(lambda: dict.fromkeys(extra_bytes, 0), extra_bytes), budget=budget)
 
 
 def _alternatives(config: WeightsRunConfig) -> Iterator[Alternative[WeightsRunConfig]]:
