@@ -39,7 +39,7 @@ class Border:
     """Guards each call of an object that is not Flatwater's.
 
         with Border("environment boat:Boat", env, "step"):
-            given = env.step(action)
+            result = env.step(action)
 
     It may be kept and entered again, and costs a fraction of a microsecond. Errors of Flatwater pass, and so does what
     the handler of a signal raises. All else is the object's, whatever its class: SystemExit as well, which would end

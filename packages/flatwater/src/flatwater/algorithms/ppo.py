@@ -79,7 +79,7 @@ def build(
     sequences: int,
     rng: torch.Generator,
     device: torch.device,
-    taught: bool = False,
+    has_teacher: bool = False,
     target_kl: float = 0.0,
 ) -> Learner:
     """Return initial weights and moments of zero. On the meta device this is the plan.
@@ -89,7 +89,7 @@ def build(
         sequences: number of sequences in a block, C times B.
         rng: a generator on the device.
         device: device of the network.
-        taught: whether there is a teacher.
+        has_teacher: whether there is a teacher.
         target_kl: divergence at which a round's updates end; 0 for no such bound.
     """
     block = filled_tensor(0, 1, student.layout.size, device=device)
@@ -103,18 +103,18 @@ def build(
         adam=build_adam(1, student.layout.size, block.dtype, device),
         order=torch.arange(sequences).to(device),  # on the meta device `arange` would import the compiler
         rng=rng,
-        sums=filled_tensor(0, len(metric_names(taught=taught)), device=device),
+        sums=filled_tensor(0, len(metric_names(has_teacher=has_teacher)), device=device),
         early_stop=build_early_stop(target_kl, device),
         statistics=statistics,
     )
 
 
-def metric_names(*, taught: bool) -> tuple[str, ...]:
+def metric_names(*, has_teacher: bool) -> tuple[str, ...]:
     """Return the names of the sums' rows."""
-    return (*(TEACHING if taught else ()), *METRICS)
+    return (*(TEACHING if has_teacher else ()), *METRICS)
 
 
-def step_columns(action: ColumnSpec, *, legal: int = 0, taught: bool = False) -> dict[str, ColumnSpec]:
+def step_columns(action: ColumnSpec, *, legal: int = 0, has_teacher: bool = False) -> dict[str, ColumnSpec]:
     """Return the columns of a rollout besides the world's `obs`, `reward`, `terminated` and `truncated`.
 
     `compute_advantages_` writes the last two, `advantage` and `returns`.
@@ -122,14 +122,14 @@ def step_columns(action: ColumnSpec, *, legal: int = 0, taught: bool = False) ->
     Args:
         action: the form of one action.
         legal: numbers in a mask of legal actions; 0 if every action is legal.
-        taught: whether there is a teacher.
+        has_teacher: whether there is a teacher.
     """
     teacher = {
         "taught": action,  # what the teacher would do
         "led": ColumnSpec((), torch.bool),  # by the teacher
     }
     mask = {"legal": ColumnSpec((legal,), torch.bool)}
-    return (teacher if taught else {}) | (mask if legal else {}) | {
+    return (teacher if has_teacher else {}) | (mask if legal else {}) | {
         "action": action,  # what was executed
         "alive": ColumnSpec((), torch.bool),  # the agent was not over before the step
         "starts": ColumnSpec((), torch.bool),  # an episode began with the step
@@ -198,11 +198,11 @@ class ActingStep:
 OF_A_STEP = ("obs", "memory", "starts", "noise")
 """Arguments of a step: observations [B, *obs], memory before them [2, B, M], where an episode begins [B], and the
 numbers that the actions' `noise_` drew. After them come `legal` [B, R] where actions have masks, and with a teacher
-`led` [B], whether it leads an agent, and `taught` [B, *action], its actions."""
+`led` [B], whether it leads an agent, and `has_teacher` [B, *action], its actions."""
 
 
 def make_act(
-    config: PPOConfig, student: Student, learner: ActingPolicy, *, masked: bool = False, taught: bool = False
+    config: PPOConfig, student: Student, learner: ActingPolicy, *, masked: bool = False, has_teacher: bool = False
 ) -> Callable[..., ActingStep]:
     """Bind a step of each agent to the learner's weights: `act(obs=..., memory=..., ...)`, named as in `OF_A_STEP`.
 
@@ -211,10 +211,10 @@ def make_act(
         student: the policy's network.
         learner: weights of the network, which later updates change in place.
         masked: whether the actions have masks: `act` then wants `legal`.
-        taught: whether there is a teacher: `act` then wants `led` and `taught`.
+        has_teacher: whether there is a teacher: `act` then wants `led` and `has_teacher`.
     """
     weights = bound_weights(student, learner)
-    names = (*OF_A_STEP, *(("legal",) if masked else ()), *(("led", "taught") if taught else ()))
+    names = (*OF_A_STEP, *(("legal",) if masked else ()), *(("led", "taught") if has_teacher else ()))
 
     def step(*tensors: Tensor) -> tuple[Tensor, ...]:
         """Return each agent's action and memory after the step; with a value, also the action's log-probability."""
@@ -226,7 +226,7 @@ def make_act(
         choice = student.run_step(params, arguments["obs"], arguments["memory"], arguments["starts"])
         policy = student.actions.distribution(choice.logits, arguments.get("legal"))
         action = policy.sample(arguments["noise"])
-        if taught:
+        if has_teacher:
             action = torch.where(arguments["led"], arguments["taught"], action)
         log_prob_and_value = () if choice.value is None else (policy.log_prob(action), choice.value)
         return action, choice.memory, *log_prob_and_value
@@ -429,7 +429,7 @@ def _bind_gradients(
 
 
 def ppo_loss(
-    config: PPOConfig, student: Student, seen: PolicyOutput, batch: Mapping[str, Tensor], weighing: LossWeights
+    config: PPOConfig, student: Student, outputs: PolicyOutput, batch: Mapping[str, Tensor], weighing: LossWeights
 ) -> tuple[Float[Tensor, ""], list[Tensor]]:
     """Return the loss, and the numbers that `metric_names` names before the gradient's norm.
 
@@ -440,19 +440,19 @@ def ppo_loss(
     Args:
         config: clip range and weights of entropy and value.
         student: gives the distribution of actions.
-        seen: logits and values of the minibatch, [U, b, ...] of U steps of b sequences.
+        outputs: logits and values of the minibatch, [U, b, ...] of U steps of b sequences.
         batch: columns [U, b, ...] by name.
         weighing: weights of imitation and reinforcement, each 0-d, and what has a schedule.
     """
     alive = batch["alive"].float()
     policy_mask = policy_steps(batch).float()
-    policy = student.actions.distribution(seen.logits, batch.get("legal"))
+    policy = student.actions.distribution(outputs.logits, batch.get("legal"))
     log_ratio = (policy.log_prob(batch["action"]) - batch["log_prob"]) * policy_mask
     clip = config.clip if weighing.clip is None else weighing.clip
     entropy_weight = config.entropy_weight if weighing.entropy is None else weighing.entropy
     policy_loss = _masked_mean(clipped_loss(log_ratio, batch["advantage"], clip), policy_mask)
     value_loss, entropy = (
-        _masked_mean(_value_loss(config, seen.value, batch), alive),
+        _masked_mean(_value_loss(config, outputs.value, batch), alive),
         _masked_mean(policy.entropy(), alive),
     )
     with torch.no_grad():
@@ -481,7 +481,7 @@ def _masked_mean(values: Tensor, counted: Tensor) -> Tensor:
     return (values * counted).sum() / counted.sum().clamp(min=1)
 
 
-def read_learner_(learner: Learner, *, taught: bool = False) -> dict[str, float]:
+def read_learner_(learner: Learner, *, has_teacher: bool = False) -> dict[str, float]:
     """Return means over the updates since the last reading, by metric name, and zero the sums.
 
     The learner waits for its device here alone: once a round. The result is empty if there was no update. `skipped`
@@ -489,7 +489,9 @@ def read_learner_(learner: Learner, *, taught: bool = False) -> dict[str, float]
     """
     updates, learner.updates_read = learner.updates - learner.updates_read, learner.updates
     # A copy also where the learner is on the CPU: the sums are zeroed before it is read.
-    sums = dict(zip(metric_names(taught=taught), learner.sums.to("cpu", torch.float64, copy=True), strict=True))
+    sums = dict(
+        zip(metric_names(has_teacher=has_teacher), learner.sums.to("cpu", torch.float64, copy=True), strict=True)
+    )
     learner.sums.zero_()
     if not updates:
         return {}

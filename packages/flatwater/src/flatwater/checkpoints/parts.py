@@ -1,8 +1,8 @@
 """Exact checkpoints of any training loop: modules, optimizers, environments, generators and tensors, by name.
 
     parts = {"agent": agent, "optimizer": optimizer, "envs": envs.envs, "obs": obs}
-    begun = restore_checkpoint("checkpoints", parts)  # 0 if there is none
-    for update in range(begun, updates):
+    first_step = restore_checkpoint("checkpoints", parts)  # 0 if there is none
+    for update in range(first_step, updates):
         ...
         save_checkpoint("checkpoints", parts, update + 1)
 

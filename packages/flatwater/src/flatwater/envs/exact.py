@@ -78,7 +78,7 @@ class _RecordedEpisode:
     """An episode: its actions, and the results of its calls."""
 
     seed: int
-    shown: list[Shown]
+    frames: list[Shown]
     actions: list[Any] = field(default_factory=list)
     kept: bytes = b""
     """State kept over episodes when this episode began."""
@@ -184,25 +184,25 @@ def try_whole_episode(
                 if state is not None:
                     player.load(state)
                 observations = player.begin(seed)
-                over = False
+                is_over = False
                 returns = np.zeros_like(end["returns"])
                 step = 0
                 for action in actions:
-                    observations, over = player.step(action)
+                    observations, is_over = player.step(action)
                     returns += observations["rewards"]
                     step += 1
-                    if over or watch.elapsed_seconds() > seconds:
+                    if is_over or watch.elapsed_seconds() > seconds:
                         break
             finally:
                 player.close()
     except (Exception, SystemExit):  # noqa: BLE001  (as in `try_exactness`)
         return ExactnessVerdict(tested=False)
     whole = step == len(actions)
-    if not (whole or over):
+    if not (whole or is_over):
         return ExactnessVerdict(tested=False)
     differs = _first_difference(end, {**observations, "returns": returns}, step)
-    if whole != over:
-        differs = f"ends: at step {step}, {whole} and {over}"
+    if whole != is_over:
+        differs = f"ends: at step {step}, {whole} and {is_over}"
     quantity, _, values = differs.partition(": ")
     why = f"{quantity} of an episode differ when it is played again in a new environment: {values}"
     return ExactnessVerdict(tested=True, why=why if differs else "")
@@ -241,9 +241,9 @@ def _record(player: EpisodePlayer, seed: int, steps: int, *, circumstance: int, 
         episode = _RecordedEpisode(seed, [player.begin(seed)], kept=saved_state)
         for _ in range(steps):
             episode.actions.append(player.sample_action(rng))
-            result, over = player.step(episode.actions[-1])
-            episode.shown.append(result)
-            if over:
+            result, is_over = player.step(episode.actions[-1])
+            episode.frames.append(result)
+            if is_over:
                 break
     return episode
 
@@ -270,7 +270,7 @@ def _replay(player: EpisodePlayer, episode: _RecordedEpisode) -> str:
     """Return the first difference where this player plays an episode again, or its error; empty if there is none."""
     if episode.kept:
         player.load(decode_state(episode.kept))
-    for step, recorded in enumerate(episode.shown):
+    for step, recorded in enumerate(episode.frames):
         try:
             result = player.begin(episode.seed) if step == 0 else player.step(episode.actions[step - 1])[0]
         except Exception as error:  # noqa: BLE001  (it took that before: a difference like any other)
@@ -282,7 +282,7 @@ def _replay(player: EpisodePlayer, episode: _RecordedEpisode) -> str:
 
 def _difference(one: _RecordedEpisode, other: _RecordedEpisode) -> str:
     """Return the first difference between two records of one episode; empty if there is none."""
-    pairs = enumerate(zip(one.shown, other.shown, strict=False))
+    pairs = enumerate(zip(one.frames, other.frames, strict=False))
     return next((found for step, (a, b) in pairs if (found := _first_difference(a, b, step))), "")
 
 
@@ -418,12 +418,12 @@ class WorldPlayer:
         if self._waits.any():
             # Seed 0 is not used: the first environment does not wait here.
             self._begin_(0)
-        return self._observation_arrays(over=bool(done[0])) | ends, bool(done[0])
+        return self._observation_arrays(is_over=bool(done[0])) | ends, bool(done[0])
 
-    def _observation_arrays(self, *, over: bool = False) -> dict[str, Array]:
+    def _observation_arrays(self, *, is_over: bool = False) -> dict[str, Array]:
         """Return copies of what the first environment shows, and the teacher's actions unless the episode is over."""
         arrays = {"observations": self._obs[0].copy()} | ({"masks": self._legal[0][0].copy()} if self._legal else {})
-        if self._teacher is None or over:
+        if self._teacher is None or is_over:
             return arrays
         actions = np.zeros(self._obs.shape[:2], np.int64)
         self._teacher.step_batch(self._obs, actions, *self._legal)

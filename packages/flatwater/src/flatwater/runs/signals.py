@@ -44,7 +44,7 @@ class StopRequest:
 
     signal: int = 0
     """The first signal that asked for the end."""
-    asked: bool = False
+    stop_requested: bool = False
     """Whether the program that trains asked for the end."""
     save: bool = False
     """Whether a checkpoint was asked for since `asks_to_save_`."""
@@ -56,12 +56,12 @@ class StopRequest:
 
     def ask_(self) -> None:
         """Ask for the end, as Ctrl-C does."""
-        self.asked = True
+        self.stop_requested = True
 
     @property
     def is_wanted(self) -> bool:
         """Whether the end was asked for."""
-        return self.asked or self.signal != 0
+        return self.stop_requested or self.signal != 0
 
     @property
     def exit_code(self) -> int:

@@ -39,7 +39,7 @@ class Sweep:
     base: Any
     """RunConfig of any kind."""
     study: Study
-    wanted: int
+    trial_count: int
     console: Console
     program: Sequence[str]
     stop: StopRequest
@@ -80,9 +80,11 @@ def train_sweep(order: SweepOrder, console: Console, program: Sequence[str] = TR
         work = Sweep(
             opened.folder, locked_folder, base, study, study.keep_wanted_(order.trials), console, program, stop
         )
-        at_once = min(order.at_once or study.at_once, work.wanted)
+        at_once = min(order.at_once or study.at_once, work.trial_count)
         pace = f", {at_once} at once" if at_once > 1 else ""
-        work.say(f"sweep folder {opened.folder.path}: {work.wanted} trials, searching {', '.join(opened.space)}{pace}")
+        work.say(
+            f"sweep folder {opened.folder.path}: {work.trial_count} trials, searching {', '.join(opened.space)}{pace}"
+        )
         pool = RunPool(program=program, stop=stop, check=work.require_in_place, say=work.say, at_once=at_once)
         trials_by_run: dict[Path, Trial] = {}
         # Closed where it cannot go on: then trials at work save.
@@ -108,7 +110,7 @@ def jobs_(work: Sweep, running_trials: dict[Path, Trial]) -> Iterator[Job | None
 def trials_(work: Sweep) -> Iterator[Trial | None]:
     """Yield trials in their order; None while the next one has to wait."""
     yield from work.study.reopen_interrupted_()
-    while len(work.study.lines()) < work.wanted:  # asked again each time: trials that failed count too
+    while len(work.study.lines()) < work.trial_count:  # asked again each time: trials that failed count too
         yield work.study.next_() if work.study.may_begin() else None
 
 
@@ -117,7 +119,7 @@ def job_(work: Sweep, trial: Trial) -> Job | None:
     settings = work.study.settings(trial)
     chosen_values = work.study.values(trial)
     settings_text = ", ".join(f"{name} {setting_text(value)}" for name, value in settings.items())
-    work.say(f"trial {trial_number(trial)}/{work.wanted}: {settings_text}")
+    work.say(f"trial {trial_number(trial)}/{work.trial_count}: {settings_text}")
     try:
         config = extend_mirror_url(with_settings(work.base, settings, TRIAL_SOURCE), work.folder.path)
     except ConfigError as error:
@@ -179,7 +181,7 @@ def sweep_outcome(work: Sweep) -> SweepOutcome:
         folder=work.folder,
         trainer=work.base.trainer,
         measured=judged_curve(work)[0],
-        wanted=work.wanted,
+        wanted=work.trial_count,
         lines=work.study.lines(),
         stop=work.stop,
     )

@@ -316,7 +316,7 @@ def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: 
         if steps_left < longest and (starts := steps == steps_left).any():
             begin(starts)
         if teacher is not None:
-            show_teacher_(teacher, obs, scratch.taught, scratch.legal)
+            show_teacher_(teacher, obs, scratch.teacher_choices, scratch.legal)
         step, waits = np.clip(steps - steps_left, 0, None), steps < steps_left
         actions = log[step, np.arange(envs)]
         actions = actions.astype(np.int64) if actions.dtype == np.int16 else actions  # as worlds take them
@@ -385,7 +385,7 @@ class _ScratchBuffers:
     """Arrays that are written on the way, and not read."""
 
     def __init__(self, envs: int, agents: int, spaces: Spaces) -> None:
-        self.taught = torch.zeros(envs, agents, *spaces.action_shape, dtype=spaces.action_dtype).numpy()
+        self.teacher_choices = torch.zeros(envs, agents, *spaces.action_shape, dtype=spaces.action_dtype).numpy()
         self.legal = np.ones((envs, agents, spaces.legal), np.bool_) if spaces.masked else None
         self.outcome = build_outcome(envs, agents)
 

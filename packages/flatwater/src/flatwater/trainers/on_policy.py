@@ -166,11 +166,11 @@ def bind_learning(
 
 
 def read_numbers_(
-    setup: OnPolicySetup, run: OnPolicyState, evaluator: Evaluator, *, taught: bool = False
+    setup: OnPolicySetup, run: OnPolicyState, evaluator: Evaluator, *, has_teacher: bool = False
 ) -> dict[str, float]:
     """Return named numbers of the round that is complete, and clear the learner's sums."""
     round_, config = run.progress.round, setup.config
-    numbers = read_learner_(run.learner, taught=taught) | scheduled_numbers(config.learner, round_ - 1)
+    numbers = read_learner_(run.learner, has_teacher=has_teacher) | scheduled_numbers(config.learner, round_ - 1)
     numbers["critic/explained"] = _explained_variance(run.rollout)
     trained, *_ = evaluator.players
     for name, returns in evaluator.scores.items():

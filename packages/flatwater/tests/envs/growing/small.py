@@ -53,7 +53,7 @@ def do(envs: GrowingEnvs, **heads: int) -> Tensor:
 
 def at_random(envs: GrowingEnvs, possible: OperationMasks, rng: torch.Generator) -> Tensor:
     """Any possible action of each host."""
-    sizes = [possible.given[head].shape[-1] for head in HEADS]
+    sizes = [possible.choice_masks[head].shape[-1] for head in HEADS]
     return random_policy(envs, possible, draw_noise(len(envs.seed), sizes, rng, CPU))
 
 

@@ -27,7 +27,7 @@ def test_an_operation_does_what_the_table_says_and_only_where_it_says(operation:
     slots, tables = build_slots(2, 3, CPU), build_tables(CONFIG.lifecycle, CPU)
     slots.stage[0, 1] = stage
     slots.alpha_target[0, 1] = 1
-    possible = possible_operations(slots, tables, CONFIG.lifecycle).given["slot"][0, operation, 1]
+    possible = possible_operations(slots, tables, CONFIG.lifecycle).choice_masks["slot"][0, operation, 1]
     legal = (operation, stage) in STAGE_AFTER_OPERATION
 
     changed = apply_operation_(slots, tables, torch.tensor([[operation, 1, 2, 1, 1], [0, 0, 0, 0, 0]]))
@@ -107,16 +107,16 @@ def test_each_row_of_each_mask_has_a_choice_and_one_alone_where_a_head_does_not_
     do(envs, operation=Operation.GERMINATE, slot=1)
     possible: OperationMasks = masks(envs)
     for head, name in enumerate(HEADS):
-        given = possible.given[name]
-        assert given.shape == (2, len(Operation), head_sizes(envs.config.lifecycle, slots=3)[head])
-        assert bool(given.any(-1).all())
+        by_operation = possible.choice_masks[name]
+        assert by_operation.shape == (2, len(Operation), head_sizes(envs.config.lifecycle, slots=3)[head])
+        assert bool(by_operation.any(-1).all())
         if head:
             idle = ~torch.tensor(RELEVANT)[:, head] | ~possible.operation[0]
-            assert given[0, idle].sum(-1).tolist() == [1] * int(idle.sum())
-            assert bool(given[0, idle, 0].all())
+            assert by_operation[0, idle].sum(-1).tolist() == [1] * int(idle.sum())
+            assert bool(by_operation[0, idle, 0].all())
     assert possible.operation.tolist() == [[True, True, True, False, False, True]] * 2
-    assert possible.given["slot"][0, Operation.GERMINATE].tolist() == [True, False, True]
-    assert possible.given["slot"][0, Operation.ADVANCE].tolist() == [False, True, False]
+    assert possible.choice_masks["slot"][0, Operation.GERMINATE].tolist() == [True, False, True]
+    assert possible.choice_masks["slot"][0, Operation.ADVANCE].tolist() == [False, True, False]
 
 
 def test_an_impossible_operation_is_a_wait_without_success() -> None:

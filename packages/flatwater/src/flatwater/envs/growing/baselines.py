@@ -31,10 +31,11 @@ def random_policy(envs: GrowingEnvs, masks: OperationMasks, noise: Float[Tensor,
     """Return any possible operation, each as likely as the others, and any of the choices that it leaves."""
     assert noise is not None  # noqa: S101  (it is one of `DRAWS`)
     hosts = torch.arange(len(envs.seed), device=envs.seed.device)
-    clocks = torch.split(noise, [masks.given[head].shape[-1] for head in HEADS], dim=1)
+    clocks = torch.split(noise, [masks.choice_masks[head].shape[-1] for head in HEADS], dim=1)
     operation = _draw_choice(masks.operation, clocks[0])
     others = [
-        _draw_choice(masks.given[h][hosts, operation], clock) for h, clock in zip(HEADS[SLOT:], clocks[1:], strict=True)
+        _draw_choice(masks.choice_masks[h][hosts, operation], clock)
+        for h, clock in zip(HEADS[SLOT:], clocks[1:], strict=True)
     ]
     return torch.stack((operation, *others), 1)
 

@@ -75,7 +75,7 @@ class OperationMasks(NamedTuple):
     """Operations and choices that are possible in each host now."""
 
     operation: Bool[Tensor, "E 6"]
-    given: dict[str, Tensor]
+    choice_masks: dict[str, Tensor]
     """Choices that each operation would leave, by head: Bool [E, 6, choices]."""
 
 

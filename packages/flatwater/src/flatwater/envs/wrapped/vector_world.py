@@ -138,14 +138,14 @@ class VectorWorld:
                 truncated[env] = check_flag("truncated", truncations[env])
         except CONVERSION_ERRORS as error:
             raise interface_error(self._env.unwrapped, "step", error, self._limit.place(0, "step")) from error
-        over = (terminated | truncated)[:, 0]
-        self._infos, self._next, self._has_begun[...] = infos, (rows, infos), over & self._same_step
+        is_over = (terminated | truncated)[:, 0]
+        self._infos, self._next, self._has_begun[...] = infos, (rows, infos), is_over & self._same_step
         for env, row in enumerate(rows):
             last = _info_row(infos, env).get(FINAL) if self._has_begun[env] else None
             self._write_(obs, env, row if last is None else last, "step")
             if legal is not None:
                 legal[env] = True
-                if not over[env]:
+                if not is_over[env]:
                     write_mask(_info_row(infos, env), legal[env, 0], self._name)
         if self._checks_observations:
             self._check_finite(obs, "step")

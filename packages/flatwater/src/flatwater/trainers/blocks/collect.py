@@ -40,7 +40,7 @@ class BlockCollector:
         """Each is called with the episodes that have ended."""
         self._weights = bound_weights(setup.student, run.learner)
         config, learner_parts = setup.config.learner, (setup.config.learner, setup.student, run.learner)
-        self._act = make_act(*learner_parts, masked=setup.spaces.masked, taught=setup.taught)
+        self._act = make_act(*learner_parts, masked=setup.spaces.masked, has_teacher=setup.has_teacher)
         self._judge_ = bind_evaluation(*learner_parts, rollout=run.rollout, parts=config.minibatches)
         envs, agents = setup.spaces.envs, setup.spaces.agents
         self._grid = (envs, agents)

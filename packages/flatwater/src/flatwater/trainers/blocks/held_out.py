@@ -39,7 +39,7 @@ def build_evaluator(
         held_out.memory.copy_(choice.memory)
         policy = student.actions.distribution(choice.logits, None if masks is None else masks.to(setup.device))
         rng = run.generators["held out actions"]
-        action = (policy.sample(student.actions.noise_(noise, rng)) if setup.taught else policy.mode()).to(CPU)
+        action = (policy.sample(student.actions.noise_(noise, rng)) if setup.has_teacher else policy.mode()).to(CPU)
         return action.view(envs, agents, *action.shape[1:]).numpy()
 
     players = {

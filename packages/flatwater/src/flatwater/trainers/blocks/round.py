@@ -31,7 +31,7 @@ def build_trainer(
         teacher: the teacher of each training step; None without one.
         others: players of held-out episodes by name, besides the policy.
     """
-    profile = Profile([part for part in PARTS if part != "teacher" or setup.taught])
+    profile = Profile([part for part in PARTS if part != "teacher" or setup.has_teacher])
     collector = BlockCollector(setup, run, worlds.training, teacher, profile)
     evaluator, update_ = build_evaluator(setup, run, worlds.held_out, others), bind_learning(setup, run)
 
@@ -77,7 +77,7 @@ def read_numbers_(
     learner, steps = setup.config.learner, setup.config.block * setup.agents
     episodes, total_return, led_steps = run.ended.tolist()
     run.ended.zero_()
-    numbers = on_policy.read_numbers_(setup, run, evaluator, taught=setup.taught)
+    numbers = on_policy.read_numbers_(setup, run, evaluator, has_teacher=setup.has_teacher)
     numbers["agent_steps"] = float(run.agent_steps)
     if isinstance(learner, TeachingConfig):
         numbers |= {

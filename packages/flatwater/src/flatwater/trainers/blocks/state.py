@@ -93,14 +93,14 @@ class BlocksSetup(OnPolicySetup):
     """Whether numbers of finished episodes are wanted."""
 
     @property
-    def taught(self) -> bool:
+    def has_teacher(self) -> bool:
         """Whether there is a teacher."""
         return isinstance(self.config.learner, TeachingConfig)
 
     @property
     def players(self) -> tuple[str, ...]:
         """Players of the held-out episodes, the trained one first."""
-        return (STUDENT, TEACHER, RANDOM) if self.taught else (POLICY, RANDOM)
+        return (STUDENT, TEACHER, RANDOM) if self.has_teacher else (POLICY, RANDOM)
 
     @property
     def agents(self) -> int:
@@ -195,7 +195,7 @@ def build_blocks(setup: BlocksSetup) -> BlocksState:
             sequences=agents * config.block // config.learner.unroll,
             rng=rng,
             device=device,
-            taught=setup.taught,
+            has_teacher=setup.has_teacher,
             target_kl=config.learner.target_kl,
         ),
         rollout=build_rollout(columns, steps=config.block, batch=agents, device=host),
@@ -235,5 +235,5 @@ def rollout_columns(setup: BlocksSetup) -> dict[str, ColumnSpec]:
         "truncated": ColumnSpec((), torch.bool),
     }
     return world_columns | step_columns(
-        ColumnSpec(spaces.action_shape, spaces.action_dtype), legal=spaces.legal, taught=setup.taught
+        ColumnSpec(spaces.action_shape, spaces.action_dtype), legal=spaces.legal, has_teacher=setup.has_teacher
     )

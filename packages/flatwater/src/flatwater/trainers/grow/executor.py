@@ -160,4 +160,4 @@ class LocalGroupExecutor(executor.LocalExecutor):
 
 def legal_rows(masks: OperationMasks) -> Bool[Tensor, "E R"]:
     """Return the mask of legal actions, in the form of the policy's rows of logits (`nets.actions`)."""
-    return torch.cat([masks.operation, *(masks.given[head].flatten(1) for head in HEADS[1:])], dim=1)
+    return torch.cat([masks.operation, *(masks.choice_masks[head].flatten(1) for head in HEADS[1:])], dim=1)
