@@ -1,4 +1,4 @@
-"""Training, planning, judging and using runs from Python: what the commands do, as functions.
+"""Training, planning, judging and using runs from Python: the commands as functions.
 
     import flatwater as fw
 

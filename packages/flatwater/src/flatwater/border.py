@@ -106,7 +106,7 @@ def _passes_border(fault: BaseException) -> bool:
 
 
 def user_code_line(fault: BaseException) -> CodeLine | None:
-    """Return where the user's code raised an error, or called what did; None if none of it was at work."""
+    """Return the line of the user's code that raised an error, or called the code that did; None without one."""
     import traceback  # noqa: PLC0415  (1 ms, which each command that goes well would pay)
 
     # From the innermost frame outwards: the line nearest to the fault.

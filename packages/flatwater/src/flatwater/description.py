@@ -1,4 +1,4 @@
-"""Names, forms and texts of a recipe, as values: what a list, a page and the live screen need of it.
+"""Names, forms and texts of a recipe, as values, for lists, pages and the live screen.
 
 A run folder describes itself by them (`description.json`), so that a reader of a run imports no recipe that is not
 installed. Recipes of installed packages are described by these, whatever a folder says of them.

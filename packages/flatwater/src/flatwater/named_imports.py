@@ -25,7 +25,7 @@ class ForeignNameError(ConfigError):
 
 @contextmanager
 def importing_only_ours() -> Iterator[None]:
-    """Import no name within this but those of Flatwater itself, for code that only reads what others wrote.
+    """Import no name within this but those of Flatwater itself, for code that only reads files of others.
 
     Readers import no name that stands in a file by themselves; this holds also where a setting that they check leads
     to an import several calls further down.
@@ -140,7 +140,7 @@ def find_object(place: str, *, setting: str, expected: str, error: type[Flatwate
 
 
 def find_function(place: str, *, field: str, takes: str) -> Callable[[Any], Any]:
-    """Return a function of one argument that the user names; what it raises is told as its own (`border`).
+    """Return a function of one argument that the user names; its exceptions are told as the user's (`border`).
 
     Args:
         place: `package.module:function`.

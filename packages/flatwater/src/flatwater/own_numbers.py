@@ -1,4 +1,4 @@
-"""Numbers of the user's own among those of a round: how they may be named, and what counts as a number."""
+"""Numbers of the user's own among those of a round: their names, and the values that count as numbers."""
 
 from typing import Any, Protocol, runtime_checkable
 

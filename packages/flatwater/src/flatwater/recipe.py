@@ -102,7 +102,7 @@ class NoDifferenceError(Exception):
 
 @dataclass(frozen=True)
 class Difference:
-    """Difference between what two runs have trained, and how sure it is."""
+    """Difference between the trained policies of two runs, and how sure it is."""
 
     values: Mapping[str, float]
     """Values for JSON: the difference and the ends of its interval."""
@@ -121,9 +121,9 @@ class Recipe:
     config: "type[RunConfig]"
     """Class of its settings: `RunConfig` and those of its trainer. The default of `trainer` is the recipe's name."""
     guide: str
-    """The help of `flatwater train NAME`: what it trains, and how long it takes without options."""
+    """The help of `flatwater train NAME`: the policy that it trains, and its time without options."""
     plan: "Callable[[Any], Plan]"
-    """Function that returns what a run with these settings would hold; it allocates nothing."""
+    """Function that returns the bytes that a run with these settings would hold; it allocates nothing."""
     compose: "Callable[[Any], Run]"
     """Function that returns a run with these settings, allocated whole."""
     prepare: Callable[[Any], Any] = lambda config: config
@@ -150,7 +150,7 @@ class Recipe:
     numbers: tuple[Number, ...]
     """Numbers of a row, the most important first."""
     said: tuple[str, ...]
-    """Fields of result.json that say on what data it was measured."""
+    """Fields of result.json that say on which data it was measured."""
     trained_on: Callable[[Mapping[str, Any]], str]
     """Function from the settings of a run to the data or environment that it learns from, in a few words."""
     picture: Callable[[Any], Sequence[Sequence[Any]]] = PICTURE

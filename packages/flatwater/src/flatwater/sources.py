@@ -50,7 +50,7 @@ def module_specs(module: str) -> list[ModuleSpec]:
 
 
 def _find_spec(name: str, inside: Sequence[str] | None) -> ModuleSpec | None:
-    """Return the spec of a loaded module, or what the first finder that knows it gives; None if none does."""
+    """Return the spec of a loaded module, or that of the first finder that knows it; None if none does."""
     module = sys.modules.get(name)
     if isinstance(module, ModuleType) and module.__spec__ is not None:  # programs put other things there
         return module.__spec__
@@ -91,7 +91,7 @@ def enclosing_run_folder(path: Path) -> Path | None:
 
 
 def _is_run(folder: Path) -> bool:
-    """Return whether a folder has what a run leaves; a project may have a config.toml of its own, and checkpoints."""
+    """Return whether a folder has a run's files; a project may have a config.toml of its own, and checkpoints."""
     if not any((folder / mark).exists() for mark in RUN_MARKS):
         return False
     try:

@@ -16,7 +16,7 @@ from flatwater.state.allocation import filled_tensor
 from flatwater.state.tree import derived_field, state
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
-"""Adam's constants (Kingma & Ba 2015): decay of both moments, and what keeps the division finite."""
+"""Adam's constants (Kingma & Ba 2015): decay of both moments, and the term that keeps the division finite."""
 CLIP_MARGIN = 1e-6
 """Added to the norm before it divides, as in torch.nn.utils.clip_grad_norm_."""
 

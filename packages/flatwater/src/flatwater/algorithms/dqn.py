@@ -39,7 +39,7 @@ from flatwater.state.tree import state
 
 @state
 class DqnMembers(Members):
-    """Networks of values, which are what acts, and their targets."""
+    """Networks of values, by which the agent acts, and their targets."""
 
     actor_target: Float[Tensor, "P+x n"]
 

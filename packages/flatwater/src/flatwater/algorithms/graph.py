@@ -24,7 +24,7 @@ FEW = 16
 
 
 def has_compiler() -> bool:
-    """Whether this machine has what torch's compiler asks for: a C++ compiler, and the headers of this Python."""
+    """Whether this machine has the needs of torch's compiler: a C++ compiler, and the headers of this Python."""
     compiler = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")
     return shutil.which(compiler) is not None and Path(sysconfig.get_paths()["include"], "Python.h").is_file()
 
@@ -100,7 +100,7 @@ def _trace_and_compile(function: Function, arguments: tuple[Tensor, ...]) -> Fun
 
 
 def _fused_linear(bias: Tensor, rows: Tensor, weight: Tensor, **factors: float) -> Tensor:
-    """Return an `addmm`, bias + rows @ weight, of few rows on the CPU as sums that fuse with what is before and after.
+    """Return an `addmm`, bias + rows @ weight, of few rows on the CPU as sums, which fuse with other operations.
 
     Args:
         bias: [m].

@@ -394,7 +394,7 @@ def make_update(
 def _bind_gradients(
     config: PPOConfig, student: Student, learner: Learner, rollout: Rollout, reads: Mapping[str, Tensor]
 ) -> Callable[[Int[Tensor, "b"]], tuple[Tensor, ...]]:
-    """Bind what gives the loss's parts and its gradient for some sequences, by their numbers.
+    """Bind the function that returns the loss's parts and gradient for some sequences, by their numbers.
 
     Args:
         config: settings of the learner.

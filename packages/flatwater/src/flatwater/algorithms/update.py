@@ -146,7 +146,7 @@ class _BoundStage:
         return torch.stack(errors, dim=1) if errors else None
 
     def step_(self) -> None:
-        """Step what the stage trains."""
+        """Take an optimizer step of the stage's weights."""
         for norm, step_part_ in self.steps:
             norms, finite = step_part_()
             if norm:
@@ -156,7 +156,7 @@ class _BoundStage:
 def _bind_stage(
     config: AlgorithmConfig, nets: Networks, members: Members, weights: Mapping[Span, Any], stage: Stage
 ) -> _BoundStage:
-    """Bind a stage to the rows, moments and gradients of what it trains; `weights` are those of each group."""
+    """Bind a stage to the rows, moments and gradients of its weights; `weights` are those of each group."""
     count = len(members.tally.skipped)
     homes = {}
     steps = []

@@ -88,7 +88,7 @@ def checkpoints_to_keep(manifests: Sequence[Manifest], config: CheckpointConfig)
 
 
 def prune_checkpoints(folder: Path, saved: Path, config: CheckpointConfig, spared: Collection[Path] = ()) -> None:
-    """Remove what the policy does not keep, now that the checkpoint `saved` is on the disk.
+    """Remove checkpoints that the policy does not keep, now that the checkpoint `saved` is on the disk.
 
     Damaged checkpoints are not counted and go, but for those that could not be read this time. So do checkpoints later
     than `saved`: the run was resumed from one before them, because they were damaged.

@@ -146,7 +146,7 @@ class Prune:
     """Checkpoints that stay, counted from the newest; 1 or more."""
 
     def __call__(self) -> int:
-        """Remove checkpoints, and say what is left."""
+        """Remove checkpoints, and print the number of those that are left."""
         from flatwater.mirror.pruning import prune_run
         from flatwater_watch.terminal import say
         from flatwater_watch.units import format_bytes
@@ -163,7 +163,7 @@ class Prune:
 
 @dataclass(frozen=True, kw_only=True)
 class MirrorCommand:
-    """Send what the mirror of a run does not have yet: checkpoints, records, result.
+    """Send the checkpoints, records and result that the mirror of a run does not have yet.
 
     A run with --mirror does so by itself while it trains. This sends the rest where the store could not be reached, and
     makes a mirror of a run that has none.
@@ -176,7 +176,7 @@ class MirrorCommand:
     Left out: where the run is mirrored already."""
 
     def __call__(self) -> int:
-        """Send the rest, and say what was sent."""
+        """Send the missing files, and print their number and size."""
         from flatwater.runs.catch_up import catch_up
         from flatwater_watch.terminal import say, terminal
         from flatwater_watch.units import format_bytes

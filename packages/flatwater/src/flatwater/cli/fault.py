@@ -17,7 +17,7 @@ FAULT_EXIT = 70
 
 
 def describe_fault(fault: BaseException, words: list[str]) -> str:
-    """Write the traceback to a file, and return a sentence that says what to do with it."""
+    """Write the traceback to a file, and return a sentence that asks to report it."""
     place_sentence = keep_traceback(fault, words, "A report of the fault")
     return (
         f"this is a fault of Flatwater, please report it ({type(fault).__name__}). {place_sentence} "

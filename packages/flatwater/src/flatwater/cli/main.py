@@ -104,7 +104,7 @@ def with_traceback(fault: FlatwaterError, words: list[str]) -> str:
 
 
 def last_resort(errors: TextIO, fault: BaseException, words: list[str]) -> int:
-    """Say what nothing else has caught. Returns the exit code."""
+    """Print an exception that nothing else has caught. Returns the exit code."""
     user_line = user_code_line(fault)
     # A user's error before all others: the traceback alone tells in whose code it was raised.
     if user_line is not None and not isinstance(fault, MemoryError):

@@ -35,7 +35,7 @@ def show_outcome(train: Callable[..., RunOutcome], options: WithDisplay) -> int:
 
 
 def show_group(folder: RunFolder, options: WithDisplay, changes: Mapping[str, Any]) -> int:
-    """Train a group of runs with several seeds, show each, and what they say together. Returns the exit code.
+    """Train a group of runs with several seeds, show each, and their statistics. Returns the exit code.
 
     Args:
         folder: folder of the group.

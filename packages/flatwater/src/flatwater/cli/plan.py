@@ -66,7 +66,7 @@ def print_plan(plan: PlannedRun, *, as_json: bool) -> int:
 
 
 def show_plan(plan: PlannedRun, console: Console) -> None:
-    """Print what a run holds and the highest that it comes to, a row for each owner and phase, then whether it fits."""
+    """Print the bytes that a run holds and its peak, a row for each owner and phase, then whether it fits."""
     table = Table(title=f"memory of the {plan.what}", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("owner", overflow="fold")
     table.add_column("bytes", justify="right", no_wrap=True, min_width=SIZE)

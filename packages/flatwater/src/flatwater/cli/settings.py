@@ -1,4 +1,4 @@
-"""Parts that commands share: a run's configuration as options on top of a file, and options of what is shown."""
+"""Parts that commands share: a run's configuration as options on top of a file, and options for the output."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields

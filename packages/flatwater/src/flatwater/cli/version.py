@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Version:
-    """Print the version, and what the numbers of a run depend on besides its settings.
+    """Print the version, and the facts on which numbers of a run depend besides its settings.
 
     `arithmetic` is what this processor makes of one fixed computation: its instructions, and a hash of the bits. Where
     two machines have the same flatwater, torch, python and arithmetic, a run on their CPUs has the same numbers, as far

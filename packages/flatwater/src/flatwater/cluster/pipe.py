@@ -39,7 +39,7 @@ class Pipe:
         return self._read(int.from_bytes(self._read(_LENGTH_BYTES)))
 
     def shut_down(self) -> None:
-        """End sending, and let what has come be the last, whoever else has the other end open."""
+        """End sending, and take no more than has come, whoever else has the other end open."""
         self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:

@@ -46,7 +46,7 @@ _LOST_ERRORS = (RayActorError, ObjectLostError, NodeDiedError, WorkerCrashedErro
 
 
 def join_cluster(address: str) -> None:
-    """Join a cluster, once in each process; the handler of SIGTERM stays what it was.
+    """Join a cluster, once in each process; the handler of SIGTERM stays as it was.
 
     Raises:
         RunError: no cluster answers at that address.

@@ -93,7 +93,7 @@ class Worker:
         self.times_started = 0
         """Processes that were started for it so far."""
         self.is_leaving = False
-        """Whether its process was told to end (SIGTERM): another takes its place once the run has what it knows."""
+        """Whether its process was told to end (SIGTERM): another takes its place once the run has its state."""
         self._start_()
 
     @property
@@ -177,7 +177,7 @@ class Worker:
         return kind, result
 
     def _replace_(self) -> None:
-        """Start another process, tell it what the dead one knew, and ask it the unanswered questions.
+        """Start another process, bring it to the dead process's state, and ask it the unanswered questions.
 
         Raises:
             RunError: the worker has died DEATHS times in one task.

@@ -67,7 +67,7 @@ def _headline_tiles(runs: Sequence[ComparedRun]) -> Iterator[Tile]:
 
 
 def _result_blocks(runs: Sequence[ComparedRun]) -> Iterator[Block]:
-    """Yield the differences from the first run, the recipe's own charts, the numbers, and what to beware of."""
+    """Yield the differences from the first run, the recipe's own charts, the numbers, and warnings."""
     differences = differences_from_first(runs)
     for difference in differences:
         yield Paragraph(difference.sentence)

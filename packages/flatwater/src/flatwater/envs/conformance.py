@@ -1,4 +1,4 @@
-"""A conformance suite for any environment: it tests what a long run relies on and Gymnasium's checker leaves out.
+"""A conformance suite for environments: properties that a long run needs and Gymnasium's checker leaves out.
 
     assert check_env_conformance(lambda: MyEnv()) == []
 
@@ -54,7 +54,7 @@ class _EnvRecord:
 def check_env_conformance(
     make_env: Callable[[], object], *, episodes: int = 3, seed: int = 0, max_steps: int = 10_000
 ) -> list[str]:
-    """Play episodes and report what would break a long run.
+    """Play episodes and report faults that would break a long run.
 
     Args:
         make_env: called several times; the envs must behave alike. A world gets its number: `lambda: MyWorld(4)`.
@@ -178,7 +178,7 @@ def _play_episodes(env: Env, episodes: int, seed: int, max_steps: int) -> _EnvRe
 
 
 def _check_observation(env: Env, observation: Any, call: str, record: _EnvRecord) -> tuple[Any, str, str]:  # noqa: ANN401  (whatever the space holds)
-    """Record what is wrong with a result of `call`, `reset()` or `step()`; return (observation, digest, `call`)."""
+    """Record the faults in a result of `call`, `reset()` or `step()`; return (observation, digest, `call`)."""
     if isinstance(env, SingleWorld) and not env.contains(observation):
         record.find(f"{call} left an agent nothing to choose: expected a legal action in each list.")
     elif not env.observation_space.contains(observation):

@@ -421,7 +421,7 @@ class WorldPlayer:
         return self._observation_arrays(is_over=bool(done[0])) | ends, bool(done[0])
 
     def _observation_arrays(self, *, is_over: bool = False) -> dict[str, Array]:
-        """Return copies of what the first environment shows, and the teacher's actions unless the episode is over."""
+        """Return copies of the first environment's observations, and the teacher's actions until the episode ends."""
         arrays = {"observations": self._obs[0].copy()} | ({"masks": self._legal[0][0].copy()} if self._legal else {})
         if self._teacher is None or is_over:
             return arrays

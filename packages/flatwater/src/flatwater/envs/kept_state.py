@@ -73,7 +73,7 @@ def _kept_attributes(layer: object) -> tuple[str, ...]:
 
 
 def keeps_state(env: object) -> bool:
-    """Return whether an environment, or one of its wrappers, can give what it keeps over episodes."""
+    """Return whether an environment, or one of its wrappers, can give the state that it keeps over episodes."""
     return any(isinstance(layer, StateKeeper) or _kept_attributes(layer) for layer in wrapper_layers(env))
 
 

@@ -1,4 +1,4 @@
-"""Names of environments: what they stand for, and the nearest known one where there is none.
+"""Names of environments: their meanings, and the nearest known name for an unknown one.
 
 Light, so that a wrong name is told before torch is imported.
 """
@@ -29,7 +29,7 @@ PACKAGE_BY_PREFIX = {
     "BabyAI-": ("minigrid", "'flatwater[teach]'"),
     "ALE/": ("ale_py", "ale-py"),
 }
-"""Packages to import for IDs that start so, and what pip installs. For others, Gymnasium takes `package:Name-v0`."""
+"""Packages to import for IDs that start so, and their names for pip. For others, Gymnasium takes `package:Name-v0`."""
 
 
 def check_env_names(config: Any) -> None:  # noqa: ANN401  (settings of any recipe)

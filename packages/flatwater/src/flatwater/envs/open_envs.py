@@ -16,7 +16,7 @@ _open: ContextVar[set["Closing"] | None] = ContextVar("open_environments", defau
 
 
 class Closing:
-    """Closes what a world has, once, whoever asks."""
+    """Closes a world's environments once, however often it is called."""
 
     def __init__(self, close: Callable[[], object]) -> None:
         """Have it closed at the end of the present call, at the latest; outside of one, only its owner closes it."""

@@ -1,4 +1,4 @@
-"""Environments of all kinds, each played as one `gymnasium.Env`: what the conformance suite tests.
+"""Environments of all kinds, each played as one `gymnasium.Env`, for the conformance suite.
 
 Rewards of all environments, or agents, are summed; an episode is over when each of them has come to its end.
 """

@@ -30,7 +30,7 @@ from flatwater_watch.errors import RunError
 
 BuildWorld = Callable[[int], World]
 UNSENDABLE_ERRORS = (pickle.PicklingError, TypeError, AttributeError)
-"""Errors of pickle for what it cannot send to another process, such as a lambda or an open file."""
+"""Errors of pickle for values that it cannot send to another process, such as a lambda or an open file."""
 
 
 class _Part(gymnasium.Env[Any, Any]):
@@ -82,11 +82,11 @@ class _Part(gymnasium.Env[Any, Any]):
         return self._world.beginnings.states() if is_replayable else self._world.state_dict()
 
     def load_starts(self, which: Array, states: Sequence[Any]) -> None:
-        """Give environments back what they kept when their episodes began."""
+        """Give environments back the state that they kept when their episodes began."""
         self._world.beginnings.load_(which[self._span], states[self._span])
 
     def load_part(self, states: Sequence[Any], number: int) -> None:
-        """Give the world back what it keeps."""
+        """Give the world back the state that it keeps."""
         self._world.load_state_dict(states[number])
 
     def end(self) -> None:
@@ -122,7 +122,7 @@ def _unsent_error(name: str, error: Exception) -> RunError:
 
 
 def _answer(part: _Part, index: int, name: str, arguments: tuple[Any, ...], _named: object) -> Any:  # noqa: ANN401  (whatever the method returns)
-    """Return the answer to a call, or the error that it ends with: what is raised here would end the process."""
+    """Return the answer to a call, or the error that it ends with: an exception here would end the process."""
     try:
         return getattr(part, name)(*arguments, *([index] if name == "load_part" else []))
     except (Exception, SystemExit) as error:  # noqa: BLE001  (the run raises it again)

@@ -164,7 +164,7 @@ class MaskedWorld(Protocol):
 
 
 class Teacher(Protocol):
-    """A policy that shows the agents what to do. It has a state for each environment, until an episode begins.
+    """A policy that shows the agents their actions. It has a state for each environment, until an episode begins.
 
     In a `MaskedWorld` its `step_batch` is called with `legal` as a third argument; its actions must be legal.
     """

@@ -125,7 +125,7 @@ def _find_maker(name: str, env_id: str | None, arguments: Mapping[str, Any]) -> 
 
 
 def _wrapped_world(maker: EnvMaker, wrapped: WrappedConfig, envs: int, *, allow_nan: bool) -> World:
-    """Return a world of what a maker makes, by its kind.
+    """Return a world of a maker's environments, by its kind.
 
     Args:
         maker: makes one environment, or a number of them.

@@ -141,7 +141,7 @@ def refuse(plan: Plan) -> None:
 
 
 def plan_text(plan: Plan) -> str:
-    """Return the plan in a few lines: the bytes that the run takes and may take, its owners, and what to change."""
+    """Return the plan in a few lines: the bytes that the run takes and may take, its owners, and remedies."""
     # Two names of a path, such as learner.actor: single leaves would be too many, and one name too coarse.
     largest = sorted(group_bytes(plan.owners, depth=2).items(), key=lambda item: -item[1])[:3]
     owners = ", ".join(f"{path} {format_bytes(size)}" for path, size in largest)

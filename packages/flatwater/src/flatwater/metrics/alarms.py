@@ -30,7 +30,7 @@ class Alarm:
     where: str
     """Place or agent that it was found in: `losses/critic`, `member 3`, `champion`."""
     message: str
-    """Full sentences about its meaning and what to do."""
+    """Full sentences about the alarm's meaning and remedy."""
     round: int
 
 

@@ -31,7 +31,7 @@ _EVENT_FILE_NAME = re.compile(r"events\.out\.tfevents\.(\d+)\.")
 
 
 class TensorBoardSink:
-    """Writes event files into a folder. TensorBoard shows what is not finite as a gap, so it is left out."""
+    """Writes event files into a folder. TensorBoard shows numbers that are not finite as gaps, so they are left out."""
 
     def __init__(self, folder: Path, *, resume_at: int = 0) -> None:
         """Open a new event file in the folder.

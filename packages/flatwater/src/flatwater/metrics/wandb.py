@@ -65,7 +65,7 @@ def kept_id(folder: Path) -> str:
 
 
 def check_key(place: WandbConfig) -> None:
-    """Find out before the run starts what would keep every round of it from being sent.
+    """Refuse, before the run starts, settings with which no round of it could be sent.
 
     Raises:
         ConfigError: nobody is logged in.

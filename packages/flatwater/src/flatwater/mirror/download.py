@@ -93,7 +93,7 @@ def _require_room(folder: RunFolder, entries: Mapping[str, ObjectEntry]) -> None
 
 @contextmanager
 def open_run_folder(place: str | Path, say: ShowLine, *, shards: bool) -> Iterator[RunFolder]:
-    """Yield a run to look at: its own folder, or a temporary copy of what lies at a URL.
+    """Yield a run to look at: its own folder, or a temporary copy of the run at a URL.
 
     Args:
         place: a folder or a URL.

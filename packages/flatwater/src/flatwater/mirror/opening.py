@@ -176,6 +176,6 @@ def finish_mirror(mirror: Mirror, folder: RunFolder, events: RunEvents, *, hurri
 
 
 def _show_messages(mirror: Mirror, events: RunEvents) -> None:
-    """Show what the mirror has to say since the last call."""
+    """Show the mirror's messages since the last call."""
     for line in mirror.take_messages():
         events.show_line(line)

@@ -118,7 +118,7 @@ class MirrorSender:
             self.say(f"mirror: {name} at {self.objects.url} is damaged and stays there: {problem}")
 
     def _require_not_ahead(self) -> None:
-        """Refuse to write over what the run did elsewhere since it left this folder.
+        """Refuse to overwrite checkpoints that the run saved elsewhere since it left this folder.
 
         Raises:
             LockedError: the mirror is ahead of this folder, as the run was continued elsewhere.
@@ -195,7 +195,7 @@ class MirrorSender:
         return count
 
     def _retain_(self) -> None:
-        """Remove what the policy does not keep: manifests, then shards."""
+        """Remove checkpoints that the policy does not keep: manifests, then shards."""
         order = sorted(self.manifests.values(), key=_round_and_step)
         kept_by_name = {manifest_name(m): m for m in checkpoints_to_keep(order, self.keep)}
         removed_names = [name for name in self.manifests if name not in kept_by_name]

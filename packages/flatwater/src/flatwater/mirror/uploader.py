@@ -120,7 +120,7 @@ class Mirror:
             raise UploadAbandoned
 
     def _run_thread(self) -> None:
-        """Send what is waiting until the run has ended or the lock is lost: the body of the mirror's thread."""
+        """Send waiting checkpoints until the run has ended or the lock is lost: the body of the mirror's thread."""
         # The body of the mirror's thread. No exception leaves it but a defect: the run goes on without its mirror.
         state, pause = self.state, FIRST_PAUSE
         while state.wait_for_work_():

@@ -91,7 +91,7 @@ class MLPHost:
         return apply_linear(host, "head", x)
 
     def _slot(self, seed: Params, gates: SlotGates, slot: int, h: Float[Tensor, "E B F"]) -> Float[Tensor, "E B F"]:
-        """Return the features after a slot: `blend_seed` of what leaves the block and of the seed's output.
+        """Return the features after a slot: `blend_seed` of the block's output and of the seed's.
 
         Args:
             seed: weights of this slot's seeds, each [E, *shape].

@@ -197,7 +197,7 @@ class ConvHost:
         return group_norm(y, hosts * self.groups, scale, shift).relu_()
 
     def _slot(self, seed: Params, gates: SlotGates, slot: int, h: Tensor) -> Tensor:
-        """Return the features after a slot: `blend_seed` of what leaves the block and of the seed's output.
+        """Return the features after a slot: `blend_seed` of the block's output and of the seed's.
 
         Args:
             seed: weights of this slot's seeds, each [E, *shape].

@@ -18,7 +18,7 @@ FLOAT = 4
 
 @dataclass(frozen=True)
 class Part:
-    """A part of an observation: the whole of it, or what lies in a Dict or a Tuple under its keys."""
+    """A part of an observation: the whole of it, or the entry of a Dict or a Tuple under its keys."""
 
     keys: tuple[str | int, ...] = ()
     """Keys and positions that lead to the part; empty for the whole observation."""
@@ -134,7 +134,7 @@ def nest_parts(parts: Sequence[Part], values: Sequence[Any]) -> Any:  # noqa: AN
 
 
 def value_of(part: Part, nested: Any) -> Any:  # noqa: ANN401  (as the observation is)
-    """Return the value of a part in what `nest_parts` has returned, or in an observation."""
+    """Return the value of a part in a result of `nest_parts`, or in an observation."""
     for key in part.keys:
         nested = nested[key]
     return nested

@@ -36,7 +36,7 @@ def course_picture(run: RunRecords) -> Picture:
 
 
 def _learning_section(run: RunRecords) -> Iterator[Block]:
-    """Yield the curves, the result and what was played on the holdout; a part that is not there yet says why."""
+    """Yield the curves, the result and the uses of the holdout; a part that is not there yet says why."""
     if not run.metrics.get("round"):
         yield missing_paragraph(run.recipe.layout.round, "metrics.jsonl", run.state, "after each round")
         return
@@ -106,7 +106,7 @@ def headline_charts(run: RunRecords) -> list[Chart]:
 
 
 def update_charts(run: RunRecords) -> Iterator[Block]:
-    """Yield a small chart of each loss and what else updates say of themselves; nothing if they say nothing."""
+    """Yield a small chart of each loss and of other numbers of updates; nothing if there are none."""
     names = [name for name in run.metrics if name.startswith("train/") and name not in SEPARATE_METRICS]
     titles = {name: name.removeprefix("train/").replace("_", " ") for name in names}
     if titles:

@@ -1,4 +1,4 @@
-"""`report.html`: a run as one page, its parts in the order in which a person asks: what was learned, what is wrong."""
+"""`report.html`: a run as one page, in the order of a reader's questions: first the result, then the faults."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isfinite
@@ -140,7 +140,7 @@ def _pace_text(run: RunRecords) -> str:
 
 
 def findings_section(run: RunRecords) -> Iterator[Block]:
-    """Yield what grows, its owner, where it was made, when memory ends, and what to do."""
+    """Yield the findings: growing objects, owner, line of allocation, time to the limit, and advice."""
     if run.findings:
         yield finding_cards([(finding, f"found in round {round_}") for round_, finding in run.findings])
     elif run.ledger:
@@ -152,7 +152,7 @@ def findings_section(run: RunRecords) -> Iterator[Block]:
 
 
 def memory_section(run: RunRecords) -> Iterator[Block]:
-    """Yield memory by owner over the rounds, then planned and held, workers and what phases take."""
+    """Yield memory by owner over the rounds, then planned and held, workers and the phases' efforts."""
     if run.ledger:
         yield memory_chart(run.ledger, run.plan, run.recipe.layout.round)
         if max(line.owned_bytes / line.resident for line in run.ledger if line.resident) < THIN_SHARE:
@@ -275,7 +275,7 @@ def speed_section(run: RunRecords) -> Iterator[Block]:
 
 
 def alarms_section(run: RunRecords) -> Iterator[Block]:
-    """Yield what the run warned of, once for each kind."""
+    """Yield the run's alarms, once for each kind."""
     if not run.alarms:
         yield Paragraph("The run raised no alarms.", "calm")
         return

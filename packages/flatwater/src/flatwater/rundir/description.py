@@ -18,7 +18,7 @@ MOST_SETTINGS = 256 << 10
 
 
 def write_description(folder: RunFolder, recipe: Recipe, settings: Mapping[str, Any]) -> None:
-    """Write what readers need to know of the recipe into the run's folder.
+    """Write the recipe's description, which readers need, into the run's folder.
 
     Raises:
         ConfigError: a form or a text of the recipe's cannot be shown safely.

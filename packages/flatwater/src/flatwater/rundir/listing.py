@@ -156,7 +156,7 @@ def newest_run(folder: Path, *states: str) -> Path:
 
 
 def _is_run(folder: RunFolder) -> bool:
-    """Whether a folder has a run, or what may be one: other programs keep a config.toml as well."""
+    """Whether a folder has a run, or may have one: other programs keep a config.toml as well."""
     try:
         # `lexists`, so that a dangling link is listed as unreadable and not left out.
         return os.path.lexists(folder.config) and (folder.checkpoints.is_dir() or os.path.lexists(folder.metrics))

@@ -28,7 +28,7 @@ class Origin:
     """Settings that differ, by dotted path: the parent's value and this run's, as plain values."""
 
     def __str__(self) -> str:
-        """Return the parent, the round and what was changed, as a phrase."""
+        """Return the parent, the round and the changed settings, as a phrase."""
         changes = (
             f"{name} {_short_text(before)} -> {_short_text(now)}" for name, (before, now) in self.changed.items()
         )

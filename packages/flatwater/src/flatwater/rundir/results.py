@@ -35,7 +35,7 @@ def read_result(path: Path, recipe: Recipe | Description, maximum: int = RESULT_
 
 
 def _require_result(content: object, recipe: Recipe | Description) -> None:
-    """Refuse a result that lacks what its recipe shows, or has it as something else.
+    """Refuse a result that lacks a field that its recipe shows, or has it in another type.
 
     Raises:
         TypeError: the result or a part of it is of another type.
@@ -67,5 +67,5 @@ def _require_numbers(row: object, names: Iterable[str], *, empty: bool = True) -
 
 
 def damaged_file_error(path: Path, fault: BaseException) -> RunError:
-    """Return the error of a file that a run wrote, and that does not hold what it should."""
+    """Return the error of a file of a run whose content is damaged."""
     return RunError(f"{path}: is damaged: {fault}. Rewrite the file with `flatwater resume` of the finished run.")

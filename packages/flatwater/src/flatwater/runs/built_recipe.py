@@ -48,7 +48,7 @@ class BuiltRun(Run):
 
 @dataclass(frozen=True)
 class _Functions(Generic[C, S]):
-    """The functions of a recipe, and what is made of them."""
+    """The functions of a recipe, and the parts made from them."""
 
     build: Callable[[C, torch.device], S]
     phases: Callable[[C, S], Sequence[Phase]]

@@ -1,4 +1,4 @@
-"""Send what a run's mirror does not have yet, when the run itself is over: `flatwater mirror RUN`."""
+"""Send the files that a run's mirror does not have yet, when the run itself is over: `flatwater mirror RUN`."""
 
 import time
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Settings of every run besides what it trains: how long, on which machine, in how much memory, what is kept."""
+"""Settings of every run besides its training: length, machine, memory, and files to keep."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
@@ -92,7 +92,7 @@ class RunConfig:
     has 10 seconds. Pipes and variables need a shell: "sh -c '...'". Left out: none."""
 
     def __post_init__(self) -> None:
-        """Check what bounds of single fields do not say."""
+        """Check conditions between fields, which bounds of single fields do not cover."""
         check_run(self)
 
     @property
@@ -141,7 +141,7 @@ class EpisodesRunConfig(RunConfig):
     more. Any number gives the same run. 0 steps them in this process."""
 
     def __post_init__(self) -> None:
-        """Check what bounds of single fields do not say."""
+        """Check conditions between fields, which bounds of single fields do not cover."""
         check_episodes_run(self)
 
     @property

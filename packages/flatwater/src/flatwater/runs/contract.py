@@ -68,7 +68,7 @@ class MemoryContract:
     """Bytes that were in use when the budget was found exceeded; 0 while it is kept."""
 
     def __post_init__(self) -> None:
-        """Measure memory before the first round; what building the run has freed is not part of the base."""
+        """Measure memory before the first round; memory that building the run has freed is not part of the base."""
         release_freed_memory()
         self.base = base_bytes(self.measure_owned_())
 

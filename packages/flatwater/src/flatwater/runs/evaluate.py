@@ -89,7 +89,7 @@ def plan_evaluation(
     video: Path | None = None,
     **changes: Any,  # noqa: ANN401  (settings of a recipe)
 ) -> Plan:
-    """Return the plan of what `evaluate` would hold: the run is built whole again, and phases take what was planned."""
+    """Return the plan of `evaluate`: the run is built whole again, and phases take their planned memory."""
     if video is not None:
         check_video(video)
     with open_run_folder(run, say, shards=False) as folder:
@@ -127,7 +127,7 @@ def _play_holdout(
 
 
 def _score_and_write(composed: Run, folder: RunFolder, say: Callable[[str], None]) -> dict[str, Any]:
-    """Score a run, and write what a finished run leaves also for a stopped one; a read-only folder is left as it is."""
+    """Score a run, and write the result, also of a stopped run; a read-only folder is left as it is."""
     try:
         composed.write_result(folder)
     except RunError as error:

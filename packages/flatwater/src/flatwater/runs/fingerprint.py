@@ -1,4 +1,4 @@
-"""Facts that must be the same where a checkpoint is continued, and what its numbers depend on besides."""
+"""Facts that must be the same where a checkpoint is continued, and others on which its numbers depend."""
 
 import platform
 from collections.abc import Collection, Iterable, Mapping

@@ -87,7 +87,7 @@ def find_parent(folder: RunFolder, parent_config: Any, config: Any, round_: int 
 def _require_unedited(
     folder: RunFolder, settings: Mapping[str, Any], saved: object, exempt_names: Collection[str]
 ) -> None:
-    """Refuse a run whose settings are not those of its checkpoint: what a fork changes would be told wrong.
+    """Refuse a run whose settings are not those of its checkpoint: changes would be told wrong.
 
     Raises:
         CheckpointError: somebody has edited the settings.

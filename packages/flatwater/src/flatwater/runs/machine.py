@@ -85,7 +85,7 @@ def keep_freed_memory() -> None:
 
 @contextmanager
 def freeze_gc() -> Iterator[None]:
-    """Take what is alive now (modules, the run itself) out of the garbage collector's sight while a run trains.
+    """Hide all present objects (modules, the run itself) from the garbage collector while a run trains.
 
     That makes a collection after each round cheap. At the end all is in sight again, also objects that the program
     itself had frozen, as Python does not say which objects these are.
@@ -99,7 +99,7 @@ def freeze_gc() -> Iterator[None]:
 
 
 def release_freed_memory() -> None:
-    """Give freed memory back to the system, so that what is resident is what the run holds. Called between rounds.
+    """Give freed memory back to the system, so that the run holds all that is resident. Called between rounds.
 
     Cycles are collected first: left to the collector's own pace they lie between live objects for many rounds, and
     resident memory creeps by their gaps. Then glibc returns free pages, wherever they lie; left alone it returns them

@@ -72,7 +72,7 @@ class PhaseMeter:
             self.end_part_(phase)
 
     def end_part_(self, phase: str) -> None:
-        """Count what was taken since the last call to a phase that ends here, or is interrupted."""
+        """Add the effort since the last call to a phase that ends here, or is interrupted."""
         wall = time.monotonic()
         cpu = time.process_time()
         rise = self._peak_() if self.counts_peaks else None

@@ -178,7 +178,7 @@ class Knob:
     setting: str
     """Its name, with dots."""
     owner: str
-    """First name in the paths of what it makes smaller."""
+    """First name in the paths of the owners that it makes smaller."""
     least: Callable[[Any], int] = lambda _: 1
     """Return the smallest value that the settings allow."""
     unit: Callable[[Any], int] = lambda _: 1
@@ -335,7 +335,7 @@ class CheckedConfig:
 
 
 def check_settings(config: Any, functions: Callbacks = NO_CALLBACKS) -> CheckedConfig:  # noqa: ANN401  (a RunConfig of any kind)
-    """Check what settings ask of this machine and of others; data and memory are checked where the run is planned.
+    """Check the settings against this machine and others; data and memory are checked where the run is planned.
 
     Args:
         config: the settings.

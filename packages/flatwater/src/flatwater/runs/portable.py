@@ -77,7 +77,7 @@ class Portable:
     """Plain values from which, with the tensors, the recipe rebuilds the policy."""
     tensors: Mapping[str, Tensor]
     wide: bool = False
-    """Whether a row of its inputs is so large that what running it takes is tried out first, on the meta device."""
+    """Whether a row of its inputs is so large that its memory is tried out first, on the meta device."""
 
     @property
     def about(self) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def _meta_forward(policy: Portable, example: tuple[Tensor, ...]) -> Callable[[],
 
 
 def export(policy: ExportablePolicy, file: Path, budget: str | None = None) -> float:
-    """Write a policy as one file, whole or not at all, once what will be written has been run.
+    """Write a policy as one file, whole or not at all, once the program in it has been run.
 
     Args:
         policy: a policy of `flatwater.load`.
@@ -338,7 +338,7 @@ def rebuild_policy(source: str, about: str, tensors: Mapping[str, Tensor], *, is
 
 @contextmanager
 def _silence_exporter() -> Iterator[None]:
-    """Silence what torch's exporters tell their developers; loggers and filters are the whole process's."""
+    """Silence messages of torch's exporters to their developers; loggers and filters are the whole process's."""
     logs = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
     levels_before = [log.level for log in logs]
     for log in logs:

@@ -125,7 +125,7 @@ class Profiler:
     """Phases of which a single step has more operations than are planned."""
 
     def announce_recording(self) -> None:
-        """Say what is recorded, how much of it, and where it goes."""
+        """Print the rounds that are recorded, the size of their traces, and the folder."""
         rounds = f"round {self.rounds[0]}" if len(self.rounds) == 1 else f"rounds {self.rounds[0]} to {self.rounds[-1]}"
         self.voice.show_line(
             f"records {rounds}: traces of one step of each phase, and of the next steps up to {MOST_OPERATIONS:,} "

@@ -1,4 +1,4 @@
-"""A run, ready to train or to be restored, with what the loop, the ledger, the checkpoints and the result need."""
+"""A run, ready to train or to be restored, with all that loop, ledger, checkpoints and result need."""
 
 import json
 from abc import ABC, abstractmethod
@@ -50,10 +50,10 @@ class Run(ABC):
 
     @abstractmethod
     def describe(self) -> str:
-        """Return one line about what is trained on what."""
+        """Return a line that names the policy and its environment or data."""
 
     def about(self) -> Sequence[str]:
-        """Return further lines for the start: what is observed, how the data are split, and what was decided."""
+        """Return further lines for the start: observations, split of the data, and decisions."""
         return [*self.taken, *self.plan.notes]
 
     def weights(self) -> Collection[Tensor]:
@@ -73,7 +73,7 @@ class Run(ABC):
         """Fill leaves that checkpoints leave out from those that they hold; a loss becomes one of the `doubts`."""
 
     def gather_(self) -> None:  # noqa: B027  (most runs keep everything in their state)
-        """Copy what is kept elsewhere into the state, before it is saved."""
+        """Copy state that is kept elsewhere into the state tree, before it is saved."""
 
     def elsewhere(self) -> int:
         """Return the bytes of RAM that other processes which compute for the run have for themselves."""
@@ -96,7 +96,7 @@ class Run(ABC):
         return ()
 
     def close(self) -> None:  # noqa: B027  (most runs hold nothing else)
-        """Release what the run computed on besides this process."""
+        """Release the processes and devices of the run besides this process."""
 
     def listen_(self, on_episode: OnEpisode | None) -> None:
         """Have finished episodes reported, as the settings want it.
@@ -176,7 +176,7 @@ class CrewRun(Run):
     """A run whose trainer has an executor: a `trainers.executor.Executor`."""
 
     def gather_(self) -> None:
-        """Copy what workers know into the state."""
+        """Copy the workers' state into the state tree."""
         self.trainer.crew.gather_()
 
     def elsewhere(self) -> int:
@@ -204,7 +204,7 @@ class OnPolicyRun(Run):
 
     @property
     def trained(self) -> str:
-        """Name of what is trained."""
+        """Name of the trained policy."""
         return recipe_of_config(self.config).trained
 
     def weights(self) -> Collection[Tensor]:

@@ -27,7 +27,7 @@ from flatwater_watch.errors import require
 from flatwater_watch.files.directory import write_object
 
 TrainOne = Callable[..., RunOutcome]
-"""Function that trains a run of a group, or goes on with it: of a console, and what `start_new_run` takes besides."""
+"""Function that trains a run of a group, or goes on with it: of a console, and further arguments of `start_new_run`."""
 
 
 @close_open_envs()
@@ -66,7 +66,7 @@ def create_group(
 
 
 def group_runs(folder: RunFolder, changes: Mapping[str, Any]) -> Generator[tuple[int, TrainOne]]:
-    """Yield each seed of a group whose run has not finished, with what trains it; the caller trains it at once.
+    """Yield each unfinished seed of a group, with the function that trains it, which the caller calls at once.
 
     Args:
         folder: folder of the group.

@@ -115,7 +115,7 @@ def start_new_run(
 
 
 def _begin_folder(composed: Run, folder: RunFolder, events: RunEvents, parent: Parent | None) -> None:
-    """Write what a new run's folder has before its first round, and show where it is and what is trained on what."""
+    """Write a new run's files before its first round, and print its folder, policy and environment."""
     if parent is not None:
         write_origin(folder, parent.origin)
     else:
@@ -368,7 +368,7 @@ def _without_text(data: JSON) -> JSON:
 
 
 def describe_run(composed: Run) -> str:
-    """Return one line about what is trained on what, and where."""
+    """Return a line that names the policy, its environment or data, and the device."""
     return f"{composed.describe()}, {composed.device}, {count_phrase(composed.config.threads, 'thread')}"
 
 
@@ -453,7 +453,7 @@ def announce_start(composed: Run, folder: RunFolder, events: RunEvents, *, is_ne
 
 
 def tell_of_start(composed: Run, folder: RunFolder, events: RunEvents, *, is_new: bool) -> None:
-    """Say what the run will hold, and tell the listeners what begins; the console has shown the rest.
+    """Print the memory that the run will hold, and tell the listeners of its start; the console has shown the rest.
 
     Args:
         composed: the run, built.

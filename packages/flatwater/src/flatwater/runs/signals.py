@@ -212,7 +212,7 @@ _active_endings: list[_SignalEnding] = []
 
 
 def _is_clearing_up() -> bool:
-    """Whether the interrupted code clears up after a signal has ended what is around it, as in a `finally`."""
+    """Whether the interrupted code clears up after a signal has ended its surroundings, as in a `finally`."""
     # `sys.exception` is the exception that this thread handles: a `finally` that a signal caused has it in its chain.
     fault = sys.exception()
     while fault is not None:

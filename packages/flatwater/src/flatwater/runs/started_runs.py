@@ -23,7 +23,7 @@ _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def was_begun(key: str) -> bool:
-    """Return whether the user has begun what the hash stands for; False if nothing can be read."""
+    """Return whether the user has begun the run of this hash; False if nothing can be read."""
     try:
         with _open_record_folder(make=False) as folder:
             record = os.stat(_record_name(key), dir_fd=folder, follow_symlinks=False)
@@ -34,7 +34,7 @@ def was_begun(key: str) -> bool:
 
 
 def note_begun(key: str, about: Mapping[str, Any]) -> None:
-    """Remember that the user has begun what the hash stands for.
+    """Remember that the user has begun the run of this hash.
 
     Raises:
         OSError: there is no folder that is this user's alone, or the record cannot be written.

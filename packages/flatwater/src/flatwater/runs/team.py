@@ -97,10 +97,10 @@ class WorkerService:
 
 
 class WorkerPool(ABC):
-    """The run's side of its workers, which are started when they are first needed; recipes say what they are asked."""
+    """The run's side of its workers, which are started when they are first needed; recipes define their tasks."""
 
     def __init__(self, config: CrewConfig, plan: Plan, service: str, assignments: Sequence[Assignment]) -> None:
-        """Keep what workers are made of; none is started yet.
+        """Keep the arguments of workers; none is started yet.
 
         Args:
             config: settings of the run.
@@ -118,7 +118,7 @@ class WorkerPool(ABC):
 
     @abstractmethod
     def gather_(self) -> None:
-        """Copy what workers know into the state tree."""
+        """Copy the workers' state into the state tree."""
 
     @abstractmethod
     def restore_worker_(self, worker: Worker) -> None:
@@ -210,7 +210,7 @@ class WorkerPool(ABC):
         )
 
     def _prepare_(self, worker: Worker) -> None:
-        """Make a new process what its worker was: note its arithmetic, and give it the state."""
+        """Bring a new process to its worker's state: note its arithmetic, and send it the state."""
         self._note_(worker)
         self.restore_worker_(worker)
 

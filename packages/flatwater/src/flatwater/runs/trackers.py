@@ -29,7 +29,7 @@ class Tracker:
     open: Callable[[RunConfig, TrackedRun], Sink]
     """Called in the tracker's own thread, where it may fail or hang."""
     check: Callable[[RunConfig], None] = lambda _: None
-    """Loads what the tracker needs before the run is planned. Raises ConfigError where it could not send anything."""
+    """Loads the tracker's library before the run is planned. Raises ConfigError if it could not send anything."""
     install: str = "flatwater"
     """Argument for pip where a package is missing."""
 

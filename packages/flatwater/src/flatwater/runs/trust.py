@@ -174,7 +174,7 @@ def _settings_class(settings: Mapping[str, Any]) -> type[Any]:
 
 
 def trust_key(settings: Mapping[str, Any], source: Path | str, extra_values: object = None) -> str:
-    """Return a hash of what makes a run that names code: fixed settings, where its code lies, and `extra_values`."""
+    """Return a hash of a run that names code: its fixed settings, the place of its code, and `extra_values`."""
     cls = _settings_class(settings)
     # Settings that may change at a resume are left out, but for those that name code.
     exempt_names = cls.open_ended - set(code_fields(cls)) - {"trainer"}
@@ -206,7 +206,7 @@ def _refuse_own_code(codes: Sequence[NamedCode], source: Path | str, folder: Pat
 
 
 def _refusal(codes: Sequence[NamedCode], source: Path | str, *, trains: bool) -> str:
-    """Return the message that refuses to import named code: what would be imported or called, and how to permit it."""
+    """Return the message that refuses to import named code: the names, and how to permit them."""
     import_lines = [
         f"  {code.setting} = {short_repr(code.value)}{_missing_module(code)}" for code in codes if code.module
     ]

@@ -27,7 +27,7 @@ from flatwater_watch.progress import count_steps
 RENDERED = "render_mode='rgb_array'"
 """Argument with which an environment is made, so that it can be seen."""
 MOST_FRAME = 8 << 20
-"""Most bytes of a frame, 2.8 million pixels: what a video takes is planned before the first frame is drawn."""
+"""Most bytes of a frame, 2.8 million pixels: the memory of a video is planned before the first frame is drawn."""
 FRAMES = 6
 """Copies of a frame at once: drawn, handed over, in fewer colours, and encoded."""
 LIBRARY_BYTES = 64 << 20
@@ -82,7 +82,7 @@ class Video:
             self.world.close()
 
     def _play(self, seeds: Sequence[int]) -> Iterator[object]:
-        """Yield what the world looks like at the beginning and after each step of each episode."""
+        """Yield the world's frames at the beginning and after each step of each episode."""
         world: Any = self.world  # its methods take `legal` where it has masks, and not where it has none
         spaces = self.world.spaces
         shape = spaces.envs, spaces.agents

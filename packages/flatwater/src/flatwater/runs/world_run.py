@@ -191,12 +191,12 @@ class WorldRun(Run):
         self.trainer.collector.reports.append(partial(self.replays.report_, self))
 
     def take_logged_(self) -> Mapping[str, float]:
-        """Return the means of what was reported of episodes since the last call, and reset them."""
+        """Return the means of the numbers reported of episodes since the last call, and reset them."""
         logged = self.trainer.run.logged
         return take_numbers_(logged[OWN]) if OWN in logged else {}
 
     def about(self) -> Sequence[str]:
-        """Return lines for the start, and what is not known of the run's exactness, or keeps it from a resume."""
+        """Return lines for the start, and doubts about an exact resume."""
         rounds = self.config.rounds
         steps = self.config.steps_of_round
         word = recipe_of_config(self.config).layout.rounds
@@ -223,7 +223,7 @@ class WorldRun(Run):
             self.untested.append(f"{self.world_name}: it is not tested whether a resume is bit for bit: {limit}")
 
     def gather_(self) -> None:
-        """Copy what the worlds keep over episodes into the state."""
+        """Copy the state that the worlds keep over episodes into the state tree."""
         super().gather_()
         self._doubt_(keep_worlds_(self.trainer), NEW_EPISODES)
         self.replays.await_next()

@@ -65,7 +65,7 @@ def _walk_branch(branch: Any, path: str, *, derived: bool) -> Iterator[Leaf]:  #
 
 
 def _checked_children(branch: Any, path: str) -> Iterator[tuple[str | int, Any, bool]]:  # noqa: ANN401  (a state tree)
-    """Yield key, value and whether it is derived, of each child; refuse what a checkpoint cannot hold.
+    """Yield key, value and whether it is derived, of each child; refuse values that a checkpoint cannot hold.
 
     Raises:
         TypeError: the branch is of a class that no state tree holds.

@@ -1,4 +1,4 @@
-"""Answers of a store, as errors that say whether to wait or what to set."""
+"""Answers of a store, as errors that say whether to wait or which setting to change."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

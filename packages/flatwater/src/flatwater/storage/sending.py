@@ -1,4 +1,4 @@
-"""Sending a file to a store through one buffer, and verifying that the store has what was sent.
+"""Sending a file to a store through one buffer, and verifying that the store has its content.
 
 The ETag of an object is the MD5 of its content at S3 and most stores of its kind, or of the MD5s of its parts if there
 were several; then the ETag alone proves that size and content are right. Where it is something else (file systems,
@@ -96,7 +96,7 @@ def send_file(
 
 
 def _open_source(path: Path) -> FileIO:
-    """Open the file without a buffer; a link counts as missing, as it may lead to what is not to be sent.
+    """Open the file without a buffer; a link counts as missing, as it may lead out of the run's folder.
 
     Raises:
         FileNotFoundError: the file is missing, or a link.
@@ -173,7 +173,7 @@ def _hash_piece(piece: memoryview) -> "hashlib._Hash":
 
 
 def _read_back(objects: StoredObjects, name: str, sent: SentFile) -> None:
-    """Read the object once, and compare it with what was sent.
+    """Read the object once, and compare it with the sent file.
 
     Raises:
         StoreError: the object differs in size or hash.

@@ -19,7 +19,7 @@ class SweepFolder(Folder):
     """The files of one sweep. Its trials are run folders, so `flatwater runs SWEEP` lists them."""
 
     base = FolderFile("base.toml")
-    """The configuration that all trials share, apart from what is searched."""
+    """The configuration that all trials share, apart from the searched settings."""
     space = FolderFile("space.toml")
     """The settings that are searched, and their values."""
     study = FolderFile("study.db")
@@ -34,7 +34,7 @@ class SweepFolder(Folder):
         return RunFolder(self.path / f"trial-{number:04}")
 
     def log(self, number: int) -> Path:
-        """Return the file with what a trial printed."""
+        """Return the file with a trial's output."""
         return self.path / "logs" / f"trial-{number:04}.txt"
 
 

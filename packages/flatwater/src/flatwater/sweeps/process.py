@@ -47,7 +47,7 @@ class Job:
     """Order that its process reads, in the form of `trial.py`."""
     run: RunFolder
     log: Path
-    """File for what it prints."""
+    """File for the process's output."""
     judge: JudgeRecord
 
 
@@ -147,7 +147,7 @@ def train_jobs(jobs: Iterable[Job | None], pool: RunPool) -> Generator[tuple[Job
 
 
 def _poll_processes_(working: Sequence[_JobProcess], stop: StopRequest) -> Iterator[tuple[_JobProcess, RunExit]]:
-    """Check each process once, and hand on what was asked for by signals."""
+    """Check each process once, and pass on requests that came by signals."""
     # Taken once for all: the wish is gone with the first look at it.
     save = stop.asks_to_save_()
     for work in tuple(working):

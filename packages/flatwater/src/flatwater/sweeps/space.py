@@ -96,7 +96,7 @@ def _check_space(tables: Mapping[str, Any], base: object) -> Space:
 
 
 def _searched_settings(tables: Mapping[str, Any], config: object, above: str) -> Iterator[tuple[str, Range | Choices]]:
-    """Yield each setting that is searched, by dotted path, with its values; refuse what `config` does not have.
+    """Yield each searched setting, by dotted path, with its values; refuse a setting that `config` does not have.
 
     Raises:
         ConfigError: a setting is unknown, the same for all trials, or not a table.

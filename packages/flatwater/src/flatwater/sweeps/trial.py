@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def answer_(obey: Callable[[Mapping[str, Any]], dict[str, Any]]) -> None:
-    """Do what stdin says, and write the result on stdout."""
+    """Run the trial that stdin describes, and write the result on stdout."""
     order = json.load(sys.stdin)
     with os.fdopen(os.dup(1), "w") as answer:
         os.dup2(2, 1)  # what a library prints must not stand in the answer

@@ -113,7 +113,7 @@ def _keeper(world: World) -> StateKeeper:
 def begin_(
     world: World, episodes: Episodes, which: Array, seeds: Array, obs: Array, *, legal: Array | None = None
 ) -> None:
-    """Begin episodes in some environments, and reset what the state tree records of them.
+    """Begin episodes in some environments, and reset their records in the state tree.
 
     E environments, A agents, R actions of a mask.
 

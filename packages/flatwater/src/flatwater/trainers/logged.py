@@ -1,4 +1,4 @@
-"""Numbers that a user asks for of finished episodes: keys of their last info, and what a function of the user's logs.
+"""Numbers that a user asks for of finished episodes: keys of their last info, and numbers by a function of the user's.
 
 A round's numbers are means over its episodes. Their sums are in the state tree, so a run that is killed within a round
 has them again; names are not known before they are logged, so there is space for a fixed number of them.
@@ -105,7 +105,7 @@ class EpisodeReporter:
     def __init__(
         self, world: World, logged: LoggedNumbers, keys: Sequence[str], on_episode: OnEpisode | None, *, name: str
     ) -> None:
-        """Keep what is reported, and to whom.
+        """Keep the numbers to report, and the function that gets them.
 
         Args:
             world: the world of the episodes.

@@ -55,7 +55,7 @@ class OnPolicySetup:
 
     @cached_property
     def student(self) -> Student:
-        """The network, for what it observes and does."""
+        """The network, for the environment's observations and actions."""
         raise NotImplementedError
 
 

@@ -62,7 +62,7 @@ W_co = TypeVar("W_co", bound=WorldState, covariant=True)
 
 @dataclass(frozen=True)
 class WorldTrainer(Trainer[T_co, W_co], Generic[T_co, W_co]):
-    """A trainer over a state, with what plays in its worlds."""
+    """A trainer over a state, with the players in its worlds."""
 
     collector: Collector
     evaluator: EpisodeEvaluator

@@ -90,7 +90,7 @@ class Top(App[RunError]):
         yield Static(KEYS, id="keys")
 
     def on_mount(self) -> None:
-        """Show what is known, and read the files again each second."""
+        """Show the run's present state, and read the files again each second."""
         self.query_one("#owners").focus()
         self.set_interval(SECONDS, self.refresh_files)
         self.call_after_refresh(self.show)  # after the first layout: until then no part has a width
@@ -101,7 +101,7 @@ class Top(App[RunError]):
         self.call_after_refresh(self.show)
 
     def refresh_files(self) -> None:
-        """Read what is new, and show it. A damaged file ends the screen, and is told below it."""
+        """Read new records, and show them. A damaged file ends the screen, and is told below it."""
         try:
             read_new_lines_(self._followed)
         except RunError as error:
@@ -110,7 +110,7 @@ class Top(App[RunError]):
         self.show()
 
     def show(self) -> None:
-        """Fill every part of the screen from what is known of the run; the panels fit their parts' widths."""
+        """Fill every part of the screen from the run's records; the panels fit their parts' widths."""
         run, width = self._followed, self._width
         self.query_one("#head", Static).update(panels.header_panel(run, width("#head"), self._clock()))
         memory = self.query_one("#memory", Static)

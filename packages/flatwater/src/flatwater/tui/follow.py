@@ -1,4 +1,4 @@
-"""A run that is followed: its files are read again and again, each time only what is new.
+"""A run that is followed: its files are read again and again, each time only their new lines.
 
 Memory does not grow with the run: it holds the last lines, and a bounded history for the curves.
 """
@@ -102,7 +102,7 @@ def follow_run(path: Path) -> FollowedRun:
 
 
 def read_new_lines_(followed: FollowedRun) -> None:
-    """Read what was appended to the run's files since the last call, or all of a file that was replaced."""
+    """Read the lines appended to the run's files since the last call, or all of a file that was replaced."""
     _begin_again_(followed)  # first: lines of a replaced file would follow those of the old one
     for record in read_appended_(followed.metrics_tail):
         require_numbers(followed.folder.metrics, record)

@@ -236,7 +236,7 @@ def _make_graft(slot: str, outputs: list[Any], rank: int) -> Graft:
 
 
 def _check_stacked(host: OwnHost, networks: list[nn.Module], logits_alone: list[Tensor], images: Tensor) -> None:
-    """Check that two networks at once compute what each computes alone, and that all their weights learn.
+    """Check that two networks at once give the outputs of each alone, and that all their weights learn.
 
     Args:
         host: the host that is tried, on the CPU.

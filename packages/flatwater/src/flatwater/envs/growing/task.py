@@ -113,7 +113,7 @@ def _split(images: np.ndarray, labels: np.ndarray) -> tuple[tuple[np.ndarray, np
 
 
 def _check_arrays(part: str, images: np.ndarray, labels: np.ndarray) -> None:
-    """Refuse arrays that cannot be learned from; `part` says in messages what they are for.
+    """Refuse arrays that cannot be learned from; `part` says in messages which arrays they are.
 
     Raises:
         ConfigError: the message names the array, and what was expected.

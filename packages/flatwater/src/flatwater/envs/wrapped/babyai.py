@@ -11,7 +11,7 @@ from flatwater_watch.errors import ConfigError
 REST_ACTION = "done"
 """Action where no bot finds one: it changes nothing in a level."""
 BOT_ERRORS = (AssertionError, AttributeError, DisappearedBoxError, IndexError, KeyError, TypeError, ValueError)
-"""Errors of a bot that does not know what to do: its assertions, and those of a plan that no longer fits."""
+"""Errors of a bot without a plan: its assertions, and those of a plan that no longer fits."""
 
 
 class BabyAITeacher:

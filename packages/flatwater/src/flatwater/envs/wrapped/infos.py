@@ -1,4 +1,4 @@
-"""Infos of environments: what a step returns besides observation, reward and end."""
+"""Infos of environments, which a step returns besides observation, reward and end."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, overload, runtime_checkable
@@ -26,7 +26,7 @@ class InfosByNumber(Sequence[Mapping[str, Any]]):
     """Infos that are put together when one is read: at the end of an episode, and not in each step."""
 
     def __init__(self, envs: int, read: Callable[[int], Mapping[str, Any]]) -> None:
-        """Keep how many infos there are, and what returns the info of an environment, by its number."""
+        """Keep the number of infos, and the function that returns the info of an environment by number."""
         self._envs, self._read = envs, read
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""An environment's own spaces: what a policy is handed and hands back, as `reset` gives it and `step` takes it.
+"""An environment's own spaces: observations in the form of `reset`, and actions in that of `step`.
 
 A world's rows are what a network reads. Here observations of Gymnasium's spaces become such rows, one or any number of
 them, with any axes before those of the space; and actions become those of the environment again.

@@ -99,7 +99,7 @@ class OwnWorld:
         self._closing()
 
     def _check_finite(self, method: str, name: str, written: Array) -> None:
-        """Refuse numbers that are not finite in what `method` has written; `name` says in the message what they are.
+        """Refuse numbers that are not finite in the array `name`, which `method` has written.
 
         Raises:
             UserCodeError: a number is NaN or infinite.

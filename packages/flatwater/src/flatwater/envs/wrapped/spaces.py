@@ -113,7 +113,7 @@ def make_reader(space: gym.Space[Any], name: str, form: ObservationForm = "auto"
 
 
 def read_space(parts: Parts) -> gym.Space[Any]:
-    """Return the space of what a network reads: images [C, H, W] of shares, numbers as float32, Dicts as they are."""
+    """Return the space of a network's inputs: images [C, H, W] of shares, numbers as float32, Dicts as they are."""
     boxes: list[Any] = []
     for part in parts:
         low, high = (np.broadcast_to(np.array(bound, np.float32), part.size) for bound in (part.low, part.high))

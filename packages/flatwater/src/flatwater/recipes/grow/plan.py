@@ -102,7 +102,7 @@ def message_bytes(run: GrowState) -> dict[str, int]:
 
 
 def largest_message(run: GrowState, shares: Sequence[Span]) -> int:
-    """Return the bytes of what a worker is sent that takes another's place: its rows of the pool, and the policy."""
+    """Return the bytes that are sent to a replacement worker: its rows of the pool, and the policy."""
     if not shares:
         return 0
     policy = sum(leaf.nbytes for leaf in run.learner.weights)

@@ -1,4 +1,4 @@
-"""Playing and learning: one step of every environment, then updates of every member from what all have played."""
+"""Playing and learning: one step of every environment, then updates of every member from the steps of all."""
 
 from collections.abc import Callable
 

@@ -126,7 +126,7 @@ class LocalGroupExecutor(executor.LocalExecutor):
         }
 
     def _explore_(self, group: HostGroup, noise: Tensor | None) -> Columns:
-        """Take one group's step with drawn actions of the policy; return what the rollout records of it."""
+        """Take one group's step with drawn actions of the policy; return the columns for the rollout."""
         envs, memory = group.envs, group.memory
         obs, legal = observe(envs), legal_rows(masks(envs))
         choice = self._act(obs=obs, memory=memory, starts=envs.step == 0, noise=noise, legal=legal)
