@@ -129,7 +129,7 @@ class TrainedSeeds:
 
     path: Path
     env: Any = field(default=None, repr=False, compare=False)
-    """As in a `TrainedRun`."""
+    """The environment, as in a `TrainedRun`."""
 
     @property
     def runs(self) -> list[TrainedRun]:
@@ -434,11 +434,9 @@ def resolve_config(recipe: str, config: Path | str | None, settings: Mapping[str
     # `env` alone first: with an environment the recipe, and so the class of its settings, may be another.
     env = settings.get(ENV, None if config is None else read_toml(Path(config)).get(ENV))
     found_recipe = recipe_in_env(recipe, env)
-    base = (
-        to_mapping(load_settings(found_recipe.config, Path(config), replaced_names={*settings}))
-        if config is not None
-        else {}
-    )
+    base: Mapping[str, Any] = {}
+    if config is not None:
+        base = to_mapping(load_settings(found_recipe.config, Path(config), replaced_names={*settings}))
     return from_mapping(found_recipe.config, _merge_tables(base, settings), f"the settings of {recipe}")
 
 

@@ -21,7 +21,7 @@ class _OneNumber(Protocol):
     """An array or a tensor, which may have one number."""
 
     def item(self) -> object:
-        """Return it, or raise where there are several."""
+        """Return the number, or raise if there are several."""
 
 
 def is_own(name: str) -> bool:

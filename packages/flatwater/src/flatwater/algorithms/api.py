@@ -362,6 +362,7 @@ def bind_compiled(config: AlgorithmConfig, function: Callable[..., T], *bound: A
     graph: Callable[..., T] | None = None
 
     def call(*arguments: Any) -> T:  # noqa: ANN401  (whatever the function takes)
+        """Call the compiled graph; compile it at the first call."""
         nonlocal graph
         if graph is None:
             if not torch.cuda.is_available():  # code for a GPU is not C++

@@ -46,7 +46,7 @@ class Settings:
     """Settings that every algorithm has; each has a subclass of this class."""
 
     replays: ClassVar[bool] = True
-    """Whether it learns from transitions that were played, and not from the outcome of every purchase."""
+    """Whether the algorithm learns from played transitions, and not from the outcome of every purchase."""
     noisy: ClassVar[bool] = False
     """Whether noise is added to its actions in training."""
 

@@ -128,6 +128,7 @@ def make_explorer(config: AlgorithmConfig, members: DqnMembers, _spread: Spread)
     epsilon = random_share(config, members.tally.updates)
 
     def explore(actor: Any, params: Params, obs: Any, rng: torch.Generator) -> Tensor:  # noqa: ANN401  (any agent's)
+        """Return the best choices, or random choices with the probability `epsilon`."""
         values: Tensor = actor.values(params, obs)
         best = values.argmax(-1)
         # Both are drawn for all, whichever counts: the generator moves alike.

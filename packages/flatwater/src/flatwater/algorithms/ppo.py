@@ -58,7 +58,7 @@ class Learner:
     sums: Float[Tensor, "S"]
     """Summed over updates since they were last read; rows as in METRICS, after TEACHING where there is a teacher."""
     early_stop: dict[str, Float[Tensor, ""]]
-    """Where there is a `target_kl`: whether this round's updates have ended, and how many rounds have ended so."""
+    """With a `target_kl`: whether this round's updates have ended, and the number of rounds that ended early."""
     statistics: dict[str, Tensor]
     """Running statistics of observations, where the policy reads them (`Student.measures`), and the buffers of a module
     that reads them; otherwise empty."""

@@ -36,7 +36,7 @@ from flatwater_watch.errors import require
 
 @dataclass(frozen=True)
 class Learnt:
-    """What a stage learned from one micro-batch of p members."""
+    """Gradients, errors and sums of a stage for one micro-batch of p members."""
 
     grads: Mapping[str, Sequence[Tensor]]
     """Gradients of each network, by its name in `Members.trained`, in its layout's order."""
@@ -64,7 +64,7 @@ class Stage:
     learn: Callable[[Any, Networks, Any, Batch, Any], Learnt]
     """A pure function of configuration, networks, weights of p members, their batch, and noise."""
     parts: Mapping[str, Part]
-    """What it trains, by the name in `Members.trained`; the optimisers step in this order."""
+    """Weights that the stage trains, by the name in `Members.trained`; the optimisers step in this order."""
     noise: str = ""
     """Name of the stream of standard normal numbers [p, B, *action] that it draws from. Left out: it draws none."""
     every: int = 1

@@ -31,7 +31,7 @@ class DamagedError(CheckpointError):
 
 
 class LeafSpan(NamedTuple):
-    """Where a leaf's bytes lie in the file of its shard."""
+    """Place of a leaf's bytes in the file of its shard."""
 
     begin: int
     bytes: int

@@ -185,6 +185,7 @@ class MirrorCommand:
         sent_bytes = 0
 
         def on_bytes_sent(count: int) -> None:
+            """Show the bytes that were sent so far."""
             nonlocal sent_bytes
             sent_bytes += count
             status.update(f"sending … {format_bytes(sent_bytes)}")

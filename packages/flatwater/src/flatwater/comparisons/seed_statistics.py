@@ -1,4 +1,4 @@
-"""What several seeds say of a method: mean, interquartile mean, and a bootstrap interval over seeds.
+"""Statistics of a method over several seeds: mean, interquartile mean, and a bootstrap interval over seeds.
 
 The formulas are those of rliable (Agarwal et al. 2021, Deep Reinforcement Learning at the Edge of the Statistical
 Precipice): the interquartile mean leaves out the lowest and the highest quarter of the runs, rounded down; the interval
@@ -18,7 +18,7 @@ INTERVAL_LEVEL = 0.95
 RESAMPLES = 10_000
 """Number of resamples of the runs: the ends then move by about a hundredth of the interval's width."""
 CURVE_RESAMPLES = 1_000
-"""The same for each point of a curve: no eye sees the rest, and a page has thousands of points."""
+"""Number of resamples for each point of a curve: a page has thousands, and nobody sees the rest."""
 TRIMMED_SHARE = 0.25
 """Share of the runs that is left out at each end."""
 MINIMUM_SEEDS = 2

@@ -80,7 +80,7 @@ class ComparedRun:
 
     @property
     def statistics(self) -> SeedStatistics | None:
-        """What the seeds say of that number; None for a single run, and for fewer than two results."""
+        """Statistics of that number over seeds; None for a single run, and for fewer than two results."""
         return seed_statistics(self.scores) if len(self.scores) >= MINIMUM_SEEDS else None
 
     @property

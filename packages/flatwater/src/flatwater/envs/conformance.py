@@ -106,18 +106,21 @@ class _EnvPlayer:
         load_state_(self._first, state)
 
     def begin(self, seed: int) -> Shown:
+        """Begin the episode, and another in the second environment if the last is over."""
         arrays = self._begin(0, seed)
         if self._is_over[1]:
             self._begin(1, seed + 1)
         return arrays
 
     def _begin(self, which: int, seed: int) -> Shown:
+        """Reset an environment with a seed, for its space of actions as well, and return copies of its arrays."""
         self._envs[which].action_space.seed(seed)
         observation, self._infos[which] = self._envs[which].reset(seed=seed)
         self._is_over[which], self._masked = False, _MASK_KEY in self._infos[0]
         return self._named_arrays(observation, self._infos[which])
 
     def sample_action(self, rng: np.random.Generator) -> Any:  # noqa: ANN401  (whatever the space of actions holds)
+        """Return a legal action of the first environment's space."""
         env = self._envs[0]
         env.action_space.seed(int(rng.integers(1 << 30)))  # an action follows from `rng` alone
         return _sample_legal(env, self._infos[0], _EnvRecord(), masked=self._masked)

@@ -39,7 +39,7 @@ class EpisodePlayer(Protocol):
 
     @property
     def can_save(self) -> bool:
-        """Whether it can save its state over episodes."""
+        """Whether the environment can save its state over episodes."""
 
     def begin(self, seed: int) -> Shown:
         """Begin the episode."""

@@ -1,4 +1,4 @@
-"""What makes the environments of a world: an ID of Gymnasium, or a class, a function or an object of the user's."""
+"""Makers of a world's environments: an ID of Gymnasium, or a class, a function or an object of the user's."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence

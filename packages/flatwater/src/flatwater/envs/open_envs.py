@@ -12,7 +12,7 @@ from typing import Any
 
 _log = logging.getLogger(__name__)
 _open: ContextVar[set["Closing"] | None] = ContextVar("open_environments", default=None)
-"""What was built in the present call and is still open; None outside of one."""
+"""Environments that were built in the present call and are still open; None outside of a call."""
 
 
 class Closing:

@@ -164,6 +164,7 @@ class SingleWorld:
         return observations, float(reward.sum()), bool(self._over.all()), False, {}
 
     def _begin_(self, which: Array) -> None:
+        """Begin episodes in some environments, with new seeds."""
         if self._obs.dtype.kind == "f":
             self._obs[which] = np.nan  # what is not written is found
         self._world.begin_(which, np.arange(len(which)) + self._next, self._obs, *self._legal)

@@ -215,7 +215,7 @@ class WorkerWorld:
         return [*self._ask("states")]
 
     def load_state_dict(self, state: Sequence[Any]) -> None:
-        """Give it back."""
+        """Give the world of each process its state back."""
         self._ask("load_part", state)
 
     def close(self) -> None:
@@ -223,6 +223,7 @@ class WorkerWorld:
         self._closing()
 
     def _end_processes(self) -> None:
+        """End the processes once their environments are closed; kill them if they do not answer."""
         if self._pool.closed:  # they have ended already
             return
         have_answered = False

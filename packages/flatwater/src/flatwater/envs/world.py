@@ -60,7 +60,7 @@ class Spaces:
     """Most bytes of the state that the world keeps over episodes: then it has `state_dict` and `load_state_dict`, and
     goes on from there after a resume. 0 if it keeps nothing, or has no such methods."""
     parts: Parts = ()
-    """What lies in an observation; left out, a single part of the shape `obs`, the channels of an image last."""
+    """Parts of an observation; left out, a single part of the shape `obs`, the channels of an image last."""
 
     def __post_init__(self) -> None:
         """Refuse masks of numbers, and measures that are not positions of a vector."""

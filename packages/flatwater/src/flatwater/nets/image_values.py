@@ -18,7 +18,7 @@ class ImageValues(MLPValues):
     """A number for each choice; `obs` are the features that the layers read."""
 
     parts: Parts = field(kw_only=True)
-    """What lies in an observation."""
+    """Parts of an observation."""
     network: str = field(kw_only=True)
     """Name of the network that reads the images, one of `images.NETWORKS`."""
 

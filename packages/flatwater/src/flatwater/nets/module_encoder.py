@@ -47,7 +47,7 @@ class ModuleEncoder:
     what: str
     """Beginning of messages: `network eyes:Eyes`."""
     parts: Parts
-    """What lies in a row of observations."""
+    """Parts of a row of observations."""
     module: nn.Module
     """The module on the meta device: its computation without its numbers."""
     features: int

@@ -73,7 +73,7 @@ OnRound = Callable[[Round], object]
 
 @dataclass(frozen=True)
 class Callbacks:
-    """What is called while a run trains."""
+    """Functions of the user's that are called while a run trains."""
 
     on_round: OnRound | None = None
     on_episode: OnEpisode | None = None

@@ -38,11 +38,11 @@ class Parent:
 
     folder: RunFolder
     config: Any
-    """Its settings."""
+    """Settings of the run."""
     checkpoint: VerifiedCheckpoint
-    """Its state between two rounds."""
+    """State of the run between two rounds."""
     origin: Origin
-    """What the fork writes down of it."""
+    """The fork's record of the run."""
 
 
 def find_parent(folder: RunFolder, parent_config: Any, config: Any, round_: int | None, say: ShowLine) -> Parent:  # noqa: ANN401  (a RunConfig of any recipe)

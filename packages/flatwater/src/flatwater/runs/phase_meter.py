@@ -1,4 +1,4 @@
-"""What the phases of a round take: seconds here or on the device, CPU seconds, and the memory at their highest."""
+"""Efforts of the phases of a round: seconds here or on the device, CPU seconds, and the memory at their highest."""
 
 import time
 from collections.abc import Callable, Mapping

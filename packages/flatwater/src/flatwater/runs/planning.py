@@ -176,7 +176,7 @@ class Knob:
     """A setting that makes an owner smaller: halved, it is suggested where a run does not fit."""
 
     setting: str
-    """Its name, with dots."""
+    """Name of the setting, with dots."""
     owner: str
     """First name in the paths of the owners that it makes smaller."""
     least: Callable[[Any], int] = lambda _: 1

@@ -47,7 +47,7 @@ BUDGET_CHECK_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class SettledRound:
-    """What there is to record of a round."""
+    """Values of a round that are recorded."""
 
     number: int
     numbers: dict[str, float]
@@ -95,15 +95,15 @@ class Recorder:
     memory: dict[str, float] = field(default_factory=dict)
     """Metrics of the memory, when it was last measured."""
     memory_text: str = ""
-    """The terminal's line about it."""
+    """The terminal's line about the memory."""
     unmeasured: dict[str, Effort] = field(default_factory=dict)
     """Efforts of the rounds since then, by phase."""
     unmeasured_parts: dict[str, Effort] = field(default_factory=dict)
-    """Those of the parts of a step."""
+    """Efforts of the parts of a step, since then."""
     measuring: Upkeep = field(init=False)
     """When memory is measured."""
     measures: bool = True
-    """Whether it is measured after this round."""
+    """Whether memory is measured after this round."""
     saving: Upkeep = field(init=False)
     """When a checkpoint is saved."""
     own_parts: RecipeParts = field(init=False)

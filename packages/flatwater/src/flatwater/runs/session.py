@@ -156,9 +156,8 @@ def read_config(
         ConfigError: no configuration there fits.
         TrustError: the code may be somebody else's, see `runs.trust`.
     """
-    settings, permit = permit_run(
-        folder, where or folder.with_current_name.path, trains=trains, replaced_names=replaced_names
-    )
+    source = where or folder.with_current_name.path
+    settings, permit = permit_run(folder, source, trains=trains, replaced_names=replaced_names)
     file = str(folder.with_current_name.config)
     return from_mapping(recipe_of_settings(settings, file, permit).config, settings, file)
 

@@ -99,6 +99,7 @@ def open_trackers(config: RunConfig, folder: RunFolder, say: ShowLine, *, resume
 
         # Called in the tracker's thread: importing its library may take seconds, and its log-in a network.
         def open_sink(note: ShowLine) -> Sink:
+            """Open the tracker's sink, to go on after the round `resume_at`."""
             place = folder.tracker(name)
             run = folder.path.absolute().name
             return find_tracker(name).open(config, TrackedRun(run, place, settings, resume_at, note))

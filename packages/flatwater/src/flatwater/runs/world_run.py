@@ -211,6 +211,7 @@ class WorldRun(Run):
         unsaved = set[str]()
 
         def make(other_seed: int) -> WorldPlayer:
+            """Return a new player, and note a state that its world cannot save."""
             world, player = self.build_player(other_seed)
             unsaved.update([f"; {world.beginnings.unsaved}"] if isinstance(world, ReplayableWorld) else [])
             return player

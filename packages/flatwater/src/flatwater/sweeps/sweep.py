@@ -31,11 +31,11 @@ from flatwater_watch.errors import ConfigError, RunError
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep at work."""
+    """A sweep in progress."""
 
     folder: SweepFolder
     held: RunFolder
-    """The same folder, whatever its name is by now."""
+    """The sweep's folder by a held descriptor, whatever its name is by now."""
     base: Any
     """RunConfig of any kind."""
     study: Study

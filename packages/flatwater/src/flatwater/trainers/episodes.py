@@ -44,11 +44,11 @@ class Episodes:
 
 
 KEPT = "world"
-"""The one key of `Episodes.kept`."""
+"""The only key of `Episodes.kept`."""
 POISON = -(1 << 40)
 """Mark in every slot of the teacher's actions before it is asked: a slot that it does not write shows it."""
 ReportEnded = Callable[[Array, Episodes, Array], None]
-"""Called before new episodes begin, with where episodes have ended, bool [E], all episodes, and their observations."""
+"""Called before new episodes begin, with a mask of ended episodes, bool [E], all episodes, and their observations."""
 
 
 def build_episodes(spaces: Spaces, device: torch.device) -> Episodes:

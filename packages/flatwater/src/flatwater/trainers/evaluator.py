@@ -107,6 +107,7 @@ class EpisodeEvaluator:
             self._begin_(ended, played.episodes.seeds.numpy().copy())
 
     def _act_(self, player: Player, *, first: bool) -> Array:
+        """Return the actions of a player, or of the teacher, for the next step."""
         if player.teacher is not None:
             return ask_teacher_(player.teacher, self.seen_now, self._taught, legal=self._legal).numpy()
         assert player.act is not None  # noqa: S101  (a player that is not the teacher acts)

@@ -82,11 +82,11 @@ class FinishedEpisode:
     """Number of the environment that it was played in."""
     seed: int
     length: int
-    """Its steps."""
+    """Number of steps of the episode."""
     returns: tuple[float, ...]
     """Sum of rewards of each agent."""
     info: Mapping[str, Any]
-    """What the environment said of the last step; of several agents by agent. Empty if it says nothing."""
+    """Info of the last step; of several agents by agent. Empty if the environment gives none."""
     log: Callable[[str, Any], None]
     """Log a number: the round's is the mean over the episodes that have logged it."""
 

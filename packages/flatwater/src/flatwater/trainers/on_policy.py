@@ -60,7 +60,7 @@ class OnPolicySetup:
 
 
 class Evaluator(Protocol):
-    """What plays episodes that nothing is learned from."""
+    """Plays episodes that nothing is learned from."""
 
     @property
     def players(self) -> Iterable[str]:

@@ -22,7 +22,7 @@ class Worlds:
 
 
 class Collector(Protocol):
-    """What takes the steps of training, and writes them where they are learned from."""
+    """Takes the steps of training, and writes them where they are learned from."""
 
     world: World
     teacher: Teacher | None

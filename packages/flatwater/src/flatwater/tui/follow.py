@@ -40,7 +40,7 @@ class FollowedRun:
     rounds: int
     """Number of rounds wanted in all."""
     what: str
-    """Its data and its device, as text."""
+    """Data and device of the run, as text."""
     metrics_tail: FollowedFile
     ledger_tail: FollowedFile
     findings_tail: FollowedFile

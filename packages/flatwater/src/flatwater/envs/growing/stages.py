@@ -18,11 +18,11 @@ class SlotStage(IntEnum):
     GERMINATED = 1
     """The seed has its first weights and does nothing."""
     TRAINING = 2
-    """It learns behind the host, whose output it does not change."""
+    """The seed learns behind the host, whose output it does not change."""
     BLENDING = 3
-    """Its alpha moves towards its target."""
+    """The seed's alpha moves towards its target."""
     HOLDING = 4
-    """Its alpha is at its target."""
+    """The seed's alpha is at its target."""
     FOSSILISED = 5
     """Part of the host for the rest of the episode; it still learns."""
     PRUNED = 6

@@ -13,7 +13,7 @@ from flatwater.state.tree import derived_field, state
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 MOMENTUM = 0.9
-"""Of SGD; the three above are Adam's."""
+"""Momentum of SGD; the three constants above are Adam's."""
 
 
 @state

@@ -13,7 +13,7 @@ class InformingWorld(Protocol):
 
     @property
     def infos(self) -> Sequence[Mapping[str, Any]]:
-        """What each environment said of its last step; in a world of several agents by agent, a dict for each."""
+        """Infos of each environment's last step; in a world of several agents by agent, a dict for each."""
 
 
 def find_informing(world: World) -> InformingWorld | None:

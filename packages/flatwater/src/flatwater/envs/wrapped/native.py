@@ -44,7 +44,7 @@ class NativeSpaces:
     observation: gym.Space[Any]
     action: gym.Space[Any]
     form: ObservationForm
-    """As in `WrappedConfig.form`."""
+    """Form of observations, as in `WrappedConfig.form`."""
     reader: ObservationReader
 
     @property
@@ -119,7 +119,7 @@ class NativeWorld(Protocol):
 
     @property
     def native(self) -> NativeSpaces:
-        """Its spaces."""
+        """The environment's spaces."""
 
 
 @runtime_checkable

@@ -48,7 +48,7 @@ class ObservationReader(NamedTuple):
     keys: tuple[tuple[int, str], ...] = ()
     """End of each part of a vector, and how the part is read from an observation: `['speed']`."""
     parts: Parts = ()
-    """What lies in the array; empty for tokens."""
+    """Parts of the array; empty for tokens."""
 
     def part_name(self, number: int) -> str:
         """Return the name of the number at a place of the vector: `observation['speed'][2]`."""

@@ -198,7 +198,7 @@ class _ChampionHeader:
     image: tuple[int, ...] = ()
     """Shape of an observation with images."""
     network: str = ""
-    """What reads them."""
+    """Network that reads observations with images."""
 
 
 def rebuild_champion(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> TrainedPolicy:

@@ -172,6 +172,7 @@ def plan_population(config: MembersRunConfig, worlds: Worlds, device: torch.devi
     """
 
     def build(other: MembersRunConfig) -> tuple[EvolveSetup, Population]:
+        """Return setup and population on the meta device, in the worlds of the run if the settings are its own."""
         own_worlds = worlds if other is config else build_worlds(other)
         # A compiled update would be compiled for the plan as well.
         setup = setup_population(replace(other, learner=replace(other.learner, compile=False)), own_worlds, META)

@@ -22,7 +22,7 @@ from flatwater.trainers.grow.state import GrowSetup, GrowState, build_share, env
 from flatwater_watch.errors import RunError
 
 DESK = "flatwater.recipes.grow.workers:GrowService"
-"""Where a new process finds the class of its side."""
+"""Import path of the worker's class, for a new process."""
 
 
 class GrowService(WorkerService):
