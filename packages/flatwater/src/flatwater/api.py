@@ -101,7 +101,7 @@ class TrainedRun:
         on_episode: OnEpisode | None = None,
         quiet: bool = False,
     ) -> "TrainedRun":
-        """Go on, bit for bit, to so many rounds in all; see `resume`."""
+        """Go on, bit for bit, until `rounds` rounds in all; see `resume`."""
         return resume(self.path, rounds, env=self.env, on_round=on_round, on_episode=on_episode, quiet=quiet)
 
     def evaluate(self, *, holdout: bool = False, **changes: Any) -> dict[str, Any]:  # noqa: ANN401  (settings of any type)
@@ -139,7 +139,7 @@ class TrainedSeeds:
 
     @property
     def finished(self) -> bool:
-        """False if the runs were stopped before the last one has finished; `resume` goes on."""
+        """False if the runs were stopped before the last run has finished; `resume` goes on."""
         return len(self.runs) == len(read_seeds(RunFolder(self.path))) and all(run.finished for run in self.runs)
 
     def resume(
@@ -265,7 +265,7 @@ def fork(
     trust: bool = False,
     **settings: Any,  # noqa: ANN401  (of the recipe)
 ) -> TrainedRun:
-    """Go on from the exact state of a run with other settings, as a new run; the first one is only read.
+    """Go on from the exact state of a run with other settings, as a new run; the parent run is only read.
 
     Args:
         parent: result of `train`, or the folder of a run.

@@ -1,6 +1,6 @@
 """A recipe: one kind of training, as a value. Every command learns of it here, and nowhere else.
 
-`train`, `plan`, `sweep`, `resume`, `evaluate`, `report`, `runs` and `top` are made from this one value. An installed
+`train`, `plan`, `sweep`, `resume`, `evaluate`, `report`, `runs` and `top` are made from this value alone. An installed
 package names its recipes by an entry point (`plugins.py`); a recipe in a file is named `package.module:NAME`.
 
 A recipe has light parts, which a list of runs needs (names, columns, numbers), and heavy parts, which import torch or
@@ -208,7 +208,7 @@ def recipe_names() -> tuple[str, ...]:
 def find_installed(name: str) -> Recipe | None:
     """Return the recipe of that name that an installed package has; None if none has one.
 
-    This is the one function by which a command that only reads may come to a recipe: a name that stands in a file is
+    This is the only function by which a command that only reads may come to a recipe: a name that stands in a file is
     looked up among those of installed packages, and never imported.
 
     Raises:

@@ -193,7 +193,7 @@ def _imported_modules(module: str, text: bytes) -> Iterator[str]:
 
 
 def _lies_beside(module: str, first: Path) -> bool:
-    """Return whether a module lies in the folder, or the package, that the first one is in."""
+    """Return whether a module lies in the same folder, or package, as the first module."""
     folder = first if first.is_dir() else first.parent
     places = module_files(module)
     return bool(places) and places[-1].is_relative_to(folder) and _package_folder(places[-1]) is None

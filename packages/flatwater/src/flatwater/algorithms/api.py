@@ -134,7 +134,7 @@ class Setting:
         return rows
 
     def adam(self, size: int) -> Adam:
-        """Return the optimiser of rows with so many numbers."""
+        """Return the optimiser of rows of this size."""
         return build_adam(self.members, size, self.dtype, self.device)
 
     def tally(self, *metrics: str) -> UpdateSums:
@@ -368,7 +368,7 @@ def bind_compiled(config: AlgorithmConfig, function: Callable[..., T], *bound: A
             if not torch.cuda.is_available():  # code for a GPU is not C++
                 require_compiler()
             graph = torch.compile(eager, fullgraph=True, dynamic=False)
-        # Inside the call, as it is traced at the first one and again where shapes change.
+        # Inside the call, as it is traced at the first call and again where shapes change.
         with torch._dynamo.config.patch(trace_autograd_ops=True):  # noqa: SLF001  (torch has no other name for it)
             return graph(*arguments)
 

@@ -299,7 +299,7 @@ class Ramp:
         require(self.begins <= self.ends, "begins", self.begins, f"0 to {self.ends} (ends)")
 
     def scheduled_value(self, step: int) -> float:
-        """Return the number after so many steps."""
+        """Return the value after a number of steps."""
         if step >= self.ends:
             return self.last
         if step <= self.begins:
@@ -368,7 +368,7 @@ class PPOConfig:
     lr: Rate = 1e-3
     """Learning rate (Adam)."""
     grad_clip: Weight = 0.5
-    """Largest norm of a gradient; a longer one is scaled down to it. 0 turns it off."""
+    """Largest norm of a gradient; a longer gradient is scaled down to it. 0 turns it off."""
     value_weight: Weight = 0.05
     """Weight of the critic's loss, half of its squared error: it is in units of squared returns, and a large one leaves
     little of a clipped gradient to the policy."""
@@ -395,7 +395,7 @@ class PPOConfig:
     runs are not. A run that is resumed keeps what it began with."""
 
     def for_rounds(self, rounds: int) -> Self:
-        """Return the settings of a run of so many rounds, in which schedules know their end also when it goes on."""
+        """Return the settings for a run of `rounds` rounds, in which schedules know their end, also after a resume."""
         changes = {self.lr_schedule, self.clip_schedule, self.entropy_schedule} != {"constant"}
         return replace(self, schedule_rounds=rounds) if changes and not self.schedule_rounds else self
 
@@ -404,7 +404,7 @@ class PPOConfig:
         return min(1.0, round_ / self.schedule_rounds) if self.schedule_rounds else 0.0
 
     def learning_rate(self, updates: int) -> float:  # noqa: ARG002  (it stays)
-        """Return the learning rate after so many updates."""
+        """Return the learning rate after a number of updates."""
         return self.lr
 
 
@@ -445,7 +445,7 @@ class EpisodeConfig(PPOConfig):
         require(alone or not self.cooling, "learner.cooling", self.cooling, expected)
 
     def learning_rate(self, updates: int) -> float:
-        """Return the learning rate after so many updates: it falls from round to round, and then stays."""
+        """Return the learning rate after a number of updates: it falls from round to round, and then stays."""
         rounds = updates // (self.epochs * self.minibatches)
         return self.lr * (1 - 0.9 * min(1, rounds / self.cooling)) if self.cooling else self.lr
 

@@ -118,7 +118,7 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: DqnMembers, gr
 
 
 def random_share(config: Any, updates: int) -> float:  # noqa: ANN401  (of a trainer that steps environments)
-    """Return the share of random actions after so many updates, by the steps of each environment between them."""
+    """Return the share of random actions after a number of updates, by the steps of each environment between them."""
     share: float = config.own.epsilon.scheduled_value(updates * config.train_every // config.own.updates)
     return share
 

@@ -470,7 +470,7 @@ def ppo_loss(
 
 
 def _value_loss(config: PPOConfig, value: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
-    """Return half the squared error of each step's value; with `value_clip` (0: none) the clipped one, if larger."""
+    """Return half the squared error of each step's value; with `value_clip` (0: none) the clipped error, if larger."""
     if config.value_clip:
         return clipped_value_loss(value, batch["value"], batch["returns"], config.value_clip)
     return (value - batch["returns"]).square() / 2

@@ -126,7 +126,7 @@ def actor_loss(
 def temperature_loss(
     log_temperature: Float[Tensor, "p 1"], log_prob: Float[Tensor, "p B"], target_entropy: Float[Tensor, "p B"]
 ) -> Float[Tensor, "p"]:
-    """Return a loss that falls as the temperature rises while the entropy is below the wanted one, and vice versa."""
+    """Return a loss that falls as the temperature rises while the entropy is below its target, and vice versa."""
     # Detached: the policy must not learn to change its entropy for the temperature's sake.
     return -(log_temperature * (log_prob + target_entropy).detach()).mean(1)
 

@@ -99,7 +99,7 @@ class Pace:
         """Scheduled weights in the loss, by the names of their settings."""
 
     def rate(self, updates: int) -> float:
-        """Return the learning rate after so many updates."""
+        """Return the learning rate after a number of updates."""
         value = self._values.get("lr")
         return self._config.learning_rate(updates) if value is None else value(self._progress())
 
@@ -116,7 +116,7 @@ def scheduled_numbers(config: PPOConfig, round_: int) -> dict[str, float]:
 
 
 def lr_factor(config: AlgorithmConfig) -> Callable[[int], float] | None:
-    """Return the factor of all learning rates after so many updates; None if they stay.
+    """Return the factor of all learning rates after a number of updates; None if they stay.
 
     Raises:
         ConfigError: there is no such schedule.

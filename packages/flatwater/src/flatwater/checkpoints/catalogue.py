@@ -54,7 +54,7 @@ def newest_intact(
         folder: the `checkpoints` folder of a run.
         is_wanted: whether a checkpoint, by its manifest, may be taken.
         say: gets whole sentences about a save that was cut off, each checkpoint that is skipped and why, and
-            the one that is used instead.
+            the checkpoint that is used instead.
     """
     cut_off = len(stray_files(folder)) + len(stray_files(folder / "objects"))
     if cut_off:
@@ -103,7 +103,7 @@ def prune_checkpoints(folder: Path, saved: Path, config: CheckpointConfig, spare
     saved_index = next((index for index, manifest in enumerate(manifests) if manifest.file == saved), None)
     if saved_index is None:  # the folder was deleted in this very moment: whoever writes next finds that out
         return
-    # Only checkpoints up to `saved` count, or a damaged later round would push a good one out.
+    # Only checkpoints up to `saved` count, or a damaged later round would push a good checkpoint out.
     intact = [manifest for manifest in manifests[: saved_index + 1] if not find_quick_problems(folder, manifest)]
     # An unread manifest may be a later version's: only who reads it may remove it.
     kept_files = {manifest.file for manifest in checkpoints_to_keep(intact, config)} | {*spared}
@@ -148,7 +148,7 @@ def remove_orphan_shards(folder: Path, manifests: Sequence[Manifest] | None = No
                 if path not in needed_paths:
                     freed_bytes += path.stat().st_size
                     path.unlink()
-    # Afterwards, and only of writers that are dead: a live one still renames its file.
+    # Afterwards, and only of writers that are dead: a live writer still renames its file.
     remove_strays(folder)
     remove_strays(folder / "objects")
     return freed_bytes

@@ -9,11 +9,11 @@ class CheckpointConfig:
     """Which checkpoints stay on the disk, and the size of their files."""
 
     every: OptionalNumber = 0
-    """Save every n-th round, and the last one. 0 saves as often as half a percent of the time allows: the first four
-    rounds, the last one, and others at least every 30 s; a round that takes longer is always saved."""
+    """Save every n-th round, and the last. 0 saves as often as half a percent of the time allows: the first four
+    rounds, the last, and others at least every 30 s; a round that takes longer is always saved."""
     keep: Number = 3
-    """Checkpoints kept, counted from the newest. Older ones are removed after each save; 1 leaves nothing to fall back
-    on when the newest is damaged."""
+    """Checkpoints kept, counted from the newest. Older checkpoints are removed after each save; 1 leaves nothing to
+    fall back on when the newest is damaged."""
     keep_every: OptionalNumber = 0
     """Keep every n-th round as well, for good. 0 keeps none beyond `keep`."""
     shard_bytes: Number = 8 << 20

@@ -208,7 +208,7 @@ def scalar_hash(kind: str, value: Scalar) -> str:
 
 
 def read_manifest(file: Path) -> Manifest:
-    """Return the manifest in `file`; a damaged one says in `damage` how."""
+    """Return the manifest in `file`; `damage` of a damaged manifest says what is wrong."""
     try:
         raw = read_whole(file, MOST_BYTES)
     except OSError as error:

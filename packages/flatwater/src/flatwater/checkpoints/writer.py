@@ -59,7 +59,7 @@ def save_checkpoint(
 
     Raises:
         RunError: the disk is full, or the folder cannot be written. Earlier checkpoints stay, and what was written of
-            this one is removed.
+            this checkpoint is removed.
         TypeError: a leaf cannot be saved exactly; the message names its path.
     """
     try:
@@ -78,7 +78,7 @@ def save_checkpoint(
         with suppress(RunError):  # a folder that cannot be written cannot be tidied either
             remove_orphan_shards(folder)
         raise
-    prune_checkpoints(folder, manifest.file, config, spared)  # only now may an older one go
+    prune_checkpoints(folder, manifest.file, config, spared)  # only now may an older checkpoint go
     return manifest.file
 
 

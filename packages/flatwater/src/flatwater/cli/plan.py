@@ -129,7 +129,7 @@ def _show_verdict(plan: PlannedRun, console: Console) -> None:
 
 
 def machine_table(nodes: Sequence[NodePlan]) -> Table:
-    """Return a table with the need and the room of each machine of a cluster."""
+    """Return a table with the need and the free memory of each machine of a cluster."""
     table = Table(
         title="by machine, mapped file and object store once on each",
         title_justify="left",

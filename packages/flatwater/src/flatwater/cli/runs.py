@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 COLUMNS = 80
-"""Width of a terminal for which the table is made; names get the columns that a wider one has."""
+"""Width of a terminal for which the table is made; names get the columns that a wider terminal has."""
 WIDE_NAME = 22
 """Maximum width of a run's name."""
 NARROW_NAME = 16

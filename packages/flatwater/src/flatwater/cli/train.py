@@ -115,7 +115,7 @@ class Resume(WithTrust, WithDisplay):
 
 @dataclass(frozen=True, kw_only=True)
 class Fork(WithTrust, WithDisplay, RecipeSettings):
-    """Go on from the exact state of a run with other settings, as a new run; the first one is only read.
+    """Go on from the exact state of a run with other settings, as a new run; the parent run is only read.
 
     `flatwater fork RUN --help` shows the settings of RUN, which are the defaults here. A setting that would give the
     state other leaves, such as a network's width, is refused.

@@ -33,7 +33,7 @@ SPARE_BYTES = 32 << 20
 
 
 def bound_memory(budget: int) -> None:
-    """Have requests fail from here on that would bring this process above so many private bytes.
+    """Let requests fail from here on that would bring this process above a limit of private bytes.
 
     The limit is on what is reserved (RLIMIT_DATA), of which less is in RAM: the difference of this moment is granted.
     """

@@ -1,4 +1,4 @@
-"""A worker that is asked in messages, wherever it computes; a lost one is started again.
+"""A worker that is asked in messages, wherever it computes; a lost worker is started again.
 
 Messages are pickles, and both ends are this program: nothing else can write to the sockets.
 """
@@ -81,7 +81,7 @@ class Worker:
             budget: private bytes that its process may have; the system refuses it more.
         """
         self.number, self._budget = number, budget
-        # Kept for every process that takes the place of a dead one.
+        # Kept for every process that takes the place of a dead process.
         self._first_message = _message("__init__", target, arguments, budget)
         self._prepare, self._open_connection = prepare, open_desk
         self._unanswered: deque[bytes] = deque()
@@ -166,7 +166,7 @@ class Worker:
         """Send a question, and note it until it is answered, so that a new process can be asked it again."""
         self._unanswered.append(message)
         self.wire += len(message)
-        with suppress(OSError):  # of a dead one: `take_answer` starts another and asks it
+        with suppress(OSError):  # of a dead process: `take_answer` starts another and asks it
             self._connection.send(message)
 
     def _take_message(self) -> Any:  # noqa: ANN401  (whatever the method returns)
@@ -210,7 +210,7 @@ class Worker:
                 continue
             finally:
                 self._preparing = False
-        for message in unanswered[not had_begun :]:  # `_start_` has asked the first one itself
+        for message in unanswered[not had_begun :]:  # `_start_` has asked the first itself
             self._post(message)
 
 

@@ -51,13 +51,13 @@ class ComparedRun:
     named: str
     """Name by which the user named it."""
     run: RunRecords
-    """The run; of a group the first one."""
+    """The run; of a group the first run."""
     group: tuple[RunRecords, ...] = ()
     """All runs of a group, one for each seed; empty for a single run."""
 
     @property
     def members(self) -> tuple[RunRecords, ...]:
-        """The runs of the group, or the single one."""
+        """The runs of the group, or the single run."""
         return self.group or (self.run,)
 
     @property

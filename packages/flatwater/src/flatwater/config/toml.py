@@ -134,7 +134,7 @@ def _build(cls: type[Any], mapping: Mapping[str, Any], path: str) -> object:
         if name not in fields_by_name:
             if reason := absent_settings(cls).get(name):
                 raise ConfigError(f"{dotted}: {reason}")
-            # A setting in the wrong table is a likelier slip than a misspelt one.
+            # A setting in the wrong table is a likelier slip than a misspelt setting.
             elsewhere = ", ".join(
                 f"{path}.{table}.{name}".lstrip(".") for table in fields_by_name if name in _setting_names(hints[table])
             )

@@ -88,7 +88,7 @@ class _EnvPlayer:
     """An environment as a `flatwater.envs.exact.EpisodePlayer`; a second is played with it, step by step."""
 
     def __init__(self, make_env: Callable[[], object]) -> None:
-        """Make the environment, and a second one to play next to it."""
+        """Make the environment, and a second to play next to it."""
         pair = [make_env(), make_env()]
         self._first = pair[0]
         self._envs = [as_single_env(env) for env in pair]

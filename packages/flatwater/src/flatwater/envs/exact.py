@@ -252,7 +252,7 @@ def _check_replays(player: EpisodePlayer, episodes: Sequence[_RecordedEpisode], 
     """Return the first difference where a new player plays these episodes; empty if there is none.
 
     Args:
-        player: a new one; it is closed.
+        player: a new player; it is closed.
         episodes: records, played again in this order with their own actions.
         seeds: seed of each global generator, by name, at the beginning of each episode.
     """
@@ -399,7 +399,7 @@ class WorldPlayer:
         return np.stack(choices, -1).reshape(agents, *spaces.action_shape)
 
     def step(self, action: Array) -> tuple[Shown, bool]:
-        """Step the first environment with `action`, the second with a random one; the second restarts when it is done.
+        """Step the first environment with `action`, the second with a random action; it restarts when it is done.
 
         Args:
             action: [agents, *action_shape], as of `sample_action`.

@@ -207,7 +207,7 @@ class ReplayableWorld(Protocol):
 
 
 def encode_state(state: object) -> bytes:
-    """Return a state as bytes, from which `decode_state` makes an equal one.
+    """Return a state as bytes, from which `decode_state` makes an equal state.
 
     Sizes of head and body as two little-endian integers of 8 bytes, the head (JSON, see `_to_plain`), the body: the
     bytes of all arrays one after another, at offsets that the head names.

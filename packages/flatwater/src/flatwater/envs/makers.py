@@ -130,7 +130,7 @@ def fixed_copies(env: object) -> int | None:
 
 
 def fewest_copies(name: str, count: int) -> int:
-    """Return the number of environments of a small world: the wanted one, unless a handed over object fixes it."""
+    """Return the number of environments of a small world: `count`, unless a handed over object fixes it."""
     return (fixed_copies(_given.get()) if is_object(name) else None) or count
 
 
@@ -241,7 +241,7 @@ def _can_bind(signature: inspect.Signature, positional: tuple[Any, ...], keyword
 
 
 def wrapped_maker(maker: EnvMaker, wrappers: Sequence[str]) -> EnvMaker:
-    """Return a maker of the same environments, each in these wrappers, the first one innermost.
+    """Return a maker of the same environments, each in these wrappers, the first innermost.
 
     Raises:
         ConfigError: a text names no wrapper, or has other than named arguments.

@@ -1,4 +1,4 @@
-"""A test whether a pooled state that was used and reset equals a new one, bit for bit.
+"""A test whether a pooled state that was used and reset equals a new state, bit for bit.
 
 States that are kept and reset in place save what building them costs, on one condition: nothing of an episode may reach
 the next. Two states are compared, a new state and a state that `dirty_` has used, both just reset; then both are played
@@ -34,11 +34,11 @@ def remnants(
     trace: Callable[[S], Iterable[tuple[str, Tensor]]],
     overwritten: Mapping[str, str] | None = None,
 ) -> list[Remnant]:
-    """Return the differences of a state that was used and reset from a new one; none, if it may be pooled.
+    """Return the differences of a state that was used and reset from a new state; none, if it may be pooled.
 
     Args:
         build: a new state, always the same.
-        reset_: begins an episode, always the same, in a new state or in a used one.
+        reset_: begins an episode, always the same, in a new or a used state.
         dirty_: lives in the state, from a reset on, for as many episodes as it takes to write to every leaf.
         trace: plays the episode that `reset_` has begun, and yields named values in order.
         overwritten: leaves that a reset may leave as they are, with the reason: they are written before they are read.

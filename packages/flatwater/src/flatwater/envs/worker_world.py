@@ -158,7 +158,7 @@ class WorkerWorld:
         """Start the processes, each with about as many environments.
 
         Args:
-            build: returns a world of so many environments; called in each process.
+            build: returns a world with this number of environments; called in each process.
             title: name of the environment, for messages.
             envs: number of environments, E.
             workers: number of processes; no more than environments are started.

@@ -24,7 +24,7 @@ class Lineage:
     born: Int[Tensor, "P+1"]
     """Generation in which the member was made."""
     made: int
-    """Members made so far: the next one's number."""
+    """Members made so far: the next member's number."""
 
 
 def first_generation(members: int, device: torch.device) -> Lineage:
@@ -95,7 +95,8 @@ def crown_best_(members: Members, lineage: Lineage, values: Float[Tensor, "P+1"]
     Args:
         members: the population.
         lineage: lineage of the population; its champion has the number -1 where there is none yet.
-        values: value of each member and, last, of the champion; the champion's is overwritten by the new one's.
+        values: value of each member and, last, of the champion; the champion's is overwritten by that of a new
+            champion.
         others: further records [P+1, ...] of each member and the champion, treated alike.
 
     Returns:
@@ -103,7 +104,7 @@ def crown_best_(members: Members, lineage: Lineage, values: Float[Tensor, "P+1"]
     """
     # `argmax` takes NaN for the largest number.
     best_member = int(values[:-1].nan_to_num(nan=-torch.inf).argmax())
-    # A tie leaves the champion: a new one must be better on the same episodes.
+    # A tie leaves the champion: a new champion must be better on the same episodes.
     keeps_champion = values[-1].isfinite() & (values[-1] >= values[best_member]) & (lineage.ids[-1] >= 0)
     if bool(keeps_champion):
         return -1

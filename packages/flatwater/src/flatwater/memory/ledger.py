@@ -25,7 +25,7 @@ class Effort:
     """Bytes above the resident memory of the phase's begin, at its highest; None if they are not counted."""
 
     def __add__(self, other: "Effort") -> "Effort":
-        """Return both efforts as one; its peak is the higher one."""
+        """Return both efforts as one; its peak is the higher of both."""
         peak = max((effort.peak for effort in (self, other) if effort.peak is not None), default=None)
         cpu_seconds = self.cpu_seconds + other.cpu_seconds
         return Effort(self.seconds + other.seconds, cpu_seconds, self.steps + other.steps, peak)

@@ -131,7 +131,7 @@ def refuse(plan: Plan) -> None:
     """Stop a run or a command that does not fit.
 
     Raises:
-        MemoryLimitError: the message names the largest owners, or the machines without room, and what to change.
+        MemoryLimitError: the message names the largest owners, or the machines without free memory, and what to change.
     """
     # Machines first: their message says which of them lacks what.
     refuse_nodes(plan.nodes)

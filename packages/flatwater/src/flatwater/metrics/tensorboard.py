@@ -43,8 +43,8 @@ class TensorBoardSink:
         self.path = folder
         with explain_os_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            # TensorBoard reads the files of a folder in the order of their names: the newest must be the last one, also
-            # where the clock was set back since the others were written.
+            # TensorBoard reads the files of a folder in the order of their names: the newest must be the last file,
+            # also where the clock was set back since the others were written.
             numbers = (int(match[1]) for path in folder.iterdir() if (match := _EVENT_FILE_NAME.match(path.name)))
             file_number = max(time.time_ns(), max(numbers, default=0) + 1)
             self.path = folder / f"events.out.tfevents.{file_number:019d}.{socket.gethostname()}.{os.getpid()}"

@@ -57,7 +57,7 @@ class WandbSink:
 
 
 def kept_id(folder: Path) -> str:
-    """Return the run's id; a new one where there is none yet."""
+    """Return the run's id, or a new id if there is none yet."""
     path = folder / ID_FILE
     if not path.is_file():
         write_object(path, secrets.token_hex(6).encode())

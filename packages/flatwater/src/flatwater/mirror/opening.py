@@ -98,7 +98,7 @@ def write_place(folder: RunFolder, url: str, identity: str) -> None:
 
 
 def taken_names(url: str | None) -> frozenset[str]:
-    """Return names of the runs below a mirror's URL, so that a new one gets another; the first request to the store.
+    """Return names of runs below a mirror's URL, so that a new run gets another; the first request to the store.
 
     Empty if the store cannot be reached now: that is told when the mirror is opened.
     """

@@ -73,7 +73,7 @@ class UploadState:
             self.turn.notify_all()
 
     def _drop_older_(self, manifest: Manifest, newer: Manifest) -> None:
-        """Count a checkpoint that gives way to a newer one before it was sent; the first is told. Under `turn`."""
+        """Count a checkpoint that a newer checkpoint replaced before it was sent; the first is told. Under `turn`."""
         # Told once, counted afterwards: at a slow store every checkpoint would be a line.
         self.dropped += 1
         if self.dropped == 1:
@@ -83,7 +83,7 @@ class UploadState:
             )
 
     def _why_behind(self) -> str:
-        """Return the cause: a store that fails is not a slow one."""
+        """Return the cause: a store that fails is not a slow store."""
         return f"{self.url} is slower than the run" if self.since is None else f"sending still fails ({self.trouble})"
 
     def wait_for_work_(self) -> bool:
@@ -103,7 +103,7 @@ class UploadState:
             return self.closing and self.waiting is None
 
     def count_bytes_(self, count: int) -> bool:
-        """Count bytes that went. False if the rest is not worth sending now: the run ends, and a newer one waits."""
+        """Count sent bytes. False if the rest need not be sent now: the run ends, and a newer checkpoint waits."""
         with self.turn:
             self.left, self.moved = max(0, self.left - count), time.monotonic()
             self.sent_bytes += count
@@ -142,7 +142,7 @@ class UploadState:
                 self.turn.wait_for(lambda: self.closing, pause)  # ends early where the run ends meanwhile
 
     def put_back_(self) -> None:
-        """Put the checkpoint that was being sent back to wait, unless a newer one waits."""
+        """Put the checkpoint that was being sent back to wait, unless a newer checkpoint waits."""
         with self.turn:
             if self.sending is not None and self.waiting is None:
                 self.waiting = self.sending

@@ -192,7 +192,8 @@ class OperationActions(LogitActions):
 
         Args:
             logits: the logits of all parts, in the order above.
-            legal: at least one operation, and one choice from each list that matters for a legal one; None for all.
+            legal: at least one operation, and one choice from each list that matters for a legal operation; None for
+                all.
         """
         sizes = [self.operations, *(self.operations * size for size in self.choices)]
         operation_logits, *further = mask_logits(logits, legal).split_with_sizes(sizes, -1)

@@ -62,7 +62,7 @@ class StudentConfig:
     """Function behind each of the layers."""
     heads: Literal["separate", "shared"] = "separate"
     """Where there is no LSTM. separate: actor and critic have layers of their own. shared: both read the last layer of
-    the same ones."""
+    the same layers."""
     observations: Literal["logs", "stretched", "normalised"] = "logs"
     """Reading of numbers. logs: each as sign(x) log(1 + |x|). stretched: the same; what the environment measures, such
     as a speed, is then stretched about its mean so far where it hardly differs. normalised: each in deviations from its

@@ -116,7 +116,7 @@ class MLPCritic:
         for layer in range(1, len(self.hidden)):
             x = apply_linear(params, str(layer), x).relu_()
         head = str(len(self.hidden))
-        # Not a matrix product: with one output column a batched one takes 4 times as long.
+        # Not a matrix product: with one output column a batched product takes 4 times as long.
         return (x * params[f"{head}.weight"].mT).sum(-1) + params[f"{head}.bias"]
 
 

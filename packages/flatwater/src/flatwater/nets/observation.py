@@ -114,7 +114,7 @@ def split_parts(
 
 
 def nest_parts(parts: Sequence[Part], values: Sequence[Any]) -> Any:  # noqa: ANN401  (as the observation is)
-    """Return values in the form of the observation: a single one, or in dicts and tuples under its keys.
+    """Return values in the form of the observation: a single value, or in dicts and tuples under its keys.
 
     Args:
         parts: parts of the observation.

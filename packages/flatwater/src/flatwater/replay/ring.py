@@ -226,7 +226,7 @@ def gather(
         ring: the replay.
         index: slots of transitions.
         weight: importance weights of the draw.
-        steps: steps of a transition: their rewards are summed, discounted, and the last one's observation follows. It
+        steps: steps of a transition: their rewards are summed, discounted, and the last step's observation follows. It
             is shorter where the episode ended, or where the newest observation is.
         gamma: discount of a step; `discount` of the batch has it for all steps but the first, which is the learner's.
     """

@@ -135,7 +135,7 @@ def metric_line(metrics: Metrics, metric: str, title: str, colour: str, *, width
     """Return a line of a metric over the rounds that have a number of it.
 
     Args:
-        metrics: columns of the run's metrics, `round` among them; a missing one gives an empty line.
+        metrics: columns of the run's metrics, `round` among them; a missing column gives an empty line.
         metric: name of the column.
         title: name of the line.
         colour: CSS variable of its colour, such as `--quiet`.

@@ -44,7 +44,7 @@ PACE_ROUNDS = 8
 MOST_COLUMNS_OF_TIME = 120
 """Most columns of the chart of times: more would be narrower than a few pixels."""
 MOST_GROUPS = 12
-"""Most owners in the short table; the others are one line there, and have their own in the long one."""
+"""Most owners in the short table; the others share a line there, and have lines of their own in the long table."""
 THIN_SHARE = 0.15
 """Share of resident memory below which all owners together are too thin to see next to the libraries."""
 

@@ -66,7 +66,7 @@ def write_picture(out: Path, rows: Picture) -> None:
     Raises:
         RunError: the file cannot be written.
     """
-    # In memory first, then whole into the folder: a picture that fails half-way leaves the old one.
+    # In memory first, then whole into the folder: a picture that fails half-way leaves the old file.
     buffer = io.BytesIO()
     with mpl.rc_context(_matplotlib_settings()):
         paint_figure(rows).savefig(buffer, dpi=130)

@@ -39,7 +39,7 @@ def own_parts(run: RunRecords) -> dict[str, Iterable[Block]]:
 
 
 def installed_parts(run: RunRecords) -> dict[str, Iterable[Block]]:
-    """Return the parts that installed packages add to the page of any run; a broken one says so in its place."""
+    """Return the parts that installed packages add to the page of any run; a broken part says so in its place."""
     sections: dict[str, Iterable[Block]] = {}
     for name, import_path in group_rows("sections").items():
         try:

@@ -118,7 +118,7 @@ class RunFolder(Folder):
 
 
 def create_folder(path: Path | None, kind: str, taken_names: Collection[str] = ()) -> RunFolder:
-    """Return a new, empty run folder: the given one, or `runs/<kind>-<date>-<number>`.
+    """Return a new, empty run folder: `path`, or `runs/<kind>-<date>-<number>`.
 
     Args:
         path: the given one.

@@ -233,7 +233,7 @@ def read_plan(path: Path) -> Plan | None:
 
 
 def _parse_plan(record: Mapping[str, Any]) -> Plan:
-    """Return the plan of a plan.json of this version or an earlier one.
+    """Return the plan of a plan.json of this or an earlier version.
 
     Raises:
         TypeError: a part of it is of another type.

@@ -98,7 +98,7 @@ def make_recipe(
         numbers: returns the numbers of a round that is complete.
         score: returns the returns of episodes that are not trained on, by player; see `Score`.
         players: the trained player, and the player that it is compared with.
-        curves: names of numbers by title; the last one is what a run is judged by.
+        curves: names of numbers by title; a run is judged by the last.
         knobs: settings that may be halved where a run does not fit, with the field of the state that they make smaller.
         tried: names of phases that compute on tensors alone: the plan tries their first steps on the meta device.
         shown: further fields of the `Recipe`, such as `sections`.

@@ -108,7 +108,7 @@ def _mirror_url(settings: Mapping[str, Any], where: str) -> str:
 
 
 def _retry_store(work: Callable[[], object], say: Callable[[str], None]) -> None:
-    """Call `work`, at most `MAXIMUM_TRIES` times: a StoreError is followed by a pause; the last one is raised."""
+    """Call `work`, at most `MAXIMUM_TRIES` times: a StoreError is followed by a pause; the last error is raised."""
     for pause in (FIRST_PAUSE * 2**n for n in range(MAXIMUM_TRIES - 1)):
         try:
             work()

@@ -75,7 +75,7 @@ def _open_video(composed: Run, folder: RunFolder, file: Path) -> Video:
         ConfigError: the run's environments cannot be drawn.
         MemoryLimitError: the video does not fit in addition to the run.
     """
-    # Before the environment is made: a refused one would stay open.
+    # Before the environment is made: a refused environment would stay open.
     refuse(plan_with_video(composed.plan))
     policy = recipe_of_config(composed.config).policy
     return open_video(composed, None if policy is None else policy(composed, folder), file)
@@ -106,7 +106,7 @@ def _play_holdout(
     Args:
         run: the run's folder or URL as the user gave it.
         composed: the run, restored.
-        folder: the run's folder on this disk, a temporary one for a URL.
+        folder: the run's folder on this disk; a temporary folder for a URL.
         round_: number of the restored checkpoint's round.
         say: gets lines about earlier looks.
     """

@@ -109,7 +109,7 @@ def changed_facts(
     """Return a line for each changed fact on which numbers depend: `torch 2.9.0 when it was saved, 2.9.1 now`.
 
     Args:
-        saved: `versions` of a checkpoint; an older one may say less, and a forged one anything.
+        saved: `versions` of a checkpoint; an older version may say less, and a forged file anything.
         then: words for when, or where, the saved versions are from.
         current_name: words for this process.
         exempt_names: names that may differ.

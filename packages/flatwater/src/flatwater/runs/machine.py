@@ -73,8 +73,8 @@ def use_threads(count: int) -> int:
 def keep_freed_memory() -> None:
     """Have large freed blocks reused instead of given back to the system at once. Called once, before round 1.
 
-    glibc maps and unmaps every block above 32 MiB anew, and its pages are zeroed at each use: a third of an update's
-    CPU time on 669 columns. The memory kept is at most one phase's peak; `release_freed_memory` gives it back.
+    glibc maps and unmaps every block above 32 MiB each time, and its pages are zeroed at each use: a third of an
+    update's CPU time on 669 columns. The memory kept is at most one phase's peak; `release_freed_memory` gives it back.
     """
     if platform.libc_ver()[0] == "glibc":
         libc = ctypes.CDLL(None)

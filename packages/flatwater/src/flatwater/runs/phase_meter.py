@@ -89,7 +89,7 @@ class PhaseMeter:
         return efforts | {name: replace(efforts[name], seconds=seconds) for name, seconds in self._on_device_().items()}
 
     def _on_device_(self) -> dict[str, float]:
-        """Return the seconds from mark to mark, by the phase that the later one belongs to."""
+        """Return the seconds from mark to mark, by the phase of the later mark."""
         seconds: dict[str, float] = {}
         # The only wait for the device in a round, at its end: a wait in each step would leave the device idle.
         if self.marked:

@@ -70,7 +70,7 @@ def check_profiled(rounds: range, done: int, rounds_in_all: int) -> None:
     """Refuse rounds that the run does not come to.
 
     Raises:
-        ConfigError: a round is over already, or beyond the last one wanted.
+        ConfigError: a round is over already, or beyond the last round.
     """
     if rounds[0] <= done or rounds[-1] > rounds_in_all:
         option = f"rounds={rounds[0]}" if len(rounds) == 1 else f"rounds={rounds[0]}-{rounds[-1]}"
@@ -155,7 +155,7 @@ class Profiler:
                 return
             operations = self._write()
             # A first trace tells the operations of one step:
-            # from them follows how many steps fit into the second one.
+            # from them follows how many steps fit into the second trace.
             step_limit = 0 if self._step_limit else MOST_OPERATIONS // max(1, operations)
             if operations > MOST_OPERATIONS and self._done == 1:
                 self._large.add(self._phase)
@@ -171,7 +171,7 @@ class Profiler:
             self._start(*next_step, step_limit=step_limit if same_phase else 0)
 
     def after_round_(self, round_: int) -> None:
-        """A round is complete and saved: the next one begins."""
+        """A round is complete and saved: the next round begins."""
         self.begin_(round_ + 1)
 
     def close(self) -> None:

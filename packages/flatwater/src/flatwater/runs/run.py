@@ -119,7 +119,7 @@ class Run(ABC):
         return ()
 
     def parts(self) -> Mapping[str, Effort]:
-        """Return the effort of parts of the round's phases, where the trainer measures them, to name a slow one."""
+        """Return the effort of parts of the round's phases, where the trainer measures them, to name a slow part."""
         return {}
 
     def pace(self, efforts: Mapping[str, Effort]) -> Mapping[str, float]:

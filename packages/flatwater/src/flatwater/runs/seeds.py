@@ -87,7 +87,7 @@ def group_runs(folder: RunFolder, changes: Mapping[str, Any]) -> Generator[tuple
                 mirror = None if changes.get("mirror") is None else seed_config.mirror
                 own_changes = {**changes, "total_steps": None, "rounds": seed_config.rounds, "mirror": mirror}
                 yield seed, partial(resume, run.path, **own_changes)
-            # What a run leaves in this process must not count to the next one.
+            # What a run leaves in this process must not count to the next run.
             release_freed_memory()
 
 

@@ -77,8 +77,8 @@ STOP_CODES = tuple(SIGNAL_EXIT_BASE + number for number in ENDING_SIGNALS)
 def stop_on_signals(console: "Console") -> Iterator[StopRequest]:
     """Turn SIGINT and `ENDING_SIGNALS` into a stop after the current step, `SAVING_SIGNAL` into a checkpoint there.
 
-    A second Ctrl-C interrupts at once. In a thread that is not the main one, which alone may listen to signals, nothing
-    is listened to.
+    A second Ctrl-C interrupts at once. In a thread other than the main thread, which alone may listen to signals,
+    nothing is listened to.
 
     Raises:
         Terminated: `end_on_signals` has heard a signal before, and its exception was lost.
@@ -157,7 +157,7 @@ class _SignalEnding:
     """A request that a command ends, kept until it does."""
 
     def __init__(self) -> None:
-        """Take the calling thread, the main one, as that to which the signal is sent again."""
+        """Keep the calling thread, the main thread, to which the signal is sent again."""
         self._number, self._is_granted, self._closed = 0, False, False
         # Held until the ending is over: the thread that repeats the signal waits for it.
         self._end_lock = _thread.allocate_lock()

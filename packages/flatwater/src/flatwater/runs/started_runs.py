@@ -41,7 +41,7 @@ def note_begun(key: str, about: Mapping[str, Any]) -> None:
     """
     content = json.dumps({**about, "noted": datetime.now(UTC).isoformat(timespec="seconds")}, indent=1).encode()
     with _open_record_folder(make=True) as folder:
-        # A name of its own and then the right one: two processes that note the same leave one of both, whole.
+        # A name of its own and then the right name: two processes that note the same leave one of both, whole.
         temporary_name = f".{secrets.token_hex(8)}"
         handle = os.open(temporary_name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=folder)
         try:

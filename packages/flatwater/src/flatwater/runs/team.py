@@ -122,7 +122,7 @@ class WorkerPool(ABC):
 
     @abstractmethod
     def restore_worker_(self, worker: Worker) -> None:
-        """Give a worker that replaces a dead one the state that the dead one had."""
+        """Give a worker that replaces a dead worker the state of the dead worker."""
 
     @property
     def wire_bytes(self) -> int:
@@ -141,7 +141,7 @@ class WorkerPool(ABC):
         workers = [self._worker_memory(*numbered) for numbered in enumerate(self.ask_all("memory"))]
         arrays, lives = (sum(getattr(worker, name) for worker in self.workers) for name in ("arrays", "times_started"))
         moved_arrays, lost_workers = arrays - self._before[0], lives - self._before[1]
-        # In the first round every worker counts as started: none of them took a lost one's place.
+        # In the first round every worker counts as started: none of them took a lost worker's place.
         is_first, self._before = not self._before[1], (arrays, lives)
         return {
             "private": sum(record["private"] for record in workers),

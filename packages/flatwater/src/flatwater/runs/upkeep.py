@@ -18,7 +18,7 @@ class Upkeep:
     """The times of one such work, such as saving a checkpoint, in one training process."""
 
     rounds: int
-    """Rounds of the run in all; after the last one the work is always done."""
+    """Rounds of the run in all; after the last round the work is always done."""
     every: int = 0
     """Rounds from one time to the next; 0 if the cost decides."""
     lasting: int = 0

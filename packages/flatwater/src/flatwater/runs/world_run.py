@@ -43,7 +43,7 @@ ONLY_IN_PYTHON = (
 
 
 def build_run_world(config: Any, envs: int, foraging: ForagingConfig = FORAGING) -> World:  # noqa: ANN401  (a RunConfig of any recipe)
-    """Return a world of so many environments, by settings of any recipe that plays episodes.
+    """Return a world of `envs` environments, by settings of any recipe that plays episodes.
 
     Raises:
         ConfigError: the settings name no world, or a world that cannot be used.
@@ -139,7 +139,7 @@ class WorldRun(Run):
     @property
     @abstractmethod
     def rows(self) -> Mapping[str, str]:
-        """Players of a result: name of its row, and name that the evaluator has for it; the trained one first."""
+        """Players of a result: name of its row, and name that the evaluator has for it; the trained player first."""
 
     @abstractmethod
     def facts(self, split: str) -> dict[str, Any]:

@@ -171,7 +171,7 @@ def take_lock(objects: StoredObjects, token: str = "") -> tuple[Lock, str]:
 
     Args:
         objects: the objects that are locked.
-        token: token of an earlier try that may have taken the lock before it failed; empty for a new one.
+        token: token of an earlier try that may have taken the lock before it failed; empty for a new token.
 
     Raises:
         LockedError: a process that may be alive holds the lock; says which, and what to do where it is gone.

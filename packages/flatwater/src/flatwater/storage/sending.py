@@ -126,7 +126,7 @@ class _SendSource:
 
         Raises:
             FileNotFoundError: the file became shorter.
-            OtherContentError: the file ends here, and its hash is not the expected one.
+            OtherContentError: the file ends here, and its hash is not the expected hash.
         """
         count = min(maximum, self.left)
         filled = 0

@@ -1,4 +1,4 @@
-"""The beginning of a sweep: a new folder with all that it needs to go on, or the folder of an earlier one."""
+"""The beginning of a sweep: a new folder with all that it needs to go on, or the folder of an earlier sweep."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -32,7 +32,7 @@ class SweepOrder:
     trials: Annotated[int, Bounds(1, 1 << 20)] | None
     """Number of trials in all; None for as many as the sweep was asked for before."""
     folder: Path | None
-    """Folder of the sweep; None makes a new one."""
+    """Folder of the sweep; None makes a new folder."""
     prune: bool
     """Whether to end trials that fall behind."""
     at_once: Annotated[int, Bounds(1, 1024)] | None = None
@@ -52,7 +52,7 @@ class OpenedSweep:
 
 
 def open_sweep(order: SweepOrder, program: Sequence[str]) -> OpenedSweep:
-    """Return the sweep in the folder, or a new one."""
+    """Return the sweep in the folder, or a new sweep."""
     if order.folder is not None and SweepFolder(order.folder).base.is_file():
         return _reopen_sweep(order, SweepFolder(order.folder), program)
     return _create_sweep(order, program)

@@ -41,7 +41,7 @@ class Range:
     log: bool = False
     """Whether every decade is drawn alike."""
     step: float | None = None
-    """Distance between values `low`, `low + step`, ... `high`; None takes every number, or every whole one."""
+    """Distance between values `low`, `low + step`, ... `high`; None takes every number, or every whole number."""
     whole: bool
     """Whether only whole numbers are drawn."""
 

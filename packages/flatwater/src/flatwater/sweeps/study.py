@@ -75,7 +75,7 @@ class Study:
     """Number of trials that may train at the same time: each follows from those that are at least so many before it."""
 
     def keep_wanted_(self, trials: int | None) -> int:
-        """Save the number of trials in all, so that a sweep goes on without being told again, and return it."""
+        """Return the number of trials in all, and save it, so that a sweep goes on without it."""
         saved_trials: int = self.study.user_attrs.get("wanted", DEFAULT_TRIALS)
         if trials is not None and trials != saved_trials:
             self.study.set_user_attr("wanted", trials)
@@ -91,7 +91,7 @@ class Study:
         return [self._reopen_trial_(trial) for trial in self._trials() if trial.state == RUNNING]
 
     def may_begin(self) -> bool:
-        """Whether all trials that the next one follows from have ended."""
+        """Whether all trials on which the next trial depends have ended."""
         trials = self._trials()
         return all(trial.state != RUNNING for trial in trials[: max(0, len(trials) - self.at_once + 1)])
 
@@ -159,7 +159,7 @@ class Study:
             self.fail_(trial, "the run has no finite number to be judged by")
 
     def prune_(self, trial: Trial) -> None:
-        """End the trial before its last round; its value is that of the last one."""
+        """End the trial before its last round; its value is that of its newest round."""
         self.study.tell(trial.number, state=PRUNED)
 
     def fail_(self, trial: Trial, reason: str) -> None:

@@ -45,7 +45,7 @@ class Sweep:
     stop: StopRequest
 
     def require_in_place(self) -> None:
-        """Refuse to go on where the folder has another name: the study is open under the old one.
+        """Refuse to go on where the folder has another name: the study is open under the old name.
 
         Raises:
             RunError: the folder was moved, or is gone.
@@ -108,7 +108,7 @@ def jobs_(work: Sweep, running_trials: dict[Path, Trial]) -> Iterator[Job | None
 
 
 def trials_(work: Sweep) -> Iterator[Trial | None]:
-    """Yield trials in their order; None while the next one has to wait."""
+    """Yield trials in their order; None while the next trial has to wait."""
     yield from work.study.reopen_interrupted_()
     while len(work.study.lines()) < work.trial_count:  # asked again each time: trials that failed count too
         yield work.study.next_() if work.study.may_begin() else None

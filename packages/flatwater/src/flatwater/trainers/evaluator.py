@@ -59,7 +59,7 @@ class EpisodeEvaluator:
         Args:
             world: the world of these episodes.
             played: part of the state tree for these episodes.
-            players: all players by name, the trained one first.
+            players: all players by name, the trained player first.
             seeds: returns the episodes' seeds [E], asked whenever a player begins.
             legal: mask of legal actions in the state tree, bool [B, R]; None in a world without masks.
             ends_early: whether nobody steps any more once all episodes have ended.

@@ -39,7 +39,7 @@ class LoggedNumbers:
 
 
 def build_logged(device: torch.device) -> LoggedNumbers:
-    """Return room for names and sums. On the meta device this is the plan."""
+    """Return empty names and sums, allocated. On the meta device this is the plan."""
     return LoggedNumbers(
         names=filled_tensor(0, MOST_NAMES, MOST_NAME, dtype=torch.uint8, device=device),
         sums=filled_tensor(0, MOST_NAMES, dtype=torch.float64, device=device),

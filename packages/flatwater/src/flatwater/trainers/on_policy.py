@@ -64,7 +64,7 @@ class Evaluator(Protocol):
 
     @property
     def players(self) -> Iterable[str]:
-        """Names of the players: the trained one first, then those that play once, before training."""
+        """Names of the players: the trained player first, then those that play once, before training."""
 
     @property
     def steps(self) -> int:
@@ -125,7 +125,8 @@ def bind_learning(
 ) -> Callable[[int], None]:
     """Return the update by its number in the round.
 
-    The first update computes the block's advantages; after the last one, observations are merged into the statistics.
+    The first update computes the block's advantages; after the last update, observations are merged into the
+    statistics.
 
     Args:
         setup: constants of the run.
@@ -180,7 +181,7 @@ def read_numbers_(
 
 
 def _explained_variance(rollout: Rollout) -> float:
-    """Return 1 - Var(return - value) / Var(return): 1 for a perfect critic, 0 for a constant one."""
+    """Return 1 - Var(return - value) / Var(return): 1 for a perfect critic, 0 for a constant."""
     target, residual = rollout["returns"].double(), (rollout["returns"] - rollout["value"]).double()
     # 1e-12 where all returns are equal, as before anything is ever paid.
     return 1 - float(residual.var(correction=0) / target.var(correction=0).clamp(min=1e-12))

@@ -31,7 +31,7 @@ class Profile:
         self._at = wall, cpu
 
     def microseconds(self, steps: int) -> dict[str, float]:
-        """Return the time of each part as a metric, for one of so many steps."""
+        """Return the time of each part of a step as a metric, averaged over `steps` steps."""
         return {f"profile/{part}_us": 1e6 * seconds / steps for part, seconds in self.wall.items()}
 
     def clear_(self) -> None:

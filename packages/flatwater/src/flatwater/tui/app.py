@@ -96,7 +96,7 @@ class Top(App[RunError]):
         self.call_after_refresh(self.show)  # after the first layout: until then no part has a width
 
     def on_resize(self) -> None:
-        """Draw bars and curves as wide as the screen is now; on a short one findings and alarms come before owners."""
+        """Draw bars and curves as wide as the screen; on a short screen findings and alarms come before owners."""
         self.query_one("#middle").set_class(self._short, "short")
         self.call_after_refresh(self.show)
 

@@ -103,7 +103,7 @@ def follow_run(path: Path) -> FollowedRun:
 
 def read_new_lines_(followed: FollowedRun) -> None:
     """Read the lines appended to the run's files since the last call, or all of a file that was replaced."""
-    _begin_again_(followed)  # first: lines of a replaced file would follow those of the old one
+    _begin_again_(followed)  # first: lines of a replaced file would follow those of the old file
     for record in read_appended_(followed.metrics_tail):
         require_numbers(followed.folder.metrics, record)
         _add_metrics_(followed, record)

@@ -130,7 +130,7 @@ class SearchTeacher:
         self._explore_elsewhere_(agents[gives_up])
 
     def _explore_elsewhere_(self, which: Array) -> None:
-        """Send agents, of these numbers, to another place: the last one leads no further."""
+        """Send agents, of these numbers, to another place: the last place leads no further."""
         if not len(which):
             return
         self._patience[which] = self._longest

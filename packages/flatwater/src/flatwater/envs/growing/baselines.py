@@ -61,7 +61,7 @@ def heuristic_policy(
     }
     action = torch.zeros(len(stage), len(HEADS), dtype=torch.int64, device=stage.device)
     action[:, BLUEPRINT] = 0
-    # Reversed, as the last one written counts: an ADVANCE goes before all else.
+    # Reversed, as the last written action counts: an ADVANCE goes before all else.
     for operation, possible in reversed(ready.items()):
         is_ready = possible.any(1)
         action[:, OPERATION] = torch.where(is_ready, int(operation), action[:, OPERATION])

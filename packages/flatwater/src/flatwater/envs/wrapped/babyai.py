@@ -17,7 +17,7 @@ BOT_ERRORS = (AssertionError, AttributeError, DisappearedBoxError, IndexError, K
 class BabyAITeacher:
     """A `Teacher` for BabyAI's levels. It reads the level, of which it sees no more than the agent has seen.
 
-    A bot that fails is replaced by a new one, which knows only the part of the level in sight. If that fails as well,
+    A bot that fails is replaced by a new bot, which knows only the part of the level in sight. If that fails as well,
     the action is `REST_ACTION`.
     """
 

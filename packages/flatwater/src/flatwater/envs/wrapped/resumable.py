@@ -73,7 +73,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Play the saved episode again.
 
         Raises:
-            CheckpointError: the episode's last observation is not the saved one.
+            CheckpointError: the episode's last observation is not the saved observation.
         """
         self._seed, self._actions, self._seen = state["seed"], [], None
         if self._seed is not None:

@@ -21,7 +21,7 @@ from flatwater.envs.wrapped.step_limit import MOST_STEPS, StepLimit
 from flatwater_watch.errors import ConfigError
 
 FINAL, FINAL_INFO = "final_obs", "final_info"
-"""Names in an info of the last observation and info of an episode, where the next one has begun already."""
+"""Names in an info of the last observation and info of an episode, where the next episode has begun already."""
 
 
 class VectorWorld:

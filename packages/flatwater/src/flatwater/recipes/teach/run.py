@@ -132,7 +132,7 @@ def find_teacher(name: str, world: World, rng: torch.Generator, device: torch.de
 class StudentTeacher:
     """A network as a teacher: the student of a run of teaching, as it was at its last checkpoint, without gradient.
 
-    Its action is the likeliest one.
+    It takes the likeliest action.
     """
 
     def __init__(self, run: Path, world: World, device: torch.device) -> None:

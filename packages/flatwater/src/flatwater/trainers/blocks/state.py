@@ -34,7 +34,7 @@ from flatwater_watch.errors import ConfigError, require
 
 CPU = torch.device("cpu")
 POLICY, STUDENT, TEACHER, RANDOM = ("policy", "student", "teacher", "random")
-"""Players of the held-out episodes: the trained one (a policy, or the student of a teacher), and others."""
+"""Players of the held-out episodes: the trained player (a policy, or the student of a teacher), and others."""
 COMING, HELD = "coming", "held out"
 """Masks of legal actions: of the row after a block's last, and of the held-out world."""
 CONSUMERS = ("world seeds", "lead", "teacher", "held out teacher", "random")
@@ -99,7 +99,7 @@ class BlocksSetup(OnPolicySetup):
 
     @property
     def players(self) -> tuple[str, ...]:
-        """Players of the held-out episodes, the trained one first."""
+        """Players of the held-out episodes, the trained player first."""
         return (STUDENT, TEACHER, RANDOM) if self.has_teacher else (POLICY, RANDOM)
 
     @property

@@ -124,7 +124,7 @@ class MemberLearnerConfig(AlgorithmConfig):
         return self.lr_schedule, self.schedule_updates
 
     def for_updates(self, updates: int) -> Self:
-        """Return the settings of a run of so many updates, in which the schedule knows its end also when it goes on."""
+        """Return the settings for a run of `updates` updates, by which the schedule knows its end."""
         scheduled = self.lr_schedule != "constant" and not self.schedule_updates
         return replace(self, schedule_updates=updates) if scheduled else self
 

@@ -93,7 +93,7 @@ class PopulationCollector:
             which = torch.from_numpy(ended)
             run.ended[0].add_(int(ended.sum()))
             run.ended[1].add_(run.episodes.returns[which].double().sum())
-            # After the append: a new episode's first observation is written over the old one's last.
+            # After the append: a new episode's first observation overwrites the old episode's last.
             self._begin_(ended)
         profile.steps += len(action)
         profile.end_part_("store")

@@ -48,7 +48,7 @@ class GrowState(OnPolicyState):
     """
 
     seeds: Int[Tensor, "E"]
-    """The env seeds of these episodes. An impaired host or a capable one follows from its seed."""
+    """The env seeds of these episodes. Whether a host is impaired follows from its seed."""
     envs: GrowingEnvs
     """The pool: it plays the training episodes and, between rounds, the held-out episodes."""
     scores: HeldOutScores
@@ -146,7 +146,7 @@ def build_grow(setup: GrowSetup, data: Task) -> GrowState:
 
 
 def build_share(setup: GrowSetup, data: Task, count: int) -> WorkerShare:
-    """Return a share of so many environments, allocated whole. On the meta device this is its plan."""
+    """Return a share of the environments, allocated whole. On the meta device this is its plan."""
     config, student, device = setup.config, setup.student, setup.device
     return WorkerShare(
         policy=ActingWeights(
