@@ -323,7 +323,7 @@ def evaluate(
         run: folder of the run, or the URL at which it is mirrored.
         env: the environment, where the run was begun with an object that has no name.
         holdout: play days or episodes that no part of training has seen. Each look is logged: a holdout that is
-            looked at often is none.
+            looked at often is no longer unseen.
         video: a .gif or .mp4 file for a video of the first episodes; the result has their returns as `video`.
         video_episodes: number of episodes in the video.
         trust: run the code that the run names, though there is no record that you began it on this machine: its

@@ -219,10 +219,8 @@ def make_act(
     def step(*tensors: Tensor) -> tuple[Tensor, ...]:
         """Return each agent's action and memory after the step; with a value, also the action's log-probability."""
         # Not strict: the weights come first among the tensors, the step's arguments after them.
-        params, arguments = (
-            dict(zip(weights, tensors, strict=False)),
-            dict(zip(names, tensors[len(weights) :], strict=True)),
-        )
+        params = dict(zip(weights, tensors, strict=False))
+        arguments = dict(zip(names, tensors[len(weights) :], strict=True))
         choice = student.run_step(params, arguments["obs"], arguments["memory"], arguments["starts"])
         policy = student.actions.distribution(choice.logits, arguments.get("legal"))
         action = policy.sample(arguments["noise"])
@@ -451,10 +449,8 @@ def ppo_loss(
     clip = config.clip if weighing.clip is None else weighing.clip
     entropy_weight = config.entropy_weight if weighing.entropy is None else weighing.entropy
     policy_loss = _masked_mean(clipped_loss(log_ratio, batch["advantage"], clip), policy_mask)
-    value_loss, entropy = (
-        _masked_mean(_value_loss(config, outputs.value, batch), alive),
-        _masked_mean(policy.entropy(), alive),
-    )
+    value_loss = _masked_mean(_value_loss(config, outputs.value, batch), alive)
+    entropy = _masked_mean(policy.entropy(), alive)
     with torch.no_grad():
         # E[r - 1 - log r] is never negative, unlike samples of -log r (Schulman 2020, "Approximating KL Divergence").
         kl = _masked_mean(log_ratio.expm1() - log_ratio, policy_mask)
