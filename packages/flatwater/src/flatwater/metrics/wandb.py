@@ -72,8 +72,8 @@ def check_key(place: WandbConfig) -> None:
     """
     if place.mode == "online" and not wandb.login(prompt=False):
         raise ConfigError(
-            "trackers: nobody is logged in to Weights & Biases. Log in with `wandb login`, set WANDB_API_KEY, or keep the "
-            'numbers in the run folder: --wandb.mode offline, or mode = "offline" under [wandb] in its config.toml.'
+            "trackers: nobody is logged in to Weights & Biases. Log in with `wandb login`, set WANDB_API_KEY, or keep "
+            'the numbers in the run folder: --wandb.mode offline, or mode = "offline" under [wandb] in its config.toml.'
         )
 
 

@@ -121,7 +121,7 @@ def create_folder(path: Path | None, kind: str, taken_names: Collection[str] = (
     """Return a new, empty run folder: `path`, or `runs/<kind>-<date>-<number>`.
 
     Args:
-        path: the given one.
+        path: the folder; None makes one under `runs`.
         kind: name of the recipe.
         taken_names: names that other runs have at the place where the run will be mirrored.
 

@@ -69,7 +69,7 @@ class EpisodeEvaluator:
         spaces, grid = world.spaces, (world.spaces.envs, world.spaces.agents)
         self.seen_now: Array = played.obs.view(*grid, *spaces.obs).numpy()
         self._legal = None if legal is None else legal.view(*grid, -1).numpy()
-        self._taught = torch.zeros(*grid, *spaces.action_shape, dtype=spaces.action_dtype)
+        self._teacher_choices = torch.zeros(*grid, *spaces.action_shape, dtype=spaces.action_dtype)
         self._outcome = build_outcome(*grid)
 
     @property
@@ -109,7 +109,7 @@ class EpisodeEvaluator:
     def _act_(self, player: Player, *, first: bool) -> Array:
         """Return the actions of a player, or of the teacher, for the next step."""
         if player.teacher is not None:
-            return ask_teacher_(player.teacher, self.seen_now, self._taught, legal=self._legal).numpy()
+            return ask_teacher_(player.teacher, self.seen_now, self._teacher_choices, legal=self._legal).numpy()
         assert player.act is not None  # noqa: S101  (a player that is not the teacher acts)
         return player.act(first)
 
