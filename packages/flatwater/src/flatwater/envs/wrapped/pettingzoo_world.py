@@ -73,15 +73,8 @@ class PettingZooWorld:
         has_masks = bounds is None and any(MASK_KEY in info for info in self._reset(first_copy, 0)[1].values())
         reader, self.beginnings = self._reader, EpisodeStarts(self._copies, make)
         first_six = *shape, reader.form, reader.shape, names, steps
-        self._spaces = Spaces(
-            *first_six,
-            bounds,
-            choices,
-            has_masks,
-            reader.measures,
-            kept=self.beginnings.state_bytes,
-            parts=reader.parts,
-        )
+        kept = self.beginnings.state_bytes
+        self._spaces = Spaces(*first_six, bounds, choices, has_masks, reader.measures, kept=kept, parts=reader.parts)
         self._over = np.zeros((2, *shape), np.bool_)
         """Agents that have terminated, and agents that were truncated."""
         self._limit, self.infos = StepLimit(envs, steps), [dict[str, Any]() for _ in range(envs)]
