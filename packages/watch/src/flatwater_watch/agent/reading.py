@@ -27,16 +27,17 @@ class RateMeter:
     """Boundaries that the program passes per CPU second, without the watch's own CPU time."""
 
     def __init__(self) -> None:
-        self._start: tuple[float, int] | None = None  # no rate at first: a program begins with imports
+        self._start_step: int | None = None  # no rate at first: a program begins with imports
+        self._start_cpu_seconds = 0.0
 
     def restart_(self, step: int) -> None:
         """Measure from this step on."""
-        self._start = process_seconds(), step
+        self._start_step = step
+        self._start_cpu_seconds = process_seconds()
 
     def exclude_cpu_(self, seconds: float) -> None:
         """Take CPU seconds that were not the program's out of the measurement."""
-        if self._start is not None:
-            self._start = self._start[0] + seconds, self._start[1]
+        self._start_cpu_seconds += seconds
 
     def measure_rates_(self, step: int) -> dict[str, float]:
         """The rate since the last restart, under the key `the program`; empty if too little CPU time has passed.
@@ -46,11 +47,14 @@ class RateMeter:
         Args:
             step: boundaries passed.
         """
-        if self._start is None:
+        if self._start_step is None:
             self.restart_(step)
             return {}
-        spent, passed = process_seconds() - self._start[0], step - self._start[1]
-        return {"the program": passed / spent} if spent >= MINIMUM_RATE_CPU_SECONDS and passed >= REGULAR_COUNT else {}
+        cpu_seconds = process_seconds() - self._start_cpu_seconds
+        boundaries = step - self._start_step
+        if cpu_seconds < MINIMUM_RATE_CPU_SECONDS or boundaries < REGULAR_COUNT:
+            return {}
+        return {"the program": boundaries / cpu_seconds}
 
 
 def take_reading(

@@ -91,8 +91,12 @@ def judge_search_(
     if lowest is None or garbage.bytes < lowest[1]:
         case.least_garbage = case.search_step, garbage.bytes
         return []
-    gain, backlog = garbage.bytes - lowest[1], garbage.is_ordinary_gc_backlog(history.swing_bytes, history.largest_fall)
-    grows = gain >= CASE.minimum_garbage_share * slope.per_step * (case.search_step - lowest[0])
+    lowest_step, lowest_bytes = lowest
+    gain, backlog = (
+        garbage.bytes - lowest_bytes,
+        garbage.is_ordinary_gc_backlog(history.swing_bytes, history.largest_fall),
+    )
+    grows = gain >= CASE.minimum_garbage_share * slope.per_step * (case.search_step - lowest_step)
     if not (grows or backlog or history.has_fallen(case.first_step, minimum)):
         case.suspected_garbage = None  # it does not grow
     if backlog or not grows:

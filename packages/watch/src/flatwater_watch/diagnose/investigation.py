@@ -196,9 +196,11 @@ def with_current_content(finding: Finding, census: Census) -> Finding:
     is_single = (
         finding.count == 1 and census.holdings[finding.owner].kind not in ITEM_KINDS if current is not None else True
     )
-    if current is None or is_single or current[1].count <= finding.count:
+    if current is None or is_single:
         return finding
     holders, content = current
+    if content.count <= finding.count:
+        return finding
     if finding.outside:
         count = census.holdings[finding.owner].length * census.holdings[finding.owner].instances
         return replace(finding, holders=holders, count=count, what=f"{count} ×{finding.what.partition('×')[2]}")

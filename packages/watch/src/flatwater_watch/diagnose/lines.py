@@ -168,16 +168,20 @@ class Tracer:
         """The line that makes a storage now; runs in the program's thread, within its torch operation."""
         lines = _running_lines(sys._getframe())  # noqa: SLF001  (the only way up the stack)
         line = self._responsible_line(dropwhile(lambda line: self._owner_of_file(line[0]) == "tool", lines))
-        return None if line is None else AllocationSite(line[0], line[1], _short_name(line[2] or ""), operation)
+        if line is None:
+            return None
+        file, number, function = line
+        return AllocationSite(file, number, _short_name(function or ""), operation)
 
     def _allocation_site(self, item: object, operation: str) -> AllocationSite | None:
         """The line at which tracemalloc saw an object made; None for an older one, or if no frame is the user's."""
         frames = allocation_frames(item)
         line = self._responsible_line((file, number, None) for file, number in frames)
         self._frames_were_cut = self._frames_were_cut or (line is None and len(frames) == self._frames)
-        return (
-            None if line is None else AllocationSite(line[0], line[1], _enclosing_function(line[0], line[1]), operation)
-        )
+        if line is None:
+            return None
+        file, number, _ = line
+        return AllocationSite(file, number, _enclosing_function(file, number), operation)
 
     def _responsible_line(self, lines: Iterable[Line]) -> Line | None:
         """The user's line that is responsible for an allocation; `lines` go from the innermost outwards.
@@ -260,7 +264,8 @@ class NativeLineSearch:
         self.recorder.end()
         line = self.recorder.main_line(mostly=RISING.minimum_main_share, fewest=RISING.minimum_rises)
         if line is not None:
-            self.line = AllocationSite(line[0], line[1], _short_name(line[2]), "native")
+            file, number, function = line
+            self.line = AllocationSite(file, number, _short_name(function), "native")
 
     def with_found_line(self, finding: Finding) -> Finding:
         """The finding with the line, if it wanted a line."""

@@ -8,7 +8,7 @@ does.
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from rich.text import Text
 
@@ -58,6 +58,13 @@ def watch(*, unit: str = "round", budget: str | int | None = None, report: bool 
     return Watch(unit=unit, budget=budget, report=report)
 
 
+class _WatchResult(NamedTuple):
+    """The end of a watch."""
+
+    findings: list[Finding]
+    summary: dict[str, Any]
+
+
 class Watch:
     """One watched stretch of a program, made by `watch`; `step` is called in the thread that trains."""
 
@@ -85,7 +92,7 @@ class Watch:
         self._has_begun = False
         self._process_watch: ProcessWatch | None = None
         """The watch of the process; None before it is open, or if it could not begin."""
-        self._final_findings: tuple[list[Finding], dict[str, Any]] | None = None
+        self._result: _WatchResult | None = None
         """Findings and summary at the end; None before."""
         self._printed: set[tuple[str, str]] = set()
         self._print_due = 0.0
@@ -129,14 +136,14 @@ class Watch:
         return watch
 
     def __repr__(self) -> str:
-        if self._final_findings is None:
+        if self._result is None:
             return f"<watch: {'open' if self._has_begun else 'not begun'}>"
-        return "\n".join(terminal_lines(self._final_findings[1]))
+        return "\n".join(terminal_lines(self._result.summary))
 
     @property
     def is_open(self) -> bool:
         """Whether `step` may be called."""
-        return self._has_begun and self._final_findings is None
+        return self._has_begun and self._result is None
 
     def step(self) -> None:
         """Pass a boundary: a round is done.
@@ -159,8 +166,8 @@ class Watch:
             ConfigError: the watch was never opened.
         """
         self._require_begun()
-        if self._final_findings is not None:
-            return self._final_findings[0]
+        if self._result is not None:
+            return self._result.findings
         return [] if self._process_watch is None else self._named_findings(self._process_watch.findings)
 
     def _named_findings(self, find: Callable[[], list[Finding]]) -> list[Finding]:
@@ -176,7 +183,7 @@ class Watch:
             ConfigError: the watch was never opened.
         """
         self._require_begun()
-        return self._final_summary(None) if self._final_findings is None else self._final_findings[1]
+        return self._final_summary(None) if self._result is None else self._result.summary
 
     def close(self) -> None:
         """End, and print the findings; `with` does it. A second call does nothing."""
@@ -188,18 +195,16 @@ class Watch:
                 set_listener(None)
                 self._tick_guard.has_ended = True
             findings = self._named_findings(process.find_final_findings_)
-        self._final_findings = findings, self._final_summary(findings)
+        self._result = result = _WatchResult(findings, self._final_summary(findings))
         if process is not None:
             self._reading_guard.run_or_default(None, run_untraced, lambda: process.close(conclude=False))
             self._reading_guard.has_ended = True
         _open_watches.remove(self)
         if self._report:
             self._print_guard.run(run_untraced, self._print_end)
-        self._final_findings = (
-            findings,
-            self._final_findings[1]
-            | {"unseen": list(dict.fromkeys([*self._final_findings[1]["unseen"], *self._faults()]))},
-        )
+        # Once more, as the end itself may have failed.
+        unseen = list(dict.fromkeys([*result.summary["unseen"], *self._faults()]))
+        self._result = result._replace(summary=result.summary | {"unseen": unseen})
 
     def _print_end(self) -> None:
         _print(terminal_lines(self.summary(), printed_before=self._printed if in_notebook() else ()))

@@ -48,9 +48,9 @@ def _kind_lines(now: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[t
     """Kinds of memory with the last reading of both runs."""
     columns = {"resident_bytes": "resident", "file_bytes": "of it mapped files", "freed_bytes": "of it freed and kept"}
     for column, name in columns.items():
-        ends = [(each.get("series", {}).get(column) or [None])[-1] for each in (before, now)]
-        if None not in ends:
-            yield name, ends[0], ends[1]
+        earlier, later = ((each.get("series", {}).get(column) or [None])[-1] for each in (before, now))
+        if earlier is not None and later is not None:
+            yield name, earlier, later
 
 
 def _owner_lines(now: Mapping[str, int], before: Mapping[str, int]) -> list[tuple[str, int, int]]:
