@@ -9,6 +9,7 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from flatwater.nets.observation import Parts, value_of
 
@@ -40,25 +41,49 @@ class ResidualBlock(nn.Module):
         return x + added
 
 
-def nature_layers(shape: tuple[int, ...]) -> nn.Sequential:
-    """Return the network from images [B, C, H, W] to features [B, 512]."""
+class PixelConvolution(nn.Conv2d):
+    """A convolution of pixels as they are in bytes, which it reads as shares of the highest.
+
+    Its weights are divided and not the pixels, which are hundreds of times as many in a minibatch.
+    """
+
+    most = 1.0
+    """Highest value of a pixel."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the convolution of float32 [B, C, H, W] from 0 to `most`."""
+        return functional.conv2d(x, self.weight / self.most, self.bias, self.stride, self.padding)
+
+
+def convolution(channels: int, form: Convolution, most: float | None) -> nn.Conv2d:
+    """Return a convolution of features, or of pixels up to `most`."""
+    if most is None:
+        return nn.Conv2d(channels, *form)
+    layer = PixelConvolution(channels, *form)
+    layer.most = most
+    return layer
+
+
+def nature_layers(shape: tuple[int, ...], most: float) -> nn.Sequential:
+    """Return the network from images [B, C, H, W] of pixels up to `most` to features [B, 512]."""
     convolutions = next(rows for shortest, rows in NATURE if min(shape[1:]) >= shortest)
     layers: list[nn.Module] = []
     channels, *sides = shape
-    for out, kernel, stride, padding in convolutions:
-        layers += [nn.Conv2d(channels, out, kernel, stride, padding), nn.ReLU(inplace=True)]
+    for form in convolutions:
+        out, kernel, stride, padding = form
+        layers += [convolution(channels, form, None if layers else most), nn.ReLU(inplace=True)]
         channels, sides = out, [(side + 2 * padding - kernel) // stride + 1 for side in sides]
     return nn.Sequential(
         *layers, nn.Flatten(), nn.Linear(channels * prod(sides), NATURE_FEATURES), nn.ReLU(inplace=True)
     )
 
 
-def impala_layers(shape: tuple[int, ...]) -> nn.Sequential:
-    """Return the network from images [B, C, H, W] to features [B, 256]."""
+def impala_layers(shape: tuple[int, ...], most: float) -> nn.Sequential:
+    """Return the network from images [B, C, H, W] of pixels up to `most` to features [B, 256]."""
     layers: list[nn.Module] = []
     channels, *sides = shape
     for out in IMPALA_CHANNELS:
-        layers += [nn.Conv2d(channels, out, 3, padding=1), nn.MaxPool2d(3, 2, padding=1)]
+        layers += [convolution(channels, (out, 3, 1, 1), None if layers else most), nn.MaxPool2d(3, 2, padding=1)]
         layers += [ResidualBlock(out), ResidualBlock(out)]
         channels, sides = out, [(side + 1) // 2 for side in sides]
     top = nn.Linear(channels * prod(sides), IMPALA_FEATURES)
@@ -78,13 +103,15 @@ class ImageNetwork(nn.Module):
         super().__init__()
         self._parts = parts
         layers = nature_layers if name == "nature" else impala_layers
-        self.parts = nn.ModuleList(layers(part.read_shape) if part.is_image else nn.Flatten() for part in parts)
+        self.parts = nn.ModuleList(
+            layers(part.read_shape, part.most) if part.is_image else nn.Flatten() for part in parts
+        )
         for module in self.modules():
             if isinstance(module, nn.Conv2d | nn.Linear) and not module.weight.is_meta:
                 nn.init.orthogonal_(module.weight, sqrt(2))
                 nn.init.constant_(cast("Tensor", module.bias), 0)
 
     def forward(self, obs: object) -> Tensor:
-        """Return features [B, F] of observations."""
+        """Return features [B, F] of observations, whose pixels are numbers as in their bytes."""
         pairs = zip(self.parts, self._parts, strict=True)
         return torch.cat([module(value_of(part, obs)) for module, part in pairs], dim=-1)

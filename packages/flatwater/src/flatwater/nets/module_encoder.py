@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from flatwater.border import Border
 from flatwater.nets.images import ImageNetwork
@@ -52,9 +51,40 @@ class ModuleEncoder:
     """The module on the meta device: its computation without its numbers."""
     features: int
     """Numbers that it returns for an observation, F."""
-    channels_last: bool = False
-    """Whether it is given images whose channels lie side by side, in which convolutions take half of the time. A
-    user's module is not: `view` in it would fail."""
+    raw: bool = False
+    """Whether it is given pixels as they are in bytes, with their channels side by side, in which convolutions take
+    half of the time. A user's module is given shares, in a tensor of which it may take a `view`."""
+
+    @cached_property
+    def _places(self) -> list[tuple[str, dict[str, Tensor], str]]:
+        """The tensors of the module: name beside the heads' weights, and the dict and key that hold it.
+
+        A tied weight has one name and several places.
+        """
+        names: dict[int, str] = {}
+        places = []
+        for prefix, module in self.module.named_modules(remove_duplicate=False):
+            for home in (vars(module)["_parameters"], vars(module)["_buffers"]):
+                for key, value in home.items():
+                    if value is not None:
+                        name = names.setdefault(id(value), f"{PREFIX}{prefix}{'.' if prefix else ''}{key}")
+                        places.append((name, home, key))
+        return places
+
+    @contextmanager
+    def _filled(self, tensors: Mapping[str, Tensor]) -> Iterator[nn.Module]:
+        """Lend the module with tensors by name in the place of its own.
+
+        `torch.func.functional_call` does the same, but takes longer than a small network does.
+        """
+        own = [home[key] for _, home, key in self._places]
+        try:
+            for name, home, key in self._places:
+                home[key] = tensors[name]
+            yield self.module
+        finally:
+            for value, (_, home, key) in zip(own, self._places, strict=True):
+                home[key] = value
 
     @cached_property
     def layout(self) -> Layout:
@@ -109,11 +139,12 @@ class ModuleEncoder:
             row: rows of bytes [B, bytes]; None if there is no image.
             learning: whether the module is in training mode.
         """
-        read = split_parts(self.parts, numbers, row, channels_last=self.channels_last)
+        read = split_parts(self.parts, numbers, row, raw=self.raw)
         observation = nest_parts(self.parts, read)
-        own = {name.removeprefix(PREFIX): tensor for name, tensor in tensors.items() if name.startswith(PREFIX)}
-        self.module.train(learning)
-        features: Tensor = functional_call(self.module, own, (observation,))
+        if self.module.training != learning:
+            self.module.train(learning)
+        with self._filled(tensors) as module:
+            features: Tensor = module(observation)
         return features
 
 
@@ -124,7 +155,7 @@ def shipped_encoder(parts: Parts, name: str) -> ModuleEncoder:
     features = module(_example(parts, "meta")).shape[1]
     build = partial(ImageNetwork, parts, name)
     what = f"network {name}"
-    return ModuleEncoder(build, what, parts, module, features, channels_last=True)
+    return ModuleEncoder(build, what, parts, module, features, raw=True)
 
 
 def make_module(build: Callable[[], nn.Module], what: str, parts: Parts, seed: int) -> nn.Module:

@@ -82,16 +82,17 @@ def view_numbers(row: Any, parts: Sequence[Part], kind: Any) -> Any:  # noqa: AN
     return row[..., :byte_count].view(kind) if byte_count else row[..., :0]
 
 
-def split_parts(
-    parts: Sequence[Part], numbers: Tensor, row: Tensor | None, *, channels_last: bool = False
-) -> list[Tensor]:
-    """Return the parts of B observations, each [B, *read_shape] as float32: pixels in [0, 1], channels first.
+def split_parts(parts: Sequence[Part], numbers: Tensor, row: Tensor | None, *, raw: bool = False) -> list[Tensor]:
+    """Return the parts of B observations, each [B, *read_shape] as float32, channels first.
+
+    Pixels are shares in [0, 1], or as convolutions read them fastest.
 
     Args:
         parts: parts of a row.
         numbers: the numbers that are in no image [B, N], as the network shall read them.
         row: the rows of bytes [B, bytes]; None if there is no image.
-        channels_last: whether the channels of a pixel lie side by side in memory, whatever the order of the axes.
+        raw: whether pixels are numbers as in their bytes, and the channels of each lie side by side in memory,
+            whatever the order of the axes.
     """
     values, number, pixel = [], 0, FLOAT * count_numbers(parts)
     for part in parts:
@@ -102,13 +103,13 @@ def split_parts(
         assert row is not None  # noqa: S101  (for the type checker: an image lies in bytes)
         image = row[:, pixel : pixel + part.size].reshape(-1, *part.shape)
         places = [axis for axis in range(len(part.shape)) if axis not in part.channels]
-        axes = (*places, *part.channels) if channels_last else (*part.channels, *places)
+        axes = (*places, *part.channels) if raw else (*part.channels, *places)
         channels, *sides = part.read_shape
-        shape = (*sides, channels) if channels_last else part.read_shape
+        shape = (*sides, channels) if raw else part.read_shape
         # Turned while it is bytes: floats would be four times as many to move.
         turned = image.permute(0, *(1 + axis for axis in axes)).contiguous()
-        shares = turned.view(-1, *shape).float().div_(part.most)
-        values.append(shares.movedim(-1, 1) if channels_last else shares)
+        pixels = turned.view(-1, *shape).float()
+        values.append(pixels.movedim(-1, 1) if raw else pixels.div_(part.most))
         pixel += part.size
     return values
 

@@ -12,7 +12,7 @@ from flatwater.envs.wrapped.spaces import make_reader, read_space
 from flatwater.nets.observation import nest_parts, split_parts, view_numbers
 
 
-def read(space: gym.Space[Any], observation: Any, form: str = "auto", *, channels_last: bool = False) -> Any:
+def read(space: gym.Space[Any], observation: Any, form: str = "auto", *, raw: bool = False) -> Any:
     """An observation, written into a row and read again as a network reads it."""
     reader = make_reader(space, "one", form)  # type: ignore[arg-type]
     out = np.zeros(reader.shape, np.float32 if reader.form == "vector" else np.uint8)
@@ -20,7 +20,7 @@ def read(space: gym.Space[Any], observation: Any, form: str = "auto", *, channel
     row = torch.from_numpy(out).flatten()[None]
     assert reader.form == "image"
     numbers = view_numbers(row, reader.parts, torch.float32)
-    return nest_parts(reader.parts, split_parts(reader.parts, numbers, row, channels_last=channels_last))
+    return nest_parts(reader.parts, split_parts(reader.parts, numbers, row, raw=raw))
 
 
 @pytest.mark.parametrize(
@@ -40,11 +40,11 @@ def test_channels_are_first_however_they_came(
 ) -> None:
     image = np.random.default_rng(0).integers(256, size=shape, dtype=np.uint8)
     wanted = torch.from_numpy(image.transpose(order).reshape(1, *read_shape).astype(np.float32)) / 255
-    for channels_last in (False, True):
-        found = read(gym.Box(0, 255, shape, np.uint8), image, channels_last=channels_last)
-        torch.testing.assert_close(found, wanted)
+    for raw in (False, True):
+        found = read(gym.Box(0, 255, shape, np.uint8), image, raw=raw)
+        torch.testing.assert_close(found, wanted * 255 if raw else wanted)
         # What `view` in a user's module needs, and what makes convolutions fast.
-        layout = torch.channels_last if channels_last else torch.contiguous_format
+        layout = torch.channels_last if raw else torch.contiguous_format
         assert found.is_contiguous(memory_format=layout)
 
 
