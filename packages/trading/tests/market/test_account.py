@@ -196,7 +196,7 @@ def test_a_column_without_any_price() -> None:
 
 
 def test_observations_of_another_panel_are_refused() -> None:
-    with pytest.raises(DataError, match=r"observations \(2, 9, 1\) .*\[2, 8, "):
+    with pytest.raises(DataError, match=r"observations: .*\[2, 8, .*\[2, 9, 1\]"):
         build_market(panel_of(np.ones((8, 2))), torch.zeros(2, 9, 1), CPU)
 
 

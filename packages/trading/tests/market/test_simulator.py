@@ -366,5 +366,5 @@ def test_before_the_first_reset_everything_has_ended() -> None:
 def test_an_action_of_another_shape_is_refused() -> None:
     config, market = TradingConfig(), flat_market(5, 2)
     sim = build_simulator(config, batch=3, max_days=4, instruments=2, device=CPU)
-    with pytest.raises(ConfigError, match=r"action \(3, 5, 2\): .*\[3, 2, 2\]"):
+    with pytest.raises(ConfigError, match=r"action: .*\[3, 2, 2\].*\[3, 5, 2\]"):
         step_(sim, market, config, torch.zeros(3, 5, 2))

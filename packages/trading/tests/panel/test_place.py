@@ -150,5 +150,5 @@ def test_what_is_no_file_is_not_read(name: str) -> None:
 def test_a_place_is_looked_at_again_when_the_panel_is_made() -> None:
     check_place(Path("new"))
     Path("new").write_text("something else, since")
-    with pytest.raises(DataError, match="no panel"):
+    with pytest.raises(DataError, match="not a panel"):
         check_place(Path("new"))

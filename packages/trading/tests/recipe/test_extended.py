@@ -20,7 +20,7 @@ from flatwater_trading.panel.normalise import SEPARATE_SCALES
 from flatwater_trading.panel.panel import FEATURES, Panel, build_panel, first_days
 from flatwater_trading.panel.store import save_panel
 from flatwater_trading.recipe.config import ErlRunConfig
-from flatwater_trading.recipe.market import begun_on
+from flatwater_trading.recipe.market import with_first_days
 from flatwater_trading.recipe.run import compose, prepare
 from flatwater_watch.errors import CheckpointError, ConfigError, DataError, FlatwaterError
 
@@ -229,9 +229,9 @@ def test_a_run_that_scaled_its_context_columns_with_the_shares_is_refused() -> N
     mixed = from_mapping(ErlRunConfig, {"panel": "synthetic:4x300:context_instruments=1"}, "")
     panel = load_panel(mixed.panel)
     older = {"fingerprint": panel.fingerprint, "days": len(panel.dates)}
-    with pytest.raises(DataError, match=r"context columns .* train anew"):
-        begun_on(mixed, mixed, older)
-    assert begun_on(mixed, mixed, older | {"scales": SEPARATE_SCALES}) == mixed
+    with pytest.raises(DataError, match=r"context columns .* train again"):
+        with_first_days(mixed, mixed, older)
+    assert with_first_days(mixed, mixed, older | {"scales": SEPARATE_SCALES}) == mixed
     plain = from_mapping(ErlRunConfig, {"panel": "synthetic:4x300"}, "")
     panel = load_panel(plain.panel)
-    assert begun_on(plain, plain, {"fingerprint": panel.fingerprint, "days": len(panel.dates)}) == plain
+    assert with_first_days(plain, plain, {"fingerprint": panel.fingerprint, "days": len(panel.dates)}) == plain

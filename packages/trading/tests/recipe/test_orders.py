@@ -314,9 +314,9 @@ def test_prices_that_cannot_be_used_are_refused(runs: dict[str, Path]) -> None:
         trader.orders(TINY["panel"], [held_position()])
     with pytest.raises(ConfigError, match="cash = -1"):
         trader.orders(TINY["panel"], cash=-1)
-    with pytest.raises(DataError, match=r"SPY .*no instrument"):
+    with pytest.raises(DataError, match=r"SPY .*not an instrument"):
         trader.orders(TINY["panel"], [held_position(instrument="SPY")], 5)
-    with pytest.raises(DataError, match=r"1999-01-01, .*no day"):
+    with pytest.raises(DataError, match=r"1999-01-01, .*not a day"):
         trader.orders(TINY["panel"], [held_position(entry_date="1999-01-01")], 5)
     with pytest.raises(DataError, match=r"S1 .*twice"):
         trader.orders(TINY["panel"], [held_position(), held_position()], 5)

@@ -73,7 +73,7 @@ def test_each_part_is_what_the_whole_window_without_it_gives(
     torch.testing.assert_close(of_columns, torch.stack([without(n, every) for n in range(columns)]), **close)
     of_all = torch.stack([*look.without_features()])
     torch.testing.assert_close(of_all, torch.stack([without(every, f) for f in range(features)]), **close)
-    of_one = look.without_features_of(3)
+    of_one = look.without_own_features(3)
     torch.testing.assert_close(of_one, torch.stack([without(3, f) for f in range(features)]), **close)
 
 

@@ -35,7 +35,7 @@ class BacktestCommand(WithTrust, WithBudget):
     """The last day. Left out: the newest."""
     out: Path | None = None
     """Folder for equity.parquet, trades.parquet and result.json. Left out: backtest-FIRST-LAST in the run's folder, or
-    beside the file."""
+    in the folder of the file."""
     force: bool = False
     """Replace earlier files of that name."""
     json: bool = False
@@ -71,7 +71,7 @@ class BacktestCommand(WithTrust, WithBudget):
         from flatwater.memory.planner import refuse
         from flatwater_trading.cli.orders import load_trader, trained_panel
         from flatwater_trading.panel.locate import load_panel
-        from flatwater_trading.recipe.backtest import check_free, known_truth, note_look
+        from flatwater_trading.recipe.backtest import check_free, known_truth, log_holdout_look
         from flatwater_watch.terminal import terminal
 
         # Checked before the run is read, and again once the folder is chosen: a result must not be lost after playing.
@@ -88,7 +88,7 @@ class BacktestCommand(WithTrust, WithBudget):
         folder = self._choose_folder(panel, days)
         check_free(folder, force=self.force)
         # The look is logged before holdout days are played: an interrupted look counts too.
-        if look := note_look(trader, panel, days):
+        if look := log_holdout_look(trader, panel, days):
             terminal(errors=True).print(look, highlight=False)
         return trader.play_backtest(panel, days, known_truth(prices, panel)), folder
 

@@ -44,10 +44,10 @@ class OrdersCommand(WithTrust, WithBudget):
     shares, and a row `cash` with its amount under shares; of target weights instrument and shares alone. Left out:
     nothing is held."""
     raw_prices: str | None = None
-    """Closes as they were traded, where the prices are adjusted for splits and dividends and the file holds no others.
+    """Closes as they were traded, if the prices are adjusted for splits and dividends and the file has no others.
     Prices, limits and shares are then those that a broker takes, and so are those of --positions."""
     cash: Annotated[float, Bounds(0, 1e15)] | None = None
-    """The cash, if --positions has no such row. Left out where nothing is held: the cash of an episode's start."""
+    """The cash, if --positions has no such row. Left out if nothing is held: the cash of an episode's start."""
     after: Path | None = None
     """Write positions and cash after these orders to this .csv file."""
     json: bool = False
@@ -238,8 +238,8 @@ def _table(orders: "Orders") -> "Table":
     for title in ("shares", "price", "limit", "until"):
         table.add_column(title, justify="right", no_wrap=True)
     for order, instrument, shares, price, limit, days, date, reason in _order_rows(orders):
-        late = "" if date == orders.date else f", due {date}"
-        exit_rule = {"": "", "target": " at its target"}.get(reason, " at the close") + late
+        due_phrase = "" if date == orders.date else f", due {date}"
+        exit_rule = {"": "", "target": " at its target"}.get(reason, " at the close") + due_phrase
         until = ("", "") if limit is None else (f"{limit:,.2f}", f"{days} {orders.unit}s")
         style = "bold" if order == "buy" else None
         table.add_row(f"{order}{exit_rule}", instrument, f"{shares:,.2f}", f"{price:,.2f}", *until, style=style)
@@ -250,7 +250,8 @@ def _table(orders: "Orders") -> "Table":
 
 def _sentences(orders: "Orders", reasons: "Sequence[Reason]") -> list[str]:
     """Return the sentences below the table: the purchase or why nothing is bought, coefficients, prices, reasons."""
-    new, lines = orders.purchase, []
+    new = orders.purchase
+    lines = []
     if new is not None:
         lines.append(
             f"The purchase takes {new.share:.1%} of the equity of {orders.equity:,.0f}; {orders.cash:,.0f} are left in "
@@ -284,8 +285,8 @@ def _why_nothing(orders: "Orders") -> str:
     bought = [each.position.instrument for each in orders.holdings if each.position.entry_date == orders.date]
     if bought:
         return (
-            f"Nothing is bought: {bought[0]} was bought on this day already, and one purchase a {orders.unit} is the "
-            "rule."
+            f"Nothing is bought: {bought[0]} was bought on this day already, "
+            f"and one purchase a {orders.unit} is the rule."
         )
     if not orders.ranking:
         return "Nothing can be bought: whatever has a price today is held."

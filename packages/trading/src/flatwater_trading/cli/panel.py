@@ -44,17 +44,17 @@ class PanelImport:
     out: Path
     """The panel file to write; an existing panel is replaced, in one stroke."""
     force: bool = False
-    """Replace a file that is no panel as well; never the source."""
+    """Also replace a file that is not a panel; never the source."""
     map: tuple[str, ...] = ()
     """Columns by their role, as in `symbol=Kuerzel date=Datum close=PX_LAST`; also open, high, low and adj_close. In
     wide form a `*` stands for the instrument: `close=*.last`. In cells that hold lists, `close=4` is the fourth number.
     What is not named is guessed, and the guess is shown."""
     dates: Annotated[Literal["mdy", "dmy", "ymd"] | None, tyro.conf.arg(metavar="{mdy,dmy,ymd}")] = None
-    """Order of month, day and year in dates such as 01/02/2024, where no row of the file has a number above 12."""
+    """Order of month, day and year in dates such as 01/02/2024, if no row of the file has a number above 12."""
     decimal: Annotated[Literal["point", "comma"] | None, tyro.conf.arg(metavar="{point,comma}")] = None
     """Mark before decimals in text. Left out: guessed, for each column."""
     sheet: str | None = None
-    """The sheet of a workbook. Left out: the only one that holds a table."""
+    """The sheet of a workbook. Left out: the only sheet that has a table."""
     bars: Annotated[Literal["last", "daily"] | None, tyro.conf.arg(metavar="{last,daily}")] = None
     """Row of a day from prices of hours or minutes: the last row of each day, or a bar of all its rows (first open,
     highest high, lowest low, last close). Left out: such prices are refused."""
@@ -159,7 +159,7 @@ def _summary_table(imported: "ImportResult", summary: "PanelSummary") -> Table:
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     layout = imported.layout
-    columns = [f"{role} = {name or 'the one without a name'}" for role, name in layout.roles.items()]
+    columns = [f"{role} = {name or 'the column without a name'}" for role, name in layout.roles.items()]
     if layout.wide_columns:
         columns.append(
             f"{len({*layout.wide_columns.values()})} of prices, such as {next(iter(layout.wide_columns.values()))}"

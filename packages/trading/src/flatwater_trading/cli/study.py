@@ -29,7 +29,7 @@ class StudyCommand(WithTrust, RecipeSettings):
 
     about: ClassVar[
         str
-    ] = """Train the settings of `flatwater train {name}` anew in each fold of a walk-forward, and say what it shows.
+    ] = """Train the settings of `flatwater train {name}` in each fold of a walk-forward, and say what it shows.
 
     The panel is cut into K + 1 equal parts. Each fold trains on everything before its test days, chooses its champion
     on the last of these, and then plays the test days, once for each seed. The folds are pooled: equity, Sharpe ratio,
@@ -59,7 +59,7 @@ class StudyCommand(WithTrust, RecipeSettings):
     json: bool = False
     """Print the result as JSON; everything else goes to stderr."""
     quiet: bool = False
-    """Print nothing but errors, and with --json the result. What a run says stands in its run.log."""
+    """Print nothing but errors, and with --json the result. Messages of a run are in its run.log."""
 
     @classmethod
     def read(cls, program: str, options: Sequence[str]) -> Self:

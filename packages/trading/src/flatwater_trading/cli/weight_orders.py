@@ -70,11 +70,11 @@ def _table(orders: "WeightOrders") -> "Table":
 
 def _sentences(orders: "WeightOrders") -> list[str]:
     """Return the sentences below the table."""
-    held = sum(each.weight for each in orders.holdings if each.weight > 0)
+    invested = sum(each.weight for each in orders.holdings if each.weight > 0)
     short = -sum(each.weight for each in orders.holdings if each.weight < 0)
     and_short = f", {short:.1%} are sold short" if short else ""
     account = (
-        f"After these orders {held:.1%} of the equity of {orders.equity:,.2f} are invested{and_short}, in "
+        f"After these orders {invested:.1%} of the equity of {orders.equity:,.2f} are invested{and_short}, in "
         f"{len(orders.holdings)} instruments; {orders.cash:,.2f} are cash. The orders cost {orders.cost:,.2f}."
     )
     lines = [

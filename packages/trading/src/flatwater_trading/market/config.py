@@ -45,10 +45,10 @@ class TradeConfig:
     """Largest sale target, in percent above the purchase price."""
 
     def __post_init__(self) -> None:
-        """Check that something can be bought, and that the targets' range is one.
+        """Check that something can be bought, and that the targets' range is not empty.
 
         Raises:
-            ConfigError: a value is out of the range that another one sets.
+            ConfigError: a value is out of the range that another value sets.
         """
         require(
             self.coefficient_max > self.buy_threshold,
@@ -84,7 +84,7 @@ class RewardConfig:
 
 @config(table="env.account")
 class AccountConfig:
-    """The cash account that is kept beside the rewards: both count a trade's gain after these costs."""
+    """The cash account, besides the rewards: both count a trade's gain after these costs."""
 
     cash: Annotated[float, Bounds(0, 1e12, above=True)] = 100_000.0
     """Money at the start of each episode."""
@@ -123,7 +123,7 @@ class PortfolioConfig:
     slippage_bps: Annotated[float, Bounds(0, _BPS / 10, below=True)] = 5.0
     """Slippage of each trade against the quoted price, in hundredths of a percent."""
     shorts: bool = False
-    """Whether weights may be below 0: instruments are then sold short, and what they bring lies in the cash. Nothing is
+    """Whether weights may be below 0: instruments are then sold short, and the proceeds are cash. Nothing is
     paid for borrowing them."""
     gross: Annotated[float, Bounds(0, 1, above=True)] = 1.0
     """Largest sum of all weights, those below 0 counted as they are above. Nothing is borrowed, so it is 1 at most."""
@@ -139,7 +139,7 @@ class PortfolioConfig:
 
     @property
     def as_account(self) -> AccountConfig:
-        """The same cash and costs as those of an account that buys and sells whole positions."""
+        """An account of whole positions with the same cash and costs."""
         return AccountConfig(cash=self.cash, cost_bps=self.cost_bps, slippage_bps=self.slippage_bps)
 
     @property

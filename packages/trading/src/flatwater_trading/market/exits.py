@@ -22,7 +22,7 @@ REASONS = ("target", "held", "data_ended", "episode_end")
 class TradeExits(NamedTuple):
     """The exits of B trades."""
 
-    held: Int[Tensor, " B"]
+    days_held: Int[Tensor, " B"]
     """Days from the entry to the exit, 1 .. H."""
     price: Float[Tensor, " B"]
     """The target price, or the last usable close up to the exit."""
@@ -118,7 +118,8 @@ def _gains(market: Market, rows: range, targets: Tensor, hold_days: int, account
         hold_days: days after which a position is sold.
         account: costs of buying and selling.
     """
-    device, shape = targets.device, (len(rows), market.close.shape[1], len(targets))
+    device = targets.device
+    shape = (len(rows), market.close.shape[1], len(targets))
     day = torch.arange(rows.start, rows.stop, device=device)[:, None, None].expand(shape).flatten()
     instrument = torch.arange(shape[1], device=device)[None, :, None].expand(shape).flatten()
     price = market.close[rows.start : rows.stop, :, None].expand(shape).flatten()

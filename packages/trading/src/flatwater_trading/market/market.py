@@ -51,8 +51,8 @@ def build_market(panel: Panel, observations: Float[Tensor, "N T F"], device: tor
     days, columns = panel.valid.shape
     if tuple(observations.shape[:2]) != (columns, days):
         raise DataError(
-            f"observations {tuple(observations.shape)} for a panel of {columns} columns and {days} days: must be "
-            f"[{columns}, {days}, features]. Normalise this panel, not another."
+            f"observations: expected [{columns}, {days}, features] for this panel, got {list(observations.shape)}. "
+            "Normalise this panel, not another."
         )
     # The columns are copied: the panel is read-only and often mapped from a file.
     close = _investable_columns(panel.feature("close"), panel)

@@ -166,16 +166,18 @@ def split_due_positions(
     """
     rows = {str(date): row for row, date in enumerate(close.dates)}
     columns = {name: k for k, name in enumerate(close.names)}
-    instruments_held, sales, holdings = [held_position.instrument for held_position in positions], [], []
+    instruments_held = [held_position.instrument for held_position in positions]
+    sales = []
+    holdings = []
     for position in positions:
         name, day = position.instrument, position.entry_date
         if instruments_held.count(name) > 1:
             raise DataError(f"{name} is held twice: a trader has at most one position in an instrument.")
         if name not in columns:
-            raise DataError(f"{name} is held, and is no instrument that this trader buys.")
+            raise DataError(f"{name} is held, and is not an instrument that this trader buys.")
         if day not in rows:
             raise DataError(
-                f"{name} is held since {day}, which is no day of the prices ({close.dates[0]} to "
+                f"{name} is held since {day}, which is not a day of the prices ({close.dates[0]} to "
                 f"{close.dates[-1]}). Give prices that reach back to that day."
             )
         outcome = _sale_or_holding(close, position, rows[day], columns[name])
@@ -237,7 +239,8 @@ def _entry_price(close: MarketClose, position: Position, entry: int, column: int
     Raises:
         DataError: the price differs from that day's traded close by more than `PRICE_TOLERANCE_FACTOR`.
     """
-    traded_per_adjusted, paid = close.traded_ratio(entry, column), position.entry_price
+    traded_per_adjusted = close.traded_ratio(entry, column)
+    paid = position.entry_price
     traded_close = float(close.market.mark[entry, column]) * traded_per_adjusted
     if (
         close.traded is not None
@@ -246,8 +249,8 @@ def _entry_price(close: MarketClose, position: Position, entry: int, column: int
     ):
         raise DataError(
             f"{position.instrument} is held since {position.entry_date} at {paid:g}, and its close on that day was "
-            f"{traded_close:g}. Write the price as it was traded, before adjustments, and the shares as they are held "
-            "now."
+            f"{traded_close:g}. Write the price as it was traded, before adjustments, "
+            "and the shares as they are held now."
         )
     return paid / traded_per_adjusted
 
@@ -299,7 +302,8 @@ def decide_orders(
     # Stable: of equal coefficients the first instrument is bought, as `max` takes it in the simulator.
     order = [int(k) for k in trader_coefficients.argsort(descending=True, stable=True)[:RANKED_INSTRUMENTS] if free[k]]
     ranking = tuple((close.names[k], float(trader_coefficients[k].clamp(0, trade.coefficient_max))) for k in order)
-    today, purchase = str(close.dates[-1]), None
+    today = str(close.dates[-1])
+    purchase = None
     # One purchase a day: a second call on the same day must not buy again.
     bought_already = any(holding.position.entry_date == today for holding in holdings)
     if ranking and ranking[0][1] >= trade.buy_threshold and not bought_already:
@@ -331,7 +335,8 @@ def _size_purchase(close: MarketClose, column: int, action: Float[Tensor, "2"], 
         cash: money that can be spent.
     """
     account, trade = close.config.account, close.config.trade
-    price, traded_per_adjusted = close.market.close[-1, column], close.traded_ratio(len(close.dates) - 1, column)
+    price = close.market.close[-1, column]
+    traded_per_adjusted = close.traded_ratio(len(close.dates) - 1, column)
     target = action[1].clamp(trade.target_low, trade.target_high)
     # The formula of the simulator's `_pay_and_mark_`; costs are paid from the money spent.
     spent = min(equity * account.share(hold_days=trade.hold_days, instruments=len(close.names)), cash)

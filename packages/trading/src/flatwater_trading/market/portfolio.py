@@ -75,7 +75,7 @@ def portfolio_prices(close: Float[Tensor, "T K"]) -> PortfolioPrices:
 def rebalance(
     shares: Float[Tensor, "B K"],
     cash: Float[Tensor, "B"],
-    wanted: Float[Tensor, "B K"],
+    targets: Float[Tensor, "B K"],
     prices: DayPrices,
     config: PortfolioConfig,
 ) -> Rebalanced:
@@ -84,7 +84,7 @@ def rebalance(
     Args:
         shares: shares held before, float64.
         cash: money of the accounts besides the shares.
-        wanted: target weights, parts of the equity; taken as 0 for an instrument without a close on the day.
+        targets: target weights, parts of the equity; taken as 0 for an instrument without a close on the day.
         prices: prices of the day.
         config: costs, the largest sum of weights and turnover, and the band within which nothing is traded.
     """
@@ -92,16 +92,18 @@ def rebalance(
     value = shares * prices.mark
     equity = cash + value.sum(-1)
     free = prices.priced | prices.stale
-    wanted = wanted.double().where(prices.priced, 0.0)
+    targets = targets.double().where(prices.priced, 0.0)
     # An account that has lost everything, by short sales, closes all positions that it can.
-    wanted = wanted.where((equity > 0)[:, None], 0.0)
-    locked, total = value.where(~free, 0.0).abs().sum(-1), wanted.abs().sum(-1)
-    cost, change = torch.zeros_like(cash), torch.zeros_like(value)
+    targets = targets.where((equity > 0)[:, None], 0.0)
+    locked = value.where(~free, 0.0).abs().sum(-1)
+    total = targets.abs().sum(-1)
+    cost = torch.zeros_like(cash)
+    change = torch.zeros_like(value)
     for _ in range(TURNS):
         net = equity - cost
         # Shares that cannot be sold take their part of the equity: the others share the rest.
-        room = ((config.gross * net - locked).clamp(min=0) / (total * net).clamp(min=LEAST_VALUE)).clamp(max=1)
-        change = ((wanted * (net * room)[:, None]) - value).where(free, 0.0)
+        scale = ((config.gross * net - locked).clamp(min=0) / (total * net).clamp(min=LEAST_VALUE)).clamp(max=1)
+        change = ((targets * (net * scale)[:, None]) - value).where(free, 0.0)
         bought, sold = change.clamp(min=0).sum(-1), -change.clamp(max=0).sum(-1)
         cost = bought * (account.purchase_factor - 1) + sold * (1 - account.sale_factor)
     moved = change.where(~prices.stale, 0.0).abs().sum(-1)
@@ -139,14 +141,14 @@ class PlayedWeights:
     cost: Float[Tensor, "B"]
 
 
-Wanted = Callable[[int, DayPrices], Float[Tensor, "B K"]]
+ChooseWeights = Callable[[int, DayPrices], Float[Tensor, "B K"]]
 """Function that gives target weights from the number of a day, from 0, and its prices."""
 
 
 def play_weights(
     prices: PortfolioPrices,
     config: PortfolioConfig,
-    wanted: Wanted,
+    choose_weights: ChooseWeights,
     *,
     start: int,
     days: int,
@@ -158,14 +160,15 @@ def play_weights(
     Args:
         prices: prices of all days.
         config: cash, costs and limits.
-        wanted: function that gives the weights of each day; it is not called on the last day.
+        choose_weights: function that gives the weights of each day; it is not called on the last day.
         start: row of the first day.
         days: number of days.
         batch: number of accounts that are played at once.
         logged: number of the first accounts whose trades are kept.
     """
     mark, count = prices.mark, prices.mark.shape[1]
-    cash, shares = mark.new_full((batch,), config.cash), mark.new_zeros(batch, count)
+    cash = mark.new_full((batch,), config.cash)
+    shares = mark.new_zeros(batch, count)
     played = PlayedWeights(
         equity=mark.new_empty(batch, days + 1),
         invested=mark.new_zeros(batch, days + 1),
@@ -181,7 +184,7 @@ def play_weights(
         if is_last:
             # Everything is sold at its last close, however old that is.
             today = DayPrices(today.mark, today.priced, torch.ones_like(today.stale))
-        target = mark.new_zeros(batch, count) if is_last else wanted(number, today)
+        target = mark.new_zeros(batch, count) if is_last else choose_weights(number, today)
         after = rebalance(shares, cash, target, today, config)
         shares, cash = after.shares, after.cash
         value = shares * today.mark

@@ -109,7 +109,8 @@ def trade_columns(
 
 def _closed_trades(sim: Simulator) -> dict[str, np.ndarray]:
     """Return the logged columns of the closed trades, with instruments as numbers."""
-    closed, logs = closed_mask(sim), sim.logs
+    closed = closed_mask(sim)
+    logs = sim.logs
     # nonzero waits for the device: the number of trades determines the shapes.
     episode, slot = closed.nonzero(as_tuple=True)
     columns = {

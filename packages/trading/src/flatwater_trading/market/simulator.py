@@ -276,8 +276,8 @@ def step_(sim: Simulator, market: Market, config: TradingConfig, action: Float[T
     """
     if action.shape != (len(sim.day), sim.instruments, 2):
         raise ConfigError(
-            f"action {tuple(action.shape)}: must be [{len(sim.day)}, {sim.instruments}, 2], episodes by instruments by "
-            "(coefficient, target). Build the simulator for this batch and panel."
+            f"action: expected [{len(sim.day)}, {sim.instruments}, 2], episodes by instruments by "
+            f"(coefficient, target), got {list(action.shape)}. Build the simulator for this batch and panel."
         )
     # Ended episodes are stepped too, on their last row and masked: shapes stay fixed and nothing waits for the device.
     last = sim.end - 1
@@ -338,7 +338,7 @@ def _choose_purchase(
     column = instrument[:, None]
     target = action[..., 1].gather(1, column).squeeze(1)
     # NaN alone differs from itself: a NaN target buys nothing.
-    bought = today.trading & (coefficient >= trade.buy_threshold) & (target == target)  # noqa: PLR0124
+    bought = today.trading & (coefficient >= trade.buy_threshold) & (target == target)  # noqa: PLR0124  (see above)
     wants_purchase = ((action[..., 0] >= trade.buy_threshold) & ~held_mask).any(1)
     sim.refused.add_(today.trading & wants_purchase & ~bought)
     return _DayPurchases(
@@ -376,7 +376,7 @@ def _book_purchases_(
         target_price=target_prices(new.price, new.target),
         last=today.last,
     )
-    due = today.at + exits.held
+    due = today.at + exits.days_held
     rewards = trade_rewards(entry_price=new.price, exit_price=exits.price, config=config).where(new.bought, 0)
     # An episode buys once a day, so no index repeats in a put_: sums have one order, on a GPU too.
     if config.reward.credit == "exit":
@@ -384,7 +384,7 @@ def _book_purchases_(
     shares = _pay_and_mark_(sim, market, config, today, new)
     sim.proceeds_due.put_(due, shares * exits.price * config.account.sale_factor, accumulate=True)
 
-    exit_day = (today.row + exits.held).where(new.bought, -1)
+    exit_day = (today.row + exits.days_held).where(new.bought, -1)
     # The clock is a number of the host: the ring's position does not wait for the device.
     positions, logs, slot = sim.positions, sim.logs, sim.clock % len(sim.ahead)
     positions.instrument[slot] = new.instrument

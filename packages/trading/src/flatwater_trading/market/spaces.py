@@ -49,8 +49,8 @@ def shown_panel(market: Market) -> np.ndarray:
     low, high = torch.aminmax(market.observations)
     if not bool((low >= -OBSERVATION_LIMIT) & (high <= OBSERVATION_LIMIT)):
         raise ConfigError(
-            f"the observations hold NaN or values from {float(low):.3g} to {float(high):.3g}: must be within "
-            f"+-{OBSERVATION_LIMIT:g}. Normalise them with flatwater_trading.panel.normalise.observation_panel."
+            f"observations: expected values within +-{OBSERVATION_LIMIT:g}, got NaN or values from {float(low):.3g} to "
+            f"{float(high):.3g}. Normalise them with flatwater_trading.panel.normalise.observation_panel."
         )
     panel = market.observations.numpy().transpose(1, 0, 2)
     # Observations are views of it: a wrapper that scales in place would change later observations.

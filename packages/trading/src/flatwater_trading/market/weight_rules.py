@@ -43,14 +43,14 @@ Weights = Float[Tensor, "D K"]
 
 
 def weight_rules(
-    closes: "Closes", signals: Float[Tensor, "T K F"], learnt: range, days: range, unit: str
+    closes: "Closes", signals: Float[Tensor, "T K F"], learned_rows: range, days: range, unit: str
 ) -> Mapping[str, Callable[[], Weights]]:
     """Return rules by name, each as the function that computes its weights on some days.
 
     Args:
         closes: prices, of which each rule sees those up to its day.
         signals: signals that the policy sees of each instrument.
-        learnt: rows that ridge is fitted to.
+        learned_rows: rows that ridge is fitted to.
         days: rows that are played.
         unit: name of a row, such as `day`.
     """
@@ -58,7 +58,7 @@ def weight_rules(
 
     def ridge() -> Tensor:
         if not scores:
-            scores.append(ridge_forecasts(closes, signals, learnt, days))
+            scores.append(ridge_forecasts(closes, signals, learned_rows, days))
         return scores[0]
 
     tradable = closes.tradable[days.start : days.stop]
@@ -96,10 +96,10 @@ class Closes:
 
     def past_return(self, days: int) -> Float[Tensor, "T K"]:
         """Return the simple return over the last `days` days; 0 for an instrument without a close back then."""
-        past = torch.zeros_like(self.mark)
+        returns = torch.zeros_like(self.mark)
         is_priced = self.mark[:-days] > 0
-        past[days:] = (self.mark[days:] / self.mark[:-days].where(is_priced, 1) - 1).where(is_priced, 0)
-        return past
+        returns[days:] = (self.mark[days:] / self.mark[:-days].where(is_priced, 1) - 1).where(is_priced, 0)
+        return returns
 
 
 def _in_proportion(parts: Weights) -> Weights:
@@ -115,6 +115,7 @@ def _top(scores: Weights, tradable: Bool[Tensor, "D K"]) -> Weights:
 
 
 def _volatility_rule(closes: Closes, days: range) -> Weights:
+    """Return equal weights, lowered by the ratio of the market's slow to its quick variance if that is below 1."""
     equal = _in_proportion(closes.tradable.double())
     market = (equal * closes.moves).sum(-1, keepdim=True)
     squares = market.square().numpy()
@@ -130,7 +131,8 @@ def _by_covariance(closes: Closes, days: range, find: Callable[[Tensor], Tensor]
         days: rows that are played.
         find: function that gives the weights [K] of a covariance [K, K].
     """
-    weights, last_weights = closes.mark.new_zeros(len(days), closes.mark.shape[1]), closes.mark.new_zeros(0)
+    weights = closes.mark.new_zeros(len(days), closes.mark.shape[1])
+    last_weights = closes.mark.new_zeros(0)
     for number, day in enumerate(days):
         tradable = closes.tradable[day]
         if number % ANEW == 0:
@@ -165,17 +167,17 @@ def risk_parity(covariance: Float[Tensor, "K K"]) -> Float[Tensor, "K"]:
     return weights
 
 
-def ridge_forecasts(closes: Closes, signals: Float[Tensor, "T K F"], learnt: range, days: range) -> Weights:
+def ridge_forecasts(closes: Closes, signals: Float[Tensor, "T K F"], learned_rows: range, days: range) -> Weights:
     """Return the next day's return that ridge expects of each instrument, on each of `days`.
 
     Args:
         closes: prices of all days.
         signals: signals of all days.
-        learnt: rows that ridge is fitted to.
+        learned_rows: rows that ridge is fitted to.
         days: rows that are forecast.
     """
-    # A target is the return of the next day: the last target used ends on the last row of `learnt`.
-    rows = slice(learnt.start, max(learnt.start, learnt.stop - 1))
+    # A target is the return of the next day: the last target used ends on the last row of `learned_rows`.
+    rows = slice(learned_rows.start, max(learned_rows.start, learned_rows.stop - 1))
     is_known = closes.tradable[rows]
     samples = signals[rows][is_known].double()
     target = closes.moves[rows.start + 1 : rows.stop + 1][is_known]

@@ -56,14 +56,14 @@ def past_return(market: Market, days: int, *, skip: int = 0) -> np.ndarray:
 
 
 def gain_features(
-    market: Market, config: TradingConfig, learnt: range
+    market: Market, config: TradingConfig, learned_rows: range
 ) -> tuple[Float[np.ndarray, "T K F"], Float[np.ndarray, "D K"], Bool[np.ndarray, "D K"]]:
     """Return features and targets of a regression of gains, and a mask of the samples that have both.
 
     Args:
         market: prices.
         config: holding time, largest target and costs.
-        learnt: D rows that the regression is fitted to; their trades end on training days.
+        learned_rows: D rows that the regression is fitted to; their trades end on training days.
 
     Returns:
         Features: past returns of eight lengths, raw and less the day's mean, and the observed features of a few columns
@@ -80,11 +80,11 @@ def gain_features(
     np.subtract(raw, mean, out=less_mean)
     features[..., 2 * len(RETURN_ROWS) :] = context_features
     target = torch.tensor([config.trade.target_high], device=market.close.device)
-    gains = trade_gains(market, rows=learnt, targets=target, hold_days=config.trade.hold_days, account=config.account)[
-        ..., 0
-    ]
+    gains = trade_gains(
+        market, rows=learned_rows, targets=target, hold_days=config.trade.hold_days, account=config.account
+    )[..., 0]
     gain = gains.double().cpu().numpy().clip(-LARGEST_GAIN, LARGEST_GAIN)
-    usable = np.isfinite(features[learnt.start : learnt.stop]).all(-1) & np.isfinite(gain)
+    usable = np.isfinite(features[learned_rows.start : learned_rows.stop]).all(-1) & np.isfinite(gain)
     return features, gain, usable
 
 
@@ -112,16 +112,16 @@ def ridge_bytes(market: Market) -> int:
     return 8 * days * instruments * (2 * feature_count + len(RETURN_ROWS))
 
 
-def ridge_scores(market: Market, config: TradingConfig, learnt: range) -> np.ndarray:
+def ridge_scores(market: Market, config: TradingConfig, learned_rows: range) -> np.ndarray:
     """Return the gain [T, K] that ridge expects of each purchase; NaN if a feature is missing.
 
     Solves the normal equations, as scikit-learn's `Ridge` does; its import would take 2 CPU seconds and 110 MB.
     """
-    features, gain, usable = gain_features(market, config, learnt)
+    features, gain, usable = gain_features(market, config, learned_rows)
     scores = np.full(features.shape[:2], np.nan)
     if not usable.any():
         return scores
-    samples = features[learnt.start : learnt.stop][usable]
+    samples = features[learned_rows.start : learned_rows.stop][usable]
     centre = samples.mean(0)
     samples -= centre  # in place: a copy would be as large as all training samples
     # Features of deviation 1, so that one penalty treats them alike; a constant feature is divided by 1.
@@ -140,14 +140,14 @@ def ridge_scores(market: Market, config: TradingConfig, learnt: range) -> np.nda
 
 
 def yardstick_rules(
-    market: Market, config: TradingConfig, learnt: range, calendar: Calendar
+    market: Market, config: TradingConfig, learned_rows: range, calendar: Calendar
 ) -> dict[str, Callable[[], np.ndarray]]:
     """Return rules by name, each as the function that computes its scores [T, K].
 
     Args:
         market: prices.
         config: holding time, largest target and costs.
-        learnt: rows that ridge is fitted to.
+        learned_rows: rows that ridge is fitted to.
         calendar: calendar of the market's rows.
     """
     # At least one row: if rows are longer than a month, the last row is left out instead.
@@ -155,7 +155,7 @@ def yardstick_rules(
     return {
         f"{MOMENTUM_ROWS}-{calendar.unit} momentum": lambda: past_return(market, MOMENTUM_ROWS),
         "12-1 momentum": lambda: past_return(market, max(1, calendar.a_year - month), skip=month),
-        "ridge": lambda: ridge_scores(market, config, learnt),
+        "ridge": lambda: ridge_scores(market, config, learned_rows),
     }
 
 

@@ -43,7 +43,7 @@ def adjust_prices(source: Path, table: pl.DataFrame, columns: Mapping[str, str])
         row, close, adj_close = (unadjusted[name][0] for name in ("row", "close", ADJUSTED_CLOSE))
         column = columns[unadjusted["symbol"][0]]
         raise DataError(
-            f"{source}: row {row}, column {column}: {'empty' if adj_close is None else adj_close} beside a close of "
+            f"{source}: row {row}, column {column}: {'empty' if adj_close is None else adj_close} for a close of "
             f"{close:g}. Fill it, or drop the column to use prices as they are."
         )
     # One factor for all four prices of a row: high, low and close keep their order.
@@ -76,7 +76,8 @@ def find_jumps(instruments: tuple[str, ...], dates: np.ndarray, close: np.ndarra
         dates: days [T].
         close: closes [T, N] above 0; NaN for a missing close.
     """
-    jumps, calendar = [], infer_calendar(dates)
+    jumps = []
+    calendar = infer_calendar(dates)
     ratios = SPLIT_RATIOS if calendar.a_year >= DAILY.a_year else SPLIT_RATIOS[1:]
     for n, name in enumerate(instruments):
         rows = np.flatnonzero(np.isfinite(close[:, n]))

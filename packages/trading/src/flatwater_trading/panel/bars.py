@@ -30,7 +30,8 @@ def to_daily_rows(source: Path, prices: Prices, dates: pl.Series, bars: Bars | N
     Raises:
         DataError: a day has several rows and `bars` is None; or an instrument has the same time twice.
     """
-    moments, frame = seconds_of_day(dates), prices.frame
+    moments = seconds_of_day(dates)
+    frame = prices.frame
     if moments is None or not frame.select(pl.struct(_DAY_COLUMNS)).to_series().is_duplicated().any():
         return prices
     # By row number: a wide file has become long, so each of its rows is here once for each instrument.
@@ -45,8 +46,8 @@ def to_daily_rows(source: Path, prices: Prices, dates: pl.Series, bars: Bars | N
         raise DataError(
             f"{source}: intraday prices: {name} has {rows} rows on {day}, from {_clock_text(first)} to "
             f"{_clock_text(last)}. A panel has one row a day. Import it with flatwater panel import FILE --out PANEL "
-            "and --bars daily (first open, highest high, lowest low, last close of each day) or --bars last "
-            "(the last row of each day)."
+            "and --bars daily (first open, highest high, lowest low, last close of each day) "
+            "or --bars last (the last row of each day)."
         )
     usual_count = of_day["len"].sort()[len(of_day) // 2]
     note_about_file(source, f"intraday prices, {usual_count} rows on a usual day: --bars {bars} made one of each day.")

@@ -72,9 +72,7 @@ def check_prices(source: Path, prices: Prices, traded: Collection[str]) -> None:
     can_be_bought = (
         pl.lit(value=True) if len(traded) == len(prices.instruments) else pl.col("symbol").is_in(list(traded))
     )
-    must_be_positive = (
-        "must be above 0; leave it empty if missing, or name what is traded with --investable if this is no price"
-    )
+    must_be_positive = "expected a price above 0; leave it empty if missing, or name what is traded with --investable"
     rules: list[tuple[pl.Expr, tuple[str, ...], str]] = [
         (can_be_bought & (pl.col(price) <= 0), (price,), must_be_positive) for price in PRICES
     ]
@@ -83,14 +81,14 @@ def check_prices(source: Path, prices: Prices, traded: Collection[str]) -> None:
         (
             (can_be_bought | (pl.col(price) != 0)) & ~pl.col(price).cast(pl.Float32).abs().is_between(*PRICE_RANGE),
             (price,),
-            f"must be {PRICE_RANGE[0]:g} to {PRICE_RANGE[1]:g}: rescale it",
+            f"expected {PRICE_RANGE[0]:g} to {PRICE_RANGE[1]:g}: rescale it",
         )
         for price in PRICES
     ]
     rules += [
-        (_is_below("high", "low"), ("high", "low"), "the high is below the low"),
-        (_is_below("high", "close"), ("close", "high"), "the close is above the high"),
-        (_is_below("close", "low"), ("close", "low"), "the close is below the low"),
+        (_is_clearly_smaller("high", "low"), ("high", "low"), "the high is below the low"),
+        (_is_clearly_smaller("high", "close"), ("close", "high"), "the close is above the high"),
+        (_is_clearly_smaller("close", "low"), ("close", "low"), "the close is below the low"),
     ]
     # One pass over the table for all rules; rows are only searched if a rule is broken.
     any_broken = prices.frame.select(broken.any().alias(str(n)) for n, (broken, *_) in enumerate(rules)).row(0)
@@ -104,7 +102,7 @@ def check_prices(source: Path, prices: Prices, traded: Collection[str]) -> None:
             )
 
 
-def _is_below(smaller: str, greater: str) -> pl.Expr:
+def _is_clearly_smaller(smaller: str, greater: str) -> pl.Expr:
     """Return an expression of each row: whether `smaller` is below `greater` by more than `TOLERANCE`."""
     # abs: prices of instruments that are not traded may be negative.
     return pl.col(smaller) + TOLERANCE * pl.col(smaller).abs() < pl.col(greater)

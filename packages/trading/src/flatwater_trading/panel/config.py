@@ -46,7 +46,7 @@ class SyntheticConfig:
     days: Annotated[int, Bounds(2, 1 << 16)] = 1500
     """Rows of the panel, one for each weekday from 2000-01-03."""
     context_instruments: Annotated[int, Bounds(0, 1 << 16)] = 0
-    """The last so many columns can be watched, but not traded."""
+    """Number of the last columns that can be watched, but not traded."""
     law: Law = "trend"
     """Law that moves prices besides noise. trend: a hidden drift. reversal: past shocks are taken back. lead: the first
     context column leads. regimes: now trends pay, now reversals. interaction: the same, and the first context column

@@ -63,9 +63,7 @@ def compute_custom(source: Path, frame: pl.DataFrame, features: Sequence[str]) -
         infinite = frame.filter(pl.col(name).is_infinite())
         if not infinite.is_empty():
             cell = f"{infinite['symbol'][0]} on {infinite['date'][0]}"
-            raise DataError(
-                f"{source}: feature {name}: {cell} is infinite. Leave it empty where it cannot be computed."
-            )
+            raise DataError(f"{source}: feature {name}: {cell} is infinite. Leave it empty if it cannot be computed.")
     return frame, origins
 
 
@@ -143,9 +141,9 @@ def _check_causal(place: str, function: Any, prices: pl.DataFrame, values: pl.Da
     days = prices["date"].unique().sort()
     # Half of the days: a look ahead of one day shows on the last of them, a look over all days shows on each.
     middle = days[(len(days) - 1) // 2]
-    early = _call_feature(place, function, prices.filter(pl.col("date") <= middle))
-    both = early.join(values, on=_KEY_COLUMNS, how="left", suffix=" of all")
-    for name in (name for name in early.columns if name not in _KEY_COLUMNS):
+    first_half = _call_feature(place, function, prices.filter(pl.col("date") <= middle))
+    both = first_half.join(values, on=_KEY_COLUMNS, how="left", suffix=" of all")
+    for name in (name for name in first_half.columns if name not in _KEY_COLUMNS):
         early_value, late_value = pl.col(name), pl.col(f"{name} of all")
         # With a tolerance: a sum over fewer days may round differently. 1e-6 is far above the rounding of float64.
         alike = (early_value == late_value) | (

@@ -15,7 +15,7 @@ DateOrder = Literal["mdy", "dmy", "ymd"]
 """The order of month, day and year in dates that are written as numbers."""
 
 _WORDS = {"mdy": "month, day, year", "dmy": "day, month, year", "ymd": "year, month, day"}
-_MONTHS = dict(zip("jan feb mar apr may jun jul aug sep oct nov dec".split(), range(1, 13), strict=True))  # noqa: SIM905
+_MONTHS = dict(zip("jan feb mar apr may jun jul aug sep oct nov dec".split(), range(1, 13), strict=True))  # noqa: SIM905  (readable)
 _TIME = r"[T ]\s*\d{1,2}:\d{2}.*$"
 _CLOCK = r"[T ]\s*(?<h>\d{1,2}):(?<m>\d{2})(?::(?<s>\d{2}))?(?:[.,]\d+)?\s*(?:(?<half>[AaPp])[Mm])?"
 _ZONE = r"(Z|[+-]\d{2}:?\d{2}|[A-Z]{2,4}T?|\[.*\])$"
@@ -41,6 +41,8 @@ _FORMS = (
     _DateForm(r"^(?<d>\d{1,2})[-/. ](?<name>[A-Za-z]{3})[a-z]*[-/., ]+(?<y>\d{4})$", "dmy"),
     _DateForm(r"^(?<name>[A-Za-z]{3})[a-z]*[. ]+(?<d>\d{1,2}),? +(?<y>\d{4})$", "mdy"),
 )
+FIRST_YEAR = 1973
+"""Year of the smallest number that `_EPOCH` matches: 100,000,000 seconds (9 digits) are 3 March 1973."""
 _EPOCH = r"^\d{9,19}$"  # from 1973 in seconds to today in nanoseconds
 
 
@@ -117,7 +119,7 @@ def _parse_text_dates(source: Path, column: pl.Series, text: pl.Series, order: D
         DataError: a cell has another form than the first, or the order is open or contradicts `order`.
     """
     if text.str.contains(_EPOCH).all() and text.null_count() == 0:
-        return _since_1970(source, text)
+        return _dates_from_epoch(source, text)
     # Before times are cut off: the zone follows the time.
     zones = text.str.extract(_TIME.replace(".*$", r".*?\s*") + _ZONE, 1).drop_nulls().unique().to_list()
     _say_times(source, column.name, set(zones))
@@ -200,16 +202,22 @@ def _find_date_order(source: Path, column: str, parts: pl.DataFrame, order: Date
     )
 
 
-def _since_1970(source: Path, text: pl.Series) -> pl.Series:
+def _dates_from_epoch(source: Path, text: pl.Series) -> pl.Series:
+    """Return the UTC dates of numbers since 1970 and note the unit.
+
+    Dates before `FIRST_YEAR` become null: such a number has fewer digits than the rest of its column, so it is in
+    another unit.
+    """
     unit, stamps = _stamps_since_1970(text)
     note_about_file(source, f"column {text.name}: numbers since 1970 in {unit}: a day is the date in Greenwich.")
     days = stamps.dt.date()
-    return days.set(days.dt.year() < 1973, None)  # noqa: PLR2004  (fewer digits than the others: another unit)
+    return days.set(days.dt.year() < FIRST_YEAR, None)
 
 
 def _stamps_since_1970(text: pl.Series) -> tuple[str, pl.Series]:
     """Return the unit of the column's numbers, and their times in UTC."""
-    numbers, digits = text.cast(pl.Int64, strict=False), text.str.len_chars()
+    numbers = text.cast(pl.Int64, strict=False)
+    digits = text.str.len_chars()
     # By the longest number of the column: later days have more digits.
     unit = next(unit for unit, most in _UNITS if (digits <= most).all())
     days = numbers if unit != "s" else numbers * 1000

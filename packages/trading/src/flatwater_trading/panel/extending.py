@@ -1,4 +1,4 @@
-"""Comparison of two panels: whether the later extends the earlier by newer days, or the first difference."""
+"""Comparison of two panels: whether the newer extends the known panel by newer days, or the first difference."""
 
 from collections.abc import Iterator
 
@@ -9,30 +9,30 @@ from flatwater_trading.panel.panel import Panel
 _CHUNK_DAYS = 256
 
 
-def find_difference(earlier: Panel, later: Panel) -> str:
-    """Find the first difference of `later` on the days of `earlier`; empty if it begins with the same days.
+def find_difference(known: Panel, newer: Panel) -> str:
+    """Find the first difference of `newer` on the days of `known`; empty if it begins with the same days.
 
     Another order of instruments is a difference too: a trader knows columns by their place.
 
     Args:
-        earlier: known panel.
-        later: panel that should begin with the same days.
+        known: known panel.
+        newer: panel that should begin with the same days.
 
     Returns:
         The rest of a sentence: `on 2013-03-01 the close of AAPL is 430.5 and was 430.47`.
     """
-    return next(_difference_phrases(earlier, later), "")
+    return next(_difference_phrases(known, newer), "")
 
 
-def _difference_phrases(earlier: Panel, later: Panel) -> Iterator[str]:
+def _difference_phrases(known: Panel, newer: Panel) -> Iterator[str]:
     """Yield the rest of a sentence for each difference, the plainest first: names, then days, then values.
 
-    A phrase is right only if there is no earlier one, because values are compared by place: read the first alone.
+    A phrase is right only if it is the first, because values are compared by place.
     """
     for what, old, new in (
-        ("instrument", earlier.instruments, later.instruments),
-        ("feature", earlier.features, later.features),
-        ("investable instrument", _investable_names(earlier), _investable_names(later)),
+        ("instrument", known.instruments, newer.instruments),
+        ("feature", known.features, newer.features),
+        ("investable instrument", _investable_names(known), _investable_names(newer)),
     ):
         for name in old:
             if name not in new:
@@ -42,36 +42,36 @@ def _difference_phrases(earlier: Panel, later: Panel) -> Iterator[str]:
                 yield f"it has the {what} {name}, which was not there"
         if old != new:
             yield f"its {what}s are in another order: {', '.join(new[:5])} ..., and were {', '.join(old[:5])} ..."
-    common = min(len(earlier.dates), len(later.dates))
-    for day in np.flatnonzero(earlier.dates[:common] != later.dates[:common])[:1]:
+    common = min(len(known.dates), len(newer.dates))
+    for day in np.flatnonzero(known.dates[:common] != newer.dates[:common])[:1]:
         yield (
-            f"it lacks the day {earlier.dates[day]}"
-            if earlier.dates[day] < later.dates[day]
-            else f"it has the day {later.dates[day]}, which was not there"
+            f"it lacks the day {known.dates[day]}"
+            if known.dates[day] < newer.dates[day]
+            else f"it has the day {newer.dates[day]}, which was not there"
         )
     # In chunks: both panels are mapped files, and masks of a whole comparison would be as large as they are.
     for first in range(0, common, _CHUNK_DAYS):
-        yield from _differing_cell(earlier, later, slice(first, min(first + _CHUNK_DAYS, common)))
-    if common < len(earlier.dates):
-        yield f"it ends on {later.dates[-1]}, before the day {earlier.dates[common]}"
+        yield from _differing_cell(known, newer, slice(first, min(first + _CHUNK_DAYS, common)))
+    if common < len(known.dates):
+        yield f"it ends on {newer.dates[-1]}, before the day {known.dates[common]}"
 
 
 def _investable_names(panel: Panel) -> tuple[str, ...]:
     return tuple(panel.instruments[n] for n in panel.investable)
 
 
-def _differing_cell(earlier: Panel, later: Panel, days: slice) -> Iterator[str]:
+def _differing_cell(known: Panel, newer: Panel, days: slice) -> Iterator[str]:
     """Describe the first cell that differs; missing in both is the same."""
-    values_before, values_now = earlier.values[days], later.values[days]
+    values_before, values_now = known.values[days], newer.values[days]
     # Bit for bit, as for the fingerprint: a price that was revised by a rounding is another panel.
     unlike = (values_before != values_now) & ~(np.isnan(values_before) & np.isnan(values_now))
     if not unlike.any():
         return
     day, column, feature = np.argwhere(unlike)[0]
-    close = earlier.features.index("close")
+    close = known.features.index("close")
     feature = close if unlike[day, column, close] else feature  # other features are often computed from it
     yield (
-        f"on {earlier.dates[days][day]} the {earlier.features[feature]} of {earlier.instruments[column]} is "
+        f"on {known.dates[days][day]} the {known.features[feature]} of {known.instruments[column]} is "
         f"{_cell_text(values_now[day, column, feature])} and was {_cell_text(values_before[day, column, feature])}"
     )
 

@@ -101,7 +101,7 @@ class HiddenTrend:
         # The running maximum points each day to its last redraw: the states without a loop.
         return np.asarray(states[np.maximum.accumulate(np.where(redrawn, np.arange(days), 0))])
 
-    def moves(self, n: int, hidden: np.ndarray | None, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # noqa: ARG002
+    def moves(self, n: int, hidden: np.ndarray | None, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # noqa: ARG002  (of the protocol)
         """Return two arrays [T]: the drift of the state, and the log return that it is expected to add."""
         assert hidden is not None  # noqa: S101  (`draw` gives it)
         drift = hidden * self.deviation
@@ -136,7 +136,7 @@ class ShockFollowing:
     def draw(self, rng: np.random.Generator) -> None:
         """Draw nothing: columns have no hidden state."""
 
-    def moves(self, n: int, hidden: np.ndarray | None, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # noqa: ARG002
+    def moves(self, n: int, hidden: np.ndarray | None, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # noqa: ARG002  (of the protocol)
         """Return two arrays [T]: the drift that follows the shocks up to the day before, and its expected return."""
         shocks, factor = own / own.std(), 1.0
         if self.leader is not None:
@@ -181,24 +181,27 @@ def _make_reversal(config: SyntheticConfig) -> ShockFollowing:
     return _make_shock_following(config, sign=np.full(config.days, -1.0))
 
 
-def _make_regimes(config: SyntheticConfig, *, shown: bool = False) -> ShockFollowing:
+def _make_regimes(config: SyntheticConfig, *, shows_sign: bool = False) -> ShockFollowing:
     """Return the law whose sign flips at random for all columns together, on average every `MEAN_REGIME_DAYS` days.
 
-    If `shown`, the first context column shows the sign.
+    If `shows_sign`, the first context column shows the sign.
     """
     rng = np.random.default_rng([config.seed, 2])
     # A telegraph signal: E[s[t + k] s[t]] = (1 - 2 / MEAN_REGIME_DAYS)^k, the lambda of the module's docstring.
     flips = np.where(rng.random(config.days) < 1 / MEAN_REGIME_DAYS, -1.0, 1.0)
     flips[0] = rng.choice([-1.0, 1.0])
-    return _make_shock_following(config, sign=np.cumprod(flips), persists=1 - 2 / MEAN_REGIME_DAYS, shows_sign=shown)
+    return _make_shock_following(
+        config, sign=np.cumprod(flips), persists=1 - 2 / MEAN_REGIME_DAYS, shows_sign=shows_sign
+    )
 
 
 def _make_interaction(config: SyntheticConfig) -> ShockFollowing:
     _require_context(config, "shows which rule pays")
-    return _make_regimes(config, shown=True)
+    return _make_regimes(config, shows_sign=True)
 
 
 def _make_lead(config: SyntheticConfig) -> ShockFollowing:
+    """Return the law in which all columns follow the noise of the first context column."""
     _require_context(config, "leads the others")
     shocks = np.random.default_rng([config.seed, 2]).standard_normal(config.days)
     return _make_shock_following(config, sign=np.ones(config.days), leader=shocks)
@@ -227,7 +230,7 @@ def drift_deviation(signal: float, signal_days: int) -> tuple[float, float, floa
     phi = daily_persistence(signal_days)
     gain = float((phi ** np.arange(1, HORIZON_DAYS + 1)).sum())
     total = _summed_variance(phi)
-    _require_below(signal, gain**2 / total, signal_days, "it may change within them")
+    _check_signal_size(signal, gain**2 / total, signal_days, "it may change within them")
     deviation = float((signal * HORIZON_DAYS * DAILY_NOISE**2 / (gain**2 - signal * total)) ** 0.5)
     return deviation, gain, gain**2 / total
 
@@ -264,12 +267,15 @@ def _make_shock_following(
     Raises:
         ConfigError: `config.signal` is as large as the law can explain, or larger.
     """
-    rho, signal, follows_own = daily_persistence(config.signal_days), config.signal, leader is None
+    rho = daily_persistence(config.signal_days)
+    signal = config.signal
+    follows_own = leader is None
     ahead = np.arange(1, HORIZON_DAYS + 1)
     # g.
     gain = float((persists**ahead * rho ** (ahead - 1)).sum())
     # V, and H e^2.
-    total, noise = _summed_variance(persists * rho), HORIZON_DAYS * DAILY_NOISE**2
+    total = _summed_variance(persists * rho)
+    noise = HORIZON_DAYS * DAILY_NOISE**2
     # c before its factors: the drift of each of the H days has the shocks of the days before it, by rho^0, rho^1 ...
     shocks_within = float(sum((rho ** np.arange(day)).sum() for day in range(HORIZON_DAYS)))
     covariance = (
@@ -282,7 +288,7 @@ def _make_shock_following(
             full_strength**2 * gain**2 / (full_strength**2 * total + 2 * full_strength * covariance + noise)
         )
         because = "no more than the shocks of those days can be taken back"
-    _require_below(signal, largest_signal, config.signal_days, because)
+    _check_signal_size(signal, largest_signal, config.signal_days, because)
     # a b^2 - 2 h b - k = 0, the module's equation with a = g^2 - signal V, h = signal s c, k = signal H e^2. a is above
     # 0, so one root is positive.
     a, h, k = gain**2 - signal * total, signal * covariance, signal * noise
@@ -307,7 +313,7 @@ def _summed_variance(persistence: float) -> float:
     return float((persistence ** np.abs(days[:, None] - days[None, :])).sum())
 
 
-def _require_below(signal: float, most: float, signal_days: int, because: str) -> None:
+def _check_signal_size(signal: float, most: float, signal_days: int, because: str) -> None:
     """Check that a law can explain the share `signal` of the variance: at most `most`.
 
     Args:

@@ -136,7 +136,9 @@ def join_heads(rows: Sequence[Sequence[str]]) -> tuple[list[str], int] | None:
         A name such as `('Close', 'AAPL')` for each column, and the number of rows that are heads; None for a file with
         one head.
     """
-    if len(rows) < 3 or {_plain_name(rows[0][0]), _plain_name(rows[1][0])} not in ({"price", "ticker"}, {"", "ticker"}):  # noqa: PLR2004
+    if len(rows) < 3:  # noqa: PLR2004  (two heads and a row)
+        return None
+    if {_plain_name(rows[0][0]), _plain_name(rows[1][0])} not in ({"price", "ticker"}, {"", "ticker"}):
         return None
     pairs = [f"('{above.strip()}', '{below.strip()}')" for above, below in zip(rows[0][1:], rows[1][1:], strict=True)]
     third = _plain_name(rows[2][0]) in SYNONYMS["date"].split() and not any(cell.strip() for cell in rows[2][1:])
@@ -173,8 +175,8 @@ def _check_kept(source: Path, columns: list[str], own_features: Sequence[str], f
     missing = [name for name in own_features if name not in found_names]
     if missing:
         raise DataError(
-            f"{source}: --features {missing[0]}: there is no column of that name (found: {list_phrase(columns)}). "
-            "Name one, or MODULE:FUNCTION."
+            f"{source}: --features {missing[0]}: there is no column of that name "
+            f"(found: {list_phrase(columns)}). Name one, or MODULE:FUNCTION."
         )
 
 
@@ -232,8 +234,8 @@ def _missing_error(source: Path, columns: list[str], missing: list[str]) -> Data
     return DataError(
         f"{source}: column {' and '.join(missing)} missing (found: {list_phrase(columns)}). If it has another name, "
         f"add --map {mapping}. Long form needs symbol, date, open, high, low, close (or the close alone); wide form "
-        "needs date and columns such as AAPL_open, AAPL_high, AAPL_low, AAPL_close, or one closing price "
-        "for each instrument."
+        "needs date and columns such as AAPL_open, AAPL_high, AAPL_low, AAPL_close, "
+        "or one closing price for each instrument."
     )
 
 

@@ -136,6 +136,6 @@ def parse_numbers(source: Path, column: pl.Series) -> pl.Series:
         row = int(unreadable.arg_true()[0])
         raise DataError(
             f"{source}: row {row + 1}, column {column.name}: {short_repr(column[row])} is not a finite number. "
-            "Leave the cell empty where there is no price."
+            "Leave the cell empty if there is no price."
         )
     return numbers.fill_nan(None)

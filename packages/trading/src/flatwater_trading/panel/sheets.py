@@ -115,6 +115,7 @@ def _count_filled_cells(row: list[Any]) -> int:
 
 
 def _is_number(cell: object) -> bool:
+    """Return whether a cell is a number or a date, in text or as such."""
     if isinstance(cell, str):
         return _WRITTEN_NUMBER.fullmatch(cell.strip()) is not None
     # A bool is an int in Python, but not a number of a table.

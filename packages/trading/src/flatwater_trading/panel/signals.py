@@ -60,7 +60,8 @@ def find_signals(panel: Panel) -> Signals:
     """Compute the signals of all days of a panel."""
     tradable = panel.valid[:, panel.investable]
     close = np.where(tradable, panel.feature("close")[:, panel.investable], np.nan).astype(np.float64)
-    moves, listed = _moves(close), np.logical_or.accumulate(tradable, axis=0)
+    moves = _moves(close)
+    listed = np.logical_or.accumulate(tradable, axis=0)
     own = np.empty((*close.shape, OWN_SIGNALS), dtype=np.float32)
     deviation = deviation_so_far(moves, USUAL, listed)
     remembered = _remember(_in_deviations(moves, deviation))
@@ -119,7 +120,8 @@ def _fill_holes(values: np.ndarray) -> np.ndarray:
 def mean_so_far(values: np.ndarray, memory: int, listed: np.ndarray | None = None) -> np.ndarray:
     """Return the exponential mean [T, C] of each column over the days since it was listed, up to each day."""
     part = 2 / (memory + 1)
-    means, mean = np.empty_like(values), np.zeros_like(values[0])
+    means = np.empty_like(values)
+    mean = np.zeros_like(values[0])
     for day, row in enumerate(values):
         mean = mean + part * (row - mean)
         means[day] = mean
@@ -147,7 +149,8 @@ def _remember(moves: np.ndarray) -> np.ndarray:
     parts = np.array([2 / (memory + 1) for memory in MEMORIES])
     # The variance of an exponential mean of independent moves of variance 1 is part / (2 - part).
     scale = np.sqrt((2 - parts) / parts)
-    remembered, means = np.empty((*moves.shape, len(parts)), dtype=np.float32), np.zeros((moves.shape[1], len(parts)))
+    remembered = np.empty((*moves.shape, len(parts)), dtype=np.float32)
+    means = np.zeros((moves.shape[1], len(parts)))
     for day, row in enumerate(moves):
         means += parts * (row[:, None] - means)
         remembered[day] = means * scale

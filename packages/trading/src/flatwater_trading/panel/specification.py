@@ -30,7 +30,7 @@ def parse_synthetic(spec: str) -> SyntheticConfig:
     for setting in settings:
         name, _, text = setting.partition("=")
         if name not in type_by_field:
-            raise ConfigError(f"panel {short_repr(spec)}: {short_repr(name)} is no field. {remedy}")
+            raise ConfigError(f"panel {short_repr(spec)}: {short_repr(name)} is not a field. {remedy}")
         try:
             fields[name] = _READ.get(type_by_field[name], str)(text)
         except ValueError as error:

@@ -74,7 +74,7 @@ def check_place(path: Path, *, source: Path | None = None, force: bool = False) 
         raise DataError(f"{path}: the panel cannot be written: {own_kind}. Choose another place.")
     if status is None:
         if not file.parent.is_dir() or not os.access(file.parent, os.W_OK | os.X_OK):
-            raise DataError(f"{path}: the panel cannot be written: {file.parent} is no folder that you may write in.")
+            raise DataError(f"{path}: the panel cannot be written: {file.parent} is not a folder you may write in.")
         return
     if path.is_symlink():
         raise DataError(f"{path}: it is a link, to {path.readlink()}, and links are not followed. Name a new file.")
@@ -84,7 +84,7 @@ def check_place(path: Path, *, source: Path | None = None, force: bool = False) 
         raise DataError(f"{path}: this is the source of the prices, which would be gone. Choose another place.")
     if not force and status.st_size and not is_panel(file):
         raise DataError(
-            f"{path}: the file that is there is no panel, and is not replaced. Choose another place, or add --force."
+            f"{path}: the file that is there is not a panel, and is not replaced. Choose another place, or add --force."
         )
 
 
@@ -182,9 +182,9 @@ def _read_header(path: Path, file: BinaryIO) -> tuple[dict[str, Any], int]:
     Raises:
         DataError: the file is not a stored panel.
     """
-    not_a_panel = f"{path}: this is no stored panel. Import it first: flatwater panel import SOURCE --out FILE."
+    not_a_panel = f"{path}: this is not a stored panel. Import it first: flatwater panel import SOURCE --out FILE."
     first_bytes = file.read(8)
-    size = struct.unpack("<Q", first_bytes)[0] if len(first_bytes) == 8 else 0  # noqa: PLR2004
+    size = struct.unpack("<Q", first_bytes)[0] if len(first_bytes) == 8 else 0  # noqa: PLR2004  (bytes of "<Q")
     if not 0 < size <= _MAXIMUM_HEADER_BYTES:
         raise DataError(not_a_panel)
     try:
@@ -211,7 +211,8 @@ def _map_panel(path: Path, header: dict[str, Any], start: int) -> Panel:
 
     def place(name: str) -> dict[str, Any]:
         described = header[name]
-        shape, offset = tuple(described["shape"]), start + described["data_offsets"][0]
+        shape = tuple(described["shape"])
+        offset = start + described["data_offsets"][0]
         return {"dtype": _ARRAY_KINDS[name][1], "mode": "r", "offset": offset, "shape": shape}
 
     # Copies: they are small, and no mapping stays open for them.

@@ -66,7 +66,8 @@ def synthetic_truth(config: SyntheticConfig) -> np.ndarray:
 def _generate_columns(config: SyntheticConfig) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]]:
     """Yield each column's prices [T], the rows on which it is traded, and the log return that its law expects [T]."""
     law = make_law(config)
-    context_returns, first_context = law.context_returns(), config.instruments - config.context_instruments
+    context_returns = law.context_returns()
+    first_context = config.instruments - config.context_instruments
     days = np.arange(config.days)
     common = np.random.default_rng([config.seed, 0])
     market_share, sector_share = law.common * MARKET_SHARE, law.common * SECTOR_SHARE

@@ -64,11 +64,11 @@ def with_raw_closes(panel: Panel, traded: Panel) -> Panel:
     source = traded.feature("close") if traded.raw_close is None else traded.raw_close
     raw = np.full(panel.valid.shape, np.nan, dtype=np.float32)
     # By date: the other file may begin earlier, or lack days.
-    _, rows, of_given = np.intersect1d(panel.dates, traded.dates, assume_unique=True, return_indices=True)
+    _, rows, source_rows = np.intersect1d(panel.dates, traded.dates, assume_unique=True, return_indices=True)
     columns_by_name = {name: n for n, name in enumerate(traded.instruments)}
     for n, name in enumerate(panel.instruments):
         if name in columns_by_name:
-            raw[rows, n] = source[of_given, columns_by_name[name]]
+            raw[rows, n] = source[source_rows, columns_by_name[name]]
     for n in panel.investable:
         if panel.valid[-1, n] and not raw[-1, n] > 0:
             raise DataError(

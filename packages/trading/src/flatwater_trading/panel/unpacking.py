@@ -80,8 +80,8 @@ def _unpack_(source: Path, target: IO[bytes]) -> None:
                 # Counted before it is written: the size in gzip's trailer can be wrong.
                 if written > cap:
                     raise DataError(
-                        f"{source}: {size:,} bytes unpack to more than {cap:,}, which is no table of prices. If it is "
-                        "one, unpack it first (gunzip) and give the .csv file."
+                        f"{source}: {size:,} bytes unpack to more than {cap:,}, too much for prices. If it "
+                        "has prices, unpack it first (gunzip) and give the .csv file."
                     )
                 target.write(chunk)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -99,7 +99,7 @@ def _find_encoding(source: Path, place: Path) -> str:
         head = file.read(8)
     for mark, kind in _REFUSED_MAGICS.items():
         if head.startswith(mark):
-            raise DataError(f"{source}: this is no text, but {kind}.")
+            raise DataError(f"{source}: expected text, got {kind}.")
     for mark, encoding in _ENCODINGS:
         if head.startswith(mark):
             return encoding
@@ -128,6 +128,6 @@ def _rewrite_(source: Path, place: Path, encoding: str, target: IO[bytes]) -> No
                 target.write(decoder.decode(chunk).encode())
             target.write(decoder.decode(b"", final=True).encode())
         except UnicodeError as error:
-            raise DataError(f"{source}: this is no text in {encoding.upper()}: {error}. Save it as UTF-8.") from error
+            raise DataError(f"{source}: this is not text in {encoding.upper()}: {error}. Save it as UTF-8.") from error
     # The caller opens the file by its name, so the buffer must be on disk.
     target.flush()

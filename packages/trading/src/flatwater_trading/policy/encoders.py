@@ -51,7 +51,7 @@ def kernels(context: int) -> tuple[int, ...]:
         lengths = [c for c in range(max(1, context - 60), context + 61) if _fewest_factors(c) is not None]
         lengths.sort(key=lambda c: abs(c - context))
         raise ConfigError(
-            f"env.episode.context = {context}: must be a product of numbers up to {LARGEST_KERNEL}, because the "
+            f"env.episode.context = {context}: expected a product of numbers up to {LARGEST_KERNEL}, because the "
             f"encoder's kernels multiply to the window's length. The nearest are {lengths[0]} and {lengths[1]}."
         )
     return factors
@@ -79,17 +79,19 @@ def _split_factors(number: int, count: int, largest: int) -> tuple[int, ...] | N
     return min(options, key=lambda split: split[0] - split[-1], default=None)
 
 
-def build_encoder(config: NetConfig, *, context: int, features: int, room: int = 1) -> Encoder:
+def build_encoder(config: NetConfig, *, context: int, features: int, chunk_factor: int = 1) -> Encoder:
     """Build the encoder that `config.encoder` names.
 
     Args:
         config: kind and width of the encoder.
         context: number C of days of a window.
         features: number F of features of a column on a day.
-        room: multiple of a CPU's chunks that may be computed at a time.
+        chunk_factor: multiple of a CPU's chunks that may be computed at a time.
     """
     from flatwater_trading.policy.lstm import LstmEncoder  # noqa: PLC0415  (each encoder imports this module's kernels)
-    from flatwater_trading.policy.tcn import TcnEncoder  # noqa: PLC0415
+    from flatwater_trading.policy.tcn import TcnEncoder  # noqa: PLC0415  (see above)
 
     encoders: dict[str, Callable[..., Encoder]] = {"tcn": TcnEncoder, "lstm": LstmEncoder}
-    return encoders[config.encoder](kernels=kernels(context), features=features, channels=config.channels, room=room)
+    return encoders[config.encoder](
+        kernels=kernels(context), features=features, channels=config.channels, chunk_factor=chunk_factor
+    )

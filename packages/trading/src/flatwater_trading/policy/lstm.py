@@ -28,7 +28,7 @@ class LstmEncoder:
     """Number F of features of a column on a day."""
     channels: int
     """Width of a patch, and of the state of each layer."""
-    room: int = 1
+    chunk_factor: int = 1
     """Multiple of `CHUNK_NUMBERS` that may be gathered at a time."""
 
     @property
@@ -61,9 +61,9 @@ class LstmEncoder:
         for step in series:
             # One product for all gates: input, forget, output, candidate.
             gates = apply_linear(params, name, torch.cat([step, output], dim=-1))
-            take, keep, show, new = gates.chunk(4, dim=-1)
-            cell = torch.sigmoid(keep) * cell + torch.sigmoid(take) * torch.tanh(new)
-            output = torch.sigmoid(show) * torch.tanh(cell)
+            input_gate, forget_gate, output_gate, candidate = gates.chunk(4, dim=-1)
+            cell = torch.sigmoid(forget_gate) * cell + torch.sigmoid(input_gate) * torch.tanh(candidate)
+            output = torch.sigmoid(output_gate) * torch.tanh(cell)
             outputs.append(output)
         return outputs
 
@@ -73,7 +73,7 @@ class LstmEncoder:
         context = torch.Size(self.kernels).numel()
         windows = x.unfold(3, context, 1).permute(0, 1, 3, 2, 5, 4)  # [Q, S, D, N, C, F], a view
         _, s, days, n, _, f = windows.shape
-        step = max(1, CHUNK_NUMBERS * self.room // (members * s * n * context * f))
+        step = max(1, CHUNK_NUMBERS * self.chunk_factor // (members * s * n * context * f))
         parts = []
         for first in range(0, days, step):
             # flatten copies the chunk: only here do overlapping windows take memory.

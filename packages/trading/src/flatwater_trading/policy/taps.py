@@ -112,7 +112,8 @@ class _Neighbours(torch.autograd.Function):
         if shape[2] > 1:
             return torch.stack(parts, dim=3).flatten(2, 3), None, None, None
         # The slices overlap: they are added one after the other, in an order that never changes.
-        grad, days = taps.new_zeros(shape), taps.shape[3]
+        grad = taps.new_zeros(shape)
+        days = taps.shape[3]
         for i in range(taps.shape[2]):
             for j, part in enumerate(parts):
                 first = (i * kernel + j) * dilation

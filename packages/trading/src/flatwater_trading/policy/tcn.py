@@ -34,7 +34,7 @@ class TcnEncoder:
     """Number F of features of a column on a day."""
     channels: int
     """Width of each level's output for a column on a day."""
-    room: int = 1
+    chunk_factor: int = 1
     """Multiple of `CHUNK_NUMBERS` that may be held at a time."""
 
     @property
@@ -59,7 +59,7 @@ class TcnEncoder:
         """Summarise every day of each slice, each computed once; columns in chunks of bounded size."""
         members = len(params["encoder.0.bias"])
         _, s, n, length, _ = x.shape
-        step = max(1, CHUNK_NUMBERS * self.room // (members * s * self._numbers(length)))
+        step = max(1, CHUNK_NUMBERS * self.chunk_factor // (members * s * self._numbers(length)))
         # The encoder treats columns independently, so a chunk of columns gives the same numbers as all.
         chunks = count_steps("columns encoded, in chunks", range(0, n, step))
         parts = [self._days(params, x[:, :, column : column + step]) for column in chunks]
@@ -67,7 +67,9 @@ class TcnEncoder:
 
     def _numbers(self, length: int) -> int:
         """Count the numbers that the largest level reads for a column of a slice."""
-        context, reach, largest = prod(self.kernels), 1, 0
+        context = prod(self.kernels)
+        reach = 1
+        largest = 0
         days = length - context + 1
         for level, kernel in enumerate(self.kernels):
             reach *= kernel
@@ -81,7 +83,8 @@ class TcnEncoder:
         A level computes stretches of D days if its taps span more than D days, else the whole series.
         """
         members, (s, n, length) = len(params["encoder.0.bias"]), x.shape[1:4]
-        context, dilation = prod(self.kernels), 1
+        context = prod(self.kernels)
+        dilation = 1
         days = length - context + 1
         h = x.flatten(1, 2)
         for level, kernel in enumerate(self.kernels):

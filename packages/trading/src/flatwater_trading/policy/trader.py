@@ -275,7 +275,7 @@ def build_trader(
     account: bool,
     threshold: float = 0.0,
     gaussian: bool = False,
-    room: int = 1,
+    chunk_factor: int = 1,
 ) -> tuple[TraderActor, TraderCritic]:
     """Build actor and critic for a panel.
 
@@ -288,9 +288,9 @@ def build_trader(
         account: whether the observation has the account block.
         threshold: coefficient, in [-1, 1], from which the environment buys.
         gaussian: whether actions can be drawn from the actor.
-        room: multiple of a CPU's chunks of days that may be encoded at a time.
+        chunk_factor: multiple of a CPU's chunks of days that may be encoded at a time.
     """
-    encoder = build_encoder(config, context=context, features=features, room=room)
+    encoder = build_encoder(config, context=context, features=features, chunk_factor=chunk_factor)
     heads = config.attention_heads
     is_investable = torch.zeros(columns, device=investable.device).index_fill(0, investable, 1)
     context_columns = is_investable.argsort(stable=True)[: columns - len(investable)]  # no sync, and works on meta

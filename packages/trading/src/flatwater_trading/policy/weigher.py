@@ -46,7 +46,7 @@ LEAST_GAIN = -0.95
 
 
 @dataclass(frozen=True)
-class Seen:
+class DaySignals:
     """Signals that members see on some days, and the mask of the instruments that are traded."""
 
     own: Float[Tensor, "P D K F"]
@@ -66,28 +66,28 @@ class Limits:
     """Whether weights may be below 0."""
 
 
-def weigh(params: Params, seen: Seen, limits: Limits) -> Float[Tensor, "P D K"]:
+def weigh(params: Params, signals: DaySignals, limits: Limits) -> Float[Tensor, "P D K"]:
     """Return the part of its money that each member wants in each instrument; the rest is cash.
 
     Long only, the weights are the softmax of the scores. With shorts, s is an instrument's score less the score of
     cash, and its weight is gross s / (1 + |s1| + |s2| + ...): all cash if no score differs from that of cash.
     """
-    members, days, instruments, _ = seen.own.shape
-    coefficients = torch.baddbmm(params["slope"], seen.shared, params["slope.shared"])
-    scores = torch.matmul(seen.own, coefficients.unsqueeze(-1)).squeeze(-1)
-    hidden = torch.bmm(seen.own.flatten(1, 2), params["own"]).view(members, days, instruments, -1)
-    hidden = (hidden + apply_linear(params, "shared", seen.shared).unsqueeze(2)).relu().flatten(1, 2)
+    members, days, instruments, _ = signals.own.shape
+    coefficients = torch.baddbmm(params["slope"], signals.shared, params["slope.shared"])
+    scores = torch.matmul(signals.own, coefficients.unsqueeze(-1)).squeeze(-1)
+    hidden = torch.bmm(signals.own.flatten(1, 2), params["own"]).view(members, days, instruments, -1)
+    hidden = (hidden + apply_linear(params, "shared", signals.shared).unsqueeze(2)).relu().flatten(1, 2)
     hidden = apply_linear(params, "hidden", hidden).relu()
     scores = scores + torch.bmm(hidden, params["score"]).view(members, days, instruments)
-    cash = torch.baddbmm(params["cash.bias"], seen.shared, params["cash.slope"])
-    cash = cash + torch.bmm(apply_linear(params, "timing", seen.shared).relu(), params["cash.score"])
+    cash = torch.baddbmm(params["cash.bias"], signals.shared, params["cash.slope"])
+    cash = cash + torch.bmm(apply_linear(params, "timing", signals.shared).relu(), params["cash.score"])
     if limits.shorts:
-        signed = (scores - cash).where(seen.tradable, 0.0)
+        signed = (scores - cash).where(signals.tradable, 0.0)
         weights = signed / (1 + signed.abs().sum(-1, keepdim=True))
         return (limits.gross * weights).clamp(-limits.largest, limits.largest)
     # At first cash weighs as much as all instruments together, so learning starts alike for any number of instruments.
-    cash = cash + seen.tradable.sum(-1, keepdim=True).clamp(min=1).log()
-    scores = scores.masked_fill(~seen.tradable, MISSING)
+    cash = cash + signals.tradable.sum(-1, keepdim=True).clamp(min=1).log()
+    scores = scores.masked_fill(~signals.tradable, MISSING)
     weights = torch.softmax(torch.cat([scores, cash], dim=-1), dim=-1)[..., :-1]
     return (limits.gross * weights).clamp(max=limits.largest)
 

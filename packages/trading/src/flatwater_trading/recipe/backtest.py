@@ -68,14 +68,14 @@ def check_free(folder: Path, *, force: bool) -> None:
         ConfigError: the folder is a file or belongs to a run, or has a backtest and `force` is False.
     """
     if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"{folder}: is no folder. Name another one.")
+        raise ConfigError(f"{folder}: expected a folder, got a file. Name another folder.")
     if kind := flatwater_folder_kind(folder):
-        raise ConfigError(f"{folder}: is the folder of {kind}, which has files of the same names. Name another one.")
+        raise ConfigError(f"{folder}: is the folder of {kind}, which has files of the same names. Name another folder.")
     existing = [name for name in FILES if (folder / name).exists()]
     if existing and not force:
         raise ConfigError(
-            f"{folder}: a backtest is there already ({', '.join(existing)}). Name another folder, or replace it with "
-            "--force (force=True)."
+            f"{folder}: a backtest is there already ({', '.join(existing)}). Name another folder, "
+            "or replace it with --force (force=True)."
         )
 
 
@@ -108,8 +108,8 @@ def find_days(trader: "Trader", panel: Panel, first: str | None, last: str | Non
         until = "" if last is None else f" up to {last}"
         raise DataError(
             f"there are {max(0, count)} {units} to play{since}{until}, but {episode.settlement_days + 1} or more are "
-            f"needed, as the last {episode.settlement_days} only close (env.episode.settlement_days): {dates}. Give "
-            "more prices, or begin earlier."
+            f"needed, as the last {episode.settlement_days} only close (env.episode.settlement_days): {dates}. "
+            "Give more prices, or begin earlier."
         )
     return Days(low, high)
 
@@ -150,7 +150,7 @@ def _date(which: str, text: str | None) -> np.datetime64 | None:
         raise ConfigError(f"the {which} day is {short_repr(text)}: expected a date, such as 2024-01-31.") from error
 
 
-class Trained(Protocol):
+class TrainedPolicyLike(Protocol):
     """A policy of any kind, with the days that it was trained and chosen on."""
 
     @property
@@ -162,7 +162,7 @@ class Trained(Protocol):
         """Folder of the policy's run; None for a policy without a run."""
 
 
-def count_days_by_use(trader: Trained, panel: Panel, days: Days) -> dict[str, int]:
+def count_days_by_use(trader: TrainedPolicyLike, panel: Panel, days: Days) -> dict[str, int]:
     """Count the days by use in the trader's run: training, validation, holdout, and newer than all of its days."""
     played, past = panel.dates[days.first : days.stop], trader.past
     bounds = [np.searchsorted(played, np.datetime64(day), "right") for day in (past.learnt, past.chosen, past.ended)]
@@ -170,7 +170,7 @@ def count_days_by_use(trader: Trained, panel: Panel, days: Days) -> dict[str, in
     return dict(zip(("training", "validation", "holdout", "newer"), counts, strict=True))
 
 
-def note_look(trader: Trained, panel: Panel, days: Days) -> str:
+def log_holdout_look(trader: TrainedPolicyLike, panel: Panel, days: Days) -> str:
     """Log the look at holdout days in the run's folder; return a sentence with the looks so far, empty without one."""
     if trader.folder is None or not count_days_by_use(trader, panel, days)["holdout"]:
         return ""
@@ -220,14 +220,14 @@ def _play_backtest(trader: "Trader", panel: Panel, days: Days, truth: np.ndarray
     _, market = trader.observe_market(panel)
     splits = _splits(trader, panel)
     # Ridge learns from the same days as the champion, and its last trades end within them.
-    learnt = range(splits.train.first, max(splits.train.first, splits.train.stop - trader.config.trade.hold_days))
+    learned_rows = range(splits.train.first, max(splits.train.first, splits.train.stop - trader.config.trade.hold_days))
     evaluation = ChampionEvaluation(
         setup=build_setup(trader.settings, market, splits, torch.device("cpu")),
         panel=panel,
         market=market,
         actor=trader.weights,
         days=days,
-        learnt=learnt,
+        learned_rows=learned_rows,
         truth=truth,
     )
     score = score_champion(evaluation)
@@ -247,9 +247,11 @@ def _splits(trader: "Trader", panel: Panel) -> Splits:
     """Return the splits of the trader's training as rows of the panel; a split is empty if the panel lacks its days."""
     first, past = trader.config.episode.context - 1, trader.past
     days = (np.datetime64(day) for day in (past.learnt, past.chosen))
-    learnt_stop, chosen_stop = (max(first, int(np.searchsorted(panel.dates, day, "right"))) for day in days)
+    learned_stop, chosen_stop = (max(first, int(np.searchsorted(panel.dates, day, "right"))) for day in days)
     return Splits(
-        Days(first, learnt_stop), Days(learnt_stop, chosen_stop), Days(chosen_stop, max(chosen_stop, len(panel.dates)))
+        Days(first, learned_stop),
+        Days(learned_stop, chosen_stop),
+        Days(chosen_stop, max(chosen_stop, len(panel.dates))),
     )
 
 

@@ -29,7 +29,8 @@ def describe_habits(trades: pl.DataFrame, equity: pl.DataFrame) -> str:
         trades: log of trades, with entry_date, exit_date, instrument and, if it is known, reason.
         equity: equity with a row for each day (week, month), after a row for the opening cash.
     """
-    days, purchase_days = max(1, len(equity) - 1), trades["entry_date"].n_unique()
+    days = max(1, len(equity) - 1)
+    purchase_days = trades["entry_date"].n_unique()
     days_held = [(last - first).days for first, last in trades.select("entry_date", "exit_date").rows()]
     counts = trades["instrument"].value_counts(sort=True).rows()
     favourites = ", ".join(f"{name} {count}" for name, count in counts[:3])
@@ -39,11 +40,8 @@ def describe_habits(trades: pl.DataFrame, equity: pl.DataFrame) -> str:
     sentences += f", of {len(counts)} instruments." if len(counts) > len(counts[:3]) else "."
     if "reason" in trades.columns:
         reason_counts = trades["reason"].value_counts(sort=True).rows()
-        sentences += (
-            " Trades ended "
-            + ", ".join(f"{EXIT_PHRASES.get(name, name)}: {count}" for name, count in reason_counts)
-            + "."
-        )
+        endings = ", ".join(f"{EXIT_PHRASES.get(name, name)}: {count}" for name, count in reason_counts)
+        sentences += f" Trades ended {endings}."
     return sentences
 
 

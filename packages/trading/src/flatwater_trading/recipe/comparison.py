@@ -96,7 +96,8 @@ def oracle_share(returns: Mapping[str, float | None]) -> float | None:
 
 def beside_oracle(returns: Mapping[str, float | None]) -> str:
     """Return a sentence that compares the champion's return with the oracle's; empty without an oracle."""
-    share, oracle_return = oracle_share(returns), returns.get(ORACLE)
+    share = oracle_share(returns)
+    oracle_return = returns.get(ORACLE)
     return (
         ""
         if share is None

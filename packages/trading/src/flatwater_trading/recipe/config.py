@@ -24,7 +24,7 @@ class ErlRunConfig(CrewConfig, ErlConfig):
     Flatwater."""
 
     from_run: str | None = None
-    """Folder of a run of traders whose champion and members this one begins with: the same networks and instruments, on
+    """Folder of a run of traders whose champion and members this run begins with: the same networks and instruments, on
     a panel that may have newer days. Their learning goes on with fresh optimizers. Left out: random weights."""
 
     def __post_init__(self) -> None:

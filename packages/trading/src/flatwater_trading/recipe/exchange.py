@@ -28,7 +28,8 @@ def largest_message(run: ErlState, members: int, shares: Sequence[Span]) -> int:
     """
     if not shares:
         return 0
-    largest, replay = max(_share_row_bytes(run.learner, members, high - low) for low, high in shares), run.replay
+    largest = max(_share_row_bytes(run.learner, members, high - low) for low, high in shares)
+    replay = run.replay
     if replay is None or run.played is None:
         return largest
     played = sum(leaf.value.nbytes for leaf in leaves(run.played) if isinstance(leaf.value, Tensor))

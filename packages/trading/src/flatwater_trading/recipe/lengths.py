@@ -94,8 +94,8 @@ def shorten_traders(config: ErlRunConfig, panel: Panel, rows: int) -> ErlRunConf
     if config.observation_features != DEFAULT_CONFIG.observation_features:
         return shorter
     # Training rows alone: later rows must not choose the features.
-    learnt = slice(episode.context - 1, max(episode.context, rows - splits.holdout_days - splits.validation_days))
-    return replace(shorter, observation_features=_known_features(panel, config.observation_features, learnt))
+    learned_rows = slice(episode.context - 1, max(episode.context, rows - splits.holdout_days - splits.validation_days))
+    return replace(shorter, observation_features=_known_features(panel, config.observation_features, learned_rows))
 
 
 def _fitting_hold_days(calendar: Calendar) -> int:
@@ -103,16 +103,17 @@ def _fitting_hold_days(calendar: Calendar) -> int:
 
 
 def _shorten_table(table: Any, default: Any, **lengths: int) -> Any:  # noqa: ANN401  (a table of settings)
-    """Return the table with the given lengths in the place of longer ones, if these are the defaults."""
+    """Return the table with the given lengths in the place of longer lengths, if these are the defaults."""
     # A chained comparison: the length is at its default, and the default is too long.
     shorter = {name: size for name, size in lengths.items() if getattr(table, name) == getattr(default, name) > size}
     return replace(table, **shorter)
 
 
-def _known_features(panel: Panel, features: tuple[str, ...], learnt: slice) -> tuple[str, ...]:
+def _known_features(panel: Panel, features: tuple[str, ...], learned_rows: slice) -> tuple[str, ...]:
     """Return the features that have numbers in enough of the rows that are learned from; all if no feature has."""
-    values = observed_features(panel, find_features(features, panel.features), learnt.stop, slice(None))[learnt]
-    shares = np.isfinite(values).sum((0, 1)) / max(1, panel.valid[learnt].sum())
+    found_features = find_features(features, panel.features)
+    values = observed_features(panel, found_features, learned_rows.stop, slice(None))[learned_rows]
+    shares = np.isfinite(values).sum((0, 1)) / max(1, panel.valid[learned_rows].sum())
     return (
         tuple(name for name, share in zip(features, shares.tolist(), strict=True) if share >= MINIMUM_KNOWN_SHARE)
         or features
@@ -124,10 +125,10 @@ def _changed_settings(was: object, now: object) -> Iterator[tuple[str, Any]]:
     yield from _differing_settings(to_mapping(was), to_mapping(now), "")
 
 
-def _differing_settings(was: dict[str, Any], now: dict[str, Any], path: str) -> Iterator[tuple[str, Any]]:
-    """Yield the settings of `now` that differ from `was`, tables within tables included; `path` ends with a dot."""
-    for name, value in now.items():
+def _differing_settings(old: dict[str, Any], new: dict[str, Any], path: str) -> Iterator[tuple[str, Any]]:
+    """Yield the settings of `new` that differ from `old`, tables within tables included; `path` ends with a dot."""
+    for name, value in new.items():
         if isinstance(value, dict):
-            yield from _differing_settings(was[name], value, f"{path}{name}.")
-        elif value != was[name]:
+            yield from _differing_settings(old[name], value, f"{path}{name}.")
+        elif value != old[name]:
             yield f"{path}{name}", value

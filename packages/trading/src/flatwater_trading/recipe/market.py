@@ -77,7 +77,7 @@ def panel_facts(panel: Panel) -> dict[str, Any]:
     }
 
 
-def begun_on(config: ErlRunConfig, was: ErlRunConfig, data: Mapping[str, Any]) -> ErlRunConfig:
+def with_first_days(config: ErlRunConfig, original: ErlRunConfig, data: Mapping[str, Any]) -> ErlRunConfig:
     """Return the settings that cut the panel to the days that a run began with, if it has newer days now.
 
     Raises:
@@ -86,13 +86,13 @@ def begun_on(config: ErlRunConfig, was: ErlRunConfig, data: Mapping[str, Any]) -
     if data and (scales := scale_kind(load_panel(config.panel))) is not None and data.get("scales") != scales:
         raise DataError(
             "the run was begun with a version of Flatwater that scaled context columns together with the instruments "
-            f"that can be bought; this one scales {scales}, so its networks would see other numbers than they learned "
-            "from. Go on with that version, or train anew."
+            f"that can be bought; this version scales {scales}, so its networks would see other numbers than they "
+            "learned from. Go on with that version, or train again."
         )
-    return cut_to_days(config, was, data)
+    return cut_to_days(config, original, data)
 
 
-def cut_to_days(config: C, was: OnPanel, data: Mapping[str, Any]) -> C:
+def cut_to_days(config: C, original: OnPanel, data: Mapping[str, Any]) -> C:
     """Return the settings that cut the panel to the days that a run began with, if it has newer days now.
 
     If the run's panel is gone from this machine, the settings stay: the later check of the fingerprint refuses them.
@@ -107,23 +107,23 @@ def cut_to_days(config: C, was: OnPanel, data: Mapping[str, Any]) -> C:
     first_part = first_days(current_panel, min(days, len(current_panel.dates)))
     if first_part.fingerprint == fingerprint:
         return config if config.splits.days else replace(config, splits=replace(config.splits, days=days))  # type: ignore[type-var]  # a dataclass it is
-    old_panel = _own_panel(was, str(fingerprint), days)
+    old_panel = _own_panel(original, str(fingerprint), days)
     if old_panel is not None and (difference := find_difference(old_panel, first_part)):
         raise DataError(
             f"{config.panel or 'the panel that comes with Flatwater'}: not the panel that the run began with, nor one "
-            f"that extends it by newer days: {difference}. Give one with the same values up to {old_panel.dates[-1]}, "
-            "or train anew."
+            f"that extends it by newer days: {difference}. "
+            f"Give a panel with the same values up to {old_panel.dates[-1]}, or train again."
         )
     return config
 
 
-def _own_panel(was: OnPanel, mark: str, days: int) -> Panel | None:
+def _own_panel(original: OnPanel, fingerprint: str, days: int) -> Panel | None:
     """Find the panel that a run began with, at its place or in the cache; None if it is gone."""
     with suppress(DataError):
-        panel = load_panel(was.panel)
-        if len(panel.dates) >= days and (first_part := first_days(panel, days)).fingerprint == mark:
+        panel = load_panel(original.panel)
+        if len(panel.dates) >= days and (first_part := first_days(panel, days)).fingerprint == fingerprint:
             return first_part
-    return cached_panel(mark)
+    return cached_panel(fingerprint)
 
 
 @dataclass(frozen=True)

@@ -70,9 +70,10 @@ class OcclusionDay:
             # Restored in place: one copy of the window is enough for all features.
             window[..., feature] = self.window[..., feature]
 
-    def without_features_of(self, column: int) -> Float[Tensor, "F K"]:
+    def without_own_features(self, column: int) -> Float[Tensor, "F K"]:
         """Return the coefficients without each feature of a column."""
-        column_slice, features = slice(column, column + 1), self.window.shape[-1]
+        column_slice = slice(column, column + 1)
+        features = self.window.shape[-1]
         windows = self.window[column_slice].repeat(features, 1, 1)
         for feature in range(features):
             windows[feature, :, feature] = self._blank_window[column, :, feature]

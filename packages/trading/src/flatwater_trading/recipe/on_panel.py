@@ -1,4 +1,4 @@
-"""What the settings of every run on a panel have, whatever it trains."""
+"""Settings that every run on a panel has, whatever it trains."""
 
 from typing import Protocol
 
@@ -19,19 +19,19 @@ class OnPanel(Protocol):
 
     @property
     def panel(self) -> str | None:
-        """What the panel is read from."""
+        """Value of `--panel`: the place that the panel is read from."""
 
     @property
     def splits(self) -> SplitConfig:
-        """How many of its days are used, and for what."""
+        """Numbers of days of the splits."""
 
     @property
     def benchmark(self) -> str | None:
         """Instrument that results are compared with."""
 
     def split(self, rows: int) -> Splits:
-        """Split so many rows of a panel.
+        """Split the first `rows` rows of a panel.
 
         Raises:
-            ConfigError: a split is too short for what is trained.
+            ConfigError: a split is too short for the recipe.
         """

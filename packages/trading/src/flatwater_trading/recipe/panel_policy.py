@@ -14,7 +14,7 @@ from flatwater_trading.panel.locate import load_panel
 from flatwater_trading.panel.panel import Panel, choose_instruments
 from flatwater_trading.panel.splits import Days, Splits
 from flatwater_trading.panel.traded_closes import with_raw_closes
-from flatwater_trading.recipe.backtest import Backtest, known_truth, note_look
+from flatwater_trading.recipe.backtest import Backtest, known_truth, log_holdout_look
 from flatwater_watch.errors import ConfigError, DataError
 
 Prices = Path | str | Panel
@@ -102,22 +102,22 @@ class PanelPolicy(ABC):
         panel = self.align_panel(prices)
         return panel if raw_prices is None else with_raw_closes(panel, _read_prices(raw_prices))
 
-    def sizing_cash(self, cash: float | None, held: Sized, name: str) -> float:
+    def sizing_cash(self, cash: float | None, holdings: Sized, name: str) -> float:
         """Return the money of the account: the given money or, if nothing is held, that of a new account.
 
         Args:
             cash: given money; None if it was left out.
-            held: positions or shares of the account.
-            name: name of `held`, for messages.
+            holdings: positions or shares of the account.
+            name: name of `holdings`, for messages.
 
         Raises:
-            ConfigError: `held` is not empty and `cash` is None, or `cash` is not a number of 0 or more.
+            ConfigError: `holdings` is not empty and `cash` is None, or `cash` is not a number of 0 or more.
         """
-        if cash is None and held:
-            raise ConfigError(f"cash is left out: expected the money beside the {name}, which sizes the orders")
+        if cash is None and holdings:
+            raise ConfigError(f"cash is left out: expected the account's money besides the {name}, which sizes orders")
         money = self.opening_cash if cash is None else float(cash)
         if not 0 <= money < float("inf"):
-            raise ConfigError(f"cash = {cash}: must be 0 or more")
+            raise ConfigError(f"cash = {cash}: expected 0 or more")
         return money
 
     def backtest(
@@ -140,7 +140,7 @@ class PanelPolicy(ABC):
         days = self.find_days(panel, first, last)
         refuse(self.plan_backtest(panel, days, budget))
         # After the plan and before the days are played: a refused look does not count, an interrupted look does.
-        note_look(self, panel, days)
+        log_holdout_look(self, panel, days)
         return self.play_backtest(panel, days, known_truth(prices, panel))
 
 

@@ -99,7 +99,7 @@ def _read_rows(file: Path, columns: Sequence[str]) -> tuple[list[tuple[int, dict
     except OSError as error:
         raise DataError(f"{file}: the file cannot be read: {error.strerror}. Check the path.") from error
     except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{file}: the file is no CSV table: {error}.") from error
+        raise DataError(f"{file}: the file cannot be read as a CSV table: {error}.") from error
     money = [(number, row) for number, row in rows if row["instrument"] == CASH]
     if len(money) > 1:
         raise DataError(f"{file}: row {money[1][0]}: a second row of {CASH}. One says how much there is.")
@@ -118,7 +118,7 @@ def _position(file: Path, number: int, row: dict[str, str | None]) -> Position:
     try:
         date.fromisoformat(day)
     except ValueError as error:
-        raise DataError(f"{where} entry_date: {short_repr(day)} is no date. Write it as 2024-01-31.") from error
+        raise DataError(f"{where} entry_date: {short_repr(day)} is not a date. Write it as 2024-01-31.") from error
     values = {name: _number(f"{where} {name}", row[name]) for name in _NUMBERS}
     return Position(instrument=from_cell((row["instrument"] or "").strip()), entry_date=day, **values)
 
@@ -135,7 +135,7 @@ def _number(where: str, text: str | None, least: float = LEAST) -> float:
         value = float("nan")
     if not (isfinite(value) and value >= least):
         raise DataError(
-            f"{where}: {short_repr(text)} must be a number, {least:g} or more, with a point for its decimals."
+            f"{where}: {short_repr(text)} is not a number of {least:g} or more, with a point for its decimals."
         )
     return value
 

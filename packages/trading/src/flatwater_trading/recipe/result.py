@@ -134,7 +134,8 @@ NOTES = {
 
 def prices_frame(panel: Panel, score: ChampionScore) -> pl.DataFrame:
     """Return date and closes of the instruments that the champion traded most; NaN on days without a close."""
-    rows, traded = slice(score.days.first, score.days.stop), list(score.trades["instrument"])
+    rows = slice(score.days.first, score.days.stop)
+    traded = list(score.trades["instrument"])
     # By name among equals: the order of a set differs between runs.
     most_traded = sorted(set(traded), key=lambda name: (-traded.count(name), name))[:MOST_PRICES]
     closes = panel.feature("close")[rows]

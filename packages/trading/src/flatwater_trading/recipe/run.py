@@ -160,7 +160,7 @@ class ErlRun(CrewRun):
             market=run.market,
             actor=run.learner.actor[-1:],
             days=setup.splits.holdout if holdout else setup.splits.validation,
-            learnt=lesson_days(setup),
+            learned_rows=lesson_days(setup),
             truth=load_truth(self.config.panel),
         )
         score = score_champion(evaluation)

@@ -36,7 +36,8 @@ def champion_difference(runs: Mapping[str, RunRecords]) -> Difference:
     if not tables[0]["date"].equals(tables[1]["date"]):
         raise NoDifferenceError("their equity is of different days")
     *_, baseline = runs.values()
-    column, calendar = baseline.recipe.trained, infer_calendar(tables[0]["date"].to_numpy())
+    column = baseline.recipe.trained
+    calendar = infer_calendar(tables[0]["date"].to_numpy())
     returns = [period_returns(table[column].to_numpy()) for table in tables if column in table.columns]
     if len(returns) < len(tables):
         raise NoDifferenceError("they trained different things")

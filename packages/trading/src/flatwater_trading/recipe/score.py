@@ -52,7 +52,7 @@ class ChampionEvaluation:
     """The champion's weights."""
     days: Days
     """Rows of the panel that are played; the last settlement days only close."""
-    learnt: range
+    learned_rows: range
     """Rows that ridge regression is fitted to."""
     truth: np.ndarray[Any, Any] | None
     """Expected log returns of a synthetic market [T, K], for the oracle; None if they are unknown."""
@@ -157,7 +157,7 @@ def _play_chance_(evaluation: ChampionEvaluation, chance: Simulator, *, bought: 
 def _play_rules(evaluation: ChampionEvaluation) -> dict[str, Simulator]:
     """Play the simple rules and the oracle; return their simulators by name."""
     setup, market, truth, played = evaluation.setup, evaluation.market, evaluation.truth, {}
-    rules = yardstick_rules(market, setup.config.env, evaluation.learnt, evaluation.panel.calendar)
+    rules = yardstick_rules(market, setup.config.env, evaluation.learned_rows, evaluation.panel.calendar)
     if truth is not None:
         rules[ORACLE] = lambda: oracle_scores(truth, setup.config.env)
     for name, scores in rules.items():

@@ -103,7 +103,8 @@ def trading_picture(run: RunRecords) -> Picture:
     """Draw equity against the baselines, fitness over the generations, the champion's trades, effects of columns."""
     result = run.result or {}
     folder = TraderFolder(run.path)
-    curves, closed = read_equity(run.path), read_table(folder.trades, TRADES)
+    curves = read_equity(run.path)
+    closed = read_table(folder.trades, TRADES)
     equity = [] if curves is None or not len(curves) else [equity_chart(curves, result["split"])]
     trades = [] if closed is None else [trades_chart(closed)]
     charts = [columns_chart(result["column_effects"])] if result.get("column_effects") else []
@@ -117,7 +118,8 @@ def champion_section(run: RunRecords) -> Iterator[Block]:
         yield missing_paragraph("result", "result.json", run.state)
         return
     result = run.result
-    equity, holdout = read_equity(run.path), read_table(TraderFolder(run.path).holdout_equity, EQUITY)
+    equity = read_equity(run.path)
+    holdout = read_table(TraderFolder(run.path).holdout_equity, EQUITY)
     if equity is not None and len(equity):
         yield equity_chart(equity, result["split"])
     yield result_table(run.recipe, result)
@@ -236,7 +238,7 @@ def robust_range(metrics: Metrics) -> tuple[float, float] | None:
 def gain_chart(run: RunRecords) -> Chart:
     """Draw the champion's gain on each generation's validation slices, and that of holding all instruments."""
     return Chart(
-        title="The champion beside holding, generation by generation",
+        title="The champion against holding, generation by generation",
         reading="Mean gain in percent on the validation slices of each generation, after costs; holding is all "
         "instruments in equal parts, without costs. Both are played on the same slices, so look at the distance of the "
         "two lines; their height says how the drawn days went.",
@@ -365,8 +367,8 @@ def priced_charts(prices: pl.DataFrame, trades: pl.DataFrame) -> Grid:
     left_out = f" The {others} instruments that it traded less are left out." if others > 0 else ""
     return Grid(
         title="Its trades on their prices",
-        reading="The closes of the instruments that it traded most. A triangle that points up is a purchase, one that "
-        f"points down a sale.{left_out}",
+        reading="The closes of the instruments that it traded most. A triangle that points up is a purchase; "
+        f"a triangle that points down is a sale.{left_out}",
         charts=[_price_chart(name, prices, trades.filter(pl.col("instrument") == name)) for name in names],
         wide=420,
         columns=2,
@@ -393,23 +395,23 @@ def _price_chart(name: str, prices: pl.DataFrame, trades: pl.DataFrame) -> Chart
 
 def effects_chart(effects: dict[str, float]) -> Chart:
     """Draw the features whose absence changes the champion's coefficients most."""
-    top, more = largest_values(effects, MOST_ROWS, "features")
+    top, left_out = largest_values(effects, MOST_ROWS, "features")
     return _effect_bars(
         top,
         title="Which features its decisions follow from",
-        reading="By occlusion: a feature of all instruments is replaced by its mean, and the coefficients are asked "
-        f"for again; the bar is their mean change, up or down, on days evenly spaced over the stretch.{more}",
+        reading="By occlusion: a feature of all instruments is replaced by its mean, and the coefficients are "
+        f"computed again; the bar is their mean change, up or down, on evenly spaced days.{left_out}",
     )
 
 
 def columns_chart(effects: dict[str, float]) -> Chart:
     """Draw the columns whose absence changes the champion's coefficients most."""
-    top, more = largest_values(effects, MOST_ROWS, "columns")
+    top, left_out = largest_values(effects, MOST_ROWS, "columns")
     return _effect_bars(
         top,
         title="Which columns its decisions follow from",
-        reading="By occlusion: a column, also one that cannot be bought, is replaced by its mean, and the coefficients "
-        f"of all instruments are asked for again; the bar is their mean change, up or down, on the same days.{more}",
+        reading="By occlusion: a column, even if it cannot be bought, is replaced by its mean, and the coefficients "
+        f"of all instruments are computed again; the bar is their mean change, up or down, on the same days.{left_out}",
     )
 
 

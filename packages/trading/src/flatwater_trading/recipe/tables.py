@@ -57,14 +57,14 @@ def read_table(path: Path, columns: Mapping[str, bool]) -> pl.DataFrame | None:
     return table
 
 
-def _require_columns(found: pl.DataFrame, columns: Mapping[str, bool]) -> None:
+def _require_columns(table: pl.DataFrame, columns: Mapping[str, bool]) -> None:
     """Check that a table has these columns, with a value in each row, which is a number if `columns` requires it.
 
     Raises:
         ValueError: a column is missing, or lacks a value, or is not numeric.
     """
     for name, numeric in columns.items():
-        if name not in found.columns or found[name].null_count() or (numeric and not found[name].dtype.is_numeric()):
+        if name not in table.columns or table[name].null_count() or (numeric and not table[name].dtype.is_numeric()):
             raise ValueError(f"column {name} does not hold a {'number' if numeric else 'value'} in each row")
 
 

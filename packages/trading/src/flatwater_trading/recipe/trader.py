@@ -145,7 +145,8 @@ class Trader(PanelPolicy):
         Raises:
             ConfigError: the shape of `features` or `account` differs from that of the training.
         """
-        values, context = _array(features, np.float64), self.config.episode.context
+        values = _array(features, np.float64)
+        context = self.config.episode.context
         shape = (len(self.instruments), context, len(self.features))
         rows = values[None] if values.shape == shape else values
         if rows.shape[1:] != shape:
@@ -248,13 +249,14 @@ class Trader(PanelPolicy):
             ConfigError: positions are held and `cash` is not given, or is not a number of 0 or more.
             MemoryLimitError: the decision would need more memory than `budget`.
         """
-        money, panel = self.sizing_cash(cash, positions, "positions"), self.align_traded(prices, raw_prices)
+        money = self.sizing_cash(cash, positions, "positions")
+        panel = self.align_traded(prices, raw_prices)
         refuse(plan_orders(self.settings, panel, budget))
         observations, market = self.observe_market(panel)
-        evening = MarketClose(market, self.investable, panel.dates, self.config, traded_closes(panel))
-        sales, holdings = split_due_positions(evening, positions)
+        close = MarketClose(market, self.investable, panel.dates, self.config, traded_closes(panel))
+        sales, holdings = split_due_positions(close, positions)
         action = self._act(self._window(observations)[None], self._account(holdings))[0]
-        return decide_orders(evening, action, sales, holdings, money)
+        return decide_orders(close, action, sales, holdings, money)
 
     def reasons(
         self, prices: Prices, orders: Orders, instrument: str, *, budget: str | None = None
@@ -283,7 +285,7 @@ class Trader(PanelPolicy):
             occlusion.all_coefficients()[place],
             [n for n in range(len(self.instruments)) if n != column],
         )
-        coefficients = torch.cat([occlusion.without_features_of(column), *occlusion.without_columns(others)])
+        coefficients = torch.cat([occlusion.without_own_features(column), *occlusion.without_columns(others)])
         effects = (coefficient - coefficients[:, place]).tolist()
         names = [*self.features, *(self.instruments[n] for n in others)]
         reasons = [Reason(name, effect) for name, effect in zip(names, effects, strict=True)]
@@ -331,22 +333,24 @@ class Trader(PanelPolicy):
         """Build the account block: open, share of the holding time that has passed, unrealised gain."""
         if not self.config.account_observation:
             return None
-        block, hold = torch.zeros(1, 1, len(self.investable), ACCOUNT_PARTS), self.config.trade.hold_days
+        block = torch.zeros(1, 1, len(self.investable), ACCOUNT_PARTS)
+        hold = self.config.trade.hold_days
         for holding in holdings:
             passed, gain = (hold - holding.days_left) / hold, holding.gain
             block[0, 0, self.investable.index(holding.position.instrument)] = torch.tensor([1.0, passed, gain])
         return block
 
     def _act(self, windows: Float[Tensor, "B N C F"], account: Tensor | None) -> Float[Tensor, "B K 2"]:
+        """Return coefficients and sale targets in percent for normalised windows; `account` is [1, 1, K, 3]."""
         with torch.no_grad():
             block = None if account is None else account.expand(1, len(windows), -1, -1)
             action = self.actor(self._params, MarketObs(windows[None], block))
         return to_orders(self.config.trade, action[0])
 
 
-def _array(given: Array | Tensor, dtype: type[np.floating[Any]]) -> Array:
+def _array(values: Array | Tensor, dtype: type[np.floating[Any]]) -> Array:
     """Copy an array or a tensor to an array of this type."""
-    return np.array(given.cpu().numpy() if isinstance(given, Tensor) else given, dtype)
+    return np.array(values.cpu().numpy() if isinstance(values, Tensor) else values, dtype)
 
 
 def kept_settings(config: ErlConfig) -> ErlConfig:
@@ -402,10 +406,10 @@ def rebuild_trader(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> 
     features, names = settings.observation_features, parsed.instruments
     unknown = [name for name in parsed.investable if name not in names]
     if unknown or not parsed.investable:
-        raise ValueError(f"investable = {parsed.investable}: must be some of the instruments")
+        raise ValueError(f"investable = {parsed.investable}: expected some of the instruments")
     scales = [tensors.get(name) for name in (MEAN, DEVIATION)]
     if any(each is None or tuple(each.shape) != (len(names), len(features)) for each in scales):
-        raise ValueError(f"{MEAN} and {DEVIATION} must be [{len(names)}, {len(features)}]: instruments x features")
+        raise ValueError(f"{MEAN}, {DEVIATION}: expected [{len(names)}, {len(features)}], instruments x features")
     mean, deviation = (each.double().numpy() for each in scales if each is not None)
     trade = settings.env.trade
     actor, _ = build_trader(

@@ -86,12 +86,13 @@ def _phases_of_orders(settings: ErlConfig, sizes: PanelSizes) -> Mapping[str, in
         account = torch.empty(1, 1, sizes.investable, ACCOUNT_PARTS, device=META)
 
     def decide() -> None:
+        """Do everything that orders and their reasons do with tensors, on the meta device."""
         window = market.observations[:, -settings.env.episode.context :]
         setup.actor(views(weights, setup.actor.layout), MarketObs(window[None, None], account))
         occlusion = OcclusionDay(setup.actor, views(weights, setup.actor.layout), settings.env.trade, window, account)
         occlusion.all_coefficients()
         # Any column will do: only sizes count here.
-        occlusion.without_features_of(0)
+        occlusion.without_own_features(0)
         for _ in occlusion.without_columns(range(len(window))):
             pass
 

@@ -41,7 +41,8 @@ class TraderService(WorkerService):
             RunError: the panel or the arithmetic is another than the run's.
         """
         super().__init__(assignment)
-        panel, device = read_run_panel(assignment.config), torch.device("cpu")
+        panel = read_run_panel(assignment.config)
+        device = torch.device("cpu")
         if panel.fingerprint != assignment.fingerprint:
             raise RunError(f"the panel {assignment.config.panel} is another one than when the run began")
         run_market = build_run_market(assignment.config, panel, device)
@@ -78,7 +79,8 @@ class TraderService(WorkerService):
 
     def learn(self) -> np.ndarray | None:
         """Do the next update. Returns |TD error| of the drawn transitions if draws depend on errors, else None."""
-        td_error, replay = self._learning.update_(), self._run.replay
+        td_error = self._learning.update_()
+        replay = self._run.replay
         is_prioritised = replay is not None and replay.priorities is not None
         return td_error.numpy() if is_prioritised and td_error is not None else None
 
@@ -202,7 +204,7 @@ class TraderWorkers(WorkerPool):
     def _tile_answer(self, name: str, tile: int) -> Any:  # noqa: ANN401  (nested arrays, as messages carry them)
         """Return a worker's answer for a tile in the phase `name` (train or judge); tiles must be requested in order.
 
-        The first call of a phase posts this tile and all later ones, so that workers compute in parallel.
+        The first call of a phase posts this tile and all later tiles, so that workers compute in parallel.
         """
         round_ = self._run.progress.round
         if not self._asked_tiles:

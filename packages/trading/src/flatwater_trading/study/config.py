@@ -40,13 +40,13 @@ def read_seeds(text: str, first_seed: int) -> tuple[int, ...]:
     """Read the seeds of `--seeds`: `3` for three from `first_seed` on, `0,5,9` for these three, `7,` for one.
 
     Raises:
-        ConfigError: `text` is none of these.
+        ConfigError: `text` has another form.
     """
     words = [word.strip() for word in text.split(",")]
     listed = [word for word in words if word]
     if not listed or not all(word.isdecimal() and len(word) <= MAXIMUM_SEED_DIGITS for word in listed):
         raise ConfigError(
-            f"--seeds {short_repr(text)}: must be a number of seeds, such as 3, or a list of them, such as 0,5,9"
+            f"--seeds {short_repr(text)}: expected a number of seeds, such as 3, or a list of seeds, such as 0,5,9"
         )
     numbers = tuple(int(word) for word in listed)
     if len(words) == 1:

@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def run_order(order: Mapping[str, Any]) -> dict[str, Any]:
-    """Train the run, or go on with it, and play its test days."""
+    """Train or resume the run, and play its test days."""
     answer = train(order["config"], Path(order["run"]))
     # Only after the training: a champion that is still learning must not be seen on its test days.
     if answer["finished"]:
@@ -42,7 +42,7 @@ def play_test_days(folder: RunFolder) -> None:
     config = read_config(folder)
     use_threads(config.threads)
     run, manifest = restore_run(config, folder, print)
-    # Before the days are played: a look that is interrupted counts.
+    # Logged before the days are played: an interrupted look counts.
     log_look(folder, manifest.round)
     run.write_holdout(folder)
 

@@ -82,18 +82,20 @@ def complete_order(order: StudyOrder) -> StudyRequest:
         ConfigError: folds, seeds or settings differ from those of the study in the folder.
     """
     folder = None if order.folder is None else StudyFolder(order.folder)
-    begun = folder if folder is not None and folder.study.is_file() else None
-    before = None if begun is None else load_config(StudyConfig, begun.study)
+    existing_folder = folder if folder is not None and folder.study.is_file() else None
+    before = None if existing_folder is None else load_config(StudyConfig, existing_folder.study)
     folds = order.folds or (FOLDS if before is None else before.folds)
     if before is not None and folds != before.folds:
         raise ConfigError(f"--folds {folds}: the study in {order.folder} has {before.folds}. {_OTHER_FOLDER_ADVICE}")
     seeds = _choose_seeds(order, before)
     cores = free_cores()
     jobs = min(order.jobs or cores, folds * len(seeds))
-    base = order.config if begun is None else _match_settings(order.config, begun)
+    base = order.config if existing_folder is None else _match_settings(order.config, existing_folder)
     # Settled once and written with the settings: the last bits of a run follow from its threads.
     base = replace(base, threads=base.threads or max(1, cores // jobs))
-    return StudyRequest(existing_folder=begun, existing=before, base=base, folds=folds, seeds=seeds, jobs=jobs)
+    return StudyRequest(
+        existing_folder=existing_folder, existing=before, base=base, folds=folds, seeds=seeds, jobs=jobs
+    )
 
 
 def open_study_folder(order: StudyOrder, program: Sequence[str]) -> OpenedStudy:
@@ -103,7 +105,7 @@ def open_study_folder(order: StudyOrder, program: Sequence[str]) -> OpenedStudy:
         FlatwaterError: settings, panel or folder cannot be used, or the runs do not fit into memory at once.
     """
     request = complete_order(order)
-    # In another process: this one stays free of torch while its runs take the memory.
+    # In another process: this process stays free of torch while its runs take the memory.
     answer = ask_process(program, {"config": to_mapping(request.base), "folds": request.folds})
     base = from_mapping(type(request.base), answer["config"], "the study")
     setup = StudyConfig(folds=request.folds, seeds=request.seeds, days=answer["days"], data=answer["data"])

@@ -146,7 +146,7 @@ def equity_chart(equity: pl.DataFrame, pooled: Mapping[str, Any]) -> Chart:
     return Chart(
         title=f"Equity over all test {calendar_of_study(pooled).units}",
         reading="In multiples of the money at the start, after costs; the scale is logarithmic. A vertical line begins "
-        "a fold: traders are trained anew there, on all that lies to its left.",
+        "a fold: traders are trained again there, on all days to its left.",
         marks=marks,
         x=Axis(kind="date"),
         y=Axis(kind="log", unit=" x"),

@@ -171,7 +171,7 @@ def pool_folds(folder: StudyFolder, setup: StudyConfig, recipe: Recipe) -> Poole
 
 
 def chain_curves(curves: Sequence[np.ndarray]) -> np.ndarray:
-    """Chain curves that begin at 1 to one curve; each continues at the end of the one before."""
+    """Chain curves that begin at 1 to one curve; each continues at the end of the curve before."""
     parts = [np.ones(1)]
     for curve in curves:
         parts.append(parts[-1][-1] * curve[1:])

@@ -71,7 +71,7 @@ def read_study(path: Path) -> StudyRecords:
         RunError: no run of the study has ended yet, or a file is damaged.
     """
     folder = StudyFolder(path)
-    again = f"Write it anew with: flatwater study --run {path}"
+    again = f"Write it again with: flatwater study --run {path}"
     try:
         result = parse_json(read_regular(folder.result, RESULT_BYTES))
         _require_result(result)
@@ -135,7 +135,7 @@ def _require_texts(row: Mapping[str, Any], *names: str) -> None:
     """
     for name in names:
         if not isinstance(row[name], str):
-            raise TypeError(f"{name} = {short_repr(row[name])}: must be a text")
+            raise TypeError(f"{name} = {short_repr(row[name])}: expected a text")
 
 
 def _require_numbers(row: Mapping[str, Any], *names: str) -> None:
@@ -146,7 +146,7 @@ def _require_numbers(row: Mapping[str, Any], *names: str) -> None:
     """
     for name in names:
         if not is_number(row[name]):
-            raise TypeError(f"{name} = {short_repr(row[name])}: must be a number")
+            raise TypeError(f"{name} = {short_repr(row[name])}: expected a number")
 
 
 def calendar_of_study(pooled: Mapping[str, Any]) -> Calendar:

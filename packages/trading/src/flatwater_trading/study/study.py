@@ -82,7 +82,7 @@ class StudyProgress:
     """Clock of this start, in seconds of `time.monotonic`."""
 
     def __post_init__(self) -> None:
-        # Rounds of an earlier start say nothing of the speed of this one.
+        # Rounds of an earlier start do not count for the speed of this start.
         self.rounds_before = self.done
 
     def time_left(self) -> str:

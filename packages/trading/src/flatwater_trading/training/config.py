@@ -20,15 +20,15 @@ class PopulationConfig:
     """The traders that evolve together."""
 
     size: Annotated[int, Bounds(2, 1 << 16)] = 16
-    """Members. The champion is kept beside them in a slot of its own."""
+    """Members. The champion has a slot of its own besides them."""
     tile: Annotated[int, Bounds(0, 1 << 16)] = 0
     """Members that are computed at once, however many there are: a worker takes whole tiles, so the run is the same on
-    any number of workers. Another tile changes last bits. 0 takes 4, or 16 where a member is little work."""
+    any number of workers. Another tile changes last bits. 0 takes 4, or 16 if a member is little work."""
 
 
 @config(table="evaluation")
 class EvaluationConfig:
-    """The slices (episodes) on which members are compared. All members play the same ones."""
+    """The slices (episodes) on which members are compared. All members play the same slices."""
 
     train_slices: Annotated[int, Bounds(1, 1 << 16)] = 5
     """Random slices of the training days that every member plays, with noise, in each generation."""
@@ -63,8 +63,8 @@ class ErlConfig:
     observation_features: tuple[str, ...] = DEFAULT_OBSERVATION_FEATURES
     """Features of the panel that a trader sees, by name."""
     benchmark: str | None = None
-    """Instrument of the panel that results are also compared with: bought on the first day and held. It may be one that
-    cannot be traded. Left out: none."""
+    """Instrument of the panel that results are also compared with: bought on the first day and held. It need not be
+    tradable. Left out: no benchmark."""
     splits: SplitConfig = field(default_factory=SplitConfig)
     population: PopulationConfig = field(default_factory=PopulationConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
@@ -76,7 +76,7 @@ class ErlConfig:
     evolution: EvolutionConfig = field(default_factory=EvolutionConfig)
 
     def split(self, rows: int) -> Splits:
-        """Split so many rows of a panel.
+        """Split the first `rows` rows of a panel.
 
         Raises:
             ConfigError: a split is too short for an episode.

@@ -114,7 +114,7 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: Members, group
     Returns:
         A function that does an update; it returns None, as no value is estimated.
     """
-    trained, adam, tally = len(members.tally.skipped), members.actor_adam, members.tally
+    adam, tally = members.actor_adam, members.tally
     actor: DaysActor = cast("Any", nets.actor)
     known_threshold: BuyThreshold = cast("Any", nets.critic)
     layout = actor.layout
@@ -122,7 +122,7 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: Members, group
     # Views in which the gradients of a group's weights are added up over the micro-batches.
     homes = {span: views(adam.grad[slice(*span)], layout) for span in groups}
     step_ = bind_step(
-        members.actor[:trained],
+        members.actor[: len(tally.skipped)],
         adam,
         lr=config.own.actor_lr,
         weight_decay=config.weight_decay,
@@ -154,7 +154,7 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: Members, group
     return update_
 
 
-def explorer(_config: AlgorithmConfig, _members: Any, _spread: Spread) -> Explorer:  # noqa: ANN401
+def explorer(_config: AlgorithmConfig, _members: Any, _spread: Spread) -> Explorer:  # noqa: ANN401  (unused)
     """Explore by the actor's own actions, without noise: its played transitions are not learned from."""
     return lambda actor, params, obs, _rng: actor(params, obs)
 

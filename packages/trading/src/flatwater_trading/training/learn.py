@@ -47,7 +47,7 @@ def make_learning(setup: ErlSetup, run: ErlState) -> PopulationLearning:
     if run.outcomes is not None:
         return HindsightLearning(setup, run, run.outcomes)
     assert run.replay is not None  # noqa: S101  (a run has one of both)
-    assert run.windows is not None  # noqa: S101
+    assert run.windows is not None  # noqa: S101  (a run with a replay has windows)
     return ReplayLearning(setup, run, run.replay, run.windows)
 
 

@@ -103,7 +103,9 @@ def draw_lessons(
         Functions of two member numbers, first and last + 1, which gather the stretches of these members into one
         buffer: a batch is valid until the next is gathered.
     """
-    config, days, length = setup.config, lesson_days(setup), stretch_days(setup)
+    config = setup.config
+    days = lesson_days(setup)
+    length = stretch_days(setup)
     shape = (config.learner.micro_batches, config.population.size, stretch_count(config))
     first = torch.randint(len(days) - length + 1, shape, generator=rng, device=setup.device)[:, slice(*setup.share)]
 

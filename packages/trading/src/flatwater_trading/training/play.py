@@ -162,9 +162,9 @@ def acts_by_day(setup: ErlSetup, *, explored: bool) -> bool:
     return setup.config.env.account_observation or (explored and setup.algorithm.gaussian)
 
 
-def build_room(setup: ErlSetup, *outlooks: Shapes) -> PlayBuffers:
+def build_play_buffers(setup: ErlSetup, *plans: Shapes) -> PlayBuffers:
     """Allocate buffers for the largest of several plans."""
-    planned, missing, attention = (max(prod(shape) for shape in part) for part in zip(*outlooks, strict=True))
+    planned, missing, attention = (max(prod(shape) for shape in part) for part in zip(*plans, strict=True))
     return PlayBuffers(
         planned=filled_tensor(0, planned, device=setup.device),
         missing=filled_tensor(0, missing, dtype=torch.bool, device=setup.device),
@@ -179,13 +179,13 @@ class SlicePlay:
     setup: ErlSetup
     market: Market
     env: Simulator
-    outlook: PlannedActions
+    planned_actions: PlannedActions
     actors: Float[Tensor, "P n"]
     """Weights, a row for each member."""
 
     def __len__(self) -> int:
         """Number of slices that each member plays."""
-        return self.outlook.planned.shape[1]
+        return self.planned_actions.planned.shape[1]
 
     @property
     def starts(self) -> Int[Tensor, "S"]:
@@ -195,26 +195,27 @@ class SlicePlay:
 
     def begin_(self, starts: Int[Tensor, "S"]) -> None:
         """Move `env` to slices with these first trading rows; their last `settlement_days` only close positions."""
-        first, days = starts.repeat(len(self.actors)), self.outlook.planned.shape[2]
+        first = starts.repeat(len(self.actors))
+        days = self.planned_actions.planned.shape[2]
         trading_end = first + days - self.setup.config.env.episode.settlement_days
         reset_(self.env, start=first, trading_end=trading_end, end=first + days)
-        self.outlook.attention.zero_()
+        self.planned_actions.attention.zero_()
 
     def encode_(self, number: int) -> None:
         """Encode every day of a slice for all members, and write their planned actions."""
-        setup, outlook = self.setup, self.outlook
+        setup, planned_actions = self.setup, self.planned_actions
         params = views(self.actors, setup.actor.layout)
-        context, days = setup.config.env.episode.context, outlook.planned.shape[2]
+        context, days = setup.config.env.episode.context, planned_actions.planned.shape[2]
         # From the context of the first day to the slice's last day; no row of a day's window lies after it.
         rows = self.starts[number] + torch.arange(1 - context, days, device=self.starts.device)
         with torch.no_grad():
             # One slice for all members (Q = 1): the panel's rows are not copied for each of them.
             embedding = setup.actor.trunk.embed_days(params, self.market.observations.index_select(1, rows)[None, None])
             hidden = setup.actor.hidden_features(params, embedding)
-            planned = hidden if outlook.by_day else setup.actor.head(params, hidden, embedding.missing, None)
-            outlook.planned[:, number] = planned
-            outlook.missing[number] = embedding.missing[0]
-            outlook.attention.add_(embedding.attention.mean((1, 2)))
+            planned = hidden if planned_actions.by_day else setup.actor.head(params, hidden, embedding.missing, None)
+            planned_actions.planned[:, number] = planned
+            planned_actions.missing[number] = embedding.missing[0]
+            planned_actions.attention.add_(embedding.attention.mean((1, 2)))
 
     def play_(self, explore: Explore | None = None, remember: Remember | None = None) -> None:
         """Play the days of all slices, which must be encoded.
@@ -224,12 +225,13 @@ class SlicePlay:
             remember: function that is called with the transitions of each day.
         """
         setup, env, params = self.setup, self.env, views(self.actors, self.setup.actor.layout)
-        actor, first = DayActor(setup.actor, self.outlook.by_day), env.start.clone()
-        days = self.outlook.planned.shape[2]
+        actor = DayActor(setup.actor, self.planned_actions.by_day)
+        first = env.start.clone()
+        days = self.planned_actions.planned.shape[2]
         for day in count_steps("days", range(min(days, META_DAYS) if self.actors.is_meta else days)):
             # Read before the step: the action may depend on these positions.
             account = account_block(env, self.market) if setup.config.env.account_observation else None
-            inputs = self.outlook.day_input(day, account)
+            inputs = self.planned_actions.day_input(day, account)
             action = (actor(params, inputs) if explore is None else explore(actor, params, inputs)).flatten(0, 1)
             step = step_(env, self.market, setup.config.env, to_orders(setup.config.env.trade, action))
             if remember is not None:
@@ -237,7 +239,7 @@ class SlicePlay:
 
 
 def make_slice_play(
-    room: PlayBuffers,
+    buffers: PlayBuffers,
     setup: ErlSetup,
     market: Market,
     env: Simulator,
@@ -246,10 +248,10 @@ def make_slice_play(
     explored: bool = False,
     days: int | None = None,
 ) -> SlicePlay:
-    """Bind the slices that `env` holds to their plans in `room`.
+    """Bind the slices that `env` holds to their planned actions in `buffers`.
 
     Args:
-        room: buffers, at least as large as is needed.
+        buffers: buffers, at least as large as is needed.
         setup: configuration and networks.
         market: prices and observations.
         env: simulator; written in place.
@@ -259,9 +261,11 @@ def make_slice_play(
     """
     count = len(env.start) // len(actors)
     shapes = plan_shapes(setup, market, len(actors), count, explored=explored, days=days)
-    buffers = (room.planned, room.missing, room.attention)
+    flat_buffers = (buffers.planned, buffers.missing, buffers.attention)
     # Views of the buffers' beginnings: plans of different sizes use the same memory, one after the other.
-    planned, missing, attention = (flat[: prod(shape)].view(shape) for flat, shape in zip(buffers, shapes, strict=True))
+    planned, missing, attention = (
+        flat[: prod(shape)].view(shape) for flat, shape in zip(flat_buffers, shapes, strict=True)
+    )
     return SlicePlay(
         setup, market, env, PlannedActions(planned, missing, attention, acts_by_day(setup, explored=explored)), actors
     )
@@ -289,10 +293,10 @@ def play_slices_(
     Returns:
         The planned actions of the members on every day, with missing data and attention.
     """
-    room = build_room(setup, plan_shapes(setup, market, len(actors), len(starts), days=days))
-    slices = make_slice_play(room, setup, market, env, actors=actors, days=days)
+    buffers = build_play_buffers(setup, plan_shapes(setup, market, len(actors), len(starts), days=days))
+    slices = make_slice_play(buffers, setup, market, env, actors=actors, days=days)
     slices.begin_(starts)
     for number in range(len(starts)):
         slices.encode_(number)
     slices.play_()
-    return slices.outlook
+    return slices.planned_actions

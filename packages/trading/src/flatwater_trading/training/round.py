@@ -20,29 +20,31 @@ from flatwater_trading.training.tile import append_to_replay_, held_return
 ErlTrainer = CrewTrainer[ErlSetup, ErlState, TileExecutor]
 
 
-def build_trainer(setup: ErlSetup, run: ErlState, crew: TileExecutor) -> ErlTrainer:
+def build_trainer(setup: ErlSetup, run: ErlState, executor: TileExecutor) -> ErlTrainer:
     """Bind the phases to the state. Learning comes before validation, so the last updates of a run are judged too."""
     count = len(setup.tiles)
     phases = (
-        Phase("learn", lambda: updates_due(setup, run), lambda _: crew.learn_()),
-        Phase("evaluate", lambda: count, lambda step: evaluate_(setup, run, crew, step)),
-        Phase("validate", lambda: count, lambda step: validate_(setup, run, crew, step)),
-        Phase("evolve", lambda: 1, lambda _: next_generation_(setup, run, crew)),
+        Phase("learn", lambda: updates_due(setup, run), lambda _: executor.learn_()),
+        Phase("evaluate", lambda: count, lambda step: evaluate_(setup, run, executor, step)),
+        Phase("validate", lambda: count, lambda step: validate_(setup, run, executor, step)),
+        Phase("evolve", lambda: 1, lambda _: next_generation_(setup, run, executor)),
     )
-    return CrewTrainer(setup, run, phases, lambda: read_numbers_(setup, run), crew)
+    return CrewTrainer(setup, run, phases, lambda: read_numbers_(setup, run), executor)
 
 
-def evaluate_(setup: ErlSetup, run: ErlState, crew: TileExecutor, step: int) -> None:
+def evaluate_(setup: ErlSetup, run: ErlState, executor: TileExecutor, step: int) -> None:
     """Let a tile play the training slices, which are the same for all; with noise if transitions are learned from.
 
     Args:
         setup: configuration and tiles.
         run: state; fitness and scores of the tile's members, and the replay, are written.
-        crew: crew that computes tiles, here or on workers.
+        executor: executor that computes tiles, here or on workers.
         step: number of the tile, from 0.
     """
     span = setup.tiles[step]
-    result, rows, scores = crew.train(step), slice(*span), run.scores
+    result = executor.train(step)
+    rows = slice(*span)
+    scores = run.scores
     scores.fitness[rows] = result.fitness
     for name, column in result.slices.items():
         scores.training[name][rows] = column
@@ -50,7 +52,7 @@ def evaluate_(setup: ErlSetup, run: ErlState, crew: TileExecutor, step: int) -> 
         append_to_replay_(setup, run, result.transitions, span)
 
 
-def validate_(setup: ErlSetup, run: ErlState, crew: TileExecutor, step: int) -> None:
+def validate_(setup: ErlSetup, run: ErlState, executor: TileExecutor, step: int) -> None:
     """Let a tile play the validation slices, which are the same for all, without noise; the last tile crowns the best.
 
     The champion is chosen here and never on training fitness. It is scored again on this generation's slices, so that
@@ -59,11 +61,12 @@ def validate_(setup: ErlSetup, run: ErlState, crew: TileExecutor, step: int) -> 
     Args:
         setup: configuration and tiles.
         run: state; validation scores are written, and after the last tile the champion.
-        crew: crew that computes tiles, here or on workers.
+        executor: executor that computes tiles, here or on workers.
         step: number of the tile, from 0.
     """
     spans = setup.tiles
-    result, scores = crew.judge(step), run.scores
+    result = executor.judge(step)
+    scores = run.scores
     columns = (
         (scores.validation, result.value),
         (scores.activity, result.activity),
@@ -82,7 +85,7 @@ def validate_(setup: ErlSetup, run: ErlState, crew: TileExecutor, step: int) -> 
     scores.importance.copy_(scores.attention[best])
 
 
-def next_generation_(setup: ErlSetup, run: ErlState, crew: TileExecutor) -> None:
+def next_generation_(setup: ErlSetup, run: ErlState, executor: TileExecutor) -> None:
     """Evolve the next generation, by fitness on the training slices."""
     scores, generation = run.scores, run.progress.round
     scores.plateau = evolve_(
@@ -98,7 +101,7 @@ def next_generation_(setup: ErlSetup, run: ErlState, crew: TileExecutor) -> None
         rng=stream(setup.config.seed, "evolution", generation, device=setup.device),
     )
     # Called after the rows are written: an executor that has copies fetches them again before it computes.
-    crew.mark_members_changed_()
+    executor.mark_members_changed_()
 
 
 def read_numbers_(setup: ErlSetup, run: ErlState) -> dict[str, float]:

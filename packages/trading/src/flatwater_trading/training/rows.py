@@ -143,7 +143,8 @@ def append_(
     Raises:
         ConfigError: the ring holds less than two days of B transitions.
     """
-    capacity, b = len(replay.row), len(row)
+    capacity = len(replay.row)
+    b = len(row)
     # In a smaller ring a day would be written over before its next day is appended.
     require(2 * b <= capacity, "capacity", capacity, f"at least {2 * b}, two days of the {b} episodes played")
     positions = torch.arange(replay.appended, replay.appended + b, device=row.device)

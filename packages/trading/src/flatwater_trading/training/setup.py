@@ -86,7 +86,7 @@ def build_setup(
         # The threshold in the networks' range [-1, 1]: the inverse of `to_orders`.
         threshold=2 * config.env.trade.buy_threshold / config.env.trade.coefficient_max - 1,
         gaussian=algorithm.gaussian,
-        room=GROUP_SIZE_FACTOR[kind],
+        chunk_factor=GROUP_SIZE_FACTOR[kind],
     )
     size = config.population.size
     tile = min(size, config.population.tile or usual_tile(config, market, kind))

@@ -14,7 +14,7 @@ from flatwater_trading.market.market import Market
 from flatwater_trading.market.simulator import Simulator, build_simulator
 from flatwater_trading.training.config import replay_capacity
 from flatwater_trading.training.lessons import PurchaseOutcomes, build_outcomes
-from flatwater_trading.training.play import PlayBuffers, build_room, plan_shapes
+from flatwater_trading.training.play import PlayBuffers, build_play_buffers, plan_shapes
 from flatwater_trading.training.rows import RowReplay, Transitions, build_rows, build_transitions
 from flatwater_trading.training.setup import ErlSetup, learns_from_outcomes, members_at_once
 
@@ -113,7 +113,7 @@ def build_erl(setup: ErlSetup, market: Market) -> ErlState:
         outcomes=build_outcomes(setup, market) if in_hindsight else None,
         eval_env=env(batch),
         val_env=env((tile + 1) * slices.validation_slices),
-        room=build_room(
+        room=build_play_buffers(
             setup,
             plan_shapes(setup, market, tile, slices.train_slices, explored=not in_hindsight),
             plan_shapes(setup, market, tile + 1, slices.validation_slices),

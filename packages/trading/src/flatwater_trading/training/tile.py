@@ -113,8 +113,8 @@ def judge_tile(setup: ErlSetup, run: ErlState, span: Span, round_: int) -> TileV
     return TileValidation(
         value=strip_padding(lowest_mean(summary["fitness"], setup)),
         slices={name: strip_padding(summary[name]) for name in VALIDATION_MEASURES},
-        activity=strip_padding(slices.outlook.planned.std(dim=2).mean(dim=(1, 2, 3))),
-        attention=strip_padding(slices.outlook.attention) / len(slices),
+        activity=strip_padding(slices.planned_actions.planned.std(dim=2).mean(dim=(1, 2, 3))),
+        attention=strip_padding(slices.planned_actions.attention) / len(slices),
     )
 
 
@@ -155,15 +155,15 @@ def _by_member(setup: ErlSetup, env: Simulator, rows: int) -> dict[str, Float[Te
     return {name: column.view(rows, -1) for name, column in episode_summary(env, setup.config.env).items()}
 
 
-def _write_day_(played: Transitions, moment: DayTransitions) -> None:
+def _write_day_(played: Transitions, today: DayTransitions) -> None:
     """Copy a day of all the tile's episodes into its row of the preallocated transitions; called after each step."""
-    day = moment.day
-    played.row[day].copy_(moment.row)
-    played.action[day].copy_(moment.action)
-    played.reward[day].copy_(moment.step.reward)
-    played.terminated[day].copy_(moment.step.terminated)
-    if played.account is not None and moment.account is not None:
-        played.account[day].copy_(moment.account)
+    day = today.day
+    played.row[day].copy_(today.row)
+    played.action[day].copy_(today.action)
+    played.reward[day].copy_(today.step.reward)
+    played.terminated[day].copy_(today.step.terminated)
+    if played.account is not None and today.account is not None:
+        played.account[day].copy_(today.account)
 
 
 def append_to_replay_(setup: ErlSetup, run: ErlState, played: Transitions, span: Span) -> None:
@@ -206,7 +206,7 @@ def trader_explorer(setup: ErlSetup, members: Members, rng: torch.Generator) -> 
         return spread_over_days(action, scale, parts, config.exploration.day, rng)
 
     explore = setup.algorithm.explorer(config.learner, members, spread)
-    return lambda actor, params, seen: explore(actor, params, seen, rng)
+    return lambda actor, params, inputs: explore(actor, params, inputs, rng)
 
 
 def part_noise(exploration: ExplorationConfig, device: torch.device) -> Float[Tensor, "2"]:

@@ -1,4 +1,4 @@
-"""Orders of target weights after a day: purchases and sales that bring the held shares to the wanted weights."""
+"""Orders of target weights after a day: purchases and sales that bring the held shares to the target weights."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -86,8 +86,8 @@ class WeightsClose:
 
 
 def decide_weight_orders(
-    evening: WeightsClose,
-    wanted: Float[Tensor, "K"],
+    close: WeightsClose,
+    targets: Float[Tensor, "K"],
     shares: Mapping[str, float],
     cash: float,
     config: PortfolioConfig,
@@ -98,20 +98,20 @@ def decide_weight_orders(
     """Decide on the orders of a day.
 
     Args:
-        evening: prices and names.
-        wanted: target weights.
+        close: prices and names.
+        targets: target weights.
         shares: shares held before the orders, by instrument, in traded prices if these are known.
         cash: money of the account besides the shares.
         config: costs and band.
-        held: part of the learned weights that is in `wanted`.
+        held: part of the learned weights that is in `targets`.
         rest: name of what the rest is held in, `equal weight` or `cash`.
 
     Raises:
         DataError: an instrument of `shares` is unknown or has never had a price.
     """
-    mark, names, before = evening.prices.mark, evening.names, _shares_before(evening, shares)
-    after = rebalance(before[None], mark.new_tensor([cash]), wanted[None], evening.prices, config)
-    prices, kept = mark * evening.ratios, after.shares[0] / evening.ratios
+    mark, names, before = close.prices.mark, close.names, _shares_before(close, shares)
+    after = rebalance(before[None], mark.new_tensor([cash]), targets[None], close.prices, config)
+    prices, shares_after = mark * close.ratios, after.shares[0] / close.ratios
     equity = float(after.cash[0] + (after.shares[0] * mark).sum())
     orders = [
         WeightOrder(
@@ -125,43 +125,43 @@ def decide_weight_orders(
         if value
     ]
     return WeightOrders(
-        date=evening.date,
+        date=close.date,
         orders=tuple(sorted(orders, key=lambda order: order.order != "sell")),
-        holdings=_holdings(names, kept, prices, equity),
+        holdings=_holdings(names, shares_after, prices, equity),
         cash=float(after.cash[0]),
         equity=equity,
         cost=float(after.cost[0]),
         held=held,
         rest=rest,
-        as_traded=evening.as_traded,
+        as_traded=close.as_traded,
     )
 
 
 def _holdings(
-    names: Sequence[str], kept: Float[Tensor, "K"], prices: Float[Tensor, "K"], equity: float
+    names: Sequence[str], shares_after: Float[Tensor, "K"], prices: Float[Tensor, "K"], equity: float
 ) -> tuple[WeightHolding, ...]:
     """Return the instruments that are held, each with its part of the equity."""
     return tuple(
         WeightHolding(instrument=name, shares=count, price=price, weight=count * price / equity)
-        for name, count, price in zip(names, kept.tolist(), prices.tolist(), strict=True)
+        for name, count, price in zip(names, shares_after.tolist(), prices.tolist(), strict=True)
         if count * price
     )
 
 
-def _shares_before(evening: WeightsClose, shares: Mapping[str, float]) -> Float[Tensor, "K"]:
+def _shares_before(close: WeightsClose, shares: Mapping[str, float]) -> Float[Tensor, "K"]:
     """Return the shares that are held, counted in the panel's prices.
 
     Raises:
         DataError: an instrument of `shares` is not one of the prices', or has never had a price.
     """
-    mark, names = evening.prices.mark, list(evening.names)
+    mark, names = close.prices.mark, list(close.names)
     before = torch.zeros_like(mark)
     for name, count in shares.items():
         if name not in names:
-            raise DataError(f"{name} is held, and is no instrument that this trader buys.")
+            raise DataError(f"{name} is held, and is not an instrument that this trader buys.")
         k = names.index(name)
         if mark[k] <= 0:
-            raise DataError(f"{name} is held, and has no price up to {evening.date}. Give prices that have one.")
+            raise DataError(f"{name} is held, and has no price up to {close.date}. Give prices with its closes.")
         # A share as traded is worth its traded price: at the panel's price the same value is more shares, or fewer.
-        before[k] = count * evening.ratios[k]
+        before[k] = count * close.ratios[k]
     return before

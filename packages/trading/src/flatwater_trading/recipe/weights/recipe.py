@@ -27,7 +27,7 @@ LAYOUT = TableLayout(
 
 WEIGHTS = Recipe(
     config=WeightsRunConfig,
-    guide="""Learn target weights on a market panel: which part of the money is in which instrument, anew on each day.
+    guide="""Learn target weights on a market panel: which part of the money is in which instrument on each day.
 
     Prices do not answer, so the account can be differentiated: members learn by the gradient of its log growth after
     costs. How much of what they learned is held is judged on days that they did not learn from; the rest is equal

@@ -105,8 +105,8 @@ class WeightsRun(Run):
         """Play holdout or validation days; return the score, and the same as plain values."""
         splits, trader = self.setup.splits, make_trader(self)
         days = splits.holdout if holdout else splits.validation
-        learnt = range(splits.train.first, splits.train.stop)
-        score = score_weights(trader.evaluation(self.panel, days, learnt, load_truth(self.config.panel)))
+        learned_rows = range(splits.train.first, splits.train.stop)
+        score = score_weights(trader.evaluation(self.panel, days, learned_rows, load_truth(self.config.panel)))
         split = "holdout" if holdout else "validation"
         facts = {
             "rounds": (rounds := self.trainer.progress.round),

@@ -55,7 +55,7 @@ class WeightsEvaluation:
     learned: Float[Tensor, "D K"]
     """Weights as they were learned: `held` is a part of them."""
     signals: Float[Tensor, "T K F"]
-    learnt: range
+    learned_rows: range
     """Rows that ridge is fitted to."""
     truth: np.ndarray[Any, Any] | None
     """Expected log returns of a synthetic market [T, K], for the oracle; None if they are unknown."""
@@ -84,25 +84,31 @@ MOST_SHOWN = 12
 """Instruments whose weights are kept for a page."""
 
 
-def score_weights(contest: WeightsEvaluation) -> WeightsScore:
+def score_weights(evaluation: WeightsEvaluation) -> WeightsScore:
     """Play the held weights, simple rules, random traders and, if the law is known, the oracle, on the same days."""
-    panel, days, a_year = contest.panel, contest.days, contest.panel.calendar.a_year
+    panel, days, a_year = evaluation.panel, evaluation.days, evaluation.panel.calendar.a_year
     prices = account_prices(panel)
     closes = Closes(prices.mark, (prices.age == 0) & (prices.mark > 0))
-    rules = weight_rules(closes, contest.signals, contest.learnt, range(days.first, days.stop), panel.calendar.unit)
-    tables = {CHAMPION: contest.held, **{name: weights() for name, weights in rules.items()}, LEARNED: contest.learned}
-    played = _play(contest, prices, torch.stack([*tables.values()]))
+    rules = weight_rules(
+        closes, evaluation.signals, evaluation.learned_rows, range(days.first, days.stop), panel.calendar.unit
+    )
+    tables = {
+        CHAMPION: evaluation.held,
+        **{name: weights() for name, weights in rules.items()},
+        LEARNED: evaluation.learned,
+    }
+    played = _play(evaluation, prices, torch.stack([*tables.values()]))
     accounts = {name: number for number, name in enumerate(tables) if name != LEARNED}
-    chance = _play_chance(contest, prices)
+    chance = _play_chance(evaluation, prices)
     returns = account.total_return(chance.equity)
     median = returns.argsort()[(RANDOM_TRADERS - 1) // 2]
-    held = _held_curves(contest, prices)
+    held = _held_curves(evaluation, prices)
     curves = {
         CHAMPION: played.equity[accounts[CHAMPION]],
         **held,
         **{name: played.equity[number] for name, number in accounts.items() if name != CHAMPION},
         CHANCE: chance.equity[median],
-        **_oracle(contest),
+        **_oracle(evaluation),
     }
     rows = {name: _curve_measures(curve, curves[MARKET], a_year) for name, curve in curves.items()}
     for name, number in accounts.items():
@@ -116,63 +122,64 @@ def score_weights(contest: WeightsEvaluation) -> WeightsScore:
             trained=CHAMPION,
             yardsticks=simple_rules(curves),
             a_year=a_year,
-            seed=contest.config.seed,
+            seed=evaluation.config.seed,
         ),
         rows=rows,
         equity=curves,
         chance=returns,
         trades=trade_frame(panel, days, prices, played.log[0]),
-        weights=weight_frame(panel, days, contest.held),
+        weights=weight_frame(panel, days, evaluation.held),
         learned_return=float(account.total_return(played.equity[-1])),
     )
 
 
-def _play(contest: WeightsEvaluation, prices: PortfolioPrices, weights: Float[Tensor, "B D K"]) -> PlayedWeights:
+def _play(evaluation: WeightsEvaluation, prices: PortfolioPrices, weights: Float[Tensor, "B D K"]) -> PlayedWeights:
     """Play tables of weights, each with a row for each day, as one batch."""
     return play_weights(
         prices,
-        contest.config.account,
+        evaluation.config.account,
         lambda number, _: weights[:, number],
-        start=contest.days.first,
-        days=len(contest.days),
+        start=evaluation.days.first,
+        days=len(evaluation.days),
         batch=len(weights),
         logged=1,
     )
 
 
-def _play_chance(contest: WeightsEvaluation, prices: PortfolioPrices) -> PlayedWeights:
+def _play_chance(evaluation: WeightsEvaluation, prices: PortfolioPrices) -> PlayedWeights:
     """Play random traders: each holds the champion's weights of other days, in other instruments.
 
     The days are the champion's in their order but from another start, so as much is invested and as much is traded.
     """
-    days, count = contest.held.shape
-    rng = generator(contest.config.seed, "random traders", torch.device("cpu"))
+    days, count = evaluation.held.shape
+    rng = generator(evaluation.config.seed, "random traders", torch.device("cpu"))
     shift = torch.randint(days, (RANDOM_TRADERS,), generator=rng)
     places = torch.stack([torch.randperm(count, generator=rng) for _ in range(RANDOM_TRADERS)])
 
     def choose_weights(number: int, today: DayPrices) -> Tensor:
-        weights = contest.held[(number + shift) % days]
+        """Return the shifted and permuted weights of a day, scaled to the part that the champion invests."""
+        weights = evaluation.held[(number + shift) % days]
         moved = weights.gather(1, places).where(today.priced, 0.0)
         # The weight of an instrument without a price goes to the others: as much is invested.
         total, left = weights.abs().sum(1), moved.abs().sum(1)
         return moved * (total / left.clamp(min=1e-12)).where(left > 0, 0.0)[:, None]
 
     return play_weights(
-        prices, contest.config.account, choose_weights, start=contest.days.first, days=days, batch=RANDOM_TRADERS
+        prices, evaluation.config.account, choose_weights, start=evaluation.days.first, days=days, batch=RANDOM_TRADERS
     )
 
 
-def _held_curves(contest: WeightsEvaluation, prices: PortfolioPrices) -> dict[str, Tensor]:
+def _held_curves(evaluation: WeightsEvaluation, prices: PortfolioPrices) -> dict[str, Tensor]:
     """Return the equity of instruments bought on the first day and sold on the last: of all, and of the benchmark.
 
     Raises:
         DataError: the prices do not have the benchmark.
     """
-    days, panel = contest.days, contest.panel
-    as_account = contest.config.account.as_account
+    days, panel = evaluation.days, evaluation.panel
+    as_account = evaluation.config.account.as_account
     mark, today = prices.mark[days.first : days.stop], prices.day(days.first)
     curves = {HELD: buy_and_hold_equity(mark, today.priced, as_account).double()}
-    if (name := contest.config.benchmark) is not None:
+    if (name := evaluation.config.benchmark) is not None:
         if name not in panel.instruments:
             raise DataError(f"benchmark = {name}: the prices have no such instrument.")
         n = panel.instruments.index(name)
@@ -183,19 +190,19 @@ def _held_curves(contest: WeightsEvaluation, prices: PortfolioPrices) -> dict[st
     return curves
 
 
-def _oracle(contest: WeightsEvaluation) -> dict[str, Tensor]:
+def _oracle(evaluation: WeightsEvaluation) -> dict[str, Tensor]:
     """Return the equity of a trader that knows the law, by the rules of purchases: one a day, held for 20 days."""
-    if contest.truth is None:
+    if evaluation.truth is None:
         return {}
-    panel, days, cpu = contest.panel, contest.days, torch.device("cpu")
+    panel, days, cpu = evaluation.panel, evaluation.days, torch.device("cpu")
     config = TradingConfig(
-        account=contest.config.account.as_account, episode=EpisodeConfig(trading_days=max(1, len(days) - 20))
+        account=evaluation.config.account.as_account, episode=EpisodeConfig(trading_days=max(1, len(days) - 20))
     )
     market: Market = build_priced_market(panel, torch.zeros(*panel.valid.T.shape, 1), cpu)
     env = build_simulator(config, batch=1, max_days=len(days), instruments=len(panel.investable), device=cpu)
     start, end = torch.tensor([days.first]), torch.tensor([days.stop])
     reset_(env, start=start, trading_end=(end - config.episode.settlement_days).clamp(min=days.first), end=end)
-    scores = torch.from_numpy(oracle_scores(contest.truth, config))
+    scores = torch.from_numpy(oracle_scores(evaluation.truth, config))
     play_rule_(env, market, config, scores, start=days.first, days=len(days))
     return {ORACLE: env.logs.equity[0, : len(days) + 1].double()}
 

@@ -54,7 +54,7 @@ def held_chart(weights: pl.DataFrame) -> Chart:
     """Draw the weights of the instruments that were held most."""
     names = [name for name in weights.columns if name != "date"]
     most = sorted(names, key=lambda name: -float(weights[name].mean() or 0))[: len(COLOURS)]  # type: ignore[arg-type]
-    shown = weights[spread_indexes(len(weights), MOST_POINTS)]
+    shown_rows = weights[spread_indexes(len(weights), MOST_POINTS)]
     left_out = f" The {len(names) - len(most)} that it held less are left out." if len(names) > len(most) else ""
     return Chart(
         title="Weights of what it held most",
@@ -62,8 +62,8 @@ def held_chart(weights: pl.DataFrame) -> Chart:
         marks=[
             Line(
                 name=name,
-                x=shown["date"].to_list(),
-                y=[100 * value for value in shown[name].to_list()],
+                x=shown_rows["date"].to_list(),
+                y=[100 * value for value in shown_rows[name].to_list()],
                 colour=colour,
                 width=1.5,
                 form=".1f",
@@ -81,7 +81,7 @@ def learning_section(run: RunRecords) -> Iterator[Block]:
     if not run.metrics.get("round"):
         yield missing_paragraph("round", "metrics.jsonl", run.state, "after each round")
         return
-    shown = (
+    curves = (
         ("train/growth", "learned from", "--quiet"),
         ("unseen/resting", "equal weights or cash", "--equal-weight"),
         ("unseen/growth", "not learned from", "--champion"),
@@ -89,8 +89,8 @@ def learning_section(run: RunRecords) -> Iterator[Block]:
     yield Chart(
         title="Growth on days that members learned from, and on others",
         reading="Log growth of a day after costs, in hundredths of a percent. A wide gap between the first and the "
-        "last is what was learned of the days and not of the market.",
-        marks=[metric_line(run.metrics, name, title, colour) for name, title, colour in shown if name in run.metrics],
+        "last is overfitting: what was learned holds on the training days alone.",
+        marks=[metric_line(run.metrics, name, title, colour) for name, title, colour in curves if name in run.metrics],
         x=round_axis(run.metrics["round"], run.recipe.layout.round),
         height=300,
     )

@@ -19,7 +19,7 @@ from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.signals import OWN_SIGNALS, find_signals, market_signals
 from flatwater_trading.panel.splits import Days
 from flatwater_trading.panel.traded_closes import traded_closes
-from flatwater_trading.policy.weigher import Seen, build_weigher
+from flatwater_trading.policy.weigher import DaySignals, build_weigher
 from flatwater_trading.recipe.backtest import Backtest, count_days_by_use, date_row, note_of_days, one_thread
 from flatwater_trading.recipe.panel_policy import PanelPolicy, Prices, Provenance
 from flatwater_trading.recipe.result import equity_frame
@@ -160,10 +160,10 @@ class WeightsTrader(PanelPolicy):
         money, panel = self.sizing_cash(cash, shares or {}, "shares"), self.align_traded(prices, raw_prices)
         refuse(self.plan_orders(panel, budget))
         last = len(panel.dates) - 1
-        wanted, _, _ = self._weigh(panel, Days(last, last + 1))
+        targets, _, _ = self._weigh(panel, Days(last, last + 1))
         traded = traded_closes(panel)
         ratios = [1.0 if traded is None else traded.traded_ratio(last, k) for k in range(len(self.investable))]
-        evening = WeightsClose(
+        close = WeightsClose(
             date=str(panel.dates[last]),
             names=self.investable,
             prices=account_prices(panel).day(last),
@@ -171,7 +171,7 @@ class WeightsTrader(PanelPolicy):
             as_traded=traded is not None,
         )
         return decide_weight_orders(
-            evening, wanted[0], shares or {}, money, self.settings.account, held=self.held, rest=self.rest
+            close, targets[0], shares or {}, money, self.settings.account, held=self.held, rest=self.rest
         )
 
     def plan_orders(self, panel: Panel, budget: str | None = None) -> Plan:
@@ -206,10 +206,10 @@ class WeightsTrader(PanelPolicy):
 
     def play_backtest(self, panel: Panel, days: Days, truth: np.ndarray[Any, Any] | None = None) -> Backtest:
         """Play rows of a panel that `find_days` gave, against the baselines; on the last day all is sold."""
-        learnt_stop = int(np.searchsorted(panel.dates, np.datetime64(self.past.learnt), "right"))
-        learnt = range(self.settings.history - 1, max(self.settings.history - 1, learnt_stop))
+        learned_stop = int(np.searchsorted(panel.dates, np.datetime64(self.past.learnt), "right"))
+        learned_rows = range(self.settings.history - 1, max(self.settings.history - 1, learned_stop))
         with one_thread():
-            score = score_weights(self.evaluation(panel, days, learnt, truth))
+            score = score_weights(self.evaluation(panel, days, learned_rows, truth))
         days_by_use = count_days_by_use(self, panel, days)
         note = f"{note_of_days(days_by_use, panel.calendar.unit)}; on the last one all is sold"
         result = (
@@ -225,7 +225,7 @@ class WeightsTrader(PanelPolicy):
         return Backtest(result, equity_frame(panel, score), pl.DataFrame(score.trades))
 
     def evaluation(
-        self, panel: Panel, days: Days, learnt: range, truth: np.ndarray[Any, Any] | None
+        self, panel: Panel, days: Days, learned_rows: range, truth: np.ndarray[Any, Any] | None
     ) -> WeightsEvaluation:
         """Weigh days of a panel; return the weights with what is needed to play them."""
         held, learned, signals = self._weigh(panel, days)
@@ -236,7 +236,7 @@ class WeightsTrader(PanelPolicy):
             held=held,
             learned=learned,
             signals=signals,
-            learnt=learnt,
+            learned_rows=learned_rows,
             truth=truth,
         )
 
@@ -272,7 +272,7 @@ class WeigherModule(nn.Module):
         self, own: Float[Tensor, "D K F"], shared: Float[Tensor, "D G"], tradable: Bool[Tensor, "D K"]
     ) -> Float[Tensor, "D K"]:
         """Return the part of the equity that is held in each instrument on each day."""
-        learned = mean_weights(views(self.members, self._layout), Seen(own, shared, tradable), self._limits)
+        learned = mean_weights(views(self.members, self._layout), DaySignals(own, shared, tradable), self._limits)
         return hold(learned, tradable, self._limits, held=self._held, invested=self._invested)
 
 

@@ -1,4 +1,4 @@
-"""Blocks of training days that members leave out, and the stretches of days that each may then learn from."""
+"""Blocks of training days that members leave out, and the stretches of days that each member may learn from."""
 
 from itertools import pairwise
 
@@ -6,13 +6,13 @@ from flatwater_trading.panel.splits import Days
 
 
 def cut_blocks(train: Days, members: int) -> tuple[Days, ...]:
-    """Cut the training days into as many blocks as there are members, each of which leaves another one out."""
+    """Cut the training days into as many blocks as there are members; each member leaves out a block of its own."""
     edges = (train.first + number * len(train) // members for number in range(members + 1))
     return tuple(Days(first, stop) for first, stop in pairwise(edges))
 
 
 def longest_stretch(train: Days, block: Days) -> int:
-    """Return the most days of a stretch that a member can learn from which leaves the block out."""
+    """Return the most days of a stretch for a member that leaves out this block."""
     return max(block.first - train.first, train.stop - block.stop) - 1
 
 

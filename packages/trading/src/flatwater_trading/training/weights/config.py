@@ -24,12 +24,12 @@ class EnsembleConfig:
     """Members. The training days are cut into as many blocks, and each member leaves another one out: on all blocks
     together it shows what the weights are worth on days that they were not learned from."""
     hidden: Annotated[int, Bounds(1, 1 << 12)] = 32
-    """Width of a member's small network, beside its linear path."""
+    """Width of a member's small network, besides its linear path."""
 
 
 @config(table="learner")
 class WeightsLearnerConfig:
-    """How members learn: by the gradient of the account's log growth after costs, over stretches of days."""
+    """Learning of members: by the gradient of the account's log growth after costs, over stretches of days."""
 
     updates: Count = 30
     """Updates of a round."""
@@ -47,7 +47,7 @@ class WeightsLearnerConfig:
 
 @config(table="judgement")
 class JudgementConfig:
-    """How much of the learned weights is held."""
+    """The part of the learned weights that is held."""
 
     caution: Annotated[float, Bounds(0, 10)] = 1.64
     """Deviations of its mean by which the learned weights' lead over equal weight, or cash, is lowered before it is
@@ -61,8 +61,8 @@ class WeightsConfig:
     seed: Seed = 0
     """Every random number of the run follows from it."""
     benchmark: str | None = None
-    """Instrument of the panel that results are also compared with: bought on the first day and held. It may be one that
-    cannot be traded. Left out: none."""
+    """Instrument of the panel that results are also compared with: bought on the first day and held. It need not be
+    tradable. Left out: no benchmark."""
     history: Count = 120
     """Rows before the first training day: signals remember up to 128 of them."""
     splits: SplitConfig = field(default_factory=SplitConfig)
@@ -72,7 +72,7 @@ class WeightsConfig:
     judgement: JudgementConfig = field(default_factory=JudgementConfig)
 
     def split(self, rows: int) -> Splits:
-        """Split so many rows of a panel.
+        """Split the first `rows` rows of a panel.
 
         Raises:
             ConfigError: no training day is left, or too few for the members' stretches.
@@ -82,19 +82,20 @@ class WeightsConfig:
         return splits
 
     def stretch_days(self, train: Days) -> int:
-        """Return how many days the stretches have that members learn from, of these training days.
+        """Return the number of days in the stretches that members learn from, for these training days.
 
         Raises:
-            ConfigError: no stretch of so many, or of enough, fits beside a block.
+            ConfigError: the days outside of a block are too few for a stretch.
         """
-        blocks, wanted = cut_blocks(train, self.members.size), self.learner.days
-        room = min(map(partial(longest_stretch, train), blocks))
-        least = LEAST_STRETCH if wanted is None else wanted
-        if room < least:
-            given, lower = ("", "") if wanted is None else (f" = {wanted}", "learner.days, ")
+        blocks = cut_blocks(train, self.members.size)
+        configured = self.learner.days
+        longest = min(map(partial(longest_stretch, train), blocks))
+        least = LEAST_STRETCH if configured is None else configured
+        if longest < least:
+            value, lower = ("", "") if configured is None else (f" = {configured}", "learner.days, ")
             raise ConfigError(
-                f"learner.days{given}: the {len(train)} training days, less the {len(blocks[0])} that a member leaves "
+                f"learner.days{value}: the {len(train)} training days, less the {len(blocks[0])} that a member leaves "
                 f"out, hold no stretch of {least}. Lower {lower}history ({self.history}) or splits.validation_days, "
                 "or give a longer panel."
             )
-        return min(room, USUAL_STRETCH) if wanted is None else wanted
+        return min(longest, USUAL_STRETCH) if configured is None else configured

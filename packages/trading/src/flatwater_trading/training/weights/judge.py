@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from flatwater.nets.stack import Layout, Params, views
-from flatwater_trading.policy.weigher import Limits, Seen, log_growth, weigh
+from flatwater_trading.policy.weigher import DaySignals, Limits, log_growth, weigh
 from flatwater_trading.training.weights.state import Judgement, SignalMarket, WeightsSetup, WeightsState
 
 PARTS = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -49,12 +49,12 @@ def weigh_days(
     wanted = weights.new_empty(len(days), market.tradable.shape[1])
     for first in range(0, len(days), at_once):
         rows = slice(days.start + first, min(days.stop, days.start + first + at_once))
-        seen = Seen(market.own[rows], market.shared[rows], market.tradable[rows])
+        seen = DaySignals(market.own[rows], market.shared[rows], market.tradable[rows])
         wanted[first : first + at_once] = mean_weights(params, seen, limits)
     return wanted
 
 
-def mean_weights(params: Params, seen: Seen, limits: Limits) -> Float[Tensor, "D K"]:
+def mean_weights(params: Params, seen: DaySignals, limits: Limits) -> Float[Tensor, "D K"]:
     """Return the mean weights of some members, computed in the precision of their parameters.
 
     Args:
@@ -63,7 +63,7 @@ def mean_weights(params: Params, seen: Seen, limits: Limits) -> Float[Tensor, "D
         limits: limits of the weights of a day.
     """
     members, dtype = len(params["slope"]), params["slope"].dtype
-    seen = Seen(seen.own[None].to(dtype), seen.shared[None].to(dtype), seen.tradable[None])
+    seen = DaySignals(seen.own[None].to(dtype), seen.shared[None].to(dtype), seen.tradable[None])
     wanted = torch.zeros_like(seen.tradable[0], dtype=dtype)
     # One member at a time: their hidden units never stand in memory together.
     for member in range(members):
