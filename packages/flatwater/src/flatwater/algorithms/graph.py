@@ -6,6 +6,7 @@ writes are its results alone. Arguments that it does not read are left out. That
 """
 
 import os
+import platform
 import shutil
 import sys
 import sysconfig
@@ -87,7 +88,12 @@ def _trace_and_compile(function: Function, arguments: tuple[Tensor, ...]) -> Fun
         if not node.users:
             graph.graph.erase_node(node)
     # torch's own tanh takes three times as long as an exponential, which is all that its formula needs.
-    with torch.no_grad(), config.patch({"cpp_wrapper": on_cpu, "cpp.use_decompose_tanh": True}):
+    settings = {"cpp_wrapper": on_cpu, "cpp.use_decompose_tanh": True}
+    if config.cpp.vec_isa_ok is None and platform.machine() in {"x86_64", "AMD64"}:
+        # The processor's vectors are known from the processor. torch would compile its headers for each kind of them to
+        # learn whether the compiler can, which takes as long as all of the graphs, and load them in each process.
+        settings["cpp.vec_isa_ok"] = True
+    with torch.no_grad(), config.patch(settings):
         compiled = compile_fx_inner(graph, [arguments[at].detach() for at in used_inputs])
     # Its own call asks for a profiler and a cache each time, which takes as long as a layer. It empties
     # `current_callable` at its end, so `call` below holds the whole of it.
