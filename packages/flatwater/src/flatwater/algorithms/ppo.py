@@ -14,7 +14,7 @@ M cells.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -182,8 +182,7 @@ def forward_step(
     return student(weights, obs.unsqueeze(0), memory, starts.unsqueeze(0))
 
 
-@dataclass(frozen=True)
-class ActingStep:
+class ActingStep(NamedTuple):
     """One step of each agent."""
 
     action: Tensor
@@ -216,26 +215,26 @@ def make_act(
     weights = bound_weights(student, learner)
     names = (*OF_A_STEP, *(("legal",) if masked else ()), *(("led", "taught") if has_teacher else ()))
 
-    def step(*tensors: Tensor) -> tuple[Tensor, ...]:
+    @torch.no_grad()
+    def step(params: Weights, given: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
         """Return each agent's action and memory after the step; with a value, also the action's log-probability."""
-        # Not strict: the weights come first among the tensors, the step's arguments after them.
-        params = dict(zip(weights, tensors, strict=False))
-        arguments = dict(zip(names, tensors[len(weights) :], strict=True))
-        choice = student.run_step(params, arguments["obs"], arguments["memory"], arguments["starts"])
-        policy = student.actions.distribution(choice.logits, arguments.get("legal"))
-        action = policy.sample(arguments["noise"])
-        if has_teacher:
-            action = torch.where(arguments["led"], arguments["taught"], action)
+        choice = student.run_step(params, given["obs"], given["memory"], given["starts"])
+        policy = student.actions.distribution(choice.logits, given.get("legal"))
+        action = policy.sample(given["noise"])
+        if taught:
+            action = torch.where(given["led"], given["taught"], action)
         log_prob_and_value = () if choice.value is None else (policy.log_prob(action), choice.value)
         return action, choice.memory, *log_prob_and_value
 
-    graph = compile_graph(torch.no_grad()(step), enabled=bool(config.compile))
+    if not config.compile:
+        return lambda **given: ActingStep(*step(weights, given))
 
-    def act(**given: Tensor) -> ActingStep:
-        action, memory, *log_prob_and_value = graph(*weights.values(), *(given[name] for name in names))
-        return ActingStep(action, memory, *log_prob_and_value)
+    def traced_step(*tensors: Tensor) -> tuple[Tensor, ...]:
+        # Not strict: the weights come first among the tensors, the step's arguments after them.
+        return step(dict(zip(weights, tensors, strict=False)), dict(zip(names, tensors[len(weights) :], strict=True)))
 
-    return act
+    graph, bound = compile_graph(traced_step, enabled=True), tuple(weights.values())
+    return lambda **given: ActingStep(*graph(*bound, *(given[name] for name in names)))
 
 
 def bind_evaluation(

@@ -17,10 +17,14 @@ Params = Mapping[str, Tensor]
 """Weights by name, each [P, *shape]."""
 
 
+_AS_IT_IS = nullcontext()
+
+
 def bfloat16_autocast(device: torch.device, *, enabled: bool) -> AbstractContextManager[object]:
     """Return the context in which products are bfloat16 where that is `enabled`; it does nothing on the meta device."""
-    if device.type == "meta":
-        return nullcontext()
+    # Nor is a context entered to say what holds already: that takes as long as a layer of a small network.
+    if device.type == "meta" or not (enabled or torch.is_autocast_enabled(device.type)):
+        return _AS_IT_IS
     return torch.autocast(device.type, torch.bfloat16, enabled=enabled)
 
 

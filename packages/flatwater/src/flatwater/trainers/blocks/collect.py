@@ -47,6 +47,7 @@ class BlockCollector:
         self._teacher_choices = torch.zeros(envs, agents, dtype=torch.int64)
         # Views of the state tree: the world writes its observations and outcomes into the rollout itself.
         obs_rows = [*run.rollout["obs"], run.coming]
+        self._obs_rows = obs_rows[:-1]
         self._observations: list[Array] = [row.view(*self._grid, *setup.spaces.obs).numpy() for row in obs_rows]
         masks = [*run.rollout["legal"], run.legal[COMING]] if setup.spaces.masked else [None] * len(obs_rows)
         self._legal_masks: list[Array | None] = [
@@ -136,11 +137,13 @@ class BlockCollector:
         teacher = {}
         if teacher_actions is not None:
             teacher = {"led": run.led.to(device), "taught": teacher_actions.to(device)}
-        obs, starts = (x.to(device, non_blocking=True) for x in (run.rollout["obs"][t], run.starts))
+        obs, starts = self._obs_rows[t], run.starts
+        if device != CPU:
+            obs, starts = (x.to(device, non_blocking=True) for x in (obs, starts))
         mask = {"legal": run.rollout["legal"][t].to(device)} if self._setup.spaces.masked else {}
         step = self._act(obs=obs, memory=run.memory, starts=starts, noise=noise, **mask, **teacher)
         action, alive, starts_row = self._step_rows[t]
-        action[...] = step.action.to(CPU).numpy()
+        action[...] = step.action.numpy(force=True)
         np.logical_not(self._ended_agents, out=alive)
         starts_row[...] = self._starts
         # Without memory both are computed in one pass after the block (`Student.values_later`).
