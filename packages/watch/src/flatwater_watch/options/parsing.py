@@ -9,6 +9,7 @@ import textwrap
 import types
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -124,7 +125,7 @@ def _dataclass_spec(
     # The help of each field is one paragraph: tyro would keep the line breaks of the source.
     if not is_dataclass(info.type):
         return None
-    docs, hints = field_docs(info.type), get_type_hints(info.type, include_extras=True)
+    hints = get_type_hints(info.type, include_extras=True)
     plain = get_type_hints(info.type)
     specs = []
     for f in sorted(fields(info.type), key=lambda field: info.type is interface and field.name in last_fields):
@@ -141,9 +142,15 @@ def _dataclass_spec(
             kind = Annotated[kind, tyro.conf.DisallowNone]
         if default is None or default == ():
             kind = Annotated[kind, tyro.conf.arg(help_behavior_hint="")]
-        help_text = " ".join(docs.get(f.name, "").split()) or None  # None stands for a group's own docstring
+        # Asked for where help is shown alone: it is read from the source of every class.
+        help_text = partial(_help_text, info.type, f.name)
         specs.append(StructFieldSpec(name=f.name, type=kind, default=default, helptext=help_text))
     return StructConstructorSpec(instantiate=info.type, fields=tuple(specs))
+
+
+def _help_text(declared_in: type, name: str) -> str | None:
+    """The help of a field; None for one without, which stands for a group's own docstring."""
+    return " ".join(field_docs(declared_in).get(name, "").split()) or None
 
 
 def _field_default(declared: Field[Any], declared_in: type, instance: object) -> object:
