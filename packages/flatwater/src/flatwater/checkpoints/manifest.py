@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import isfinite
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -219,10 +220,12 @@ def read_manifest(file: Path) -> Manifest:
     return parse_manifest(file, raw)
 
 
+@lru_cache(maxsize=4)
 def parse_manifest(file: Path, raw: bytes) -> Manifest:
     """Return the manifest with the content `raw`, which may come from elsewhere than the disk.
 
     `damage` of a damaged manifest says what is wrong. A manifest of a later format is `unread`, and `damage` says so.
+    The last four are kept: each save reads the checkpoints before it again, and checking one takes as long as writing one.
     """
     try:
         content = parse_json(raw)

@@ -233,6 +233,8 @@ class ConsoleTable:
         self._round_began_at = self._last_line_at = time_now
         self._phase, self._steps = "", (0, 0)
         self._done += 1
+        if self._console.quiet:  # a row that nobody sees takes as long to lay out
+            return
         if self._rows_printed % ROWS_PER_HEADER == 0:
             self._print(group_line(self._columns), "bold")
             self._print(title_line(self._columns, self._layout.short), "bold")

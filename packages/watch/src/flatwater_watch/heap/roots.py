@@ -94,7 +94,13 @@ def _trainer_folders() -> list[str]:
 def _package_folders(package: str) -> list[str]:
     """Folders of a loaded package; empty for a package that is not loaded, or a single file."""
     space = module_namespace(package) or {}
-    return [os.path.abspath(folder) for folder in space.get("__path__", ())]  # noqa: PTH100  (the same)
+    return [_absolute(folder) for folder in space.get("__path__", ())]
+
+
+@lru_cache(maxsize=64)
+def _absolute(folder: str) -> str:
+    """The folder's absolute path; asked for each file of a program."""
+    return os.path.abspath(folder)  # noqa: PTH100  (the same)
 
 
 def user_modules(roots: Roots) -> dict[str, dict[str, Any]]:
