@@ -225,7 +225,8 @@ def parse_manifest(file: Path, raw: bytes) -> Manifest:
     """Return the manifest with the content `raw`, which may come from elsewhere than the disk.
 
     `damage` of a damaged manifest says what is wrong. A manifest of a later format is `unread`, and `damage` says so.
-    The last four are kept: each save reads the checkpoints before it again, and checking one takes as long as writing one.
+    The last four are kept: each save reads the checkpoints before it again, and checking one takes as long as
+    writing one.
     """
     try:
         content = parse_json(raw)

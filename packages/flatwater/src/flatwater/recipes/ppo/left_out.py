@@ -21,10 +21,10 @@ PASSES, IMAGE_PASSES = 8, 4
 """Epochs, and minibatches in each. With eight of eight a policy of images that had learned MiniGrid was lost again;
 with four of four, which are usual for images and take half of the passes, it was not (`docs/flatwater/networks.md`)."""
 COMPILED_CALLS = 100_000
-"""Steps of the policy and updates of a run, together, from which it is compiled by itself. Compiling takes 29 seconds
-of the CPU, or 6 to 8 where torch has the code in its cache, and each such call then takes 0.6 to 0.9 milliseconds less:
+"""Steps of the policy and updates of a run, together, from which it is compiled by itself. Compiling takes 20 seconds
+of the CPU, or 6 where torch has the code in its cache, and each such call then takes 0.6 to 0.9 milliseconds less:
 a run of so many gains at least as much again as it has paid (`docs/adr/0021-one-ppo-for-worlds.md`)."""
-COMPILED = "the policy is compiled: about 30 CPU seconds in the first block (left out by --learner.no-compile)"
+COMPILED = "the policy is compiled: about 20 CPU seconds in the first block (left out by --learner.no-compile)"
 
 
 def decide_settings(config: C, spaces: Spaces) -> C:
