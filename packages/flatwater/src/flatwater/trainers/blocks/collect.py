@@ -143,7 +143,7 @@ class BlockCollector:
         mask = {"legal": run.rollout["legal"][t].to(device)} if self._setup.spaces.masked else {}
         step = self._act(obs=obs, memory=run.memory, starts=starts, noise=noise, **mask, **teacher)
         action, alive, starts_row = self._step_rows[t]
-        action[...] = step.action.numpy(force=True)
+        action[...] = step.action.to(CPU).numpy()
         np.logical_not(self._ended_agents, out=alive)
         starts_row[...] = self._starts
         # Without memory both are computed in one pass after the block (`Student.values_later`).
