@@ -221,7 +221,7 @@ def make_act(
         choice = student.run_step(params, given["obs"], given["memory"], given["starts"])
         policy = student.actions.distribution(choice.logits, given.get("legal"))
         action = policy.sample(given["noise"])
-        if taught:
+        if has_teacher:
             action = torch.where(given["led"], given["taught"], action)
         log_prob_and_value = () if choice.value is None else (policy.log_prob(action), choice.value)
         return action, choice.memory, *log_prob_and_value
