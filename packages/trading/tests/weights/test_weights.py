@@ -18,7 +18,7 @@ from flatwater.checkpoints.reader import newest_intact, restore_state_
 from flatwater.checkpoints.writer import save_checkpoint
 from flatwater.cli.main import main
 from flatwater.config.toml import from_mapping
-from flatwater.runs.portable import export
+from flatwater.runs.portable import export, plan_export
 from flatwater.state.tree import leaves, nbytes
 from flatwater.trainers.loop import train_
 from flatwater_trading.panel.locate import load_panel
@@ -26,6 +26,7 @@ from flatwater_trading.panel.panel import build_panel, first_days
 from flatwater_trading.panel.signals import find_signals
 from flatwater_trading.recipe.sections import trader_strokes
 from flatwater_trading.recipe.weights.config import WeightsRunConfig
+from flatwater_trading.recipe.weights.market import outline_market
 from flatwater_trading.recipe.weights.plan import build_on_meta
 from flatwater_trading.recipe.weights.recipe import WEIGHTS
 from flatwater_trading.recipe.weights.run import WeightsRun, compose
@@ -199,6 +200,10 @@ def test_a_policy_from_its_weights_trades_alike_without_the_run(trained: Path, t
     assert policy.act(PANEL) == original.act(PANEL)
     assert policy.orders(PANEL) == original.orders(PANEL)
     known, found = original.portable(), policy.portable()
+    signals = nbytes(outline_market(load_panel(PANEL), torch.device("meta")))
+    assert known.loading_bytes > sum(signals.values()) > found.loading_bytes == 0
+    large = replace(known, loading_bytes=1 << 30)
+    assert plan_export(large, ".safetensors", None).transient_bytes == 1 << 30
     assert (found.about, found.header) == (known.about, known.header)
     assert policy.folder is None
     for changed in ({"held": 2.0}, {"investable": ["gold"]}, {"settings": {"members": {"size": 3}}}):

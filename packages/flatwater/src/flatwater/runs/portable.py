@@ -48,8 +48,8 @@ LARGEST_DIFFERENCE = 1e-5
 TRACED, COMPARED = 3, 2
 """Rows of the examples: a program that knew only the first number would fail on the second. The numbers are small, as
 a row of a trader is a window of the whole market, 19 MB of 669 columns and 504 days."""
-EXPORT_PHASE = "export"
-"""Name of the phase of an export."""
+LOAD_PHASE, EXPORT_PHASE = "load", "export"
+"""Names of the phases of an export: loading the policy from its run, and writing it."""
 COPIES_IN_MEMORY = 5
 """Copies of the weights in the whole of an export: named, packed, handed over, read again, and rebuilt to be run."""
 LIBRARY_BYTES: Mapping[str, int] = {".pt2": 90 << 20, ".onnx": 400 << 20, WEIGHTS_SUFFIX: 4 << 20}
@@ -76,6 +76,8 @@ class Portable:
     header: Mapping[str, Any]
     """Plain values from which, with the tensors, the recipe rebuilds the policy."""
     tensors: Mapping[str, Tensor]
+    loading_bytes: int = 0
+    """Bytes that loading the policy from its run has taken at its highest, if that is more than the policy holds."""
     wide: bool = False
     """Whether a row of its inputs is so large that its memory is tried out first, on the meta device."""
 
@@ -113,8 +115,9 @@ def plan_export(policy: Portable, suffix: str, budget: str | None) -> Plan:
     example_bytes = sum(each.nbytes for each in example)
     compared = _meta_forward(policy, example) if policy.wide else lambda: None
     phases = phase_bytes(
-        lambda: {EXPORT_PHASE: peak_bytes(compared)},
-        {EXPORT_PHASE: COPIES_IN_MEMORY * weights + (TRACED + COMPARED) * example_bytes + LIBRARY_BYTES[suffix]},
+        lambda: {LOAD_PHASE: 0, EXPORT_PHASE: peak_bytes(compared)},
+        {LOAD_PHASE: policy.loading_bytes}
+        | {EXPORT_PHASE: COPIES_IN_MEMORY * weights + (TRACED + COMPARED) * example_bytes + LIBRARY_BYTES[suffix]},
     )
     return planned_use(EXPORT_PHASE, {"policy.weights": weights}, phases, budget=budget)
 

@@ -25,7 +25,7 @@ from flatwater_trading.recipe.result import NOTES, equity_frame, write_holdout, 
 from flatwater_trading.recipe.tables import TraderFolder, write_frame
 from flatwater_trading.recipe.weights.config import WeightsRunConfig
 from flatwater_trading.recipe.weights.market import build_market
-from flatwater_trading.recipe.weights.plan import plan_weights
+from flatwater_trading.recipe.weights.plan import READ, plan_weights
 from flatwater_trading.recipe.weights.score import WeightsScore, as_json, score_weights
 from flatwater_trading.recipe.weights.trader import WeightsTrader
 from flatwater_trading.training.weights.config import USUAL_STRETCH, WeightsConfig
@@ -139,6 +139,7 @@ def make_trader(run: WeightsRun, folder: RunFolder | None = None) -> WeightsTrad
         held=float(best.held),
         invested=bool(best.invested),
         folder=folder,
+        loading_bytes=run.plan.total_bytes + run.plan.transients[READ],
     )
 
 
@@ -149,12 +150,9 @@ def prepare(config: WeightsRunConfig) -> WeightsRunConfig:
 
 def shorten_weights(config: WeightsRunConfig, panel: Panel, rows: int) -> WeightsRunConfig:
     """Return the configuration with shorter lengths in the place of defaults."""
-    shorter, year = (
-        replace(config, splits=shorten_splits(config.splits, rows)),
-        max(LEAST_CONTEXT, panel.calendar.a_year),
-    )
+    splits, year = shorten_splits(config.splits, rows), max(LEAST_CONTEXT, panel.calendar.a_year)
     is_default = config.history == WeightsRunConfig().history
-    return replace(shorter, history=min(config.history, year)) if is_default else shorter
+    return replace(config, splits=splits, history=min(config.history, year) if is_default else config.history)
 
 
 def compose(config: WeightsRunConfig) -> WeightsRun:

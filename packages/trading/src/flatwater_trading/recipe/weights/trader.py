@@ -55,6 +55,8 @@ class WeightsTrader(PanelPolicy):
     """Whether the rest is equal weights; else it is cash."""
     folder: RunFolder | None = None
     """Folder of the run; None for a run that is not written, and for a policy that was read from a file."""
+    loading_bytes: int = 0
+    """Bytes that loading the run has taken at its highest: its signals, of which the policy keeps nothing."""
 
     @property
     def rest(self) -> str:
@@ -116,6 +118,7 @@ class WeightsTrader(PanelPolicy):
             },
             # float32, as they were learned: the policy computes in float64, and makes these from them exactly.
             tensors=views(self.members.float(), self.layout),
+            loading_bytes=self.loading_bytes,
         )
 
     def _example(self, days: int) -> tuple[Tensor, ...]:
