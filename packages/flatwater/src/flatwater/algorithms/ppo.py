@@ -197,7 +197,7 @@ class ActingStep(NamedTuple):
 OF_A_STEP = ("obs", "memory", "starts", "noise")
 """Arguments of a step: observations [B, *obs], memory before them [2, B, M], where an episode begins [B], and the
 numbers that the actions' `noise_` drew. After them come `legal` [B, R] where actions have masks, and with a teacher
-`led` [B], whether it leads an agent, and `has_teacher` [B, *action], its actions."""
+`led` [B], whether it leads an agent, and `taught` [B, *action], its actions."""
 
 
 def make_act(
@@ -210,7 +210,7 @@ def make_act(
         student: the policy's network.
         learner: weights of the network, which later updates change in place.
         masked: whether the actions have masks: `act` then wants `legal`.
-        has_teacher: whether there is a teacher: `act` then wants `led` and `has_teacher`.
+        has_teacher: whether there is a teacher: `act` then wants `led` and `taught`.
     """
     weights = bound_weights(student, learner)
     names = (*OF_A_STEP, *(("legal",) if masked else ()), *(("led", "taught") if has_teacher else ()))
