@@ -59,6 +59,14 @@ class ParallelLike(Protocol):
         """Return an agent's action space."""
 
 
+@runtime_checkable
+class TurnsLike(Protocol):
+    """A member by which an environment of PettingZoo is recognised whose agents act one after another."""
+
+    def agent_iter(self) -> Any:  # noqa: ANN401  (agents of any kind)
+        """Return the agents in the order in which they act."""
+
+
 @dataclass(frozen=True)
 class EnvMaker:
     """A way to new environments, or to a number of them at once."""

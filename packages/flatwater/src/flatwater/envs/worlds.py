@@ -12,7 +12,7 @@ from flatwater.config.arguments import read_arguments
 from flatwater.envs.foraging.config import ForagingConfig
 from flatwater.envs.foraging.search import SearchTeacher
 from flatwater.envs.foraging.world import ForagingWorld
-from flatwater.envs.makers import FORMS, EnvMaker, ParallelLike, WorldLike, find_maker, wrapped_maker
+from flatwater.envs.makers import FORMS, EnvMaker, ParallelLike, TurnsLike, WorldLike, find_maker, wrapped_maker
 from flatwater.envs.names import FORAGE, PETTINGZOO, gymnasium_id, resolve_alias, unknown_name
 from flatwater.envs.worker_world import WorkerWorld
 from flatwater.envs.world import Array, Teacher, World
@@ -20,7 +20,7 @@ from flatwater.envs.wrapped.cartpole_world import CARTPOLE_IDS, CartPoleWorld
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld, named_env
 from flatwater.envs.wrapped.own_world import OwnTeacher, OwnWorld
-from flatwater.envs.wrapped.pettingzoo_world import PettingZooWorld, parallel_maker
+from flatwater.envs.wrapped.pettingzoo_world import TURNS, PettingZooWorld, parallel_maker
 from flatwater.envs.wrapped.vector_world import VectorWorld
 from flatwater.named_imports import find_object
 from flatwater_watch.errors import ConfigError, require
@@ -154,6 +154,8 @@ def _wrapped_world(maker: EnvMaker, wrapped: WrappedConfig, envs: int, *, allow_
         return OwnWorld(cast("World", first), maker.title, envs, allow_nan=allow_nan)
     if not maker.takes_number and isinstance(first, gymnasium.Env):
         return GymnasiumWorld(make, maker.title, wrapped, envs, allow_nan=allow_nan)
+    if isinstance(first, TurnsLike):  # before the next: its other members are those of a parallel environment
+        raise ConfigError(f"expected {FORMS}, got {type(first).__name__} of PettingZoo. {TURNS}")
     if not maker.takes_number and isinstance(first, ParallelLike):
         return PettingZooWorld(make, maker.title, wrapped, envs, allow_nan=allow_nan)
     called = f" for {envs}, a number of environments; give other arguments as env_args" if maker.takes_number else ""

@@ -24,6 +24,13 @@ from flatwater.envs.wrapped.step_limit import MOST_STEPS, StepLimit
 from flatwater.named_imports import import_named
 from flatwater_watch.errors import ConfigError
 
+TURNS = (
+    "Games in turns (AEC) are not supported. Give a gymnasium.Env for one player, whose step also makes the moves of "
+    "the others; or, where turns can be taken at once, a function that returns "
+    "pettingzoo.utils.aec_to_parallel(ITS.env()), as package.module:function"
+)
+"""What to do with an environment whose agents act one after another."""
+
 
 class PettingZooWorld:
     """A `World` of E copies of one environment; its agents are the environment's `possible_agents`, in order.
@@ -223,10 +230,8 @@ def parallel_maker(module: str, arguments: Mapping[str, Any]) -> Callable[[], An
         ) from error
     if "parallel_env" not in vars(env_module):
         raise ConfigError(
-            f"pettingzoo:{module}: expected a module with a parallel_env, in which all agents act at once, got "
-            "none. Games in turns (AEC) are not supported. Give a gymnasium.Env for one player, whose step also makes "
-            "the moves of the others; or, where turns can be taken at once, a function that returns "
-            "pettingzoo.utils.aec_to_parallel(ITS.env()), as package.module:function"
+            f"pettingzoo:{module}: expected a module with a parallel_env, in which all agents act at once, got none. "
+            f"{TURNS}"
         )
 
     def make() -> Any:  # noqa: ANN401  (a ParallelEnv; PettingZoo ships no types)
