@@ -146,7 +146,7 @@ def test_other_data_are_refused_with_the_differences(train: Train, capsys: pytes
     written = config.read_text()
     config.write_text(written.replace('"synthetic:6x260"', '"synthetic:6x261:seed=1"'))
     assert main(["resume", str(run), "--rounds", "2"]) == 2
-    assert re.search(r"on 2000-01-03 the \w+ of S0 is \S+ and was \S+\. Give one", capsys.readouterr().err)
+    assert re.search(r"on 2000-01-03 the \w+ of S0 is \S+ and was \S+\. Give a panel", capsys.readouterr().err)
 
 
 def test_fewer_generations_than_there_are_is_refused(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
