@@ -74,7 +74,7 @@ def test_resumed_it_ends_as_if_it_had_not_stopped(kind: str) -> None:
     assert ends[0] == ends[1]
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_its_policy_is_used_as_any_other(kind: str) -> None:
     train("run", 1, *KINDS[kind])

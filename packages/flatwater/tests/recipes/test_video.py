@@ -28,7 +28,8 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize(("recipe", "memory"), [("ppo", 0), ("ppo", 4), ("teach", 4)])
+@pytest.mark.few(1)
+@pytest.mark.parametrize(("recipe", "memory"), [("ppo", 4), ("ppo", 0), ("teach", 4)])
 def test_the_video_has_the_judged_episodes(recipe: str, memory: int) -> None:
     place = {"world": "seen_env:Seen", "teacher": "random"} if recipe == "teach" else {"env": "seen_env:Seen"}
     run = fw.train(recipe, run="run", **place, **SMALL | {"student": {"layers": [8], "memory": memory}})

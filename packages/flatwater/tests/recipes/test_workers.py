@@ -173,7 +173,8 @@ def test_any_number_of_workers_gives_the_same_run(
     assert all(line["exchange"] == {} for line in ledger(alone(kind)))
 
 
-@pytest.mark.parametrize("kind", ["hindsight", pytest.param("td3, prioritised", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["hindsight", "td3, prioritised"])
 def test_the_number_may_change_where_a_run_is_resumed(
     kind: str, alone: Callable[[str], Path], half: Callable[[str], Half], tmp_path: Path
 ) -> None:

@@ -410,9 +410,10 @@ def count_step_(tally: UpdateSums, name: str, norm: Float[Tensor, "P"], finite: 
 
 
 def read_tally_(tally: UpdateSums) -> dict[str, float]:
-    """Return means over members and updates since the last reading, by metric name, and zero the sums.
+    """Return the mean of each metric over members and updates since the last reading, by name, and zero the sums.
 
-    A learner waits for its device here alone: once a round. The result is empty if there was no update.
+    `train/skipped` is a sum: the steps that members left out. The result is empty if there was no update. This is the
+    only place where a learner waits for its device, once a round.
     """
     members = len(tally.skipped)
     # Copied before it is zeroed: the round's alarms read the total afterwards.

@@ -276,9 +276,9 @@ def _check_parts(
         raise CheckpointError(f"{intact.manifest.file} has other parts:{listing}\nGive the parts that were saved.")
 
 
-def _make_buffers(intact: VerifiedCheckpoint, name: str) -> dict[str, Any]:
-    """Return buffers that the leaves of a part are read into, by path."""
-    prefix = f"{name}."
+def _make_buffers(intact: VerifiedCheckpoint, part_name: str) -> dict[str, Any]:
+    """Return a buffer for each leaf of a part, by its path within the part; for a scalar its value."""
+    prefix = f"{part_name}."
     records = [record for record in intact.manifest.leaves if record.path.startswith(prefix)]
     return {record.path.removeprefix(prefix): _make_buffer(intact, record) for record in records}
 

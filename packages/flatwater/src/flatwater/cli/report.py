@@ -54,7 +54,7 @@ class Report:
         return run_state(open_folder(Path(self.run)), 0, 0) == "training"
 
     def _draw(self) -> None:
-        """Write the page of `run`, a run, a file of a watch or another package's folder, and say where it is."""
+        """Write the page of `run`, a run, a watch's file or a plugin's folder such as a study; print its path."""
         from flatwater.plugins import group_rows, load_row
         from flatwater.rundir.layout import RunFolder
         from flatwater_watch.terminal import say
@@ -70,7 +70,9 @@ class Report:
         if path.is_file():
             page_file, size = self._write_watch_page()
         elif plugin_pages and not RunFolder(path).config.is_file():
-            page_file, size = self._write_page(*load_row("pages", *plugin_pages[0])(path))
+            make_page = load_row("pages", *plugin_pages[0])
+            default_file, page = make_page(path)
+            page_file, size = self._write_page(default_file, page)
         else:
             page_file, size = self._write_run_page()
         say(f"{page_file}  {format_bytes(size)}")

@@ -369,7 +369,7 @@ class WorldPlayer:
         """Begin the episode, and another in the second environment where the last is over."""
         self._waits[0] = True
         self._begin_(seed)
-        return self._observation_arrays()
+        return self._observe_and_ask_teacher()
 
     def _begin_(self, seed: int) -> None:
         """Begin an episode in each environment that waits: of `seed` in the first, of a random seed in the second."""
@@ -418,10 +418,13 @@ class WorldPlayer:
         if self._waits.any():
             # Seed 0 is not used: the first environment does not wait here.
             self._begin_(0)
-        return self._observation_arrays(is_over=bool(done[0])) | ends, bool(done[0])
+        return self._observe_and_ask_teacher(is_over=bool(done[0])) | ends, bool(done[0])
 
-    def _observation_arrays(self, *, is_over: bool = False) -> dict[str, Array]:
-        """Return copies of the first environment's observations, and the teacher's actions until the episode ends."""
+    def _observe_and_ask_teacher(self, *, is_over: bool = False) -> dict[str, Array]:
+        """Return copies of the first environment's observations and masks; ask the teacher for its actions.
+
+        Once a step: the teacher has a state, which moves. After the end of the episode it has none to ask for.
+        """
         arrays = {"observations": self._obs[0].copy()} | ({"masks": self._legal[0][0].copy()} if self._legal else {})
         if self._teacher is None or is_over:
             return arrays

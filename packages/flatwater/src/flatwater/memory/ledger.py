@@ -95,7 +95,9 @@ def base_bytes(owned: Mapping[str, int]) -> int:
 
 
 def take_statement(owned: Mapping[str, int], *, base: int) -> Statement:
-    """Return the statement of this moment; best right after freed memory was released.
+    """Return the statement of this moment.
+
+    Call it when freed memory has been released, or that memory counts as unaccounted.
 
     Args:
         owned: bytes of RAM of each leaf.
@@ -103,5 +105,5 @@ def take_statement(owned: Mapping[str, int], *, base: int) -> Statement:
     """
     memory: Footprint = footprint()
     statement = Statement(memory.resident, memory.file_mapped, owned, base, allocator_pages())
-    # What is missing, the libraries have given back.
+    # If fewer bytes are resident than are counted, libraries have given pages back, so the base shrinks by these.
     return replace(statement, base=base + min(0, statement.unaccounted))

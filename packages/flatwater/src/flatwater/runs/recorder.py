@@ -193,7 +193,7 @@ class Recorder:
         return lost_workers(round_, record["exchange"])
 
     def waiting_alarms(self, round_: int, efforts: Mapping[str, Effort]) -> list[Alarm]:
-        """Return alarms where threads wait for cores; of a process that waits for a device or for workers, none."""
+        """Return alarms that threads wait for cores; none if a GPU or workers compute, as threads idle then."""
         composed = self.composed
         if composed.device.type != "cpu" or composed.plan.workers:
             return []

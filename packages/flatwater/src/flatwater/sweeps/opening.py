@@ -100,7 +100,9 @@ def _require_a_value(config: Any, space: Space) -> None:  # noqa: ANN401  (a Run
 
 
 def _reopen_sweep(order: SweepOrder, folder: SweepFolder, program: Sequence[str]) -> OpenedSweep:
-    """Return the sweep of a folder, once the space and settings that are given now fit its own.
+    """Reopen the sweep of a folder, if the space and settings that are given now fit its own.
+
+    The settings are written there, and it is recorded that this user trusts the code that they name.
 
     Raises:
         ConfigError: the order names another space, or settings differ that may not.
@@ -116,7 +118,7 @@ def _reopen_sweep(order: SweepOrder, folder: SweepFolder, program: Sequence[str]
         )
     current_config = replace(order.config, threads=order.config.threads or begun_config.threads)
     if setting_differences(begun_config, current_config, "the sweep"):
-        current_config = _prepare_config(current_config, program)  # paths may be written in another way
+        current_config = _prepare_config(current_config, program)  # the same file may be given by another path
     refuse_others(begun_config, current_config, folder.path, "sweep")
     write_config(current_config, folder.base)
     note_file(folder.base, _silent)

@@ -50,22 +50,26 @@ def split_days(n_days: int, *, context: int, config: SplitConfig, context_name: 
     require(context >= 1, "context", context, "1 day or more")
     if config.days is not None:
         require(config.days <= n_days, "splits.days", config.days, f"at most the {n_days} rows of the panel")
-        # First of all: what comes after `days` is neither split nor looked at.
-        n_days = config.days
-    holdout = n_days - config.holdout_days
+    # First of all: what comes after `days` is neither split nor looked at.
+    used_days = n_days if config.days is None else config.days
+    holdout = used_days - config.holdout_days
     validation = holdout - config.validation_days
-    # Row context - 1 is the first with a full context; one training day is the least.
+    # Row context - 1 is the first with a full context, and at least one training day must remain.
     if validation <= context - 1:
         needed = context + config.validation_days + config.holdout_days
+        if config.days is None:
+            rows, remedy = f"the panel has {n_days} rows", "Use a longer panel"
+        else:
+            rows, remedy = f"splits.days = {used_days}", "Raise it"
         raise ConfigError(
-            f"the panel has {n_days} rows, but {needed} or more are needed: {context} of context (the last of them is "
-            f"the first training day), {config.validation_days} of validation and {config.holdout_days} of holdout. "
-            f"Use a longer panel, or lower {context_name}, splits.validation_days or splits.holdout_days."
+            f"{rows}, but {needed} or more are needed: {context} of context (the last of them is the first training "
+            f"day), {config.validation_days} of validation and {config.holdout_days} of holdout. {remedy}, or lower "
+            f"{context_name}, splits.validation_days or splits.holdout_days."
         )
     return Splits(
         train=Days(context - 1, validation),
         validation=Days(validation, holdout),
-        holdout=Days(holdout, n_days),
+        holdout=Days(holdout, used_days),
     )
 
 

@@ -47,6 +47,8 @@ class FillingArrays:
 def add_untouched_(arrays: FillingArrays, census: Census) -> int:
     """Add the large arrays of a census that are not fully touched yet; return how many are new.
 
+    Beyond `MAXIMUM_ARRAYS` arrays in all, none is added.
+
     Args:
         arrays: arrays of earlier censuses, which stay.
         census: census whose objects still live.

@@ -22,7 +22,8 @@ class Guard:
 
         Args:
             report_fault: callback that gets the sentence about a fault at once: the process may end before the summary.
-            program: code of the program that the watch calls; its exceptions are the program's own.
+            program: code objects of the program that the watch calls: an exception from them is raised again, and is
+                no fault of the watch.
         """
         self.has_ended = False
         """Set at the end, and after a fault."""

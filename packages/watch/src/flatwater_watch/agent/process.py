@@ -324,12 +324,12 @@ class ProcessWatch:
         return [finding.owner for finding in self._monitor.findings() if finding.holders]
 
     def findings(self) -> list[Finding]:
-        """Findings that still hold, most bytes first, per unit of the user's."""
+        """Findings whose owners still grow, most bytes first, then garbage that is freed; in the user's units."""
         if not self._samples:
             return []
-        found = self._monitor.findings()
-        findings, garbage = conclusion.split_native_garbage(found, self._samples, self._gc_sawtooth())
-        active = active_findings(findings, self._samples, self._found_steps, self._census_history, self._workers)
+        all_findings = self._monitor.findings()
+        others, garbage = conclusion.split_native_garbage(all_findings, self._samples, self._gc_sawtooth())
+        active = active_findings(others, self._samples, self._found_steps, self._census_history, self._workers)
         return [self._in_user_units(finding) for finding in (*active, *garbage)]
 
     def _in_user_units(self, finding: Finding) -> Finding:

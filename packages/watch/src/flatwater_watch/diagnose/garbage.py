@@ -216,21 +216,26 @@ def _count_classes(garbage: list[Any], users: Mapping[str, Any]) -> Counter[str]
     """Number of objects by class: of the program's classes, else of the most telling class, else of all."""
     user_counts = count_values(class_name(type(obj)) for obj in garbage if full_name(type(obj))[0] in users)
     all_counts = Counter[str]() if user_counts else count_values(class_name(type(obj)) for obj in garbage)
-    structure_counts = Counter[str]() if user_counts else _structure_counts(garbage)
+    structure_counts = Counter[str]() if user_counts else _objects_by_structure(garbage)
     return user_counts or Counter({name: all_counts[name] for name, _ in structure_counts.most_common(1)}) or all_counts
 
 
-def _structure_counts(garbage: list[Any]) -> Counter[str]:
-    """Number of objects by the class of the oldest object in their connected group: a closed figure is a figure."""
-    # The oldest, as a whole is made before its parts. Groups are joined by union-find with path halving.
+def _objects_by_structure(garbage: list[Any]) -> Counter[str]:
+    """Number of objects by the class of their structure, such as a figure of matplotlib with all of its parts.
+
+    A structure is a group of objects that references connect. Its class is that of its oldest object that is not a
+    plain container, as a whole is made before its parts; groups of plain objects alone are left out.
+    """
+    # In a fork. The garbage lies in the order in which it was made. Groups are joined by union-find with path halving:
+    # each object is linked with an older one of its group, the oldest with itself.
     positions = {id(obj): n for n, obj in enumerate(garbage)}
     group_links = list(range(len(garbage)))
-    """Index of an older object in the same group, or of the object itself."""
 
     def oldest(n: int) -> int:
         """Index of the oldest object in the group of object n."""
         while group_links[n] != n:
-            group_links[n] = n = group_links[group_links[n]]
+            group_links[n] = group_links[group_links[n]]
+            n = group_links[n]
         return n
 
     for n, obj in enumerate(garbage):
@@ -272,18 +277,18 @@ def _describe_cycle(first: Any, users: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _cycle_words(
-    last: object, name: str, came: Mapping[int, tuple[Any, str] | None], users: Mapping[str, Any]
+    last: object, name: str, holder_hops: Mapping[int, tuple[Any, str] | None], users: Mapping[str, Any]
 ) -> tuple[str, ...]:
     """The cycle in words, such as `Trainer.model`, `Model.trainer`; objects of a library become part of the hop before.
 
     Args:
         last: object that refers to the first one.
         name: attribute or item of this object.
-        came: for each object by id, its holder and the attribute of the holder; None for the first object.
+        holder_hops: for each object by id, its holder and the attribute of the holder; None for the first object.
         users: namespaces of the user's modules.
     """
     hops = [(last, name)]
-    while (holder_hop := came[id(hops[-1][0])]) is not None:
+    while (holder_hop := holder_hops[id(hops[-1][0])]) is not None:
         hops.append(holder_hop)
     words: list[str] = []
     for obj, step in reversed(hops):

@@ -198,8 +198,13 @@ class Investigator:
         return None
 
     def _await_line(self, reading: Reading) -> CaseEvent | None:
-        """Wait under the trace for new objects of the owner or of the garbage, unless the limit is near."""
+        """Wait under the trace for new objects of the owner or of the garbage, unless the limit is near.
+
+        Returns:
+            None while the trace may still show the line; otherwise, also without a trace, the time to compare.
+        """
         case, roots = self._case, self.censuses.roots
+        # In this order: the line of the owner is not searched while garbage is awaited.
         if (
             self.is_tracing
             and reading.has_headroom

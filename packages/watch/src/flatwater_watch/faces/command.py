@@ -230,7 +230,7 @@ class WatchCommand:
             with suppress(OSError):  # a full disk
                 append_output(self.out, "\n".join([*lines, ""]), WATCH_LOG)
         if self.json not in {None, "-"}:
-            with suppress(RunError):
+            with suppress(RunError):  # the last report tries again, and says what is wrong
                 replace_output(Path(str(self.json)), json_text(summary).encode(errors="replace"), WATCH_RESULT)
 
     def _print_and_save(self, summary: dict[str, Any], before: dict[str, Any] | None, *, keep: bool) -> None:

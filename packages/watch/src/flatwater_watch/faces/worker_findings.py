@@ -150,7 +150,7 @@ def _worker_line(worker: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _group_findings(workers: Iterable[Mapping[str, Any]]) -> list[list[_WorkerFinding]]:
-    """Findings of workers, grouped by fingerprint, without groups too small to be sure."""
+    """Findings of memory in workers, grouped by fingerprint, without slowdowns and without groups that rose little."""
     groups: dict[str, list[_WorkerFinding]] = {}
     for worker in workers:
         for finding in (Finding.from_json(record) for record in worker["findings"]):

@@ -136,14 +136,14 @@ class PopulationCollector:
 
 
 def bind_learning(setup: EvolveSetup, run: Population) -> Callable[[], None]:
-    """Bind one update of every member, each from its own draw from the transitions of all."""
+    """Return a function that updates every member once; each has rows of its own in one draw from all transitions."""
     config = setup.config
     update_ = setup.algorithm.make_update(config.learner, setup.nets, run.learner, [(0, config.population.size)])
     own = config.learner.own
     shape = (config.population.size, config.learner.micro_batches, own.batch_size)
     steps, gamma = own.reward_steps
 
-    def micro_batch(drawn: Drawn, g: int) -> Draw:
+    def bind_micro_batch(drawn: Drawn, g: int) -> Draw:
         """Return a function that gathers micro-batch `g` of a draw for members `low` to `high`."""
 
         def gather_rows(low: int, high: int) -> Batch:
@@ -156,7 +156,7 @@ def bind_learning(setup: EvolveSetup, run: Population) -> Callable[[], None]:
         """Update all members once from one draw of the replay, and set the priorities by the new errors."""
         # One draw for all members and micro-batches: each member's rows are its own.
         drawn_rows = draw(run.ring, shape, run.generators["replay"])
-        td_error = update_([micro_batch(drawn_rows, g) for g in range(shape[1])])
+        td_error = update_([bind_micro_batch(drawn_rows, g) for g in range(shape[1])])
         if config.replay.prioritised and td_error is not None:
             check_made(config.learner, "update", td_error, shape)
             set_priorities_(run.ring, drawn_rows.index, td_error)
