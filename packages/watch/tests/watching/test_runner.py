@@ -360,7 +360,9 @@ def test_the_watch_needs_neither_torch_nor_numpy(run_watched: Watched) -> None:
 
 def test_a_running_process_is_looked_at_from_outside(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(LEAK)
-    with subprocess.Popen([sys.executable, "train.py", "none"], cwd=tmp_path, env=environment(ROUNDS="400")) as program:
+    with subprocess.Popen(
+        [sys.executable, "train.py", "none"], cwd=tmp_path, env=environment(ROUNDS="4000")
+    ) as program:
         line = [
             sys.executable,
             "-c",
@@ -370,7 +372,7 @@ def test_a_running_process_is_looked_at_from_outside(tmp_path: Path) -> None:
             str(program.pid),
             "--outside",
             "--seconds",
-            "1.5",
+            "4",  # on a busy machine the program may begin to grow after two
             "--json",
         ]
         ran = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment())
