@@ -14,14 +14,14 @@ LAYOUT = TableLayout(
         Column("growth, bps", "resting", 8, "unseen/resting"),
         Column("growth, bps", "lead", 6, "unseen/lead"),
         Column("growth, bps", "+-", 5, "unseen/deviation"),
-        Column("", "held", 5, "champion/held", format_share),
+        Column("", "held", 7, "champion/held", format_share),
         WHOLE,
     ),
     dispensable=frozenset({"+-"}),
     glance=(
         Column("", "unseen", 8, "unseen/growth"),
         Column("", "lead", 8, "unseen/lead"),
-        Column("", "held", 5, "champion/held", format_share),
+        Column("", "held", 7, "champion/held", format_share),
     ),
 )
 
