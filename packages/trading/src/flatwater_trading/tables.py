@@ -14,6 +14,7 @@ COMMANDS = {
         "flatwater_trading.cli.study:StudyTraders",
         "train in each fold of a walk-forward, and say what the result shows",
     ),
+    "study erl": ("flatwater_trading.cli.study:StudyTraders", "the same, with its recipe named"),
     "study weights": ("flatwater_trading.cli.study:StudyWeights", "the same with target weights"),
     "orders": (
         "flatwater_trading.cli.orders:OrdersCommand",

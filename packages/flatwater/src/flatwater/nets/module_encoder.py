@@ -72,7 +72,7 @@ class ModuleEncoder:
         return places
 
     @contextmanager
-    def _filled(self, tensors: Mapping[str, Tensor]) -> Iterator[nn.Module]:
+    def _lend_module(self, tensors: Mapping[str, Tensor]) -> Iterator[nn.Module]:
         """Lend the module with tensors by name in the place of its own.
 
         `torch.func.functional_call` does the same, but takes longer than a small network does.
@@ -143,7 +143,7 @@ class ModuleEncoder:
         observation = nest_parts(self.parts, read)
         if self.module.training != learning:
             self.module.train(learning)
-        with self._filled(tensors) as module:
+        with self._lend_module(tensors) as module:
             features: Tensor = module(observation)
         return features
 

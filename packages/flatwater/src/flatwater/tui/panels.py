@@ -297,9 +297,9 @@ def findings_panel(followed: FollowedRun, short: int = 0) -> Group | Text:
         origin = "" if finding.made_at is None else f"made at {finding.made_at}"
         details = [text for text in (origin, growth_end(finding)) if text]
         if details and not short:
-            lines.append(_indented("; ".join(details)))
+            lines.append(_indent("; ".join(details)))
         if finding.advice and not short:
-            lines.append(_indented(finding.advice))
+            lines.append(_indent(finding.advice))
     if followed.alarms:
         alarm = Text.assemble((f"{count_phrase(followed.alarms, 'alarm')}  ", f"bold {WARNING}"), followed.alarm)
         lines.insert(0 if short else len(lines), alarm)
@@ -312,7 +312,7 @@ def findings_panel(followed: FollowedRun, short: int = 0) -> Group | Text:
     return Group(*lines)
 
 
-def _indented(text: str) -> Padding:
+def _indent(text: str) -> Padding:
     return Padding(Text(text, style=QUIET), (0, 0, 0, 2))
 
 

@@ -60,7 +60,7 @@ def split_days(n_days: int, *, context: int, config: SplitConfig, context_name: 
         if config.days is None:
             rows, remedy = f"the panel has {n_days} rows", "Use a longer panel"
         else:
-            rows, remedy = f"splits.days = {used_days}", "Raise it"
+            rows, remedy = f"splits.days = {used_days}", "Use more days"
         raise ConfigError(
             f"{rows}, but {needed} or more are needed: {context} of context (the last of them is the first training "
             f"day), {config.validation_days} of validation and {config.holdout_days} of holdout. {remedy}, or lower "
