@@ -38,7 +38,9 @@ def test_one_day_too_few_says_how_many_and_what_to_change() -> None:
 
 def test_too_few_days_of_a_longer_panel_are_the_setting_s() -> None:
     """It said that the panel of 3,781 rows had 300, and to use a longer one."""
-    with pytest.raises(ConfigError, match=r"^splits\.days = 300, but 1007 or more are needed: .* Use more days, or lower"):
+    with pytest.raises(
+        ConfigError, match=r"^splits\.days = 300, but 1007 or more are needed: .* Use more days, or lower"
+    ):
         split_days(3781, context=504, config=SplitConfig(days=300))
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from flatwater.algorithms.adam import Adam, Span, build_adam
 from flatwater.algorithms.config import AlgorithmConfig, Settings, own_algorithm
-from flatwater.algorithms.graph import require_compiler
+from flatwater.algorithms.graph import require_compiler, shield_compiler
 from flatwater.named_imports import find_object
 from flatwater.nets.stack import Layout, Params, bfloat16_autocast, init_
 from flatwater.state.allocation import filled_tensor
@@ -369,7 +369,7 @@ def bind_compiled(config: AlgorithmConfig, function: Callable[..., T], *bound: A
                 require_compiler()
             graph = torch.compile(eager, fullgraph=True, dynamic=False)
         # Inside the call, as it is traced at the first call and again where shapes change.
-        with torch._dynamo.config.patch(trace_autograd_ops=True):  # noqa: SLF001  (torch has no other name for it)
+        with torch._dynamo.config.patch(trace_autograd_ops=True), shield_compiler():  # noqa: SLF001  (torch has no other name for it)
             return graph(*arguments)
 
     return call

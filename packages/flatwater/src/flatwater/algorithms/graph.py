@@ -8,9 +8,11 @@ writes are its results alone. Arguments that it does not read are left out. That
 import os
 import platform
 import shutil
+import signal
 import sys
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
@@ -22,6 +24,9 @@ from flatwater_watch.errors import require
 Function = Callable[..., tuple[Tensor, ...]]
 FEW = 16
 """Rows up to which a layer is a loop in the compiled code: a call of the library for matrices would take longer."""
+
+GROUP_SIGNALS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
+"""Signals that terminals, `timeout` and schedulers send to all processes of a command."""
 
 
 def has_compiler() -> bool:
@@ -41,6 +46,20 @@ def require_compiler() -> None:
         "from the run without, with other last bits: flatwater fork RUN --learner.no-compile"
     )
     require(has_compiler(), "learner.compile", value=True, expected=expected)
+
+
+@contextmanager
+def shield_compiler() -> Iterator[None]:
+    """Keep signals to the whole group of processes, as a terminal sends for Ctrl-C, from the compiler's processes.
+
+    They would end, and the run would say that its code cannot be compiled. A process begins with the mask of the thread
+    that starts it. This process hears the signal by another thread, or when compiling has ended.
+    """
+    mask_before = signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask_before)
 
 
 def compile_graph(function: Function, *, enabled: bool) -> Function:
@@ -93,7 +112,7 @@ def _trace_and_compile(function: Function, arguments: tuple[Tensor, ...]) -> Fun
         # The processor's vectors are known from the processor. torch would compile its headers for each kind of them to
         # learn whether the compiler can, which takes as long as all of the graphs, and load them in each process.
         settings["cpp.vec_isa_ok"] = True
-    with torch.no_grad(), config.patch(settings):
+    with torch.no_grad(), config.patch(settings), shield_compiler():
         compiled = compile_fx_inner(graph, [arguments[at].detach() for at in used_inputs])
     # Its own call asks for a profiler and a cache each time, which takes as long as a layer. It empties
     # `current_callable` at its end, so `call` below holds the whole of it.
