@@ -56,7 +56,8 @@
       const isLine = trace.mode?.startsWith("lines") && !trace.stackgroup && !trace.fill;
       if (isLine) {
         mark.className = "line";
-        mark.style.background = trace.line.color;
+        const { color, dash } = trace.line;
+        mark.style.background = dash ? `repeating-linear-gradient(90deg, ${color} 0 6px, transparent 6px 10px)` : color;
       }
       const button = document.createElement("button");
       button.type = "button";
