@@ -59,7 +59,7 @@ def bind_closing(envs: Sequence[Any], border: AbstractContextManager[None]) -> C
 def close_open_envs() -> Iterator[None]:
     """Close at the end of a call, however it ends, the environments that were built in it and are still open.
 
-    One that fails to close is told, and costs nothing else: what it was built for is done.
+    An environment that fails to close is logged and nothing more: what it was built for is done.
     """
     built = set[Closing]()
     token = _open.set(built)
