@@ -23,7 +23,7 @@ with four of four, which are usual for images and take half of the passes, it wa
 COMPILED_CALLS = 100_000
 """Steps of the policy and updates of a run, together, from which it is compiled by itself. Compiling takes 20 seconds
 of the CPU, or 6 where torch has the code in its cache. Each such call then took 0.6 to 0.9 milliseconds less, when
-that was measured (`docs/adr/0021-one-ppo-for-worlds.md`): a run of so many gained at least as much again as it had paid.
+that was measured (`docs/adr/0021-one-ppo-for-worlds.md`): a run of so many gained at least twice what it had paid.
 Calls that are not compiled have become faster since, by an amount that was not measured on a quiet machine."""
 COMPILED = "the policy is compiled: about 20 CPU seconds in the first block (left out by --learner.no-compile)"
 
