@@ -61,6 +61,46 @@ def test_losses_kept_with_their_graph(load: Load) -> None:
     assert {type(leaf).__name__ for leaf in owner.newest_items} == {"Tensor"}
 
 
+ORDERS = """
+    import asyncio
+    from types import ModuleType
+
+    HIDDEN = ModuleType("hidden")  # a census enters no module
+    HIDDEN.loop, HIDDEN.tasks = asyncio.new_event_loop(), []
+
+    async def order(number):
+        basket = [f"order {number} article {i}" for i in range(400)]
+        await asyncio.sleep(3600)
+        basket.clear()
+
+    def run_once():
+        HIDDEN.loop.call_soon(HIDDEN.loop.stop)
+        HIDDEN.loop.run_forever()
+
+    def turn():
+        HIDDEN.tasks.append(HIDDEN.loop.create_task(order(len(HIDDEN.tasks))))
+        run_once()
+
+    def end():
+        for task in HIDDEN.tasks:
+            task.cancel()
+        run_once()
+        HIDDEN.loop.close()
+"""
+
+
+def test_calls_that_wait_own_what_their_variables_hold(load: Load) -> None:
+    """Each has as much as the others: memory grows as there are more of them, and nothing of the user's holds them."""
+    program = load(ORDERS)
+    try:
+        owner = the_owner(program)
+        assert (owner.path, owner.calls) == ("order() in train.py: basket", 15)
+        assert owner.holders[0] == "train.py, local basket of 15 calls of order()"
+        assert [len(basket) for basket in resolve_all_ways(ROOTS, owner.hops, 64)] == [400] * 15
+    finally:
+        program.end()
+
+
 TREES = """
     class Node:
         pass

@@ -101,6 +101,35 @@ def test_what_a_task_of_trio_works_on_is_a_root(monkeypatch: pytest.MonkeyPatch)
         each.close()
 
 
+class Greenlet:
+    """As that of the library: its frame is kept by C code."""
+
+    __slots__ = ("gr_frame",)
+
+
+class Worker(Greenlet):
+    """As gevent's: a class that extends the library's."""
+
+
+def test_the_variables_of_a_waiting_greenlet_are_roots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library need not be installed: one that keeps a frame like it stands in its place."""
+
+    def order() -> Iterator[None]:
+        basket = [6, 7]
+        yield
+        basket.clear()
+
+    waiting, worker = order(), Worker()
+    next(waiting)
+    worker.gr_frame = waiting.gi_frame  # type: ignore[attr-defined]
+    name = f"{order.__qualname__.replace('<locals>.', '')}() in {Path(__file__).name}: basket"
+    assert name not in roots()  # the library is not loaded
+    module = types.ModuleType("greenlet._greenlet")
+    vars(module)["greenlet"] = Greenlet
+    monkeypatch.setitem(sys.modules, "greenlet._greenlet", module)
+    assert roots()[name] == [6, 7]
+
+
 def test_what_a_finalizer_was_given_is_reached() -> None:
     resource = Resource()
     given = [7, 8, 9]

@@ -1,5 +1,6 @@
-"""What libraries keep in globals: measured cheaply, and looked into where it became longer."""
+"""Containers of libraries: counted cheaply, and told by what holds them if they became longer."""
 
+import gc
 import importlib
 import json
 import os
@@ -8,11 +9,15 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
-from flatwater_watch.heap.libraries import MAXIMUM_OPENED, global_lengths, grown_globals
+from flatwater_watch.heap.libraries import ContainerLengths, grown_holders, heap_lengths
 from flatwater_watch.heap.roots import Roots
+from flatwater_watch.heap.view import strong_object
+
+OWN: list[Any] = []
 
 LIBRARY = """
 import functools
@@ -55,52 +60,81 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleT
     del sys.modules["somelib"]
 
 
-@pytest.mark.parametrize("most", [0, 10**9])
-def test_what_became_longer_is_told_by_path(library: ModuleType, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    """Of globals and their attributes, however many libraries are loaded."""
-    monkeypatch.setattr("flatwater_watch.heap.libraries.ALL", most)
-    before = global_lengths(Roots())
-    assert {path: before[path] for path in before if path.startswith("somelib.")} == {
-        "somelib.SEEN": 0, "somelib.RECENT": 0, "somelib.REGISTRY": 0, "somelib.area": 0,
-    }  # fmt: skip
-    assert not any(path.startswith("somelib.") for path in grown_globals(Roots(), before))
-    library.SEEN["one"] = 1
-    library.RECENT.append(1)
-    library.REGISTRY.entries.append(1)
-    library.area(3)
-    found = grown_globals(Roots(), before)
-    assert {path for path in found if path.startswith("somelib.")} == {path for path in before if "somelib." in path}
+def holders_of(before: ContainerLengths) -> dict[str, Any]:
+    """What holds in the library what grew since then."""
+    return {path: value for path, value in grown_holders(before, Roots()).items() if path.startswith("somelib.")}
+
+
+def test_a_container_that_became_longer_is_told_by_the_global_that_holds_it(library: ModuleType) -> None:
+    for n in range(6):
+        library.REGISTRY.entries.append([n])
+        library.area(n)
+    before = heap_lengths()
+    assert holders_of(before) == {}
+    library.SEEN.update({n: str(n) for n in range(9)})
+    library.RECENT.extend(map(str, range(8)))
+    library.REGISTRY.entries.append([6])
+    library.area(6)
+    found = holders_of(before)
+    assert set(found) == {"somelib.SEEN", "somelib.RECENT", "somelib.REGISTRY", "somelib.area"}
     assert found["somelib.SEEN"] is library.SEEN
 
 
-@pytest.mark.parametrize("large", [False, True])
-def test_what_lies_deep_in_a_registry_counts_for_its_global(
-    library: ModuleType, monkeypatch: pytest.MonkeyPatch, *, large: bool
-) -> None:
-    """Such as objects in the bucket of a region of an account; but where very many libraries are loaded."""
-    monkeypatch.setattr("flatwater_watch.heap.libraries.ALL", 0 if large else 10**9)
+def test_what_lies_deep_in_a_registry_is_told_by_its_global(library: ModuleType) -> None:
+    """Such as objects in the bucket of a region of an account."""
     region = library.Registry()
     region.entries.append({"bucket": library.Registry()})
     library.SEEN["account"] = {"region": region}
-    before = global_lengths(Roots())
-    region.entries[0]["bucket"].entries.append(1)
-    found = [path for path in grown_globals(Roots(), before) if path.startswith("somelib.")]
-    assert found == ([] if large else ["somelib.SEEN"])
+    before = heap_lengths()
+    region.entries[0]["bucket"].entries.extend([n] for n in range(9))
+    assert set(holders_of(before)) == {"somelib.SEEN"}
 
 
-def test_a_large_table_counts_by_itself(library: ModuleType) -> None:
-    """Its items are alike: to look into all of them takes as long as a census."""
-    library.SEEN.update({n: [n] for n in range(MAXIMUM_OPENED + 1)})
-    before = global_lengths(Roots())
-    library.SEEN[0].append(1)
-    assert "somelib.SEEN" not in grown_globals(Roots(), before)
-    library.SEEN[-1] = []
-    assert "somelib.SEEN" in grown_globals(Roots(), before)
+def test_a_container_among_many_alike_is_told_by_what_holds_them_all(library: ModuleType) -> None:
+    library.SEEN.update({n: [n] for n in range(1000)})
+    before = heap_lengths()
+    library.SEEN[0].extend([n] for n in range(9))
+    assert set(holders_of(before)) == {"somelib.SEEN"}
 
 
-def test_the_programs_own_globals_are_none_of_a_library() -> None:
-    """They are roots of every census already; flatwater's own are no finding."""
-    assert not any(path.startswith((__name__, "flatwater.")) for path in global_lengths(Roots()))
+def test_of_very_many_objects_only_long_containers_count(library: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flatwater_watch.heap.libraries.MANY_OBJECTS", 0)
+    before = heap_lengths()
+    library.REGISTRY.entries.extend([n] for n in range(9))
+    assert holders_of(before) == {}
+    library.REGISTRY.entries.extend([n] for n in range(99))
+    assert set(holders_of(before)) == {"somelib.REGISTRY"}
+
+
+def test_a_function_that_holds_what_grew_lives_no_longer_for_it(library: ModuleType) -> None:
+    """A function has no place that would keep it alive, as a global has."""
+
+    class Rows(list[Any]):
+        """A list that can be held weakly."""
+
+    def listen(rows: Rows = Rows()) -> Rows:  # noqa: B008  (its default is what holds)
+        return rows
+
+    library.SEEN["listener"] = listen
+    before = heap_lengths()
+    listen().extend([n] for n in range(9))
+    path = f"{__name__}.{test_a_function_that_holds_what_grew_lives_no_longer_for_it.__name__}.listen"
+    holder = grown_holders(before, Roots())[path]
+    assert strong_object(holder) is listen
+    library.SEEN.clear()
+    del listen
+    gc.collect()
+    assert strong_object(holder) is None
+
+
+def test_what_the_user_holds_is_no_lead(library: ModuleType) -> None:
+    """A census begins at the globals of the user's modules, and knows what it has reached."""
+    before = heap_lengths()
+    OWN.extend([n] for n in range(9))
+    library.SEEN.update({n: [n] for n in range(9)})
+    assert not [path for path in grown_holders(before, Roots()) if path.endswith(".OWN")]
+    assert grown_holders(before, Roots(), {id(library.SEEN)}).keys().isdisjoint({"somelib.SEEN"})
+    OWN.clear()
 
 
 GROWS = {

@@ -24,7 +24,7 @@ from flatwater_watch.diagnose.owners import (
 )
 from flatwater_watch.heap.arrays import array_figures
 from flatwater_watch.heap.census import Census, Holding
-from flatwater_watch.heap.libraries import grown_globals
+from flatwater_watch.heap.libraries import ContainerLengths, grown_holders
 from flatwater_watch.heap.raw import full_name, is_a
 from flatwater_watch.heap.roots import Callback, Roots, is_of_library_call
 from flatwater_watch.meters.system_calls import thread_seconds
@@ -45,8 +45,10 @@ class Investigation:
     """Step at which the first census began."""
     module_count: int = 0
     """Number of modules that were loaded then."""
-    library_lengths: Mapping[str, int] | None = None
-    """Lengths of the globals of libraries then; None once they were compared."""
+    lengths: ContainerLengths | None = None
+    """Lengths of all containers then; None once they were compared."""
+    reached_ids: frozenset[int] = frozenset()
+    """Ids of the containers that the last census reached."""
     unproven_readings: int = 0
     """Number of readings at which no drift was proven yet."""
     comparisons: int = 0
@@ -63,7 +65,7 @@ class Investigation:
     """Number of items of the first-ranked owner when it was last read."""
     sought_containers: Mapping[str, tuple[tuple[str, ...], Holding]] = field(default_factory=dict)
     """Ways to the containers whose line is sought, with their holdings at the last comparison, by owner in order."""
-    lengths: Mapping[int, int] = field(default_factory=dict)
+    lengths_at_trace: Mapping[int, int] = field(default_factory=dict)
     """Lengths of these containers when tracing began, by id: those of a census in slices would be older. If a way leads
     to several containers, any of them may grow."""
     idle_readings: int = 0
@@ -100,10 +102,10 @@ class Investigation:
     """Whether the length of the first owner had changed at the last comparison."""
 
 
-def take_grown_libraries_(case: Investigation, roots: Roots) -> dict[str, Any]:
-    """Globals of libraries that became longer since the investigation began; empty at the second call."""
-    lengths, case.library_lengths = case.library_lengths, None
-    return {} if lengths is None else grown_globals(roots, lengths)
+def take_grown_holders_(case: Investigation, roots: Roots) -> dict[str, Any]:
+    """Holders of containers that became longer since the investigation began; empty at the second call."""
+    lengths, case.lengths = case.lengths, None
+    return {} if lengths is None else grown_holders(lengths, roots, case.reached_ids)
 
 
 def find_grown_owners(before: Census, now: Census, rate: float, steps: int, *, handles: bool) -> list[Owner]:
@@ -215,7 +217,7 @@ def record_lengths_(case: Investigation, roots: Roots) -> None:
         for way, _ in case.sought_containers.values()
         for container in resolve_all_ways(roots, way, MAXIMUM_WAY_CONTAINERS)
     ]
-    case.lengths = dict(zip(map(id, containers), container_lengths(containers), strict=True))
+    case.lengths_at_trace = dict(zip(map(id, containers), container_lengths(containers), strict=True))
 
 
 def update_trace_wait_(case: Investigation, tracer: Tracer | None, roots: Roots) -> bool:
@@ -278,7 +280,7 @@ def _was_emptied(case: Investigation, owner: str, containers: Sequence[Any]) -> 
     way, holding = case.sought_containers[owner]
     if leads_to_several(way) or holding.kind not in ITEM_KINDS:
         return False
-    lengths_before = [case.lengths.get(id(container), holding.length) for container in containers]
+    lengths_before = [case.lengths_at_trace.get(id(container), holding.length) for container in containers]
     return any(2 * now < before for now, before in zip(container_lengths(containers), lengths_before, strict=True))
 
 
@@ -310,7 +312,7 @@ def _find_new_line_(
     unknown_length = 0 if leads_to_several(way) else holding.length
     line: AllocationSite | None = None
     for container, length in zip(containers, container_lengths(containers), strict=True):
-        holding_before = holding._replace(length=case.lengths.get(id(container), unknown_length))
+        holding_before = holding._replace(length=case.lengths_at_trace.get(id(container), unknown_length))
         if line is not None:
             if length > holding_before.length:
                 return line, True

@@ -21,7 +21,7 @@ from flatwater_watch.diagnose.investigation import (
     judge_owners_,
     note_first_owner_,
     record_lengths_,
-    take_grown_libraries_,
+    take_grown_holders_,
     update_trace_wait_,
     with_current_content,
 )
@@ -37,7 +37,7 @@ from flatwater_watch.diagnose.unexplained_growth import (
     judge_native_growth,
 )
 from flatwater_watch.heap.census import Census, CensusListener, CensusTaker
-from flatwater_watch.heap.libraries import global_lengths
+from flatwater_watch.heap.libraries import heap_lengths
 from flatwater_watch.heap.roots import Roots, lies_in_registry
 from flatwater_watch.series.readings import Growth, Reading, ReadingHistory, recent_slope
 from flatwater_watch.series.slope import Slope
@@ -175,7 +175,7 @@ class Investigator:
             return CaseEvent.NATIVE_CERTAIN
         self._rest_left -= 1
         if self._rest_left < 0 and is_suspicious(self._history, self._explaining_findings, reading):
-            self._case = Investigation(self._lines, library_lengths=global_lengths(self._roots))
+            self._case = Investigation(self._lines, lengths=heap_lengths())
             return CaseEvent.SUSPICION
         return None
 
@@ -253,10 +253,10 @@ class Investigator:
         return CaseEvent.UNEXPLAINED
 
     def _add_library_roots(self, _reading: Reading) -> CaseEvent:
-        """Add, once, globals of libraries that may hold the rest; the next census is the first of two to compare."""
-        library_globals = take_grown_libraries_(self._case, self._roots)
-        self.censuses.library_roots |= library_globals
-        return CaseEvent.LIBRARIES_GREW if library_globals else CaseEvent.UNEXPLAINED
+        """Add, once, holders that no root of the user's reaches; the next census is the first of two to compare."""
+        holders = take_grown_holders_(self._case, self._roots)
+        self.censuses.library_roots |= holders
+        return CaseEvent.LIBRARIES_GREW if holders else CaseEvent.UNEXPLAINED
 
     def _start_garbage_search(self, reading: Reading) -> CaseEvent | None:
         """Fork with the traces so far, then stop tracing; end the comparison if there is no memory for a fork."""
@@ -413,6 +413,7 @@ class Investigator:
         completed = self.censuses.advance(growth.step)
         if completed is None or case.first_census is None or completed.step <= case.first_step:
             return None
+        case.reached_ids = frozenset(map(id, completed.census.live.values()))
         steps = completed.step - case.first_step
         owners = find_grown_owners(
             case.first_census, completed.census, slope.per_step, steps, handles=case.search_handles

@@ -58,6 +58,7 @@ _ADVICE_BY_KIND = {
 GRAPH_ADVICE = "Keep the number, not the tensor: loss.item(), or loss.detach() without its autograd graph."
 BASE_ADVICE = "Keep a copy of the part: .clone() of a tensor or .copy() of an array lets go of the whole."
 
+WAITING_ADVICE = "The calls wait and do not end: give what they wait for a timeout, or let fewer begin (a semaphore)."
 COLLECTOR_OFF_ADVICE = "Leave the collector on, or call gc.collect() once in a while; "
 RARE_COLLECTION_ADVICE = (
     "The collector seldom looks at objects that have lived long: call gc.collect() once in a while; "
@@ -178,6 +179,8 @@ def judge_owner(owner: "Owner", made_at: AllocationSite | None, *, steps: int, g
 
 def _owner_advice(verdict: Verdict, owner: "Owner") -> str:
     """The advice for a container: its library's rule, unless a graph or a base explains its size, or it is filling."""
+    if owner.calls > 1 and verdict == "leak":
+        return WAITING_ADVICE
     if owner.rule is None or verdict == "filling" or owner.holds_graph or owner.holds_base:
         return advice(verdict, owner.kind, graph=owner.holds_graph, base=owner.holds_base)
     return owner.rule.advice

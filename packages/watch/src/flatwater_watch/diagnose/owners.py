@@ -23,8 +23,9 @@ from flatwater_watch.paths import file_name
 from flatwater_watch.thresholds import SHIPPED
 
 OWNING = SHIPPED.owning
-ITEM, KEY = "[*]", "[key]"
-"""Hops of a way that stand for any item of a container, or any key."""
+ITEM, KEY, CALL = "[*]", "[key]", "[call]"
+"""Hops of a way that stand for any item of a container, or any key; or for any of several calls of the root's function,
+which wait at the same time."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -67,6 +68,9 @@ class Owner:
     """The rule for containers of this kind in a library."""
     outside_python: bool = False
     """Whether the bytes lie outside of Python, behind handles in its items."""
+    calls: int = 1
+    """Number of calls that wait at the same time, each with this container as a variable, if there are more of them
+    than before; else 1."""
 
 
 def find_owners(before: Census, after: Census) -> list[Owner]:
@@ -139,7 +143,8 @@ def _container_growth(before: Holding | None, after: Holding, growth: int, *, sa
 
     A container that was not there before did not grow: its holder did. Several containers on one path may become longer
     one after the other, as the pages of a document that is read. If there are more containers, and they are longer,
-    they are owners only if their length explains most of the growth.
+    they are owners only if their length explains most of the growth; but variables of calls have no holder: of these
+    there are more because more calls wait.
 
     Args:
         before: holding in the earlier census; None if it had none.
@@ -152,6 +157,8 @@ def _container_growth(before: Holding | None, after: Holding, growth: int, *, sa
     if after.instances <= before.instances:
         longer_items = same_sample and after.items > before.items
         return growth if after.length > before.length or longer_items else 0
+    if after.parent is None:
+        return growth
     if after.length <= before.length:
         return 0
     # Bytes of as many containers as there were before, and of them the share of items that they did not have.
@@ -169,7 +176,7 @@ def describe_owner(before: Holding, after: Census, path: str, gained: float) -> 
         gained: bytes that it explains.
     """
     holding = after.holdings[path]
-    display_path = _display_path(after, holding)
+    display_path, hops = _display_path(after, holding), _split_path(after, path)
     container = after.live[holding.parent if holding.kind == "graph" and holding.parent is not None else path]
     item_gain = max(holding.length - before.length, 1)
     newest = newest_items(container, holding.kind, min(item_gain, MAXIMUM_LEAVES))
@@ -195,8 +202,9 @@ def describe_owner(before: Holding, after: Census, path: str, gained: float) -> 
         newest_items=contents.leaves,
         container=container,
         holding=holding,
-        hops=_split_path(after, path),
+        hops=hops,
         rule=_find_rule(after, path, newest),
+        calls=holding.instances if holding.parent is None and holding.instances > before.instances else 1,
     )
 
 
@@ -236,7 +244,7 @@ def _split_path(census: Census, path: str) -> tuple[str, ...]:
     while current.parent is not None:
         names.append(current.path.removeprefix(current.parent))
         current = census.holdings[current.parent]
-    return (current.path, *reversed(names))
+    return (current.path, *([CALL] if current.instances > 1 else []), *reversed(names))
 
 
 def _find_rule(census: Census, path: str, newest: Sequence[Any]) -> Rule | None:
@@ -269,9 +277,9 @@ def resolve_all_ways(roots: Roots, way: tuple[str, ...], maximum: int) -> list[A
     modules = user_modules(roots)
     # Not all roots: tasks and coroutines are looked for in the whole heap.
     root_objects = (value for tier in root_tiers(roots, modules) for path, value in tier if path == way[0])
-    objects = list(islice(root_objects, 1))
+    objects = list(islice(root_objects, None if CALL in way else 1))[-maximum:]
     walk = Walk(MAXIMUM_LEAVES, lambda cls: full_name(cls)[0] in modules, MAXIMUM_LEAVES)
-    for name in way[1:]:
+    for name in [hop for hop in way[1:] if hop != CALL]:
         children: list[Any] = []
         for obj in objects:
             opened = open_object(obj, walk)
@@ -286,8 +294,8 @@ def resolve_all_ways(roots: Roots, way: tuple[str, ...], maximum: int) -> list[A
 
 
 def leads_to_several(way: tuple[str, ...]) -> bool:
-    """Whether a way goes on from any item or key of a container."""
-    return ITEM in way or KEY in way
+    """Whether a way goes on from any item or key of a container, or from any of several calls."""
+    return ITEM in way or KEY in way or CALL in way
 
 
 def _newest_dict_keys(place: dict[Any, Any], maximum: int) -> list[Any]:
@@ -361,7 +369,7 @@ def _describe_holders(census: Census, holding: Holding, contents: Contents) -> t
         current = parent
     container_words = describe_container(census.live[holding.path], holding)
     return (
-        _describe_root(current.path),
+        _describe_root(current.path, current.instances),
         *[hop for hop in reversed(hops) if hop],
         container_words,
         *([] if contents.item == container_words else [contents.item]),  # a text that is added to is its own item
@@ -391,12 +399,17 @@ def _describe_hop(name: str, holder: Any, above: Holding) -> str:
     return f"attribute {name[1:]} of {class_name(owner_class)}"
 
 
-def _describe_root(path: str) -> str:
-    """A root in words: "train.py, global HALL", "train.py, local agent of main()"; a registry has its own name."""
+def _describe_root(path: str, calls: int) -> str:
+    """A root in words: "train.py, global HALL", "train.py, local agent of main()"; a registry has its own name.
+
+    Args:
+        path: path of the root.
+        calls: number of calls that wait at the same time, each with the root as a variable.
+    """
     place, separator, name = path.partition(": ")
     if separator:
         function, _, file = place.rpartition(" in ")
-        return f"{file}, local {name} of {function}"
+        return f"{file}, local {name} of {f'{calls} calls of ' if calls > 1 else ''}{function}"
     module, _, name = path.rpartition(".")
     space = module_namespace(module) or _named_namespace(module)
     if space is None:

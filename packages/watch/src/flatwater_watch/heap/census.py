@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from flatwater_watch.heap.roots import Roots
+from flatwater_watch.heap.view import strong_object
 from flatwater_watch.heap.walk import (
     DRAWN,
     FOLDED,
@@ -24,7 +25,6 @@ from flatwater_watch.heap.walk import (
     begin_walk,
     continue_walk_,
     release_objects_,
-    strong_object,
 )
 from flatwater_watch.meters.system_calls import monotonic, thread_seconds
 
@@ -302,7 +302,7 @@ class CensusTaker:
         self.current_cpu_seconds = 0.0
         """CPU seconds so far of the census under way."""
         self.library_roots: dict[str, Any] = {}
-        """Globals of libraries by path, which are roots of the coming censuses as well."""
+        """Holders by path, or weak references to them, which are roots of the coming censuses as well."""
         self._roots, self._on_census = roots, on_census
         self._in_progress: CensusInProgress | None = None
         self._complete: Census | None = None
@@ -318,7 +318,8 @@ class CensusTaker:
     @property
     def roots(self) -> Roots:
         """Roots of the next census."""
-        return self._roots._replace(libraries=tuple(self.library_roots.items()))
+        holders = ((path, strong_object(holder)) for path, holder in self.library_roots.items())
+        return self._roots._replace(libraries=tuple((path, holder) for path, holder in holders if holder is not None))
 
     def advance(self, step: int) -> CompletedCensus | None:
         """Take a slice of the census under way, or begin one, and return the census if it is done.

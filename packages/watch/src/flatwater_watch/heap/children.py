@@ -8,6 +8,7 @@ import gc
 import sys
 import types
 import weakref
+from array import array
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -288,14 +289,21 @@ def _open_container(held_by: Any, walk: Walk, *, spec: ContainerSpec) -> OpenedO
     )
 
 
+def item_counter(kind: type) -> Callable[[Any], int] | None:
+    """A function for the number of items of a container or a cache, which reads none; None for other classes."""
+    # In somebody's heap: no code of the program is called.
+    for builtin in (list, dict, set, deque, array):
+        if issubclass(kind, builtin):
+            return builtin.__len__
+    if full_name(kind) == ("_queue", "SimpleQueue") and _is_genuine(kind):
+        return names_of(kind)["qsize"]  # type: ignore[no-any-return]
+    return result_count if kind is Cache else None
+
+
 def item_count(value: Any) -> int:
     """Number of items of a container or a cache, without reading one; -1 for other objects."""
-    # In somebody's heap: no code of the program is called.
-    kind = type(value)
-    for builtin in (list, dict, set, deque):
-        if issubclass(kind, builtin):
-            return builtin.__len__(value)
-    return result_count(value) if kind is Cache else -1
+    counter = item_counter(type(value))
+    return -1 if counter is None else counter(value)
 
 
 def inner_container(container: Any) -> Any:

@@ -1,114 +1,257 @@
-"""Containers in globals of libraries' modules, and those of them that became longer.
+"""Containers that became longer where no root of the user's need reach them, by a name of what holds them.
 
-A census of them all would open tens of thousands of objects. So the items below each global are counted first, which
-takes 90 ms of CPU with torch, pandas and Stable-Baselines3. Globals with more items than before are roots of the
-coming censuses.
+A census of all that libraries hold would open hundreds of thousands of objects. So the collector is asked for the
+containers that it knows, and only their lengths are kept. From those that are longer later the way goes up, through
+what refers to them, to a global of a module, an attribute of a class, a function, a generator or a coroutine: these
+have a name, whichever registry of the interpreter, or of C code, holds them.
 """
 
 import gc
 import sys
-from collections.abc import Iterator, Mapping
-from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, ModuleType
-from typing import Any
+import types
+from array import array
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import chain, islice
+from typing import Any, NamedTuple
 
-from flatwater_watch.heap.children import ATOM_TYPE_IDS, item_count
-from flatwater_watch.heap.functions import Cache
-from flatwater_watch.heap.instances import is_opaque_class
-from flatwater_watch.heap.raw import namespace, plain_text
+from flatwater_watch.heap.children import item_counter
+from flatwater_watch.heap.functions import Cache, newest_results
+from flatwater_watch.heap.locals import function_name
+from flatwater_watch.heap.raw import (
+    full_name,
+    made_in_c,
+    named_entries,
+    names_of,
+    namespace,
+    own_size,
+    plain_text,
+    read_stable,
+)
 from flatwater_watch.heap.roots import OWN_PACKAGES, Roots, user_modules
-from flatwater_watch.heap.view import Named
+from flatwater_watch.heap.view import OwnWeakref
 
-_CODE_TYPES = (type, ModuleType, FunctionType, BuiltinFunctionType, CodeType, FrameType)
-"""Classes that are not entered: modules, code and frames lead to all the rest."""
-_FIXED_TYPE_IDS = ATOM_TYPE_IDS | {*map(id, (*_CODE_TYPES, tuple))}
-"""Ids of types whose objects do not become longer."""
-MAXIMUM_OPENED = 200
-"""Maximum items of a container that is entered: a longer one counts by its own length, as its items are alike."""
-DEEP, MOST = 8, 2000
-"""Maximum hops from a global, and objects below it; `moto` stores its objects five hops below `s3_backends`."""
-ALL, SHALLOW = 30_000, 3
-"""Objects below all globals, 100 ms of CPU, after which globals are followed for 3 hops only: these still reach the
-containers in attributes."""
-_SKIPPED_MODULES = frozenset({*OWN_PACKAGES, "sys", "builtins"})
-"""Packages that do not count as libraries."""
+MINIMUM_ITEMS, MINIMUM_ITEMS_OF_MANY = 4, 64
+"""Items from which on a container counts; the second number if there are very many objects."""
+MANY_OBJECTS = 1_000_000
+"""Objects of the collector, 200 ms of CPU, from which on only longer containers count."""
+READ_INSTANCES, MAXIMUM_OPENED, MAXIMUM_READ = 40, 200, 100_000
+"""Instances of each class that are looked into for containers, as registries are few of a kind; items of a container
+that is; and number of both together: 50 ms of CPU."""
+MAXIMUM_WEIGHED, MAXIMUM_CLIMBED = 1000, 24
+"""Longer containers that are weighed, and the heaviest of them, whose names are looked for. Each hop is a pass over all
+objects: for 24 containers 60 ms of CPU with 360,000 objects."""
+MAXIMUM_HOPS = 8
+"""Maximum hops from a container to a name; `moto` stores its objects five hops below `s3_backends`."""
+WEIGHED_ITEMS = 4
+"""Newest items of a container that stand for those that came."""
+_OWN = frozenset(OWN_PACKAGES)
 
 
-def global_lengths(roots: Roots) -> dict[str, int]:
-    """Number of items of all containers below each global, by path."""
+class ContainerLengths(NamedTuple):
+    """The lengths of containers at one time, without a reference to any of them."""
+
+    ids: "array[int]"
+    """Ids of the containers, ascending."""
+    lengths: "array[int]"
+    """Number of items of each."""
+
+    def length(self, container_id: int) -> int:
+        """Number of items that a container had; 0 for a container that was shorter than the minimum, or not there."""
+        at = bisect_left(self.ids, container_id)
+        return self.lengths[at] if at < len(self.ids) and self.ids[at] == container_id else 0
+
+
+def heap_lengths() -> ContainerLengths:
+    """The lengths of all containers, but for short ones."""
     # In somebody's heap: no code of the program is called, and no object of it is kept.
-    return {path: items for path, _, items in _globals_with_counts(roots)}
+    lengths = {id(container): count for container, count in _containers_with_counts()}
+    ids = array("Q", sorted(lengths))
+    return ContainerLengths(ids, array("Q", map(lengths.__getitem__, ids)))
 
 
-def grown_globals(roots: Roots, before: Mapping[str, int]) -> dict[str, Any]:
-    """Globals with more items below them than before, or that are new, by path."""
-    # In somebody's heap: no code of the program is called.
-    return {path: value for path, value, items in _globals_with_counts(roots) if items > before.get(path, 0)}
+def grown_holders(before: ContainerLengths, roots: Roots, known_ids: Collection[int] = ()) -> dict[str, Any]:
+    """What holds the heaviest of the containers that became longer, or are new, by path.
 
-
-def _globals_with_counts(roots: Roots) -> Iterator[tuple[str, Any, int]]:
-    """Each global with the number of items below it; shared objects count for the first global, in order of modules."""
-    visited = set[int]()
-    enters_class = dict[int, bool]()
-    for path, value in _library_globals(roots):
-        yield path, value, _count_items(value, visited, enters_class)
-
-
-def _count_items(value: Any, seen_ids: set[int], entered_ids: dict[int, bool]) -> int:
-    """Number of items of all containers that an object reaches; no code of the program runs.
+    A holder is the value of a global or of a class's attribute; or a weak reference (`OwnWeakref`) to a function, a
+    generator or a coroutine, as nothing of the program may live longer for it.
 
     Args:
-        value: the object.
-        seen_ids: ids of objects that were counted; those that are counted now are added.
-        entered_ids: whether objects of a class are entered, by the class's id; classes met now are added.
+        before: lengths at an earlier time.
+        roots: choice of roots; globals of the user's modules are left out, as each census begins at them.
+        known_ids: ids of containers that a census has reached from other roots.
     """
     # In somebody's heap: no code of the program is called.
-    total = object_count = 0
-    level = [value]
-    for hop in range(DEEP):
-        parents = []
-        for obj in level:
-            items = item_count(obj)
-            total += max(0, items)
-            if items <= MAXIMUM_OPENED and type(obj) is not Cache:
-                parents.append(obj)
-        object_count += len(level)
-        level = []
-        goes_on = object_count <= MOST and (hop < SHALLOW - 1 or len(seen_ids) < ALL)
-        for obj in gc.get_referents(*parents) if goes_on else ():
+    gains: list[tuple[int, Any]] = []
+    for container, count in _containers_with_counts():
+        gain = count - before.length(id(container))
+        if gain > 0 and id(container) not in known_ids:
+            gains.append((gain, container))
+    gains.sort(key=_gain, reverse=True)
+    del gains[MAXIMUM_WEIGHED:]
+    gains = [(gain * _item_bytes(container), container) for gain, container in gains]
+    gains.sort(key=_gain, reverse=True)
+    return _climb([container for _, container in gains[:MAXIMUM_CLIMBED]], user_modules(roots))
+
+
+def _gain(entry: tuple[int, Any]) -> int:
+    return entry[0]
+
+
+def _containers_with_counts() -> Iterator[tuple[Any, int]]:
+    """Yield each container with its number of items, but for short ones; buffers are containers of numbers."""
+    objects = gc.get_objects()
+    minimum = MINIMUM_ITEMS if len(objects) < MANY_OBJECTS else MINIMUM_ITEMS_OF_MANY
+    counters: dict[int, Callable[[Any], int] | None] = {}
+    instances_left: dict[int, int] = {}  # by the id of a class whose instances are read
+    holders: list[Any] = list(_module_spaces().values())
+    most_holders = len(holders) + MAXIMUM_READ
+    counter_of = counters.get
+    for obj, kind_id in zip(objects, map(id, map(type, objects)), strict=True):  # by C code: this runs for each object
+        counter = counter_of(kind_id, _not_met)
+        if counter is None:
+            continue
+        if counter is _not_met:
             kind = type(obj)
-            enters = entered_ids.get(id(kind))
-            if enters is None:
-                enters = entered_ids[id(kind)] = not (
-                    id(kind) in ATOM_TYPE_IDS or issubclass(kind, _CODE_TYPES) or is_opaque_class(kind)
-                )
-            if enters and id(obj) not in seen_ids:
-                seen_ids.add(id(obj))
-                level.append(obj)
-        if not level:
-            break
-    return total
-
-
-def _library_globals(roots: Roots) -> Iterator[Named]:
-    """Yield each global of an imported library once, as (`module.name`, value), but for code, atoms and tuples."""
-    visited_namespaces = {id(names) for names in user_modules(roots).values()}
-    visited = set[int]()
-    for name, module in list(sys.modules.items()):  # a copy: other threads may import meanwhile
-        if (
-            type(name) is not str
-            or name.partition(".")[0] in _SKIPPED_MODULES
-            or not issubclass(type(module), ModuleType)
-        ):
-            continue
-        names = namespace(module)
-        if id(names) in visited_namespaces:
-            continue
-        visited_namespaces.add(id(names))
-        for key, value in list(dict.items(names)):
-            kind = type(value)
-            if id(kind) in _FIXED_TYPE_IDS or id(value) in visited or issubclass(kind, (*_CODE_TYPES, tuple)):
+            counter = counters[kind_id] = item_counter(kind) or (None if made_in_c(kind) else _no_items)
+            instances_left[kind_id] = READ_INSTANCES if counter is _no_items else MAXIMUM_READ
+            if counter is None:
                 continue
-            visited.add(id(value))
-            attribute = plain_text(key, "[*]")
-            if not attribute.startswith("__"):
-                yield f"{name}.{attribute}", value
+        count = counter(obj)
+        if count >= minimum:
+            yield obj, count
+        if count <= MAXIMUM_OPENED and len(holders) < most_holders and instances_left[kind_id]:
+            instances_left[kind_id] -= 1
+            holders.append(obj)
+    objects.clear()
+    # The collector does not know buffers, nor dicts without a container in them: they are found in what holds them.
+    for obj in gc.get_referents(*holders):
+        if (type(obj) is dict or type(obj) is bytearray) and not gc.is_tracked(obj) and len(obj) >= minimum:
+            yield obj, len(obj)
+
+
+def _not_met(_obj: object) -> int:
+    """The mark of a class that was not met before."""
+    raise AssertionError
+
+
+def _no_items(_obj: object) -> int:
+    """The number of items of an instance, which is no container."""
+    return 0
+
+
+def _module_spaces() -> dict[str, dict[str, Any]]:
+    """The namespace of each loaded module, by its name."""
+    modules = list(sys.modules.items())  # a copy: other threads may import meanwhile
+    return {
+        name: namespace(module)
+        for name, module in modules
+        if type(name) is str and issubclass(type(module), types.ModuleType)
+    }
+
+
+def _item_bytes(container: Any) -> int:
+    """Mean bytes of an item of a container with what it refers to, by its newest items; 1 for numbers in a buffer."""
+    items = read_stable(_newest, container)
+    below = (islice(gc.get_referents(item), WEIGHED_ITEMS) for item in items)
+    sizes = [own_size(obj) for obj in chain(items, *below) if not issubclass(type(obj), (type, types.ModuleType))]
+    return sum(sizes) // len(items) if items else 1
+
+
+def _newest(container: Any) -> list[Any]:
+    """The newest items of a container, values of dicts; any of a set; empty for a buffer. Called by `read_stable`."""
+    kind = type(container)
+    if issubclass(kind, list):
+        return list.__getitem__(container, slice(-WEIGHED_ITEMS, None))
+    if issubclass(kind, deque):
+        return list(islice(reversed(container) if kind is deque else (), WEIGHED_ITEMS))
+    if issubclass(kind, dict):
+        return [part for entry in islice(reversed(dict.items(container)), WEIGHED_ITEMS) for part in entry]
+    if issubclass(kind, set):
+        return list(islice(set.__iter__(container), WEIGHED_ITEMS))
+    return [value for _, value in newest_results(container, WEIGHED_ITEMS)] if kind is Cache else []
+
+
+def _climb(containers: list[Any], of_user: Collection[str]) -> dict[str, Any]:
+    """The holders of containers by path: hop by hop through what refers to them, until each has a name.
+
+    Args:
+        containers: containers without a name, heaviest first.
+        of_user: names of the user's modules.
+    """
+    modules = {id(space): name for name, space in reversed(_module_spaces().items())}  # the first module of a namespace
+    holders: dict[str, Any] = {}
+    passed = {id(container): container for container in containers}
+    ranks = {id(container): {rank} for rank, container in enumerate(containers)}  # of containers, by objects above them
+    unnamed = set(range(len(containers)))
+    frontier = containers
+    for _ in range(MAXIMUM_HOPS):
+        above: list[Any] = []
+        frontier_ids = set(map(id, frontier))
+        for referrer in gc.get_referrers(*frontier):
+            if id(referrer) in passed or referrer is frontier or referrer is containers or referrer is above:
+                continue
+            below = frontier_ids.intersection(map(id, gc.get_referents(referrer)))
+            held = set[int]().union(*(ranks[child] for child in below))
+            named = _name_holder(referrer, modules, of_user, passed)
+            if named is not None:
+                holders |= named
+                unnamed -= held
+            elif not issubclass(type(referrer), types.FrameType):  # roots of their own, while they run
+                ranks[id(referrer)] = held
+                above.append(referrer)
+        above = [referrer for referrer in above if not unnamed.isdisjoint(ranks[id(referrer)])]
+        above.sort(key=lambda referrer: min(ranks[id(referrer)]))
+        frontier = above[:MAXIMUM_CLIMBED]
+        passed |= {id(referrer): referrer for referrer in frontier}
+        if not frontier:
+            break
+    return {path: holder for path, holder in holders.items() if path.partition(".")[0] not in _OWN}
+
+
+def _name_holder(
+    holder: Any, modules: Mapping[int, str], of_user: Collection[str], passed: Mapping[int, Any]
+) -> dict[str, Any] | None:
+    """What an object with a name holds of the objects that were passed, by path; None for an object without a name.
+
+    Args:
+        holder: object that refers to some of them.
+        modules: names of modules by the id of their namespaces.
+        of_user: names of the user's modules, whose globals are left out.
+        passed: objects on the way up, by id.
+    """
+    name = modules.get(id(holder))
+    if name is not None:
+        return {} if name in of_user else _named_values(name, named_entries(holder), passed)
+    if issubclass(type(holder), type):
+        return _named_values(".".join(full_name(holder)), named_entries(names_of(holder)), passed)
+    path = _code_path(holder)
+    return None if path is None else {path: OwnWeakref(holder)}
+
+
+def _named_values(space: str, entries: list[tuple[str, Any]], passed: Mapping[int, Any]) -> dict[str, Any]:
+    """The values of a namespace that the way up has passed, by path, without special names."""
+    return {f"{space}.{name}": value for name, value in entries if id(value) in passed and not name.startswith("__")}
+
+
+def _code_path(holder: Any) -> str | None:
+    """The path of a function, a generator or a coroutine: module and qualified name; None for other objects."""
+    kind = type(holder)
+    if kind is types.FunctionType:
+        code, names = holder.__code__, holder.__globals__
+    else:
+        prefix = _FRAME_PREFIXES.get(id(kind))
+        frame = None if prefix is None else getattr(holder, f"{prefix}_frame")
+        if frame is None:
+            return None
+        code, names = frame.f_code, frame.f_globals
+    return f"{plain_text(names.get('__name__'), '<module>')}.{function_name(code)}"
+
+
+_FRAME_PREFIXES = {
+    id(types.GeneratorType): "gi",
+    id(types.CoroutineType): "cr",
+    id(types.AsyncGeneratorType): "ag",
+}
+"""First letters of the attributes of what waits, by the id of its class."""

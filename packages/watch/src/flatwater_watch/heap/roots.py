@@ -54,7 +54,7 @@ class Roots(NamedTuple):
     named: tuple[tuple[str, Any], ...] = ()
     """Objects that are held outside of the program's own variables, each with its path: a test's fixtures."""
     libraries: tuple[tuple[str, Any], ...] = ()
-    """Globals of libraries, each with its path: they own the objects that no root of the user's reaches."""
+    """Holders in libraries, each with its path: they own the objects that no root of the user's reaches."""
 
 
 @lru_cache(maxsize=16_384)

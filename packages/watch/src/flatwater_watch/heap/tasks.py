@@ -1,4 +1,4 @@
-"""Frames of coroutines in which tasks of asyncio and trio wait, and context variables.
+"""Frames of coroutines in which tasks of asyncio and trio wait, of greenlets that wait, and context variables.
 
 These frames are on no thread's stack, and hold the objects that the coroutines work on. No variable of the program
 holds a context. No code of the program runs: tasks and coroutines are read by the methods of their builtin types.
@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator
 from contextvars import Context, ContextVar, copy_context
-from itertools import islice
+from itertools import compress, islice
 from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType
 from typing import Any
 
@@ -25,10 +25,36 @@ _WRAPPER_TYPES = frozenset({"async_generator_asend", "async_generator_athrow", "
 
 
 def suspended_frames() -> Iterator[FrameType]:
-    """Frames of the coroutines of all tasks, running coroutines included; the frames of a task outermost first."""
+    """Frames of the coroutines of all tasks, running coroutines included, and of the greenlets that wait.
+
+    Of each task and each greenlet, the outermost frame comes first.
+    """
     # In somebody's heap: no code of the program is called.
     for task in _all_tasks():
         yield from _awaited_frames(_coroutine(task))
+    for greenlet in _waiting_greenlets():
+        yield from reversed([*_called_frames(c_attribute(greenlet, "gr_frame"))])
+
+
+def _waiting_greenlets() -> list[Any]:
+    """Greenlets, the youngest last and at most `MOST`; empty if the library is not loaded."""
+    # Each waits in the loop of a C library, to which no object leads: the collector alone knows them all.
+    builtin = (module_namespace("greenlet._greenlet") or {}).get("greenlet")
+    if builtin is None:
+        return []
+    kinds: list[type] = [builtin]
+    for kind in kinds:
+        kinds += type.__subclasses__(kind)
+    kind_ids = set(map(id, kinds))
+    objects = [obj for generation in (2, 1, 0) for obj in gc.get_objects(generation)]
+    return list(compress(objects, map(kind_ids.__contains__, map(id, map(type, objects)))))[-MOST:]
+
+
+def _called_frames(innermost: FrameType | None) -> Iterator[FrameType]:
+    """Yield the frames of a stack, innermost first."""
+    while innermost is not None:
+        yield innermost
+        innermost = innermost.f_back
 
 
 def context_variables() -> Iterator[tuple[ContextVar[Any], Any]]:

@@ -1,5 +1,6 @@
 """The result of opening one object, and the memory of a walk: objects and storages that it has seen."""
 
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -86,3 +87,14 @@ def opened_container(  # noqa: PLR0917  (the fields of an opened object)
 def allocated_size(size: int) -> int:
     """Bytes that Python's allocator takes for an object: the next multiple of 16."""
     return size + 15 & -16
+
+
+class OwnWeakref(weakref.ref[Any]):
+    """A weak reference made by the walk: its type tells it from weak references of the program."""
+
+    __slots__ = ()
+
+
+def strong_object(place: Any) -> Any:
+    """The object that a walk holds, weakly or not; None if it is gone."""
+    return place() if type(place) is OwnWeakref else place

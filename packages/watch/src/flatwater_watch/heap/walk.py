@@ -9,7 +9,6 @@ freed object may pass for it.
 """
 
 import sys
-import weakref
 from array import array
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -21,7 +20,15 @@ from flatwater_watch.heap.arrays import Graph
 from flatwater_watch.heap.children import ATOM_TYPE_IDS, LONG_TEXT_BYTES, open_object
 from flatwater_watch.heap.raw import full_name, mro
 from flatwater_watch.heap.roots import Roots, root_tiers, user_modules
-from flatwater_watch.heap.view import OPAQUE, Named, OpenedObject, Walk, allocated_size
+from flatwater_watch.heap.view import (
+    OPAQUE,
+    Named,
+    OpenedObject,
+    OwnWeakref,
+    Walk,
+    allocated_size,
+    strong_object,
+)
 from flatwater_watch.meters.system_calls import thread_seconds
 
 MAXIMUM_DEPTH = 12
@@ -378,17 +385,6 @@ def _atom_bytes_(walk: Walk, obj: Any, kind: type) -> int:
 
 
 # --- rest ---
-
-
-class OwnWeakref(weakref.ref[Any]):
-    """A weak reference made by the walk: its type tells it from weak references of the program."""
-
-    __slots__ = ()
-
-
-def strong_object(place: Any) -> Any:
-    """The object that a walk holds, weakly or not; None if it is gone."""
-    return place() if type(place) is OwnWeakref else place
 
 
 def release_objects_(walking: HeapWalk) -> None:
