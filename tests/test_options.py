@@ -88,6 +88,12 @@ def test_help_fits_the_terminal_and_explains_every_option(
         assert "None" not in sentences, f"{name}: what leaving it out means is said in words"
 
 
+@pytest.mark.parametrize("package", ["flatwater", "flatwater_watch"])
+def test_a_package_is_its_command_where_no_script_is_on_the_path(package: str) -> None:
+    ended = subprocess.run([sys.executable, "-m", package, "--help"], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout[:16], ended.stderr) == (0, "usage: flatwater", "")
+
+
 def test_help_imports_nothing_heavy() -> None:
     """Of all commands in one process, one after the other: each is asked what it has imported."""
     ended = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True, check=False)
