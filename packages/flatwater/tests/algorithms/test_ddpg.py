@@ -268,7 +268,7 @@ HAS_COMPILER = shutil.which("c++") or shutil.which("g++") or shutil.which("clang
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not HAS_COMPILER, reason="torch.compile needs a C++ compiler")
+@pytest.mark.skipif(not HAS_COMPILER, reason="compiling needs a C++ compiler")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, while it loads its compiler
 @pytest.mark.parametrize(
     "settings",

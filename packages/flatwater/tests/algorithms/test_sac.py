@@ -247,7 +247,7 @@ def test_learns_the_best_action_of_a_bandit() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile needs a C++ compiler")
+@pytest.mark.skipif(not shutil.which("g++"), reason="compiling needs a C++ compiler")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, while it loads its compiler
 def test_compiled_equals_eager_to_float_tolerance() -> None:
     settings = {"algorithm": "sac", "micro_batches": 1, "dtype": torch.float32, "members": 4}

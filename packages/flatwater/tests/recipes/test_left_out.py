@@ -21,7 +21,7 @@ TINY = ("--envs", "4", "--block", "16", "--evaluation.envs", "3", "--wrapped.ste
 TINY += ("--trackers",)
 CALLS = 16 + 64
 """Steps of the policy and updates of a round of these settings."""
-needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile needs a C++ compiler")
+needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="compiling needs a C++ compiler")
 
 
 @pytest.fixture(autouse=True)

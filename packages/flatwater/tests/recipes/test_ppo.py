@@ -96,7 +96,7 @@ def test_it_is_swept(capsys: pytest.CaptureFixture[str]) -> None:
 
 COMPILES = [
     pytest.mark.slow,
-    pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile needs a C++ compiler"),
+    pytest.mark.skipif(not shutil.which("g++"), reason="compiling needs a C++ compiler"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # torch's own, while it loads its compiler
 ]
 

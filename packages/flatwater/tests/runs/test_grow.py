@@ -288,7 +288,7 @@ def test_what_an_own_host_s_plan_suggests_is_not_for_shipped_hosts(
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile needs a C++ compiler")
+@pytest.mark.skipif(not shutil.which("g++"), reason="compiling needs a C++ compiler")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, while it loads its compiler
 def test_a_compiled_policy_learns_the_same_and_is_resumed_bit_for_bit(
     run: Path, tmp_path: Path, same: Callable[[Path, Path], None]

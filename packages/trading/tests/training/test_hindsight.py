@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from flatwater.algorithms.api import Members, Networks, Setting, Update, read_tally_
+from flatwater.algorithms.graph import has_compiler
 from flatwater.nets.stack import Layout, Params, linear
 from flatwater.state.tree import nbytes
 from flatwater_trading.policy.trader import apply_rowwise
@@ -52,9 +53,11 @@ def learner_of(
     groups: Sequence[tuple[int, int]] | None = None,
     device: torch.device = CPU,
     micro_batches: int = 1,
+    *,
+    compiled: bool = False,
 ) -> tuple[Members, Update]:
     own = HindsightConfig(actor_lr=0.05)
-    config = LearnerConfig(weight_decay=0.0, micro_batches=micro_batches, hindsight=own)
+    config = LearnerConfig(weight_decay=0.0, micro_batches=micro_batches, compile=compiled, hindsight=own)
     learner = build(config, NETS, Setting(members=members, seed=0, device=device, dtype=torch.float64))
     return learner, make_update(config, NETS, learner, groups or [(0, members)])
 
@@ -116,6 +119,19 @@ def test_two_half_batches_are_one_batch() -> None:
     parts = [HindsightBatch(lesson.seen[:, s : s + 1], lesson.gain[:, 8 * s : 8 * s + 8]) for s in range(2)]
     update_([lesson_slices(part) for part in parts])
     torch.testing.assert_close(halves.actor, whole.actor, rtol=0, atol=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not has_compiler(), reason="compiling needs a C++ compiler")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, while it loads its compiler
+def test_compiled_equals_eager() -> None:
+    eager, update_ = learner_of()
+    compiled, update_compiled_ = learner_of(compiled=True)
+    for seed in range(3):
+        lessons = [lesson_slices(lesson_of(3, torch.Generator().manual_seed(seed)))]
+        update_(lessons)
+        update_compiled_(lessons)
+    torch.testing.assert_close(compiled.actor, eager.actor, rtol=0, atol=1e-9)
 
 
 def test_a_member_without_a_finite_gain_leaves_out_the_step_alone() -> None:

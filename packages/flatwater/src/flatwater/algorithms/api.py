@@ -15,7 +15,7 @@ from torch import Tensor
 
 from flatwater.algorithms.adam import Adam, Span, build_adam
 from flatwater.algorithms.config import AlgorithmConfig, Settings, own_algorithm
-from flatwater.algorithms.graph import require_compiler, shield_compiler
+from flatwater.algorithms.graph import compile_nested
 from flatwater.named_imports import find_object
 from flatwater.nets.stack import Layout, Params, bfloat16_autocast, init_
 from flatwater.state.allocation import filled_tensor
@@ -352,27 +352,12 @@ def gathered_once(draws: Sequence[Draw], groups: Sequence[Span]) -> Sequence[Dra
 
 
 def bind_compiled(config: AlgorithmConfig, function: Callable[..., T], *bound: Any) -> Callable[..., T]:  # noqa: ANN401  (whatever the function takes)
-    """Return the function with its first arguments bound, as one graph where the configuration asks for it."""
+    """Return the function with its first arguments bound, compiled where the configuration asks for it."""
 
     def eager(*arguments: Any) -> T:  # noqa: ANN401  (whatever the function takes)
         return function(*bound, *arguments)
 
-    if not config.compile:
-        return eager
-    graph: Callable[..., T] | None = None
-
-    def call(*arguments: Any) -> T:  # noqa: ANN401  (whatever the function takes)
-        """Call the compiled graph; compile it at the first call."""
-        nonlocal graph
-        if graph is None:
-            if not torch.cuda.is_available():  # code for a GPU is not C++
-                require_compiler()
-            graph = torch.compile(eager, fullgraph=True, dynamic=False)
-        # Inside the call, as it is traced at the first call and again where shapes change.
-        with torch._dynamo.config.patch(trace_autograd_ops=True), shield_compiler():  # noqa: SLF001  (torch has no other name for it)
-            return graph(*arguments)
-
-    return call
+    return compile_nested(eager) if config.compile else eager
 
 
 def follow_(members: Members, tau: float) -> None:

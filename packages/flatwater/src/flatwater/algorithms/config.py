@@ -176,7 +176,7 @@ class AlgorithmConfig:
     autocast: Literal["off", "bf16"] = "off"
     """bf16: forward and backward passes in bfloat16; weights, moments and losses stay in float32."""
     compile: bool = False
-    """Compile the gradients with torch.compile: minutes at the start, then faster. Needs a C++ compiler."""
+    """Compile the gradients: about half a minute at the start, then faster. Needs a C++ compiler."""
 
     @property
     def own(self) -> Any:  # noqa: ANN401  (of the algorithm's class)

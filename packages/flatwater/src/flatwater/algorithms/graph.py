@@ -13,14 +13,17 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass, replace
+from itertools import repeat
 from pathlib import Path
-from typing import cast
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
 
 from flatwater_watch.errors import require
 
+T = TypeVar("T")
 Function = Callable[..., tuple[Tensor, ...]]
 FEW = 16
 """Rows up to which a layer is a loop in the compiled code: a call of the library for matrices would take longer."""
@@ -84,6 +87,81 @@ def compile_graph(function: Function, *, enabled: bool) -> Function:
             return graph(*given)
 
     return call
+
+
+def compile_nested(function: Callable[..., T]) -> Callable[..., T]:
+    """Return the function, compiled at its first call and again at the first with tensors of other shapes.
+
+    Args:
+        function: a pure function, by position. Arguments and result are tensors, also in dicts, lists, tuples and
+            dataclasses; what else stands there is read when it is compiled, and kept.
+    """
+    graphs: dict[tuple[Any, ...], Callable[[list[Tensor]], T]] = {}
+
+    def call(*arguments: Any) -> T:  # noqa: ANN401  (whatever the function takes)
+        """Run the graph of these shapes."""
+        tensors = list(_tensors_in(arguments))
+        layout = tuple((tensor.shape, tensor.stride()) for tensor in tensors)
+        if layout not in graphs:
+            graphs[layout] = _bind_nested(function, arguments)
+        return graphs[layout](tensors)
+
+    return call
+
+
+def _bind_nested(function: Callable[..., T], arguments: tuple[Any, ...]) -> Callable[[list[Tensor]], T]:
+    """Return a call of the function with other tensors in these arguments; the first compiles it."""
+    # Forms without tensors: those of the first call would stay in memory with the graph.
+    arguments_form, result_form = _put_in(arguments, repeat(_Place())), cast("T", None)
+
+    def flat(*tensors: Tensor) -> tuple[Tensor, ...]:
+        """Return the tensors of the result, and keep its form."""
+        nonlocal result_form
+        result = function(*_put_in(arguments_form, iter(tensors)))
+        result_form = _put_in(result, repeat(_Place()))
+        return tuple(_tensors_in(result))
+
+    graph = compile_graph(flat, enabled=True)
+
+    def call(tensors: list[Tensor]) -> T:
+        results = graph(*tensors)  # before the form is read, which the first call keeps
+        return _put_in(result_form, iter(results))
+
+    return call
+
+
+class _Place:
+    """The place of a tensor."""
+
+
+def _tensors_in(value: object) -> Iterator[Tensor]:
+    """Yield the tensors in dicts, lists, tuples and dataclasses, in their order."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _tensors_in(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors_in(item)
+    elif is_dataclass(value):
+        for field in fields(value):
+            yield from _tensors_in(getattr(value, field.name))
+
+
+def _put_in(value: T, tensors: Iterator[Any]) -> T:
+    """Return the value with the next of `tensors` for each of its tensors or their places, in their order."""
+    new: Any = value
+    if isinstance(value, (Tensor, _Place)):
+        new = next(tensors)
+    elif isinstance(value, dict):
+        new = {key: _put_in(item, tensors) for key, item in value.items()}
+    elif isinstance(value, (list, tuple)):
+        items = [_put_in(item, tensors) for item in value]
+        new = type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    elif is_dataclass(value) and not isinstance(value, type):
+        new = replace(value, **{field.name: _put_in(getattr(value, field.name), tensors) for field in fields(value)})
+    return cast("T", new)
 
 
 def _trace_and_compile(function: Function, arguments: tuple[Tensor, ...]) -> Function:

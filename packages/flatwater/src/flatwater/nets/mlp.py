@@ -138,7 +138,7 @@ def _apply_hidden(params: Params, obs: Float[Tensor, "P B O"], layers: int) -> F
 
 
 def _apply_output(params: Params, name: str, x: Float[Tensor, "P B H"]) -> Float[Tensor, "P B A"]:
-    """Return the output layer, by `NarrowLinear` where that is faster: few columns, float32, not compiled.
+    """Return the output layer, by `NarrowLinear` where that is faster: few columns, float32.
 
     Args:
         params: weights of P members, each [P, *shape].
@@ -149,8 +149,6 @@ def _apply_output(params: Params, name: str, x: Float[Tensor, "P B H"]) -> Float
     in_autocast = not x.is_meta and torch.is_autocast_enabled(x.device.type)  # a plan: torch knows no autocast there
     if in_autocast or weight.shape[-1] >= NARROW_OUTPUTS:
         return apply_linear(params, name, x)
-    if torch.compiler.is_compiling():
-        return torch.baddbmm(bias.unsqueeze(2), weight.mT, x.mT).mT
     narrow: Tensor = NarrowLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]  # torch's own
     return narrow
 
