@@ -3,6 +3,7 @@
 import gc
 import weakref
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -23,11 +24,15 @@ class Drawn:
     weight: Tensor | None = None
 
 
+class Named(NamedTuple):
+    error: Tensor | None
+
+
 @dataclass(frozen=True)
 class Gained:
     sums: list[tuple[str, Tensor]]
     grads: dict[str, Tensor]
-    error: Tensor | None
+    errors: Named
 
 
 def learn(params: dict[str, Tensor], drawn: Drawn) -> Gained:
@@ -35,7 +40,7 @@ def learn(params: dict[str, Tensor], drawn: Drawn) -> Gained:
     error = (drawn.rows @ leaves["w"] + leaves["b"]).tanh()
     loss = (error if drawn.weight is None else error * drawn.weight).square().mean()
     grads = torch.autograd.grad(loss, list(leaves.values()))
-    return Gained([("loss", loss.detach())], dict(zip(leaves, grads, strict=True)), error.detach())
+    return Gained([("loss", loss.detach())], dict(zip(leaves, grads, strict=True)), Named(error.detach()))
 
 
 def test_results_are_the_function_s_for_each_set_of_shapes() -> None:
@@ -49,7 +54,7 @@ def test_results_are_the_function_s_for_each_set_of_shapes() -> None:
         assert [name for name, _ in gained.sums] == ["loss"]
         torch.testing.assert_close(gained.sums[0][1], expected.sums[0][1])
         torch.testing.assert_close(gained.grads, expected.grads)
-        torch.testing.assert_close(gained.error, expected.error)
+        torch.testing.assert_close(gained.errors.error, expected.errors.error)
         kept += [weakref.ref(drawn.rows), weakref.ref(gained.grads["w"])]
         del drawn, expected, gained
     gc.collect()

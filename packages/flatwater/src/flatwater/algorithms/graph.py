@@ -158,7 +158,8 @@ def _put_in(value: T, tensors: Iterator[Any]) -> T:
         new = {key: _put_in(item, tensors) for key, item in value.items()}
     elif isinstance(value, (list, tuple)):
         items = [_put_in(item, tensors) for item in value]
-        new = type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+        is_named = type(new) not in {list, tuple}
+        new = type(new)._make(items) if is_named else type(new)(items)
     elif is_dataclass(value) and not isinstance(value, type):
         new = replace(value, **{field.name: _put_in(getattr(value, field.name), tensors) for field in fields(value)})
     return cast("T", new)
