@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,21 @@ def test_writes_pieces_end_to_end_and_leaves_nothing_else(tmp_path: Path) -> Non
 
     assert path.read_bytes() == b"onetwothree"
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_what_could_not_be_written_is_given_back(tmp_path: Path) -> None:
+    """While the error lives, and so the frames in which it happened."""
+    content = BytesIO(b"one")
+
+    def failing() -> Iterator[memoryview]:
+        with content.getbuffer() as view:
+            yield view
+            raise OSError
+
+    with pytest.raises(RunError) as kept:
+        write_object(tmp_path / "object", failing())
+    content.write(b"longer than before")
+    assert kept.value is not None
 
 
 @settings(max_examples=20, deadline=None)

@@ -81,4 +81,5 @@ def write_frame(frame: pl.DataFrame, path: Path) -> None:
     """Write a table as Parquet, atomically."""
     content = io.BytesIO()
     frame.write_parquet(content)
-    write_object(path, content.getbuffer())
+    with content.getbuffer() as packed:  # given back also where it cannot be written
+        write_object(path, packed)

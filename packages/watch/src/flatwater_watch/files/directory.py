@@ -97,9 +97,11 @@ def _write_through(temporary: Path, pieces: Iterable[FilePiece]) -> None:
         with suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         for piece in pieces:
-            view = memoryview(piece)
-            for start in range(0, len(view), PIECE_BYTES):
-                file.write(view[start : start + PIECE_BYTES])
+            # Given back also if the write fails: the error holds this frame, and Python 3.12.1 crashes where its
+            # collector meets a view of a BytesIO in a cycle (gh-111049).
+            with memoryview(piece) as view:
+                for start in range(0, len(view), PIECE_BYTES):
+                    file.write(view[start : start + PIECE_BYTES])
         file.flush()
         os.fsync(file.fileno())
 
