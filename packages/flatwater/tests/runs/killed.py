@@ -42,7 +42,6 @@ TRAINING = (
     "flatwater_trading.recipe.run",
     "flatwater_trading.recipe.comparison",
     "flatwater.metrics.tensorboard",
-    "arch.bootstrap",
     "sympy",  # torch imports it with its first optimiser
 )
 """What no import of a panel needs, and every fork of a run would import for itself."""

@@ -5,8 +5,11 @@ import pytest
 import torch
 
 from flatwater_trading.recipe.comparison import (
+    BLOCK,
+    RESAMPLED,
     Comparison,
     beside_oracle,
+    bootstrap_difference,
     compare_to_yardsticks,
     oracle_share,
     simple_rules,
@@ -52,6 +55,28 @@ def test_a_year_of_a_difference_has_the_periods_of_a_year() -> None:
     daily, monthly = compare_curves(0.001), compare_curves(0.001, a_year=12)
     for name in ("difference", "low", "high"):
         assert getattr(monthly, name) * 21 == pytest.approx(getattr(daily, name))
+
+
+@pytest.mark.parametrize("count", [1, 2, 60])
+def test_the_interval_is_that_of_blocks_drawn_one_place_after_the_other(count: int) -> None:
+    """Politis and Romano 1994: at each place, with the chance 1 / BLOCK, another block begins, anywhere."""
+    values, means = np.random.default_rng(1).standard_normal(count), []
+    dice = np.random.default_rng(7)
+    for _ in range(RESAMPLED):
+        drawn, chance = dice.integers(count, size=count), dice.random(count)
+        for place in range(1, count):
+            if chance[place] > 1 / BLOCK:
+                drawn[place] = (drawn[place - 1] + 1) % count
+        means.append(values[drawn].mean())
+    found = bootstrap_difference(values, np.zeros(count), a_year=1, seed=7)
+    assert (found.low, found.high) == pytest.approx(tuple(np.percentile(means, [5, 95])), rel=1e-9)
+
+
+def test_the_interval_is_that_of_arch() -> None:
+    """Of `StationaryBootstrap` of arch 8.0.0, by which it was computed before: 3 CPU seconds to import."""
+    values = np.random.default_rng(1).standard_normal(60) * 0.01
+    found = bootstrap_difference(values, np.zeros(60), a_year=252, seed=1)
+    assert (found.low, found.high) == pytest.approx((-0.3784013707349886, 0.1218813493277829), abs=1e-15)
 
 
 @pytest.mark.slow

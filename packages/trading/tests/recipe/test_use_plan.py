@@ -19,7 +19,6 @@ from flatwater.runs.portable import plan_export
 from flatwater_trading.panel.locate import load_panel
 from flatwater_trading.panel.splits import Days
 from flatwater_trading.recipe.backtest import play_backtest
-from flatwater_trading.recipe.comparison import LIBRARY_BYTES
 from flatwater_trading.recipe.use_plan import _phases_of_orders, plan_backtest, plan_orders
 from flatwater_watch.errors import ConfigError, MemoryLimitError
 from flatwater_watch.meters.torch_ops import peak_bytes
@@ -151,7 +150,7 @@ def test_what_is_allocated_stays_within_the_plan(run: Path, days: int) -> None:
             arrays = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
-        planned = plan.total_bytes + plan.transient_bytes - (LIBRARY_BYTES if plan.what == "backtest" else 0)
+        planned = plan.total_bytes + plan.transient_bytes
         assert tensors <= planned
         assert arrays <= planned + (4 << 20), "the rest is Python's own: code, names, tables"
 

@@ -1,8 +1,8 @@
 """Comparison of a champion with the best yardstick and with chance.
 
 The difference of the returns of each period (day, week, month) is resampled in blocks, as neighbouring periods are not
-independent (Politis and Romano 1994, the stationary bootstrap, by arch); its interval shows whether there are enough
-days to distinguish the two. Chance is a trader that buys random instruments on the champion's days of purchases.
+independent (Politis and Romano 1994, the stationary bootstrap); its interval shows whether there are enough days to
+distinguish the two. Chance is a trader that buys random instruments on the champion's days of purchases.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,8 +18,6 @@ BLOCK = 20
 """Mean length of a block, in rows: the default holding time of a position."""
 RESAMPLED = 2_000
 """Number of resamples."""
-LIBRARY_BYTES = 140 << 20
-"""Resident bytes after importing arch, which imports pandas, SciPy and statsmodels: 134 MB were measured."""
 RANDOM_TRADERS = 100
 """Random traders that are played, with the champion's turnover; their median is reported."""
 LEVEL = 0.9
@@ -166,18 +164,35 @@ def bootstrap_difference(own: np.ndarray, other: np.ndarray, *, a_year: int, see
         a_year: number of periods in a year.
         seed: seed of the bootstrap.
     """
-    from arch.bootstrap import StationaryBootstrap  # noqa: PLC0415  (3 CPU seconds, once a run)
-
     # Differences period by period: the common part of both, the market, cancels.
     differences = own - other
     # The same trades, summed in another order: rounding would have a sign, and an interval without 0.
     if np.abs(differences).max(initial=0) <= ROUNDING:
         differences = np.zeros_like(differences)
     # A separate generator: every call gives the same interval.
-    resampled = StationaryBootstrap(BLOCK, differences, seed=np.random.default_rng(seed))
-    low, high = resampled.conf_int(np.mean, reps=RESAMPLED, method="percentile", size=LEVEL).ravel()
+    means = _resample_means(differences, np.random.default_rng(seed))
+    tail = (1 - LEVEL) / 2
+    low, high = np.percentile(means, [100 * tail, 100 * (1 - tail)])
     # Times the periods of a year and not compounded: a mean of differences is not a return that could be reinvested.
     return ReturnDifference(float(differences.mean()) * a_year, float(low) * a_year, float(high) * a_year)
+
+
+def _resample_means(values: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Draw `RESAMPLED` resamples of the stationary bootstrap, as many values each, and return their means.
+
+    A resample consists of blocks of consecutive values; after the last value comes the first. Each block begins
+    anywhere, and its length is drawn from the geometric distribution with the mean `BLOCK`.
+    """
+    count = len(values)
+    places = np.arange(count)
+    means = np.empty(RESAMPLED)
+    for resample in range(RESAMPLED):
+        drawn = generator.integers(count, size=count)  # where a block begins that begins at this place
+        begins = generator.random(count) <= 1 / BLOCK
+        begins[0] = True
+        first_place = np.maximum.accumulate(np.where(begins, places, 0))
+        means[resample] = values[(drawn[first_place] + places - first_place) % count].mean()
+    return means
 
 
 @dataclass(frozen=True)

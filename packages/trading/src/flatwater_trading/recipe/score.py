@@ -22,7 +22,6 @@ from flatwater_trading.policy.trader import ACTION_PARTS
 from flatwater_trading.recipe.comparison import (
     CHAMPION,
     CHANCE,
-    LIBRARY_BYTES,
     ORACLE,
     RANDOM_TRADERS,
     PlayedDays,
@@ -200,8 +199,8 @@ def _measure_curve(curve: Float[Tensor, "D1"], a_year: int) -> dict[str, float]:
 
 
 def score_extra_bytes(market: Market) -> int:
-    """Return the bytes that `score_champion` takes besides tensors: the rules' NumPy arrays, and imported libraries."""
-    return ridge_bytes(market) + PRICE_TABLES_PER_RULE * 8 * market.close.numel() + LIBRARY_BYTES
+    """Return the bytes that `score_champion` takes besides tensors: those of the rules' NumPy arrays."""
+    return ridge_bytes(market) + PRICE_TABLES_PER_RULE * 8 * market.close.numel()
 
 
 def score_bytes(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], days: Days) -> int:

@@ -12,7 +12,7 @@ from flatwater.runs.planning import META, Alternative, make_plan, phase_bytes, p
 from flatwater.state.tree import nbytes
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.signals import MEMORIES
-from flatwater_trading.recipe.comparison import LIBRARY_BYTES, RANDOM_TRADERS
+from flatwater_trading.recipe.comparison import RANDOM_TRADERS
 from flatwater_trading.recipe.weights.config import WeightsRunConfig
 from flatwater_trading.recipe.weights.market import outline_market
 from flatwater_trading.training.weights.config import WeightsConfig
@@ -36,7 +36,7 @@ def plan_weights(config: WeightsRunConfig, panel: Panel, device: torch.device) -
         lambda: phase_transients(setup, run),
         config=config,
         device=device,
-        extra_bytes={READ: signal_bytes(panel), SCORE: score_bytes(panel) + LIBRARY_BYTES},
+        extra_bytes={READ: signal_bytes(panel), SCORE: score_bytes(panel)},
     )
     return with_advice(plan, _alternatives(config), owners, lambda other: nbytes(build_on_meta(other, panel)[1]))
 
@@ -90,7 +90,7 @@ def plan_use(what: str, panel: Panel, budget: str | None, *, scored: bool) -> Pl
     Raises:
         ConfigError: the budget cannot be read as an amount of memory.
     """
-    extra_bytes = {READ: signal_bytes(panel)} | ({SCORE: score_bytes(panel) + LIBRARY_BYTES} if scored else {})
+    extra_bytes = {READ: signal_bytes(panel)} | ({SCORE: score_bytes(panel)} if scored else {})
     owners = {f"market.{path}": 2 * size for path, size in nbytes(outline_market(panel, META)).items()}
     return planned_use(what, owners, phase_bytes(lambda: dict.fromkeys(extra_bytes, 0), extra_bytes), budget=budget)
 
