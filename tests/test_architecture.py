@@ -1,6 +1,7 @@
 """The rules of the code that no other tool holds: sizes, names, randomness, hidden waits, tests that test."""
 
 import ast
+import gc
 import keyword
 import re
 import subprocess
@@ -8,6 +9,8 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 SOURCES = [ROOT / "packages" / package / "src" for package in ("watch", "flatwater", "trading")]
@@ -271,6 +274,15 @@ MAY_WRITE = {
 """`module::function` -> why it writes otherwise than by `storage/output.py`."""
 
 ASSERTING = ("assert_", "check_", "raises", "warns", "fail")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _trees_are_looked_at_once() -> Iterator[None]:
+    """Not by the collector: they are millions of objects. Tests that come later do not carry them along."""
+    gc.disable()
+    yield
+    tree.cache_clear()
+    gc.enable()
 
 
 @cache

@@ -30,6 +30,7 @@ from flatwater_watch.errors import ConfigError
 UPDATES = 50
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "settings",
     [

@@ -66,6 +66,7 @@ class OneDqn:
         return torch.stack(errors)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("switches", SWITCHES, ids=" ".join)
 @pytest.mark.parametrize("groups", [[(0, 3)], [(0, 1), (1, 3)]], ids=["together", "in groups"])
 def test_equals_members_trained_one_by_one(switches: dict[str, object], groups: list[Span]) -> None:

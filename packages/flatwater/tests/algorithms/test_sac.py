@@ -108,6 +108,7 @@ class OneSAC:
         return max(map(abs, apart))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "settings",
     [{}, {"grad_clip": 0.5, "groups": [(0, 2), (2, 3)]}, {"grad_clip": 0.0, "weight_decay": 0.0, "temperature": 0.1}],

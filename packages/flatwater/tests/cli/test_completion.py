@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from flatwater.cli.completion import bash_script, find_options, fish_script, options_of_all
+from flatwater.cli.completion import Options, bash_script, find_options, fish_script, options_of_all
 from flatwater.cli.main import main
 from flatwater.cli.table import commands
 
@@ -43,12 +43,17 @@ def test_bash_offers_what_may_follow(words: tuple[str, ...], offered: list[str])
     assert bash_offers(*words) == offered
 
 
-def test_every_command_is_asked_for_its_options() -> None:
-    found = options_of_all()
-    assert found.keys() == commands().keys()
-    assert all("--help" in names for names in found.values())
-    assert {"--seed", "--population.size", "--env.no-account-observation"} <= {*found["train", "erl"]}
-    assert "--rounds" in found["resume",]
+@pytest.fixture(scope="module")
+def options() -> Options:
+    """What the commands take: each is asked for its help."""
+    return options_of_all()
+
+
+def test_every_command_is_asked_for_its_options(options: Options) -> None:
+    assert options.keys() == commands().keys()
+    assert all("--help" in names for names in options.values())
+    assert {"--seed", "--population.size", "--env.no-account-observation"} <= {*options["train", "erl"]}
+    assert "--rounds" in options["resume",]
 
 
 def test_options_are_read_from_a_help_text() -> None:
@@ -71,7 +76,10 @@ def test_fish_has_a_line_for_each_option() -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_command_prints_a_script_that_the_shell_reads(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_a_script_that_the_shell_reads(
+    shell: str, options: Options, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flatwater.cli.completion.options_of_all", lambda: options)
     assert main(["completion", shell]) == 0
     script = capsys.readouterr().out
     assert "population.size" in script

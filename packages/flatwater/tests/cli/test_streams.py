@@ -22,6 +22,7 @@ def shell(line: str, place: Path, **environment: str) -> subprocess.CompletedPro
     )
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("closed", CLOSED)
 def test_a_mistake_is_told_on_what_is_open(tmp_path: Path, closed: str) -> None:
     ran = shell(f"flatwater runs nope {closed}", tmp_path)
@@ -41,6 +42,7 @@ def test_a_program_is_watched_whatever_is_closed(tmp_path: Path, closed: str) ->
     assert json.loads(Path(tmp_path, "seen.json").read_text())["findings"] == []
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("command", ["--help", "runs --help", "panel show --json"])
 def test_what_cannot_be_printed_is_a_failure(tmp_path: Path, command: str) -> None:
     full = shell(f"flatwater {command} >/dev/full", tmp_path)

@@ -96,8 +96,8 @@ def kept_outputs() -> dict[str, str]:
     return {name: text.strip("\n") for name, text in zip(parts[::2], parts[1::2], strict=True)}
 
 
-QUICK = {"80": [*COMMANDS], "80, dumb": ["runs", "no option"]}
-"""Run by default, the dumb terminal with a table and with a refusal; the others are slow."""
+QUICK = {"80": ["runs", "top", "compare", "no option"], "80, dumb": ["runs", "no option"]}
+"""Run by default, the dumb terminal with a table and with a refusal; the others are slow, as those that need torch."""
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,7 @@ def test_every_number_has_bounds() -> None:
     assert without == []
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("cls", RUNS)
 @pytest.mark.parametrize("beyond", BEYOND, ids=lambda value: repr(value) if isinstance(value, float) else "whole")
 def test_no_number_passes_that_is_not_finite_or_too_large(cls: type[Any], beyond: float) -> None:

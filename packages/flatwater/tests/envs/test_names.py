@@ -55,6 +55,7 @@ def test_an_id_whose_package_is_missing_says_what_to_install() -> None:
         build("ALE/Pong-v5")
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("command", ["train", "plan"])
 @pytest.mark.parametrize("name", ["CartPol-v1", "nowhere:Boat", "pettingzoo:nowhere"])
 def test_a_wrong_name_is_told_before_torch_is_imported(command: str, name: str) -> None:

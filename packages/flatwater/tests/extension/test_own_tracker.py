@@ -53,6 +53,7 @@ def test_it_gets_every_round_beside_those_that_ship(capsys: pytest.CaptureFixtur
     assert 'trackers = ["tensorboard", "trackers:Kept"]' in Path("run", "config.toml").read_text()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("name", "told"),
     [("Unwritable", "failed (KeyError: 'no such chart')"), ("Leaving", "failed (SystemExit: no licence)")],
@@ -67,7 +68,7 @@ def test_whatever_it_raises_the_run_goes_on_with_the_same_numbers(
     assert numbers(Path("alone", "metrics.jsonl")) == numbers(Path("tracked", "metrics.jsonl"))
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("name", "told"),
     [

@@ -68,6 +68,7 @@ def test_resumed_an_agent_ends_as_if_it_had_not_stopped(recipe: str) -> None:
     assert {*whole["players"]} == {"policy", "random"}  # type: ignore[misc]  # plain values
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("recipe", ["td3", "dqn"])
 def test_rates_follow_a_schedule_which_a_stopped_run_goes_on_with(recipe: str) -> None:
     """The schedule ends with the updates of the rounds that the run is begun with; a resumed run keeps its end."""
@@ -134,6 +135,7 @@ def test_updates_come_after_every_nth_step() -> None:
     assert run.trainer.run.learner.tally.updates == 3 * 3, "after 12, 16 and 20 steps"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("prioritised", [(), ("--replay.prioritised",)], ids=["plain", "prioritised"])
 def test_every_part_of_rainbow_is_a_switch_and_a_policy_of_choices_is_used_as_any_other(
     prioritised: tuple[str, ...],

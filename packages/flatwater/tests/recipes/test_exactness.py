@@ -56,7 +56,7 @@ def begin_run(recipe: str, kind: str) -> WorldRun:
     return run
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("recipe", "kind"),
     [pytest.param(*case, marks=() if case in QUICK else pytest.mark.slow) for case in CASES],
@@ -135,6 +135,7 @@ def test_what_turns_out_not_to_be_exact_goes_on_with_new_episodes(
     assert "not exact" in capsys.readouterr().out
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("recipe", ["ppo", "evolve", "teach"])
 def test_what_shows_only_after_the_test_at_the_beginning_is_told_of_episodes_that_are_played_again(recipe: str) -> None:
     run = begin_run(recipe, "LateTurns" if recipe == "teach" else "Late")
@@ -147,6 +148,7 @@ def test_what_shows_only_after_the_test_at_the_beginning_is_told_of_episodes_tha
     assert "returns of an episode differ when it is played again in a new environment: at step " in doubt
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("recipe", "kind"),
     [

@@ -43,7 +43,7 @@ def test_there_are_more_than_a_hundred() -> None:
     assert EXPECTED.keys() > ALWAYS
 
 
-@pytest.mark.few(10)
+@pytest.mark.few(4)
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("name", NAMES)
 def test_what_an_environment_does_wrong_is_told_as_its_own(name: str, capfd: pytest.CaptureFixture[str]) -> None:
@@ -85,7 +85,7 @@ def test_what_a_teacher_does_wrong_is_told_as_its_own(
     assert FILE.name in said or not expected
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["NanMidway", "NanOfAKey", "PaysNan", "PaysMuch", "InfinityMidway"])
 def test_numbers_that_are_none_are_allowed_where_that_is_asked_for(
     name: str, capfd: pytest.CaptureFixture[str]

@@ -57,7 +57,7 @@ def train(run: str, rounds: int, *options: str) -> dict[str, object]:
 QUICK = ("own choices", "own tokens", "with a memory", "own masks", "masks of lists")
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "env", [pytest.param(ENVS[name], id=name, marks=() if name in QUICK else pytest.mark.slow) for name in ENVS]
 )

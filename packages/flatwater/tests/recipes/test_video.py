@@ -67,6 +67,7 @@ def test_a_video_of_any_length_takes_what_was_planned() -> None:
     assert max(Long.held) - Long.held[5] < 20 * frame, "301 frames were drawn"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("env", "said"),
     [

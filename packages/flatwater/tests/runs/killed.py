@@ -38,14 +38,18 @@ COMMANDS = (
     "flatwater_trading.cli.panel",
     "flatwater_trading.panel.importing",
 )
+TRADING = ("flatwater_trading.recipe.run", "flatwater_trading.recipe.comparison")
 TRAINING = (
-    "flatwater_trading.recipe.run",
-    "flatwater_trading.recipe.comparison",
+    "flatwater.recipes.ppo.run",
     "flatwater.metrics.tensorboard",
     "sympy",  # torch imports it with its first optimiser
 )
 """What no import of a panel needs, and every fork of a run would import for itself."""
-for heavy in COMMANDS if "import" in sys.argv else (*COMMANDS, *TRAINING):
+for heavy in (
+    *COMMANDS,
+    *(() if "import" in sys.argv else TRAINING),
+    *(TRADING if {"erl", "weights", "own-traders"} & {*sys.argv} else ()),
+):
     importlib.import_module(heavy)
 if "import" not in sys.argv:  # to paint it is a quarter of a small run, and nothing of it is compared
     importlib.import_module("flatwater.reports.picture").write_picture = lambda out, _: write_object(out, b"")

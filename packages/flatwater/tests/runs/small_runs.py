@@ -116,6 +116,7 @@ TINY_TEACH = [
     "2",
 ]
 TINY_PPO = ["--threads", "1", "--envs", "2", "--block", "8", "--evaluation.envs", "2", "--evaluation.every", "2"]
+TINY_PPO += ["--learner.epochs", "2", "--learner.minibatches", "2"]
 TINY_PPO += ["--wrapped.steps", "12"]  # else each result plays an environment's 500 steps, or 1,000
 OPTIONS = {"erl": TINY, "grow": TINY_GROW, "teach": TINY_TEACH, "ppo": TINY_PPO}
 """Options of a small run, by its kind."""

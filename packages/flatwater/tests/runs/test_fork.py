@@ -155,6 +155,7 @@ def test_another_environment_of_the_same_spaces_begins_new_episodes_and_is_as_ex
     assert_same(Path("forked"), Path("parted"))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("warm", [False, True])
 def test_a_fork_killed_before_its_first_checkpoint_begins_at_its_parent_s(parent: Path, warm: bool) -> None:  # noqa: FBT001
     if warm:

@@ -9,7 +9,7 @@ import pytest
 
 PROGRAM = Path(__file__).parent / "killed.py"
 STORE_PROGRAM = PROGRAM.with_name("killed_store.py")
-KINDS = ("teach", "grow", "ppo", "weights", "own-traders", "own-world")
+KINDS = ("teach", "grow", "erl", "weights", "own-traders", "own-world")
 SERIES = [("mirror", "folder"), ("prune", "folder"), ("prune", "url")]
 
 
@@ -25,7 +25,7 @@ def kill(folder: Path, kills: int, *what: str, program: Path = PROGRAM) -> dict[
 @pytest.mark.parametrize(
     "kind",
     [
-        "erl",
+        "ppo",
         *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS),
     ],
 )
@@ -49,7 +49,7 @@ def test_twenty_killed_sweeps_and_imports_lose_nothing(kind: str, tmp_path: Path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["erl", *KINDS])
+@pytest.mark.parametrize("kind", ["ppo", *KINDS])
 def test_fifty_killed_runs_go_on_bit_for_bit(kind: str, tmp_path: Path) -> None:
     found = kill(tmp_path, 50, kind)
     places = found["places"]

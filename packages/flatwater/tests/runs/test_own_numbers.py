@@ -113,6 +113,7 @@ def test_what_a_callback_raises_finds_the_round_recorded(tmp_path: Path) -> None
     assert fw.resume("run", quiet=True).finished
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize(
     ("option", "message"),
     [

@@ -123,6 +123,7 @@ def refusal_text(command: str, kind: str, name: str, capsys: pytest.CaptureFixtu
     return " ".join(said.err.replace(f"flatwater {command}", "flatwater").split())  # boxes are as wide as the name
 
 
+@pytest.mark.few(40)
 @pytest.mark.parametrize(("kind", "name"), CASES)
 def test_plan_refuses_what_train_refuses(kind: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert refusal_text("plan", kind, name, capsys) == refusal_text("train", kind, name, capsys)

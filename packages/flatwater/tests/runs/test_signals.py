@@ -41,7 +41,7 @@ from flatwater.cli.main import main
 sys.exit(main())
 """
 """What a shell does before it starts a program in the foreground of a terminal."""
-ROUNDS = {"erl": "40", "grow": "40", "teach": "200"}
+ROUNDS = {"erl": "40", "grow": "40", "teach": "200", "ppo": "200"}
 """Enough that the terminal is closed before the last."""
 
 
@@ -150,9 +150,7 @@ def close_after_the_first_round(run: Path, process: subprocess.Popen[bytes], mas
 
 
 @pytest.mark.few(1)
-@pytest.mark.parametrize(
-    "kind", ["erl", pytest.param("grow", marks=pytest.mark.slow), pytest.param("teach", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("kind", ["ppo", "erl", "grow", "teach"])
 def test_a_closed_terminal_loses_nothing(kind: str, tmp_path: Path, same: Same) -> None:
     run = tmp_path / "run"
     process, master = in_terminal(run, kind, hangups_ignored=False)
@@ -192,10 +190,10 @@ def test_a_run_outlives_the_program_that_reads_its_lines(tiny: list[str], train:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is full")
-def test_a_log_on_a_full_disk_does_not_end_the_run(tiny: list[str], tmp_path: Path) -> None:
+def test_a_log_on_a_full_disk_does_not_end_the_run(tmp_path: Path) -> None:
     run = tmp_path / "run"
     with Path("/dev/full").open("w") as full:
-        command = [*FLATWATER, "train", "erl", *tiny, "--rounds", "2", "--run", str(run)]
+        command = [*FLATWATER, "train", "ppo", *OPTIONS["ppo"], "--rounds", "2", "--run", str(run)]
         assert subprocess.run(command, stdout=full, check=False).returncode == 0
     assert (run / "result.json").exists()
 

@@ -45,6 +45,7 @@ def train(recipe: str, run: str, *more: str) -> int:
     return main(["train", recipe, *RECIPES[recipe][0], *options, "--run", run])
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("recipe", ["ppo", "evolve", pytest.param("grow", marks=pytest.mark.slow)])
 def test_the_weights_are_the_other_s_and_all_else_is_that_of_a_new_run(recipe: str) -> None:
     for run, more in (("first", ()), ("fresh", ("--seed", "1")), ("warm", ("--seed", "1", "--from-run", "first"))):

@@ -24,6 +24,7 @@ def returns(market: SyntheticPanel) -> np.ndarray:
     return ahead
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("signal", "signal_days"), [(0.3, 50), (0.5, 50), (0.5, 40), (0.6, 60)])
 def test_the_drift_explains_the_share_asked_for(signal: float, signal_days: int) -> None:
     """With 300 columns x 4,000 days there are some 60,000 independent stretches of 20 days: 0.02 is far out."""

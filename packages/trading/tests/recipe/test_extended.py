@@ -192,7 +192,7 @@ def test_a_run_on_newer_days_begins_with_the_traders_of_another(run: Path) -> No
     assert fw.resume(successor.path, rounds=2, quiet=True).result is not None, "the other is not asked for again"
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

@@ -179,6 +179,7 @@ OTHERS = [
 ]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("asked", "said"), OTHERS)
 @pytest.mark.usefixtures("whole")
 def test_a_study_does_not_go_on_as_another(asked: dict[str, object], said: str) -> None:

@@ -133,6 +133,7 @@ def test_a_run_in_hindsight_holds_no_replay_and_no_critic(train_run: Trained) ->
     assert rounds[0]["updates"] == 2
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("algorithm", ["hindsight", "ddpg", "td3"])
 def test_every_algorithm_is_validated_after_it_has_learnt(algorithm: str, compose_run: Composed) -> None:
     names = [phase.name for phase in compose_run({"learner.algorithm": algorithm}).trainer.phases]

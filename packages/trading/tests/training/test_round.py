@@ -227,6 +227,7 @@ def test_a_run_resumed_at_any_step_of_judging_is_the_run_that_went_on(
         assert digest(resumed.trainer.run) == digest(whole.trainer.run), stop
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "algorithm", ["hindsight", "td3", *(pytest.param(a, marks=pytest.mark.slow) for a in ("ddpg", "sac"))]
 )

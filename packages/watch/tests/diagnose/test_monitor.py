@@ -225,6 +225,7 @@ def test_a_second_look_at_a_process_traces_nothing_that_is_known(user: Any) -> N
     assert made[0] == made[1] == lines["train.HISTORY"]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("period", [2, 3, 4, 5, 6])
 def test_a_leak_that_comes_in_bursts_is_found_with_its_line(user: Any, period: int) -> None:
     """Allocations stay traced until the next burst, whatever its rhythm: no census is taken in vain until then."""
@@ -273,6 +274,7 @@ def test_an_item_that_is_being_filled_has_the_line_that_fills_it(
     assert True not in traced
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("each", "readings"),
     [
@@ -299,6 +301,7 @@ def test_a_traced_program_is_waited_for_while_it_makes_its_next_item(
     assert waited == readings
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("falls", [False, True])
 def test_native_growth_that_the_record_shows_at_its_end_is_told(
     monitor: Monitor, monkeypatch: pytest.MonkeyPatch, *, falls: bool
@@ -686,6 +689,7 @@ def test_at_the_end_the_search_under_way_is_heard(monitor: Monitor) -> None:
     assert [found.owner for found in monitor.conclude()] == ["cyclic garbage"]
 
 
+@pytest.mark.few(1)
 @pytest.mark.usefixtures("_no_collection")
 @pytest.mark.parametrize("late", [0, 1])
 def test_at_the_end_garbage_that_was_suspected_is_told(
@@ -740,6 +744,7 @@ def test_a_program_that_ends_early_is_judged_by_its_last_two_readings(monitor: M
     assert [(found.verdict, found.owner) for found in monitor.conclude()] == [("slowdown", "learn")]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 6))])
 def test_a_flat_program_is_never_reported(user: Any, seed: int) -> None:
     """Noise, a warm-up, a step as from a cache that is filled once, and a program that holds what it held."""
@@ -768,6 +773,7 @@ def test_a_container_that_grows_with_the_warm_up_alone_is_not_reported(user: Any
     assert watch(monitor, step, 40) == {}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("ends", [False, True])
 def test_what_was_seen_without_a_proof_is_a_cause_if_memory_went_on_like_it(
     user: Any, monitor: Monitor, *, ends: bool

@@ -120,6 +120,7 @@ def test_a_flat_program(capsys: pytest.CaptureFixture[str]) -> None:
     assert told.startswith("flatwater: nothing grows · 100 batches in ")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("unit", ["request", "tick"])
 def test_a_unit_may_have_the_name_of_a_boundary_that_the_watch_counts(unit: str) -> None:
     watched = play(keep, unit=unit, report=False)

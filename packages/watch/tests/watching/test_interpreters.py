@@ -93,6 +93,7 @@ def test_what_is_put_into_a_program_imports_the_standard_library_alone() -> None
     assert done.stdout == "all there\n"
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     "source",
     [

@@ -46,6 +46,7 @@ def replacing_source(function: str, module: str, names: tuple[str, ...]) -> str:
     """)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     "replace",
     [

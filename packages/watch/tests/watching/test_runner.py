@@ -198,6 +198,7 @@ def test_two_runs_are_compared_by_fingerprint(run_watched: Watched) -> None:
     assert "gone" in other.stderr
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", ["BaseException", "Exception"])
 def test_what_a_signal_handler_raises_is_never_lost(kind: str, tmp_path: Path) -> None:
     """Handlers run wherever the main thread is, in the watch's readings too: Ctrl-C must stop a program there."""

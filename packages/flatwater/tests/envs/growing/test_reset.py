@@ -45,6 +45,7 @@ def remnants_of(config: GrowingConfig, begin_: Callable[[GrowingEnvs], None] = b
     return remnants(build=partial(envs_of, config), reset_=begin_, dirty_=partial(live_, **live), trace=trace)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("kind", "optimizer"),
     [
@@ -85,6 +86,7 @@ SABOTAGES = {
 }
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("path", SABOTAGES.values(), ids=SABOTAGES.keys())
 def test_each_sabotage_of_a_reset_is_found_by_name(path: str) -> None:
     found = remnants_of(config(), keeping(path), episodes=2)

@@ -50,6 +50,7 @@ def evaluate_(trainer: GrowTrainer) -> None:
         trainer.phases[3].step_(number)
 
 
+@pytest.mark.few(1)
 @HOSTS
 def test_from_every_step_a_restored_build_goes_on_bit_for_bit(build_small: Built, host: dict[str, Any]) -> None:
     """Each step of a round is repeated by a new build that got nothing but the leaves before it."""
@@ -77,6 +78,7 @@ def test_one_seed_gives_one_run_and_another_seed_another(train_small: Trained) -
     assert not torch.equal(third.run.learner.block, first.run.learner.block)
 
 
+@pytest.mark.few(1)
 @HOSTS
 def test_no_tensor_ever_moves(build_small: Built, host: dict[str, Any]) -> None:
     trainer = build_small(host)
@@ -264,6 +266,7 @@ def ordinary() -> dict[str, str]:
     return {}
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("name", CHANGES)
 def test_every_setting_does_something(name: str, train_small: Trained, ordinary: dict[str, str]) -> None:
     if not ordinary:

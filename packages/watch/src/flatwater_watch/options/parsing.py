@@ -32,6 +32,7 @@ from flatwater_watch.terminal import WIDTH, PrintableStream
 C = TypeVar("C")
 MINIMUM_COLUMNS = 40
 """Minimum columns for which help is printed, on any terminal."""
+_HELP = frozenset({"-h", "--help"})
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
@@ -65,7 +66,7 @@ def read_options(
             args=options,
             description=_wrap_paragraphs(f"{inspect.getdoc(interface) or ''}\n\n{inspect.cleandoc(epilog)}".strip()),
             config=(*markers, *pairs),
-            registry=_type_registry(interface, last_fields),
+            registry=_type_registry(interface, last_fields, shows_help=not _HELP.isdisjoint(options)),
             default=tyro.MISSING_NONPROP if default is None else default,
         )
     check_values(type(parsed), vars(parsed), "")
@@ -102,10 +103,10 @@ def _wrap_paragraphs(text: str) -> str:
     return wrapped
 
 
-def _type_registry(interface: type[Any], last_fields: Collection[str]) -> ConstructorRegistry:
+def _type_registry(interface: type[Any], last_fields: Collection[str], *, shows_help: bool) -> ConstructorRegistry:
     """The rules by which tyro reads our types; the help shows `last_fields` of the command's class after the others."""
     registry = ConstructorRegistry()
-    registry.struct_rule(lambda info: _dataclass_spec(info, interface, last_fields))
+    registry.struct_rule(lambda info: _dataclass_spec(info, interface, last_fields, shows_help=shows_help))
     registry.primitive_rule(_number_spec)
     registry.primitive_rule(_path_spec)
     registry.primitive_rule(_optional_spec)
@@ -113,7 +114,7 @@ def _type_registry(interface: type[Any], last_fields: Collection[str]) -> Constr
 
 
 def _dataclass_spec(
-    info: StructTypeInfo, interface: type[Any], last_fields: Collection[str]
+    info: StructTypeInfo, interface: type[Any], last_fields: Collection[str], *, shows_help: bool
 ) -> StructConstructorSpec | None:
     """The specification of a dataclass for tyro; None for other types.
 
@@ -121,6 +122,7 @@ def _dataclass_spec(
         info: the type, and the instance whose values are the defaults.
         interface: class of the command.
         last_fields: fields of that class which come last in the help.
+        shows_help: whether the help is asked for; else tables have none.
     """
     # The help of each field is one paragraph: tyro would keep the line breaks of the source.
     if not is_dataclass(info.type):
@@ -142,8 +144,8 @@ def _dataclass_spec(
             kind = Annotated[kind, tyro.conf.DisallowNone]
         if default is None or default == ():
             kind = Annotated[kind, tyro.conf.arg(help_behavior_hint="")]
-        # Asked for where help is shown alone: it is read from the source of every class.
-        help_text = partial(_help_text, info.type, f.name)
+        # tyro asks for it where it shows help, and for that of a table always: it is read from the source of the class.
+        help_text = "" if is_dataclass(default) and not shows_help else partial(_help_text, info.type, f.name)
         specs.append(StructFieldSpec(name=f.name, type=kind, default=default, helptext=help_text))
     return StructConstructorSpec(instantiate=info.type, fields=tuple(specs))
 
