@@ -83,8 +83,7 @@ def compile_graph(function: Function, *, enabled: bool) -> Function:
         if graph is None:
             # At the first call and not before: a run that is only planned never waits for the compiler.
             graph = _trace_and_compile(function, given)
-        with torch.no_grad():
-            return graph(*given)
+        return graph(*given)
 
     return call
 
@@ -185,8 +184,9 @@ def _trace_and_compile(function: Function, arguments: tuple[Tensor, ...]) -> Fun
     for node in inputs:
         if not node.users:
             graph.graph.erase_node(node)
-    # torch's own tanh takes three times as long as an exponential, which is all that its formula needs.
-    settings = {"cpp_wrapper": on_cpu, "cpp.use_decompose_tanh": True}
+    # torch's own tanh takes three times as long as an exponential, which is all that its formula needs. Shapes and
+    # strides are those of the first call: to check each of a hundred of them takes a tenth of an update's time.
+    settings = {"cpp.use_decompose_tanh": True, "size_asserts": False, "alignment_asserts": False}
     if config.cpp.vec_isa_ok is None and platform.machine() in {"x86_64", "AMD64"}:
         # The processor's vectors are known from the processor. torch would compile its headers for each kind of them to
         # learn whether the compiler can, which takes as long as all of the graphs, and load them in each process.
@@ -200,7 +200,8 @@ def _trace_and_compile(function: Function, arguments: tuple[Tensor, ...]) -> Fun
     def call(*tensors: Tensor, _kept: object = compiled) -> tuple[Tensor, ...]:
         return code([tensors[at] for at in used_inputs])
 
-    return call
+    # Its products are written into tensors that it has: not where one of the factors asks for a gradient.
+    return torch.no_grad()(call) if any(tensor.requires_grad for tensor in arguments) else call
 
 
 def _fused_linear(bias: Tensor, rows: Tensor, weight: Tensor, **factors: float) -> Tensor:
