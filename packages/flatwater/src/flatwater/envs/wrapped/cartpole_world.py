@@ -6,7 +6,7 @@ vector environment that Gymnasium ships for CartPole takes three times as long: 
 and begins episodes by itself, from a generator that the copies share.
 """
 
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import gymnasium
 import numpy as np
@@ -21,6 +21,20 @@ CARTPOLE_IDS = {"CartPole-v0", "CartPole-v1"}
 """Gymnasium's names of CartPole, which differ in their limit alone."""
 NO_LIMIT = 1 << 30
 """Steps of an episode without a limit."""
+
+
+class _Constants(NamedTuple):
+    """Constants of Gymnasium's equations, each repeated for all copies [E], in its units."""
+
+    gravity: Array
+    mass: Array
+    """Mass of cart and pole together."""
+    pole_mass: Array
+    length: Array
+    """Half of the pole's length."""
+    moment: Array
+    """The pole's mass times `length`."""
+    four_thirds: Array
 
 
 class CartPoleWorld:
@@ -43,10 +57,17 @@ class CartPoleWorld:
         self.infos: list[dict[str, Any]] = [{}] * envs
         """Gymnasium's CartPole says nothing of a step."""
         self._state = np.zeros((4, envs))
+        self._places, self._speeds = self._state[::2], self._state[1::2]  # of the cart, and of the pole
         self._forces = np.array([-cartpole.force_mag, cartpole.force_mag])
         self._bounds = np.array([[cartpole.x_threshold], [cartpole.theta_threshold_radians]])
-        self._sine, self._cosine, self._push, self._spin, self._below = np.zeros((5, envs))
-        self._moved, self._outside = np.zeros((2, envs)), np.zeros((2, envs), np.bool_)
+        # Whole rows of the constants: NumPy takes a third longer for a number of Python's.
+        self._seconds = np.full((2, envs), cartpole.tau)
+        masses = cartpole.total_mass, cartpole.masspole
+        values = cartpole.gravity, *masses, cartpole.length, cartpole.polemass_length, 4.0 / 3.0
+        self._constants = _Constants(*(np.full(envs, value) for value in values))
+        self._accelerations, self._moved = np.zeros((2, 2, envs))
+        self._sine, self._cosine, self._below = np.zeros((3, envs))
+        self._outside = np.zeros((2, envs), np.bool_)
 
     @property
     def spaces(self) -> Spaces:
@@ -63,19 +84,16 @@ class CartPoleWorld:
 
     def step_(self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array) -> None:
         """Step every copy, action 0 to the left and 1 to the right; the arguments are those of `World`."""
-        constants, state, change = self._one, self._state, self._moved
-        places, speeds = state[::2], state[1::2]  # of the cart, and of the pole
+        state, places, speeds, change = self._state, self._places, self._speeds, self._moved
         self._accelerate_(self._forces[actions[:, 0]], state[2], state[3])
         # Euler's method, as Gymnasium's: places move by the speeds before this step.
-        places += np.multiply(speeds, constants.tau, out=change)
-        np.multiply(self._push, constants.tau, out=change[0])
-        np.multiply(self._spin, constants.tau, out=change[1])
-        speeds += change
-        outside = np.greater(np.abs(places, out=change), self._bounds, out=self._outside)
+        places += np.multiply(speeds, self._seconds, change)
+        speeds += np.multiply(self._accelerations, self._seconds, change)
+        outside = np.greater(np.abs(places, change), self._bounds, self._outside)
         obs[:, 0] = state.T
-        reward[...] = 1
-        np.logical_or(outside[0], outside[1], out=terminated[:, 0])
-        truncated[...] = False
+        reward.fill(1)
+        np.logical_or(outside[0], outside[1], terminated[:, 0])
+        truncated.fill(0)
         self._limit.truncate_(terminated, truncated)
 
     def _accelerate_(self, force: Array, angle: Array, turn: Array) -> None:
@@ -86,30 +104,31 @@ class CartPoleWorld:
             angle: angle of each pole from upright, [E], in radians.
             turn: angular speed of each pole, [E], in radians per second.
         """
-        constants, sine, cosine = self._one, self._sine, self._cosine
-        push, spin, below = self._push, self._spin, self._below
-        np.sin(angle, out=sine)
-        np.cos(angle, out=cosine)
-        # push = (force + pole * turn² * sine) / mass
-        np.multiply(turn, turn, out=push)
-        push *= constants.polemass_length
+        gravity, mass, pole_mass, length, moment, four_thirds = self._constants
+        sine, cosine, below = self._sine, self._cosine, self._below
+        push, spin = self._accelerations
+        np.sin(angle, sine)
+        np.cos(angle, cosine)
+        # push = (force + moment * turn² * sine) / mass
+        np.multiply(turn, turn, push)
+        push *= moment
         push *= sine
         push += force
-        push /= constants.total_mass
+        push /= mass
         # spin = (gravity * sine - cosine * push) / (length * (4/3 - pole's mass * cosine² / mass))
-        np.multiply(cosine, cosine, out=below)
-        below *= constants.masspole
-        below /= constants.total_mass
-        np.subtract(4.0 / 3.0, below, out=below)
-        below *= constants.length
-        np.multiply(sine, constants.gravity, out=spin)
+        np.multiply(cosine, cosine, below)
+        below *= pole_mass
+        below /= mass
+        np.subtract(four_thirds, below, below)
+        below *= length
+        np.multiply(sine, gravity, spin)
         # `sine` is a buffer from here on: its own value is not needed any more.
-        spin -= np.multiply(cosine, push, out=sine)
+        spin -= np.multiply(cosine, push, sine)
         spin /= below
-        # push - pole * spin * cosine / mass
-        np.multiply(spin, constants.polemass_length, out=below)
+        # push - moment * spin * cosine / mass
+        np.multiply(spin, moment, below)
         below *= cosine
-        below /= constants.total_mass
+        below /= mass
         push -= below
 
     def close(self) -> None:
