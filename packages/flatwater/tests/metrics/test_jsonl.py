@@ -46,7 +46,7 @@ def test_a_resumed_record_is_that_of_an_unbroken_run(
 def test_a_line_is_on_the_disk_when_write_returns(tmp_path: Path) -> None:
     sink = JsonlSink(tmp_path / "metrics.jsonl")
     sink.write(1, {"a": 1})
-    assert (tmp_path / "metrics.jsonl").read_text() == '{"round": 1, "a": 1}\n'
+    assert (tmp_path / "metrics.jsonl").read_text() == '{"round":1,"a":1}\n'
     sink.close()
 
 

@@ -1,11 +1,10 @@
-"""`metrics.jsonl`: one JSON object a line, one line a round, `{"round": 7, "fitness/mean": 3.2, ...}`.
+"""`metrics.jsonl`: one JSON object a line, one line a round, `{"round":7,"fitness/mean":3.2,...}`.
 
 A number that is not finite is written as `null`, because JSON has no NaN; `read_metrics` gives it back as NaN. Other
 records of a round (its alarms, its lineage) are kept the same way in files of their own, and may hold lists and text.
 """
 
 import errno
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from io import BufferedReader, FileIO
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from flatwater_watch.errors import RunError
-from flatwater_watch.files.content import is_number, parse_json, plain_json_value
+from flatwater_watch.files.content import encode_json, is_number, parse_json
 from flatwater_watch.files.directory import explain_os_errors, write_object
 from flatwater_watch.files.safe_read import append_regular, open_regular
 from flatwater_watch.sanitize import short_repr
@@ -86,10 +85,7 @@ def _append_(file: FileIO, line: bytes) -> None:
 
 def encode_line(round: int, record: Mapping[str, object]) -> bytes:
     """Return the round as a line of JSON, with `null` for numbers that are not finite."""
-    return (
-        json.dumps({"round": round} | {name: plain_json_value(value) for name, value in record.items()}).encode()
-        + b"\n"
-    )
+    return encode_json({"round": round, **record}) + b"\n"
 
 
 def _drop_later_rounds_(path: Path, resume_at: int) -> None:

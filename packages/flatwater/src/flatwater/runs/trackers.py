@@ -16,6 +16,9 @@ from flatwater_watch.errors import ConfigError
 from flatwater_watch.events.background import BackgroundSink, ShowLine, Sink
 from flatwater_watch.sanitize import short_repr
 
+GATHER_SECONDS = 0.25
+"""Seconds for which rounds come together before a tracker takes them: nobody sees a curve move more often."""
+
 
 @runtime_checkable
 class _SinkLike(Sink, Protocol):
@@ -106,16 +109,12 @@ def open_trackers(config: RunConfig, folder: RunFolder, say: ShowLine, *, resume
 
         return open_sink
 
-    return [BackgroundSink(name, opener(name), say) for name in config.trackers]
+    return [BackgroundSink(name, opener(name), say, gather=GATHER_SECONDS) for name in config.trackers]
 
 
 def held_bytes(trackers: list[BackgroundSink]) -> dict[str, int]:
     """Return the bytes that wait to be sent, by owner."""
     return {f"trackers.{tracker.name}": tracker.queued_bytes for tracker in trackers}
-
-
-def _load_tensorboard(_: RunConfig) -> None:
-    import flatwater.metrics.tensorboard  # noqa: F401, PLC0415  (loaded only where it is asked for)
 
 
 def _tensorboard(_: RunConfig, run: TrackedRun) -> Sink:
@@ -137,6 +136,6 @@ def _wandb(config: RunConfig, run: TrackedRun) -> Sink:
 
 
 TRACKERS = {
-    "tensorboard": Tracker(_tensorboard, _load_tensorboard),
+    "tensorboard": Tracker(_tensorboard),
     "wandb": Tracker(_wandb, _check_wandb, "'flatwater[wandb]'"),
 }

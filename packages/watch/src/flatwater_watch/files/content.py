@@ -70,6 +70,17 @@ def convert_to(content: object, kind: type[T]) -> T:
     return msgspec.convert(content, kind, strict=True)
 
 
+def encode_json(value: object) -> bytes:
+    """The value as JSON in one line: null for numbers that are not finite, lists for tuples."""
+    import msgspec  # noqa: PLC0415  (takes as long to import as a command that only reads may take)
+
+    try:
+        return msgspec.json.encode(value)
+    except (TypeError, ValueError, OverflowError):
+        # Slower, and knows what msgspec refuses: subclasses of float, text that is no Unicode, integers of any size.
+        return json.dumps(plain_json_value(value)).encode()
+
+
 def plain_json_value(value: object) -> object:
     """The value for JSON: null for numbers that are not finite, lists for tuples."""
     if isinstance(value, float):
