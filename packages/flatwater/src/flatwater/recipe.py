@@ -9,6 +9,7 @@ matplotlib; `lazy_function` names a heavy part by where it is, so that it is imp
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from flatwater.named_imports import GIVEN, Permit, find_object
@@ -194,7 +195,7 @@ class Recipe:
         if not self.curves:
             raise ConfigError(f"recipe {short_repr(self.name)}: curves: expected one or more, got none")
 
-    @property
+    @cached_property
     def name(self) -> str:
         """Name as in `flatwater train NAME`, and in a run folder's config.toml."""
         return next(str(field.default) for field in fields(self.config) if field.name == "trainer")

@@ -14,7 +14,7 @@ from flatwater.envs.foraging.config import ForagingConfig
 from flatwater.envs.makers import hand_over_env, name_object
 from flatwater.envs.worlds import build_teacher, build_world
 from flatwater.envs.wrapped.config import WrappedConfig
-from flatwater.trainers.episodes import Episodes, begin_, build_episodes, save_world_state_, step_
+from flatwater.trainers.episodes import Episodes, begin_, build_episodes, save_world_state_, step_, view_episodes
 from flatwater_watch.errors import ConfigError, RunError, UserCodeError
 
 ENVS, STEPS = 5, 30
@@ -56,7 +56,7 @@ def play(world: Any, steps: int = STEPS) -> tuple[list[Any], Episodes]:
     shown: list[Any] = []
     for _ in range(steps):
         teacher.step_batch(obs, actions, *([] if legal is None else [legal]))
-        ended = step_(world, episodes, actions, obs, outcome, legal=legal)
+        ended = step_(world, view_episodes(episodes), actions, obs, outcome, legal=legal)
         seeds += ENVS
         if ended.any():
             begin_(world, episodes, ended, seeds, obs, legal=legal)

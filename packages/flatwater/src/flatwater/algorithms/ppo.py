@@ -483,13 +483,10 @@ def read_learner_(learner: Learner, *, has_teacher: bool = False) -> dict[str, f
     is a count, and no mean.
     """
     updates, learner.updates_read = learner.updates - learner.updates_read, learner.updates
-    # A copy also where the learner is on the CPU: the sums are zeroed before it is read.
-    sums = dict(
-        zip(metric_names(has_teacher=has_teacher), learner.sums.to("cpu", torch.float64, copy=True), strict=True)
-    )
+    sums = dict(zip(metric_names(has_teacher=has_teacher), learner.sums.tolist(), strict=True))
     learner.sums.zero_()
     if not updates:
         return {}
-    means = {f"train/{name}": float(value) / updates for name, value in sums.items() if name != "skipped"}
-    counts = {"train/skipped": float(sums["skipped"])}
+    means = {f"train/{name}": value / updates for name, value in sums.items() if name != "skipped"}
+    counts = {"train/skipped": sums["skipped"]}
     return means | counts | read_early_stop(learner.early_stop, updates)

@@ -21,7 +21,7 @@ from flatwater.metrics.figures import short_duration
 from flatwater.metrics.jsonl import JsonlSink
 from flatwater.metrics.sinks import write_all
 from flatwater.mirror.opening import MirrorLike
-from flatwater.recipe import recipe_of_config
+from flatwater.recipe import Recipe, recipe_of_config
 from flatwater.rundir.doubts import write_doubts
 from flatwater.rundir.events import RunEvents
 from flatwater.rundir.layout import RunFolder
@@ -106,6 +106,8 @@ class Recorder:
     """Whether memory is measured after this round."""
     saving: Upkeep = field(init=False)
     """When a checkpoint is saved."""
+    recipe: Recipe = field(init=False)
+    """Recipe of the run."""
     own_parts: RecipeParts = field(init=False)
     """Parts of the page, where the recipe has any and does not ship with this package."""
 
@@ -114,7 +116,8 @@ class Recorder:
         self.measuring = Upkeep(config.rounds, config.ledger_every)
         self.contract.paced = not config.ledger_every
         self.saving = Upkeep(config.rounds, config.checkpoints.every, config.checkpoints.keep_every)
-        self.own_parts = RecipeParts(recipe_of_config(config), self.folder, self.voice.show_line)
+        self.recipe = recipe_of_config(config)
+        self.own_parts = RecipeParts(self.recipe, self.folder, self.voice.show_line)
 
     def stepped(self, phase: str, done: int, total: int) -> None:
         """Count the step to its phase and move the bar."""
@@ -193,9 +196,9 @@ class Recorder:
         return lost_workers(round_, record["exchange"])
 
     def waiting_alarms(self, round_: int, efforts: Mapping[str, Effort]) -> list[Alarm]:
-        """Return alarms that threads wait for cores; none if a GPU or workers compute, as threads idle then."""
+        """Return alarms that threads wait for cores; none with one thread, or if a GPU or workers compute."""
         composed = self.composed
-        if composed.device.type != "cpu" or composed.plan.workers:
+        if composed.config.threads == 1 or composed.device.type != "cpu" or composed.plan.workers:
             return []
         phase_efforts = [efforts[phase.name] for phase in composed.trainer.phases if phase.name in efforts]
         seconds = sum(effort.seconds for effort in phase_efforts)
@@ -222,7 +225,7 @@ class Recorder:
 
     def tell_of_round(self, round_: int, numbers: Mapping[str, float]) -> None:
         """Tell listeners the round's numbers in one line; the table has shown them."""
-        recipe = recipe_of_config(self.composed.config)
+        recipe = self.recipe
         rounds = self.composed.config.rounds
         left_seconds = self.table.remaining_seconds()
         curves = {title.replace(",", ""): numbers[name] for title, name in recipe.curves.items() if name in numbers}

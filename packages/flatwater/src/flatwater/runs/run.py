@@ -4,6 +4,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -202,7 +203,7 @@ class CrewRun(Run):
 class OnPolicyRun(Run):
     """A run of PPO, whatever it collects in: a trainer of `trainers.on_policy`."""
 
-    @property
+    @cached_property
     def trained(self) -> str:
         """Name of the trained policy."""
         return recipe_of_config(self.config).trained

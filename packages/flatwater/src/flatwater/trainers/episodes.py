@@ -12,7 +12,7 @@ and says so.
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -219,14 +219,40 @@ def build_outcome(envs: int, agents: int) -> Outcome:
     return np.zeros(shape, np.float32), np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
 
 
+class EpisodeArrays(NamedTuple):
+    """Records that a step changes: views of the state tree, made once, as each takes as long as the change."""
+
+    steps: Array
+    """[E]."""
+    actions: Array
+    """[L, E, A, *action]."""
+    over: Array
+    """[E, A]."""
+    returns: Array
+    """[E, A]."""
+    places: Array
+    """Numbers of the environments, [E]."""
+
+
+def view_episodes(episodes: Episodes) -> EpisodeArrays:
+    """Return the views by which `step_` writes into these episodes."""
+    return EpisodeArrays(
+        steps=episodes.steps.numpy(),
+        actions=episodes.actions.numpy(),
+        over=episodes.over.numpy(),
+        returns=episodes.returns.numpy(),
+        places=np.arange(len(episodes.steps)),
+    )
+
+
 def step_(
-    world: World, episodes: Episodes, actions: Array, obs: Array, outcome: Outcome, *, legal: Array | None = None
+    world: World, episodes: EpisodeArrays, actions: Array, obs: Array, outcome: Outcome, *, legal: Array | None = None
 ) -> Array:
     """Step every environment, and record the step in the state tree.
 
     Args:
         world: the world to step.
-        episodes: state tree of its running episodes: actions, steps, returns and agents that are over, updated.
+        episodes: records of its running episodes, updated.
         actions: actions of every agent, [E, A, *action].
         obs: [E, A, *obs], overwritten.
         outcome: reward, terminated and truncated, [E, A] each, overwritten.
@@ -237,20 +263,19 @@ def step_(
     """
     _step_(world, actions, obs, outcome, legal)
     reward, terminated, truncated = outcome
-    steps, log = episodes.steps.numpy(), episodes.actions.numpy()
+    steps, log, over, returns, places = episodes
     # Each environment at its own step, as episodes begin at different times.
-    log[steps, np.arange(len(steps))] = actions
+    log[steps, places] = actions
     steps += 1  # in place, in the state tree
-    over, returns = episodes.over.numpy(), episodes.returns.numpy()
     returns += reward
-    np.logical_or(over, terminated, out=over)
-    np.logical_or(over, truncated, out=over)
+    over |= terminated
+    over |= truncated
     return np.asarray(np.logical_and.reduce(over, 1))
 
 
 def step_counted_(
     world: World,
-    episodes: Episodes,
+    episodes: EpisodeArrays,
     actions: Array,
     obs: Array,
     outcome: Outcome,
@@ -263,7 +288,7 @@ def step_counted_(
 
     Args:
         world: the world to step.
-        episodes: running episodes of the world, updated.
+        episodes: records of its running episodes, updated.
         actions: actions of every agent, [E, A, *action].
         obs: observations, [E, A, *obs], overwritten.
         outcome: reward, terminated and truncated, [E, A] each, overwritten.

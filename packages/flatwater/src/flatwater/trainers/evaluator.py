@@ -10,7 +10,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from flatwater.envs.world import Array, Teacher, World, check_actions
-from flatwater.trainers.episodes import Episodes, ask_teacher_, begin_, build_outcome, step_counted_
+from flatwater.trainers.episodes import Episodes, ask_teacher_, begin_, build_outcome, step_counted_, view_episodes
 
 
 class PlayedState(Protocol):
@@ -70,7 +70,7 @@ class EpisodeEvaluator:
         self.seen_now: Array = played.obs.view(*grid, *spaces.obs).numpy()
         self._legal = None if legal is None else legal.view(*grid, -1).numpy()
         self._teacher_choices = torch.zeros(*grid, *spaces.action_shape, dtype=spaces.action_dtype)
-        self._outcome = build_outcome(*grid)
+        self._outcome, self._arrays = build_outcome(*grid), view_episodes(played.episodes)
 
     @property
     def steps(self) -> int:
@@ -100,7 +100,7 @@ class EpisodeEvaluator:
         action = self._act_(player, first=number == 0)
         if self._legal is not None:
             check_actions(self.world.spaces, self._legal, action, source=f"the {name}")
-        step = self.world, played.episodes, action, self.seen_now, self._outcome
+        step = self.world, self._arrays, action, self.seen_now, self._outcome
         ended = step_counted_(*step, done=played.done, paid=player.returns, legal=self._legal)
         if ended.any() and not (self._ends_early and bool(played.done.all())):
             # A copy: `begin_` writes the seeds into the very array that they come from.

@@ -31,6 +31,7 @@ from flatwater.trainers.episodes import (
     build_outcome,
     replay_episodes_,
     step_,
+    view_episodes,
 )
 from flatwater.trainers.loop import train_
 from flatwater.trainers.worlds import rebuild_
@@ -337,7 +338,7 @@ def test_what_waits_to_be_played_again_does_nothing_illegal() -> None:
         assert (other.mask() == legal).all()
         actions = np.zeros((envs, 1), np.int64)
         RandomTeacher(world, rng).step_batch(obs, actions, legal)  # type: ignore[arg-type]
-        ended = step_(world, episodes, actions, obs, outcome, legal=legal)  # type: ignore[arg-type]
+        ended = step_(world, view_episodes(episodes), actions, obs, outcome, legal=legal)  # type: ignore[arg-type]
 
 
 def test_in_bf16_it_learns_other_numbers_and_goes_on_bit_for_bit(build_small: Built, train_small: Trained) -> None:

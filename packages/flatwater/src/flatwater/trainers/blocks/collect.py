@@ -10,7 +10,7 @@ from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.envs.world import Array, Teacher, World, check_actions
 from flatwater.rollouts.block import write_step_
 from flatwater.trainers.blocks.state import COMING, CPU, BlocksSetup, BlocksState
-from flatwater.trainers.episodes import ReportEnded, ask_teacher_, begin_, step_
+from flatwater.trainers.episodes import ReportEnded, ask_teacher_, begin_, step_, view_episodes
 from flatwater.trainers.profile import Profile
 
 TRUNCATED = 2
@@ -53,6 +53,7 @@ class BlockCollector:
         self._legal_masks: list[Array | None] = [
             row if row is None else row.view(*self._grid, -1).numpy() for row in masks
         ]
+        self._episodes = view_episodes(run.episodes)
         ends = (run.rollout[name].view(-1, *self._grid).numpy() for name in ("reward", "terminated", "truncated"))
         self._outcomes = list(zip(*ends, strict=True))
         self._noise = torch.zeros(envs * agents, setup.student.actions.noise, device=setup.device)
@@ -89,7 +90,7 @@ class BlockCollector:
             check_actions(self._setup.spaces, legal, executed, source="the policy")
         # The world writes the next observation into the next row; `coming` is the row after the last.
         next_rows = self._observations[t + 1], self._outcomes[t]
-        ended = step_(self.world, run.episodes, executed, *next_rows, legal=self._legal_masks[t + 1])
+        ended = step_(self.world, self._episodes, executed, *next_rows, legal=self._legal_masks[t + 1])
         profile.end_part_("env")
         self._starts[...] = False
         run.agent_steps += len(action)

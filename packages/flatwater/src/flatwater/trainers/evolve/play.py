@@ -13,7 +13,7 @@ from flatwater.envs.world import Array, Spaces, Teacher, World
 from flatwater.nets.stack import views
 from flatwater.replay.batch import Batch
 from flatwater.replay.ring import Drawn, append_, draw, gather, set_priorities_, start_
-from flatwater.trainers.episodes import ReportEnded, begin_, build_outcome, step_
+from flatwater.trainers.episodes import ReportEnded, begin_, build_outcome, step_, view_episodes
 from flatwater.trainers.evolve.state import EvolveSetup, Population
 from flatwater.trainers.profile import Profile
 
@@ -61,7 +61,7 @@ class PopulationCollector:
         """Each is called with the episodes that have ended."""
         # A view with an axis of one agent: the world writes its observations into the state tree.
         self.seen_now: Array = run.coming.numpy()[:, None]
-        self._outcome = build_outcome(setup.spaces.envs, 1)
+        self._outcome, self._episodes = build_outcome(setup.spaces.envs, 1), view_episodes(run.episodes)
         self._actors = views(run.learner.actor[: setup.config.population.size], setup.nets.actor.layout)
         self._scale = ActionScale(setup.spaces)
         self._learn_ = bind_learning(setup, run)
@@ -81,7 +81,7 @@ class PopulationCollector:
             self._begin_(np.ones(len(run.coming), np.bool_))
         action = self._act()
         profile.end_part_("actor")
-        ended = step_(self.world, run.episodes, self._scale(action)[:, None], self.seen_now, self._outcome)
+        ended = step_(self.world, self._episodes, self._scale(action)[:, None], self.seen_now, self._outcome)
         profile.end_part_("env")
         reward, terminated, truncated = (torch.from_numpy(column[:, 0]) for column in self._outcome)
         # `coming` holds the next observation already: `seen_now`, which the world has just written, is the same memory.
