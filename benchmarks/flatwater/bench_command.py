@@ -7,7 +7,8 @@ Needs `pip install stable-baselines3`, here or in the interpreter that `--librar
 its own: start, imports, training on CartPole-v1 (8 copies, blocks of 128 steps, 4 epochs of 4 minibatches, two layers
 of 64, one thread), an evaluation on 8 episodes, and its end. Ours evaluates twice, at the last block and for the
 result, keeps checkpoints and records, and draws a picture; the library's script saves its policy once. They take turns,
-and the median of the ratios counts.
+and the median of the ratios counts. Before the first turn each takes one block that does not count: then both have
+their bytecode, as installed packages have it, whatever PYTHONDONTWRITEBYTECODE says.
 """
 
 import argparse
@@ -58,7 +59,8 @@ agent.save(folder + "/policy")
 def cpu_seconds(command: Sequence[str], folder: str) -> float:
     """CPU seconds of a process and of those that it has started and waited for."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment["OMP_NUM_THREADS"] = "1"
     subprocess.run(command, check=True, cwd=folder, stdout=subprocess.DEVNULL, env=environment)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
@@ -80,6 +82,11 @@ def own_command(steps: int, run: str) -> list[str]:
     return [sys.executable, "-c", start, "train", "ppo", "--env", "gymnasium:CartPole-v1", "--quiet", *words]
 
 
+def library_command(python: str, steps: int, folder: str) -> list[str]:
+    """The script of the library, which saves its policy in the folder."""
+    return [python, "-c", LIBRARY, *(str(size) for size in (steps, ENVS, BLOCK, EPISODES)), folder]
+
+
 def bookkeeping_share(run: Path) -> float:
     """Share of a run's CPU seconds from its first round to its last that its records took."""
     lines = [json.loads(line) for line in (run / "ledger.jsonl").read_text().splitlines()]
@@ -93,12 +100,13 @@ def bookkeeping_share(run: Path) -> float:
 def measure(steps: int, turns: int, python: str) -> dict[str, list[float]]:
     """CPU seconds of both, turn by turn, their ratios, and the share of our bookkeeping."""
     found: dict[str, list[float]] = {"own": [], "library": [], "times": [], "bookkeeping": []}
-    sizes = [str(size) for size in (steps, ENVS, BLOCK, EPISODES)]
     with tempfile.TemporaryDirectory() as folder:
+        cpu_seconds(own_command(ENVS * BLOCK, "first"), folder)
+        cpu_seconds(library_command(python, ENVS * BLOCK, folder), folder)
         for turn in range(turns):
             run = f"run{turn}"
             found["own"].append(cpu_seconds(own_command(steps, run), folder))
-            found["library"].append(cpu_seconds([python, "-c", LIBRARY, *sizes, folder], folder))
+            found["library"].append(cpu_seconds(library_command(python, steps, folder), folder))
             found["times"].append(found["library"][-1] / found["own"][-1])
             found["bookkeeping"].append(bookkeeping_share(Path(folder, run)))
     return found
