@@ -68,6 +68,7 @@ WAITS = {"item", "cpu", "tolist", "numpy"}
 MAY_WAIT = {
     **dict.fromkeys(
         (
+            "flatwater/algorithms/ppo.py::read_learner_",
             "flatwater/trainers/blocks/round.py::read_numbers_",
             "flatwater_trading/training/round.py::_episodes",
             "flatwater_trading/training/round.py::lineage_record",
@@ -95,6 +96,7 @@ MAY_WAIT = {
     "flatwater/trainers/evolve/play.py::__init__": "views of what lies on the CPU, bound once",
     "flatwater/trainers/evolve/play.py::_begin_": "of what lies on the CPU",
     "flatwater/trainers/evolve/trial.py::draw_seeds": "of what lies on the CPU",
+    "flatwater/algorithms/returns.py::gae": "on the CPU alone",
 }
 """`module::function` -> why it may wait for the device: it is called once a round or less, or the number is there."""
 COPIES = {"new_tensor", "tensor", "as_tensor", "from_numpy", "cuda", "to"}
@@ -127,7 +129,6 @@ MAY_COPY = {
     "flatwater/rollouts/sequences.py::bind_sequences": "once an update",
     "flatwater/trainers/on_policy.py::learn_": "the same rows, absorbed in parts once a round",
     "flatwater/algorithms/ppo.py::judge_": "once a block",
-    "flatwater/algorithms/ppo.py::read_learner_": "once a round",
     "flatwater/trainers/blocks/collect.py::_act_": "the world is on the CPU: one copy of its observations a step",
     "flatwater/trainers/blocks/collect.py::_write_next_value_": "once a block, and where an episode was cut off",
     "flatwater/trainers/blocks/collect.py::_end_": "to the CPU",

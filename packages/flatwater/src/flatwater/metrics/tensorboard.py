@@ -28,11 +28,11 @@ CRC_BLOCK_BYTES = 64
 """Bytes whose checksum is taken at once."""
 Array = np.ndarray[Any, np.dtype[np.uint32]]
 WALL_TIME, STEP, FILE_VERSION, SUMMARY, SESSION_LOG = b"\x09", b"\x10", b"\x1a", b"\x2a", b"\x3a"
-"""Keys of the fields of `tensorboard.Event`: number and kind in one byte, as protocol buffers have it."""
+"""Keys of the fields of an event: number and kind in one byte, as protocol buffers have it."""
 VALUE, TAG, SIMPLE_VALUE = b"\x0a", b"\x0a", b"\x15"
-"""Keys of `value` in a `Summary`, and of `tag` and `simple_value` in such a value."""
+"""Keys of a value in a summary, and of the tag and the number in such a value."""
 STARTED = b"\x08\x01"
-"""A `SessionLog` with the status `START`."""
+"""A session's log with the status "start"."""
 FLOAT_BYTES = 4
 LOWEST_BITS = 0x7F
 MOST_HEADERS = 10_000
