@@ -57,6 +57,7 @@ COLD = {
     "flatwater/envs/wrapped/native.py": "observations and spaces of a trained policy's user, on the CPU",
     "flatwater/envs/kept_state.py": "what environments of the CPU keep: where an episode begins, and once a checkpoint",
     "flatwater_trading/market/baselines.py": "what traders are compared with, once a run",
+    "flatwater_trading/market/cost_rates.py": "when the market is built",
     "flatwater_trading/market/orders.py": "the orders of one evening",
     "flatwater_trading/market/weight_rules.py": "what policies of weights are compared with, once a run",
     "flatwater_trading/market/yardsticks.py": "what traders are compared with, once a run",

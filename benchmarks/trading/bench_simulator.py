@@ -40,6 +40,8 @@ def random_market(rng: torch.Generator) -> Market:
         mark=close,
         last_day=torch.full((INSTRUMENTS,), DAYS - 1),
         investable=torch.arange(INSTRUMENTS),
+        share_rate=torch.empty(0, INSTRUMENTS),
+        impact_rate=torch.empty(0, INSTRUMENTS),
     )
 
 

@@ -51,3 +51,36 @@ def market_of(panel: Panel, features: int = 2) -> Market:
 def flat_market(days: int, columns: int) -> Market:
     """Every price is 100 on every day."""
     return market_of(panel_of(np.full((days, columns), 100.0)))
+
+
+DEAR = {
+    "cost_bps": 3.0,
+    "slippage_bps": 2.0,
+    "half_spread_bps": 4.0,
+    "per_share": 0.02,
+    "least_commission": 2.5,
+    "impact": 0.7,
+    "impact_power": 0.6,
+}
+"""Costs of all kinds at once."""
+
+
+def with_volume(panel: Panel, seed: int, *, splits: bool = True) -> Panel:
+    """The panel with a volume, of which a few days are missing, and with closes as they were traded."""
+    rng = np.random.default_rng([seed, 7])
+    close, shape = panel.feature("close"), panel.valid.shape
+    steps = np.where(rng.random(shape) < 0.05, rng.choice([0.5, 1 / 7, 3.0, 0.98], shape), 1.0)
+    ratio = 7 * steps.cumprod(0) if splits else np.ones(shape)
+    volume = rng.lognormal(6, 0.7, shape)
+    volume[1:][rng.random((shape[0] - 1, shape[1])) < 0.05] = np.nan
+    first = np.argmax(panel.valid, axis=0)
+    volume[first, np.arange(shape[1])] = 500.0  # an instrument has a volume on its first day
+    return build_panel(
+        values=np.concatenate([panel.values, volume[..., None].astype(np.float32)], axis=-1),
+        dates=panel.dates,
+        instruments=panel.instruments,
+        investable=[panel.instruments[n] for n in panel.investable],
+        features=(*panel.features, "volume"),
+        origins={"volume": "column volume"},
+        raw_close=(close * ratio).astype(np.float32),
+    )

@@ -26,6 +26,7 @@ from flatwater_trading.market.results import trade_columns
 from flatwater_trading.market.simulator import build_simulator, reset_, step_
 from flatwater_trading.panel.locate import load_panel
 from flatwater_trading.panel.panel import FEATURES, Panel, build_panel, first_days
+from flatwater_trading.panel.store import save_panel
 from flatwater_trading.panel.traded_closes import TradedCloses
 from flatwater_trading.recipe.positions import from_cell, read_positions, spreadsheet_cell, write_positions
 from flatwater_trading.recipe.trader import Trader
@@ -49,6 +50,13 @@ TINY: dict[str, Any] = {
 DDPG = {"learner": {"algorithm": "ddpg", "ddpg": {"updates": 4, "batch_size": 8}}}
 SAC = {"learner": {"algorithm": "sac", "sac": {"updates": 4, "batch_size": 8}}}
 REPLAY = {"replay": {"generations": 3, "warmup": 50}, "env": TINY["env"] | {"account_observation": True}}
+DEAR = {
+    "half_spread_bps": 1.0,
+    "per_share": 0.01,
+    "least_commission": 12.5,
+    "impact": 0.1,
+    "impact_power": 0.6,
+}
 KINDS = {"hindsight": TINY, "ddpg": TINY | DDPG | REPLAY, "sac": TINY | SAC | REPLAY}
 
 
@@ -94,6 +102,27 @@ def test_a_backtest_of_the_holdout_is_its_evaluation_and_trades_as_the_orders_sa
     kind: str, runs: dict[str, Path]
 ) -> None:
     assert_played_alike(runs[kind], TINY["panel"])
+
+
+@pytest.mark.slow
+def test_a_year_of_dear_orders_is_what_the_simulator_trades(tmp_path: Path) -> None:
+    """Costs of all kinds, on prices with a volume."""
+    plain, file = load_panel("synthetic:6x660:signal=0.7:delistings=0:halts=0:late_listings=0"), tmp_path / "dear.panel"
+    volume = np.random.default_rng(0).lognormal(7, 0.7, (*plain.valid.shape, 1)).astype(np.float32)
+    save_panel(
+        build_panel(
+            values=np.concatenate([plain.values, volume], -1),
+            dates=plain.dates,
+            instruments=plain.instruments,
+            features=(*FEATURES, "volume"),
+            origins={"volume": "column volume"},
+        ),
+        file,
+    )
+    env = TINY["env"] | {"account": DEAR}
+    splits = {"holdout_days": 252, "validation_days": 60}
+    run = fw.train("erl", run=tmp_path / "run", quiet=True, **TINY | {"panel": str(file), "splits": splits, "env": env})
+    assert_played_alike(run.path, str(file))
 
 
 @pytest.mark.slow
@@ -204,17 +233,19 @@ def split_ratios(close: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return ratios
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.integers(0, 10_000), st.sampled_from([None, 0.5]), st.booleans(), st.booleans())
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from([None, 0.5]), st.booleans(), st.booleans(), st.booleans())
 def test_any_actions_on_any_prices_are_traded_alike(
     seed: int,
     share: float | None,
     gaps: bool,  # noqa: FBT001
     as_traded: bool,  # noqa: FBT001
+    dear: bool,  # noqa: FBT001
 ) -> None:
     """Random prices with holes, random coefficients and targets: day by day against the batched simulator.
 
-    Where prices are ordered as they were traded, they are the same trades in prices and shares of their days.
+    Where prices are ordered as they were traded, they are the same trades in prices and shares of their days; where
+    trades are dear, with costs of all kinds.
     """
     rng = np.random.default_rng(seed)
     days, count = 40, 4
@@ -227,16 +258,23 @@ def test_any_actions_on_any_prices_are_traded_alike(
         values[-1] = np.nan_to_num(values[-1], nan=100)  # the data of none has ended
     names = tuple("ABCD")
     dates = np.datetime64("2020-01-01") + np.arange(days)
-    panel = build_panel(values=values, dates=dates, instruments=names)
+    ratios = split_ratios(values[..., 1].astype(float), rng) if as_traded else np.ones((days, count))
+    panel = build_panel(
+        values=np.concatenate([values, rng.lognormal(5, 0.7, (days, count, 1)).astype(np.float32)], -1),
+        dates=dates,
+        instruments=names,
+        features=(*FEATURES, "volume"),
+        raw_close=values[..., 1] * ratios.astype(np.float32),
+    )
     config = TradingConfig(
         episode=EpisodeConfig(context=1, trading_days=days - 8, settlement_days=8),
         trade=TradeConfig(hold_days=4, target_low=0.5, target_high=3),
-        account=AccountConfig(position_share=share),
+        account=AccountConfig(position_share=share, **DEAR if dear else {}),
     )
     actions = torch.from_numpy(rng.uniform([0, 0], [2.2, 4], (days, count, 2)).astype(np.float32))
     actions[-8:, :, 0] = 0  # settlement buys nothing
 
-    market = build_market(panel, torch.zeros(count, days, 1), torch.device("cpu"))
+    market = build_market(panel, torch.zeros(count, days, 1), torch.device("cpu"), config.account)
     sim = build_simulator(config, batch=1, max_days=days, instruments=count, device=torch.device("cpu"))
     reset_(sim, start=torch.tensor([0]), trading_end=torch.tensor([days - 8]), end=torch.tensor([days]))
     for day in range(days):
@@ -246,9 +284,10 @@ def test_any_actions_on_any_prices_are_traded_alike(
     positions: tuple[Position, ...] = ()
     cash, done = config.account.cash, []
     adjusted = panel.feature("close")
-    ratios = split_ratios(adjusted, rng) if as_traded else np.ones((days, count))
     for day in range(days):
-        past = build_market(first_days(panel, day + 1), torch.zeros(count, day + 1, 1), torch.device("cpu"))
+        past = build_market(
+            first_days(panel, day + 1), torch.zeros(count, day + 1, 1), torch.device("cpu"), config.account
+        )
         known_so_far = TradedCloses(adjusted[: day + 1] * ratios[: day + 1], adjusted[: day + 1], panel.investable)
         evening = MarketClose(past, names, panel.dates[: day + 1], config, known_so_far if as_traded else None)
         grown = ratios[day - 1] / ratios[day] if day else np.ones(count)  # a broker splits shares overnight

@@ -259,6 +259,8 @@ def _sentences(orders: "Orders", reasons: "Sequence[Reason]") -> list[str]:
         )
     else:
         lines.append(f"{_why_nothing(orders)} Cash {orders.cash:,.0f} of an equity of {orders.equity:,.0f}.")
+    if orders.sales or new is not None:
+        lines.append(f"The orders cost {orders.cost:,.2f}.")
     if orders.ranking:
         lines.append("coefficients: " + ", ".join(f"{name} {value:.2f}" for name, value in orders.ranking))
     if orders.as_traded:

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from flatwater_trading.market.config import AccountConfig, TradingConfig
+from flatwater_trading.market.costs import Costs
 from flatwater_trading.market.market import Market
 from flatwater_trading.market.simulator import Simulator, step_
 from flatwater_watch.progress import count_steps
@@ -26,21 +27,41 @@ def buy_and_hold(market: Market, start: int, end: int, account: AccountConfig) -
     Returns:
         Equity [D + 1]: the opening cash, then the value at each of the D = end - start closes.
     """
-    return buy_and_hold_equity(market.mark[start:end].double(), market.close[start] > 0, account)
+    costs = (_row_costs(market, account, row) for row in (start, end - 1))
+    return buy_and_hold_equity(market.mark[start:end].double(), market.close[start] > 0, account, *costs)
+
+
+def _row_costs(market: Market, account: AccountConfig, row: int) -> Costs:
+    """Return the costs of trades in all instruments on a row."""
+    return market.costs(account, row, torch.arange(market.mark.shape[1], device=market.mark.device))
 
 
 def buy_and_hold_equity(
-    mark: Float[Tensor, "D K"], listed: Bool[Tensor, "K"], account: AccountConfig
+    mark: Float[Tensor, "D K"],
+    listed: Bool[Tensor, "K"],
+    account: AccountConfig,
+    entry: Costs | None = None,
+    exit_: Costs | None = None,
 ) -> Float[Tensor, " D1"]:
-    """Return the equity of equal amounts of the listed columns, bought at the first close and sold at the last."""
+    """Return the equity of equal amounts of the listed columns, bought at the first close and sold at the last.
+
+    Args:
+        mark: last closes [D, K].
+        listed: mask of the columns that are bought.
+        account: opening cash, and the costs that are in proportion to a value.
+        entry: costs on the first day; None for those in proportion alone.
+        exit_: costs on the last day; None for those in proportion alone.
+    """
+    entry, exit_ = entry or Costs(account), exit_ or Costs(account)
     share = account.cash / listed.sum().clamp(min=1)
     # A column that is not listed has mark 0: its infinite number of shares is masked out.
-    shares = (share / account.purchase_factor / mark[0]).where(listed, 0)
+    shares = (entry.affordable(share, mark[0]) / mark[0]).where(listed, 0)
     # If nothing is listed the cash stays cash.
     idle = account.cash * (~listed.any()).double()
     value = mark @ shares
     # Sold at the last close, as the simulator sells open positions at an episode's end.
-    value[-1] *= account.sale_factor
+    value[-1] = value[-1] * account.sale_factor
+    value[-1] -= exit_.extra_cost(-shares * mark[-1], mark[-1].where(listed, 1.0)).sum()
     return torch.cat([value.new_full((1,), account.cash), value + idle]).float()
 
 
@@ -72,7 +93,9 @@ def equal_weight(market: Market, start: int, end: int, account: AccountConfig) -
         free = torch.ones_like(priced) if is_last else priced | (market.last_day < day)
         value = shares * mark
         money = cash + value[free].sum()
-        target, cost = _rebalance_costs(value, listed=listed, free=free, money=money, account=account)
+        target, cost = _rebalance_costs(
+            value, mark, listed=listed, free=free, money=money, costs=_row_costs(market, account, day)
+        )
         # All money is spent on weights and costs: if anything is listed, the rest is rounding.
         cash = money - target[free].sum() - cost
         shares = torch.where(free, target / mark.where(mark > 0, 1), shares)
@@ -81,26 +104,24 @@ def equal_weight(market: Market, start: int, end: int, account: AccountConfig) -
 
 
 def _rebalance_costs(
-    value: Tensor, *, listed: Tensor, free: Tensor, money: Tensor, account: AccountConfig
+    value: Tensor, mark: Tensor, *, listed: Tensor, free: Tensor, money: Tensor, costs: Costs
 ) -> tuple[Tensor, Tensor]:
     """Return equal target values of the listed instruments, and the cost of trading to them, paid from the same money.
 
     Args:
         value: value of each instrument held, [K].
+        mark: last closes [K].
         listed: mask [K] of the instruments that get an equal share.
         free: mask [K] of the instruments that can be traded; the others keep their value.
         money: cash and the value of the instruments that can be traded; shares and costs are paid from it.
-        account: costs of buying and selling.
+        costs: costs of buying and selling.
     """
     cost = torch.zeros_like(money)
     target = value
-    # Each turn multiplies the error by the cost rate: with 10 bps, four turns leave 1e-12 of the money.
-    for _ in range(4):
+    for _ in range(costs.turns(4)):
         equal_share = (money - cost) / listed.sum().clamp(min=1)
         target = torch.where(listed, equal_share, torch.where(free, 0, value))
-        change = target - value
-        cost = change.clamp(min=0).sum() * (account.purchase_factor - 1)
-        cost = cost - change.clamp(max=0).sum() * (1 - account.sale_factor)
+        cost = costs.of_changes(target - value, mark)
     return target, cost
 
 

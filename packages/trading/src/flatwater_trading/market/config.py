@@ -1,7 +1,7 @@
 """Settings of the trading environment: an episode's periods, trades, rewards, and the cash account with its costs."""
 
-from dataclasses import field
-from typing import Annotated, Literal
+from dataclasses import field, fields
+from typing import Annotated, ClassVar, Literal
 
 from flatwater_watch.errors import require
 from flatwater_watch.options.bounds import Bounds, Count, Share, Weight
@@ -82,46 +82,85 @@ class RewardConfig:
         require(self.credit in ("exit", "entry"), "env.reward.credit", self.credit, "'exit' or 'entry'")
 
 
+@config
+class CostConfig:
+    """Costs of each side of a trade: in proportion to its value, by its shares, and by its part of the day's volume."""
+
+    table: ClassVar[str]
+    """Name of the settings' table, for messages."""
+    cost_bps: Annotated[float, Bounds(0, _BPS / 10, below=True)] = 5.0
+    """Commission on each side of a trade, in hundredths of a percent of its value."""
+    slippage_bps: Annotated[float, Bounds(0, _BPS / 10, below=True)] = 5.0
+    """Slippage of each side of a trade against the quoted price, in hundredths of a percent."""
+    half_spread_bps: Annotated[float, Bounds(0, _BPS / 10, below=True)] = 0.0
+    """Half of the spread between bid and ask, in hundredths of a percent of the price: a purchase pays it on top of the
+    close, a sale gets less by it. It is added to `slippage_bps`."""
+    per_share: Annotated[float, Bounds(0, 1e3)] = 0.0
+    """Commission for each share, in money. Shares are counted as they were traded if the panel has both closes, else by
+    the panel's prices."""
+    least_commission: Annotated[float, Bounds(0, 1e6)] = 0.0
+    """Least commission of an order, in money: `cost_bps` and `per_share` together cost no less."""
+    impact: Annotated[float, Bounds(0, 100)] = 0.0
+    """Impact of an order on its own price: this, times the instrument's deviation of a day, times the order's part of
+    the money traded in a day to the power of `impact_power`. About 1 is what is measured for the root law, 0.142 for
+    `impact_power = 0.6` (Almgren et al. 2005). It needs a panel with the feature `volume`, in shares."""
+    impact_power: Annotated[float, Bounds(0, 1, above=True)] = 0.5
+    """Power of the part of the volume: 0.5 is the root law, 1 a linear law."""
+
+    @property
+    def purchase_factor(self) -> float:
+        """Money paid for each unit of quoted value bought, by the costs in proportion to the value."""
+        return (1 + self.price_loss) * (1 + self.cost_bps / _BPS)
+
+    @property
+    def sale_factor(self) -> float:
+        """Money received for each unit of quoted value sold, by the costs in proportion to the value."""
+        return (1 - self.price_loss) * (1 - self.cost_bps / _BPS)
+
+    @property
+    def price_loss(self) -> float:
+        """Part of the quoted price by which a trade's price is worse."""
+        return (self.slippage_bps + self.half_spread_bps) / _BPS
+
+    @property
+    def mean_rate(self) -> float:
+        """Part of the traded value that a trade costs, in proportion to it: the mean of a purchase's and a sale's."""
+        return (self.purchase_factor - self.sale_factor) / 2
+
+    @property
+    def is_proportional(self) -> bool:
+        """Whether all costs are in proportion to the value of a trade."""
+        return not (self.per_share or self.least_commission or self.impact)
+
+
 @config(table="env.account")
-class AccountConfig:
+class AccountConfig(CostConfig):
     """The cash account, besides the rewards: both count a trade's gain after these costs."""
 
+    table: ClassVar = "env.account"
     cash: Annotated[float, Bounds(0, 1e12, above=True)] = 100_000.0
     """Money at the start of each episode."""
     position_share: Annotated[float, Bounds(0, 1, above=True)] | None = None
     """Share of equity put into each trade, whatever its coefficient. Left out: 1 / the most positions that can be open,
     so that holding them all is being fully invested."""
-    cost_bps: Annotated[float, Bounds(0, _BPS, below=True)] = 5.0
-    """Commission on each side of a trade, in hundredths of a percent of its value."""
-    slippage_bps: Annotated[float, Bounds(0, _BPS, below=True)] = 5.0
-    """Slippage of each side of a trade against the quoted price, in hundredths of a percent."""
 
     def share(self, *, hold_days: int, instruments: int) -> float:
         """Share of equity put into a trade: at most one is opened a day, and one in each instrument."""
         # Positions open at once: at most one purchase a day that is held hold_days, and one in an instrument.
         return 1 / min(hold_days, instruments) if self.position_share is None else self.position_share
 
-    @property
-    def purchase_factor(self) -> float:
-        """Money paid for each unit of quoted value bought."""
-        return (1 + self.slippage_bps / _BPS) * (1 + self.cost_bps / _BPS)
-
-    @property
-    def sale_factor(self) -> float:
-        """Money received for each unit of quoted value sold."""
-        return (1 - self.slippage_bps / _BPS) * (1 - self.cost_bps / _BPS)
+    def stake(self, *, hold_days: int, instruments: int) -> float:
+        """Money put into a trade by an account that has its opening cash: rewards count costs of this size."""
+        return self.cash * self.share(hold_days=hold_days, instruments=instruments)
 
 
 @config(table="account")
-class PortfolioConfig:
+class PortfolioConfig(CostConfig):
     """The cash account of target weights, its costs, and when it trades."""
 
+    table: ClassVar = "account"
     cash: Annotated[float, Bounds(0, 1e12, above=True)] = 100_000.0
-    """Money at the start."""
-    cost_bps: Annotated[float, Bounds(0, _BPS / 10, below=True)] = 5.0
-    """Commission of each trade, in hundredths of a percent of its value."""
-    slippage_bps: Annotated[float, Bounds(0, _BPS / 10, below=True)] = 5.0
-    """Slippage of each trade against the quoted price, in hundredths of a percent."""
+    """Money at the start. Members learn the costs of an account of this size."""
     shorts: bool = False
     """Whether weights may be below 0: instruments are then sold short, and the proceeds are cash. Nothing is
     paid for borrowing them."""
@@ -140,13 +179,7 @@ class PortfolioConfig:
     @property
     def as_account(self) -> AccountConfig:
         """An account of whole positions with the same cash and costs."""
-        return AccountConfig(cash=self.cash, cost_bps=self.cost_bps, slippage_bps=self.slippage_bps)
-
-    @property
-    def cost(self) -> float:
-        """Part of the traded value that a trade costs: the mean of a purchase's and a sale's."""
-        account = self.as_account
-        return (account.purchase_factor - account.sale_factor) / 2
+        return AccountConfig(cash=self.cash, **{each.name: getattr(self, each.name) for each in fields(CostConfig)})
 
 
 @config

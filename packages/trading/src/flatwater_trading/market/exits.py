@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from flatwater_trading.market.config import AccountConfig, TradingConfig
+from flatwater_trading.market.costs import Costs
 from flatwater_trading.market.market import Market
 
 REASONS = ("target", "held", "data_ended", "episode_end")
@@ -134,7 +135,9 @@ def _gains(market: Market, rows: range, targets: Tensor, hold_days: int, account
         # No episode cuts these trades short: a gain depends on the panel alone.
         last=day + hold_days,
     )
-    return net_gain(price, exits.price, account).view(shape)
+    entry, exit_ = (market.costs(account, row, instrument) for row in (day, day + exits.days_held))
+    stake = account.stake(hold_days=hold_days, instruments=shape[1])
+    return net_gain(price, exits.price, entry, exit_, stake).view(shape)
 
 
 def target_prices(price: Float[Tensor, " B"], target: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
@@ -144,17 +147,48 @@ def target_prices(price: Float[Tensor, " B"], target: Float[Tensor, " B"]) -> Fl
 
 
 def net_gain(
-    entry_price: Float[Tensor, " B"], exit_price: Float[Tensor, " B"], account: AccountConfig
+    entry_price: Float[Tensor, " B"], exit_price: Float[Tensor, " B"], entry: Costs, exit_: Costs, stake: float
 ) -> Float[Tensor, " B"]:
-    """Return the gain of a trade as a fraction of the money paid, after the costs of both sides."""
-    return exit_price * account.sale_factor / (entry_price * account.purchase_factor) - 1
+    """Return the gain of a trade as a fraction of the money paid, after the costs of both sides.
+
+    Args:
+        entry_price: prices of the purchases.
+        exit_price: prices of the sales.
+        entry: costs of the purchases.
+        exit_: costs of the sales.
+        stake: money paid for each purchase, on which costs depend that are not in proportion to it.
+    """
+    if entry.rates is None:
+        return exit_price * exit_.config.sale_factor / (entry_price * entry.config.purchase_factor) - 1
+    # Without a purchase the price is 1 or NaN, and the gain without meaning.
+    shares = entry.affordable(torch.full_like(entry_price, stake), entry_price) / entry_price
+    return exit_.received(shares * exit_price, exit_price) / stake - 1
 
 
 def trade_rewards(
-    *, entry_price: Float[Tensor, " B"], exit_price: Float[Tensor, " B"], config: TradingConfig
+    *,
+    entry_price: Float[Tensor, " B"],
+    exit_price: Float[Tensor, " B"],
+    entry: Costs,
+    exit_: Costs,
+    config: TradingConfig,
+    instruments: int,
 ) -> Float[Tensor, " B"]:
-    """Return the reward of a trade: its gain after costs in percent, losses times `loss_factor`."""
-    gain_percent = 100 * net_gain(entry_price, exit_price, config.account)
+    """Return the reward of a trade: its gain after costs in percent, losses times `loss_factor`.
+
+    The costs are those of a position of an account that has its opening cash, so a reward does not depend on the money
+    that is left.
+
+    Args:
+        entry_price: prices of the purchases.
+        exit_price: prices of the sales.
+        entry: costs of the purchases.
+        exit_: costs of the sales.
+        config: sizes of positions and rewards.
+        instruments: number of instruments that can be bought.
+    """
+    stake = config.account.stake(hold_days=config.trade.hold_days, instruments=instruments)
+    gain_percent = 100 * net_gain(entry_price, exit_price, entry, exit_, stake)
     factor = config.reward.loss_factor
     return gain_percent if factor == 1 else torch.where(gain_percent < 0, gain_percent * factor, gain_percent)
 

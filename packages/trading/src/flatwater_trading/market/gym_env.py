@@ -149,4 +149,4 @@ def make_trading_env(
         copy: see `TradingEnv`.
     """
     days = split_days(len(panel.dates), context=config.episode.context, config=splits or SplitConfig()).train
-    return TradingEnv(normalised_market(panel, features, days), config, days, copy=copy)
+    return TradingEnv(normalised_market(panel, config, features, days), config, days, copy=copy)

@@ -13,8 +13,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from flatwater.state.tree import derived_field, state
+from flatwater_trading.market.config import CostConfig
+from flatwater_trading.market.cost_rates import rate_tables
+from flatwater_trading.market.costs import CostRates, Costs
 from flatwater_trading.panel.panel import Panel
-from flatwater_watch.errors import DataError
+from flatwater_watch.errors import ConfigError, DataError
 
 
 @state
@@ -34,9 +37,30 @@ class Market:
     """Row of the last usable close, which may be read only after it; -1 for an instrument without a usable close."""
     investable: Int[Tensor, " K"] = derived_field()
     """Numbers of the instruments among the N columns."""
+    share_rate: Float[Tensor, "R K"] = derived_field()
+    """Commission for each share, in the market's prices; R is 0 if all costs are in proportion to the value, else T."""
+    impact_rate: Float[Tensor, "R K"] = derived_field()
+    """Impact of a trade of value 1, as a part of it."""
+
+    def costs(self, config: CostConfig, row: Int[Tensor, "*B"] | int, instrument: Int[Tensor, "*B"]) -> Costs:
+        """Return the costs of trades by their rows and instruments.
+
+        Raises:
+            ConfigError: the market was built without the rates that these costs need.
+        """
+        if config.is_proportional:
+            return Costs(config)
+        if not len(self.share_rate):
+            raise ConfigError(
+                f"{config.table}: the market was built without the rates of these costs. Build it with "
+                "build_market(..., costs=config.account)."
+            )
+        return Costs(config, CostRates(self.share_rate, self.impact_rate).at(row * len(self.investable) + instrument))
 
 
-def build_market(panel: Panel, observations: Float[Tensor, "N T F"], device: torch.device) -> Market:
+def build_market(
+    panel: Panel, observations: Float[Tensor, "N T F"], device: torch.device, costs: CostConfig | None = None
+) -> Market:
     """Build the market of a panel's investable instruments.
 
     Args:
@@ -44,9 +68,11 @@ def build_market(panel: Panel, observations: Float[Tensor, "N T F"], device: tor
         observations: features normalised by statistics of the training days, without NaN; kept, not copied, if they are
             on `device` already.
         device: device on which the simulator will run.
+        costs: costs of the trades that will be made; None for costs in proportion to the value.
 
     Raises:
-        DataError: the observations do not cover the panel's columns and days.
+        DataError: the observations do not cover the panel's columns and days, or the costs need a volume that the panel
+            has not.
     """
     days, columns = panel.valid.shape
     if tuple(observations.shape[:2]) != (columns, days):
@@ -61,6 +87,7 @@ def build_market(panel: Panel, observations: Float[Tensor, "N T F"], device: tor
     # A day's high is at least its close; a missing high on a usable day becomes the close.
     high = np.fmax(_investable_columns(panel.feature("high"), panel), close)
     high[~usable] = np.nan
+    rates = None if costs is None else rate_tables(panel, costs)
     return Market(
         observations=observations.to(device),
         close=torch.from_numpy(close).to(device),
@@ -69,20 +96,34 @@ def build_market(panel: Panel, observations: Float[Tensor, "N T F"], device: tor
         mark=torch.from_numpy(last_usable(close)).to(device),
         last_day=torch.from_numpy(last_usable_rows(usable)).to(device),
         investable=torch.from_numpy(np.array(panel.investable, dtype=np.int64)).to(device),
+        share_rate=_no_rates(close.shape[1], device) if rates is None else rates.share.float().to(device),
+        impact_rate=_no_rates(close.shape[1], device) if rates is None else rates.impact.float().to(device),
     )
 
 
+def _no_rates(instruments: int, device: torch.device) -> Float[Tensor, "0 K"]:
+    """Return the table of rates of costs that are all in proportion to the value."""
+    return torch.empty(0, instruments, device=device)
+
+
 def market_tensors(market: Market) -> dict[str, Tensor]:
-    """Return the fields of a market by name, each contiguous, as a file stores them: `high` is [K, T]."""
-    return {f.name: getattr(market, f.name) for f in fields(market)} | {"high": market.high.T}
+    """Return the fields of a market by name, each contiguous, as a file stores them: `high` is [K, T].
+
+    Empty tables of rates are left out: nothing of size 0 can be mapped.
+    """
+    tensors = {f.name: getattr(market, f.name) for f in fields(market)} | {"high": market.high.T}
+    return {name: each for name, each in tensors.items() if each.numel()}
 
 
 def make_market(tensors: Mapping[str, Tensor]) -> Market:
     """Build a market from the fields that `market_tensors` gave."""
-    return Market(**(dict(tensors) | {"high": tensors["high"].T}))
+    no_rates = _no_rates(len(tensors["investable"]), tensors["close"].device)
+    return Market(**({"share_rate": no_rates, "impact_rate": no_rates} | dict(tensors) | {"high": tensors["high"].T}))
 
 
-def outline_market(*, columns: int, days: int, features: int, investable: int, device: torch.device) -> Market:
+def outline_market(
+    *, columns: int, days: int, features: int, investable: int, device: torch.device, costs: CostConfig | None = None
+) -> Market:
     """Build a market of this size without contents; on the meta device, for a plan.
 
     Args:
@@ -91,6 +132,7 @@ def outline_market(*, columns: int, days: int, features: int, investable: int, d
         features: number F of features of a column on a day.
         investable: number K of columns that can be bought.
         device: device of the tensors.
+        costs: costs of the trades; None for costs in proportion to the value.
 
     Returns:
         A market whose tensors are allocated and not written.
@@ -99,6 +141,9 @@ def outline_market(*, columns: int, days: int, features: int, investable: int, d
     def prices() -> Tensor:
         return torch.empty((days, investable), device=device)
 
+    def rates() -> Tensor:
+        return _no_rates(investable, device) if costs is None or costs.is_proportional else prices()
+
     return Market(
         observations=torch.empty((columns, days, features), device=device),
         close=prices(),
@@ -106,6 +151,8 @@ def outline_market(*, columns: int, days: int, features: int, investable: int, d
         mark=prices(),
         last_day=torch.empty(investable, dtype=torch.int64, device=device),
         investable=torch.empty(investable, dtype=torch.int64, device=device),
+        share_rate=rates(),
+        impact_rate=rates(),
     )
 
 

@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from flatwater_trading.market.config import TradingConfig
+from flatwater_trading.market.costs import Costs
 from flatwater_trading.market.exits import target_prices
 from flatwater_trading.market.market import Market
 from flatwater_trading.panel.calendar import DAILY, infer_calendar
@@ -41,6 +42,10 @@ class MarketClose:
     def traded_ratio(self, row: int, instrument: int) -> float:
         """Ratio of the price as traded to the market's price, on a row."""
         return 1.0 if self.traded is None else self.traded.traded_ratio(row, instrument)
+
+    def costs(self, row: int, instrument: int) -> Costs:
+        """Return the costs of a trade in an instrument on a row."""
+        return self.market.costs(self.config.account, row, torch.tensor(instrument))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +75,8 @@ class Sale:
     shares: float
     reason: str
     """Rule that closes the position: `target` or `held`."""
+    cost: float
+    """Costs of the sale, in money."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +112,8 @@ class Purchase:
     """Price of the limit order to sell."""
     hold_days: int
     """Rows of the prices after which the position is sold at the latest."""
+    cost: float
+    """Costs of the purchase, in money; they are a part of the share that is spent."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,9 +160,14 @@ class Orders:
             ),
         )
 
+    @property
+    def cost(self) -> float:
+        """Costs of the sales and the purchase, in money."""
+        return sum(sale.cost for sale in self.sales) + (0.0 if self.purchase is None else self.purchase.cost)
+
     def to_json(self) -> dict[str, Any]:
-        """Return plain values, with the positions after these orders."""
-        return asdict(self) | {"positions": [asdict(each) for each in self.positions]}
+        """Return plain values, with the positions after these orders and the costs of all of them."""
+        return asdict(self) | {"cost": self.cost, "positions": [asdict(each) for each in self.positions]}
 
 
 def split_due_positions(
@@ -206,9 +220,17 @@ def _sale_or_holding(close: MarketClose, position: Position, entry: int, column:
     today, due = len(market.close) - 1, entry + close.config.trade.hold_days
 
     def make_sale(row: int, price: float, reason: str) -> Sale:
-        date = str(close.dates[row])
-        price *= close.traded_ratio(row, column)
-        return Sale(instrument=position.instrument, date=date, price=price, shares=position.shares, reason=reason)
+        traded_price = price * close.traded_ratio(row, column)
+        value = position.shares * traded_price
+        received = close.costs(row, column).received(*_tensors(value, price))
+        return Sale(
+            instrument=position.instrument,
+            date=str(close.dates[row]),
+            price=traded_price,
+            shares=position.shares,
+            reason=reason,
+            cost=value - float(received),
+        )
 
     # From the day after the purchase: it was at a close, and the high of that day was earlier.
     rows_at_target = (market.high[entry + 1 : min(today, due) + 1, column] >= target).nonzero()
@@ -255,6 +277,11 @@ def _entry_price(close: MarketClose, position: Position, entry: int, column: int
     return paid / traded_per_adjusted
 
 
+def _tensors(value: float, price: float) -> tuple[Tensor, Tensor]:
+    """Return a value and a price in double precision, as `Costs` takes them."""
+    return torch.tensor(value, dtype=torch.float64), torch.tensor(price, dtype=torch.float64)
+
+
 def splits_since(close: MarketClose, positions: Sequence[Position]) -> tuple[str, ...]:
     """Return the instruments that were split since their purchase, such as `AAPL (7:1)`: seven new shares for one.
 
@@ -294,7 +321,7 @@ def decide_orders(
     """
     trade = close.config.trade
     # Sales come first, as in `step_`: they pay for today's purchase.
-    cash += sum(sale.shares * sale.price for sale in sales) * close.config.account.sale_factor
+    cash += sum(sale.shares * sale.price - sale.cost for sale in sales)
     equity = cash + sum(holding.price * holding.position.shares for holding in holdings)
     held_names = {holding.position.instrument for holding in holdings}
     free = (close.market.close[-1] > 0) & torch.tensor([name not in held_names for name in close.names])
@@ -340,11 +367,14 @@ def _size_purchase(close: MarketClose, column: int, action: Float[Tensor, "2"], 
     target = action[1].clamp(trade.target_low, trade.target_high)
     # The formula of the simulator's `_pay_and_mark_`; costs are paid from the money spent.
     spent = min(equity * account.share(hold_days=trade.hold_days, instruments=len(close.names)), cash)
+    value = float(close.costs(len(close.dates) - 1, column).affordable(*_tensors(spent, float(price))))
+    spent = spent if value else 0.0
     return Purchase(
         instrument=close.names[column],
         price=float(price) * traded_per_adjusted,
-        shares=spent / account.purchase_factor / (float(price) * traded_per_adjusted),
+        shares=value / (float(price) * traded_per_adjusted),
         share=spent / equity,
+        cost=spent - value,
         coefficient=float(action[0].clamp(0, trade.coefficient_max)),
         target=float(target),
         target_price=float(target_prices(price[None], target[None])) * traded_per_adjusted,

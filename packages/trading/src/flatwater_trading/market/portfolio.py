@@ -8,13 +8,14 @@ Costs are paid from the same money as the shares: the weights are parts of the e
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from flatwater_trading.market.config import PortfolioConfig
+from flatwater_trading.market.costs import CostRates, Costs
 from flatwater_watch.progress import count_steps
 
 STALE = 10
@@ -23,6 +24,8 @@ TURNS = 6
 """Iterations for the equity after costs: each multiplies the error by the cost rate, and six leave 1e-16 of it."""
 LEAST_VALUE = 1e-9
 """Part of the equity below which a difference is rounding and is not traded."""
+LEAST_GAIN = -0.95
+"""Lower limit of a day's gain, as part of the money: its logarithm has to exist."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,8 @@ class DayPrices:
     """Mask of the instruments that have a close on this day."""
     stale: Bool[Tensor, "K"]
     """Mask of the instruments that have not had a close for `STALE` days."""
+    rates: CostRates | None = None
+    """Rates of costs; None if all costs are in proportion to the value."""
 
 
 @dataclass(frozen=True)
@@ -56,20 +61,24 @@ class PortfolioPrices:
     """The last close so far, float64; 0 before the first."""
     age: Int[Tensor, "T K"]
     """Days since that close; 0 on its own day."""
+    rates: CostRates | None = None
+    """Rates of costs on all days; None if all costs are in proportion to the value."""
 
     def day(self, row: int) -> DayPrices:
-        """Return the prices that are known at the close of a day."""
+        """Return the prices and rates that are known at the close of a day."""
         mark, age = self.mark[row], self.age[row]
-        return DayPrices(mark, (age == 0) & (mark > 0), age >= STALE)
+        return DayPrices(
+            mark, (age == 0) & (mark > 0), age >= STALE, None if self.rates is None else self.rates.row(row)
+        )
 
 
-def portfolio_prices(close: Float[Tensor, "T K"]) -> PortfolioPrices:
-    """Return the prices of closes [T, K], which are NaN on days without a close."""
+def portfolio_prices(close: Float[Tensor, "T K"], rates: CostRates | None = None) -> PortfolioPrices:
+    """Return the prices of closes [T, K], which are NaN on days without a close, with the rates of costs."""
     rows = torch.arange(len(close), device=close.device)[:, None].expand(close.shape)
     usable = close > 0
     newest = torch.where(usable, rows, -1).cummax(0).values
     mark = close.double().nan_to_num(nan=0.0).gather(0, newest.clamp(min=0)).where(newest >= 0, 0.0)
-    return PortfolioPrices(mark, rows - newest.clamp(min=0))
+    return PortfolioPrices(mark, rows - newest.clamp(min=0), rates)
 
 
 def rebalance(
@@ -85,10 +94,10 @@ def rebalance(
         shares: shares held before, float64.
         cash: money of the accounts besides the shares.
         targets: target weights, parts of the equity; taken as 0 for an instrument without a close on the day.
-        prices: prices of the day.
+        prices: prices of the day, with the rates of costs.
         config: costs, the largest sum of weights and turnover, and the band within which nothing is traded.
     """
-    account = config.as_account
+    costs = Costs(config, prices.rates)
     value = shares * prices.mark
     equity = cash + value.sum(-1)
     free = prices.priced | prices.stale
@@ -99,21 +108,20 @@ def rebalance(
     total = targets.abs().sum(-1)
     cost = torch.zeros_like(cash)
     change = torch.zeros_like(value)
-    for _ in range(TURNS):
+    for _ in range(costs.turns(TURNS)):
         net = equity - cost
         # Shares that cannot be sold take their part of the equity: the others share the rest.
         scale = ((config.gross * net - locked).clamp(min=0) / (total * net).clamp(min=LEAST_VALUE)).clamp(max=1)
         change = ((targets * (net * scale)[:, None]) - value).where(free, 0.0)
-        bought, sold = change.clamp(min=0).sum(-1), -change.clamp(max=0).sum(-1)
-        cost = bought * (account.purchase_factor - 1) + sold * (1 - account.sale_factor)
+        cost = costs.of_changes(change, prices.mark)
     moved = change.where(~prices.stale, 0.0).abs().sum(-1)
     step = (config.turnover * equity / moved.clamp(min=LEAST_VALUE)).clamp(min=0, max=1)
     # Stale shares are sold whole despite the turnover limit, and so is everything on the last day.
     change = change * step[:, None].where(~prices.stale, 1.0)
     worth_it = (change.abs().sum(-1) >= config.band * equity) | (value.where(prices.stale, 0.0) != 0).any(-1)
     change = change.where(worth_it[:, None] & (change.abs() > LEAST_VALUE * equity[:, None]), 0.0)
-    bought, sold = change.clamp(min=0).sum(-1), -change.clamp(max=0).sum(-1)
-    cost = bought * (account.purchase_factor - 1) + sold * (1 - account.sale_factor)
+    change = _within_cash(change, cash, costs, prices.mark)
+    cost = costs.of_changes(change, prices.mark)
     left = cash - change.sum(-1) - cost
     return Rebalanced(
         shares=shares + change / prices.mark.where(prices.mark > 0, 1.0),
@@ -122,6 +130,23 @@ def rebalance(
         traded=change,
         cost=cost,
     )
+
+
+def _within_cash(
+    change: Float[Tensor, "B K"], cash: Float[Tensor, "B"], costs: Costs, mark: Float[Tensor, "K"]
+) -> Float[Tensor, "B K"]:
+    """Return the changes with purchases lowered in proportion, where they and all costs would take more than the cash.
+
+    Only costs that are not in proportion to the value can be above what the iterations left for them: a minimum for
+    each of many orders, or a large part of the volume.
+    """
+    if costs.rates is None:
+        return change
+    bought = change.clamp(min=0)
+    left = cash - change.sum(-1) - costs.of_changes(change, mark)
+    # Lower purchases do not cost more than these: what is left then is 0 or more.
+    part = (1 + left / bought.sum(-1).clamp(min=LEAST_VALUE)).clamp(0, 1)
+    return change.where(change < 0, bought * part[:, None])
 
 
 @dataclass(frozen=True)
@@ -183,7 +208,7 @@ def play_weights(
         is_last = number == days - 1
         if is_last:
             # Everything is sold at its last close, however old that is.
-            today = DayPrices(today.mark, today.priced, torch.ones_like(today.stale))
+            today = replace(today, stale=torch.ones_like(today.stale))
         target = mark.new_zeros(batch, count) if is_last else choose_weights(number, today)
         after = rebalance(shares, cash, target, today, config)
         shares, cash = after.shares, after.cash
@@ -195,3 +220,30 @@ def play_weights(
         played.traded.add_(after.traded.abs().sum(-1))
         played.cost.add_(after.cost)
     return played
+
+
+def log_growth(
+    weights: Float[Tensor, "*B D K"], following: Float[Tensor, "*B D K"], costs: Costs, cash: float
+) -> Float[Tensor, "*B D"]:
+    """Return the log growth of the money from each day's close to the next, less the cost of trading to the weights.
+
+    Prices do not react to trades, so the account is a function of the weights alone, and can be differentiated (Moody &
+    Saffell 2001; Jiang, Xu & Liang 2017): log(1 + w . r) + log(1 - c |w - w~|), with w~ the weights of the day before
+    as the prices have moved them. Before the first day all is cash.
+
+    Args:
+        weights: weights that are held from each day's close on, on consecutive days.
+        following: returns up to the next close.
+        costs: costs of trades on these days, by value: the rate of a share is that of a value of 1.
+        cash: money of the account on every day, on which costs depend that are not in proportion to the value.
+    """
+    # Instruments sold short can lose more than all the money, and log1p would be NaN.
+    gain = (weights * following).sum(-1).clamp(min=LEAST_GAIN)
+    moved = weights * (1 + following) / (1 + gain).unsqueeze(-1)
+    before = torch.cat([torch.zeros_like(moved[..., :1, :]), moved[..., :-1, :]], dim=-2)
+    change = weights - before
+    cost = costs.config.mean_rate * change.abs().sum(-1)
+    if costs.rates is not None:
+        extra = costs.extra_cost(change * cash, torch.ones_like(change)).sum(-1)
+        cost = (cost + extra / cash).clamp(max=-LEAST_GAIN)
+    return torch.log1p(gain) + torch.log1p(-cost)

@@ -1,6 +1,6 @@
 """Results of episodes: fitness, a summary of each and the log of closed trades; future exits are left out."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -84,11 +84,10 @@ def trade_columns(
         coefficient, target (percent), shares, entry_date, exit_date, gain (percent, before costs), reason (of
         `exits.REASONS`), reward, and profit (of the cash account, after costs).
     """
-    raw = _closed_trades(sim)
+    raw = _closed_trades(sim, market, config)
+    rewards, profit = raw.pop("reward"), raw.pop("profit")
     instrument, entry_day, exit_day = raw["instrument"], raw["entry_day"], raw["exit_day"]
     entry_price, exit_price = (torch.from_numpy(raw[name]) for name in ("entry_price", "exit_price"))
-    rewards = trade_rewards(entry_price=entry_price, exit_price=exit_price, config=config)
-    profit_per_share = exit_price * config.account.sale_factor - entry_price * config.account.purchase_factor
     return raw | {
         "instrument": np.asarray(instruments, dtype=np.str_)[market.investable.cpu().numpy()[instrument]],
         "entry_date": dates[entry_day],
@@ -102,13 +101,13 @@ def trade_columns(
             last_day=market.last_day.cpu().numpy()[instrument],
             hold_days=len(sim.ahead),
         ),
-        "reward": rewards.numpy(),
-        "profit": raw["shares"] * profit_per_share.numpy(),
+        "reward": rewards,
+        "profit": profit,
     }
 
 
-def _closed_trades(sim: Simulator) -> dict[str, np.ndarray]:
-    """Return the logged columns of the closed trades, with instruments as numbers."""
+def _closed_trades(sim: Simulator, market: Market, config: TradingConfig) -> dict[str, np.ndarray]:
+    """Return the logged columns of the closed trades, with numbers of instruments, and reward and profit of each."""
     closed = closed_mask(sim)
     logs = sim.logs
     # nonzero waits for the device: the number of trades determines the shapes.
@@ -124,4 +123,29 @@ def _closed_trades(sim: Simulator) -> dict[str, np.ndarray]:
         "target": logs.target[closed],
         "shares": logs.shares[closed],
     }
+    columns |= _gains(columns, market, config)
     return {name: column.cpu().numpy() for name, column in columns.items()}
+
+
+def _gains(columns: Mapping[str, Tensor], market: Market, config: TradingConfig) -> dict[str, Tensor]:
+    """Return reward and profit of closed trades, both after all costs.
+
+    Args:
+        columns: instruments, days, prices and shares of the trades.
+        market: market of the trades.
+        config: costs and rewards.
+    """
+    account = config.account
+    entry_price, exit_price, shares = columns["entry_price"], columns["exit_price"], columns["shares"]
+    entry, exit_ = (market.costs(account, columns[day], columns["instrument"]) for day in ("entry_day", "exit_day"))
+    profit = shares * (exit_price * account.sale_factor - entry_price * account.purchase_factor)
+    extra = entry.extra_cost(shares * entry_price, entry_price) + exit_.extra_cost(-shares * exit_price, exit_price)
+    rewards = trade_rewards(
+        entry_price=entry_price,
+        exit_price=exit_price,
+        entry=entry,
+        exit_=exit_,
+        config=config,
+        instruments=len(market.investable),
+    )
+    return {"reward": rewards, "profit": profit - extra}

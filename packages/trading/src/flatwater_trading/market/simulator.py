@@ -20,6 +20,7 @@ from torch import Tensor
 from flatwater.state.allocation import filled_tensor
 from flatwater.state.tree import derived_field, state
 from flatwater_trading.market.config import TradingConfig
+from flatwater_trading.market.costs import Costs
 from flatwater_trading.market.exits import resolve_exits, target_prices, trade_rewards
 from flatwater_trading.market.market import Market
 from flatwater_watch.errors import ConfigError
@@ -258,6 +259,7 @@ class _DayPurchases(NamedTuple):
     """Sale target, in percent above the price."""
     price: Tensor
     """Today's close of the instrument."""
+    costs: Costs
 
 
 @torch.no_grad()
@@ -348,6 +350,7 @@ def _choose_purchase(
         target=target.clamp(trade.target_low, trade.target_high),
         # 1 instead of NaN without a purchase: NaN times 0 would spoil the sums of cash and rewards.
         price=close.gather(1, column).squeeze(1).where(bought, 1),
+        costs=market.costs(config.account, today.row, instrument),
     )
 
 
@@ -377,14 +380,39 @@ def _book_purchases_(
         last=today.last,
     )
     due = today.at + exits.days_held
-    rewards = trade_rewards(entry_price=new.price, exit_price=exits.price, config=config).where(new.bought, 0)
+    exit_row = today.row + exits.days_held
+    exit_costs = market.costs(config.account, exit_row, new.instrument)
+    rewards = trade_rewards(
+        entry_price=new.price,
+        exit_price=exits.price,
+        entry=new.costs,
+        exit_=exit_costs,
+        config=config,
+        instruments=sim.instruments,
+    ).where(new.bought, 0)
     # An episode buys once a day, so no index repeats in a put_: sums have one order, on a GPU too.
     if config.reward.credit == "exit":
         sim.reward_due.put_(due, rewards, accumulate=True)
     shares = _pay_and_mark_(sim, market, config, today, new)
-    sim.proceeds_due.put_(due, shares * exits.price * config.account.sale_factor, accumulate=True)
+    sim.proceeds_due.put_(due, exit_costs.received(shares * exits.price, exits.price), accumulate=True)
 
-    exit_day = (today.row + exits.days_held).where(new.bought, -1)
+    _log_purchases_(sim, today, new, shares, exit_day=exit_row.where(new.bought, -1), exit_price=exits.price)
+    return rewards
+
+
+def _log_purchases_(
+    sim: Simulator, today: _DayView, new: _DayPurchases, shares: Tensor, *, exit_day: Tensor, exit_price: Tensor
+) -> None:
+    """Write today's purchases into the positions, over those of H days ago, and into the logs.
+
+    Args:
+        sim: B episodes; positions and logs are updated.
+        today: the day of each episode.
+        new: today's purchases [B].
+        shares: shares bought [B]; 0 without a purchase.
+        exit_day: rows of the sales [B]; -1 without a purchase.
+        exit_price: prices of the sales [B].
+    """
     # The clock is a number of the host: the ring's position does not wait for the device.
     positions, logs, slot = sim.positions, sim.logs, sim.clock % len(sim.ahead)
     positions.instrument[slot] = new.instrument
@@ -396,9 +424,8 @@ def _book_purchases_(
     logs.coefficient.put_(today.at, new.coefficient)
     logs.target.put_(today.at, new.target)
     logs.entry_price.put_(today.at, new.price)
-    logs.exit_price.put_(today.at, exits.price)
+    logs.exit_price.put_(today.at, exit_price)
     logs.shares.put_(today.at, shares)
-    return rewards
 
 
 def _pay_and_mark_(
@@ -409,9 +436,9 @@ def _pay_and_mark_(
     Args:
         sim: B episodes; cash, and today's equity and invested value in the logs, are updated.
         market: prices [T, K].
-        config: the account and its costs.
+        config: the account.
         today: the day of each episode.
-        new: today's purchases [B].
+        new: today's purchases [B], with their costs.
 
     Returns:
         Shares bought [B], which may be fractional; 0 without a purchase.
@@ -424,9 +451,12 @@ def _pay_and_mark_(
     equity_share = new.bought * full_share
     # Never on credit: if much is invested, less cash than a position's share may be left.
     spent = torch.minimum(equity * equity_share, sim.cash)
-    sim.cash.sub_(spent)
     # Costs are paid from the money spent, so the cash never falls below 0.
-    value = spent / account.purchase_factor
+    value = new.costs.affordable(spent, new.price)
+    if new.costs.rates is not None:
+        # Less than the least commission is not spent.
+        spent = spent.where(value > 0, 0)
+    sim.cash.sub_(spent)
     invested.add_(value)
     # An ended episode writes its last column again, with the same numbers, because nothing is open.
     column = today.at + today.active

@@ -58,10 +58,13 @@ def shown_panel(market: Market) -> np.ndarray:
     return panel
 
 
-def normalised_market(panel: Panel, features: tuple[str, ...], training: Days) -> Market:
-    """Build the panel's market in main memory, its observations scaled by statistics of rows before `training.stop`."""
+def normalised_market(panel: Panel, config: TradingConfig, features: tuple[str, ...], training: Days) -> Market:
+    """Build the panel's market in main memory, its observations scaled by statistics of rows before `training.stop`.
+
+    The rates of costs are those of the account of `config`.
+    """
     # Days up to the end of training alone: later prices must not reach an agent through the scale.
     stats = training_statistics(panel, features, range(training.stop))
     observations = torch.empty(len(panel.instruments), len(panel.dates), len(features))
     observation_panel(panel, features, stats, observations)
-    return build_market(panel, observations, torch.device("cpu"))
+    return build_market(panel, observations, torch.device("cpu"), config.account)

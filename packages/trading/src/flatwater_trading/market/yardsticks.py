@@ -164,7 +164,7 @@ def oracle_scores(truth: np.ndarray, config: TradingConfig) -> np.ndarray:
 
     Args:
         truth: expected log returns until the position is sold; NaN for an instrument without a price.
-        config: costs.
+        config: costs, of which those in proportion to the value count: a synthetic market has no volume.
     """
     # The truth is a log return, so the costs of both sides are a logarithm too.
     cost = np.log(config.account.purchase_factor / config.account.sale_factor)

@@ -60,7 +60,7 @@ def find_signals(panel: Panel) -> Signals:
     """Compute the signals of all days of a panel."""
     tradable = panel.valid[:, panel.investable]
     close = np.where(tradable, panel.feature("close")[:, panel.investable], np.nan).astype(np.float64)
-    moves = _moves(close)
+    moves = find_moves(close)
     listed = np.logical_or.accumulate(tradable, axis=0)
     own = np.empty((*close.shape, OWN_SIGNALS), dtype=np.float32)
     deviation = deviation_so_far(moves, USUAL, listed)
@@ -88,7 +88,7 @@ def _shared_signals(panel: Panel, moves: np.ndarray, tradable: np.ndarray) -> np
     ]
     others = np.setdiff1d(np.arange(len(panel.instruments)), panel.investable)
     if 0 < len(others) <= MOST_CONTEXT:
-        levels = _fill_holes(
+        levels = fill_holes(
             np.where(panel.valid[:, others], panel.feature("close")[:, others], np.nan).astype(np.float64)
         )
         steps = np.diff(levels, axis=0, prepend=levels[:1])
@@ -101,9 +101,9 @@ def _shared_signals(panel: Panel, moves: np.ndarray, tradable: np.ndarray) -> np
     return np.concatenate(parts, axis=-1).clip(-LIMIT, LIMIT).astype(np.float32)
 
 
-def _moves(close: np.ndarray) -> np.ndarray:
+def find_moves(close: np.ndarray) -> np.ndarray:
     """Return the change of the last known close, as a fraction [T, K]; 0 before the first."""
-    mark = _fill_holes(close)
+    mark = fill_holes(close)
     moves = np.zeros_like(mark)
     is_priced = mark[:-1] > 0
     np.divide(mark[1:], mark[:-1], out=moves[1:], where=is_priced)
@@ -111,7 +111,7 @@ def _moves(close: np.ndarray) -> np.ndarray:
     return moves
 
 
-def _fill_holes(values: np.ndarray) -> np.ndarray:
+def fill_holes(values: np.ndarray) -> np.ndarray:
     """Fill each hole with the last number before it, [T, C]; 0 before the first."""
     rows = np.maximum.accumulate(np.where(np.isnan(values), -1, np.arange(len(values))[:, None]), axis=0)
     return np.where(rows >= 0, np.take_along_axis(values, np.maximum(rows, 0), axis=0), 0.0)

@@ -5,6 +5,7 @@ both on a day converts between them; it changes with each split and dividend, so
 its own day.
 """
 
+import hashlib
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -48,6 +49,16 @@ def traded_closes(panel: Panel) -> TradedCloses | None:
     if panel.raw_close is None:
         return None
     return TradedCloses(panel.raw_close, panel.feature("close"), panel.investable)
+
+
+def traded_fingerprint(panel: Panel) -> str:
+    """Return the sha256 (hex) of the traded closes, which the panel's fingerprint leaves out; empty without any."""
+    if panel.raw_close is None:
+        return ""
+    raw = np.array(panel.raw_close, dtype="<f4", order="C")
+    # Every NaN becomes the same, as in the panel's fingerprint.
+    raw[np.isnan(raw)] = np.nan
+    return hashlib.sha256(raw.data).hexdigest()
 
 
 def with_raw_closes(panel: Panel, traded: Panel) -> Panel:

@@ -41,10 +41,6 @@ def build_weigher(own_signals: int, shared_signals: int, hidden: int) -> Layout:
     )
 
 
-LEAST_GAIN = -0.95
-"""Lower limit of a day's gain, as part of the money: its logarithm has to exist."""
-
-
 @dataclass(frozen=True)
 class DaySignals:
     """Signals that members see on some days, and the mask of the instruments that are traded."""
@@ -90,25 +86,3 @@ def weigh(params: Params, signals: DaySignals, limits: Limits) -> Float[Tensor, 
     scores = scores.masked_fill(~signals.tradable, MISSING)
     weights = torch.softmax(torch.cat([scores, cash], dim=-1), dim=-1)[..., :-1]
     return (limits.gross * weights).clamp(max=limits.largest)
-
-
-def log_growth(
-    weights: Float[Tensor, "*B D K"], following: Float[Tensor, "*B D K"], cost: float
-) -> Float[Tensor, "*B D"]:
-    """Return the log growth of the money from each day's close to the next, less the cost of trading to the weights.
-
-    Prices do not react to trades, so the account is a function of the weights alone, and can be differentiated (Moody &
-    Saffell 2001; Jiang, Xu & Liang 2017): log(1 + w . r) + log(1 - c |w - w~|), with w~ the weights of the day before
-    as the prices have moved them. Before the first day all is cash.
-
-    Args:
-        weights: weights that are held from each day's close on, on consecutive days.
-        following: returns up to the next close.
-        cost: part of the traded value that a trade costs.
-    """
-    # Instruments sold short can lose more than all the money, and log1p would be NaN.
-    gain = (weights * following).sum(-1).clamp(min=LEAST_GAIN)
-    moved = weights * (1 + following) / (1 + gain).unsqueeze(-1)
-    before = torch.cat([torch.zeros_like(moved[..., :1, :]), moved[..., :-1, :]], dim=-2)
-    turnover = (weights - before).abs().sum(-1)
-    return torch.log1p(gain) + torch.log1p(-cost * turnover)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
+from flatwater_trading.market.config import CostConfig
 from flatwater_trading.market.market import Market, build_market, make_market, market_tensors
 from flatwater_trading.panel.extending import find_difference
 from flatwater_trading.panel.locate import cache_folder, cached_panel, expand_path, load_panel, name_in_cache
@@ -18,6 +19,7 @@ from flatwater_trading.panel.normalise import observation_panel, scale_kind, tra
 from flatwater_trading.panel.panel import Panel, first_days
 from flatwater_trading.panel.specification import is_synthetic
 from flatwater_trading.panel.splits import Splits
+from flatwater_trading.panel.traded_closes import traded_fingerprint
 from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_trading.recipe.on_panel import OnPanel
 from flatwater_watch.errors import DataError, require
@@ -66,9 +68,18 @@ def describe_splits(panel: Panel, splits: Splits) -> str:
     return f"{panel.calendar.units}: {', '.join(days)}"
 
 
-def panel_facts(panel: Panel) -> dict[str, Any]:
-    """Return facts about the contents of a panel."""
-    return {
+def describe_costs(panel: Panel, costs: CostConfig) -> list[str]:
+    """Return a line about the prices that shares are counted by, if a commission needs them and none are as traded."""
+    if not costs.per_share or panel.raw_close is not None:
+        return []
+    counted = "counts shares at the panel's prices, as it has no closes as traded: if they are adjusted for splits"
+    return [f"{costs.table}.per_share {counted}, it is charged for more shares than were traded, or for fewer"]
+
+
+def panel_facts(panel: Panel, costs: CostConfig) -> dict[str, Any]:
+    """Return facts about the contents of a panel, with a hash of its traded closes where costs depend on them."""
+    traded = {} if costs.is_proportional else {"traded_fingerprint": traded_fingerprint(panel)}
+    return traded | {
         "fingerprint": panel.fingerprint,
         "days": len(panel.dates),
         "instruments": len(panel.instruments),
@@ -147,16 +158,24 @@ def build_run_market(config: ErlRunConfig, panel: Panel, device: torch.device) -
         stats = training_statistics(panel, features, range(splits.train.stop))
         observations = torch.empty((len(panel.instruments), len(panel.dates), len(features)))
         observation_panel(panel, features, stats, observations)
-        return build_market(panel, observations, device)
+        return build_market(panel, observations, device, config.env.account)
 
     if device.type != "cpu":
         return RunMarket(make(), splits, "it lies on the device")
     # Another version or instruction set may round observations differently, so it has another file.
     machine = (np.__version__, torch.__version__, torch.backends.cpu.get_cpu_capability())
-    origin = repr((panel.fingerprint, features, splits.train.stop, *machine))
+    origin = repr((panel.fingerprint, features, splits.train.stop, *machine, *_rates_origin(config, panel)))
     file = cache_folder(MARKETS) / name_in_cache(origin, "flatwater_trading.panel", "flatwater_trading.market")
     tensors, private = map_tensors(file, lambda: market_tensors(make()))
     return RunMarket(make_market(tensors), splits, private)
+
+
+def _rates_origin(config: ErlRunConfig, panel: Panel) -> tuple[object, ...]:
+    """Return what the rates of costs depend on besides the panel's fingerprint; nothing for costs in proportion."""
+    account = config.env.account
+    if account.is_proportional:
+        return ()
+    return account.per_share, account.impact, account.impact_power, traded_fingerprint(panel)
 
 
 def can_be_mapped(device: torch.device, size: int) -> bool:

@@ -100,6 +100,7 @@ def build_on_meta(config: ErlRunConfig, panel: Panel, kind: str) -> tuple[ErlSet
         features=len(config.observation_features),
         investable=len(panel.investable),
         device=META,
+        costs=config.env.account,
     )
     setup = build_setup(config, market, splits, META, kind=kind)
     return setup, build_erl(setup, market)

@@ -27,7 +27,7 @@ CASH = "cash"
 # Also names with apostrophes in front: writing adds an apostrophe and reading removes one, so every name survives.
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 LEAST = 1e-9
-"""Least price, target and number of shares."""
+"""Least price and target."""
 MOST_SHARES = 1e15
 _NUMBERS = ("entry_price", "target", "shares")
 
@@ -119,7 +119,9 @@ def _position(file: Path, number: int, row: dict[str, str | None]) -> Position:
         date.fromisoformat(day)
     except ValueError as error:
         raise DataError(f"{where} entry_date: {short_repr(day)} is not a date. Write it as 2024-01-31.") from error
-    values = {name: _number(f"{where} {name}", row[name]) for name in _NUMBERS}
+    # A purchase without any cash left has 0 shares: the simulator holds it as well.
+    least = {name: 0 if name == "shares" else LEAST for name in _NUMBERS}
+    values = {name: _number(f"{where} {name}", row[name], least[name]) for name in _NUMBERS}
     return Position(instrument=from_cell((row["instrument"] or "").strip()), entry_date=day, **values)
 
 

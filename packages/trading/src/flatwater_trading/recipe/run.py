@@ -32,6 +32,7 @@ from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_trading.recipe.lengths import shorten_traders, with_fitting_lengths
 from flatwater_trading.recipe.market import (
     build_run_market,
+    describe_costs,
     describe_days,
     describe_splits,
     panel_facts,
@@ -103,9 +104,10 @@ class ErlRun(CrewRun):
         return f"{traders} on {on}, {describe_days(self.panel)}{workers}"
 
     def about(self) -> Sequence[str]:
-        """Return lines about features and the days of each split."""
+        """Return lines about features, the days of each split, costs of shares, and where the market is."""
         features = f"features: {', '.join(self.config.observation_features)}"
-        lines = [features, describe_splits(self.panel, self.setup.splits)]
+        costs = describe_costs(self.panel, self.config.env.account)
+        lines = [features, describe_splits(self.panel, self.setup.splits), *costs]
         if self.private and self.device.type == "cpu":
             lines.append(f"market: in the memory of each process, as it cannot be kept in a file: {self.private}")
         return lines
@@ -113,7 +115,7 @@ class ErlRun(CrewRun):
     def data(self) -> dict[str, Any]:
         """Return facts about the contents of the panel."""
         scales = scale_kind(self.panel)
-        return ({} if scales is None else {"scales": scales}) | panel_facts(self.panel)
+        return ({} if scales is None else {"scales": scales}) | panel_facts(self.panel, self.config.env.account)
 
     def begin_(self) -> None:
         """Take over the members of the run `from_run`, if it is set."""

@@ -324,7 +324,7 @@ class Trader(PanelPolicy):
         """Return the observations [N, T, F'] and the market of a panel that `align_panel` gave."""
         observations = torch.empty(len(panel.instruments), len(panel.dates), len(self.features))
         observation_panel(panel, self.features, self.statistics, observations)
-        return observations, build_market(panel, observations, torch.device("cpu"))
+        return observations, build_market(panel, observations, torch.device("cpu"), self.config.account)
 
     def _window(self, observations: Float[Tensor, "N T F"]) -> Float[Tensor, "N C F"]:
         return observations[:, -self.config.episode.context :]

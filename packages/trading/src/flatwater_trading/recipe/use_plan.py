@@ -14,6 +14,7 @@ from flatwater.memory.planner import Plan
 from flatwater.nets.stack import views
 from flatwater.runs.planning import META, phase_bytes, planned_use
 from flatwater.state.tree import nbytes
+from flatwater_trading.market.cost_rates import RATE_TABLES
 from flatwater_trading.market.market import Market, outline_market
 from flatwater_trading.panel.normalise import BLOCK_BYTES
 from flatwater_trading.panel.panel import Panel
@@ -109,7 +110,9 @@ def _phases_of_backtest(settings: ErlConfig, sizes: PanelSizes, days: Days) -> M
 
 def _read_bytes(market: Market) -> dict[str, int]:
     """Return the most bytes that reading and normalising prices takes in NumPy."""
-    return {READ: BLOCKS_IN_MEMORY * BLOCK_BYTES + PRICE_TABLES_PER_RULE * 8 * market.close.numel()}
+    # There are rates of costs only where some costs are not in proportion to the value.
+    rates = RATE_TABLES * 8 * market.share_rate.numel()
+    return {READ: BLOCKS_IN_MEMORY * BLOCK_BYTES + PRICE_TABLES_PER_RULE * 8 * market.close.numel() + rates}
 
 
 def _outline(settings: ErlConfig, sizes: PanelSizes) -> tuple[ErlSetup, Market, Tensor]:
@@ -120,6 +123,7 @@ def _outline(settings: ErlConfig, sizes: PanelSizes) -> tuple[ErlSetup, Market, 
         features=len(settings.observation_features),
         investable=sizes.investable,
         device=META,
+        costs=settings.env.account,
     )
     # Splits do not matter here: using a trader neither trains nor validates.
     all_days = Days(0, sizes.days)

@@ -6,6 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from flatwater_trading.market.config import CostConfig, PortfolioConfig
+from flatwater_trading.market.cost_rates import rate_tables
+from flatwater_trading.market.costs import CostRates
 from flatwater_trading.market.portfolio import PortfolioPrices, portfolio_prices
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.signals import OWN_SIGNALS, Signals, find_signals, market_signals
@@ -23,22 +26,35 @@ class WeightsMarket:
 
 
 def build_market(config: WeightsConfig, panel: Panel, device: torch.device) -> WeightsMarket:
-    """Compute the signals of a panel, and split its days."""
-    return WeightsMarket(signal_market(find_signals(panel), device), config.split(len(panel.dates)))
+    """Compute the signals of a panel and the rates of its costs, and split its days.
+
+    Raises:
+        DataError: a cost needs the volume, and the panel has none.
+    """
+    signals = find_signals(panel)
+    rates = rate_tables(panel, config.account)
+    if rates is not None:
+        mark = portfolio_prices(panel_closes(panel)).mark
+        # By value: an account that is learned with has weights and no shares.
+        rates = CostRates(rates.share / mark.where(mark > 0, 1.0), rates.impact)
+    return WeightsMarket(signal_market(signals, device, rates), config.split(len(panel.dates)))
 
 
-def signal_market(signals: Signals, device: torch.device) -> SignalMarket:
-    """Bring signals to a device."""
+def signal_market(signals: Signals, device: torch.device, rates: CostRates | None = None) -> SignalMarket:
+    """Bring signals to a device, and the rates of costs, as those of a value of 1; None for costs in proportion."""
+    no_rates = torch.empty(0, signals.own.shape[1], device=device)
     return SignalMarket(
         own=torch.from_numpy(signals.own).to(device),
         shared=torch.from_numpy(signals.market).to(device),
         following=torch.from_numpy(signals.following).to(device),
         tradable=torch.from_numpy(signals.tradable).to(device),
+        share_rate=no_rates if rates is None else rates.share.float().to(device),
+        impact_rate=no_rates if rates is None else rates.impact.float().to(device),
     )
 
 
-def outline_market(panel: Panel, device: torch.device) -> SignalMarket:
-    """Build a market of a panel's size, without contents."""
+def outline_market(panel: Panel, device: torch.device, costs: CostConfig | None = None) -> SignalMarket:
+    """Build a market of a panel's size without contents, with the rates that these costs need."""
     columns, investable = len(panel.instruments), len(panel.investable)
     return outline_signals(
         days=len(panel.dates),
@@ -46,12 +62,17 @@ def outline_market(panel: Panel, device: torch.device) -> SignalMarket:
         own=OWN_SIGNALS,
         shared=market_signals(columns, investable),
         device=device,
+        costs=costs,
     )
 
 
-def account_prices(panel: Panel) -> PortfolioPrices:
-    """Return the prices that accounts are played at, on the CPU."""
-    return portfolio_prices(panel_closes(panel))
+def account_prices(panel: Panel, account: PortfolioConfig) -> PortfolioPrices:
+    """Return the prices that accounts are played at, with the rates of their costs, on the CPU.
+
+    Raises:
+        DataError: a cost needs the volume, and the panel has none.
+    """
+    return portfolio_prices(panel_closes(panel), rate_tables(panel, account))
 
 
 def panel_closes(panel: Panel) -> Float[Tensor, "T K"]:

@@ -10,6 +10,8 @@ from flatwater.algorithms.adam import bind_step
 from flatwater.memory.planner import Plan
 from flatwater.runs.planning import META, Alternative, make_plan, phase_bytes, planned_use, with_advice
 from flatwater.state.tree import nbytes
+from flatwater_trading.market.config import PortfolioConfig
+from flatwater_trading.market.cost_rates import RATE_TABLES
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.signals import MEMORIES
 from flatwater_trading.recipe.comparison import RANDOM_TRADERS
@@ -36,14 +38,14 @@ def plan_weights(config: WeightsRunConfig, panel: Panel, device: torch.device) -
         lambda: phase_transients(setup, run),
         config=config,
         device=device,
-        extra_bytes={READ: signal_bytes(panel), SCORE: score_bytes(panel)},
+        extra_bytes={READ: signal_bytes(panel), SCORE: score_bytes(panel, config.account)},
     )
     return with_advice(plan, _alternatives(config), owners, lambda other: nbytes(build_on_meta(other, panel)[1]))
 
 
 def build_on_meta(config: WeightsConfig, panel: Panel) -> tuple[WeightsSetup, WeightsState]:
     """Build a run on the meta device, with the sizes that it has elsewhere."""
-    market = outline_market(panel, META)
+    market = outline_market(panel, META, config.account)
     setup = build_setup(config, market, config.split(len(panel.dates)), META)
     return setup, build_weights(setup, market)
 
@@ -67,7 +69,7 @@ def signal_bytes(panel: Panel) -> int:
     return 8 * TABLES * days * instruments + 2 * 4 * len(MEMORIES) * days * instruments
 
 
-def score_bytes(panel: Panel) -> int:
+def score_bytes(panel: Panel, account: PortfolioConfig) -> int:
     """Return the most bytes that playing days of the panel takes: all of its days, though fewer may be played."""
     days, instruments = len(panel.dates), len(panel.investable)
     # Random traders are played one day at a time, in `TABLES` tables.
@@ -75,14 +77,16 @@ def score_bytes(panel: Panel) -> int:
     samples = 8 * len(MEMORIES) * 2 * days * instruments
     # The signals are computed once more for the days that are played.
     signals = sum(nbytes(outline_market(panel, META)).values())
-    return signals + played + samples + 8 * TABLES * days * instruments + 8 * 4 * instruments**2
+    rates = 0 if account.is_proportional else 8 * RATE_TABLES * days * instruments
+    return signals + played + samples + rates + 8 * TABLES * days * instruments + 8 * 4 * instruments**2
 
 
-def plan_use(what: str, panel: Panel, budget: str | None, *, scored: bool) -> Plan:
+def plan_use(what: str, account: PortfolioConfig, panel: Panel, budget: str | None, *, scored: bool) -> Plan:
     """Plan the memory of using trained weights on a panel.
 
     Args:
         what: name of the command, for messages.
+        account: costs of trades.
         panel: panel with the columns of training; only its sizes are read.
         budget: memory that may be taken; None for 90 % of the tightest limit.
         scored: whether days are played; else only the newest day is decided on.
@@ -90,7 +94,7 @@ def plan_use(what: str, panel: Panel, budget: str | None, *, scored: bool) -> Pl
     Raises:
         ConfigError: the budget cannot be read as an amount of memory.
     """
-    extra_bytes = {READ: signal_bytes(panel)} | ({SCORE: score_bytes(panel)} if scored else {})
+    extra_bytes = {READ: signal_bytes(panel)} | ({SCORE: score_bytes(panel, account)} if scored else {})
     owners = {f"market.{path}": 2 * size for path, size in nbytes(outline_market(panel, META)).items()}
     return planned_use(what, owners, phase_bytes(lambda: dict.fromkeys(extra_bytes, 0), extra_bytes), budget=budget)
 

@@ -14,6 +14,7 @@ from flatwater_trading.panel.locate import load_truth
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.recipe.lengths import LEAST_CONTEXT, shorten_splits, with_fitting_lengths
 from flatwater_trading.recipe.market import (
+    describe_costs,
     describe_days,
     describe_splits,
     panel_facts,
@@ -62,15 +63,15 @@ class WeightsRun(Run):
         return f"target weights of {of}, {describe_days(self.panel)}"
 
     def about(self) -> Sequence[str]:
-        """Return a line about the days of each split, and one where members learn from shorter stretches than usual."""
+        """Return lines about the days of each split, about stretches shorter than usual, and about costs of shares."""
         lines, days = [describe_splits(self.panel, self.setup.splits)], self.setup.stretch_days
         if self.config.learner.days is None and days < USUAL_STRETCH:
             lines.append(f"members learn from stretches of {days} {self.panel.calendar.units}, as no longer ones fit")
-        return lines
+        return [*lines, *describe_costs(self.panel, self.config.account)]
 
     def data(self) -> dict[str, Any]:
         """Return facts about the contents of the panel."""
-        return panel_facts(self.panel)
+        return panel_facts(self.panel, self.config.account)
 
     def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:
         """Return the alarms of a round."""

@@ -14,6 +14,7 @@ from flatwater.state.random import generator
 from flatwater_trading.market import account
 from flatwater_trading.market.baselines import buy_and_hold_equity
 from flatwater_trading.market.config import EpisodeConfig, TradingConfig
+from flatwater_trading.market.costs import Costs
 from flatwater_trading.market.market import Market
 from flatwater_trading.market.market import build_market as build_priced_market
 from flatwater_trading.market.portfolio import DayPrices, PlayedWeights, PortfolioPrices, play_weights
@@ -87,7 +88,7 @@ MOST_SHOWN = 12
 def score_weights(evaluation: WeightsEvaluation) -> WeightsScore:
     """Play the held weights, simple rules, random traders and, if the law is known, the oracle, on the same days."""
     panel, days, a_year = evaluation.panel, evaluation.days, evaluation.panel.calendar.a_year
-    prices = account_prices(panel)
+    prices = account_prices(panel, evaluation.config.account)
     closes = Closes(prices.mark, (prices.age == 0) & (prices.mark > 0))
     rules = weight_rules(
         closes, evaluation.signals, evaluation.learned_rows, range(days.first, days.stop), panel.calendar.unit
@@ -177,8 +178,9 @@ def _held_curves(evaluation: WeightsEvaluation, prices: PortfolioPrices) -> dict
     """
     days, panel = evaluation.days, evaluation.panel
     as_account = evaluation.config.account.as_account
-    mark, today = prices.mark[days.first : days.stop], prices.day(days.first)
-    curves = {HELD: buy_and_hold_equity(mark, today.priced, as_account).double()}
+    mark, (first, last) = prices.mark[days.first : days.stop], (prices.day(row) for row in (days.first, days.stop - 1))
+    costs = (Costs(as_account, today.rates) for today in (first, last))
+    curves = {HELD: buy_and_hold_equity(mark, first.priced, as_account, *costs).double()}
     if (name := evaluation.config.benchmark) is not None:
         if name not in panel.instruments:
             raise DataError(f"benchmark = {name}: the prices have no such instrument.")
@@ -198,7 +200,7 @@ def _oracle(evaluation: WeightsEvaluation) -> dict[str, Tensor]:
     config = TradingConfig(
         account=evaluation.config.account.as_account, episode=EpisodeConfig(trading_days=max(1, len(days) - 20))
     )
-    market: Market = build_priced_market(panel, torch.zeros(*panel.valid.T.shape, 1), cpu)
+    market: Market = build_priced_market(panel, torch.zeros(*panel.valid.T.shape, 1), cpu, config.account)
     env = build_simulator(config, batch=1, max_days=len(days), instruments=len(panel.investable), device=cpu)
     start, end = torch.tensor([days.first]), torch.tensor([days.stop])
     reset_(env, start=start, trading_end=(end - config.episode.settlement_days).clamp(min=days.first), end=end)

@@ -169,7 +169,7 @@ class WeightsTrader(PanelPolicy):
         close = WeightsClose(
             date=str(panel.dates[last]),
             names=self.investable,
-            prices=account_prices(panel).day(last),
+            prices=account_prices(panel, self.settings.account).day(last),
             ratios=torch.tensor(ratios, dtype=torch.float64),
             as_traded=traded is not None,
         )
@@ -179,11 +179,11 @@ class WeightsTrader(PanelPolicy):
 
     def plan_orders(self, panel: Panel, budget: str | None = None) -> Plan:
         """Plan the memory of deciding on the newest day of a panel."""
-        return plan_use("orders", panel, budget, scored=False)
+        return plan_use("orders", self.settings.account, panel, budget, scored=False)
 
     def plan_backtest(self, panel: Panel, days: Days, budget: str | None = None) -> Plan:  # noqa: ARG002  (any days)
         """Plan the memory of playing days of a panel; it does not depend on which."""
-        return plan_use("backtest", panel, budget, scored=True)
+        return plan_use("backtest", self.settings.account, panel, budget, scored=True)
 
     def find_days(self, panel: Panel, first: str | None, last: str | None) -> Days:
         """Find the rows that are played: from the day after the last day of judging, to the newest.

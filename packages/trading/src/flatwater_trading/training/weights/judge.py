@@ -17,7 +17,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from flatwater.nets.stack import Layout, Params, views
-from flatwater_trading.policy.weigher import DaySignals, Limits, log_growth, weigh
+from flatwater_trading.market.costs import Costs
+from flatwater_trading.market.portfolio import log_growth
+from flatwater_trading.policy.weigher import DaySignals, Limits, weigh
 from flatwater_trading.training.weights.state import Judgement, SignalMarket, WeightsSetup, WeightsState
 
 PARTS = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -104,7 +106,8 @@ def judge_(setup: WeightsSetup, run: WeightsState) -> None:
         # The last judged day's return belongs to the holdout.
         rows = slice(judged.first, judged.stop - 1)
         learned, following = run.unseen[:-1], market.following[rows]
-        for kept, new in _pairs(run.newest, judge(setup, learned, following, market.tradable[rows])):
+        costs = market.costs(setup.config.account, rows)
+        for kept, new in _pairs(run.newest, judge(setup, learned, following, market.tradable[rows], costs)):
             kept.copy_(new)
         run.crowned.copy_(run.newest.growth > run.best.growth)
         for best, new in _pairs(run.best, run.newest):
@@ -113,13 +116,25 @@ def judge_(setup: WeightsSetup, run: WeightsState) -> None:
 
 
 def judge(
-    setup: WeightsSetup, learned: Float[Tensor, "D K"], following: Float[Tensor, "D K"], tradable: Bool[Tensor, "D K"]
+    setup: WeightsSetup,
+    learned: Float[Tensor, "D K"],
+    following: Float[Tensor, "D K"],
+    tradable: Bool[Tensor, "D K"],
+    costs: Costs,
 ) -> Judgement:
-    """Return the judgement of weights on days that they were not learned from."""
-    cost, caution = setup.config.account.cost, setup.config.judgement.caution
+    """Return the judgement of weights on days that they were not learned from.
+
+    Args:
+        setup: caution, limits and the money of the account.
+        learned: learned weights on consecutive days.
+        following: returns up to the next close.
+        tradable: mask of the instruments that have a close on the day.
+        costs: costs of trades on these days, by value.
+    """
+    caution = setup.config.judgement.caution
 
     def growth(weights: Tensor) -> Tensor:
-        return log_growth(weights, following, cost).double()
+        return log_growth(weights, following, costs, setup.config.account.cash).double()
 
     equal = resting_weights(tradable, setup.limits)
     invested = (growth(equal).sum() > 0).double()

@@ -9,7 +9,8 @@ from flatwater.algorithms.api import add_, count_step_, read_tally_
 from flatwater.nets.stack import views
 from flatwater.state.random import stream
 from flatwater.trainers.loop import Phase, Trainer
-from flatwater_trading.policy.weigher import DaySignals, log_growth, weigh
+from flatwater_trading.market.portfolio import log_growth
+from flatwater_trading.policy.weigher import DaySignals, weigh
 from flatwater_trading.training.weights.blocks import stretch_starts
 from flatwater_trading.training.weights.judge import judge_
 from flatwater_trading.training.weights.state import WeightsSetup, WeightsState
@@ -76,7 +77,8 @@ def _growth_and_gradient(
     weights = run.weights[slice(*span)].detach().requires_grad_()
     signals = DaySignals(market.own[rows], market.shared[rows], market.tradable[rows])
     held = weigh(views(weights, setup.layout), signals, setup.limits).view(*days.shape, -1)
-    growth = log_growth(held, market.following[days], setup.config.account.cost).mean((1, 2))
+    account = setup.config.account
+    growth = log_growth(held, market.following[days], market.costs(account, days), account.cash).mean((1, 2))
     (grad,) = torch.autograd.grad(-growth.sum() * A_YEAR, weights)
     return growth.detach(), grad
 

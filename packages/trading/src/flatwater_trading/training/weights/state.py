@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from flatwater.algorithms.adam import Adam, Span
@@ -12,6 +12,8 @@ from flatwater.nets.stack import Layout
 from flatwater.state.allocation import filled_tensor
 from flatwater.state.tree import derived_field, state
 from flatwater.trainers.loop import Progress
+from flatwater_trading.market.config import CostConfig
+from flatwater_trading.market.costs import CostRates, Costs
 from flatwater_trading.panel.splits import Days, Splits
 from flatwater_trading.policy.weigher import Limits, build_weigher
 from flatwater_trading.training.weights.blocks import cut_blocks
@@ -30,6 +32,17 @@ class SignalMarket:
     following: Float[Tensor, "T K"] = derived_field()
     """Returns up to the next day's close."""
     tradable: Bool[Tensor, "T K"] = derived_field()
+    share_rate: Float[Tensor, "R K"] = derived_field()
+    """Commission of a value of 1 by the number of its shares; R is 0 if all costs are in proportion to the value, else
+    T."""
+    impact_rate: Float[Tensor, "R K"] = derived_field()
+    """Impact of an order of value 1, as a part of it."""
+
+    def costs(self, config: CostConfig, days: Int[Tensor, "*B"] | slice) -> Costs:
+        """Return the costs of trades on some days, with an axis of instruments behind theirs."""
+        if config.is_proportional:
+            return Costs(config)
+        return Costs(config, CostRates(self.share_rate[days], self.impact_rate[days]))
 
 
 @state
@@ -165,11 +178,25 @@ def _no_judgement(device: torch.device) -> Judgement:
     )
 
 
-def outline_signals(*, days: int, instruments: int, own: int, shared: int, device: torch.device) -> SignalMarket:
-    """Build a market of this size without contents: on the meta device, for a plan."""
+def outline_signals(
+    *, days: int, instruments: int, own: int, shared: int, device: torch.device, costs: CostConfig | None = None
+) -> SignalMarket:
+    """Build a market of this size without contents: on the meta device, for a plan.
+
+    Args:
+        days: number T of days.
+        instruments: number K of instruments.
+        own: number F of signals of an instrument.
+        shared: number G of signals that all instruments share.
+        device: device of the tensors.
+        costs: costs that are learned with; None for costs in proportion to the value.
+    """
+    rate_days = 0 if costs is None or costs.is_proportional else days
     return SignalMarket(
         own=torch.empty(days, instruments, own, device=device),
         shared=torch.empty(days, shared, device=device),
         following=torch.empty(days, instruments, device=device),
         tradable=torch.empty(days, instruments, dtype=torch.bool, device=device),
+        share_rate=torch.empty(rate_days, instruments, device=device),
+        impact_rate=torch.empty(rate_days, instruments, device=device),
     )

@@ -1,0 +1,104 @@
+"""Rates of costs, from the closes, the closes as traded and the volume of a panel, each day's from rows up to it."""
+
+import numpy as np
+import torch
+
+from flatwater_trading.market.config import CostConfig
+from flatwater_trading.market.costs import CostRates
+from flatwater_trading.panel.panel import Panel
+from flatwater_trading.panel.signals import deviation_so_far, fill_holes, find_moves, mean_so_far
+from flatwater_watch.errors import DataError
+
+VOLUME = "volume"
+"""Feature of a panel that has the number of shares traded on a day."""
+DEVIATION_ROWS, VOLUME_ROWS = 60, 20
+"""Rows that the deviation of an instrument, and the money traded in it on a day, are means of."""
+RATE_TABLES = 4
+"""Tables [T, K] in double precision that rates of costs take, those of the columns that are computed at a time left
+out."""
+COLUMNS_AT_ONCE = 64
+"""Columns whose rates are computed at a time, in a dozen tables of their days."""
+
+
+def rate_tables(panel: Panel, config: CostConfig) -> CostRates | None:
+    """Return the rates of all instruments that can be bought, on all days [T, K], float64.
+
+    Args:
+        panel: prices, and the volume if there is an impact.
+        config: costs.
+
+    Returns:
+        The rates; None if all costs are in proportion to the value.
+
+    Raises:
+        DataError: there is an impact, and the panel has no volume, or an instrument has a close before its first
+            volume.
+    """
+    if config.is_proportional:
+        return None
+    columns = panel.investable
+    tables = torch.empty(2, len(panel.dates), len(columns), dtype=torch.float64)
+    for first in range(0, len(columns), COLUMNS_AT_ONCE):
+        block = slice(first, first + COLUMNS_AT_ONCE)
+        share, impact = _rates(panel, config, columns[block])
+        tables[0, :, block], tables[1, :, block] = torch.from_numpy(share), torch.from_numpy(impact)
+    return CostRates(tables[0], tables[1])
+
+
+def _rates(panel: Panel, config: CostConfig, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the commission for each share and the impact of a value of 1, of some columns on all days [T, k]."""
+    valid = panel.valid[:, columns]
+    close = np.where(valid, panel.feature("close")[:, columns], np.nan).astype(np.float64)
+    ratio = _traded_ratios(panel, columns)
+    impact = np.zeros(close.shape)
+    if config.impact:
+        money = _money_traded(panel, columns, close * ratio, f"{config.table}.impact")
+        deviation = deviation_so_far(find_moves(close), DEVIATION_ROWS, np.logical_or.accumulate(valid, axis=0))
+        # Money of 0 is before the first day of an instrument, when nothing can be traded.
+        np.divide(config.impact * deviation, money**config.impact_power, where=money > 0, out=impact)
+    # A share of the panel is 1 / ratio shares as traded.
+    return config.per_share / ratio, impact
+
+
+def _traded_ratios(panel: Panel, columns: np.ndarray) -> np.ndarray:
+    """Return prices as traded over the panel's prices [T, K], on the last day with both so far; 1 before the first."""
+    if panel.raw_close is None:
+        return np.ones((len(panel.dates), len(columns)))
+    raw, close = panel.raw_close[:, columns].astype(np.float64), panel.feature("close")[:, columns].astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        ratio = np.where((raw > 0) & (close > 0), raw / close, np.nan)
+    known = fill_holes(ratio)
+    return np.where(known > 0, known, 1.0)
+
+
+def _money_traded(panel: Panel, columns: np.ndarray, price: np.ndarray, setting: str) -> np.ndarray:
+    """Return the mean money traded on one of the last days [T, K]; 0 before the first volume of an instrument.
+
+    Args:
+        panel: panel with the feature `volume`.
+        columns: numbers of the columns.
+        price: closes as traded [T, K]; NaN without one.
+        setting: name of the setting that needs the volume, for messages.
+
+    Raises:
+        DataError: the panel has no volume, or an instrument has a close before its first volume.
+    """
+    name = next((each for each in panel.features if each.lower() == VOLUME), None)
+    if name is None:
+        raise DataError(
+            f"{setting}: the panel has no feature volume, by which an impact is measured. Import the prices with "
+            "flatwater panel import FILE --out PANEL --features volume, or leave the setting out."
+        )
+    volume = panel.feature(name)[:, columns].astype(np.float64)
+    # A day whose volume is missing counts as the last known one; a volume of 0 counts as it is.
+    money = np.where(volume >= 0, volume * price, np.nan)
+    listed = np.logical_or.accumulate(np.isfinite(money), axis=0)
+    mean = np.where(listed, mean_so_far(fill_holes(money), VOLUME_ROWS, listed), 0.0)
+    unknown = np.argwhere(panel.valid[:, columns] & (mean <= 0))
+    if len(unknown):
+        row, k = unknown[0].tolist()
+        raise DataError(
+            f"{setting}: {panel.instruments[columns[k]]} has a close on {panel.dates[row]}, and no volume up to that "
+            "day. Give its volume, leave it out of --investable of the import, or leave the setting out."
+        )
+    return mean

@@ -1,0 +1,117 @@
+"""Costs of trades: of all kinds, by one value that simulator, orders, backtests, rules and learning share.
+
+An order of value v pays
+
+    v f + max(commission by shares, least commission - commission by value) + v impact deviation (v / volume) ** power
+
+more or less than its value: f has slippage, half a spread and commission in proportion to the value. The impact has the
+form that Almgren, Thum, Hauptmann and Li (2005, "Direct estimation of equity market impact") fitted to the orders of a
+bank, with the power 0.6 and the factor 0.142; the root law, with a factor of about 1, is that of Toth et al. (2011,
+"Anomalous price impact and the critical nature of liquidity in financial markets"). Deviation and volume are means of
+the last days, up to the day of the order.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from flatwater_trading.market.config import CostConfig
+
+TURNS = 20
+"""Iterations for money after costs that are not in proportion: each multiplies the error by the cost of the last unit
+of value, which is far below a half for any order that should be made."""
+NEWTON_STEPS = 16
+"""Steps of the search for the value of a purchase: a law without an end takes off half of what is too much in each, and
+near the solution each step doubles the digits."""
+
+
+@dataclass(frozen=True)
+class CostRates:
+    """What the costs of a trade depend on besides its value, of any instruments on any days; float64 or float32."""
+
+    share: Float[Tensor, "*N"]
+    """Commission for each share, counted in the panel's prices."""
+    impact: Float[Tensor, "*N"]
+    """Impact of an order of value 1, as a part of this value."""
+
+    def at(self, cell: Tensor) -> "CostRates":
+        """Return the rates at places of flat storage."""
+        return CostRates(torch.take(self.share, cell), torch.take(self.impact, cell))
+
+    def row(self, day: int) -> "CostRates":
+        """Return the rates of all instruments on a day."""
+        return CostRates(self.share[day], self.impact[day])
+
+
+@dataclass(frozen=True)
+class Costs:
+    """The costs of some trades."""
+
+    config: CostConfig
+    rates: CostRates | None = None
+    """Rates at the places of the trades; None if all costs are in proportion to the value."""
+
+    def turns(self, proportional: int) -> int:
+        """Return the iterations for money after costs: as many as given if all costs are in proportion to the value."""
+        return proportional if self.rates is None else TURNS
+
+    def extra_cost(self, change: Float[Tensor, "*N"], price: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
+        """Return what orders cost beyond the costs in proportion to their value.
+
+        Args:
+            change: value bought; below 0 for a sale.
+            price: price of a share in the panel's prices, above 0.
+        """
+        if self.rates is None:
+            return torch.zeros_like(change)
+        config, value = self.config, change.abs()
+        bought, sold = change.clamp(min=0), -change.clamp(max=0)
+        # The commission in proportion to the value: charged on the price that is paid, not on the quoted price.
+        charged = bought * (config.purchase_factor - 1 - config.price_loss)
+        charged = charged + sold * (1 - config.price_loss - config.sale_factor)
+        by_shares = self.rates.share * value / price
+        commission = torch.maximum(by_shares, config.least_commission - charged)
+        impact = self.rates.impact * value ** (1 + config.impact_power)
+        return torch.where(value > 0, commission + impact, 0.0)
+
+    def paid(self, value: Float[Tensor, "*N"], price: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
+        """Return the money paid for purchases of this value."""
+        paid = value * self.config.purchase_factor
+        return paid if self.rates is None else paid + self.extra_cost(value, price)
+
+    def received(self, value: Float[Tensor, "*N"], price: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
+        """Return the money received for sales of this value; below 0 if their commission is above it."""
+        received = value * self.config.sale_factor
+        return received if self.rates is None else received - self.extra_cost(-value, price)
+
+    def affordable(self, money: Float[Tensor, "*N"], price: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
+        """Return the largest value of purchases that cost at most this money each; 0 if the commission is above it."""
+        most = money / self.config.purchase_factor
+        if self.rates is None:
+            return most
+        # Newton's steps from above: what is paid is a convex, rising function of the value, so each step is nearer.
+        config, rates, value = self.config, self.rates, most.clamp(min=0)
+        by_value = config.purchase_factor - 1 - config.price_loss
+        for _ in range(NEWTON_STEPS):
+            by_shares, missing = rates.share * value / price, config.least_commission - by_value * value
+            impact = rates.impact * value**config.impact_power
+            paid = (config.purchase_factor + impact) * value + torch.maximum(by_shares, missing)
+            slope = torch.where(by_shares > missing, rates.share / price, -by_value)
+            slope = slope + config.purchase_factor + (1 + config.impact_power) * impact
+            value = (value - (paid - money) / slope).clamp(min=0)
+        return value
+
+    def of_changes(self, change: Float[Tensor, "*N K"], price: Float[Tensor, "K"]) -> Float[Tensor, "*N"]:
+        """Return the costs of all orders of a day.
+
+        Args:
+            change: value bought of each instrument; below 0 for a sale.
+            price: price of a share; where it is 0, nothing may be traded.
+        """
+        bought, sold = change.clamp(min=0).sum(-1), -change.clamp(max=0).sum(-1)
+        cost: Tensor = bought * (self.config.purchase_factor - 1) + sold * (1 - self.config.sale_factor)
+        if self.rates is None:
+            return cost
+        return cost + self.extra_cost(change, price.where(price > 0, 1.0)).sum(-1)
