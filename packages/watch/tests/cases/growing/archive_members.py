@@ -19,7 +19,6 @@ class Collector:
     def add(self, name: str, content: bytes) -> None:
         member = tarfile.TarInfo(name)
         member.size = len(content)
-        member.pax_headers = {"comment": f"collected as {name}"}
         self.archive.addfile(member, io.BytesIO(content))  # <- here
 
 
