@@ -103,11 +103,9 @@ def test_a_queue_is_a_backlog_and_a_cache_a_cache() -> None:
         f"{LIST.content_words}, unbounded",
         None,
     )
-    assert (bounded.verdict, bounded.what, bounded.plateau_bytes) == (
-        "cache",
-        f"{LIST.content_words}, maxsize 40",
-        40 * MIB,
-    )
+    assert (bounded.verdict, bounded.plateau_bytes) == ("filling", 40 * MIB)
+    full = judge_one(replace(LIST, kind="cache", capacity=40, length_before=40, length=40))
+    assert (full.verdict, full.what) == ("cache", f"{LIST.content_words}, maxsize 40")
 
 
 def test_the_advice_speaks_of_the_content_first() -> None:

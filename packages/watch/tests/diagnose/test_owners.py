@@ -101,6 +101,42 @@ def test_calls_that_wait_own_what_their_variables_hold(load: Load) -> None:
         program.end()
 
 
+BOUNDED = """
+    ROW = "x" * 3000
+    _MAXCACHE, MAX_WORDS = 500, 900
+    _cache, rows = {}, []
+
+    class Store:
+        max_batches = 800
+
+        def __init__(self):
+            self.capacity, self.max_retries = 700, 600
+            self.kept, self.batches = [], []
+
+    STORE = Store()
+
+    def turn():
+        rows.append(ROW + str(len(rows)))
+        _cache[len(_cache)] = ROW + str(len(rows))
+        STORE.kept.append(ROW + str(len(rows)))
+        STORE.batches.append(ROW + str(len(rows)))
+"""
+
+
+def test_a_bound_that_is_declared_beside_a_container_is_its_capacity(load: Load) -> None:
+    """By its name, or as the bound of the object; a number of another name says nothing of the container."""
+    capacities = {owner.path: owner.capacity for owner in owners(load(BOUNDED))}
+    assert capacities == {
+        "train._cache": 500, "train.rows": None, "train.STORE.kept": 700, "train.STORE.batches": 700
+    }  # fmt: skip
+
+
+def test_a_container_that_is_longer_than_the_bound_beside_it_has_none(load: Load) -> None:
+    program = load(BOUNDED)
+    vars(program)["_MAXCACHE"] = 9
+    assert {owner.capacity for owner in owners(program) if owner.path == "train._cache"} == {None}
+
+
 TREES = """
     class Node:
         pass

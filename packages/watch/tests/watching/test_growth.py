@@ -218,7 +218,9 @@ def test_numbers_alone_are_a_finding_only_where_they_are_sure_of_much() -> None:
     native = replace(LEAK, verdict="native", holders=(), made_at=None, interval=(60 * MIB / steps, 80 * MIB / steps))
     behind = replace(native, verdict="leak", owner="atexit's callbacks", outside=True)
     traced = replace(native, made_at=AllocationSite("grow.py", 3, "grow", "native"))
-    assert drop_unsure([native, behind, traced, LEAK], little) == [traced, LEAK]
+    doubtful = replace(LEAK, owner="train.TEXTS", interval=(-0.1 * MIB, 2.0 * MIB))
+    assert drop_unsure([native, behind, traced, doubtful, LEAK], little) == [traced, LEAK]
+    assert drop_unsure([doubtful], much) == [doubtful]
     assert drop_unsure([native, behind, traced, LEAK], much) == [native, behind, traced, LEAK]
     vague = replace(native, interval=(10 * MIB / steps, 200 * MIB / steps))
     assert drop_unsure([vague], much) == [], "little of it is sure, though much has come"

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from watched import LEAK, MIB, rows
 
-from flatwater_watch.agent.conclusion import decide_outcome, drop_rooted_native, with_root_gains
+from flatwater_watch.agent.conclusion import decide_outcome, drop_rooted_native, in_order, with_root_gains
 from flatwater_watch.agent.growth import explained_share
-from flatwater_watch.agent.outcome import Outcome, fails_build, split_by_size
+from flatwater_watch.agent.outcome import WORKERS_OWNER, Outcome, fails_build, split_by_size
 from flatwater_watch.diagnose.garbage import Garbage
 from flatwater_watch.diagnose.judge import judge_unowned
 from flatwater_watch.faces.terminal import terminal_lines
@@ -266,6 +266,22 @@ def test_a_finding_has_what_its_root_holds_where_steps_bring_more_and_more() -> 
     assert with_root_gains([early, other], [("train.monitor", 30 * MIB)], series) == [early, other]
     assert with_root_gains([early], [("train.monitor", 30 * MIB)], series[:1]) == [early]
     assert with_root_gains([], [], []) == []
+
+
+def test_pages_of_files_are_no_open_question() -> None:
+    """The system takes them back; "the cause was not found" beside "100 % explained" is a contradiction."""
+    grown = rows([100 * MIB + 4 * MIB * i for i in range(40)])
+    mapped = [row._replace(reading=row.reading._replace(file_mapped=row.resident - 100 * MIB)) for row in grown]
+    assert decide_outcome(grown, [], 0.0).state == "unexplained"
+    assert decide_outcome(mapped, [], 1.0).state != "unexplained"
+
+
+def test_most_of_the_growth_is_told_first() -> None:
+    """Whatever the rates say, which may be of other times; bytes of worker processes are no part of it."""
+    small, large = (replace(LEAK, owner=name, share=share) for name, share in (("a", 0.28), ("b", 0.71)))
+    workers = replace(LEAK, owner=WORKERS_OWNER, share=1.0)
+    faster = replace(small, bytes_per_step=9.0 * MIB)
+    assert in_order([workers, faster, large]) == [large, faster, workers]
 
 
 def test_small_findings_beside_a_large_one_are_one_row() -> None:

@@ -15,8 +15,8 @@ from flatwater_watch.agent.growth import (
     process_growth,
     swing_bytes,
 )
-from flatwater_watch.agent.outcome import Outcome, State
-from flatwater_watch.diagnose.finding import Finding
+from flatwater_watch.agent.outcome import WORKERS_OWNER, Outcome, State
+from flatwater_watch.diagnose.finding import Finding, sort_findings
 from flatwater_watch.diagnose.gc_sawtooth import gc_explains_growth, judge_gc_sawtooth
 from flatwater_watch.diagnose.judge import GARBAGE_OWNER, UNOWNED_KINDS, has_proof
 from flatwater_watch.meters.collector import GcSawtooth
@@ -62,8 +62,10 @@ def decide_outcome(
     """
     if not samples:
         return Outcome("unread")
-    # Freed memory and files do not make a finding: without a finding, all growth is an open question.
-    open_bytes = round((1 - explained) * growth_bytes(samples)) if findings or garbage else growth_bytes(samples)
+    # Freed memory does not make a finding: without a finding, all growth but pages of files is an open question.
+    open_bytes = (
+        round((1 - explained) * growth_bytes(samples)) if findings or garbage else _growth_without_files(samples)
+    )
     notes = (*(() if garbage is None else (_garbage_sentence(garbage),)), *_unsure_sentences(unsure_findings))
     # Garbage that the next collection frees is not an open question, however much of it there is.
     open_bytes -= 0 if garbage is None else min(open_bytes, garbage.bytes)
@@ -84,6 +86,12 @@ def decide_outcome(
         return Outcome("grows")
     kept_bytes = samples[-1].resident - samples[0].resident - (0 if garbage is None else garbage.bytes)
     return Outcome("settled", kept_bytes, notes) if kept_bytes >= ENDING.open_bytes else Outcome("flat", 0, notes)
+
+
+def _growth_without_files(samples: Sequence[Sample]) -> int:
+    """Resident bytes gained since warm-up, without pages of files, which the system takes back."""
+    first, last = after_warm_up(samples)[0].reading, samples[-1].reading
+    return growth_bytes(samples) - max(0, last.file_mapped - first.file_mapped)
 
 
 def _garbage_sentence(garbage: "Garbage") -> str:
@@ -158,6 +166,12 @@ def with_root_gains(
                 for finding in findings
             ]
     return findings
+
+
+def in_order(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings, with most of the growth first; worker processes last, as their bytes are no part of it."""
+    of_workers = [finding for finding in findings if finding.owner == WORKERS_OWNER]
+    return [*sort_findings(finding for finding in findings if finding.owner != WORKERS_OWNER), *of_workers]
 
 
 def split_native_garbage(

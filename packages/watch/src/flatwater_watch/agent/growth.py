@@ -232,8 +232,8 @@ def drop_unsure(findings: Sequence[Finding], samples: Sequence[Sample]) -> list[
     """The findings, without the kinds that only much growth proves, while memory has grown by little.
 
     A library that runs the program, such as pytest, keeps a record of its work on purpose, and drops it with its last
-    call. Growth without an object and a line may be the start of a library. Both kinds are reported from the size on
-    from which growth without a cause is reported too.
+    call. Growth without an object and a line may be the start of a library. An owner whose rate may as well be 0 may
+    have been filled once. All of them are reported from the size on from which growth without a cause is reported too.
 
     Args:
         findings: findings of the monitor.
@@ -244,6 +244,7 @@ def drop_unsure(findings: Sequence[Finding], samples: Sequence[Sample]) -> list[
         finding
         for finding in findings
         if (has_proof(finding) or sure_bytes(finding, samples) >= ENDING.open_bytes)
+        and (large or finding.verdict == "slowdown" or finding.interval[0] > 0)
         and (large or not is_of_library_call(finding.owner))
     ]
 

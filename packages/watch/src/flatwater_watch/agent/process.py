@@ -384,7 +384,7 @@ class ProcessWatch:
             findings = [self._in_user_units(finding) for finding in owned]
         findings = self._drop_rooted_native(findings)
         causes = self._find_open_causes(findings)
-        return [*conclusion.with_root_gains(findings, self._lead_roots, self._samples), *causes]
+        return conclusion.in_order([*conclusion.with_root_gains(findings, self._lead_roots, self._samples), *causes])
 
     @property
     def _census_is_short(self) -> bool:

@@ -4,6 +4,7 @@ The same object is in findings.jsonl and in the output of `flatwater watch --jso
 """
 
 import sys
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from math import isfinite
@@ -163,3 +164,10 @@ def _check_types(finding: Finding) -> None:
             raise TypeError(f"{number!r}: expected a number")
         if not isfinite(number):
             raise ValueError(f"{number!r}: expected a finite number")
+
+
+def sort_findings(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings, with most of the growth first, but kept free memory last, as its holes lie around what stays."""
+    return sorted(
+        findings, key=lambda finding: (finding.verdict == "retention", -finding.share, -finding.bytes_per_step)
+    )

@@ -10,7 +10,7 @@ from itertools import takewhile
 from math import ceil
 from typing import TYPE_CHECKING
 
-from flatwater_watch.diagnose.finding import AllocationSite, Finding, Verdict
+from flatwater_watch.diagnose.finding import AllocationSite, Finding, Verdict, sort_findings
 from flatwater_watch.paths import file_name
 from flatwater_watch.series.readings import Growth
 from flatwater_watch.series.slope import Slope
@@ -188,12 +188,12 @@ def _owner_advice(verdict: Verdict, owner: "Owner") -> str:
 
 def _container_verdict(owner: "Owner") -> Verdict:
     """The verdict for a container that grew: filling if it is bounded and was not full; else leak, cache or backlog."""
-    if owner.kind == "cache":
-        return "cache"
     if owner.kind == "queue":
         return "backlog"
     # A full container takes no further items, so its items themselves grow.
-    return "filling" if owner.capacity is not None and owner.length_before < owner.capacity else "leak"
+    if owner.capacity is not None and owner.length_before < owner.capacity:
+        return "filling"
+    return "cache" if owner.kind == "cache" else "leak"
 
 
 def judge_leaf(path: str, held_bytes: int, planned: int | None, *, drift: Slope, growth: Growth) -> Finding:
@@ -317,7 +317,7 @@ def rank_findings(findings: Sequence[Finding]) -> list[Finding]:
 
     Shares are made to sum to 1 at most: owners are estimated one by one, and the others share the rest.
     """
-    ordered = sorted(findings, key=lambda finding: (finding.verdict == "retention", -finding.bytes_per_step))
+    ordered = sort_findings(findings)
     owners_share = sum(finding.share for finding in ordered if finding.holders)
     open_share = max(0.0, 1.0 - owners_share)
     ranked = []

@@ -13,6 +13,7 @@ from flatwater_watch.diagnose.contents import (
     describe_redundancy,
     newest_items,
 )
+from flatwater_watch.diagnose.declared_bounds import declared_bound
 from flatwater_watch.diagnose.rules import Rule, find_rule
 from flatwater_watch.heap.census import Census, Holding
 from flatwater_watch.heap.children import item_count, open_object
@@ -176,6 +177,8 @@ def describe_owner(before: Holding, after: Census, path: str, gained: float) -> 
         gained: bytes that it explains.
     """
     holding = after.holdings[path]
+    if holding.capacity is None:
+        holding = holding._replace(capacity=declared_bound(after, holding))
     display_path, hops = _display_path(after, holding), _split_path(after, path)
     container = after.live[holding.parent if holding.kind == "graph" and holding.parent is not None else path]
     item_gain = max(holding.length - before.length, 1)
