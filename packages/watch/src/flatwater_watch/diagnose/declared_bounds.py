@@ -1,4 +1,4 @@
-"""Bounds that are declared beside a container: _MAXCACHE beside _cache in the library regex, or maxsize in the same object.
+"""Bounds that are declared beside a container: _MAXCACHE beside _cache, as in regex, or maxsize in the same object.
 
 Many libraries bound a dict or a list by a number in the same namespace, and look at it when they add. A container below
 such a number is filling, not leaking; at or above it, the number says nothing.
