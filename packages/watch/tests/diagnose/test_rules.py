@@ -1,9 +1,11 @@
 """What is known of well-known libraries: each rule is well-formed, and matches a live object of its library."""
 
 import importlib
+import io
 import logging
 import logging.handlers
 import multiprocessing.pool
+import pickle
 import re
 import sqlite3
 import ssl
@@ -18,7 +20,16 @@ import pytest
 from flatwater_watch.diagnose.rules import RULES, Rule, find_rule
 from flatwater_watch.heap.roots import loaded_registries
 
-ROOTS = ("'s ", "linecache.", "*.", "finalizers of ", "context variable ", "torch._dynamo.", "torch.multiprocessing.")
+ROOTS = (
+    "'s ",
+    "linecache.",
+    "*.",
+    "finalizers of ",
+    "context variable ",
+    "torch._dynamo.",
+    "torch.multiprocessing.",
+    ".SyncManager.",
+)
 """How places that are roots look."""
 
 
@@ -92,6 +103,8 @@ LIVE: dict[str, Callable[[], Any]] = {
     "[ssl.SSLContext]": lambda: ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
     "[sqlite3.Connection]": _base,
     "[xml.etree.ElementTree.Element]": lambda: ET.Element("a"),
+    "_pickle.Pickler.*": lambda: pickle.Pickler(io.BytesIO()),
+    "tarfile.TarFile.members": lambda: library("tarfile").TarFile(fileobj=io.BytesIO(), mode="w"),
     "unittest.mock.NonCallableMock.*": lambda: library("unittest.mock").Mock(),
     "torch.optim.optimizer.Optimizer.state": _optimizer,
     "torch.optim.optimizer.Optimizer.param_groups": _optimizer,
@@ -138,6 +151,8 @@ LIVE: dict[str, Callable[[], Any]] = {
     ),
     "[opentelemetry.sdk.trace.Span]": of_items("opentelemetry.sdk.trace", "_Span"),
     "loguru._logger.Core.handlers": lambda: library("loguru").logger._core,
+    "sqlalchemy.orm.scoping.scoped_session.registry": lambda: library("sqlalchemy.orm").scoped_session(dict),
+    "markdown.core.Markdown.*": lambda: library("markdown").Markdown(),
     "sqlalchemy.orm.session.Session._new": lambda: library("sqlalchemy.orm").Session(),
     "sqlalchemy.orm.session.Session.*": lambda: library("sqlalchemy.orm").Session(),
     "[jinja2.environment.Template]": lambda: library("jinja2").Template("a"),
@@ -172,7 +187,8 @@ def test_a_rule_is_well_formed(rule: Rule) -> None:
     assert rule.known[0].isupper() or rule.known.startswith(
         ("`", "logging", "linecache", "warnings", "torch", "py", "structlog")
     )
-    assert len(rule.advice) < 230, "two or three lines"
+    assert len(f"{rule.known} {rule.fix}") < 230, "two or three lines"
+    assert rule.page.startswith("https://") or not rule.page
     assert "deque(" not in rule.advice
     assert rule.place in LIVE or rule.place in NEITHER or is_root(rule), "name a live object of it"
 

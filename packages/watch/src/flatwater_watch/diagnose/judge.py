@@ -178,10 +178,13 @@ def judge_owner(owner: "Owner", made_at: AllocationSite | None, *, steps: int, g
 
 
 def _owner_advice(verdict: Verdict, owner: "Owner") -> str:
-    """The advice for a container: its library's rule, unless a graph or a base explains its size, or it is filling."""
+    """The advice for a container: its library's rule or calls, unless a graph or base explains it, or it is filling."""
     if owner.calls > 1 and verdict == "leak":
         return WAITING_ADVICE
-    if owner.rule is None or verdict == "filling" or owner.holds_graph or owner.holds_base:
+    explained = verdict == "filling" or owner.holds_graph or owner.holds_base
+    if owner.rule is None and owner.table is not None and verdict in {"leak", "cache"} and not explained:
+        return owner.table.advice
+    if owner.rule is None or explained:
         return advice(verdict, owner.kind, graph=owner.holds_graph, base=owner.holds_base)
     return owner.rule.advice
 

@@ -14,6 +14,7 @@ from flatwater_watch.diagnose.contents import (
     newest_items,
 )
 from flatwater_watch.diagnose.declared_bounds import declared_bound
+from flatwater_watch.diagnose.releasing_calls import LibraryTable, library_table
 from flatwater_watch.diagnose.rules import Rule, find_rule
 from flatwater_watch.heap.census import Census, Holding
 from flatwater_watch.heap.children import item_count, open_object
@@ -67,6 +68,8 @@ class Owner:
     """The root, and the hop of each holder from there."""
     rule: Rule | None = None
     """The rule for containers of this kind in a library."""
+    table: LibraryTable | None = None
+    """The library whose table it is; None for a container of the user's own."""
     outside_python: bool = False
     """Whether the bytes lie outside of Python, behind handles in its items."""
     calls: int = 1
@@ -207,6 +210,7 @@ def describe_owner(before: Holding, after: Census, path: str, gained: float) -> 
         holding=holding,
         hops=hops,
         rule=_find_rule(after, path, newest),
+        table=library_table(after, path),
         calls=holding.instances if holding.parent is None and holding.instances > before.instances else 1,
     )
 
@@ -252,7 +256,7 @@ def _split_path(census: Census, path: str) -> tuple[str, ...]:
 
 def _find_rule(census: Census, path: str, newest: Sequence[Any]) -> Rule | None:
     """The rule of a library for the container on a path, by its holders and newest items; None if there is none."""
-    hops: list[tuple[Any, str]] = []
+    hops: list[tuple[Any, str]] = [(census.live[path], "")]
     current = census.holdings[path]
     while current.parent is not None:
         hops.append((census.live[current.parent], current.path.removeprefix(current.parent)))

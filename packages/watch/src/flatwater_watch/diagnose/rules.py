@@ -1,8 +1,8 @@
 """Rules for well-known libraries: the places where they keep objects, and how to release these.
 
-A rule is one line of data: the place, the versions of the library that it holds for, a sentence on the library, and the
-advice. A place is a class and an attribute (`logging.Logger.handlers`; any attribute: `*`), the path of a global or of
-a registry, or the class of the items in a container (`[PIL.Image.Image]`). Subclasses count.
+A rule is one line of data: the place, the versions of the library that it holds for, a sentence on the library, the
+advice, and the page that says so. A place is a class and an attribute (`logging.Logger.handlers`; any attribute: `*`),
+the path of a global or of a registry, or the class of the items in a container (`[PIL.Image.Image]`). Subclasses count.
 """
 
 import re
@@ -22,11 +22,13 @@ class Rule(NamedTuple):
     """A sentence on the objects that the library keeps there."""
     fix: str
     """A sentence on the remedy."""
+    page: str = ""
+    """Address of the library's page that says so; empty if none is noted."""
 
     @property
     def advice(self) -> str:
-        """Both sentences in one text."""
-        return f"{self.known} {self.fix}"
+        """Both sentences in one text, with the page."""
+        return f"{self.known} {self.fix}{f' See {self.page}' if self.page else ''}"
 
 
 # fmt: off
@@ -58,6 +60,9 @@ RULES = tuple(Rule(*row) for row in (
     ("[sqlite3.Connection]", "", "A connection keeps its pages outside of Python.", "Close it, or keep one for each thread."),
     ("[xml.etree.ElementTree.Element]", "", "A tree keeps each element that was read.", "With `iterparse`, call `element.clear()` when it is done with."),
     ("unittest.mock.NonCallableMock.*", "", "A mock notes each call with its arguments.", "Call `reset_mock()`, or use a plain function."),
+    ("_pickle.Pickler.*", "", "A pickler remembers each object that it wrote, and keeps it alive.", "Call `clear_memo()` after each `dump`, or make a new one.", "https://docs.python.org/3/library/pickle.html#pickle.Pickler"),
+    ("tarfile.TarFile.members", "", "An archive notes each member, to list them.", "Begin a new archive now and then; from Python 3.13 on one that is read need not: `tarfile.open(..., stream=True)`.", "https://docs.python.org/3/library/tarfile.html#tarfile.TarFile"),
+    ("multiprocessing.managers.SyncManager._registry", "", "`register` keeps each function for as long as the class, which is for ever.", "Register each name once, and hand what varies over as an argument.", "https://docs.python.org/3/library/multiprocessing.html#multiprocessing.managers.BaseManager.register"),
     # PyTorch and what trains with it
     ("torch.optim.optimizer.Optimizer.state", "", "An optimizer has moments for each parameter that it has ever stepped.", "Make a new one when parameters are replaced, or `del optimizer.state[parameter]` and take them from its groups."),
     ("torch.optim.optimizer.Optimizer.param_groups", "", "An optimizer keeps each parameter that was added.", "Call `add_param_group` once for each, or make a new optimizer."),
@@ -111,7 +116,9 @@ RULES = tuple(Rule(*row) for row in (
     ("structlog's WRITE_LOCKS", "<26.1", "structlog keeps a lock, and so the file, for each file that a logger was made of.", "Make one logger for each file, or take the file out of the table when it is closed."),
     ("sqlalchemy.orm.session.Session._new", "", "A session keeps each new object until it is flushed.", "Commit in portions, and begin a new session for each unit of work."),
     ("sqlalchemy.orm.session.Session.*", "", "A session keeps what was changed until it is flushed.", "Commit in portions, and call `expunge_all()`, or begin a new session for each unit of work."),
+    ("sqlalchemy.orm.scoping.scoped_session.registry", "", "A scoped session keeps a session for each thread, task or key.", "Call its `remove()` where the task or the request ends.", "https://docs.sqlalchemy.org/en/20/orm/contextual.html"),
     ("sqlalchemy's pools", "", "Each engine has a pool of its own.", "Make one engine for the program, or call `dispose()`."),
+    ("markdown.core.Markdown.*", "", "A converter keeps the raw HTML and the footnotes of each page.", "Call its `reset()` before each page.", "https://python-markdown.github.io/reference/markdown/"),
     ("[jinja2.environment.Template]", "", "A template keeps its compiled code.", "Compile it once: `env.get_template`, or a table by its text with a bound."),
     ("[pydantic._internal._model_construction.ModelMetaclass]", "", "A model class keeps its validators, and classes are seldom freed.", "Make it once, or keep it by its fields (`functools.lru_cache(maxsize=...)`)."),
     ("responses.RequestsMock._calls", "", "`responses` notes each call.", "Call `responses.calls.reset()`."),
@@ -129,7 +136,7 @@ def find_rule(root: str, hops: Sequence[tuple[Any, str]], items: Sequence[Any]) 
 
     Args:
         root: path of the root.
-        hops: holders, root first, each with the name of its child.
+        hops: holders, root first, each with the name of its child; the container itself last, with an empty name.
         items: newest items of the container.
     """
     keys = [key for holder, name in reversed(hops) for key in _keys(type(holder), name)]
