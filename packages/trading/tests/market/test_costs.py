@@ -19,7 +19,7 @@ from flatwater_trading.market.simulator import build_simulator, reset_, step_
 from flatwater_trading.panel.panel import Panel, build_panel, first_days
 from flatwater_trading.panel.traded_closes import traded_closes
 from flatwater_trading.recipe.weights.market import account_prices
-from flatwater_trading.recipe.weights.orders import WeightsClose, decide_weight_orders
+from flatwater_trading.recipe.weights.orders import StopRecord, WeightsClose, decide_weight_orders
 from flatwater_watch.errors import ConfigError, DataError
 
 
@@ -103,15 +103,16 @@ def exponential_mean(values: np.ndarray, memory: int) -> float:
 
 
 @settings(max_examples=6, deadline=None)
-@given(st.integers(0, 10_000), st.booleans())
+@given(st.integers(0, 10_000), st.booleans(), st.sampled_from([None, 0.05]))
 def test_orders_of_weights_are_the_trades_of_the_account_and_pay_every_bill(
     seed: int,
     shorts: bool,  # noqa: FBT001
+    stop: float | None,
 ) -> None:
-    """Any weights on any prices, with all kinds of costs: account, evening orders, and bills from plain numbers."""
+    """Any weights on any prices, with all kinds of costs and a stop: account, evening orders, and bills by hand."""
     rng, days, count = np.random.default_rng(seed), 25, 4
     panel = with_volume(rough_panel(seed, days=days, columns=count), seed)
-    config = PortfolioConfig(shorts=shorts, turnover=0.7, band=0.01, **DEAR)
+    config = PortfolioConfig(shorts=shorts, turnover=0.7, band=0.01, stop=stop, stop_rows=4, **DEAR)
     wanted = torch.from_numpy(
         rng.normal(0.1, 0.25, (days, count)) if shorts else rng.dirichlet(np.ones(5), days)[:, 1:]
     )
@@ -120,6 +121,7 @@ def test_orders_of_weights_are_the_trades_of_the_account_and_pay_every_bill(
     )
     shares: dict[str, float] = {}
     cash = paid = config.cash
+    record: StopRecord | None = None
     ratios_before = np.ones(count)
     for day in range(days - 1):  # on the last one the account sells all
         past = first_days(panel, day + 1)
@@ -130,8 +132,8 @@ def test_orders_of_weights_are_the_trades_of_the_account_and_pay_every_bill(
         shares = {name: each * (ratios_before / ratios)[int(name[1:])] for name, each in shares.items()}
         ratios_before = ratios
         prices = account_prices(past, config).day(day)
-        close = WeightsClose(str(past.dates[-1]), past.instruments, prices, torch.from_numpy(ratios), as_traded=True)
-        orders = decide_weight_orders(close, wanted[day], shares, cash, config, held=1.0, rest="cash")
+        close = WeightsClose(past.dates, past.instruments, prices, torch.from_numpy(ratios), as_traded=True)
+        orders = decide_weight_orders(close, wanted[day], shares, cash, config, held=1.0, rest="cash", stop=record)
         values = {each.instrument: each.value * (1 if each.order == "buy" else -1) for each in orders.orders}
         assert values == pytest.approx(
             {f"X{k}": value for k, value in enumerate(played.log[0, day].tolist()) if value}, abs=0.005
@@ -139,7 +141,7 @@ def test_orders_of_weights_are_the_trades_of_the_account_and_pay_every_bill(
         bill = sum(bill_of(panel, config, day, int(name[1:]), value) for name, value in values.items())
         assert orders.cost == pytest.approx(bill, rel=1e-5, abs=0.005)
         paid += orders.cost
-        shares, cash = orders.shares, orders.cash
+        shares, cash, record = orders.shares, orders.cash, orders.stop
         assert orders.equity == pytest.approx(float(played.equity[0, day + 1]), abs=0.005)
         assert shorts or cash >= 0, "nothing is borrowed"
     assert paid > config.cash

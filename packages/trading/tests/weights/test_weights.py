@@ -25,9 +25,11 @@ from flatwater_trading.panel.locate import load_panel
 from flatwater_trading.panel.panel import build_panel, first_days
 from flatwater_trading.panel.signals import find_signals
 from flatwater_trading.panel.store import save_panel
+from flatwater_trading.recipe.positions import ShareTable, read_shares, write_shares
 from flatwater_trading.recipe.sections import trader_strokes
 from flatwater_trading.recipe.weights.config import WeightsRunConfig
 from flatwater_trading.recipe.weights.market import outline_market
+from flatwater_trading.recipe.weights.orders import StopRecord
 from flatwater_trading.recipe.weights.plan import build_on_meta
 from flatwater_trading.recipe.weights.recipe import WEIGHTS
 from flatwater_trading.recipe.weights.run import WeightsRun, compose
@@ -138,7 +140,7 @@ def dear_panel(folder: Path) -> str:
 
 LIMITS = {
     "long": {},
-    "short and dear": {"shorts": True, "gross": 0.9, "largest": 0.3, "band": 0.05} | DEAR,
+    "short and dear": {"shorts": True, "gross": 0.9, "largest": 0.3, "band": 0.05, "stop": 0.02, "stop_rows": 6} | DEAR,
     "slow": {"turnover": 0.1, "band": 0.02},
 }
 
@@ -154,11 +156,12 @@ def test_the_orders_of_each_evening_are_the_trades_of_the_backtest_to_the_cent(k
     found = trader.backtest(prices)
     known = found.result
     first = int(np.searchsorted(panel.dates, np.datetime64(known["first_day"])))
-    shares, cash, done = {}, None, []
+    table, done = ShareTable({}, None, None), []
     equity = found.equity["champion"].to_list()[1:]
     for day in range(first, first + known["days"] - 1):  # on the last one a backtest sells all
-        orders = trader.orders(first_days(panel, day + 1), shares, cash)
-        shares, cash = orders.shares, orders.cash
+        orders = trader.orders(first_days(panel, day + 1), table.shares, table.cash, stop=table.stop)
+        write_shares(tmp_path / "held.csv", orders.shares, orders.cash, orders.stop)
+        table = read_shares(tmp_path / "held.csv")
         account = trader.settings.account
         weights = [abs(each.weight) for each in orders.holdings]
         assert sum(weights) <= account.gross + 1e-9
@@ -175,7 +178,8 @@ def test_the_orders_of_each_evening_are_the_trades_of_the_backtest_to_the_cent(k
     assert sorted((*each[:3],) for each in done) == sorted((*each[:3],) for each in wanted)
     assert [each[3] for each in sorted(done)] == pytest.approx([each[3] for each in sorted(wanted)], abs=0.005)
     assert len(wanted) > (20 if "dear" in kind else 100)
-    assert ("short" in kind) == any(count < 0 for count in shares.values())
+    assert ("short" in kind) == any(each[2] == "sell" and each[0] == done[0][0] for each in done)
+    assert bool(known.get("stopped")) == (account.stop is not None)
 
 
 def test_prices_after_a_day_move_no_earlier_weight(trained: Path) -> None:
@@ -313,6 +317,17 @@ def test_shares_without_cash_or_price_are_refused(trained: Path) -> None:
         trader.orders(PANEL, {"S0": 1.0})
     with pytest.raises(DataError, match="gold is held"):
         trader.orders(PANEL, {"gold": 1.0}, 1.0)
+    account = replace(trader.settings.account, stop=0.1)
+    careful = replace(trader, settings=replace(trader.settings, account=account))
+    with pytest.raises(ConfigError, match=r"stop is left out: .*row stop\.peak"):
+        careful.orders(PANEL, {"S0": 1.0}, 1.0)
+    with pytest.raises(DataError, match=r"stopped on '1999-01-04', which is not a day of the prices"):
+        careful.orders(PANEL, {"S0": 1.0}, 1.0, stop=StopRecord(peak=9.0, since="1999-01-04"))
+    again = careful.orders(PANEL)
+    assert again.stop == StopRecord(peak=account.cash)
+    later = careful.orders(PANEL, again.shares, again.cash, stop=StopRecord(peak=2 * account.cash))
+    assert (later.stop, later.shares) == (StopRecord(peak=2 * account.cash, since=later.date), {})
+    assert careful.orders(PANEL, {}, later.cash, stop=later.stop).stop == later.stop, "the same evening once more"
 
 
 def test_what_is_no_surer_than_chance_is_not_held() -> None:

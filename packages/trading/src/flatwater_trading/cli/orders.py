@@ -41,8 +41,8 @@ class OrdersCommand(WithTrust, WithBudget):
     """A stored panel, a Parquet, CSV or Excel file, or `synthetic:60x1500`. Left out: the training panel."""
     positions: Path | None = None
     """CSV file of the positions that are held: instrument, entry_date, entry_price, target (percent above it) and
-    shares, and a row `cash` with its amount under shares; of target weights instrument and shares alone. Left out:
-    nothing is held."""
+    shares, and a row `cash` with its amount under shares; of target weights instrument and shares alone, with the
+    rows `stop.peak` and `stop.since` for an account that has a stop. Left out: nothing is held."""
     raw_prices: str | None = None
     """Closes as they were traded, if the prices are adjusted for splits and dividends and the file has no others.
     Prices, limits and shares are then those that a broker takes, and so are those of --positions."""
@@ -103,7 +103,7 @@ class OrdersCommand(WithTrust, WithBudget):
         """Return the orders, ready to be shown and written; with --plan the plan of their memory."""
         from flatwater_trading.cli.weight_orders import weights_sheet
         from flatwater_trading.panel.locate import load_panel
-        from flatwater_trading.recipe.positions import POSITIONS, Portfolio, read_positions, read_shares
+        from flatwater_trading.recipe.positions import POSITIONS, Portfolio, ShareTable, read_positions, read_shares
         from flatwater_trading.recipe.weights.trader import WeightsTrader
         from flatwater_watch.files.output import check_output
 
@@ -113,11 +113,12 @@ class OrdersCommand(WithTrust, WithBudget):
         prices = trained_panel(self.run) if self.prices is None else self.prices
         options: dict[str, Any] = {"raw_prices": self.raw_prices, "budget": self.budget}
         if isinstance(trader, WeightsTrader):
-            shares, cash = ({}, None) if self.positions is None else read_shares(self.positions)
+            held = ShareTable({}, None, None) if self.positions is None else read_shares(self.positions)
             panel = trader.align_panel(load_panel(prices))
             if self.plan:
                 return trader.plan_orders(panel, self.budget)
-            return weights_sheet(trader.orders(panel, shares, cash if self.cash is None else self.cash, **options))
+            cash = held.cash if self.cash is None else self.cash
+            return weights_sheet(trader.orders(panel, held.shares, cash, stop=held.stop, **options))
         portfolio = Portfolio() if self.positions is None else read_positions(self.positions)
         panel = trader.align_panel(load_panel(prices))
         if self.plan:

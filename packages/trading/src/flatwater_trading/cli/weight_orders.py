@@ -22,7 +22,7 @@ def weights_sheet(orders: "WeightOrders") -> "OrderSheet":
         csv=_csv(orders),
         table=_table(orders),
         lines=_sentences(orders),
-        write_after=lambda file: write_shares(file, orders.shares, orders.cash),
+        write_after=lambda file: write_shares(file, orders.shares, orders.cash, orders.stop),
     )
 
 
@@ -81,6 +81,13 @@ def _sentences(orders: "WeightOrders") -> list[str]:
         account,
         f"{orders.held:.0%} of the learned weights are held, the rest is {orders.rest}.",
     ]
+    if (stop := orders.stop) is not None and stop.since:
+        lines.append(
+            f"The account was stopped on {stop.since}, and holds cash for {orders.stop_rows_left} rows of the prices, "
+            "this one included."
+        )
+    elif stop is not None:
+        lines.append(f"The highest equity so far, from which account.stop counts, is {stop.peak:,.2f}.")
     if orders.as_traded:
         lines.append("Prices and shares are as traded; the weights follow from adjusted prices.")
     else:

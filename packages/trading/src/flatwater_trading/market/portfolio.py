@@ -16,6 +16,7 @@ from torch import Tensor
 
 from flatwater_trading.market.config import PortfolioConfig
 from flatwater_trading.market.costs import CostRates, Costs
+from flatwater_trading.market.stop import no_stop, watch_fall
 from flatwater_watch.progress import count_steps
 
 STALE = 10
@@ -87,6 +88,8 @@ def rebalance(
     targets: Float[Tensor, "B K"],
     prices: DayPrices,
     config: PortfolioConfig,
+    *,
+    stopped: Bool[Tensor, "B"] | None = None,
 ) -> Rebalanced:
     """Trade to target weights at the close of a day.
 
@@ -96,29 +99,21 @@ def rebalance(
         targets: target weights, parts of the equity; taken as 0 for an instrument without a close on the day.
         prices: prices of the day, with the rates of costs.
         config: costs, the largest sum of weights and turnover, and the band within which nothing is traded.
+        stopped: mask of the accounts that sell all, whatever their targets, turnover and band; None for none.
     """
     costs = Costs(config, prices.rates)
     value = shares * prices.mark
     equity = cash + value.sum(-1)
-    free = prices.priced | prices.stale
     targets = targets.double().where(prices.priced, 0.0)
+    stopped = torch.zeros_like(equity, dtype=torch.bool) if stopped is None else stopped
     # An account that has lost everything, by short sales, closes all positions that it can.
-    targets = targets.where((equity > 0)[:, None], 0.0)
-    locked = value.where(~free, 0.0).abs().sum(-1)
-    total = targets.abs().sum(-1)
-    cost = torch.zeros_like(cash)
-    change = torch.zeros_like(value)
-    for _ in range(costs.turns(TURNS)):
-        net = equity - cost
-        # Shares that cannot be sold take their part of the equity: the others share the rest.
-        scale = ((config.gross * net - locked).clamp(min=0) / (total * net).clamp(min=LEAST_VALUE)).clamp(max=1)
-        change = ((targets * (net * scale)[:, None]) - value).where(free, 0.0)
-        cost = costs.of_changes(change, prices.mark)
+    targets = targets.where(((equity > 0) & ~stopped)[:, None], 0.0)
+    change = _changes_after_costs(value, equity, targets, prices, costs, gross=config.gross)
     moved = change.where(~prices.stale, 0.0).abs().sum(-1)
     step = (config.turnover * equity / moved.clamp(min=LEAST_VALUE)).clamp(min=0, max=1)
-    # Stale shares are sold whole despite the turnover limit, and so is everything on the last day.
-    change = change * step[:, None].where(~prices.stale, 1.0)
-    worth_it = (change.abs().sum(-1) >= config.band * equity) | (value.where(prices.stale, 0.0) != 0).any(-1)
+    # Stale shares are sold whole despite the turnover limit, and so is everything on the last day and at a stop.
+    change = change * step[:, None].where(~(prices.stale | stopped[:, None]), 1.0)
+    worth_it = (change.abs().sum(-1) >= config.band * equity) | (value.where(prices.stale, 0.0) != 0).any(-1) | stopped
     change = change.where(worth_it[:, None] & (change.abs() > LEAST_VALUE * equity[:, None]), 0.0)
     change = _within_cash(change, cash, costs, prices.mark)
     cost = costs.of_changes(change, prices.mark)
@@ -130,6 +125,37 @@ def rebalance(
         traded=change,
         cost=cost,
     )
+
+
+def _changes_after_costs(
+    value: Float[Tensor, "B K"],
+    equity: Float[Tensor, "B"],
+    targets: Float[Tensor, "B K"],
+    prices: DayPrices,
+    costs: Costs,
+    *,
+    gross: float,
+) -> Float[Tensor, "B K"]:
+    """Return the value to buy of each instrument, so that targets are parts of the equity that is left after costs.
+
+    Args:
+        value: value held of each instrument.
+        equity: equity before the trades.
+        targets: target weights, 0 for an instrument without a close on the day.
+        prices: prices of the day.
+        costs: costs of the trades.
+        gross: largest sum of weights.
+    """
+    free = prices.priced | prices.stale
+    locked, total = value.where(~free, 0.0).abs().sum(-1), targets.abs().sum(-1)
+    cost, change = torch.zeros_like(equity), torch.zeros_like(value)
+    for _ in range(costs.turns(TURNS)):
+        net = equity - cost
+        # Shares that cannot be sold take their part of the equity: the others share the rest.
+        scale = ((gross * net - locked).clamp(min=0) / (total * net).clamp(min=LEAST_VALUE)).clamp(max=1)
+        change = ((targets * (net * scale)[:, None]) - value).where(free, 0.0)
+        cost = costs.of_changes(change, prices.mark)
+    return change
 
 
 def _within_cash(
@@ -164,6 +190,8 @@ class PlayedWeights:
     traded: Float[Tensor, "B"]
     """Value bought and sold."""
     cost: Float[Tensor, "B"]
+    stopped: Int[Tensor, "B"]
+    """Number of closes at which the account was kept in cash by its stop."""
 
 
 ChooseWeights = Callable[[int, DayPrices], Float[Tensor, "B K"]]
@@ -184,7 +212,7 @@ def play_weights(
 
     Args:
         prices: prices of all days.
-        config: cash, costs and limits.
+        config: cash, costs, limits and stop.
         choose_weights: function that gives the weights of each day; it is not called on the last day.
         start: row of the first day.
         days: number of days.
@@ -194,14 +222,8 @@ def play_weights(
     mark, count = prices.mark, prices.mark.shape[1]
     cash = mark.new_full((batch,), config.cash)
     shares = mark.new_zeros(batch, count)
-    played = PlayedWeights(
-        equity=mark.new_empty(batch, days + 1),
-        invested=mark.new_zeros(batch, days + 1),
-        log=mark.new_empty(logged, days, count),
-        trades=mark.new_zeros(batch),
-        traded=mark.new_zeros(batch),
-        cost=mark.new_zeros(batch),
-    )
+    played = _empty_play(mark, batch=batch, days=days, logged=logged)
+    stop = no_stop(cash)
     played.equity[:, 0] = cash
     for number in count_steps("days of an account", range(days)):
         today = prices.day(start + number)
@@ -210,7 +232,8 @@ def play_weights(
             # Everything is sold at its last close, however old that is.
             today = replace(today, stale=torch.ones_like(today.stale))
         target = mark.new_zeros(batch, count) if is_last else choose_weights(number, today)
-        after = rebalance(shares, cash, target, today, config)
+        stop, stopped = watch_fall(stop, cash + (shares * today.mark).sum(-1), start + number, config)
+        after = rebalance(shares, cash, target, today, config, stopped=stopped)
         shares, cash = after.shares, after.cash
         value = shares * today.mark
         played.invested[:, number + 1] = value.abs().sum(-1)
@@ -219,7 +242,21 @@ def play_weights(
         played.trades.add_((after.traded != 0).sum(-1))
         played.traded.add_(after.traded.abs().sum(-1))
         played.cost.add_(after.cost)
+        played.stopped.add_(stopped)
     return played
+
+
+def _empty_play(mark: Float[Tensor, "T K"], *, batch: int, days: int, logged: int) -> PlayedWeights:
+    """Allocate the play of accounts, to be written day by day; `mark` gives instruments, type and device."""
+    return PlayedWeights(
+        equity=mark.new_empty(batch, days + 1),
+        invested=mark.new_zeros(batch, days + 1),
+        log=mark.new_empty(logged, days, mark.shape[1]),
+        trades=mark.new_zeros(batch),
+        traded=mark.new_zeros(batch),
+        cost=mark.new_zeros(batch),
+        stopped=mark.new_zeros(batch, dtype=torch.int64),
+    )
 
 
 def log_growth(

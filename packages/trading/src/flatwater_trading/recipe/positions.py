@@ -14,6 +14,7 @@ from math import isfinite
 from pathlib import Path
 
 from flatwater_trading.market.orders import Position
+from flatwater_trading.recipe.weights.orders import StopRecord
 from flatwater_watch.errors import DataError
 from flatwater_watch.files.output import replace_output, table_kind
 from flatwater_watch.files.safe_read import read_regular
@@ -24,6 +25,8 @@ POSITIONS = table_kind("a table of positions", COLUMNS)
 SHARE_COLUMNS = ("instrument", "shares")
 SHARES = table_kind("a table of shares", SHARE_COLUMNS)
 CASH = "cash"
+PEAK, SINCE = "stop.peak", "stop.since"
+"""Rows of a stop: the highest equity, and the day on which the account was stopped."""
 # Also names with apostrophes in front: writing adds an apostrophe and reading removes one, so every name survives.
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 LEAST = 1e-9
@@ -51,25 +54,42 @@ def read_positions(file: Path) -> Portfolio:
     return Portfolio(tuple(_position(file, number, row) for number, row in rows), cash)
 
 
-def read_shares(file: Path) -> tuple[dict[str, float], float | None]:
-    """Read the shares of a file with the columns instrument and shares, and its cash; None without a row of cash.
+@dataclass(frozen=True)
+class ShareTable:
+    """Shares, cash and the stop of an account of target weights before a day."""
+
+    shares: Mapping[str, float]
+    """Shares by instrument; below 0 if they are sold short."""
+    cash: float | None
+    """Money of the account besides the shares; None if the file has no row of cash."""
+    stop: StopRecord | None
+    """Record of the stop; None if the file has no row of the highest equity."""
+
+
+def read_shares(file: Path) -> ShareTable:
+    """Read a file with the columns instrument and shares: instruments, cash, and the rows of a stop.
 
     Raises:
         DataError: the file or a cell of it cannot be read, or an instrument has two rows.
     """
     rows, cash = _read_rows(file, SHARE_COLUMNS)
     shares: dict[str, float] = {}
+    peak, since = None, ""
     for number, row in rows:
-        name = from_cell((row["instrument"] or "").strip())
+        name, where = from_cell((row["instrument"] or "").strip()), f"{file}: row {number}, column shares"
         if name in shares:
             raise DataError(f"{file}: row {number}: a second row of {name}. One says how many shares there are.")
-        # Below 0 if they are sold short.
-        shares[name] = _number(f"{file}: row {number}, column shares", row["shares"], least=-MOST_SHARES)
-    return shares, cash
+        if name == PEAK:
+            peak = _number(where, row["shares"])
+        elif name == SINCE:
+            since = _day(where, row["shares"])
+        else:
+            shares[name] = _number(where, row["shares"], least=-MOST_SHARES)
+    return ShareTable(shares, cash, None if peak is None else StopRecord(peak=peak, since=since))
 
 
-def write_shares(file: Path, shares: Mapping[str, float], cash: float) -> None:
-    """Write shares and cash to a file, atomically.
+def write_shares(file: Path, shares: Mapping[str, float], cash: float, stop: StopRecord | None) -> None:
+    """Write shares, cash and the record of a stop to a file, atomically.
 
     Raises:
         RunError: `file` cannot be written, or exists and is not a table of shares.
@@ -80,6 +100,10 @@ def write_shares(file: Path, shares: Mapping[str, float], cash: float) -> None:
     # repr: the shortest text that is read as the same number.
     table.writerows((spreadsheet_cell(name), repr(count)) for name, count in shares.items())
     table.writerow((CASH, repr(cash)))
+    if stop is not None:
+        table.writerow((PEAK, repr(stop.peak)))
+        if stop.since:
+            table.writerow((SINCE, stop.since))
     replace_output(file, text.getvalue().encode(), SHARES)
 
 
@@ -114,15 +138,25 @@ def _position(file: Path, number: int, row: dict[str, str | None]) -> Position:
         DataError: the date or a number cannot be read, or a number is too small.
     """
     where = f"{file}: row {number}, column"
-    day = (row["entry_date"] or "").strip()
-    try:
-        date.fromisoformat(day)
-    except ValueError as error:
-        raise DataError(f"{where} entry_date: {short_repr(day)} is not a date. Write it as 2024-01-31.") from error
+    day = _day(f"{where} entry_date", row["entry_date"])
     # A purchase without any cash left has 0 shares: the simulator holds it as well.
     least = {name: 0 if name == "shares" else LEAST for name in _NUMBERS}
     values = {name: _number(f"{where} {name}", row[name], least[name]) for name in _NUMBERS}
     return Position(instrument=from_cell((row["instrument"] or "").strip()), entry_date=day, **values)
+
+
+def _day(where: str, text: str | None) -> str:
+    """Read a day in ISO format; `where` is the start of the message: file, row and column.
+
+    Raises:
+        DataError: the text is missing or not a date.
+    """
+    day = (text or "").strip()
+    try:
+        date.fromisoformat(day)
+    except ValueError as error:
+        raise DataError(f"{where}: {short_repr(day)} is not a date. Write it as 2024-01-31.") from error
+    return day
 
 
 def _number(where: str, text: str | None, least: float = LEAST) -> float:

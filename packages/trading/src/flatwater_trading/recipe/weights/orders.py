@@ -4,13 +4,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from flatwater_trading.market.config import PortfolioConfig
 from flatwater_trading.market.portfolio import DayPrices, rebalance
+from flatwater_trading.market.stop import StopState, no_stop, watch_fall
 from flatwater_watch.errors import DataError
+from flatwater_watch.sanitize import short_repr
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +43,16 @@ class WeightHolding:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StopRecord:
+    """What the stop of an account remembers from one evening to the next."""
+
+    peak: float
+    """Highest equity since the account began, or since it came back after its last stop."""
+    since: str = ""
+    """Day on which the account was stopped, ISO; empty for an account that may trade."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class WeightOrders:
     """Orders after the close of a day, with the account that they lead to."""
 
@@ -60,6 +73,10 @@ class WeightOrders:
     """Name of what the rest is held in: `equal weight` or `cash`."""
     as_traded: bool
     """True if prices and shares are as traded; else they are those of the file, which may be adjusted."""
+    stop: StopRecord | None
+    """Record of the stop after this day: the next day's `stop`; None for an account without a stop."""
+    stop_rows_left: int
+    """Rows of the prices for which the account stays in cash, this day included; 0 for an account that may trade."""
 
     @property
     def shares(self) -> dict[str, float]:
@@ -75,7 +92,8 @@ class WeightOrders:
 class WeightsClose:
     """The close of a day, at which an account of target weights trades."""
 
-    date: str
+    dates: np.ndarray[Any, Any]
+    """Dates of all rows of the prices; the last one is the day's."""
     names: Sequence[str]
     """Names [K] of the instruments that can be bought."""
     prices: DayPrices
@@ -94,6 +112,7 @@ def decide_weight_orders(
     *,
     held: float,
     rest: str,
+    stop: StopRecord | None = None,
 ) -> WeightOrders:
     """Decide on the orders of a day.
 
@@ -105,14 +124,35 @@ def decide_weight_orders(
         config: costs and band.
         held: part of the learned weights that is in `targets`.
         rest: name of what the rest is held in, `equal weight` or `cash`.
+        stop: record of the stop after the day before; None for an account that begins.
 
     Raises:
-        DataError: an instrument of `shares` is unknown or has never had a price.
+        DataError: an instrument of `shares` is unknown or has never had a price, or the day of the stop is not one of
+            the prices'.
     """
     mark, names, before = close.prices.mark, close.names, _shares_before(close, shares)
-    after = rebalance(before[None], mark.new_tensor([cash]), targets[None], close.prices, config)
+    money, row = mark.new_tensor([cash]), len(close.dates) - 1
+    state, stopped = watch_fall(_stop_state(close, money, stop), money + (before * mark).sum(), row, config)
+    after = rebalance(before[None], money, targets[None], close.prices, config, stopped=stopped)
     prices, shares_after = mark * close.ratios, after.shares[0] / close.ratios
     equity = float(after.cash[0] + (after.shares[0] * mark).sum())
+    return WeightOrders(
+        date=str(close.dates[-1]),
+        orders=_orders(names, after.traded[0], prices),
+        holdings=_holdings(names, shares_after, prices, equity),
+        cash=float(after.cash[0]),
+        equity=equity,
+        cost=float(after.cost[0]),
+        held=held,
+        rest=rest,
+        as_traded=close.as_traded,
+        stop=None if config.stop is None else _stop_record(close, state),
+        stop_rows_left=config.stop_rows - (row - int(state.since)) if bool(stopped) else 0,
+    )
+
+
+def _orders(names: Sequence[str], traded: Float[Tensor, "K"], prices: Float[Tensor, "K"]) -> tuple[WeightOrder, ...]:
+    """Return the orders of the values traded, sales first."""
     orders = [
         WeightOrder(
             order="buy" if value > 0 else "sell",
@@ -121,20 +161,33 @@ def decide_weight_orders(
             price=price,
             value=abs(value),
         )
-        for name, value, price in zip(names, after.traded[0].tolist(), prices.tolist(), strict=True)
+        for name, value, price in zip(names, traded.tolist(), prices.tolist(), strict=True)
         if value
     ]
-    return WeightOrders(
-        date=close.date,
-        orders=tuple(sorted(orders, key=lambda order: order.order != "sell")),
-        holdings=_holdings(names, shares_after, prices, equity),
-        cash=float(after.cash[0]),
-        equity=equity,
-        cost=float(after.cost[0]),
-        held=held,
-        rest=rest,
-        as_traded=close.as_traded,
-    )
+    return tuple(sorted(orders, key=lambda order: order.order != "sell"))
+
+
+def _stop_state(close: WeightsClose, cash: Float[Tensor, "1"], stop: StopRecord | None) -> StopState:
+    """Return the state of a record; that of an account that begins with this cash for None.
+
+    Raises:
+        DataError: the day of the stop is not one of the prices'.
+    """
+    if stop is None:
+        return no_stop(cash)
+    rows = np.flatnonzero(close.dates.astype(str) == stop.since)
+    if stop.since and not len(rows):
+        raise DataError(
+            f"the account was stopped on {short_repr(stop.since)}, which is not a day of the prices ({close.dates[0]} "
+            f"to {close.dates[-1]}). Give prices that reach back to that day."
+        )
+    return StopState(torch.full_like(cash, stop.peak), torch.tensor([int(rows[0]) if len(rows) else -1]))
+
+
+def _stop_record(close: WeightsClose, state: StopState) -> StopRecord:
+    """Return the state of an account as plain values."""
+    since = int(state.since)
+    return StopRecord(peak=float(state.peak), since="" if since < 0 else str(close.dates[since]))
 
 
 def _holdings(
@@ -161,7 +214,7 @@ def _shares_before(close: WeightsClose, shares: Mapping[str, float]) -> Float[Te
             raise DataError(f"{name} is held, and is not an instrument that this trader buys.")
         k = names.index(name)
         if mark[k] <= 0:
-            raise DataError(f"{name} is held, and has no price up to {close.date}. Give prices with its closes.")
+            raise DataError(f"{name} is held, and has no price up to {close.dates[-1]}. Give prices with its closes.")
         # A share as traded is worth its traded price: at the panel's price the same value is more shares, or fewer.
         before[k] = count * close.ratios[k]
     return before

@@ -73,12 +73,16 @@ class WeightsScore(PlayedDays):
 
     learned_return: float
     """Total return if the learned weights were held whole."""
+    stopped: int | None
+    """Closes at which the champion was kept in cash by its stop; None without a stop."""
 
     @property
     def verdict(self) -> str:
         """Sentences that state the result of the numbers."""
         learned = f"All of the learned weights would have returned {self.learned_return:+.1%}."
-        return f"{self.comparison.sentence} {learned} {beside_oracle(self.returns)}".rstrip()
+        closes = f"at {self.stopped} of {len(self.days)} closes"
+        stopped = "" if self.stopped is None else f" The stop kept the champion in cash {closes}."
+        return f"{self.comparison.sentence} {learned}{stopped} {beside_oracle(self.returns)}".rstrip()
 
 
 MOST_SHOWN = 12
@@ -131,6 +135,7 @@ def score_weights(evaluation: WeightsEvaluation) -> WeightsScore:
         trades=trade_frame(panel, days, prices, played.log[0]),
         weights=weight_frame(panel, days, evaluation.held),
         learned_return=float(account.total_return(played.equity[-1])),
+        stopped=None if evaluation.config.account.stop is None else int(played.stopped[accounts[CHAMPION]]),
     )
 
 
@@ -262,4 +267,6 @@ def weight_frame(panel: Panel, days: Days, held: Float[Tensor, "D K"]) -> pl.Dat
 
 def as_json(panel: Panel, score: WeightsScore, split: str) -> dict[str, Any]:
     """Return the results, with the panel and the days that were played, as plain values."""
-    return played_as_json(panel, score, "weights", split) | {"learned_return": finite_or_none(score.learned_return)}
+    stopped = {} if score.stopped is None else {"stopped": score.stopped}
+    learned = {"learned_return": finite_or_none(score.learned_return)}
+    return played_as_json(panel, score, "weights", split) | learned | stopped

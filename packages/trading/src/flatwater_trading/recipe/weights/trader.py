@@ -24,13 +24,13 @@ from flatwater_trading.recipe.backtest import Backtest, count_days_by_use, date_
 from flatwater_trading.recipe.panel_policy import PanelPolicy, Prices, Provenance
 from flatwater_trading.recipe.result import equity_frame
 from flatwater_trading.recipe.weights.market import account_prices, signal_market
-from flatwater_trading.recipe.weights.orders import WeightOrders, WeightsClose, decide_weight_orders
+from flatwater_trading.recipe.weights.orders import StopRecord, WeightOrders, WeightsClose, decide_weight_orders
 from flatwater_trading.recipe.weights.plan import plan_use
 from flatwater_trading.recipe.weights.score import WeightsEvaluation, as_json, score_weights
 from flatwater_trading.training.weights.config import WeightsConfig
 from flatwater_trading.training.weights.judge import hold, mean_weights, weigh_days
 from flatwater_trading.training.weights.state import days_at_once, find_limits
-from flatwater_watch.errors import DataError
+from flatwater_watch.errors import ConfigError, DataError
 from flatwater_watch.files.content import convert_to
 
 CPU = torch.device("cpu")
@@ -139,6 +139,7 @@ class WeightsTrader(PanelPolicy):
         shares: Mapping[str, float] | None = None,
         cash: float | None = None,
         *,
+        stop: StopRecord | None = None,
         raw_prices: Prices | None = None,
         budget: str | None = None,
     ) -> WeightOrders:
@@ -150,6 +151,8 @@ class WeightsTrader(PanelPolicy):
             shares: shares held before the day, by instrument, as `WeightOrders.shares` of the day before.
             cash: money of the account besides the shares. If no shares are held it may be left out: the money that
                 an account begins with.
+            stop: record of the account's stop, as `WeightOrders.stop` of the day before. It may be left out for an
+                account that holds nothing, which begins then, and for settings without a stop.
             raw_prices: closes as they were traded, if `prices` are adjusted and do not hold both; orders and shares
                 are then in these.
             budget: memory that may be taken, such as 2GiB. Left out: 90 % of what the machine, the container and the
@@ -157,24 +160,34 @@ class WeightsTrader(PanelPolicy):
 
         Raises:
             DataError: prices or shares cannot be used.
-            ConfigError: shares are held and `cash` is not given, or is not a number of 0 or more.
+            ConfigError: shares are held and `cash`, or with `account.stop` the record `stop`, is not given, or a number
+                is below 0.
             MemoryLimitError: the decision would need more memory than `budget`.
         """
         money, panel = self.sizing_cash(cash, shares or {}, "shares"), self.align_traded(prices, raw_prices)
+        if self.settings.account.stop is not None and shares and stop is None:
+            raise ConfigError(
+                "stop is left out: expected the highest equity of the account so far, from which account.stop counts. "
+                "--after writes it as the row stop.peak of its table, and orders have it as orders.stop"
+            )
         refuse(self.plan_orders(panel, budget))
         last = len(panel.dates) - 1
         targets, _, _ = self._weigh(panel, Days(last, last + 1))
-        traded = traded_closes(panel)
+        account, close = self.settings.account, self._newest_close(panel)
+        return decide_weight_orders(
+            close, targets[0], shares or {}, money, account, held=self.held, rest=self.rest, stop=stop
+        )
+
+    def _newest_close(self, panel: Panel) -> WeightsClose:
+        """Return the newest close of an aligned panel."""
+        last, traded = len(panel.dates) - 1, traded_closes(panel)
         ratios = [1.0 if traded is None else traded.traded_ratio(last, k) for k in range(len(self.investable))]
-        close = WeightsClose(
-            date=str(panel.dates[last]),
+        return WeightsClose(
+            dates=panel.dates,
             names=self.investable,
             prices=account_prices(panel, self.settings.account).day(last),
             ratios=torch.tensor(ratios, dtype=torch.float64),
             as_traded=traded is not None,
-        )
-        return decide_weight_orders(
-            close, targets[0], shares or {}, money, self.settings.account, held=self.held, rest=self.rest
         )
 
     def plan_orders(self, panel: Panel, budget: str | None = None) -> Plan:
