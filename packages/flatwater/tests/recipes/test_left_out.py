@@ -12,15 +12,15 @@ from flatwater.cli.main import command_class, main
 from flatwater.config.toml import load_config
 from flatwater.recipes.ppo import left_out
 from flatwater.recipes.ppo.config import PpoRunConfig
-from flatwater.recipes.ppo.left_out import COMPILED, COMPILED_CALLS, decide_settings
+from flatwater.recipes.ppo.left_out import COMPILED, COMPILED_UPDATES, decide_settings
 from flatwater.recipes.ppo.run import COMPILER_BYTES, build_worlds
 from flatwater.recipes.ppo.run import plan as plan_ppo
 
 ENVIRONMENTS = Path(__file__).with_name("own_nets.py")
 TINY = ("--envs", "4", "--block", "16", "--evaluation.envs", "3", "--wrapped.steps", "20", "--threads", "1")
 TINY += ("--trackers",)
-CALLS = 16 + 64
-"""Steps of the policy and updates of a round of these settings."""
+UPDATES = 16 // 8 + 64
+"""Updates of a round of these settings, with the steps of the policy that count as such."""
 needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="compiling needs a C++ compiler")
 
 
@@ -74,12 +74,12 @@ def test_passes_of_images_are_said_and_kept(capsys: pytest.CaptureFixture[str]) 
     assert (learner.epochs, learner.minibatches) == (4, 4)
 
 
-LONG = ("--rounds", str(-(-COMPILED_CALLS // CALLS)))
-SHORT = ("--rounds", str(COMPILED_CALLS // CALLS - 1))
+LONG = ("--rounds", str(-(-COMPILED_UPDATES // UPDATES)))
+SHORT = ("--rounds", str(COMPILED_UPDATES // UPDATES - 1))
 
 
 @needs_compiler
-def test_a_run_is_compiled_from_the_calls_on_that_gain() -> None:
+def test_a_run_is_compiled_from_the_updates_on_that_gain() -> None:
     assert decide(*LONG) is True
     assert decide(*SHORT) is False
 
@@ -115,7 +115,7 @@ def test_a_short_run_stays_plain_however_far_it_is_resumed() -> None:
     assert main(["train", "ppo", *TINY, "--rounds", "1", "--run", "run"]) == 0
     config = load_config(PpoRunConfig, Path("run", "config.toml"))
     assert config.learner.compile is False
-    longer = replace(config, rounds=COMPILED_CALLS)
+    longer = replace(config, rounds=COMPILED_UPDATES)
     assert decide_settings(longer, build_worlds(longer).training.spaces) == longer
 
 
@@ -125,11 +125,11 @@ def test_a_short_run_stays_plain_however_far_it_is_resumed() -> None:
 def test_a_run_that_was_compiled_by_itself_is_resumed_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(left_out, "COMPILED_CALLS", 2 * CALLS)
+    monkeypatch.setattr(left_out, "COMPILED_UPDATES", 2 * UPDATES)
     assert main(["train", "ppo", *TINY, "--rounds", "2", "--run", "run"]) == 0
     assert COMPILED in capsys.readouterr().out
     assert load_config(PpoRunConfig, Path("run", "config.toml")).learner.compile is True
-    monkeypatch.setattr(left_out, "COMPILED_CALLS", COMPILED_CALLS)
+    monkeypatch.setattr(left_out, "COMPILED_UPDATES", COMPILED_UPDATES)
     assert main(["resume", "run", "--rounds", "3"]) == 0
     assert load_config(PpoRunConfig, Path("run", "config.toml")).learner.compile is True
     capsys.readouterr()

@@ -20,11 +20,11 @@ C = TypeVar("C", bound=BlocksRunConfig)
 PASSES, IMAGE_PASSES = 8, 4
 """Epochs, and minibatches in each. With eight of eight a policy of images that had learned MiniGrid was lost again;
 with four of four, which are usual for images and take half of the passes, it was not (`docs/flatwater/networks.md`)."""
-COMPILED_CALLS = 100_000
-"""Steps of the policy and updates of a run, together, from which it is compiled by itself. Compiling takes 20 seconds
-of the CPU, or 6 where torch has the code in its cache. Each such call then took 0.6 to 0.9 milliseconds less, when
-that was measured (`docs/adr/0021-one-ppo-for-worlds.md`): a run of so many gained at least twice what it had paid.
-Calls that are not compiled have become faster since, by an amount that was not measured on a quiet machine."""
+COMPILED_UPDATES, STEPS_OF_UPDATE = 25_000, 8
+"""Updates of a run from which it is compiled by itself, where so many steps of the policy count as one update.
+
+Compiling takes 20 seconds of the CPU, or 5 where torch has the code in its cache. Each update then takes 1.6
+milliseconds less, and each step 0.2 (`docs/adr/0021-one-ppo-for-worlds.md`): such a run gains twice what it pays."""
 COMPILED = "the policy is compiled: about 20 CPU seconds in the first block (left out by --learner.no-compile)"
 
 
@@ -58,8 +58,8 @@ def _passes(_config: BlocksRunConfig, spaces: Spaces) -> int:
 def _gains_by_compiling(config: BlocksRunConfig, spaces: Spaces) -> bool:
     """Return whether a run is long enough to gain, and can be compiled: a compiled run has other last bits."""
     learner = config.learner
-    calls = config.rounds * (config.block + learner.epochs * learner.minibatches)
-    if calls < COMPILED_CALLS or find_device(config.device).type != "cpu" or not has_compiler():
+    updates = config.rounds * (config.block / STEPS_OF_UPDATE + learner.epochs * learner.minibatches)
+    if updates < COMPILED_UPDATES or find_device(config.device).type != "cpu" or not has_compiler():
         return False
     student = build_student(spaces, config.student, META)
     return student.encoder is None and not student.policy.cells

@@ -1,0 +1,89 @@
+"""When it pays to compile a policy: CPU time that a step and an update of PPO save, and what compiling takes.
+
+    python benchmarks/flatwater/bench_compiling.py [--turns 12]
+
+CartPole, 8 copies, blocks of 128 steps, 4 epochs of 4 minibatches, one thread. A plain and a compiled run take turns of
+three blocks in this process, and the medians count. Compiling is the difference of their first blocks: of 20 seconds
+with an empty `TORCHINDUCTOR_CACHE_DIR`, and less where torch has the code there.
+"""
+
+import argparse
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from statistics import median
+from typing import Any
+
+import torch
+
+from flatwater.recipes.ppo.config import PpoRunConfig
+from flatwater.recipes.ppo.run import compose
+from flatwater.trainers.loop import train_
+
+PASSES = 4
+PHASES = {"collect": PpoRunConfig().block, "update": PASSES * PASSES}
+"""Phases that are compiled, and calls of each in a round."""
+
+
+class Clock:
+    """Listens to the loop, and keeps the CPU seconds of each phase."""
+
+    def __init__(self) -> None:
+        self.spent: dict[str, list[float]] = {phase: [] for phase in PHASES}
+        self._at = time.process_time()
+
+    def stepped(self, phase: str, done: int, total: int) -> None:
+        """Add the phase that ends with this step."""
+        if done == total:
+            at = time.process_time()
+            self.spent.get(phase, []).append(at - self._at)
+            self._at = at
+
+    def settled(self, _round: int, _metrics: Mapping[str, float]) -> None:
+        """Leave the numbers of a round out."""
+        self._at = time.process_time()
+
+    def stopping(self) -> bool:
+        """Go on."""
+        return False
+
+
+def cpu_seconds() -> float:
+    """CPU seconds of this process and of those that it waited for, such as C++ compilers."""
+    spent = os.times()
+    return spent.user + spent.system + spent.children_user + spent.children_system
+
+
+def built_run(*, compiled: bool) -> tuple[Any, float]:
+    """A trainer that has its first block behind it, and the CPU seconds of that block."""
+    config = PpoRunConfig(env="gymnasium:CartPole-v1", threads=1)
+    learner = replace(config.learner, epochs=PASSES, minibatches=PASSES, compile=compiled)
+    trainer = compose(replace(config, learner=learner)).trainer
+    began = cpu_seconds()
+    train_(trainer, 1, Clock())
+    return trainer, cpu_seconds() - began
+
+
+def main() -> None:
+    """Print what is saved."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--turns", type=int, default=12)
+    turns = parser.parse_args().turns
+    torch.set_num_threads(1)
+    (plain, plain_first), (compiled, compiled_first) = (built_run(compiled=flag) for flag in (False, True))
+    clocks = Clock(), Clock()
+    for _ in range(turns):
+        for trainer, total in zip((plain, compiled), clocks, strict=True):
+            clock = Clock()
+            train_(trainer, trainer.progress.round + 3, clock)
+            for phase, seconds in clock.spent.items():
+                total.spent[phase] += seconds
+    print(f"compiling {compiled_first - plain_first:.1f} CPU s")
+    for phase, calls in PHASES.items():
+        slow, fast = (1e6 * median(clock.spent[phase]) / calls for clock in clocks)
+        print(f"{phase:8} plain {slow:6.0f} us a call, compiled {fast:6.0f}: {slow - fast:6.0f} saved")
+
+
+if __name__ == "__main__":
+    main()
