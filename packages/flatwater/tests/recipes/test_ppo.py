@@ -4,6 +4,7 @@ import json
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from flatwater.nets.student import symlog
 from flatwater.recipes.ppo.run import compose
 from flatwater.state.tree import nbytes
 from flatwater.sweeps import trial
+from flatwater.trainers.evaluator import EpisodeEvaluator
 from flatwater_watch.errors import ConfigError
 
 FILE = Path(__file__).with_name("own_world.py")
@@ -62,6 +64,7 @@ QUICK = ("own choices", "own tokens", "with a memory", "own masks", "masks of li
     "env", [pytest.param(ENVS[name], id=name, marks=() if name in QUICK else pytest.mark.slow) for name in ENVS]
 )
 def test_resumed_it_ends_as_if_it_had_not_stopped(env: tuple[str, ...]) -> None:
+    env = (*env, "--learner.epochs", "2")
     whole = train("whole", 3, *env)
     train("cut", 1, *env)
     assert main(["resume", "cut", "--rounds", "3"]) == 0
@@ -78,6 +81,21 @@ def test_runs_are_compared_and_exported() -> None:
     seen = np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32)
     assert load("1").act(seen).shape == (5, 2)
     assert np.array_equal(load("policy.safetensors").act(seen), load("1").act(seen))
+
+
+def test_a_result_is_played_no_longer_than_its_episodes_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment says nothing of a last step, so that 1,000 are planned for; its episodes have at most 12."""
+    run = compose(command_class(("train", "ppo")).read("train ppo", [*TINY, "--env", "own_world:Corridor"]).settings())
+    run.begin_()
+    played, play_ = list[str](), EpisodeEvaluator.play_
+
+    def count(evaluator: EpisodeEvaluator, name: str, number: int, seeds: Any = None) -> None:
+        played.append(name)
+        play_(evaluator, name, number, seeds)
+
+    monkeypatch.setattr(EpisodeEvaluator, "play_", count)
+    assert run.score(holdout=False)["players"].keys() == {*played}
+    assert len(played) <= 2 * 12 < run.trainer.evaluator.steps
 
 
 def test_a_trial_of_a_sweep_is_a_run_in_it() -> None:

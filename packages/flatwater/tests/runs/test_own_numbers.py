@@ -17,12 +17,12 @@ from flatwater_watch.errors import ConfigError
 
 Same = Callable[[Path, Path], None]
 PPO = ["ppo", "--env", "heights:Hill", "--rounds", "3", "--envs", "3", "--block", "16", "--evaluation.envs", "2"]
-PPO += ["--learner.minibatches", "4", "--threads", "1"]
+PPO += ["--learner.minibatches", "4", "--learner.epochs", "2", "--threads", "1", "--wrapped.steps", "20"]
 EVOLVE = ["evolve", "--env", "heights:Slope", "--rounds", "2", "--steps", "24", "--population.size", "2"]
 EVOLVE += ["--replay.warmup", "16", "--threads", "1", "--wrapped.steps", "12"]
 SETTINGS: dict[str, Any] = {
     "env": "heights:Hill", "rounds": 3, "envs": 3, "block": 16, "evaluation": {"envs": 2, "every": 2}, "threads": 1,
-    "learner": {"minibatches": 4}, "trackers": (), "quiet": True,
+    "learner": {"minibatches": 4, "epochs": 2}, "wrapped": {"steps": 20}, "trackers": (), "quiet": True,
 }  # fmt: skip
 WANTED = ["--on-episode", "heights:hear_episode", "--info-keys", "is_success", "height"]
 OWN = {"info/is_success", "info/height", "mine/length", "mine/share"}

@@ -11,7 +11,14 @@ from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.runs.recorder import Round
 from flatwater.runs.upkeep import FIRST_ROUNDS, MAXIMUM_GAP_SECONDS, TIME_SHARE, Upkeep
 
-SMALL = {"envs": 2, "block": 8, "learner": {"epochs": 1, "minibatches": 2}, "threads": 1, "trackers": ()}
+SMALL = {
+    "envs": 2,
+    "block": 8,
+    "learner": {"epochs": 1, "minibatches": 2},
+    "threads": 1,
+    "trackers": (),
+    "wrapped": {"steps": 12},
+}
 
 
 class Clock:

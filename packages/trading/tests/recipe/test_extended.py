@@ -36,6 +36,7 @@ SETTINGS: dict[str, Any] = {
     },
     "splits": {"holdout_days": 40, "validation_days": 40},
     "net": {"channels": 4, "hidden": 8},
+    "learner": {"hindsight": {"updates": 4, "batch_size": 8}},
 }
 
 

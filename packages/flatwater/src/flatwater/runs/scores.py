@@ -30,6 +30,9 @@ def score_players(trainer: WorldTrainer[Any, Any], rows: Mapping[str, str], firs
     for row, player in rows.items():
         for number in range(evaluator.steps):
             evaluator.play_(player, number, seeds)
+            # Later steps are not counted, and change no other player: each draws from a generator of its own.
+            if bool(evaluator.played.done.all()):
+                break
         # A copy: the next player's returns may be written over it.
         players[row] = evaluator.scores[player].double().numpy().copy()
     for name, state in states.items():
