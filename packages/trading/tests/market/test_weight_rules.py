@@ -5,7 +5,8 @@ import torch
 
 from flatwater_trading.market.config import PortfolioConfig
 from flatwater_trading.market.portfolio import play_weights, portfolio_prices
-from flatwater_trading.market.weight_rules import minimum_variance, risk_parity
+from flatwater_trading.market.weight_rules import Closes, minimum_variance, risk_parity, weight_rules
+from flatwater_trading.panel.calendar import Calendar
 
 
 @pytest.fixture
@@ -34,6 +35,44 @@ def test_at_risk_parity_all_have_the_same_part_of_the_variance(covariance: torch
     weights = risk_parity(covariance)
     parts = weights * (covariance @ weights)
     assert parts.tolist() == pytest.approx([float(parts.mean())] * len(parts), rel=1e-6)
+
+
+def closes_of(days: int, a_year: int, unit: str, seed: int = 2) -> Closes:
+    rng = torch.Generator().manual_seed(seed)
+    mark = 100 * torch.exp((0.02 * torch.randn(days, 4, generator=rng, dtype=torch.float64)).cumsum(0))
+    return Closes(mark, torch.ones_like(mark, dtype=torch.bool), Calendar("", a_year, unit))
+
+
+def test_a_year_of_covariance_is_a_year_of_the_dates() -> None:
+    """Weeks: what lies more than 52 rows back changes no weight, and the weights are found again every fourth row."""
+    weekly, days = closes_of(200, 52, "week"), range(150, 160)
+    other = closes_of(200, 52, "week")
+    other.moves[: 150 - 52] += 0.5
+    signals = torch.zeros(200, 4, 1)
+    for name in ("minimum variance", "risk parity"):
+        weights, same = (weight_rules(each, signals, range(20, 100), days)[name]() for each in (weekly, other))
+        torch.testing.assert_close(weights, same, rtol=0, atol=0)
+        changes = [number for number in range(1, 10) if not torch.equal(weights[number], weights[number - 1])]
+        assert changes == [4, 8]
+    daily = closes_of(200, 252, "day")
+    assert [daily.rows(each) for each in (8, 20, 60, 250)] == [8, 20, 60, 250]
+    assert [closes_of(9, 12, "month").rows(each) for each in (8, 20, 60, 250)] == [2, 2, 3, 12]
+
+
+def test_small_orders_are_left_out_and_no_money_is_borrowed_for_the_others() -> None:
+    rng = torch.Generator().manual_seed(3)
+    close = 100 * torch.exp((0.01 * torch.randn(60, 30, generator=rng, dtype=torch.float64)).cumsum(0))
+    wanted = torch.softmax(torch.randn(60, 1, 30, generator=rng, dtype=torch.float64) * 0.02, -1)
+    wanted[40:, :, 3] = 0
+    config = PortfolioConfig(least_order=1e-3)
+    played = play_weights(portfolio_prices(close), config, lambda number, _: wanted[number], start=0, days=60, logged=1)
+    orders = played.log[0, :-1].abs()
+    assert (orders[orders > 0] >= 0.9e-3 * played.equity.min()).all()
+    assert 0.2 < float((orders[1:] > 0).double().mean()) < 0.8
+    shares = (played.log[0] / close).cumsum(0)
+    assert float(shares[40, 3].abs()) < 1e-9, "a position that is closed is closed whole"
+    cash = played.equity[0, 1:] - (shares * close).sum(-1)
+    assert float(cash.min()) > -1e-6
 
 
 def test_an_account_is_its_cash_and_its_shares_less_the_costs() -> None:

@@ -1,6 +1,7 @@
 """Folds are tested once each, on days that nothing of them has seen; and a Sharpe ratio is deflated as published."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -58,7 +59,7 @@ def test_the_test_days_are_the_holdout_and_nothing_before_them_reaches_into_them
 
 
 @given(days=st.integers(300, 5_000), folds=st.integers(2, 60))
-def test_an_error_names_the_most_folds_that_there_can_be(days: int, folds: int) -> None:
+def test_an_error_names_the_most_folds_that_there_can_be_and_what_gives_more(days: int, folds: int) -> None:
     base = ErlRunConfig()
     try:
         find_folds(base, days, folds)
@@ -68,10 +69,13 @@ def test_an_error_names_the_most_folds_that_there_can_be(days: int, folds: int) 
             with pytest.raises(ConfigError):
                 find_folds(base, days, 1)
             return
-        most = int(re.findall(r"--folds (\d+)", said)[-1])
-        assert len(find_folds(base, days, most)) == most < folds
+        most = sum(int(count) for count in re.findall(r"Give --folds (\d+) or fewer", said))
+        assert most == 0 or len(find_folds(base, days, most)) == most < folds
         with pytest.raises(ConfigError):
             find_folds(base, days, most + 1)
+        for count, validation in re.findall(r"--folds (\d+) --splits.validation-days (\d+)", said):
+            shorter = replace(base, splits=replace(base.splits, validation_days=int(validation)))
+            assert len(find_folds(shorter, days, int(count))) == int(count) > most
     else:
         assert folds >= 2
 

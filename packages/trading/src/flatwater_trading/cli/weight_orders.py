@@ -62,10 +62,15 @@ def _table(orders: "WeightOrders") -> "Table":
         table.add_column(title, justify="right", no_wrap=True)
     for order, name, shares, price, value, weight in _rows(orders):
         style = "bold" if order == "buy" else None
-        table.add_row(order, name, f"{shares:,.2f}", f"{price:,.2f}", f"{value:,.2f}", f"{weight:.1%}", style=style)
+        table.add_row(order, name, _shares_text(shares), f"{price:,.2f}", f"{value:,.2f}", f"{weight:.1%}", style=style)
     if not table.rows:
         table.add_row("nothing", "", "", "", "", "")
     return table
+
+
+def _shares_text(shares: float) -> str:
+    """Return a number of shares; parts of one share with as many digits as they need."""
+    return f"{shares:,.2f}" if shares >= 1 else f"{shares:.3g}"
 
 
 def _sentences(orders: "WeightOrders") -> list[str]:

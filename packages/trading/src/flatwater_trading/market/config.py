@@ -175,6 +175,9 @@ class PortfolioConfig(CostConfig):
     """Share of the equity that has to change hands before anything is traded: with 0.05 the account waits until its
     weights and the target differ by 5 % in all. 0 trades on every day. It counts where the account is played; what is
     learned are the weights of every day."""
+    least_order: Share = 1e-5
+    """Smallest order, as a part of the equity: what is less of an instrument is not traded on that day, unless its
+    position is closed. 1e-5 is 1.00 of 100,000."""
     stop: Annotated[float, Bounds(0, 1, above=True, below=True)] | None = None
     """Fall from the highest equity, as a part of it, at which all is sold at the close: 0.2 stops an account that has
     lost a fifth. It holds cash for `stop_rows`, then it comes back, and falls count from its equity on that day. `band`

@@ -91,7 +91,7 @@ def rebalance(
     *,
     stopped: Bool[Tensor, "B"] | None = None,
 ) -> Rebalanced:
-    """Trade to target weights at the close of a day.
+    """Trade to target weights at the close of a day; orders below the smallest are left out.
 
     Args:
         shares: shares held before, float64.
@@ -114,8 +114,10 @@ def rebalance(
     # Stale shares are sold whole despite the turnover limit, and so is everything on the last day and at a stop.
     change = change * step[:, None].where(~(prices.stale | stopped[:, None]), 1.0)
     worth_it = (change.abs().sum(-1) >= config.band * equity) | (value.where(prices.stale, 0.0) != 0).any(-1) | stopped
-    change = change.where(worth_it[:, None] & (change.abs() > LEAST_VALUE * equity[:, None]), 0.0)
-    change = _within_cash(change, cash, costs, prices.mark)
+    change = _without_small_orders(change.where(worth_it[:, None], 0.0), value, equity, config)
+    change = _within_cash(change, value, cash, costs, prices.mark)
+    # Purchases that were lowered may be too small now.
+    change = _without_small_orders(change, value, equity, config)
     cost = costs.of_changes(change, prices.mark)
     left = cash - change.sum(-1) - cost
     return Rebalanced(
@@ -158,21 +160,39 @@ def _changes_after_costs(
     return change
 
 
+def _without_small_orders(
+    change: Float[Tensor, "B K"], value: Float[Tensor, "B K"], equity: Float[Tensor, "B"], config: PortfolioConfig
+) -> Float[Tensor, "B K"]:
+    """Return the changes without those below the smallest order; a position that is closed is closed whole."""
+    closes = (value + change).abs() <= LEAST_VALUE * equity[:, None]
+    least = torch.where(closes, equity[:, None] * LEAST_VALUE, equity[:, None] * max(LEAST_VALUE, config.least_order))
+    return change.where(change.abs() > least, 0.0)
+
+
 def _within_cash(
-    change: Float[Tensor, "B K"], cash: Float[Tensor, "B"], costs: Costs, mark: Float[Tensor, "K"]
+    change: Float[Tensor, "B K"],
+    value: Float[Tensor, "B K"],
+    cash: Float[Tensor, "B"],
+    costs: Costs,
+    mark: Float[Tensor, "K"],
 ) -> Float[Tensor, "B K"]:
     """Return the changes with purchases lowered in proportion, where they and all costs would take more than the cash.
 
-    Only costs that are not in proportion to the value can be above what the iterations left for them: a minimum for
-    each of many orders, or a large part of the volume.
+    Sales that are too small to be made are missing in the cash, and so are costs that are not in proportion to the
+    value: a minimum for each of many orders, or a large part of the volume. Purchases that close a short sale stay.
+
+    Args:
+        change: value to buy of each instrument; below 0 for a sale.
+        value: value held of each instrument.
+        cash: money of the accounts.
+        costs: costs of the trades.
+        mark: last closes.
     """
-    if costs.rates is None:
-        return change
-    bought = change.clamp(min=0)
+    bought = change.where((change > 0) & (value >= 0), 0.0)
     left = cash - change.sum(-1) - costs.of_changes(change, mark)
     # Lower purchases do not cost more than these: what is left then is 0 or more.
     part = (1 + left / bought.sum(-1).clamp(min=LEAST_VALUE)).clamp(0, 1)
-    return change.where(change < 0, bought * part[:, None])
+    return change.where(bought == 0, bought * part[:, None])
 
 
 @dataclass(frozen=True)

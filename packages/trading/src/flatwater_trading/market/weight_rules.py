@@ -3,14 +3,17 @@
 Each rule gives the weights of a day from closes up to that day. So rules and policy have the same costs and the same
 days, and differ only in their weights.
 
+Months and years are counted by the dates: where a row is a week, a year of covariance has 52 rows.
+
 - equal weight: equal parts of what is traded.
-- inverse volatility: parts in proportion to 1 / the deviation of the last 60 days or so.
+- inverse volatility: parts in proportion to 1 / the deviation of the last three months or so.
 - minimum variance, risk parity: by the covariance of the last year, shrunk half-way to its diagonal and computed again
-  every 20 days: long only, the least variance, and equal parts of the variance (Maillard, Roncalli & Teiletche 2010).
+  every month: long only, the least variance, and equal parts of the variance (Maillard, Roncalli & Teiletche 2010).
   Both are found by a few hundred iterations of a closed step, which needs no library.
 - volatility rule: equal weights, less where the market's deviation of the last days is above that of the last year, by
   the square of their ratio (Moreira & Muir 2017).
-- 20-day momentum: equal parts of the five instruments with the largest return of 20 days, if it is above 0.
+- 20-day momentum: equal parts of the five instruments with the largest return of 20 rows, if it is above 0; where a row
+  is a week, it is named 20-week momentum.
 - ridge: a linear regression of the next day's return on the signals that the policy sees, fitted to its training days;
   `top five` holds equal parts of the five with the largest forecasts, `weights` parts in proportion to them; cash if no
   forecast is above 0.
@@ -22,15 +25,19 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from flatwater_trading.panel.calendar import DAILY, Calendar
 from flatwater_trading.panel.signals import deviation_so_far, mean_so_far
 
 USUAL, SLOW, QUICK = 60, 250, 8
-"""Days that deviations remember: the same numbers as those of the signals."""
+"""Trading days that deviations remember: the same numbers as those of the signals."""
 MOMENTUM = 20
+"""Rows of the momentum, as in the rules of purchases."""
 TOP = 5
 """Instruments that the rules of the best hold."""
 ANEW = 20
-"""Days after which the covariance is computed again."""
+"""Trading days after which the covariance is computed again."""
+LEAST_ROWS = 2
+"""Fewest rows that stand for some trading days: eight days are no row of monthly prices, and one has no deviation."""
 SHRUNK = 0.5
 """Part of the way that a covariance is moved to its diagonal: a year has fewer days than the covariance has numbers."""
 TURNS = 300
@@ -43,7 +50,7 @@ Weights = Float[Tensor, "D K"]
 
 
 def weight_rules(
-    closes: "Closes", signals: Float[Tensor, "T K F"], learned_rows: range, days: range, unit: str
+    closes: "Closes", signals: Float[Tensor, "T K F"], learned_rows: range, days: range
 ) -> Mapping[str, Callable[[], Weights]]:
     """Return rules by name, each as the function that computes its weights on some days.
 
@@ -52,7 +59,6 @@ def weight_rules(
         signals: signals that the policy sees of each instrument.
         learned_rows: rows that ridge is fitted to.
         days: rows that are played.
-        unit: name of a row, such as `day`.
     """
     scores: list[Tensor] = []
 
@@ -65,12 +71,14 @@ def weight_rules(
     return {
         "equal weight": lambda: _in_proportion(tradable.double()),
         "inverse volatility": lambda: _in_proportion(
-            (1 / closes.deviation(USUAL)[days.start : days.stop]).where(tradable, 0)
+            (1 / closes.deviation(closes.rows(USUAL))[days.start : days.stop]).where(tradable, 0)
         ),
         "minimum variance": lambda: _by_covariance(closes, days, minimum_variance),
         "risk parity": lambda: _by_covariance(closes, days, risk_parity),
         "volatility rule": lambda: _volatility_rule(closes, days),
-        f"{MOMENTUM}-{unit} momentum": lambda: _top(closes.past_return(MOMENTUM)[days.start : days.stop], tradable),
+        f"{MOMENTUM}-{closes.calendar.unit} momentum": lambda: _top(
+            closes.past_return(MOMENTUM)[days.start : days.stop], tradable
+        ),
         "ridge, top five": lambda: _top(ridge(), tradable),
         "ridge, weights": lambda: _in_proportion(ridge().clamp(min=0).where(tradable, 0)),
     }
@@ -79,16 +87,21 @@ def weight_rules(
 class Closes:
     """Closes of K instruments on T days, and what rules ask of them; float64."""
 
-    def __init__(self, mark: Float[Tensor, "T K"], tradable: Bool[Tensor, "T K"]) -> None:
+    def __init__(self, mark: Float[Tensor, "T K"], tradable: Bool[Tensor, "T K"], calendar: Calendar) -> None:
         """Compute the moves of each day.
 
         Args:
             mark: last closes so far; 0 before an instrument's first close.
             tradable: mask of the instruments that have a close on the day.
+            calendar: frequency of the rows.
         """
-        self.mark, self.tradable = mark, tradable
+        self.mark, self.tradable, self.calendar = mark, tradable, calendar
         self.moves = torch.zeros_like(mark)
         self.moves[1:] = (mark[1:] / mark[:-1].where(mark[:-1] > 0, 1) - 1).where(mark[:-1] > 0, 0)
+
+    def rows(self, trading_days: int) -> int:
+        """Return the number of rows that are as long as so many trading days, at least `LEAST_ROWS`."""
+        return max(LEAST_ROWS, round(trading_days * self.calendar.a_year / DAILY.a_year))
 
     def deviation(self, memory: int) -> Float[Tensor, "T K"]:
         """Return the deviation of moves about 0 over the days so far; older days count less."""
@@ -119,12 +132,12 @@ def _volatility_rule(closes: Closes, days: range) -> Weights:
     equal = _in_proportion(closes.tradable.double())
     market = (equal * closes.moves).sum(-1, keepdim=True)
     squares = market.square().numpy()
-    quick, slow = (torch.from_numpy(mean_so_far(squares, memory)) for memory in (QUICK, SLOW))
+    quick, slow = (torch.from_numpy(mean_so_far(squares, memory)) for memory in map(closes.rows, (QUICK, SLOW)))
     return (equal * (slow / quick.clamp(min=LEAST)).clamp(max=1))[days.start : days.stop]
 
 
 def _by_covariance(closes: Closes, days: range, find: Callable[[Tensor], Tensor]) -> Weights:
-    """Return weights by the covariance of the last year, which is computed again every `ANEW` days.
+    """Return weights by the covariance of the last year, which is computed again every month (`ANEW`).
 
     Args:
         closes: prices of all days.
@@ -133,10 +146,11 @@ def _by_covariance(closes: Closes, days: range, find: Callable[[Tensor], Tensor]
     """
     weights = closes.mark.new_zeros(len(days), closes.mark.shape[1])
     last_weights = closes.mark.new_zeros(0)
+    year, month = closes.rows(SLOW), closes.rows(ANEW)
     for number, day in enumerate(days):
         tradable = closes.tradable[day]
-        if number % ANEW == 0:
-            moves = closes.moves[max(0, day + 1 - SLOW) : day + 1]
+        if number % month == 0:
+            moves = closes.moves[max(0, day + 1 - year) : day + 1]
             covariance = moves.T @ moves / len(moves)
             variance = covariance.diagonal().clamp(min=1e-8)
             shrunk = (1 - SHRUNK) * covariance + SHRUNK * torch.diag(variance)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from flatwater_trading.panel.splits import Days
+from flatwater_trading.recipe.lengths import SPLIT_PARTS
 from flatwater_trading.recipe.on_panel import OnPanel
 from flatwater_watch.errors import ConfigError
 
@@ -42,19 +43,39 @@ def find_folds(base: OnPanel, days: int, folds: int) -> list[Fold]:
     """Cut the panel into folds, each long enough.
 
     Raises:
-        ConfigError: a fold has too few days to train, to validate or to test; says how many folds there can be.
+        ConfigError: a fold has too few days to train, to validate or to test; says how many folds there can be, and
+            with how many validation days there can be more.
     """
     parts = cut_folds(days, folds)
     try:
         _check_first_fold(base, parts)
     except ConfigError as error:
         fewer = next((n for n in range(folds - 1, 0, -1) if _folds_fit(base, cut_folds(days, n))), None)
-        remedy = f"Give --folds {fewer} or fewer." if fewer else "It is too short for one fold: give a longer panel."
+        remedies = [f"--folds {fewer} or fewer"] if fewer else []
+        if more := _find_more_folds(base, days, range(folds, fewer or 0, -1)):
+            remedies.append(more)
+        remedy = f"Give {', or '.join(remedies)}." if remedies else "It is too short for one fold: give a longer panel."
         raise ConfigError(
             f"--folds {folds}: of {days:,} days the first fold would train on {parts[0].test.first:,} and be tested on "
             f"{len(parts[0].test):,}. {remedy} In that fold {error}"
         ) from error
     return parts
+
+
+def _find_more_folds(base: OnPanel, days: int, counts: range) -> str:
+    """Return the options for the first of these numbers of folds that shorter validation allows; empty for none.
+
+    Validation is then a fifth of the days before the first test, as where rows are not days.
+    """
+    for count in counts:
+        parts = cut_folds(days, count)
+        validation_days = parts[0].test.first // SPLIT_PARTS
+        if not 0 < validation_days < base.splits.validation_days:
+            continue
+        splits = replace(base.splits, validation_days=validation_days)
+        if _folds_fit(replace(base, splits=splits), parts):  # type: ignore[type-var]  # a dataclass it is
+            return f"--folds {count} --splits.validation-days {validation_days}"
+    return ""
 
 
 def _check_first_fold(base: OnPanel, folds: list[Fold]) -> None:

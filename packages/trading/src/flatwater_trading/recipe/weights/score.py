@@ -93,10 +93,8 @@ def score_weights(evaluation: WeightsEvaluation) -> WeightsScore:
     """Play the held weights, simple rules, random traders and, if the law is known, the oracle, on the same days."""
     panel, days, a_year = evaluation.panel, evaluation.days, evaluation.panel.calendar.a_year
     prices = account_prices(panel, evaluation.config.account)
-    closes = Closes(prices.mark, (prices.age == 0) & (prices.mark > 0))
-    rules = weight_rules(
-        closes, evaluation.signals, evaluation.learned_rows, range(days.first, days.stop), panel.calendar.unit
-    )
+    closes = Closes(prices.mark, (prices.age == 0) & (prices.mark > 0), panel.calendar)
+    rules = weight_rules(closes, evaluation.signals, evaluation.learned_rows, range(days.first, days.stop))
     tables = {
         CHAMPION: evaluation.held,
         **{name: weights() for name, weights in rules.items()},
