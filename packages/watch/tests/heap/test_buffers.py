@@ -3,6 +3,8 @@
 import array
 import io
 import tracemalloc
+from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -99,3 +101,17 @@ def test_the_line_that_wrote_to_it_last_is_known(make: Any) -> None:
     assert not tracemalloc.is_tracing()
     assert made is not None
     assert (made.function, made.line) == ("write", LINES[type(buffer)])
+
+
+def test_of_very_many_children_of_an_object_of_c_a_sample_stands_for_all(load: Callable[[str], ModuleType]) -> None:
+    """A pickler remembers each object that it wrote: to open them all took most of a program's time."""
+    load("""
+        import io, pickle
+        PICKLER = pickle.Pickler(io.BytesIO())
+        PICKLER.dump([[n] * 20 for n in range(20_000)])
+    """)
+    census = take_census(Roots())
+    holding = census.holdings["train.PICKLER"]
+    assert census.visited < 2000
+    assert holding.length == pytest.approx(20_001, abs=9)
+    assert 1 <= holding.bytes / (20_000 * (56 + 16 + 20 * 8)) < 2, "with the table, and the numbers"

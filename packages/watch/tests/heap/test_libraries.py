@@ -62,7 +62,9 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleT
 
 def holders_of(before: ContainerLengths) -> dict[str, Any]:
     """What holds in the library what grew since then."""
-    return {path: value for path, value in grown_holders(before, Roots()).items() if path.startswith("somelib.")}
+    return {
+        path: value for path, value in grown_holders(before, Roots()).holders.items() if path.startswith("somelib.")
+    }
 
 
 def test_a_container_that_became_longer_is_told_by_the_global_that_holds_it(library: ModuleType) -> None:
@@ -119,7 +121,7 @@ def test_a_function_that_holds_what_grew_lives_no_longer_for_it(library: ModuleT
     before = heap_lengths()
     listen().extend([n] for n in range(9))
     path = f"{__name__}.{test_a_function_that_holds_what_grew_lives_no_longer_for_it.__name__}.listen"
-    holder = grown_holders(before, Roots())[path]
+    holder = grown_holders(before, Roots()).holders[path]
     assert strong_object(holder) is listen
     library.SEEN.clear()
     del listen
@@ -132,8 +134,8 @@ def test_what_the_user_holds_is_no_lead(library: ModuleType) -> None:
     before = heap_lengths()
     OWN.extend([n] for n in range(9))
     library.SEEN.update({n: [n] for n in range(9)})
-    assert not [path for path in grown_holders(before, Roots()) if path.endswith(".OWN")]
-    assert grown_holders(before, Roots(), {id(library.SEEN)}).keys().isdisjoint({"somelib.SEEN"})
+    assert not [path for path in grown_holders(before, Roots()).holders if path.endswith(".OWN")]
+    assert grown_holders(before, Roots(), {id(library.SEEN)}).holders.keys().isdisjoint({"somelib.SEEN"})
     OWN.clear()
 
 

@@ -73,9 +73,9 @@ def newest_items(container: Any, kind: str, count: int) -> list[Any]:
     if builtin is not None:
         newest = read_stable(_newest_entries, builtin, inner, count)
         return [_entry_value(*entry) for entry in newest] if builtin is dict else newest
-    opened = open_object(container, _fresh_walk(sys.maxsize))
+    opened = open_object(container, _fresh_walk(SAMPLED))
     items = [part for name, part in opened.parts if name == "[*]"] or [part for _, part in opened.parts]
-    return items[-count:]
+    return _traced_first([part for _, part in opened.sampled], count) or items[-count:]
 
 
 _CONTAINERS: tuple[Any, ...] = (list, tuple, deque, dict, set, frozenset)
@@ -95,8 +95,13 @@ def _newest_entries(builtin: Any, container: Any, count: int) -> list[Any]:
         return list(builtin.__getitem__(container, slice(-count, None)))
     if not tracemalloc.is_tracing():
         return list(islice(builtin.__iter__(container), count))
-    sample = list(islice(builtin.__iter__(container), 0, FAR, max(1, min(length, FAR) // SAMPLED)))
-    return ([item for item in sample if allocation_frames(item)] or sample)[-count:]
+    return _traced_first(list(islice(builtin.__iter__(container), 0, FAR, max(1, min(length, FAR) // SAMPLED))), count)
+
+
+def _traced_first(sample: list[Any], count: int) -> list[Any]:
+    """At most `count` items of a container without an order: those with a trace, which are newer than the trace."""
+    traced = [item for item in sample if allocation_frames(item)] if tracemalloc.is_tracing() else []
+    return (traced or sample)[-count:]
 
 
 def _entry_value(key: Any, value: Any) -> Any:

@@ -24,7 +24,7 @@ from flatwater_watch.diagnose.owners import (
 )
 from flatwater_watch.heap.arrays import array_figures
 from flatwater_watch.heap.census import Census, Holding
-from flatwater_watch.heap.libraries import ContainerLengths, grown_holders
+from flatwater_watch.heap.libraries import ContainerLengths, GrownHolders, grown_holders
 from flatwater_watch.heap.raw import full_name, is_a
 from flatwater_watch.heap.roots import Callback, Roots, is_of_library_call
 from flatwater_watch.meters.system_calls import thread_seconds
@@ -48,7 +48,7 @@ class Investigation:
     lengths: ContainerLengths | None = None
     """Lengths of all containers then; None once they were compared."""
     reached_ids: frozenset[int] = frozenset()
-    """Ids of the containers that the last census reached."""
+    """Ids of the containers that the last census reached on a path of the first one."""
     unproven_readings: int = 0
     """Number of readings at which no drift was proven yet."""
     comparisons: int = 0
@@ -102,10 +102,10 @@ class Investigation:
     """Whether the length of the first owner had changed at the last comparison."""
 
 
-def take_grown_holders_(case: Investigation, roots: Roots) -> dict[str, Any]:
-    """Holders of containers that became longer since the investigation began; empty at the second call."""
+def take_grown_holders_(case: Investigation, roots: Roots) -> GrownHolders:
+    """What holds containers that became longer since the investigation began; nothing at the second call."""
     lengths, case.lengths = case.lengths, None
-    return {} if lengths is None else grown_holders(lengths, roots, case.reached_ids)
+    return GrownHolders({}, frozenset()) if lengths is None else grown_holders(lengths, roots, case.reached_ids)
 
 
 def find_grown_owners(before: Census, now: Census, rate: float, steps: int, *, handles: bool) -> list[Owner]:

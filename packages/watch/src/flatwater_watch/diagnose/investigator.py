@@ -254,8 +254,9 @@ class Investigator:
 
     def _add_library_roots(self, _reading: Reading) -> CaseEvent:
         """Add, once, holders that no root of the user's reaches; the next census is the first of two to compare."""
-        holders = take_grown_holders_(self._case, self._roots)
+        holders, way_ids = take_grown_holders_(self._case, self._roots)
         self.censuses.library_roots |= holders
+        self.censuses.way_ids |= way_ids
         return CaseEvent.LIBRARIES_GREW if holders else CaseEvent.UNEXPLAINED
 
     def _start_garbage_search(self, reading: Reading) -> CaseEvent | None:
@@ -368,6 +369,7 @@ class Investigator:
             root: obj for root, obj in self.censuses.library_roots.items() if any(o.startswith(root) for o in owners)
         }
         self.censuses.library_roots = roots
+        self.censuses.way_ids = self.censuses.way_ids if roots else frozenset()
         self._rest_left = self._next_rest * (CASE.explained_rest_factor if explained else 1)
         self._next_rest = min(2 * self._next_rest, CASE.maximum_rest_readings)
 
@@ -413,7 +415,8 @@ class Investigator:
         completed = self.censuses.advance(growth.step)
         if completed is None or case.first_census is None or completed.step <= case.first_step:
             return None
-        case.reached_ids = frozenset(map(id, completed.census.live.values()))
+        before, live = case.first_census.holdings, completed.census.live
+        case.reached_ids = frozenset(id(container) for path, container in live.items() if path in before)
         steps = completed.step - case.first_step
         owners = find_grown_owners(
             case.first_census, completed.census, slope.per_step, steps, handles=case.search_handles

@@ -303,6 +303,8 @@ class CensusTaker:
         """CPU seconds so far of the census under way."""
         self.library_roots: dict[str, Any] = {}
         """Holders by path, or weak references to them, which are roots of the coming censuses as well."""
+        self.way_ids = frozenset[int]()
+        """Ids of objects below these that the coming censuses open."""
         self._roots, self._on_census = roots, on_census
         self._in_progress: CensusInProgress | None = None
         self._complete: Census | None = None
@@ -319,7 +321,8 @@ class CensusTaker:
     def roots(self) -> Roots:
         """Roots of the next census."""
         holders = ((path, strong_object(holder)) for path, holder in self.library_roots.items())
-        return self._roots._replace(libraries=tuple((path, holder) for path, holder in holders if holder is not None))
+        libraries = tuple((path, holder) for path, holder in holders if holder is not None)
+        return self._roots._replace(libraries=libraries, way_ids=self.way_ids)
 
     def advance(self, step: int) -> CompletedCensus | None:
         """Take a slice of the census under way, or begin one, and return the census if it is done.

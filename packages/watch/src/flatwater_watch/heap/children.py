@@ -91,12 +91,22 @@ def open_object(obj: Any, walk: Walk) -> OpenedObject:
         opener = walk.openers.get(id(kind))
         if opener is None:
             opener = walk.openers[id(kind)] = _find_opener(kind)
-        return opener(obj, walk)
+        opened = opener(obj, walk)
+        return _with_way(opened, obj, walk) if walk.way_ids and opened.sampled else opened
     except Exception as error:  # the edge to a foreign object: if it fails, it is counted as unread
         if is_program_fault(error):  # a signal came meanwhile, for example
             raise
         walk.unread_by_class[f"{class_name(kind)} ({class_name(type(error))})"] += 1
         return OPAQUE
+
+
+def _with_way(opened: OpenedObject, container: Any, walk: Walk) -> OpenedObject:
+    """A container, opened, with those of its items that are to be opened although they may not be sampled."""
+    items = gc.get_referents(container)
+    if walk.way_ids.isdisjoint(map(id, items)):
+        return opened
+    wanted = [("[*]", item) for item in items if id(item) in walk.way_ids]
+    return opened._replace(parts=[*opened.parts, *wanted])
 
 
 def _find_opener(kind: type) -> Opener:

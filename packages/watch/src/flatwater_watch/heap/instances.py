@@ -7,7 +7,7 @@ import gc
 import io
 import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -23,10 +23,13 @@ from flatwater_watch.heap.raw import (
     referents,
     size_reader,
 )
-from flatwater_watch.heap.view import Named, OpenedObject, Opener, Walk, claim_bytes
+from flatwater_watch.heap.view import Named, OpenedObject, Opener, Walk, claim_bytes, evenly_spaced_slice
 
 INSTANCES_READ_WITHOUT_DICT = 16
 """Number of instances of each class whose attributes a census reads without making their dicts."""
+MAXIMUM_LISTED, DRAWS_OF_CHILDREN = 200, 4
+"""Children of an object of C from which on a sample stands for all, and the size of the sample in items that a census
+draws of a list: they are of several classes. A pickler has a million."""
 BUFFER_BYTES_PER_CHILD = 4096
 """Own bytes per child, above which an object of C is a buffer rather than a container."""
 _StringIO = names_of(io.StringIO)
@@ -224,10 +227,14 @@ def foreign_opener(kind: type) -> Opener:
     size_of = size_reader(kind)
     exports = _may_export_buffer(kind)
 
-    def open_foreign(obj: Any, _walk: Walk) -> OpenedObject:
+    def open_foreign(obj: Any, walk: Walk) -> OpenedObject:
         """Open an object of a class in C by its children for the collector; without children it is a block of bytes."""
-        parts = _referents(obj)
         size = max(size_of(obj), _buffer_bytes(obj) if exports else 0)
+        children = gc.get_referents(obj) if gc.is_tracked(obj) else []
+        if len(children) > MAXIMUM_LISTED:
+            sample = children[evenly_spaced_slice(len(children), DRAWS_OF_CHILDREN * walk.sampled_items)]
+            return OpenedObject("object", size, len(children), (), _named_by_class(sample), len(children))
+        parts = _named_by_class(child for child in children if not issubclass(type(child), type))
         if not parts or _is_buffer(size, len(parts)):
             return OpenedObject("bytes", size, size, parts)
         return OpenedObject("object", size, len(parts), parts)
@@ -257,7 +264,11 @@ def open_written_bytes(out: io.BytesIO, _walk: Walk) -> OpenedObject:
 
 def _referents(obj: Any) -> list[Named]:
     """The children that the collector sees, each named by its class: `.<dict>`."""
-    return [(f".<{class_name(type(referent))}>", referent) for referent in referents(obj)]
+    return _named_by_class(referents(obj))
+
+
+def _named_by_class(children: Iterable[Any]) -> list[Named]:
+    return [(f".<{class_name(type(child))}>", child) for child in children]
 
 
 def _may_export_buffer(kind: type) -> bool:

@@ -23,7 +23,6 @@ from flatwater_watch.heap.raw import (
     full_name,
     made_in_c,
     named_entries,
-    names_of,
     namespace,
     own_size,
     plain_text,
@@ -63,6 +62,16 @@ class ContainerLengths(NamedTuple):
         return self.lengths[at] if at < len(self.ids) and self.ids[at] == container_id else 0
 
 
+class GrownHolders(NamedTuple):
+    """What holds the containers that became longer."""
+
+    holders: dict[str, Any]
+    """By path: the value of a global or of a class's attribute; or a weak reference (`OwnWeakref`) to a function, a
+    generator or a coroutine, as nothing of the program may live longer for it."""
+    way_ids: frozenset[int]
+    """Ids of the objects from the holders down to the containers."""
+
+
 def heap_lengths() -> ContainerLengths:
     """The lengths of all containers, but for short ones."""
     # In somebody's heap: no code of the program is called, and no object of it is kept.
@@ -71,11 +80,8 @@ def heap_lengths() -> ContainerLengths:
     return ContainerLengths(ids, array("Q", map(lengths.__getitem__, ids)))
 
 
-def grown_holders(before: ContainerLengths, roots: Roots, known_ids: Collection[int] = ()) -> dict[str, Any]:
-    """What holds the heaviest of the containers that became longer, or are new, by path.
-
-    A holder is the value of a global or of a class's attribute; or a weak reference (`OwnWeakref`) to a function, a
-    generator or a coroutine, as nothing of the program may live longer for it.
+def grown_holders(before: ContainerLengths, roots: Roots, known_ids: Collection[int] = ()) -> GrownHolders:
+    """What holds the heaviest of the containers that became longer, or are new.
 
     Args:
         before: lengths at an earlier time.
@@ -83,11 +89,13 @@ def grown_holders(before: ContainerLengths, roots: Roots, known_ids: Collection[
         known_ids: ids of containers that a census has reached from other roots.
     """
     # In somebody's heap: no code of the program is called.
+    # A short container that was not there is mostly a part of a new object: it counts like one item.
     gains: list[tuple[int, Any]] = []
     for container, count in _containers_with_counts():
-        gain = count - before.length(id(container))
-        if gain > 0 and id(container) not in known_ids:
-            gains.append((gain, container))
+        length = before.length(id(container))
+        if count > length and id(container) not in known_ids:
+            is_part = length == 0 and count < MINIMUM_ITEMS_OF_MANY
+            gains.append((1 if is_part else count - length, container))
     gains.sort(key=_gain, reverse=True)
     del gains[MAXIMUM_WEIGHED:]
     gains = [(gain * _item_bytes(container), container) for gain, container in gains]
@@ -155,7 +163,8 @@ def _item_bytes(container: Any) -> int:
     """Mean bytes of an item of a container with what it refers to, by its newest items; 1 for numbers in a buffer."""
     items = read_stable(_newest, container)
     below = (islice(gc.get_referents(item), WEIGHED_ITEMS) for item in items)
-    sizes = [own_size(obj) for obj in chain(items, *below) if not issubclass(type(obj), (type, types.ModuleType))]
+    others = (obj for obj in chain(*below) if not issubclass(type(obj), (type, types.ModuleType)))  # shared by all
+    sizes = [own_size(obj) for obj in chain(items, others)]
     return sum(sizes) // len(items) if items else 1
 
 
@@ -173,14 +182,14 @@ def _newest(container: Any) -> list[Any]:
     return [value for _, value in newest_results(container, WEIGHED_ITEMS)] if kind is Cache else []
 
 
-def _climb(containers: list[Any], of_user: Collection[str]) -> dict[str, Any]:
-    """The holders of containers by path: hop by hop through what refers to them, until each has a name.
+def _climb(containers: list[Any], of_user: Collection[str]) -> GrownHolders:
+    """The holders of containers, found hop by hop through what refers to them, until each has a name.
 
     Args:
         containers: containers without a name, heaviest first.
         of_user: names of the user's modules.
     """
-    modules = {id(space): name for name, space in reversed(_module_spaces().items())}  # the first module of a namespace
+    spaces = _class_spaces() | {id(space): name for name, space in reversed(_module_spaces().items())}
     holders: dict[str, Any] = {}
     passed = {id(container): container for container in containers}
     ranks = {id(container): {rank} for rank, container in enumerate(containers)}  # of containers, by objects above them
@@ -194,7 +203,7 @@ def _climb(containers: list[Any], of_user: Collection[str]) -> dict[str, Any]:
                 continue
             below = frontier_ids.intersection(map(id, gc.get_referents(referrer)))
             held = set[int]().union(*(ranks[child] for child in below))
-            named = _name_holder(referrer, modules, of_user, passed)
+            named = _name_holder(referrer, spaces, of_user, passed)
             if named is not None:
                 holders |= named
                 unnamed -= held
@@ -207,27 +216,34 @@ def _climb(containers: list[Any], of_user: Collection[str]) -> dict[str, Any]:
         passed |= {id(referrer): referrer for referrer in frontier}
         if not frontier:
             break
-    return {path: holder for path, holder in holders.items() if path.partition(".")[0] not in _OWN}
+    of_program = {path: holder for path, holder in holders.items() if path.partition(".")[0] not in _OWN}
+    return GrownHolders(of_program, frozenset(passed))
 
 
 def _name_holder(
-    holder: Any, modules: Mapping[int, str], of_user: Collection[str], passed: Mapping[int, Any]
+    holder: Any, spaces: Mapping[int, str], of_user: Collection[str], passed: Mapping[int, Any]
 ) -> dict[str, Any] | None:
     """What an object with a name holds of the objects that were passed, by path; None for an object without a name.
 
     Args:
         holder: object that refers to some of them.
-        modules: names of modules by the id of their namespaces.
+        spaces: names of modules and classes by the id of their namespaces.
         of_user: names of the user's modules, whose globals are left out.
         passed: objects on the way up, by id.
     """
-    name = modules.get(id(holder))
+    name = spaces.get(id(holder))
     if name is not None:
         return {} if name in of_user else _named_values(name, named_entries(holder), passed)
-    if issubclass(type(holder), type):
-        return _named_values(".".join(full_name(holder)), named_entries(names_of(holder)), passed)
     path = _code_path(holder)
     return None if path is None else {path: OwnWeakref(holder)}
+
+
+def _class_spaces() -> dict[int, str]:
+    """The names of all classes by the id of their namespaces."""
+    classes = [obj for obj in gc.get_objects() if issubclass(type(obj), type)]
+    return {
+        id(space): ".".join(full_name(cls)) for cls in classes for space in gc.get_referents(cls) if type(space) is dict
+    }
 
 
 def _named_values(space: str, entries: list[tuple[str, Any]], passed: Mapping[int, Any]) -> dict[str, Any]:

@@ -55,6 +55,8 @@ class Roots(NamedTuple):
     """Objects that are held outside of the program's own variables, each with its path: a test's fixtures."""
     libraries: tuple[tuple[str, Any], ...] = ()
     """Holders in libraries, each with its path: they own the objects that no root of the user's reaches."""
+    way_ids: frozenset[int] = frozenset()
+    """Ids of objects below these that are to be opened, although samples of what holds them may leave them out."""
 
 
 @lru_cache(maxsize=16_384)

@@ -39,6 +39,8 @@ class Walk:
     is_user_class: Callable[[type], bool]
     maximum_objects: int
     """Maximum number of objects to visit."""
+    way_ids: frozenset[int] = frozenset()
+    """Ids of items that are opened whether they are sampled or not."""
     opened_count: int = 0
     """Number of objects that were opened."""
     seen_ids: set[int] = field(default_factory=set)

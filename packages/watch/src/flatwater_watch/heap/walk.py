@@ -219,7 +219,7 @@ def begin_walk(roots: Roots, *, draw: int, maximum: int) -> HeapWalk:
     """
     # In somebody's heap: no code of the program is called.
     modules = user_modules(roots)
-    walk = Walk(draw, lambda cls: full_name(cls)[0] in modules, maximum)
+    walk = Walk(draw, lambda cls: full_name(cls)[0] in modules, maximum, roots.way_ids)
     return HeapWalk(walk, deque(root_tiers(roots, modules)))
 
 

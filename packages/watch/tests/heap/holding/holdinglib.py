@@ -16,6 +16,7 @@ import enum
 import functools
 import gc
 import itertools
+import logging
 import queue
 import signal
 import sys
@@ -263,6 +264,12 @@ def _next_of(generator: Generator[None]) -> Generator[None]:
     return generator
 
 
+class Handler(logging.Handler):
+    def __init__(self, rows: Rows) -> None:
+        super().__init__()
+        self.records = rows
+
+
 WAITING_TASKS: list[Any] = []
 GENERATORS: list[Any] = []
 HOLDERS: dict[str, Callable[[Rows], object]] = {
@@ -284,6 +291,8 @@ HOLDERS: dict[str, Callable[[Rows], object]] = {
     "exit_stack": lambda rows: STACK.callback(len, rows),
     "generator": lambda rows: GENERATORS.append(_next_of(generate(rows))),
     "atexit": lambda rows: atexit.register(_closing(rows, "at_exit")),
+    "finalizer": lambda rows: weakref.finalize(ALIVE, len, rows),
+    "logging": lambda rows: logging.getLogger("holdinglib").addHandler(Handler(rows)),
     "weak_callback": lambda rows: setattr(
         sys.modules[__name__], "REFERENCE", weakref.ref(ALIVE, _closing(rows, "gone"))
     ),
@@ -333,6 +342,7 @@ def remove() -> None:
     sys.path_hooks.pop()
     gc.callbacks.pop()
     signal.signal(signal.SIGUSR2, signal.SIG_DFL)
+    logging.getLogger("holdinglib").handlers.clear()
     del copyreg.dispatch_table[Finalized]
     WAITING_TASKS[0].cancel()
     for rows in BEHIND.values():
