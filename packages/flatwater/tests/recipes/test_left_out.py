@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from flatwater.algorithms.config import BlockConfig
+from flatwater.algorithms.graph import COMPILER_BYTES
 from flatwater.cli.main import command_class, main
 from flatwater.config.toml import load_config
 from flatwater.recipes.ppo import left_out
 from flatwater.recipes.ppo.config import PpoRunConfig
 from flatwater.recipes.ppo.left_out import COMPILED, COMPILED_UPDATES, decide_settings
-from flatwater.recipes.ppo.run import COMPILER_BYTES, build_worlds
+from flatwater.recipes.ppo.run import build_worlds
 from flatwater.recipes.ppo.run import plan as plan_ppo
 
 ENVIRONMENTS = Path(__file__).with_name("own_nets.py")

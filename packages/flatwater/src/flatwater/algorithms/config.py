@@ -175,7 +175,7 @@ class AlgorithmConfig:
     """Batches whose gradients are averaged for one update: more of them need no more memory."""
     autocast: Literal["off", "bf16"] = "off"
     """bf16: forward and backward passes in bfloat16; weights, moments and losses stay in float32."""
-    compile: bool = False
+    compile: bool | None = False
     """Compile the gradients: about half a minute at the start, then faster. Needs a C++ compiler."""
 
     @property

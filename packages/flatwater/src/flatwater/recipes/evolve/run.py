@@ -11,11 +11,13 @@ import torch
 from torch import Tensor
 
 from flatwater.algorithms.api import Algorithm, choose_algorithm
+from flatwater.algorithms.graph import COMPILER_BYTES
 from flatwater.envs.world import Spaces, World, describe_spaces
 from flatwater.memory.planner import Plan
 from flatwater.metrics.alarms import Alarm, array_alarms, metric_alarms, skipped_steps
 from flatwater.nets.stack import views
 from flatwater.recipes.evolve.config import MembersRunConfig
+from flatwater.recipes.evolve.left_out import decide_settings, decision_notes
 from flatwater.runs.config import in_one_process
 from flatwater.runs.machine import find_device
 from flatwater.runs.planning import META, Knob, allocate_planned, plan_built, refuse_unfit, smaller_settings
@@ -178,7 +180,10 @@ def plan_population(config: MembersRunConfig, worlds: Worlds, device: torch.devi
         setup = setup_population(replace(other, learner=replace(other.learner, compile=False)), own_worlds, META)
         return setup, build_population(setup)
 
-    return plan_built(config, device, build, phase_transients, smaller_settings(in_one_process(config), KNOBS))
+    plan = plan_built(config, device, build, phase_transients, smaller_settings(in_one_process(config), KNOBS))
+    compiler_bytes = COMPILER_BYTES if config.learner.compile and device.type == "cpu" else 0
+    notes = (*plan.notes, *decision_notes(config))
+    return replace(plan, base_bytes=plan.base_bytes + compiler_bytes, notes=notes)
 
 
 def phase_transients(setup: EvolveSetup, run: Population) -> dict[str, int]:
@@ -202,6 +207,7 @@ def compose(config: MembersRunConfig) -> EvolveRun:
     """Build the worlds and allocate the run whole."""
     device = find_device(config.device)
     worlds = build_worlds(config)
+    config = decide_settings(config, worlds.training.spaces)
     plan = plan_population(config, worlds, device)
     refuse_unfit(plan, config)
     setup = setup_population(config, worlds, device)
@@ -211,4 +217,5 @@ def compose(config: MembersRunConfig) -> EvolveRun:
 
 def plan(config: MembersRunConfig) -> Plan:
     """Return the plan of a run."""
-    return plan_population(config, build_worlds(in_one_process(config)), find_device(config.device))
+    worlds = build_worlds(in_one_process(config))
+    return plan_population(decide_settings(config, worlds.training.spaces), worlds, find_device(config.device))

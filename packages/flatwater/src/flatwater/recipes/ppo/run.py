@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from flatwater.algorithms.graph import COMPILER_BYTES
 from flatwater.algorithms.ppo import bound_weights, forward_step
 from flatwater.envs.split_seeds import FIRST_SEEDS
 from flatwater.envs.world import World, describe_spaces
@@ -34,9 +35,6 @@ KNOBS = (
     Knob("block", "rollout"),
     Knob("student.rows", "learner", least=lambda _: 2),
 )
-
-COMPILER_BYTES = 200 << 20
-"""Bytes that torch's compiler loads: 173 MiB were measured."""
 
 
 @dataclass(frozen=True)
