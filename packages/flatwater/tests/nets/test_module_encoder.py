@@ -1,5 +1,8 @@
 """A module that reads observations is called with given tensors, as `torch.func.functional_call` would call it."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -68,3 +71,17 @@ def test_a_shipped_network_reads_pixels_as_shares_of_their_highest(name: str) ->
     assert isinstance(first, PixelConvolution)
     first.most = 1.0
     torch.testing.assert_close(found, layers(shares), rtol=1e-3, atol=1e-4)
+    assert found.shape == (2, encoder.features)
+
+
+def test_the_shipped_network_of_images_is_built_without_the_compiler() -> None:
+    """A call on the meta device would import it: a second of the CPU and its memory, in every command of such a run."""
+    program = """
+import sys
+from flatwater.nets.module_encoder import shipped_encoder
+from flatwater.nets.observation import Part
+parts = Part(("seen",), (3, 36, 36), (0,), (0.0,), (255.0,)), Part(("felt",), (2, 3))
+encoder = shipped_encoder(parts, "nature")
+sys.exit(encoder.features != 512 + 6 or "torch._dynamo" in sys.modules)
+"""
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -102,7 +102,9 @@ class ImageNetwork(nn.Module):
         """
         super().__init__()
         self._parts = parts
-        layers = nature_layers if name == "nature" else impala_layers
+        layers, features = (nature_layers, NATURE_FEATURES) if name == "nature" else (impala_layers, IMPALA_FEATURES)
+        self.features = sum(features if part.is_image else prod(part.read_shape) for part in parts)
+        """Numbers that it returns for an observation, F."""
         self.parts = nn.ModuleList(
             layers(part.read_shape, part.most) if part.is_image else nn.Flatten() for part in parts
         )

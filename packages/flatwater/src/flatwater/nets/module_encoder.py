@@ -152,10 +152,9 @@ def shipped_encoder(parts: Parts, name: str) -> ModuleEncoder:
     """Return the encoder of images by one of `NETWORKS`."""
     with torch.device("meta"):
         module = ImageNetwork(parts, name)
-    features = module(_example(parts, "meta")).shape[1]
     build = partial(ImageNetwork, parts, name)
-    what = f"network {name}"
-    return ModuleEncoder(build, what, parts, module, features, raw=True)
+    # It is not called here: a call on the meta device imports the compiler, which takes a second of the CPU.
+    return ModuleEncoder(build, f"network {name}", parts, module, module.features, raw=True)
 
 
 def make_module(build: Callable[[], nn.Module], what: str, parts: Parts, seed: int) -> nn.Module:
