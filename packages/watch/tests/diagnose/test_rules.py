@@ -103,6 +103,7 @@ LIVE: dict[str, Callable[[], Any]] = {
     "[ssl.SSLContext]": lambda: ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
     "[sqlite3.Connection]": _base,
     "[xml.etree.ElementTree.Element]": lambda: ET.Element("a"),
+    "[multiprocessing.shared_memory.SharedMemory]": of_items("multiprocessing.shared_memory", "SharedMemory"),
     "_pickle.Pickler.*": lambda: pickle.Pickler(io.BytesIO()),
     "tarfile.TarFile.members": lambda: library("tarfile").TarFile(fileobj=io.BytesIO(), mode="w"),
     "unittest.mock.NonCallableMock.*": lambda: library("unittest.mock").Mock(),

@@ -25,6 +25,7 @@ PLACES = {
     "bytearray": "holdinglib.WRITTEN",
     "memoryview": "holdinglib.VIEWS",
     "ctypes_array": "holdinglib.BUFFERS",
+    "mmap": "holdinglib.MAPPINGS",
     "simple_queue": "holdinglib.WAITING",
     "weak_keys": "holdinglib.WEAK",
     "tree_of_instances": "holdinglib.TREE",

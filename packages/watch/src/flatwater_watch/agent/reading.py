@@ -10,7 +10,7 @@ from flatwater_watch.agent.growth import Sample, after_warm_up
 from flatwater_watch.agent.reading_schedule import REGULAR_COUNT
 from flatwater_watch.meters.allocator_meter import AllocatorMeter
 from flatwater_watch.meters.fork import fork_unsafe_library
-from flatwater_watch.meters.mappings import footprint
+from flatwater_watch.meters.mappings import file_pages, footprint
 from flatwater_watch.meters.system_calls import process_seconds
 from flatwater_watch.series.readings import Reading
 
@@ -73,7 +73,7 @@ def take_reading(
     return Reading(
         step=step,
         resident=memory.resident,
-        file_mapped=memory.file_mapped,
+        file_mapped=file_pages(memory),
         in_use=None if allocator_totals is None else allocator_totals.in_use,
         free=None if allocator_totals is None else allocator_totals.kept_bytes(memory.anonymous),
         owned=touched_by_path_(pages),

@@ -62,6 +62,7 @@ RULES = tuple(Rule(*row) for row in (
     ("unittest.mock.NonCallableMock.*", "", "A mock notes each call with its arguments.", "Call `reset_mock()`, or use a plain function."),
     ("_pickle.Pickler.*", "", "A pickler remembers each object that it wrote, and keeps it alive.", "Call `clear_memo()` after each `dump`, or make a new one.", "https://docs.python.org/3/library/pickle.html#pickle.Pickler"),
     ("tarfile.TarFile.members", "", "An archive notes each member, to list them.", "Begin a new archive now and then; from Python 3.13 on one that is read need not: `tarfile.open(..., stream=True)`.", "https://docs.python.org/3/library/tarfile.html#tarfile.TarFile"),
+    ("[multiprocessing.shared_memory.SharedMemory]", "", "A segment stays until it is unlinked, whoever has closed it.", "Call `close()` in each process that uses it, and `unlink()` once, when the last is done.", "https://docs.python.org/3/library/multiprocessing.shared_memory.html"),
     ("multiprocessing.managers.SyncManager._registry", "", "`register` keeps each function for as long as the class, which is for ever.", "Register each name once, and hand what varies over as an argument.", "https://docs.python.org/3/library/multiprocessing.html#multiprocessing.managers.BaseManager.register"),
     # PyTorch and what trains with it
     ("torch.optim.optimizer.Optimizer.state", "", "An optimizer has moments for each parameter that it has ever stepped.", "Make a new one when parameters are replaced, or `del optimizer.state[parameter]` and take them from its groups."),

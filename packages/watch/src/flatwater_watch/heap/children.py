@@ -52,6 +52,7 @@ from flatwater_watch.heap.raw import (
     names_of,
     read_stable,
 )
+from flatwater_watch.heap.shared_memory import open_mapping
 from flatwater_watch.heap.view import (
     OPAQUE,
     Named,
@@ -412,6 +413,7 @@ _LIBRARY_OPENERS: dict[tuple[str, str], _Opener] = {
     ("_io", "BytesIO"): open_written_bytes,
     ("_io", "StringIO"): open_written_text,
     ("_queue", "SimpleQueue"): _open_simple_queue,
+    ("mmap", "mmap"): open_mapping,
     ("numpy", "ndarray"): open_array,
     ("torch._C", "TensorBase"): open_tensor,
     ("torch.storage", "UntypedStorage"): open_storage,

@@ -48,7 +48,6 @@ _OPAQUE_TYPES = frozenset(map(id, (
 _OPAQUE_NAMES = frozenset({
     ("weakref", "ProxyType"),
     ("weakref", "CallableProxyType"),
-    ("mmap", "mmap"),
     ("typing", "_BaseGenericAlias"),
     ("typing", "_SpecialForm"),
     ("typing", "TypeVar"),

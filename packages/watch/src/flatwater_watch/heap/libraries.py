@@ -39,10 +39,11 @@ READ_INSTANCES, MAXIMUM_OPENED, MAXIMUM_READ = 40, 200, 100_000
 """Instances of each class that are looked into for containers, as registries are few of a kind; items of a container
 that is; and number of both together: 50 ms of CPU."""
 MAXIMUM_WEIGHED, MAXIMUM_CLIMBED = 1000, 24
-"""Longer containers that are weighed, and the heaviest of them, whose names are looked for. Each hop is a pass over all
-objects: for 24 containers 60 ms of CPU with 360,000 objects."""
-MAXIMUM_HOPS = 8
-"""Maximum hops from a container to a name; `moto` stores its objects five hops below `s3_backends`."""
+"""Longer containers that are weighed, and the heaviest of them, whose names are looked for. That takes passes over all
+objects, of 80 ms of CPU each with 360,000 objects."""
+MAXIMUM_FRONTIER, MAXIMUM_PASSES = 48, 10
+"""Objects whose referrers are looked for in one pass, and maximum passes; `moto` stores its objects five hops below
+`s3_backends`."""
 WEIGHED_ITEMS = 4
 """Newest items of a container that stand for those that came."""
 _OWN = frozenset(OWN_PACKAGES)
@@ -100,7 +101,9 @@ def grown_holders(before: ContainerLengths, roots: Roots, known_ids: Collection[
     del gains[MAXIMUM_WEIGHED:]
     gains = [(gain * _item_bytes(container), container) for gain, container in gains]
     gains.sort(key=_gain, reverse=True)
-    return _climb([container for _, container in gains[:MAXIMUM_CLIMBED]], user_modules(roots))
+    containers = [container for _, container in gains[:MAXIMUM_CLIMBED]]
+    gains.clear()  # it would be a referrer of each
+    return _climb(containers, user_modules(roots))
 
 
 def _gain(entry: tuple[int, Any]) -> int:
@@ -134,8 +137,11 @@ def _containers_with_counts() -> Iterator[tuple[Any, int]]:
             holders.append(obj)
     objects.clear()
     # The collector does not know buffers, nor dicts without a container in them: they are found in what holds them.
+    seen_ids = set[int]()
     for obj in gc.get_referents(*holders):
-        if (type(obj) is dict or type(obj) is bytearray) and not gc.is_tracked(obj) and len(obj) >= minimum:
+        is_unknown = (type(obj) is dict or type(obj) is bytearray) and not gc.is_tracked(obj)
+        if is_unknown and len(obj) >= minimum and id(obj) not in seen_ids:
+            seen_ids.add(id(obj))
             yield obj, len(obj)
 
 
@@ -194,12 +200,14 @@ def _climb(containers: list[Any], of_user: Collection[str]) -> GrownHolders:
     passed = {id(container): container for container in containers}
     ranks = {id(container): {rank} for rank, container in enumerate(containers)}  # of containers, by objects above them
     unnamed = set(range(len(containers)))
-    frontier = containers
-    for _ in range(MAXIMUM_HOPS):
-        above: list[Any] = []
+    waiting = containers  # nearest to the containers first
+    for _ in range(MAXIMUM_PASSES):
+        frontier, waiting = waiting[:MAXIMUM_FRONTIER], waiting[MAXIMUM_FRONTIER:]
         frontier_ids = set(map(id, frontier))
+        own = [frontier, waiting, containers, passed]
+        own_ids = {id(own), *map(id, own)}
         for referrer in gc.get_referrers(*frontier):
-            if id(referrer) in passed or referrer is frontier or referrer is containers or referrer is above:
+            if id(referrer) in passed or id(referrer) in own_ids:
                 continue
             below = frontier_ids.intersection(map(id, gc.get_referents(referrer)))
             held = set[int]().union(*(ranks[child] for child in below))
@@ -209,12 +217,10 @@ def _climb(containers: list[Any], of_user: Collection[str]) -> GrownHolders:
                 unnamed -= held
             elif not issubclass(type(referrer), types.FrameType):  # roots of their own, while they run
                 ranks[id(referrer)] = held
-                above.append(referrer)
-        above = [referrer for referrer in above if not unnamed.isdisjoint(ranks[id(referrer)])]
-        above.sort(key=lambda referrer: min(ranks[id(referrer)]))
-        frontier = above[:MAXIMUM_CLIMBED]
-        passed |= {id(referrer): referrer for referrer in frontier}
-        if not frontier:
+                passed[id(referrer)] = referrer
+                waiting.append(referrer)
+        waiting = [referrer for referrer in waiting if not unnamed.isdisjoint(ranks[id(referrer)])]
+        if not waiting:
             break
     of_program = {path: holder for path, holder in holders.items() if path.partition(".")[0] not in _OWN}
     return GrownHolders(of_program, frozenset(passed))

@@ -51,6 +51,8 @@ class Walk:
     """Addresses of storages whose bytes have an owner."""
     openers: dict[int, Callable[[Any, "Walk"], OpenedObject]] = field(default_factory=dict)
     """Openers by the id of a type: a metaclass may make types that have no hash."""
+    fileless_spans: list[tuple[int, int]] | None = None
+    """Spans of addresses of mappings without a file, ascending; None until one was asked for."""
     unread_by_class: Counter[str] = field(default_factory=Counter)
     """Number of objects that could not be read, by class and exception."""
 

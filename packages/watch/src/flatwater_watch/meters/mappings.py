@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 from flatwater_watch.meters.proc import descendant_pids, has_children, read_kib_counters
-from flatwater_watch.meters.system_calls import monotonic, names_in, process_id, read_file
+from flatwater_watch.meters.system_calls import monotonic, names_in, process_id, read_file, read_text
 
 T = TypeVar("T")
 
@@ -37,6 +37,38 @@ def footprint(pid: int | None = None) -> Footprint:
     """
     _, resident, shared, *_ = read_file(f"/proc/{'self' if pid is None else pid}/statm").split()
     return Footprint(int(resident) * mmap.PAGESIZE, int(shared) * mmap.PAGESIZE)
+
+
+_SHARED_STEP = 256 << 10
+"""Bytes by which pages that are not the heap's have to change before it is asked again how many of them are shared."""
+_newest_shared = [-1, 0]
+"""Pages that are not the heap's at the last question, and how many of them were of shared memory, in bytes."""
+
+
+def file_pages(memory: Footprint) -> int:
+    """Resident bytes of pages of files, which the system takes back: not those of shared memory, which it cannot.
+
+    Args:
+        memory: resident bytes of this process.
+    """
+    if abs(memory.file_mapped - _newest_shared[0]) >= _SHARED_STEP:
+        _newest_shared[:] = [memory.file_mapped, read_kib_counters("/proc/self/status").get("RssShmem", 0)]
+    return max(0, memory.file_mapped - _newest_shared[1])
+
+
+def fileless_spans() -> list[tuple[int, int]]:
+    """First address and end of each mapping of this process that belongs to no file, ascending."""
+    spans = []
+    for line in read_text("/proc/self/maps").splitlines():
+        addresses, _, _, _, _, *names = line.split(maxsplit=5)
+        if not names or names[0].startswith(_FILELESS):
+            first, _, end = addresses.partition("-")
+            spans.append((int(first, 16), int(end, 16)))
+    return spans
+
+
+_FILELESS = ("/dev/shm/", "/dev/zero", "/memfd:", "/SYSV", "[")  # noqa: S108  (names that the kernel gives)
+"""Beginnings of the names of mappings whose pages belong to no file on a disk."""
 
 
 @dataclass(frozen=True)

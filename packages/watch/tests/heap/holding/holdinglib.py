@@ -17,6 +17,7 @@ import functools
 import gc
 import itertools
 import logging
+import mmap
 import queue
 import signal
 import sys
@@ -58,6 +59,7 @@ NESTED: dict[int, dict[int, Any]] = {n: {} for n in range(3)}
 NUMBERS, WRITTEN = array("d"), bytearray()
 VIEWS: list[memoryview] = []
 BUFFERS: list[Any] = []
+MAPPINGS: list[mmap.mmap] = []
 WAITING: queue.SimpleQueue[Any] = queue.SimpleQueue()
 WEAK: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 TABLE, NODE = Table(), Node()
@@ -134,6 +136,11 @@ def add_memoryview(item: Any) -> None:
 
 def add_ctypes_array(item: Any) -> None:
     BUFFERS.append((ctypes.c_char * len(item))())
+
+
+def add_mmap(item: Any) -> None:
+    MAPPINGS.append(mmap.mmap(-1, len(item)))
+    MAPPINGS[-1].write(item.encode())
 
 
 def add_simple_queue(item: Any) -> None:
