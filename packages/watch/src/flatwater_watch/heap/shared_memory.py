@@ -14,7 +14,7 @@ from flatwater_watch.meters.mappings import fileless_spans, touched_bytes
 
 
 class _Buffer(ctypes.Structure):
-    """`Py_buffer`, of which only the beginning is read."""
+    """A buffer as C code is given it (Py_buffer), of which only the beginning is read."""
 
     _fields_ = (
         ("address", ctypes.c_void_p),
