@@ -115,12 +115,12 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Shared]:
             pids: list[int] = []
             markets: list[set[str]] = []
 
-            def closing(crew: TraderWorkers) -> None:
-                pids.extend(crew.pids)
-                for pid in (os.getpid(), *crew.pids):
+            def closing(workers: TraderWorkers) -> None:
+                pids.extend(workers.pids)
+                for pid in (os.getpid(), *workers.pids):
                     lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
                     markets.append({line.split()[-1] for line in lines if "/flatwater/markets/" in line})
-                close(crew)
+                close(workers)
 
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(TraderWorkers, "close", closing)

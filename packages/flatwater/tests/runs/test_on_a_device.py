@@ -68,17 +68,17 @@ def test_phases_start_few_operations_and_stay_on_the_device(
     setup, run = build_on_meta(config, load_panel(config.panel), "cuda")
     if run.replay is not None:
         run.replay.appended = len(run.replay.row)
-    crew = LocalTileExecutor(setup, run)
+    executor = LocalTileExecutor(setup, run)
 
     def play_days(days: int) -> Started:
         monkeypatch.setattr("flatwater_trading.training.play.META_DAYS", days)
-        return count_starts(lambda: crew.train(0))
+        return count_starts(lambda: executor.train(0))
 
     update, one, two, judged = (
-        count_starts(crew.learn_),
+        count_starts(executor.learn_),
         play_days(1),
         play_days(2),
-        count_starts(lambda: crew.judge(0)),
+        count_starts(lambda: executor.judge(0)),
     )
     assert update.elsewhere | two.elsewhere | judged.elsewhere == set()
     counts = (update.count, two.count - one.count)

@@ -26,7 +26,7 @@ def test_children_blend_their_parents_temperatures(account: object, train_run: T
     run.scores.fitness.copy_(torch.tensor([4.0, 3.0, 2.0, 1.0]))
     elites, actor = learner.log_temperature[:2].clone(), learner.actor.clone()
 
-    next_generation_(setup, run, composition.trainer.crew)
+    next_generation_(setup, run, composition.trainer.executor)
 
     replaced = (learner.actor[:4] != actor[:4]).any(1)
     assert replaced.any()

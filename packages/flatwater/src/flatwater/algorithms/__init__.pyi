@@ -24,7 +24,7 @@ from flatwater.algorithms.config import DQNConfig as DQNConfig
 from flatwater.algorithms.config import SACConfig as SACConfig
 from flatwater.algorithms.config import Settings as Settings
 from flatwater.algorithms.config import TD3Config as TD3Config
-from flatwater.algorithms.update import Learnt as Learnt
 from flatwater.algorithms.update import Part as Part
 from flatwater.algorithms.update import Stage as Stage
+from flatwater.algorithms.update import StageResult as StageResult
 from flatwater.algorithms.update import bind_update as bind_update

@@ -11,7 +11,7 @@ from torch import Tensor
 from flatwater.algorithms.adam import Adam
 from flatwater.algorithms.api import Members, Networks, Setting, autocast, free, gradients
 from flatwater.algorithms.config import AlgorithmConfig
-from flatwater.algorithms.update import Learnt, Part
+from flatwater.algorithms.update import Part, StageResult
 from flatwater.nets.stack import Params
 from flatwater.replay.batch import Batch
 from flatwater.state.tree import state
@@ -84,7 +84,7 @@ def smallest_value(values: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
 
 def learn_values(
     config: AlgorithmConfig, nets: Networks, weights: CriticWeights, batch: Batch, target: Float[Tensor, "p B"]
-) -> Learnt:
+) -> StageResult:
     """Return each critic's gradients towards the value that it should have given.
 
     Args:
@@ -105,4 +105,4 @@ def learn_values(
         sums.append(("critic_loss", loss.detach()))
         first = value.detach() if first is None else first
     assert first is not None  # noqa: S101  (for the type checker: there is a critic)
-    return Learnt(grads, [*sums, ("q", first.mean(1))], (first - target).abs())
+    return StageResult(grads, [*sums, ("q", first.mean(1))], (first - target).abs())

@@ -33,7 +33,7 @@ from flatwater.algorithms.critics import (
     learn_values,
     smallest_value,
 )
-from flatwater.algorithms.update import Learnt, Part, Stage, bind_update
+from flatwater.algorithms.update import Part, Stage, StageResult, bind_update
 from flatwater.nets.stack import Params, views
 from flatwater.replay.batch import Batch
 from flatwater.state.tree import state
@@ -108,14 +108,14 @@ def actor_loss(value: Float[Tensor, "p B"]) -> Float[Tensor, "p"]:
 
 def critic_gradients(
     config: AlgorithmConfig, nets: Networks, weights: DdpgWeights, batch: Batch, noise: Tensor | None
-) -> Learnt:
+) -> StageResult:
     """Return each critic's gradients towards the target, which is the same for all."""
     return learn_values(config, nets, weights, batch, critic_target(config, nets, weights, batch, noise))
 
 
 def actor_gradients(
     config: AlgorithmConfig, nets: Networks, weights: DdpgWeights, batch: Batch, _noise: Tensor | None
-) -> Learnt:
+) -> StageResult:
     """Return the actor's gradients through the first critic (TD3, algorithm 1, takes the first of its two as well)."""
     params = free(weights.actor)
     with autocast(config, batch.reward.device):
@@ -123,7 +123,7 @@ def actor_gradients(
         value = nets.critic(weights.critics[0], batch.obs, nets.actor(params, batch.obs))
     loss = actor_loss(value.to(batch.reward.dtype))
     grads = gradients(loss / config.micro_batches, params)
-    return Learnt({"actor": grads}, [("actor_loss", loss.detach())])
+    return StageResult({"actor": grads}, [("actor_loss", loss.detach())])
 
 
 def make_update(config: AlgorithmConfig, nets: Networks, members: DdpgMembers, groups: Sequence[Span]) -> Update:

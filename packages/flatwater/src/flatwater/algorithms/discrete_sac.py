@@ -37,7 +37,7 @@ from flatwater.algorithms.sac import (
     mean_temperature,
     temperature_loss,
 )
-from flatwater.algorithms.update import Learnt
+from flatwater.algorithms.update import StageResult
 from flatwater.nets.stack import Layout, Params
 from flatwater.replay.batch import Batch
 
@@ -85,7 +85,7 @@ def soft_value(
 
 def critic_gradients(
     config: AlgorithmConfig, nets: Networks, weights: SacWeights, batch: Batch, _noise: Tensor | None
-) -> Learnt:
+) -> StageResult:
     """Return each critic's gradients towards the target, which is the same for both."""
     dtype = batch.reward.dtype
     with torch.no_grad():
@@ -99,7 +99,7 @@ def critic_gradients(
 
 def actor_gradients(
     config: AlgorithmConfig, nets: Networks, weights: SacWeights, batch: Batch, _noise: Tensor | None
-) -> Learnt:
+) -> StageResult:
     """Return the actor's gradients, and the temperature's; of the batch only observations are read."""
     dtype = batch.reward.dtype
     params, log_temperature = free(weights.actor), free({"log": weights.log_temperature})
@@ -111,7 +111,7 @@ def actor_gradients(
     entropy = -(log_probs.exp() * log_probs).sum(-1).detach()
     target_entropy = torch.full_like(entropy, config.own.choice_entropy * log(log_probs.shape[-1]))
     entropy_loss = temperature_loss(log_temperature["log"], -entropy, target_entropy)
-    return Learnt(
+    return StageResult(
         {"actor": grads, "temperature": gradients(entropy_loss / config.micro_batches, log_temperature)},
         [("actor_loss", loss.detach()), ("entropy", entropy.mean(1))],
     )

@@ -31,7 +31,7 @@ from flatwater.algorithms.api import (
     gradients,
 )
 from flatwater.algorithms.config import AlgorithmConfig
-from flatwater.algorithms.update import Learnt, Part, Stage, bind_update
+from flatwater.algorithms.update import Part, Stage, StageResult, bind_update
 from flatwater.nets.stack import Params, views
 from flatwater.replay.batch import Batch
 from flatwater.state.tree import state
@@ -89,7 +89,7 @@ def target_value(config: AlgorithmConfig, nets: Networks, weights: DqnWeights, b
 
 def value_gradients(
     config: AlgorithmConfig, nets: Networks, weights: DqnWeights, batch: Batch, _noise: Tensor | None
-) -> Learnt:
+) -> StageResult:
     """Return the gradients of Huber's loss of the chosen actions' values, with importance weights of the draw."""
     target = target_value(config, nets, weights, batch)
     params = free(weights.online)
@@ -100,7 +100,7 @@ def value_gradients(
     loss = (loss if batch.weight is None else batch.weight * loss).mean(1)
     grads = gradients(loss / config.micro_batches, params)
     value = value.detach()
-    return Learnt({"actor": grads}, [("critic_loss", loss.detach()), ("q", value.mean(1))], (value - target).abs())
+    return StageResult({"actor": grads}, [("critic_loss", loss.detach()), ("q", value.mean(1))], (value - target).abs())
 
 
 def make_update(config: AlgorithmConfig, nets: Networks, members: DqnMembers, groups: Sequence[Span]) -> Update:

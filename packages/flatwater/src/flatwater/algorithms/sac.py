@@ -38,7 +38,7 @@ from flatwater.algorithms.critics import (
     learn_values,
     smallest_value,
 )
-from flatwater.algorithms.update import Learnt, Part, Stage, bind_update
+from flatwater.algorithms.update import Part, Stage, StageResult, bind_update
 from flatwater.nets.stack import Layout, Params, Weight, views
 from flatwater.replay.batch import Batch
 from flatwater.state.tree import state
@@ -160,14 +160,14 @@ def critic_target(
 
 def critic_gradients(
     config: AlgorithmConfig, nets: Networks, weights: SacWeights, batch: Batch, noise: Tensor
-) -> Learnt:
+) -> StageResult:
     """Return each critic's gradients towards the target, which is the same for both; `noise` draws the next actions."""
     return learn_values(config, nets, weights, batch, critic_target(config, nets, weights, batch, noise))
 
 
 def actor_gradients(
     config: AlgorithmConfig, nets: Networks, weights: SacWeights, batch: Batch, noise: Tensor
-) -> Learnt:
+) -> StageResult:
     """Return the actor's gradients through both critics, and the temperature's gradient.
 
     Args:
@@ -188,7 +188,7 @@ def actor_gradients(
     grads = gradients(loss / config.micro_batches, params)
     # By parts that were drawn: an action of which fewer are drawn has less entropy to give.
     entropy_loss = temperature_loss(log_temperature["log"], log_prob, config.own.entropy * drawn_parts)
-    return Learnt(
+    return StageResult(
         # The temperature learns from the log-probabilities before the actor's step, and steps after it.
         {"actor": grads, "temperature": gradients(entropy_loss / config.micro_batches, log_temperature)},
         [("actor_loss", loss.detach()), ("entropy", -log_prob.detach().mean(1))],
@@ -206,7 +206,7 @@ def bind_sac_update(
     nets: Networks,
     members: SacMembers,
     groups: Sequence[Span],
-    *learn: Callable[..., Learnt],
+    *learn: Callable[..., StageResult],
     noise: tuple[str, str] = ("", ""),
 ) -> Update:
     """Bind an update of critics, and then of actor and temperature.

@@ -35,7 +35,7 @@ from flatwater_watch.errors import require
 
 
 @dataclass(frozen=True)
-class Learnt:
+class StageResult:
     """Gradients, errors and sums of a stage for one micro-batch of p members."""
 
     grads: Mapping[str, Sequence[Tensor]]
@@ -61,7 +61,7 @@ class Part:
 class Stage:
     """Networks that learn together."""
 
-    learn: Callable[[Any, Networks, Any, Batch, Any], Learnt]
+    learn: Callable[[Any, Networks, Any, Batch, Any], StageResult]
     """A pure function of configuration, networks, weights of p members, their batch, and noise."""
     parts: Mapping[str, Part]
     """Weights that the stage trains, by the name in `Members.trained`; the optimisers step in this order."""
@@ -123,7 +123,7 @@ class _BoundStage:
 
     members: Members
     weights: Mapping[Span, Any]
-    learn: Callable[[Any, Batch, Tensor | None], Learnt]
+    learn: Callable[[Any, Batch, Tensor | None], StageResult]
     homes: Mapping[str, Mapping[Span, Mapping[str, Tensor]]]
     """Views of the optimisers' gradients, by network and group, which updates accumulate in."""
     steps: Sequence[tuple[str, Step]]

@@ -165,7 +165,7 @@ class EpisodesRunConfig(RunConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CrewConfig(RunConfig):
+class WorkersRunConfig(RunConfig):
     """Settings of runs that workers can compute: those of all runs, and where and on how many processes."""
 
     open_ended: ClassVar = RunConfig.open_ended | {"workers", "cluster", "any_machine"}
@@ -215,7 +215,7 @@ def extend_mirror_url(config: C, folder: Path) -> C:
     return replace(config, mirror=f"{config.mirror.rstrip('/')}/{folder.absolute().name}")
 
 
-def check_crew(config: CrewConfig) -> None:
+def check_workers_run(config: WorkersRunConfig) -> None:
     """Check the settings of workers, and those that all runs share."""
     check_run(config)
     if config.workers != 1:

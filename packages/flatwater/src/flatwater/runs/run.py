@@ -173,30 +173,30 @@ class Run(ABC):
 
 
 @dataclass(frozen=True)
-class CrewRun(Run):
+class WorkersRun(Run):
     """A run whose trainer has an executor: a `trainers.executor.Executor`."""
 
     def gather_(self) -> None:
         """Copy the workers' state into the state tree."""
-        self.trainer.crew.gather_()
+        self.trainer.executor.gather_()
 
     def elsewhere(self) -> int:
         """Return the private bytes of the workers on this machine."""
-        return private_bytes(self.trainer.crew.pids)
+        return private_bytes(self.trainer.executor.pids)
 
     def exchange(self) -> Mapping[str, Any]:
         """Return the ledger's record of the workers; see `Run.exchange`."""
-        record: Mapping[str, Any] = self.trainer.crew.exchange_()
+        record: Mapping[str, Any] = self.trainer.executor.exchange_()
         return record
 
     def machines(self) -> Collection[str]:
         """Return the arithmetics of the workers."""
-        arithmetics: Collection[str] = self.trainer.crew.machines
+        arithmetics: Collection[str] = self.trainer.executor.machines
         return arithmetics
 
     def close(self) -> None:
         """End the workers."""
-        self.trainer.crew.close()
+        self.trainer.executor.close()
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from flatwater.cluster.worker_client import WorkerConnection as Life
 from flatwater.memory.ledger import SCALAR_BYTES
 from flatwater.memory.nodes import STORE_SHARE, Machine, WorkerNeeds, assign_workers
 from flatwater.memory.planner import Plan, group_bytes
-from flatwater.runs.config import CrewConfig
+from flatwater.runs.config import WorkersRunConfig
 from flatwater.runs.fingerprint import ARITHMETIC, arithmetic_hash, changed_facts
 from flatwater.runs.machine import release_freed_memory
 from flatwater.state.tree import nbytes
@@ -38,7 +38,7 @@ class Assignment:
     """Parameters from which a worker is made."""
 
     config: Any
-    """Configuration of the run: a CrewConfig, and the settings of its trainer."""
+    """Configuration of the run: a WorkersRunConfig, and the settings of its trainer."""
     share: Span
     """Members of the worker, or its environments."""
     fingerprint: str
@@ -99,7 +99,7 @@ class WorkerService:
 class WorkerPool(ABC):
     """The run's side of its workers, which are started when they are first needed; recipes define their tasks."""
 
-    def __init__(self, config: CrewConfig, plan: Plan, service: str, assignments: Sequence[Assignment]) -> None:
+    def __init__(self, config: WorkersRunConfig, plan: Plan, service: str, assignments: Sequence[Assignment]) -> None:
         """Keep the arguments of workers; none is started yet.
 
         Args:
@@ -226,7 +226,7 @@ class WorkerPool(ABC):
             self.machines.add(worker.ask("arithmetic"))
 
 
-def place_workers(plan: Plan, config: CrewConfig) -> Plan:
+def place_workers(plan: Plan, config: WorkersRunConfig) -> Plan:
     """Return the plan with its workers on the machines of the cluster."""
     wants = WorkerNeeds(
         worker=max(plan.workers),
@@ -250,7 +250,7 @@ def import_ray_module() -> ModuleType:
     return ray_workers
 
 
-def cluster_machines(config: CrewConfig) -> list[Machine]:
+def cluster_machines(config: WorkersRunConfig) -> list[Machine]:
     """Return the machines of the configuration's cluster."""
     assert config.cluster  # noqa: S101  (who asks has one)
     ray = import_ray_module()

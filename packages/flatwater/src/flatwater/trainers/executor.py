@@ -56,7 +56,7 @@ X_co = TypeVar("X_co", bound=Executor, covariant=True)
 
 
 @dataclass(frozen=True)
-class CrewTrainer(Trainer[T_co, R_co], Generic[T_co, R_co, X_co]):
+class ExecutorTrainer(Trainer[T_co, R_co], Generic[T_co, R_co, X_co]):
     """A trainer whose phases an executor computes."""
 
-    crew: X_co
+    executor: X_co

@@ -92,7 +92,7 @@ def find_days(trader: "Trader", panel: Panel, first: str | None, last: str | Non
         ConfigError: a date cannot be read, or the last date is before the first.
         DataError: there are too few such days, or too few before them.
     """
-    low, high = date_row(panel, first, last, after=trader.past.chosen)
+    low, high = date_row(panel, first, last, after=trader.past.chosen_until)
     episode = trader.config.episode
     earliest = max(episode.context - 1, 1)
     units, dates = panel.calendar.units, f"the prices have {panel.dates[0]} to {panel.dates[-1]}"
@@ -103,7 +103,9 @@ def find_days(trader: "Trader", panel: Panel, first: str | None, last: str | Non
         )
     if (count := high - low) <= episode.settlement_days:
         since = (
-            "" if first is not None else f" after {trader.past.chosen}, the last one on which the champion was chosen,"
+            ""
+            if first is not None
+            else f" after {trader.past.chosen_until}, the last one on which the champion was chosen,"
         )
         until = "" if last is None else f" up to {last}"
         raise DataError(
@@ -165,7 +167,10 @@ class TrainedPolicyLike(Protocol):
 def count_days_by_use(trader: TrainedPolicyLike, panel: Panel, days: Days) -> dict[str, int]:
     """Count the days by use in the trader's run: training, validation, holdout, and newer than all of its days."""
     played, past = panel.dates[days.first : days.stop], trader.past
-    bounds = [np.searchsorted(played, np.datetime64(day), "right") for day in (past.learnt, past.chosen, past.ended)]
+    bounds = [
+        np.searchsorted(played, np.datetime64(day), "right")
+        for day in (past.learned_until, past.chosen_until, past.ended)
+    ]
     counts = np.diff([0, *bounds, len(played)]).tolist()
     return dict(zip(("training", "validation", "holdout", "newer"), counts, strict=True))
 
@@ -246,7 +251,7 @@ def _play_backtest(trader: "Trader", panel: Panel, days: Days, truth: np.ndarray
 def _splits(trader: "Trader", panel: Panel) -> Splits:
     """Return the splits of the trader's training as rows of the panel; a split is empty if the panel lacks its days."""
     first, past = trader.config.episode.context - 1, trader.past
-    days = (np.datetime64(day) for day in (past.learnt, past.chosen))
+    days = (np.datetime64(day) for day in (past.learned_until, past.chosen_until))
     learned_stop, chosen_stop = (max(first, int(np.searchsorted(panel.dates, day, "right"))) for day in days)
     return Splits(
         Days(first, learned_stop),

@@ -2,7 +2,7 @@
 
 from typing import ClassVar, Literal
 
-from flatwater.runs.config import CrewConfig, check_crew
+from flatwater.runs.config import WorkersRunConfig, check_workers_run
 from flatwater_trading.training.config import ErlConfig, replay_capacity
 from flatwater_watch.errors import require
 from flatwater_watch.options.bounds import Number
@@ -10,10 +10,10 @@ from flatwater_watch.options.declare import config, refuse_given
 
 
 @config
-class ErlRunConfig(CrewConfig, ErlConfig):
+class ErlRunConfig(WorkersRunConfig, ErlConfig):
     """A population of traders, evolved on a panel."""
 
-    open_ended: ClassVar = CrewConfig.open_ended | {"benchmark"}
+    open_ended: ClassVar = WorkersRunConfig.open_ended | {"benchmark"}
 
     trainer: Literal["erl"] = "erl"
     """The recipe, by which `flatwater resume` knows the run."""
@@ -29,7 +29,7 @@ class ErlRunConfig(CrewConfig, ErlConfig):
 
     def __post_init__(self) -> None:
         """Check that features, exploration and replay fit the algorithm and each other."""
-        check_crew(self)
+        check_workers_run(self)
         features = self.observation_features
         require(
             len(features) == len(set(features)) > 0, "observation_features", features, "one or more names, each once"

@@ -27,18 +27,18 @@ class Provenance:
 
     generations: int
     """Rounds of the run."""
-    learnt: str
+    learned_until: str
     """The last training day, ISO."""
-    chosen: str
+    chosen_until: str
     """The last validation day, ISO: the policy was chosen on the validation days."""
     ended: str
-    """The last day of the run's panel, ISO: the days after `chosen` are the holdout."""
+    """The last day of the run's panel, ISO: the days after `chosen_until` are the holdout."""
 
     @classmethod
     def of_run(cls, panel: Panel, splits: Splits, rounds: int) -> Self:
         """Return the training of a run with this number of rounds."""
-        learnt, chosen = (str(panel.dates[days.stop - 1]) for days in (splits.train, splits.validation))
-        return cls(rounds, learnt, chosen, str(panel.dates[-1]))
+        learned_until, chosen_until = (str(panel.dates[days.stop - 1]) for days in (splits.train, splits.validation))
+        return cls(rounds, learned_until, chosen_until, str(panel.dates[-1]))
 
 
 class PanelPolicy(ABC):

@@ -23,7 +23,7 @@ from flatwater.metrics.alarms import (
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.machine import find_device
 from flatwater.runs.planning import allocate_planned
-from flatwater.runs.run import CrewRun
+from flatwater.runs.run import WorkersRun
 from flatwater_trading.market.simulator import live_simulators
 from flatwater_trading.panel.locate import load_truth
 from flatwater_trading.panel.normalise import scale_kind
@@ -76,7 +76,7 @@ def find_alarms(trainer: ErlTrainer, round_: int, metrics: Mapping[str, float]) 
 
 
 @dataclass(frozen=True)
-class ErlRun(CrewRun):
+class ErlRun(WorkersRun):
     """A population of traders on its panel, ready to train or to be restored."""
 
     config: ErlRunConfig

@@ -8,7 +8,7 @@ from typing import Any
 from flatwater.algorithms.api import read_tally_
 from flatwater.evolution.generation import crown_best_, evolve_
 from flatwater.state.random import stream
-from flatwater.trainers.executor import CrewTrainer
+from flatwater.trainers.executor import ExecutorTrainer
 from flatwater.trainers.loop import Phase
 from flatwater_trading.training.executor import TileExecutor
 from flatwater_trading.training.learn import updates_due
@@ -17,7 +17,7 @@ from flatwater_trading.training.setup import ErlSetup
 from flatwater_trading.training.state import ErlState
 from flatwater_trading.training.tile import append_to_replay_, held_return
 
-ErlTrainer = CrewTrainer[ErlSetup, ErlState, TileExecutor]
+ErlTrainer = ExecutorTrainer[ErlSetup, ErlState, TileExecutor]
 
 
 def build_trainer(setup: ErlSetup, run: ErlState, executor: TileExecutor) -> ErlTrainer:
@@ -29,7 +29,7 @@ def build_trainer(setup: ErlSetup, run: ErlState, executor: TileExecutor) -> Erl
         Phase("validate", lambda: count, lambda step: validate_(setup, run, executor, step)),
         Phase("evolve", lambda: 1, lambda _: next_generation_(setup, run, executor)),
     )
-    return CrewTrainer(setup, run, phases, lambda: read_numbers_(setup, run), executor)
+    return ExecutorTrainer(setup, run, phases, lambda: read_numbers_(setup, run), executor)
 
 
 def evaluate_(setup: ErlSetup, run: ErlState, executor: TileExecutor, step: int) -> None:

@@ -3,7 +3,7 @@
 from typing import Literal
 
 from flatwater.cluster.share import Span, worker_shares
-from flatwater.runs.config import CrewConfig, check_crew
+from flatwater.runs.config import WorkersRunConfig, check_workers_run
 from flatwater.trainers.grow.config import GrowConfig
 from flatwater_watch.errors import require
 from flatwater_watch.options.bounds import Number, Workers
@@ -11,7 +11,7 @@ from flatwater_watch.options.declare import config
 
 
 @config
-class GrowRunConfig(CrewConfig, GrowConfig):
+class GrowRunConfig(WorkersRunConfig, GrowConfig):
     """Networks that grow, and a policy that learns when and where they should."""
 
     trainer: Literal["grow"] = "grow"
@@ -25,7 +25,7 @@ class GrowRunConfig(CrewConfig, GrowConfig):
     def __post_init__(self) -> None:
         """Check that workers get whole groups of environments, at least one each."""
         GrowConfig.__post_init__(self)
-        check_crew(self)
+        check_workers_run(self)
         groups = len(self.groups)
         half = -(-self.envs // 2)
         group_phrase = (

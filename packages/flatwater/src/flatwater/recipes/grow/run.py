@@ -18,7 +18,7 @@ from flatwater.recipes.grow.workers import GrowWorkers
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.machine import find_device
 from flatwater.runs.planning import allocate_planned, refuse_unfit
-from flatwater.runs.run import CrewRun, OnPolicyRun
+from flatwater.runs.run import OnPolicyRun, WorkersRun
 from flatwater.runs.scores import episode_result
 from flatwater.trainers.grow.round import GrowTrainer, build_trainer, episodes_record
 from flatwater.trainers.grow.state import GrowSetup, build_grow
@@ -27,7 +27,7 @@ from flatwater_watch.forms import count_phrase, noun_form
 
 
 @dataclass(frozen=True)
-class GrowRun(OnPolicyRun, CrewRun):
+class GrowRun(OnPolicyRun, WorkersRun):
     """A pool of growing networks and the policy that grows them, ready to train or to be restored."""
 
     config: GrowRunConfig

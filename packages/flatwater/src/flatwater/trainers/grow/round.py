@@ -8,12 +8,12 @@ from flatwater.envs.growing.spaces import Operation
 from flatwater.envs.growing.stages import SlotStage
 from flatwater.rollouts.block import Rollout
 from flatwater.trainers import on_policy
-from flatwater.trainers.executor import CrewTrainer
+from flatwater.trainers.executor import ExecutorTrainer
 from flatwater.trainers.grow.collect import PoolEvaluator, collect_
 from flatwater.trainers.grow.executor import GroupExecutor, LocalGroupExecutor
 from flatwater.trainers.grow.state import GrowSetup, GrowState
 
-GrowTrainer = CrewTrainer[GrowSetup, GrowState, GroupExecutor]
+GrowTrainer = ExecutorTrainer[GrowSetup, GrowState, GroupExecutor]
 
 
 def local_executor(setup: GrowSetup, run: GrowState) -> LocalGroupExecutor:
@@ -39,7 +39,7 @@ def build_trainer(setup: GrowSetup, run: GrowState, executor: GroupExecutor | No
         collect_=lambda t: collect_(setup, run, players, t),
         learn_=on_policy.bind_learning(setup, run),
     )
-    return CrewTrainer(setup, run, phases, lambda: read_numbers_(setup, run, evaluator), players)
+    return ExecutorTrainer(setup, run, phases, lambda: read_numbers_(setup, run, evaluator), players)
 
 
 def read_numbers_(setup: GrowSetup, run: GrowState, evaluator: PoolEvaluator) -> dict[str, float]:

@@ -205,7 +205,7 @@ class WeightsTrader(PanelPolicy):
             ConfigError: a date cannot be read, or the last date is before the first.
             DataError: there are too few such days, or too few before them.
         """
-        low, high = date_row(panel, first, last, after=self.past.chosen)
+        low, high = date_row(panel, first, last, after=self.past.chosen_until)
         earliest = self.settings.history
         units, dates = panel.calendar.units, f"the prices have {panel.dates[0]} to {panel.dates[-1]}"
         if low < earliest:
@@ -222,7 +222,7 @@ class WeightsTrader(PanelPolicy):
 
     def play_backtest(self, panel: Panel, days: Days, truth: np.ndarray[Any, Any] | None = None) -> Backtest:
         """Play rows of a panel that `find_days` gave, against the baselines; on the last day all is sold."""
-        learned_stop = int(np.searchsorted(panel.dates, np.datetime64(self.past.learnt), "right"))
+        learned_stop = int(np.searchsorted(panel.dates, np.datetime64(self.past.learned_until), "right"))
         learned_rows = range(self.settings.history - 1, max(self.settings.history - 1, learned_stop))
         with one_thread():
             score = score_weights(self.evaluation(panel, days, learned_rows, truth))
