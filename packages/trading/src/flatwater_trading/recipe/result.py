@@ -90,7 +90,11 @@ def as_json(panel: Panel, trainer: ErlTrainer, score: ChampionScore, split: str,
 def score_as_json(panel: Panel, score: ChampionScore, split: str) -> dict[str, Any]:
     """Return the results, with the panel and the days that were played, as plain values."""
     effects = {"effects": score.effects, "column_effects": score.column_effects}
-    return played_as_json(panel, score, "erl", split) | effects
+    other_rules = {
+        "holding_times": {str(rows): finite_or_none(value) for rows, value in score.holding_times.returns.items()},
+        "trades_like_chance": score.trades_like_chance,
+    }
+    return played_as_json(panel, score, "erl", split) | effects | other_rules
 
 
 def played_as_json(panel: Panel, played: PlayedDays, recipe: str, split: str) -> dict[str, Any]:

@@ -25,8 +25,18 @@ from flatwater_trading.recipe.comparison import (
     ORACLE,
     RANDOM_TRADERS,
     PlayedDays,
+    beside_oracle,
     compare_to_yardsticks,
     simple_rules,
+)
+from flatwater_trading.recipe.holding_times import (
+    HOLDING_TIMES,
+    RANDOM_DAYS,
+    HoldingTimes,
+    held_for,
+    play_holding_times,
+    simulator_for,
+    trades_like_chance,
 )
 from flatwater_trading.recipe.occlusion import find_effects
 from flatwater_trading.training.play import META_DAYS, play_slices_
@@ -82,6 +92,21 @@ class ChampionScore(PlayedDays):
     """Feature -> mean change of the coefficients without it: see `occlusion.find_effects`."""
     column_effects: dict[str, float]
     """Column -> mean change of the coefficients without it."""
+    holding_times: HoldingTimes
+    """Returns of the champion's choices if they were held for longer or shorter."""
+    trades_like_chance: bool
+    """Whether the champion is invested and trades as much as traders that act at random on every day."""
+
+    @property
+    def verdict(self) -> str:
+        """Sentences that state the result of the numbers, what other rules would have given, and a warning."""
+        sentences = [self.comparison.sentence, self.holding_times.sentence, beside_oracle(self.returns)]
+        if self.trades_like_chance:
+            sentences.append(
+                "Warning: it is invested and trades as much as traders that act at random on every day, so it has not "
+                "learned when to stay out."
+            )
+        return " ".join(filter(None, sentences))
 
 
 def score_champion(evaluation: ChampionEvaluation) -> ChampionScore:
@@ -89,7 +114,7 @@ def score_champion(evaluation: ChampionEvaluation) -> ChampionScore:
     setup, market, panel, days = evaluation.setup, evaluation.market, evaluation.panel, evaluation.days
     env_config = setup.config.env
     champion, chance = evaluation.simulator(1), evaluation.simulator(RANDOM_TRADERS)
-    play_slices_(setup, market, champion, actors=evaluation.actor, starts=evaluation.first, days=len(days))
+    planned = play_slices_(setup, market, champion, actors=evaluation.actor, starts=evaluation.first, days=len(days))
     # On the days of the champion's purchases: random traders have its turnover and differ only in the instruments.
     _play_chance_(evaluation, chance, bought=champion.logs.exit_day[0] >= 0)
     a_year = panel.calendar.a_year
@@ -111,6 +136,7 @@ def score_champion(evaluation: ChampionEvaluation) -> ChampionScore:
         "random": {name: float(value.median()) for name, value in random.items()},
     }
     effects = find_effects(setup, market, evaluation.actor, days)
+    unit, first = panel.calendar.unit, evaluation.first
     return ChampionScore(
         days=days,
         comparison=compare_to_yardsticks(
@@ -127,6 +153,8 @@ def score_champion(evaluation: ChampionEvaluation) -> ChampionScore:
         trades=trade_columns(champion, market, env_config, instruments=panel.instruments, dates=panel.dates),
         effects=dict(zip(setup.config.observation_features, effects.features.tolist(), strict=True)),
         column_effects=dict(zip(panel.instruments, effects.columns.tolist(), strict=True)),
+        holding_times=play_holding_times(setup, market, planned, evaluation.actor, first=first, unit=unit),
+        trades_like_chance=trades_like_chance(setup, market, rows[CHAMPION], first, len(days)),
     )
 
 
@@ -221,6 +249,8 @@ def score_bytes(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], da
             build_simulator(config, batch=batch, max_days=len(days), instruments=count, device=setup.device)
             for batch in (1, RANDOM_TRADERS, *(1,) * SIMULATED_RULES)
         ]
+        # One after the other: the longest holding time, and the traders of random days.
+        simulator_for(setup, market, held_for(config, max(HOLDING_TIMES)), batch=RANDOM_DAYS, days=len(days))
         first = torch.empty(1, dtype=torch.int64, device=setup.device)
         play_slices_(setup, market, envs[0], actors=actor, starts=first, days=len(days))
         # The random traders and one rule: the other rules take the same steps.

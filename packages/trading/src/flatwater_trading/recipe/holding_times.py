@@ -1,0 +1,117 @@
+"""Two questions about a champion's purchases: other holding times of the same choices, and the choice of days.
+
+The rules of purchases bound what a trader can earn more than its choices do, so its actions of the same days are played
+again by a simulator that sells earlier or later. And a champion that is invested and trades as much as traders that act
+at random on every day has not learned when to stay out.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from jaxtyping import Float
+from torch import Tensor
+
+from flatwater.state.random import generator
+from flatwater_trading.market import account
+from flatwater_trading.market.baselines import play_random_
+from flatwater_trading.market.config import TradingConfig
+from flatwater_trading.market.market import Market
+from flatwater_trading.market.results import episode_summary
+from flatwater_trading.market.simulator import Simulator, build_simulator, reset_
+from flatwater_trading.training.play import PlannedActions, SlicePlay
+from flatwater_trading.training.setup import ErlSetup
+
+HOLDING_TIMES = (5, 10, 20, 40)
+"""Rows for which the champion's choices are held, besides its own holding time."""
+RANDOM_DAYS = 10
+"""Traders whose days of purchases are random too."""
+DEVIATIONS, LEAST_DIFFERENCE = 2.0, 0.02
+"""Deviations of the random traders' exposure and turnover within which a champion is like them; a difference of 2 % of
+their mean counts as none, where they hardly differ."""
+
+
+@dataclass(frozen=True)
+class HoldingTimes:
+    """Total returns of the champion's choices by the rows for which each purchase is held."""
+
+    own: int
+    """Holding time of the settings."""
+    unit: str
+    """Name of a row, such as `day`."""
+    returns: Mapping[int, float]
+    """Other holding time -> total return."""
+
+    @property
+    def sentence(self) -> str:
+        """Sentence with the other holding times and their returns."""
+        (rows, value), *others = self.returns.items()
+        more = "".join(f", for {rows} {value:+.1%}" for rows, value in others)
+        return (
+            f"Its choices held for {rows} {self.unit}s would have returned {value:+.1%}{more} "
+            f"(env.trade.hold_days = {self.own})."
+        )
+
+
+def simulator_for(setup: ErlSetup, market: Market, env: TradingConfig, *, batch: int, days: int) -> Simulator:
+    """Build a simulator of `batch` episodes of these many days, by these rules."""
+    return build_simulator(env, batch=batch, max_days=days, instruments=len(market.investable), device=setup.device)
+
+
+def held_for(env: TradingConfig, hold_days: int) -> TradingConfig:
+    """Return the rules with another holding time."""
+    return replace(env, trade=replace(env.trade, hold_days=hold_days))
+
+
+def other_times(env: TradingConfig) -> tuple[int, ...]:
+    """Return the holding times that are played besides that of the settings."""
+    return tuple(rows for rows in HOLDING_TIMES if rows != env.trade.hold_days)
+
+
+def play_holding_times(
+    setup: ErlSetup, market: Market, planned: PlannedActions, actor: Float[Tensor, "1 n"], *, first: Tensor, unit: str
+) -> HoldingTimes:
+    """Play the champion's actions of some days once more for each other holding time.
+
+    Args:
+        setup: settings and networks.
+        market: prices of the days.
+        planned: actions of the champion, as `play_slices_` gave them.
+        actor: weights of the champion.
+        first: first row that is played.
+        unit: name of a row.
+    """
+    returns, days = {}, planned.planned.shape[2]
+    for rows in other_times(setup.config.env):
+        env = held_for(setup.config.env, rows)
+        simulator = simulator_for(setup, market, env, batch=1, days=days)
+        other = replace(setup, config=replace(setup.config, env=env))
+        play = SlicePlay(other, market, simulator, planned, actor)
+        play.begin_(first)
+        play.play_()
+        returns[rows] = float(account.total_return(simulator.logs.equity)[0])
+    return HoldingTimes(setup.config.env.trade.hold_days, unit, returns)
+
+
+def trades_like_chance(
+    setup: ErlSetup, market: Market, champion: Mapping[str, float], first: Tensor, days: int
+) -> bool:
+    """Return whether the champion's exposure and turnover are those of traders that act at random on every day.
+
+    Args:
+        setup: settings.
+        market: prices of the days.
+        champion: exposure and turnover of the champion, by name.
+        first: first row that is played.
+        days: number of days that are played.
+    """
+    env = setup.config.env
+    simulator = simulator_for(setup, market, env, batch=RANDOM_DAYS, days=days)
+    start = first.repeat(RANDOM_DAYS)
+    reset_(simulator, start=start, trading_end=start + days - env.episode.settlement_days, end=start + days)
+    play_random_(simulator, market, env, days=days, rng=generator(setup.config.seed, "random days", setup.device))
+    random = episode_summary(simulator, env)
+    for name in ("exposure", "turnover"):
+        mean, deviation = float(random[name].mean()), float(random[name].std())
+        if abs(champion[name] - mean) > max(DEVIATIONS * deviation, LEAST_DIFFERENCE * mean):
+            return False
+    return True

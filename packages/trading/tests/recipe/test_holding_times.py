@@ -1,0 +1,57 @@
+"""Other holding times of a champion's choices, and whether it chooses its days."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import flatwater as fw
+from flatwater.config.toml import from_mapping
+from flatwater_trading.market.baselines import play_random_
+from flatwater_trading.market.results import episode_summary
+from flatwater_trading.market.simulator import reset_
+from flatwater_trading.recipe.config import ErlRunConfig
+from flatwater_trading.recipe.holding_times import held_for, simulator_for, trades_like_chance
+from flatwater_trading.recipe.run import compose
+
+TINY: dict[str, Any] = {
+    "panel": "synthetic:4x400:signal=0.7",
+    "rounds": 1,
+    "threads": 1,
+    "trackers": (),
+    "population": {"size": 4},
+    "evaluation": {"train_slices": 2, "validation_slices": 2},
+    "env": {
+        "episode": {"context": 20, "trading_days": 15, "settlement_days": 5},
+        "trade": {"hold_days": 5, "target_low": 1.0, "target_high": 4.0},
+    },
+    "splits": {"holdout_days": 80, "validation_days": 50},
+    "net": {"channels": 4, "hidden": 8},
+}
+
+
+def test_another_holding_time_earns_what_it_earns_as_a_rule(tmp_path: Path) -> None:
+    run = fw.train("erl", run=tmp_path / "run", quiet=True, **TINY).path
+    result, trader = fw.evaluate(run, holdout=True), fw.load(run)
+    assert set(result["holding_times"]) == {"10", "20", "40"}, "the own holding time is 5"
+    env = held_for(trader.settings.env, 10)
+    other = replace(trader, settings=replace(trader.settings, env=env)).backtest(TINY["panel"])
+    ten = result["holding_times"]["10"]
+    assert other.result["traders"]["champion"]["total_return"] == pytest.approx(ten, rel=1e-4)
+    assert f"Its choices held for 10 days would have returned {ten:+.1%}, for 20 " in result["verdict"]
+    assert ("Warning: it is invested" in result["verdict"]) == result["trades_like_chance"]
+
+
+def test_who_acts_at_random_is_told_and_who_stays_out_is_not() -> None:
+    run = compose(from_mapping(ErlRunConfig, TINY, "test"))
+    setup, market, days = run.trainer.setup, run.trainer.run.market, 60
+    first = torch.tensor([200])
+    simulator = simulator_for(setup, market, setup.config.env, batch=1, days=days)
+    reset_(simulator, start=first, trading_end=first + days - 5, end=first + days)
+    play_random_(simulator, market, setup.config.env, days=days, rng=torch.Generator().manual_seed(5))
+    measures = {name: float(value[0]) for name, value in episode_summary(simulator, setup.config.env).items()}
+    assert trades_like_chance(setup, market, measures, first, days)
+    assert not trades_like_chance(setup, market, measures | {"exposure": measures["exposure"] / 2}, first, days)
+    assert not trades_like_chance(setup, market, measures | {"turnover": measures["turnover"] / 2}, first, days)
