@@ -15,7 +15,7 @@ from flatwater.api import resolve_config
 from flatwater_watch.errors import ConfigError
 
 SMALL = {"envs": 3, "block": 16, "threads": 1, "trackers": (), "evaluation": {"envs": 3, "every": 2}}
-SMALL |= {"learner": {"epochs": 2, "minibatches": 1}}
+SMALL |= {"learner": {"epochs": 2, "minibatches": 1}, "wrapped": {"steps": 60}}
 
 pytestmark = pytest.mark.usefixtures("unpainted")
 
@@ -61,7 +61,7 @@ def test_settings_win_over_a_file_and_wrong_ones_are_refused() -> None:
 @pytest.mark.few(1)
 @pytest.mark.parametrize("memory", [0, 4])
 def test_what_was_trained_acts_as_it_did_where_it_was_judged(memory: int) -> None:
-    env = gymnasium.make("CartPole-v1")
+    env = gymnasium.make("CartPole-v1", max_episode_steps=60)
     fw.train("ppo", rounds=2, run="run", student={"memory": memory}, quiet=True, **SMALL)
     policy, paid = fw.load("run"), []
     for seed in range(3):

@@ -57,7 +57,9 @@ def compose_agent(recipe: str, *options: str) -> EvolveRun:
     return compose(command_class(("train", name)).read(f"train {name}", words).settings())
 
 
-@pytest.mark.parametrize("recipe", KINDS)
+@pytest.mark.parametrize(
+    "recipe", [r if r in {"sac", "dqn"} else pytest.param(r, marks=pytest.mark.slow) for r in KINDS]
+)
 def test_resumed_an_agent_ends_as_if_it_had_not_stopped(recipe: str) -> None:
     whole = train(recipe, "whole", 3)
     train(recipe, "cut", 1)

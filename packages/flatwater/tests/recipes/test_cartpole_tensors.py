@@ -83,7 +83,8 @@ def test_a_run_in_it_is_resumed_bit_for_bit() -> None:
     example.write_text(
         example.read_text().replace("STEPS = 2.4, np.deg2rad(12), 500", "STEPS = 2.4, np.deg2rad(12), 40")
     )
-    options = ["--env", "cartpole_tensors:CartPole", "--envs", "16", "--block", "32", "--threads", "1", "--trackers"]
+    options = ["--env", "cartpole_tensors:CartPole", "--envs", "4", "--block", "32", "--threads", "1", "--trackers"]
+    options += ["--learner.epochs", "2", "--learner.minibatches", "2"]
     assert main(["train", "ppo", *options, "--rounds", "3", "--run", "whole"]) == 0
     assert main(["train", "ppo", *options, "--rounds", "1", "--run", "cut"]) == 0
     assert main(["resume", "cut", "--rounds", "3"]) == 0

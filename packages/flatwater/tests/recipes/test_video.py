@@ -21,6 +21,7 @@ from flatwater_watch.errors import ConfigError
 
 SMALL: dict[str, Any] = {"rounds": 1, "threads": 1, "trackers": (), "envs": 2, "block": 16, "quiet": True}
 SMALL |= {"evaluation": {"envs": 3, "every": 1}, "learner": {"minibatches": 1, "epochs": 1}, "student": {"layers": [8]}}
+SMALL |= {"wrapped": {"steps": Seen.steps}}
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +57,7 @@ def test_the_video_has_the_judged_episodes(recipe: str, memory: int) -> None:
 
 @pytest.mark.slow
 def test_a_video_of_any_length_takes_what_was_planned() -> None:
-    fw.train("ppo", env="seen_env:Long", run="run", **SMALL)
+    fw.train("ppo", env="seen_env:Long", run="run", **SMALL | {"wrapped": {"steps": Long.steps}})
     said: list[str] = []
     plan = plan_evaluation("run", said.append, video=Path("out.gif"))
     Long.held.clear()

@@ -9,6 +9,9 @@ from typing import Any
 
 import faults
 import pytest
+from small_runs import TINY_PPO
+
+from flatwater.cli.main import main
 
 PROGRAM = Path(__file__).parent / "faulty.py"
 
@@ -82,7 +85,14 @@ def test_a_filling_says_where_it_ends(tmp_path: Path) -> None:
     assert "all rows but one" in found["redundancy"]
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("rounds", [ROUNDS, pytest.param(15, marks=pytest.mark.slow)])
+@pytest.mark.usefixtures("own_modules")
+def test_nothing_is_found_in_a_small_run(tmp_path: Path) -> None:
+    options = [*TINY_PPO, "--rounds", str(ROUNDS), "--ledger-every", "1", "--quiet", "--run", str(tmp_path / "run")]
+    assert main(["train", "ppo", *options]) == 0
+    assert (tmp_path / "run" / "findings.jsonl").read_text() == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rounds", [ROUNDS, 15])
 def test_nothing_is_found_where_nothing_grows(rounds: int, tmp_path: Path) -> None:
     assert findings(tmp_path / "run", 0, rounds) == []
