@@ -10,6 +10,7 @@ import shutil
 import sys
 import tempfile
 from doctest import ELLIPSIS
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,17 @@ ADDED = "PYTEST_ADDOPTS"
 NAMES = ("XDG_CACHE_HOME", "XDG_STATE_HOME", ADDED)
 
 
+def leave_unpainted(out: Path, rows: object) -> None:  # noqa: ARG001  (as `write_picture` is called)
+    """Put a file in the place of a run's picture: to paint it is a fifth of a small run, and no page shows one."""
+    out.write_bytes(b"")
+
+
 def enter_empty_folder(namespace: dict[str, Any]) -> None:
     """Pages write files as a reader would, into the current folder; nothing of them stays."""
     namespace["left"] = {"cwd": Path.cwd(), "env": {name: os.environ.get(name) for name in NAMES}, "path": [*sys.path]}
+    picture: Any = import_module("flatwater.reports.picture")  # by the pages alone: it loads matplotlib
+    namespace["left"]["picture"], namespace["left"]["write"] = picture, picture.write_picture
+    picture.write_picture = leave_unpainted
     namespace["left"]["folder"] = tempfile.mkdtemp(prefix="flatwater-page-")
     os.chdir(namespace["left"]["folder"])
     os.environ["XDG_CACHE_HOME"] = str(Path.cwd() / ".cache")
@@ -41,6 +50,7 @@ def leave_folder(namespace: dict[str, Any]) -> None:
     Its modules go as well: another page may write one of the same name.
     """
     left = namespace["left"]
+    left["picture"].write_picture = left["write"]
     os.chdir(left["cwd"])
     sys.path[:] = left["path"]
     sys.path_importer_cache.pop(".", None)  # Python keeps the folder that it was
