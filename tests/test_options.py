@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -34,11 +35,22 @@ for command in [(), ("train",), ("panel",), *commands()]:
 """
 
 
+def help_lines(command: tuple[str, ...]) -> list[str]:
+    """The help of a command, for the terminal that the environment tells of."""
+    return _help_lines(command, os.environ.get("COLUMNS"))
+
+
+@cache
+def _help_lines(command: tuple[str, ...], columns: str | None) -> list[str]:
+    assert columns == os.environ.get("COLUMNS")
+    return read_help(command).splitlines()
+
+
 def explain_options(command: tuple[str, ...]) -> dict[str, str]:
     """Each option and each positional argument -> what the help says about it."""
     found: dict[str, str] = {}
     name = ""
-    for line in read_help(command).splitlines():
+    for line in help_lines(command):
         text = line.strip("│").strip()
         if not line.startswith("│") or set(text) <= {"─"}:
             name = ""
@@ -78,7 +90,7 @@ def test_help_fits_the_terminal_and_explains_every_option(
     command: tuple[str, ...], columns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    lines = read_help(command).splitlines()
+    lines = help_lines(command)
     assert lines[0].startswith(f"usage: flatwater {' '.join(command)} ")
     assert max(map(len, lines)) <= columns
     found = explain_options(command)

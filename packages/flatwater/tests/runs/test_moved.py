@@ -19,7 +19,7 @@ from flatwater_watch.errors import FlatwaterError
 Same = Callable[[Path, Path], None]
 ROUNDS = 4
 KINDS = pytest.mark.parametrize(
-    "kind", ["erl", pytest.param("grow", marks=pytest.mark.slow), pytest.param("teach", marks=pytest.mark.slow)]
+    "kind", ["ppo", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("erl", "grow", "teach"))]
 )
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="folders are held through /proc")
