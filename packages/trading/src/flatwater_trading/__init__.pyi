@@ -1,3 +1,4 @@
+from flatwater_trading.market.config import AccountConfig as AccountConfig
 from flatwater_trading.market.config import EpisodeConfig as EpisodeConfig
 from flatwater_trading.market.config import TradeConfig as TradeConfig
 from flatwater_trading.market.config import TradingConfig as TradingConfig

@@ -64,6 +64,8 @@ def tiny_run(**changes: Any) -> WeightsRun:
 
 def test_what_is_held_is_what_was_planned_and_never_moves(tmp_path: Path) -> None:
     run = tiny_run(panel=dear_panel(tmp_path), account=DEAR)
+    # 2.50 for each of five instruments on 252 days, of 100,000.
+    assert any("5 instruments on every day costs 3% of account.cash a year" in line for line in run.about())
     _, planned = build_on_meta(run.config, run.panel)
     held = nbytes(run.trainer.run)
     assert nbytes(planned) == held

@@ -63,11 +63,19 @@ class WeightsRun(Run):
         return f"target weights of {of}, {describe_days(self.panel)}"
 
     def about(self) -> Sequence[str]:
-        """Return lines about the days of each split, about stretches shorter than usual, and about costs of shares."""
+        """Return lines about the days of each split, about stretches shorter than usual, and about costs of orders."""
         lines, days = [describe_splits(self.panel, self.setup.splits)], self.setup.stretch_days
         if self.config.learner.days is None and days < USUAL_STRETCH:
             lines.append(f"members learn from stretches of {days} {self.panel.calendar.units}, as no longer ones fit")
-        return [*lines, *describe_costs(self.panel, self.config.account)]
+        account, count = self.config.account, len(self.panel.investable)
+        if account.least_commission and not account.band:
+            year = account.least_commission * count * self.panel.calendar.a_year / account.cash
+            lines.append(
+                f"account.least_commission: an order in each of {count_phrase(count, 'instrument')} on every "
+                f"{self.panel.calendar.unit} costs {year:.0%} of account.cash a year; account.band or "
+                "account.least_order lets it trade less often"
+            )
+        return [*lines, *describe_costs(self.panel, account)]
 
     def data(self) -> dict[str, Any]:
         """Return facts about the contents of the panel."""
