@@ -29,7 +29,7 @@ class Lineage:
 
 def first_generation(members: int, device: torch.device) -> Lineage:
     """Return members without parents, and no champion."""
-    ids = torch.arange(members + 1, device=device)
+    ids = torch.arange(members + 1).to(device)  # on the meta device `arange` would import a part of the compiler
     ids[members] = -1
     return Lineage(
         ids=ids,
