@@ -138,6 +138,7 @@ MAY_COPY = {
     "flatwater/trainers/evolve/play.py::_begin_": "where an episode begins",
     "flatwater/trainers/evolve/play.py::step_": "to the CPU",
     "flatwater/trainers/evolve/trial.py::act": "the world is on the CPU: one copy of its observations a step",
+    "flatwater/evolution/generation.py::first_generation": "once a run",
 }
 """`module::function` -> why it may copy."""
 
