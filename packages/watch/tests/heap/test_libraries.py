@@ -129,6 +129,15 @@ def test_a_function_that_holds_what_grew_lives_no_longer_for_it(library: ModuleT
     assert strong_object(holder) is None
 
 
+def test_containers_that_are_no_match_for_the_growth_are_no_lead(library: ModuleType) -> None:
+    """Each program has some that grow; to look into them delays what else may be found."""
+    before = heap_lengths()
+    library.SEEN.update({n: [n] for n in range(99)})
+    library.RECENT.extend(bytearray(100_000) for _ in range(8))
+    assert "somelib.SEEN" in grown_holders(before, Roots(), missing_bytes=80 << 20).holders
+    assert grown_holders(before, Roots(), missing_bytes=8 << 30).holders == {}
+
+
 def test_what_the_user_holds_is_no_lead(library: ModuleType) -> None:
     """A census begins at the globals of the user's modules, and knows what it has reached."""
     before = heap_lengths()

@@ -102,10 +102,18 @@ class Investigation:
     """Whether the length of the first owner had changed at the last comparison."""
 
 
-def take_grown_holders_(case: Investigation, roots: Roots) -> GrownHolders:
-    """What holds containers that became longer since the investigation began; nothing at the second call."""
+def take_grown_holders_(case: Investigation, roots: Roots, missing_bytes: float) -> GrownHolders:
+    """What holds containers that became longer since the investigation began; nothing at the second call.
+
+    Args:
+        case: the investigation.
+        roots: choice of roots.
+        missing_bytes: bytes that came since then and have no owner.
+    """
     lengths, case.lengths = case.lengths, None
-    return GrownHolders({}, frozenset()) if lengths is None else grown_holders(lengths, roots, case.reached_ids)
+    if lengths is None:
+        return GrownHolders({}, frozenset())
+    return grown_holders(lengths, roots, case.reached_ids, missing_bytes)
 
 
 def find_grown_owners(before: Census, now: Census, rate: float, steps: int, *, handles: bool) -> list[Owner]:

@@ -252,9 +252,12 @@ class Investigator:
             return self._finish_comparison()
         return CaseEvent.UNEXPLAINED
 
-    def _add_library_roots(self, _reading: Reading) -> CaseEvent:
+    def _add_library_roots(self, reading: Reading) -> CaseEvent:
         """Add, once, holders that no root of the user's reaches; the next census is the first of two to compare."""
-        holders, way_ids = take_grown_holders_(self._case, self._roots)
+        case = self._case
+        explained = sum(finding.bytes_per_step for finding in case.comparison_findings)
+        missing_bytes = (self._growth_slope.low - explained) * (reading.step - case.first_step)
+        holders, way_ids = take_grown_holders_(case, self._roots, missing_bytes)
         self.censuses.library_roots |= holders
         self.censuses.way_ids |= way_ids
         return CaseEvent.LIBRARIES_GREW if holders else CaseEvent.UNEXPLAINED

@@ -13,9 +13,10 @@ from array import array
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
-from itertools import chain, islice
+from itertools import islice
 from typing import Any, NamedTuple
 
+from flatwater_watch.heap.arrays import array_figures
 from flatwater_watch.heap.children import item_counter
 from flatwater_watch.heap.functions import Cache, newest_results
 from flatwater_watch.heap.locals import function_name
@@ -38,14 +39,17 @@ MANY_OBJECTS = 1_000_000
 READ_INSTANCES, MAXIMUM_OPENED, MAXIMUM_READ = 40, 200, 100_000
 """Instances of each class that are looked into for containers, as registries are few of a kind; items of a container
 that is; and number of both together: 50 ms of CPU."""
-MAXIMUM_WEIGHED, MAXIMUM_CLIMBED = 1000, 24
+MAXIMUM_WEIGHED, MAXIMUM_CLIMBED = 300, 24
 """Longer containers that are weighed, and the heaviest of them, whose names are looked for. That takes passes over all
 objects, of 80 ms of CPU each with 360,000 objects."""
 MAXIMUM_FRONTIER, MAXIMUM_PASSES = 48, 10
 """Objects whose referrers are looked for in one pass, and maximum passes; `moto` stores its objects five hops below
 `s3_backends`."""
-WEIGHED_ITEMS = 4
-"""Newest items of a container that stand for those that came."""
+WEIGHED_ITEMS, WEIGHED_OBJECTS = 4, 60
+"""Newest items of a container that stand for those that came, and objects below them that are weighed."""
+LEAST_SHARE = 0.01
+"""Minimum share of the growth without an owner that all longer containers may explain, by a rough weight, for their
+holders to be looked for: each program has some, and two more censuses delay what else may be found. Unmeasured."""
 _OWN = frozenset(OWN_PACKAGES)
 
 
@@ -81,13 +85,17 @@ def heap_lengths() -> ContainerLengths:
     return ContainerLengths(ids, array("Q", map(lengths.__getitem__, ids)))
 
 
-def grown_holders(before: ContainerLengths, roots: Roots, known_ids: Collection[int] = ()) -> GrownHolders:
+def grown_holders(
+    before: ContainerLengths, roots: Roots, known_ids: Collection[int] = (), missing_bytes: float = 0.0
+) -> GrownHolders:
     """What holds the heaviest of the containers that became longer, or are new.
 
     Args:
         before: lengths at an earlier time.
         roots: choice of roots; globals of the user's modules are left out, as each census begins at them.
         known_ids: ids of containers that a census has reached from other roots.
+        missing_bytes: bytes that came since then and have no owner; nothing is returned if the containers are no
+            match for them.
     """
     # In somebody's heap: no code of the program is called.
     # A short container that was not there is mostly a part of a new object: it counts like one item.
@@ -101,9 +109,10 @@ def grown_holders(before: ContainerLengths, roots: Roots, known_ids: Collection[
     del gains[MAXIMUM_WEIGHED:]
     gains = [(gain * _item_bytes(container), container) for gain, container in gains]
     gains.sort(key=_gain, reverse=True)
-    containers = [container for _, container in gains[:MAXIMUM_CLIMBED]]
+    is_match = sum(map(_gain, gains)) >= LEAST_SHARE * missing_bytes
+    containers = [container for _, container in gains[:MAXIMUM_CLIMBED]] if is_match else []
     gains.clear()  # it would be a referrer of each
-    return _climb(containers, user_modules(roots))
+    return _climb(containers, user_modules(roots)) if containers else GrownHolders({}, frozenset())
 
 
 def _gain(entry: tuple[int, Any]) -> int:
@@ -166,12 +175,18 @@ def _module_spaces() -> dict[str, dict[str, Any]]:
 
 
 def _item_bytes(container: Any) -> int:
-    """Mean bytes of an item of a container with what it refers to, by its newest items; 1 for numbers in a buffer."""
+    """Rough mean bytes of an item of a container with what it refers to, by its newest; 1 for numbers in a buffer."""
     items = read_stable(_newest, container)
-    below = (islice(gc.get_referents(item), WEIGHED_ITEMS) for item in items)
-    others = (obj for obj in chain(*below) if not issubclass(type(obj), (type, types.ModuleType)))  # shared by all
-    sizes = [own_size(obj) for obj in chain(items, others)]
-    return sum(sizes) // len(items) if items else 1
+    seen_ids, objects, size = set[int](), [*items], 0
+    for obj in objects:  # the list grows on the way: breadth first
+        if id(obj) in seen_ids or issubclass(type(obj), (types.ModuleType, types.FunctionType, types.FrameType)):
+            continue
+        seen_ids.add(id(obj))
+        figures = array_figures(obj)
+        size += own_size(obj) + (0 if figures is None else figures.bytes)
+        if len(objects) < WEIGHED_OBJECTS and not issubclass(type(obj), type):
+            objects += islice(gc.get_referents(obj), WEIGHED_OBJECTS)
+    return size // len(items) if items else 1
 
 
 def _newest(container: Any) -> list[Any]:
