@@ -46,7 +46,7 @@ class Investigation:
     module_count: int = 0
     """Number of modules that were loaded then."""
     lengths: ContainerLengths | None = None
-    """Lengths of all containers then; None once they were compared."""
+    """Lengths of all containers then; None once some were found to be longer."""
     reached_ids: frozenset[int] = frozenset()
     """Ids of the containers that the last census reached on a path of the first one."""
     unproven_readings: int = 0
@@ -103,17 +103,19 @@ class Investigation:
 
 
 def take_grown_holders_(case: Investigation, roots: Roots, missing_bytes: float) -> GrownHolders:
-    """What holds containers that became longer since the investigation began; nothing at the second call.
+    """What holds containers that became longer since the investigation began; nothing once some were found.
 
     Args:
         case: the investigation.
         roots: choice of roots.
         missing_bytes: bytes that came since then and have no owner.
     """
-    lengths, case.lengths = case.lengths, None
-    if lengths is None:
+    if case.lengths is None:
         return GrownHolders({}, frozenset())
-    return grown_holders(lengths, roots, case.reached_ids, missing_bytes)
+    found = grown_holders(case.lengths, roots, case.reached_ids, missing_bytes)
+    if found.holders:
+        case.lengths = None
+    return found
 
 
 def find_grown_owners(before: Census, now: Census, rate: float, steps: int, *, handles: bool) -> list[Owner]:

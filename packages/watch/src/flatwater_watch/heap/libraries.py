@@ -30,7 +30,7 @@ from flatwater_watch.heap.raw import (
     read_stable,
 )
 from flatwater_watch.heap.roots import OWN_PACKAGES, Roots, user_modules
-from flatwater_watch.heap.view import OwnWeakref
+from flatwater_watch.heap.view import OwnWeakref, evenly_spaced_slice
 
 MINIMUM_ITEMS, MINIMUM_ITEMS_OF_MANY = 4, 64
 """Items from which on a container counts; the second number if there are very many objects."""
@@ -45,8 +45,9 @@ objects, of 80 ms of CPU each with 360,000 objects."""
 MAXIMUM_FRONTIER, MAXIMUM_PASSES = 48, 10
 """Objects whose referrers are looked for in one pass, and maximum passes; `moto` stores its objects five hops below
 `s3_backends`."""
-WEIGHED_ITEMS, WEIGHED_OBJECTS = 4, 60
-"""Newest items of a container that stand for those that came, and objects below them that are weighed."""
+WEIGHED_ITEMS, WEIGHED_CHILDREN, WEIGHED_OBJECTS = 4, 8, 60
+"""Newest items of a container that stand for those that came; children that stand for all of an object; and objects
+below the items that are weighed."""
 LEAST_SHARE = 0.01
 """Minimum share of the growth without an owner that all longer containers may explain, by a rough weight, for their
 holders to be looked for: each program has some, and two more censuses delay what else may be found. Unmeasured."""
@@ -100,9 +101,10 @@ def grown_holders(
     # In somebody's heap: no code of the program is called.
     # A short container that was not there is mostly a part of a new object: it counts like one item.
     gains: list[tuple[int, Any]] = []
+    spaces = _class_spaces() | {id(space): name for name, space in reversed(_module_spaces().items())}
     for container, count in _containers_with_counts():
         length = before.length(id(container))
-        if count > length and id(container) not in known_ids:
+        if count > length and id(container) not in known_ids and id(container) not in spaces:
             is_part = length == 0 and count < MINIMUM_ITEMS_OF_MANY
             gains.append((1 if is_part else count - length, container))
     gains.sort(key=_gain, reverse=True)
@@ -112,7 +114,7 @@ def grown_holders(
     is_match = sum(map(_gain, gains)) >= LEAST_SHARE * missing_bytes
     containers = [container for _, container in gains[:MAXIMUM_CLIMBED]] if is_match else []
     gains.clear()  # it would be a referrer of each
-    return _climb(containers, user_modules(roots)) if containers else GrownHolders({}, frozenset())
+    return _climb(containers, spaces, user_modules(roots)) if containers else GrownHolders({}, frozenset())
 
 
 def _gain(entry: tuple[int, Any]) -> int:
@@ -175,18 +177,24 @@ def _module_spaces() -> dict[str, dict[str, Any]]:
 
 
 def _item_bytes(container: Any) -> int:
-    """Rough mean bytes of an item of a container with what it refers to, by its newest; 1 for numbers in a buffer."""
+    """Rough mean bytes of an item of a container with what it refers to, by its newest; 1 for numbers in a buffer.
+
+    Of very many children a few stand for all; what several items share counts once.
+    """
     items = read_stable(_newest, container)
-    seen_ids, objects, size = set[int](), [*items], 0
-    for obj in objects:  # the list grows on the way: breadth first
+    seen_ids, size = set[int](), 0.0
+    weighted: list[tuple[Any, float]] = [(item, 1.0) for item in items]
+    for obj, weight in weighted:  # the list grows on the way: breadth first
         if id(obj) in seen_ids or issubclass(type(obj), (types.ModuleType, types.FunctionType, types.FrameType)):
             continue
         seen_ids.add(id(obj))
         figures = array_figures(obj)
-        size += own_size(obj) + (0 if figures is None else figures.bytes)
-        if len(objects) < WEIGHED_OBJECTS and not issubclass(type(obj), type):
-            objects += islice(gc.get_referents(obj), WEIGHED_OBJECTS)
-    return size // len(items) if items else 1
+        size += weight * (own_size(obj) + (0 if figures is None else figures.bytes))
+        if len(weighted) < WEIGHED_OBJECTS and not issubclass(type(obj), type):
+            children = gc.get_referents(obj)
+            drawn = children[evenly_spaced_slice(len(children), WEIGHED_CHILDREN)]
+            weighted += [(child, weight * len(children) / len(drawn)) for child in drawn]
+    return round(size) // len(items) if items else 1
 
 
 def _newest(container: Any) -> list[Any]:
@@ -203,14 +211,14 @@ def _newest(container: Any) -> list[Any]:
     return [value for _, value in newest_results(container, WEIGHED_ITEMS)] if kind is Cache else []
 
 
-def _climb(containers: list[Any], of_user: Collection[str]) -> GrownHolders:
+def _climb(containers: list[Any], spaces: Mapping[int, str], of_user: Collection[str]) -> GrownHolders:
     """The holders of containers, found hop by hop through what refers to them, until each has a name.
 
     Args:
         containers: containers without a name, heaviest first.
+        spaces: names of modules and classes by the id of their namespaces.
         of_user: names of the user's modules.
     """
-    spaces = _class_spaces() | {id(space): name for name, space in reversed(_module_spaces().items())}
     holders: dict[str, Any] = {}
     passed = {id(container): container for container in containers}
     ranks = {id(container): {rank} for rank, container in enumerate(containers)}  # of containers, by objects above them
@@ -219,19 +227,18 @@ def _climb(containers: list[Any], of_user: Collection[str]) -> GrownHolders:
     for _ in range(MAXIMUM_PASSES):
         frontier, waiting = waiting[:MAXIMUM_FRONTIER], waiting[MAXIMUM_FRONTIER:]
         frontier_ids = set(map(id, frontier))
-        own = [frontier, waiting, containers, passed]
-        own_ids = {id(own), *map(id, own)}
+        own_ids = {id(own) for own in (frontier, waiting, containers, passed)}
         for referrer in gc.get_referrers(*frontier):
-            if id(referrer) in passed or id(referrer) in own_ids:
+            if id(referrer) in own_ids or issubclass(type(referrer), types.FrameType):  # frames are roots of their own
                 continue
             below = frontier_ids.intersection(map(id, gc.get_referents(referrer)))
             held = set[int]().union(*(ranks[child] for child in below))
-            named = _name_holder(referrer, spaces, of_user, passed)
+            named = None if id(referrer) in ranks else _name_holder(referrer, spaces, of_user, below)
             if named is not None:
                 holders |= named
                 unnamed -= held
-            elif not issubclass(type(referrer), types.FrameType):  # roots of their own, while they run
-                ranks[id(referrer)] = held
+            elif not held <= ranks.get(id(referrer), set()):  # on the way of a further container, or of its first one
+                ranks.setdefault(id(referrer), set()).update(held)
                 passed[id(referrer)] = referrer
                 waiting.append(referrer)
         waiting = [referrer for referrer in waiting if not unnamed.isdisjoint(ranks[id(referrer)])]
@@ -242,19 +249,19 @@ def _climb(containers: list[Any], of_user: Collection[str]) -> GrownHolders:
 
 
 def _name_holder(
-    holder: Any, spaces: Mapping[int, str], of_user: Collection[str], passed: Mapping[int, Any]
+    holder: Any, spaces: Mapping[int, str], of_user: Collection[str], below: Collection[int]
 ) -> dict[str, Any] | None:
-    """What an object with a name holds of the objects that were passed, by path; None for an object without a name.
+    """What an object with a name holds of the objects below it, by path; None for an object without a name.
 
     Args:
         holder: object that refers to some of them.
         spaces: names of modules and classes by the id of their namespaces.
         of_user: names of the user's modules, whose globals are left out.
-        passed: objects on the way up, by id.
+        below: ids of the objects on the way up that it refers to.
     """
     name = spaces.get(id(holder))
     if name is not None:
-        return {} if name in of_user else _named_values(name, named_entries(holder), passed)
+        return {} if name in of_user else _named_values(name, named_entries(holder), below)
     path = _code_path(holder)
     return None if path is None else {path: OwnWeakref(holder)}
 
@@ -267,9 +274,11 @@ def _class_spaces() -> dict[int, str]:
     }
 
 
-def _named_values(space: str, entries: list[tuple[str, Any]], passed: Mapping[int, Any]) -> dict[str, Any]:
-    """The values of a namespace that the way up has passed, by path, without special names."""
-    return {f"{space}.{name}": value for name, value in entries if id(value) in passed and not name.startswith("__")}
+def _named_values(space: str, entries: list[tuple[str, Any]], wanted_ids: Collection[int]) -> dict[str, Any]:
+    """The wanted values of a namespace by path, without special names."""
+    return {
+        f"{space}.{name}": value for name, value in entries if id(value) in wanted_ids and not name.startswith("__")
+    }
 
 
 def _code_path(holder: Any) -> str | None:
