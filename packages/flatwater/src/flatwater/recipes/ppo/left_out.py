@@ -23,8 +23,8 @@ with four of four, which are usual for images and take half of the passes, it wa
 COMPILED_UPDATES, STEPS_OF_UPDATE = 25_000, 8
 """Updates of a run from which it is compiled by itself, where so many steps of the policy count as one update.
 
-Compiling takes 20 seconds of the CPU, or 5 where torch has the code in its cache. Each update then takes 1.6
-milliseconds less, and each step 0.2 (`docs/adr/0021-one-ppo-for-worlds.md`): such a run gains twice what it pays."""
+Compiling takes 20 seconds of the CPU, or 5 where torch has the code in its cache. Each update then takes 1.5
+milliseconds less, and each step 0.2 (`docs/adr/0021-one-ppo-for-worlds.md`): it gains up to twice what it pays."""
 COMPILED = "the policy is compiled: about 20 CPU seconds in the first block (left out by --learner.no-compile)"
 
 
