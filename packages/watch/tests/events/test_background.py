@@ -53,17 +53,6 @@ def test_the_tracker_gets_every_round_in_order_and_is_closed() -> None:
     assert (said, sink.dropped, sink.queued_bytes) == ([], 0, 0)
 
 
-def test_lines_that_come_together_are_taken_at_the_end_at_the_latest() -> None:
-    """The thread gathers for a minute; `close` ends that, and so does a queue that is half full."""
-    tracker = Tracker()
-    sink = BackgroundSink("fake", lambda _: tracker, print, gather=60.0, queue_bytes=1000)
-    for n in range(1, 31):
-        sink.write(n, {"a": n})
-    sink.close()
-    assert [n for n, _ in tracker.rounds] == list(range(1, 31))
-    assert sink.dropped == 0
-
-
 def test_what_is_not_finite_is_left_out() -> None:
     tracker = Tracker()
     sink = behind(tracker, [])

@@ -16,9 +16,6 @@ from flatwater_watch.errors import ConfigError
 from flatwater_watch.events.background import BackgroundSink, ShowLine, Sink
 from flatwater_watch.sanitize import short_repr
 
-GATHER_SECONDS = 0.25
-"""Seconds for which rounds come together before a tracker takes them: nobody sees a curve move more often."""
-
 
 @runtime_checkable
 class _SinkLike(Sink, Protocol):
@@ -109,7 +106,7 @@ def open_trackers(config: RunConfig, folder: RunFolder, say: ShowLine, *, resume
 
         return open_sink
 
-    return [BackgroundSink(name, opener(name), say, gather=GATHER_SECONDS) for name in config.trackers]
+    return [BackgroundSink(name, opener(name), say) for name in config.trackers]
 
 
 def held_bytes(trackers: list[BackgroundSink]) -> dict[str, int]:

@@ -40,7 +40,6 @@ class BackgroundSink:
         queue_bytes: int = QUEUE_BYTES,
         grace: float = GRACE_SECONDS,
         unit: str = "round",
-        gather: float = 0.0,
     ) -> None:
         """Start the thread, which opens the tracker; nothing here waits for it.
 
@@ -52,12 +51,9 @@ class BackgroundSink:
             queue_bytes: maximum bytes of lines that wait.
             grace: maximum seconds that `close` waits.
             unit: name of a line's subject.
-            gather: seconds for which the thread lets lines come together before it takes them. To wake it for each
-                line costs as much as the line.
         """
         self.name, self.dropped = name, 0
         self._show_line, self._queue_bytes, self._grace_seconds, self._unit = say, queue_bytes, grace, unit
-        self._gather_seconds = gather
         self._lines: deque[bytes] = deque()
         self._condition = Condition()
         self._queued_bytes, self._is_closed = 0, False
@@ -81,8 +77,7 @@ class BackgroundSink:
             if accepted:
                 self._lines.append(line)
                 self._queued_bytes += len(line)
-                if len(self._lines) == 1 or self._is_half_full:  # otherwise the thread is at work, or gathers
-                    self._condition.notify()
+                self._condition.notify()
         self._show_notes()
         if not accepted:
             self.dropped += 1
@@ -104,10 +99,6 @@ class BackgroundSink:
             self._show_line(f"{self.name}: did not end within {limit} s and is left alone; {self._dropped_phrase()}")
         elif self.dropped or self._fault:
             self._show_line(f"{self.name}: {self._fault or 'too slow'}; {self._dropped_phrase()}")
-
-    @property
-    def _is_half_full(self) -> bool:
-        return self._queued_bytes > self._queue_bytes // 2
 
     def _show_notes(self) -> None:
         while self._notes:
@@ -134,23 +125,20 @@ class BackgroundSink:
         """
         try:
             sink = open_sink(self._notes.append)
-            while lines := self._waiting_lines():
-                for line in lines:
-                    _write(sink, line)
-                    self._remove_line_(line)
+            while (line := self._oldest_line()) is not None:
+                _write(sink, line)
+                self._remove_line_(line)
             sink.close()
         except BaseException as fault:  # noqa: BLE001  (the edge of the thread; a library may even call sys.exit)
             first_line = (str(fault).strip() or repr(fault)).splitlines()[0]
             with self._condition:
                 self._fault = f"failed ({type(fault).__name__}: {first_line})"
 
-    def _waiting_lines(self) -> list[bytes]:
-        """Wait for lines, and return them; they stay in the queue until the tracker has them. None are the end."""
+    def _oldest_line(self) -> bytes | None:
+        """The oldest line, which stays in the queue until the tracker has it; None at the end."""
         with self._condition:
             self._condition.wait_for(lambda: self._lines or self._is_closed)
-            if self._gather_seconds:
-                self._condition.wait_for(lambda: self._is_closed or self._is_half_full, self._gather_seconds)
-            return list(self._lines)
+            return self._lines[0] if self._lines else None
 
     def _remove_line_(self, line: bytes) -> None:
         """Take the line that the sink has written out of the queue; runs in the sink's thread."""
