@@ -68,7 +68,7 @@ def test_whatever_it_raises_the_run_goes_on_with_the_same_numbers(
     assert numbers(Path("alone", "metrics.jsonl")) == numbers(Path("tracked", "metrics.jsonl"))
 
 
-@pytest.mark.few(1)
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("name", "told"),
     [

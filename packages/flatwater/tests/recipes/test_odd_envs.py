@@ -43,7 +43,7 @@ def test_there_are_more_than_a_hundred() -> None:
     assert EXPECTED.keys() > ALWAYS
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(10)
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("name", NAMES)
 def test_what_an_environment_does_wrong_is_told_as_its_own(name: str, capfd: pytest.CaptureFixture[str]) -> None:
