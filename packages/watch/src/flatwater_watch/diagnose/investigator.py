@@ -175,7 +175,7 @@ class Investigator:
             return CaseEvent.NATIVE_CERTAIN
         self._rest_left -= 1
         if self._rest_left < 0 and is_suspicious(self._history, self._explaining_findings, reading):
-            self._case = Investigation(self._lines, lengths=heap_lengths())
+            self._case = Investigation(self._lines)
             return CaseEvent.SUSPICION
         return None
 
@@ -188,6 +188,8 @@ class Investigator:
         # Without objects: nothing of the program may live longer until the second census.
         self._case.first_census = completed.census.without_objects()
         self._case.module_count = len(sys.modules)
+        if self._case is not self._first_case and not self._case.comparisons:
+            self._case.lengths = heap_lengths()  # now: many a program with a large heap ends before its census
         return CaseEvent.CENSUS_COMPLETE
 
     def _await_drift(self, _reading: Reading) -> CaseEvent | None:
