@@ -26,6 +26,8 @@ METERS = {
         "MINIMUM_BYTES", "MINIMUM_SHARE", "MAXIMUM_OWNERS", "NAME", "NUMBER", "SAME_CHANGE_SHARE",
     },
     "faces/context.py": {"PRINT_COLUMNS", "PRINT_GAP_SECONDS", "PRINT_SHARE"},
+    "diagnose/declared_bounds.py": {"_MINIMUM_STEM"},
+    "diagnose/releasing_calls.py": {"MAXIMUM_CALLS"},
     "faces/holders.py": {"MAXIMUM_OBJECTS", "MAXIMUM_CHAIN_HOPS"},
     "agent/census_history.py": {"CENSUS_INTERVAL_FACTOR", "MAXIMUM_CENSUSES", "MAXIMUM_OWNERS"},
     "faces/command.py": {"FINDING_SECONDS"},
