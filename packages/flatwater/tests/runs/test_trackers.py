@@ -3,6 +3,7 @@
 import importlib
 import io
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -114,14 +115,17 @@ def test_a_run_without_trackers_writes_none(tiny: list[str]) -> None:
     assert not (run / "tensorboard").exists()
 
 
-def test_a_missing_package_is_told_before_the_run_with_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "flatwater.metrics.wandb", raising=False)
-    monkeypatch.delattr(importlib.import_module("flatwater.metrics"), "wandb", raising=False)
-    for module in [module for module in sys.modules if module.split(".")[0] == "wandb"]:
+@pytest.mark.parametrize(("name", "installed"), [("wandb", "'flatwater[wandb]'"), ("tensorboard", "flatwater")])
+def test_a_missing_package_is_told_before_the_run_with_what_brings_it(
+    name: str, installed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, f"flatwater.metrics.{name}", raising=False)
+    monkeypatch.delattr(importlib.import_module("flatwater.metrics"), name, raising=False)
+    for module in [module for module in sys.modules if module.split(".")[0] == name]:
         monkeypatch.delitem(sys.modules, module)
-    monkeypatch.setitem(sys.modules, "wandb", None)
-    config = ErlRunConfig(trackers=("wandb",))
-    with pytest.raises(ConfigError, match=r"trackers: .*wandb.*pip install 'flatwater\[wandb\]', or"):
+    monkeypatch.setitem(sys.modules, name, None)
+    config = ErlRunConfig(trackers=(name,))
+    with pytest.raises(ConfigError, match=rf"trackers: .*{name}.*pip install {re.escape(installed)}, or"):
         trackers.check_trackers(config)
 
 

@@ -1,8 +1,7 @@
 """The numbers of each round as TensorBoard scalars, under the names that they have everywhere else.
 
 Event files are written here and not by `SummaryWriter`: its thread prints a traceback when the disk is full, and the
-run would learn of it rounds later. So are the messages in them: most bytes of a round's are those of the round before,
-and tensorboard's own classes take ten times as long.
+run would learn of it rounds later.
 """
 
 import errno
@@ -11,12 +10,13 @@ import re
 import socket
 import struct
 import time
-from array import array
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # type: ignore[import-untyped]
+from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-untyped]
 
 from flatwater.metrics.sinks import Metrics
 from flatwater_watch.errors import RunError
@@ -27,16 +27,6 @@ CRC_POLYNOMIAL = 0x82F63B78
 CRC_BLOCK_BYTES = 64
 """Bytes whose checksum is taken at once."""
 Array = np.ndarray[Any, np.dtype[np.uint32]]
-WALL_TIME, STEP, FILE_VERSION, SUMMARY, SESSION_LOG = b"\x09", b"\x10", b"\x1a", b"\x2a", b"\x3a"
-"""Keys of the fields of an event: number and kind in one byte, as protocol buffers have it."""
-VALUE, TAG, SIMPLE_VALUE = b"\x0a", b"\x0a", b"\x15"
-"""Keys of a value in a summary, and of the tag and the number in such a value."""
-STARTED = b"\x08\x01"
-"""A session's log with the status "start"."""
-FLOAT_BYTES = 4
-LOWEST_BITS = 0x7F
-MOST_HEADERS = 10_000
-"""Names whose bytes are kept: a run has some hundreds, and a function of the user's may log under ever new names."""
 _EVENT_FILE_NAME = re.compile(r"events\.out\.tfevents\.(\d+)\.")
 
 
@@ -59,11 +49,10 @@ class TensorBoardSink:
             file_number = max(time.time_ns(), max(numbers, default=0) + 1)
             self.path = folder / f"events.out.tfevents.{file_number:019d}.{socket.gethostname()}.{os.getpid()}"
             self._file = self.path.open("xb", buffering=0)
-        self._headers: dict[str, bytes] = {}  # all bytes of a name's value but the number
         try:
-            self._append_(_encode_field(FILE_VERSION, b"brain.Event:2"))
+            self._append_(Event(file_version="brain.Event:2"))
             # Tells TensorBoard to hide what older files have from this step on.
-            self._append_(STEP + _encode_integer(resume_at + 1) + _encode_field(SESSION_LOG, STARTED))
+            self._append_(Event(step=resume_at + 1, session_log=SessionLog(status=SessionLog.START)))
         except RunError:
             self._file.close()
             raise
@@ -74,51 +63,25 @@ class TensorBoardSink:
         Raises:
             RunError: the disk is full or the file can no longer be written.
         """
-        finite = {name: value for name, value in metrics.items() if isfinite(value)}
-        numbers, parts = array("f", finite.values()).tobytes(), list[bytes]()
-        for at, name in enumerate(finite):
-            parts += [self._header(name), numbers[FLOAT_BYTES * at : FLOAT_BYTES * (at + 1)]]
-        self._append_(STEP + _encode_integer(round) + _encode_field(SUMMARY, b"".join(parts)))
-
-    def _header(self, name: str) -> bytes:
-        """Return the bytes of a value before its number; those of as many names as a round has are kept."""
-        if name not in self._headers:
-            tag = _encode_field(TAG, name.encode(errors="replace")) + SIMPLE_VALUE
-            if len(self._headers) >= MOST_HEADERS:
-                self._headers.clear()
-            self._headers[name] = VALUE + _encode_integer(len(tag) + FLOAT_BYTES) + tag
-        return self._headers[name]
+        values = [Summary.Value(tag=name, simple_value=value) for name, value in metrics.items() if isfinite(value)]
+        self._append_(Event(step=round, summary=Summary(value=values)))
 
     def close(self) -> None:
         """Close the event file."""
         self._file.close()
 
-    def _append_(self, fields: bytes) -> None:
-        """Append an event of these fields and the time of now, as a whole record of TensorBoard's event file.
+    def _append_(self, event: Event) -> None:
+        """Append one event, with the time of now, as a whole record of TensorBoard's event file.
 
         Raises:
             RunError: the disk is full, or the file cannot be written.
         """
-        record = encode_record(WALL_TIME + struct.pack("<d", time.time()) + fields)
+        event.wall_time = time.time()
+        record = encode_record(event.SerializeToString())
         # One write for a whole record: a reader never sees half of one, unless the disk is full.
         with explain_os_errors(self.path):
             if self._file.write(record) < len(record):  # the disk took only a part
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def _encode_integer(value: int) -> bytes:
-    """Return an integer from 0 on as protocol buffers have it: seven bits in each byte, the lowest first."""
-    content = bytearray()
-    while value > LOWEST_BITS:
-        content.append(value & LOWEST_BITS | LOWEST_BITS + 1)
-        value >>= 7
-    content.append(value)
-    return bytes(content)
-
-
-def _encode_field(key: bytes, content: bytes) -> bytes:
-    """Return a field of text or of a message: its key, its length, its content."""
-    return key + _encode_integer(len(content)) + content
 
 
 def encode_record(content: bytes) -> bytes:

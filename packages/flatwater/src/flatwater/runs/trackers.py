@@ -114,6 +114,10 @@ def held_bytes(trackers: list[BackgroundSink]) -> dict[str, int]:
     return {f"trackers.{tracker.name}": tracker.queued_bytes for tracker in trackers}
 
 
+def _load_tensorboard(_: RunConfig) -> None:
+    import flatwater.metrics.tensorboard  # noqa: F401, PLC0415  (loaded only where it is asked for)
+
+
 def _tensorboard(_: RunConfig, run: TrackedRun) -> Sink:
     from flatwater.metrics.tensorboard import TensorBoardSink  # noqa: PLC0415  (loaded only where it is asked for)
 
@@ -133,6 +137,6 @@ def _wandb(config: RunConfig, run: TrackedRun) -> Sink:
 
 
 TRACKERS = {
-    "tensorboard": Tracker(_tensorboard),
+    "tensorboard": Tracker(_tensorboard, _load_tensorboard),
     "wandb": Tracker(_wandb, _check_wandb, "'flatwater[wandb]'"),
 }
