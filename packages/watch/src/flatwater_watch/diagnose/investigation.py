@@ -46,7 +46,10 @@ class Investigation:
     module_count: int = 0
     """Number of modules that were loaded then."""
     lengths: ContainerLengths | None = None
-    """Lengths of all containers then; None once some were found to be longer."""
+    """Lengths of all containers at the first comparison that left growth without an owner; None before, and once some
+    were found to be longer."""
+    lengths_step: int | None = None
+    """Step at which they were taken; None before."""
     reached_ids: frozenset[int] = frozenset()
     """Ids of the containers that the last census reached on a path of the first one."""
     unproven_readings: int = 0
@@ -103,7 +106,7 @@ class Investigation:
 
 
 def take_grown_holders_(case: Investigation, roots: Roots, missing_bytes: float) -> GrownHolders:
-    """What holds containers that became longer since the investigation began; nothing once some were found.
+    """What holds containers that became longer since their lengths were taken; nothing once some were found.
 
     Args:
         case: the investigation.

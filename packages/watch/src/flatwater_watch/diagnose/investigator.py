@@ -188,8 +188,6 @@ class Investigator:
         # Without objects: nothing of the program may live longer until the second census.
         self._case.first_census = completed.census.without_objects()
         self._case.module_count = len(sys.modules)
-        if self._case is not self._first_case and not self._case.comparisons:
-            self._case.lengths = heap_lengths()  # now: many a program with a large heap ends before its census
         return CaseEvent.CENSUS_COMPLETE
 
     def _await_drift(self, _reading: Reading) -> CaseEvent | None:
@@ -255,10 +253,17 @@ class Investigator:
         return CaseEvent.UNEXPLAINED
 
     def _add_library_roots(self, reading: Reading) -> CaseEvent:
-        """Add, once, holders that no root of the user's reaches; the next census is the first of two to compare."""
+        """Add, once, holders that no root of the user's reaches; the next census is the first of two to compare.
+
+        The first time only the lengths of all containers are taken: most programs never have growth without an owner,
+        and with 900,000 containers it takes 0.2 s of the CPU.
+        """
         case = self._case
+        if case.lengths_step is None:
+            case.lengths, case.lengths_step = heap_lengths(), reading.step
+            return CaseEvent.UNEXPLAINED
         explained = sum(finding.bytes_per_step for finding in case.comparison_findings)
-        missing_bytes = (self._growth_slope.low - explained) * (reading.step - case.first_step)
+        missing_bytes = (self._growth_slope.low - explained) * (reading.step - case.lengths_step)
         holders, way_ids = take_grown_holders_(case, self._roots, missing_bytes)
         self.censuses.library_roots |= holders
         self.censuses.way_ids |= way_ids
