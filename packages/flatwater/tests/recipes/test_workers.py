@@ -410,7 +410,7 @@ def test_the_plan_has_a_table_by_machine_and_refuses_by_name(
     said = capsys.readouterr().out
     assert re.search(r"(?s)by machine.*\n *first +3 .*\n *second +0 ", said)
     assert re.search(r"room for 2 workers of .* MiB and 1 cores each.*--workers 2", said)
-    assert re.search(r"first: .*2 of 3: .* MiB and 3 cores.*4\.08 GiB and 2", said)
+    assert re.search(r"first: .*2 of 3: .* [MG]iB and 3 cores.*4\.08 GiB and 2", said)
     assert re.search(r"wire .* numbers in the largest message to a worker", said)
 
 
