@@ -70,12 +70,12 @@ def test_an_order_costs_what_the_bill_says_and_a_purchase_takes_no_more_than_its
     part = deviation * (value / money_a_day) ** 0.6
     bill = plain_cost(config, value, shares=value / price, part=part, sale=sale)
     if sale:
-        assert float(costs.received(amount, quoted)) == pytest.approx(value - bill, abs=1e-6)
+        assert float(costs.proceeds(amount, quoted)) == pytest.approx(value - bill, abs=1e-6)
         return
-    paid = costs.paid(amount, quoted)
+    paid = amount * costs.config.purchase_factor + costs.extra_cost(amount, quoted)
     assert float(paid) == pytest.approx(value + bill, abs=1e-6)
-    assert float(costs.affordable(paid, quoted)) == pytest.approx(value, rel=1e-9, abs=1e-6)
-    assert float(costs.affordable(little, quoted)) == 0, "less money than the least commission buys nothing"
+    assert float(costs.affordable_value(paid, quoted)) == pytest.approx(value, rel=1e-9, abs=1e-6)
+    assert float(costs.affordable_value(little, quoted)) == 0, "less money than the least commission buys nothing"
 
 
 def bill_of(panel: Panel, config: PortfolioConfig, day: int, k: int, value: float) -> float:

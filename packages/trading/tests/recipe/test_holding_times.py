@@ -13,7 +13,7 @@ from flatwater_trading.market.baselines import play_random_
 from flatwater_trading.market.results import episode_summary
 from flatwater_trading.market.simulator import reset_
 from flatwater_trading.recipe.config import ErlRunConfig
-from flatwater_trading.recipe.holding_times import held_for, simulator_for, trades_like_chance
+from flatwater_trading.recipe.holding_times import simulator_for, trades_like_chance, with_holding_time
 from flatwater_trading.recipe.run import compose
 
 TINY: dict[str, Any] = {
@@ -36,7 +36,7 @@ def test_another_holding_time_earns_what_it_earns_as_a_rule(tmp_path: Path) -> N
     run = fw.train("erl", run=tmp_path / "run", quiet=True, **TINY).path
     result, trader = fw.evaluate(run, holdout=True), fw.load(run)
     assert set(result["holding_times"]) == {"10", "20", "40"}, "the own holding time is 5"
-    env = held_for(trader.settings.env, 10)
+    env = with_holding_time(trader.settings.env, 10)
     other = replace(trader, settings=replace(trader.settings, env=env)).backtest(TINY["panel"])
     ten = result["holding_times"]["10"]
     assert other.result["traders"]["champion"]["total_return"] == pytest.approx(ten, rel=1e-4)

@@ -12,16 +12,16 @@ from flatwater_watch.meters.mappings import file_pages, footprint
 MIB = 1 << 20
 
 
-def opened(mapping: Any) -> OpenedObject:
+def open_mapping(mapping: Any) -> OpenedObject:
     return open_object(mapping, Walk(24, lambda _: False, 100))
 
 
 def test_a_mapping_without_a_file_counts_by_its_pages_in_memory() -> None:
     with mmap.mmap(-1, 4 * MIB) as mapping:
         mapping[: 2 * MIB] = bytes(2 * MIB)
-        assert 2 * MIB <= opened(mapping).size < 2.1 * MIB
+        assert 2 * MIB <= open_mapping(mapping).size < 2.1 * MIB
         assert mapping[:1] == bytes(1), "it can still be closed and read"
-    assert opened(mapping) is OPAQUE, "it is closed"
+    assert open_mapping(mapping) is OPAQUE, "it is closed"
 
 
 def test_a_mapped_file_counts_nothing(tmp_path: Path) -> None:
@@ -29,7 +29,7 @@ def test_a_mapped_file_counts_nothing(tmp_path: Path) -> None:
     file.write_bytes(bytes(MIB))
     with file.open("rb") as rows, mmap.mmap(rows.fileno(), 0, access=mmap.ACCESS_READ) as mapping:
         assert sum(mapping[::4096]) == 0
-        assert opened(mapping) is OPAQUE
+        assert open_mapping(mapping) is OPAQUE
 
 
 def test_pages_of_shared_memory_are_no_pages_of_files() -> None:
@@ -42,7 +42,7 @@ def test_pages_of_shared_memory_are_no_pages_of_files() -> None:
         after = footprint()
         assert after.file_mapped - before.file_mapped >= 15 * MIB
         assert file_pages(after) - pages_before < MIB
-        assert opened(segment._mmap).size >= 16 * MIB  # type: ignore[attr-defined]
+        assert open_mapping(segment._mmap).size >= 16 * MIB  # type: ignore[attr-defined]
     finally:
         segment.close()
         segment.unlink()

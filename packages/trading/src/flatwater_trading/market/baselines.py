@@ -55,7 +55,7 @@ def buy_and_hold_equity(
     entry, exit_ = entry or Costs(account), exit_ or Costs(account)
     share = account.cash / listed.sum().clamp(min=1)
     # A column that is not listed has mark 0: its infinite number of shares is masked out.
-    shares = (entry.affordable(share, mark[0]) / mark[0]).where(listed, 0)
+    shares = (entry.affordable_value(share, mark[0]) / mark[0]).where(listed, 0)
     # If nothing is listed the cash stays cash.
     idle = account.cash * (~listed.any()).double()
     value = mark @ shares
@@ -121,7 +121,7 @@ def _rebalance_costs(
     for _ in range(costs.turns(4)):
         equal_share = (money - cost) / listed.sum().clamp(min=1)
         target = torch.where(listed, equal_share, torch.where(free, 0, value))
-        cost = costs.of_changes(target - value, mark)
+        cost = costs.cost_of_changes(target - value, mark)
     return target, cost
 
 

@@ -76,17 +76,12 @@ class Costs:
         impact = self.rates.impact * value ** (1 + config.impact_power)
         return torch.where(value > 0, commission + impact, 0.0)
 
-    def paid(self, value: Float[Tensor, "*N"], price: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
-        """Return the money paid for purchases of this value."""
-        paid = value * self.config.purchase_factor
-        return paid if self.rates is None else paid + self.extra_cost(value, price)
-
-    def received(self, value: Float[Tensor, "*N"], price: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
+    def proceeds(self, value: Float[Tensor, "*N"], price: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
         """Return the money received for sales of this value; below 0 if their commission is above it."""
         received = value * self.config.sale_factor
         return received if self.rates is None else received - self.extra_cost(-value, price)
 
-    def affordable(self, money: Float[Tensor, "*N"], price: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
+    def affordable_value(self, money: Float[Tensor, "*N"], price: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
         """Return the largest value of purchases that cost at most this money each; 0 if the commission is above it."""
         most = money / self.config.purchase_factor
         if self.rates is None:
@@ -103,7 +98,7 @@ class Costs:
             value = (value - (paid - money) / slope).clamp(min=0)
         return value
 
-    def of_changes(self, change: Float[Tensor, "*N K"], price: Float[Tensor, "K"]) -> Float[Tensor, "*N"]:
+    def cost_of_changes(self, change: Float[Tensor, "*N K"], price: Float[Tensor, "K"]) -> Float[Tensor, "*N"]:
         """Return the costs of all orders of a day.
 
         Args:

@@ -161,8 +161,8 @@ def net_gain(
     if entry.rates is None:
         return exit_price * exit_.config.sale_factor / (entry_price * entry.config.purchase_factor) - 1
     # Without a purchase the price is 1 or NaN, and the gain without meaning.
-    shares = entry.affordable(torch.full_like(entry_price, stake), entry_price) / entry_price
-    return exit_.received(shares * exit_price, exit_price) / stake - 1
+    shares = entry.affordable_value(torch.full_like(entry_price, stake), entry_price) / entry_price
+    return exit_.proceeds(shares * exit_price, exit_price) / stake - 1
 
 
 def trade_rewards(

@@ -222,7 +222,7 @@ def _sale_or_holding(close: MarketClose, position: Position, entry: int, column:
     def make_sale(row: int, price: float, reason: str) -> Sale:
         traded_price = price * close.traded_ratio(row, column)
         value = position.shares * traded_price
-        received = close.costs(row, column).received(*_tensors(value, price))
+        received = close.costs(row, column).proceeds(*_tensors(value, price))
         return Sale(
             instrument=position.instrument,
             date=str(close.dates[row]),
@@ -367,7 +367,7 @@ def _size_purchase(close: MarketClose, column: int, action: Float[Tensor, "2"], 
     target = action[1].clamp(trade.target_low, trade.target_high)
     # The formula of the simulator's `_pay_and_mark_`; costs are paid from the money spent.
     spent = min(equity * account.share(hold_days=trade.hold_days, instruments=len(close.names)), cash)
-    value = float(close.costs(len(close.dates) - 1, column).affordable(*_tensors(spent, float(price))))
+    value = float(close.costs(len(close.dates) - 1, column).affordable_value(*_tensors(spent, float(price))))
     spent = spent if value else 0.0
     return Purchase(
         instrument=close.names[column],

@@ -118,7 +118,7 @@ def rebalance(
     change = _within_cash(change, value, cash, costs, prices.mark)
     # Purchases that were lowered may be too small now.
     change = _without_small_orders(change, value, equity, config)
-    cost = costs.of_changes(change, prices.mark)
+    cost = costs.cost_of_changes(change, prices.mark)
     left = cash - change.sum(-1) - cost
     return Rebalanced(
         shares=shares + change / prices.mark.where(prices.mark > 0, 1.0),
@@ -156,7 +156,7 @@ def _changes_after_costs(
         # Shares that cannot be sold take their part of the equity: the others share the rest.
         scale = ((gross * net - locked).clamp(min=0) / (total * net).clamp(min=LEAST_VALUE)).clamp(max=1)
         change = ((targets * (net * scale)[:, None]) - value).where(free, 0.0)
-        cost = costs.of_changes(change, prices.mark)
+        cost = costs.cost_of_changes(change, prices.mark)
     return change
 
 
@@ -189,7 +189,7 @@ def _within_cash(
         mark: last closes.
     """
     bought = change.where((change > 0) & (value >= 0), 0.0)
-    left = cash - change.sum(-1) - costs.of_changes(change, mark)
+    left = cash - change.sum(-1) - costs.cost_of_changes(change, mark)
     # Lower purchases do not cost more than these: what is left then is 0 or more.
     part = (1 + left / bought.sum(-1).clamp(min=LEAST_VALUE)).clamp(0, 1)
     return change.where(bought == 0, bought * part[:, None])

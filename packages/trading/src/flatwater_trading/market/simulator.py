@@ -394,7 +394,7 @@ def _book_purchases_(
     if config.reward.credit == "exit":
         sim.reward_due.put_(due, rewards, accumulate=True)
     shares = _pay_and_mark_(sim, market, config, today, new)
-    sim.proceeds_due.put_(due, exit_costs.received(shares * exits.price, exits.price), accumulate=True)
+    sim.proceeds_due.put_(due, exit_costs.proceeds(shares * exits.price, exits.price), accumulate=True)
 
     _log_purchases_(sim, today, new, shares, exit_day=exit_row.where(new.bought, -1), exit_price=exits.price)
     return rewards
@@ -452,7 +452,7 @@ def _pay_and_mark_(
     # Never on credit: if much is invested, less cash than a position's share may be left.
     spent = torch.minimum(equity * equity_share, sim.cash)
     # Costs are paid from the money spent, so the cash never falls below 0.
-    value = new.costs.affordable(spent, new.price)
+    value = new.costs.affordable_value(spent, new.price)
     if new.costs.rates is not None:
         # Less than the least commission is not spent.
         spent = spent.where(value > 0, 0)

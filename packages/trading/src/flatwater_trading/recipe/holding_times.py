@@ -57,7 +57,7 @@ def simulator_for(setup: ErlSetup, market: Market, env: TradingConfig, *, batch:
     return build_simulator(env, batch=batch, max_days=days, instruments=len(market.investable), device=setup.device)
 
 
-def held_for(env: TradingConfig, hold_days: int) -> TradingConfig:
+def with_holding_time(env: TradingConfig, hold_days: int) -> TradingConfig:
     """Return the rules with another holding time."""
     return replace(env, trade=replace(env.trade, hold_days=hold_days))
 
@@ -82,7 +82,7 @@ def play_holding_times(
     """
     returns, days = {}, planned.planned.shape[2]
     for rows in other_times(setup.config.env):
-        env = held_for(setup.config.env, rows)
+        env = with_holding_time(setup.config.env, rows)
         simulator = simulator_for(setup, market, env, batch=1, days=days)
         other = replace(setup, config=replace(setup.config, env=env))
         play = SlicePlay(other, market, simulator, planned, actor)

@@ -33,10 +33,10 @@ from flatwater_trading.recipe.holding_times import (
     HOLDING_TIMES,
     RANDOM_DAYS,
     HoldingTimes,
-    held_for,
     play_holding_times,
     simulator_for,
     trades_like_chance,
+    with_holding_time,
 )
 from flatwater_trading.recipe.occlusion import find_effects
 from flatwater_trading.training.play import META_DAYS, play_slices_
@@ -250,7 +250,7 @@ def score_bytes(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], da
             for batch in (1, RANDOM_TRADERS, *(1,) * SIMULATED_RULES)
         ]
         # One after the other: the longest holding time, and the traders of random days.
-        simulator_for(setup, market, held_for(config, max(HOLDING_TIMES)), batch=RANDOM_DAYS, days=len(days))
+        simulator_for(setup, market, with_holding_time(config, max(HOLDING_TIMES)), batch=RANDOM_DAYS, days=len(days))
         first = torch.empty(1, dtype=torch.int64, device=setup.device)
         play_slices_(setup, market, envs[0], actors=actor, starts=first, days=len(days))
         # The random traders and one rule: the other rules take the same steps.
