@@ -74,6 +74,8 @@ def test_an_agent_that_was_compiled_by_itself_is_resumed_so_bit_for_bit(monkeypa
         assert load_config(SacRunConfig, Path(folder, "config.toml")).learner.compile is True
     monkeypatch.setattr(left_out, "COMPILED_UPDATES", COMPILED_UPDATES)
     assert main(["resume", "parts", "--rounds", "2"]) == 0
+    ledger = json.loads(Path("parts", "ledger.jsonl").read_text().splitlines()[-1])
+    assert abs(ledger["unaccounted"]) < COMPILER_BYTES // 4, "the compiler is a part of the base, as in the plan"
     whole, parts = (
         {
             leaf["path"]: leaf["sha256"]

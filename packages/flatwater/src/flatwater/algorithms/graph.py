@@ -22,11 +22,14 @@ import torch
 from torch import Tensor
 
 from flatwater_watch.errors import require
+from flatwater_watch.meters.mappings import footprint
 
 T = TypeVar("T")
 Function = Callable[..., tuple[Tensor, ...]]
 COMPILER_BYTES = 200 << 20
 """Bytes that torch's compiler loads: 173 MiB were measured."""
+_COMPILED_BYTES: list[int] = []
+"""Bytes by which the process has grown while it compiled, of each graph."""
 FEW = 16
 """Rows up to which a layer is a loop in the compiled code: a call of the library for matrices would take longer."""
 
@@ -84,10 +87,17 @@ def compile_graph(function: Function, *, enabled: bool) -> Function:
         nonlocal graph
         if graph is None:
             # At the first call and not before: a run that is only planned never waits for the compiler.
+            bytes_before = footprint().anonymous
             graph = _trace_and_compile(function, given)
+            _COMPILED_BYTES.append(max(0, footprint().anonymous - bytes_before))
         return graph(*given)
 
     return call
+
+
+def compiler_bytes() -> int:
+    """Return the bytes that the compiler and its graphs hold in this process; 0 before it was used."""
+    return sum(_COMPILED_BYTES)
 
 
 def compile_nested(function: Callable[..., T]) -> Callable[..., T]:

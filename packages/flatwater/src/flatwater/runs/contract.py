@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from flatwater.algorithms.graph import compiler_bytes
 from flatwater.memory.ledger import Effort, Statement, base_bytes, take_statement
 from flatwater.memory.planner import Plan, group_bytes
 from flatwater.runs.machine import release_freed_memory
@@ -70,7 +71,9 @@ class MemoryContract:
     def __post_init__(self) -> None:
         """Measure memory before the first round; memory that building the run has freed is not part of the base."""
         release_freed_memory()
-        self.base = base_bytes(self.measure_owned_())
+        # The compiler is a part of the base, as in the plan, and is loaded while the run computes. What an earlier run
+        # of this process has compiled is taken off, as it is added to each statement.
+        self.base = base_bytes(self.measure_owned_()) - compiler_bytes()
 
     def measure_owned_(self) -> dict[str, int]:
         """Return the bytes of RAM that each leaf has now; a leaf on another device has none."""
@@ -105,7 +108,7 @@ class MemoryContract:
 
     def settle_round_(self, round_: int, efforts: Mapping[str, Effort]) -> tuple[Statement, list[Finding]]:
         """Measure everything after a round. Returns where memory is, and new findings about its growth."""
-        statement = take_statement(self.measure_owned_(), base=self.base)
+        statement = take_statement(self.measure_owned_(), base=self.base + compiler_bytes())
         reading = Reading(
             step=round_,
             resident=statement.resident,
