@@ -162,4 +162,4 @@ def test_the_plan_is_what_is_held_at_the_measured_sizes(panel: str, context: int
         env=replace(config.env, episode=replace(config.env.episode, context=context)),
     )
     composition = compose(config)
-    assert composition.plan.owners == nbytes(composition.trainer.run)
+    assert composition.plan.owners | composition.plan.mapped == nbytes(composition.trainer.run)
