@@ -105,7 +105,7 @@ class Shared:
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Shared]:
+def train_with_workers(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Shared]:
     """The run of a kind on two workers, or its first round."""
     made: dict[tuple[str, int], Shared] = {}
     close = TraderWorkers.close
@@ -165,9 +165,9 @@ def assert_exchanged(run: Path, workers: int) -> dict[str, int]:
     ],
 )
 def test_any_number_of_workers_gives_the_same_run(
-    kind: str, workers: int, alone: Callable[[str], Path], shared: Callable[..., Shared], tmp_path: Path
+    kind: str, workers: int, alone: Callable[[str], Path], train_with_workers: Callable[..., Shared], tmp_path: Path
 ) -> None:
-    run = shared(kind).path if workers == 2 else train_run(kind, tmp_path / "run", workers=workers)
+    run = train_with_workers(kind).path if workers == 2 else train_run(kind, tmp_path / "run", workers=workers)
     assert_same(alone(kind), run)
     assert_exchanged(run, workers)
     assert all(line["exchange"] == {} for line in ledger(alone(kind)))
@@ -176,9 +176,9 @@ def test_any_number_of_workers_gives_the_same_run(
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["hindsight", "td3, prioritised"])
 def test_the_number_may_change_where_a_run_is_resumed(
-    kind: str, alone: Callable[[str], Path], shared: Callable[..., Shared], tmp_path: Path
+    kind: str, alone: Callable[[str], Path], train_with_workers: Callable[..., Shared], tmp_path: Path
 ) -> None:
-    run = Path(shutil.copytree(shared(kind, rounds=1).path, tmp_path / "run"))
+    run = Path(shutil.copytree(train_with_workers(kind, rounds=1).path, tmp_path / "run"))
     assert main(["resume", str(run), "--rounds", "2", "--workers", "1"]) == 0
     assert_same(alone(kind), run)
 
@@ -265,8 +265,8 @@ def test_a_notice_goes_out_with_the_next_answer_and_another_process_takes_the_pl
     worker.close()
 
 
-def test_workers_map_one_market_and_are_gone_when_the_run_ends(shared: Callable[..., Shared]) -> None:
-    run = shared("td3, prioritised")
+def test_workers_map_one_market_and_are_gone_when_the_run_ends(train_with_workers: Callable[..., Shared]) -> None:
+    run = train_with_workers("td3, prioritised")
     seen, files = run.pids, run.markets
     assert len(seen) == 2
     assert len(files[1]) == 1, "the market"

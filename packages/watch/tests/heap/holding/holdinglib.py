@@ -68,7 +68,7 @@ GIVEN: list[Any] = []
 
 
 @functools.cache
-def cached(_number: int) -> Any:
+def make_cached(_number: int) -> Any:
     return GIVEN.pop()
 
 
@@ -78,7 +78,7 @@ def cached_some(_number: int) -> Any:
 
 
 @functools.singledispatch
-def dispatched(item: Any) -> Any:
+def dispatch_by_type(item: Any) -> Any:
     return item
 
 
@@ -157,7 +157,7 @@ def add_tree_of_instances(item: Any) -> None:
 
 def add_cache(item: Any) -> None:
     GIVEN.append(item)
-    cached(cached.cache_info().currsize)
+    make_cached(make_cached.cache_info().currsize)
 
 
 def add_bounded_cache(item: Any) -> None:
@@ -166,7 +166,7 @@ def add_bounded_cache(item: Any) -> None:
 
 
 def add_dispatch(item: Any) -> None:
-    dispatched.register(type(f"Made{len(dispatched.registry)}", (), {"kept": item}), len)
+    dispatch_by_type.register(type(f"Made{len(dispatch_by_type.registry)}", (), {"kept": item}), len)
 
 
 # --- holders of other kinds: of classes, of functions, of the interpreter, and what waits ---
@@ -210,7 +210,7 @@ class Made(metaclass=Meta):
     """A class whose metaclass keeps."""
 
 
-def defaulted(_kept: Any = None) -> None:
+def keep_by_default(_kept: Any = None) -> None:
     """Has a default."""
 
 
@@ -218,7 +218,7 @@ def keyword_defaulted(*, _kept: Any = None) -> None:
     """Has a default by its name."""
 
 
-def attributed() -> None:
+def keep_by_attribute() -> None:
     """Has an attribute."""
 
 
@@ -289,9 +289,9 @@ HOLDERS: dict[str, Callable[[Rows], object]] = {
     "dataclass": lambda rows: setattr(Settings, "history", rows),
     "metaclass": lambda rows: setattr(Meta, "members", rows),
     "class_at_run_time": lambda rows: setattr(sys.modules[__name__], "MADE", type("Later", (), {"kept": rows})),
-    "default": lambda rows: setattr(defaulted, "__defaults__", (rows,)),
+    "default": lambda rows: setattr(keep_by_default, "__defaults__", (rows,)),
     "keyword_default": lambda rows: setattr(keyword_defaulted, "__kwdefaults__", {"_kept": rows}),
-    "attribute": lambda rows: setattr(attributed, "kept", rows),
+    "attribute": lambda rows: setattr(keep_by_attribute, "kept", rows),
     "closure": lambda rows: setattr(sys.modules[__name__], "CLOSING", _closing(rows)),
     "bound_method_of_c": lambda rows: setattr(sys.modules[__name__], "BOUND", rows.append),
     "partial": lambda rows: setattr(sys.modules[__name__], "PARTIAL", functools.partial(len, rows)),
