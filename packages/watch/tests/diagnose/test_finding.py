@@ -193,3 +193,8 @@ def test_the_fingerprint_knows_the_cause_and_not_the_circumstances() -> None:
     }
     assert LEAK.fingerprint not in others
     assert len(others) == 5
+
+
+def test_a_link_stays_in_one_piece() -> None:
+    link = f"https://docs.python.org/3/library/{'part-' * 20}.html#name"
+    assert any(line.strip() == link for line in finding_lines(replace(LEAK, advice=f"Register it once. See {link}")))

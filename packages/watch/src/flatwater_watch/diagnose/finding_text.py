@@ -190,4 +190,12 @@ def _is_instruction(part: str) -> bool:
 
 def _wrap_text(first: str, text: str, indent: str) -> list[str]:
     """Lines of at most `WIDTH` columns: the first begins with `first`, the others with `indent`."""
-    return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False)
+    has_link = "://" in text  # a link in two parts cannot be followed
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=first,
+        subsequent_indent=indent,
+        break_on_hyphens=False,
+        break_long_words=not has_link,
+    )
