@@ -69,7 +69,7 @@ def test_an_error_names_the_most_folds_that_there_can_be_and_what_gives_more(day
             with pytest.raises(ConfigError):
                 find_folds(base, days, 1)
             return
-        most = sum(int(count) for count in re.findall(r"Give --folds (\d+) or fewer", said))
+        most = sum(int(count) for count in re.findall(r"Give --folds (\d+)(?: or fewer)?[,.]", said))
         assert most == 0 or len(find_folds(base, days, most)) == most < folds
         with pytest.raises(ConfigError):
             find_folds(base, days, most + 1)

@@ -51,7 +51,7 @@ def find_folds(base: OnPanel, days: int, folds: int) -> list[Fold]:
         _check_first_fold(base, parts)
     except ConfigError as error:
         fewer = next((n for n in range(folds - 1, 0, -1) if _folds_fit(base, cut_folds(days, n))), None)
-        remedies = [f"--folds {fewer} or fewer"] if fewer else []
+        remedies = [f"--folds {fewer}{' or fewer' if fewer > 1 else ''}"] if fewer else []
         if more := _find_more_folds(base, days, range(folds, fewer or 0, -1)):
             remedies.append(more)
         remedy = f"Give {', or '.join(remedies)}." if remedies else "It is too short for one fold: give a longer panel."
