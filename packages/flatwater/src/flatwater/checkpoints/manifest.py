@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from flatwater.checkpoints.schema import InlineLeaf, ManifestContent, ShardLeaf
-from flatwater_watch.files.content import MOST_BYTES, convert_to, parse_json, require_shallow
+from flatwater_watch.files.content import MOST_BYTES, convert_to, indent_json, parse_json, require_shallow
 from flatwater_watch.files.directory import read_whole
 
 FORMAT = 1
@@ -159,7 +159,7 @@ def _with_digest(content: Mapping[str, Any]) -> bytes:
     """Return a manifest's content as bytes, with the hash of its canonical form added."""
     # `indent` is for people; the hash is taken from the form without spaces, so it does not depend on it.
     hashed_content = dict(content) | {"sha256": hashlib.sha256(canonical_json(content)).hexdigest()}
-    return json.dumps(hashed_content, indent=1, allow_nan=False).encode() + b"\n"
+    return indent_json(hashed_content) + b"\n"
 
 
 def canonical_json(content: object) -> bytes:

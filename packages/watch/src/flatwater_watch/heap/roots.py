@@ -69,7 +69,13 @@ def is_user_file(file: str, packages: tuple[str, ...] = ()) -> bool:
     """
     if file.startswith("<"):
         return file.startswith(_INTERACTIVE_FILES)
-    path = os.path.abspath(file)  # noqa: PTH100  a Path costs ten times as much, and this runs for each module
+    return _is_user_folder(os.path.dirname(file), packages)  # noqa: PTH120  a Path costs ten times as much
+
+
+@lru_cache(maxsize=4_096)
+def _is_user_folder(folder: str, packages: tuple[str, ...]) -> bool:
+    """Whether code in a folder is the user's; asked once a folder, as a program has a thousand modules in a few."""
+    path = os.path.join(os.path.abspath(folder), "")  # noqa: PTH100, PTH118  (the same)
     if _lies_within(path, _TOOL_FOLDER):
         return False
     if any(_lies_within(path, folder) for package in packages for folder in _package_folders(package)):
