@@ -120,7 +120,7 @@ def test_without_a_terminal_the_rows_are_plain_text_under_a_header_every_20() ->
     with shown:
         for _ in range(41):
             shown.phase("learn", 1, 2)
-            shown.round({"fitness/mean": 1.25})
+            shown.print_row(shown.end_round(), {"fitness/mean": 1.25})
     lines = out.getvalue().splitlines()
     assert "\x1b" not in out.getvalue()
     assert [at for at, line in enumerate(lines) if line == TITLES] == [1, 23, 45]
@@ -138,7 +138,7 @@ def test_on_a_terminal_a_bar_shows_the_phase_and_goes_away() -> None:
         assert "generation 1/3" in out.getvalue()
         assert "phase: 8s left" in out.getvalue()
         now[0] = 10.0
-        shown.round({})
+        shown.print_row(shown.end_round(), {})
         now[0] = 12.0
         shown.phase("evaluate", 1, 10)
         assert "run: 18s left" in out.getvalue()
@@ -164,7 +164,7 @@ def test_one_slow_round_does_not_move_the_forecast(slow: float) -> None:
     shown, _ = table(100, lambda: now[0], done=90)
     for took in (10.0, 10.0, slow, 10.0, 10.0):
         now[0] += took
-        shown.round({})
+        shown.print_row(shown.end_round(), {})
     assert shown.seconds_left(now[0]) == pytest.approx(5 * 10.0)
     assert shown.seconds_left(now[0] + 4) == pytest.approx(5 * 10.0 - 4)
 
@@ -175,7 +175,7 @@ def test_the_time_of_each_round_and_their_mean_are_told() -> None:
     assert shown.pace_text() == ""
     for took in (2.0, 7.0):
         now[0] += took
-        shown.round({})
+        shown.print_row(shown.end_round(), {})
     assert [line.split()[-3] for line in out.getvalue().splitlines()[2:]] == ["2.0", "7.0"]
     assert shown.pace_text() == "2 generations in 9.0 s, 4.5 s each on average"
 
@@ -191,7 +191,7 @@ def test_a_long_round_says_every_10_seconds_how_far_it_has_come() -> None:
     lines = out.getvalue().splitlines()
     assert len(lines) == 23, "one for each 10 seconds"
     assert lines[2].strip() == "generation 1/3: 30 s so far, learn 2/12, phase: 2m left"
-    shown.round({})
+    shown.print_row(shown.end_round(), {})
     assert len(out.getvalue().splitlines()) == 26
     now = 245.0
     shown.report_progress_()

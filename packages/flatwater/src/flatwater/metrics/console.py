@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from statistics import median
 from types import MappingProxyType, TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from rich.console import Console
 from rich.padding import Padding
@@ -94,6 +94,15 @@ BUFFER_COLUMN = Column("", "buffer", 9, "buffer/fill", whole_share)
 MISSING_METRIC = "buffer/missing"
 """Metric of the transitions that a replay must still take in before learning begins."""
 FIRST, LEFT = 9, 6
+
+
+class RoundTime(NamedTuple):
+    """Time of a round that has just ended."""
+
+    number: int
+    seconds: float
+    left_seconds: float
+    """Seconds to the end of the run."""
 
 
 @dataclass(frozen=True)
@@ -220,27 +229,35 @@ class ConsoleTable:
         parts += [step_progress, forecast]
         self._print(f"{'':>{FIRST}} {round_text}: {', '.join(filter(None, parts))}", "dim")
 
-    def round(self, metrics: Metrics, memory: str = "", logged: Metrics = MappingProxyType({})) -> None:
-        """Print the row of the round that just ended, and a line about its memory where that has changed.
-
-        Args:
-            metrics: numbers of the round.
-            memory: text about memory in the round; empty for none.
-            logged: those numbers of the round that the user has logged.
-        """
+    def end_round(self) -> RoundTime:
+        """End the round that runs, and return its time; its row is printed by `print_row`, now or later."""
         time_now = self._clock()
         self._round_times.append(time_now - self._round_began_at)
         self._round_began_at = self._last_line_at = time_now
         self._phase, self._steps = "", (0, 0)
         self._done += 1
+        left_seconds = 0.0 if self._done >= self._total else self.seconds_left(time_now)
+        return RoundTime(self._done, self._round_times[-1], left_seconds)
+
+    def print_row(
+        self, ended: RoundTime, metrics: Metrics, memory: str = "", logged: Metrics = MappingProxyType({})
+    ) -> None:
+        """Print the row of a round that has ended, and a line about its memory where that has changed.
+
+        Args:
+            ended: time of the round.
+            metrics: numbers of the round.
+            memory: text about memory in the round; empty for none.
+            logged: those numbers of the round that the user has logged.
+        """
         if self._console.quiet:  # a row that nobody sees takes as long to lay out
             return
         if self._rows_printed % ROWS_PER_HEADER == 0:
             self._print(group_line(self._columns), "bold")
             self._print(title_line(self._columns, self._layout.short), "bold")
         self._rows_printed += 1
-        numbers = {**metrics, WHOLE.name: self._round_times[-1]}
-        self._print(row_line(f"{self._done}/{self._total}", numbers, self.remaining_seconds(), self._columns))
+        numbers = {**metrics, WHOLE.name: ended.seconds}
+        self._print(row_line(f"{ended.number}/{self._total}", numbers, ended.left_seconds, self._columns))
         if logged:
             own = ", ".join(f"{name} {short_number(value)}" for name, value in logged.items())
             self._print(f"{'':>{FIRST}} {own}")
@@ -261,15 +278,6 @@ class ConsoleTable:
             return ""
         noun = self._layout.round if rounds == 1 else self._layout.rounds
         return f"{rounds} {noun} in {format_duration(seconds)}, {format_duration(seconds / rounds)} each on average"
-
-    @property
-    def round_seconds(self) -> float:
-        """Seconds of the last round."""
-        return self._round_times[-1]
-
-    def remaining_seconds(self) -> float:
-        """Return the seconds to the end of the run, after a round; NaN before the first has ended."""
-        return 0.0 if self._done >= self._total else self.seconds_left(self._clock())
 
     def seconds_left(self, now: float) -> float:
         """Return the seconds to the run's end at the median pace of the last rounds; NaN before the first has ended."""

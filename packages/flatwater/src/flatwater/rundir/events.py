@@ -6,9 +6,10 @@ raises: what it cannot take is its own loss, not the run's.
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
 from typing import Any, TextIO
@@ -33,10 +34,26 @@ class RunEvents:
 
     console: Console
     listeners: list[Listener] = field(default_factory=list)
+    prepare: Callable[[], None] = lambda: None
+    """Called before each event, so that what came before it is told first."""
 
-    def notify_listeners(self, kind: EventKind, line: str, **values: Any) -> None:  # noqa: ANN401  (plain values)
-        """Tell the listeners; the console has shown the event already, or shows it in its own way."""
-        event = Event(kind, line, values)
+    def notify_listeners(
+        self,
+        kind: EventKind,
+        line: str,
+        time: datetime | None = None,
+        **values: Any,  # noqa: ANN401  (plain values)
+    ) -> None:
+        """Tell the listeners; the console has shown the event already, or shows it in its own way.
+
+        Args:
+            kind: kind of the event.
+            line: the text.
+            time: time of the event; None for now.
+            values: plain values of the event.
+        """
+        self.prepare()
+        event = Event(kind, line, values, time or datetime.now(UTC))
         for listener in self.listeners:
             listener.on_event(event)
 
@@ -49,6 +66,7 @@ class RunEvents:
             style: rich's style of the line.
             values: plain values of the event, for listeners.
         """
+        self.prepare()
         self.console.print(Text(line, style=style), soft_wrap=True)
         self.notify_listeners(kind, line, **values)
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from signal import Signals
 from typing import Any
@@ -16,7 +17,7 @@ from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.checkpoints.writer import save_checkpoint
 from flatwater.memory.ledger import Effort
 from flatwater.metrics.alarms import Alarm, alarm_lines, group_by_kind, lost_workers, take_new_alarms_, waiting_threads
-from flatwater.metrics.console import FIRST, RESIDENT_COLUMN, ConsoleTable
+from flatwater.metrics.console import FIRST, RESIDENT_COLUMN, ConsoleTable, RoundTime
 from flatwater.metrics.figures import short_duration
 from flatwater.metrics.jsonl import JsonlSink
 from flatwater.metrics.sinks import write_all
@@ -41,8 +42,14 @@ from flatwater_watch.diagnose.finding_text import finding_lines, headline
 from flatwater_watch.events.background import Sink
 from flatwater_watch.units import format_duration
 
-BUDGET_CHECK_SECONDS = 0.05
+CHECK_SECONDS = 0.05
 """Seconds between two looks at the memory in use: a look costs as much as a part of a small step."""
+GATHER_SECONDS = 0.5
+"""Seconds for which rounds gather before they are written: a short round alone takes three times as long to write."""
+LATEST_SECONDS = 1.0
+"""Seconds after which they are written between two steps, where a longer round follows."""
+MOST_WAITING = 16
+"""Rounds that gather at most: more are written no faster, and would weigh on memory and on the trackers' queues."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +61,10 @@ class SettledRound:
     logged: dict[str, float]
     """Numbers of the user's own."""
     alarms: Sequence[Alarm]
+    journal: Mapping[str, Any]
+    """Line of the recipe's own file."""
+    duration: RoundTime
+    ended: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 
 @dataclass
@@ -92,6 +103,10 @@ class Recorder:
     """Whether listeners were told of the signal that ends the run."""
     looked: float = 0.0
     """Time of the last look at the memory in use."""
+    waiting: list[SettledRound] = field(default_factory=list)
+    """Rounds that are not written yet."""
+    written: float = 0.0
+    """Time when rounds were last written."""
     memory: dict[str, float] = field(default_factory=dict)
     """Metrics of the memory, when it was last measured."""
     memory_text: str = ""
@@ -118,6 +133,7 @@ class Recorder:
         self.saving = Upkeep(config.rounds, config.checkpoints.every, config.checkpoints.keep_every)
         self.recipe = recipe_of_config(config)
         self.own_parts = RecipeParts(self.recipe, self.folder, self.voice.show_line)
+        self.voice.prepare = self.write_waiting_
 
     def stepped(self, phase: str, done: int, total: int) -> None:
         """Count the step to its phase and move the bar."""
@@ -142,41 +158,48 @@ class Recorder:
             with self.measuring.measure_cost():
                 alarms += self.measure_(round_)
             numbers |= self.memory
-        settled = SettledRound(round_, numbers, dict(self.composed.take_logged_()), alarms)
+        logged, journal = dict(self.composed.take_logged_()), self.composed.record()
         ends = True  # what `on_round` raises ends the run
         try:
             if self.callbacks.on_round is not None:
-                metrics = RoundMetrics(numbers | settled.logged)
-                self.callbacks.on_round(
-                    Round(round_, self.composed.config.rounds, metrics, self.stop.ask_, settled.logged)
-                )
+                metrics = RoundMetrics(numbers | logged)
+                self.callbacks.on_round(Round(round_, self.composed.config.rounds, metrics, self.stop.ask_, logged))
             ends = False
         finally:  # what it raises must find the round recorded and saved
-            self.record_(settled, ends=ends)
+            duration = self.table.end_round()
+            self.record_(SettledRound(round_, numbers, logged, alarms, journal, duration), ends=ends)
 
     def record_(self, settled: SettledRound, *, ends: bool) -> None:
-        """Write a round down wherever it goes, and save a checkpoint where that is due, or where the run ends."""
-        round_, numbers = settled.number, settled.numbers | settled.logged
-        write_all((self.metrics, *self.trackers), round_, numbers)
-        self.journal.write(round_, self.composed.record())
-        self.table.round(self.memory | numbers, self.memory_text, settled.logged)
-        self.tell_of_round(round_, numbers)
-        self.tell_of_mirror()
-        self.tell_of_alarms(round_, settled.alarms)
-        self.own_parts.write_when_due_()
+        """Write a round down, now or with later ones, and save a checkpoint where that is due or the run ends."""
+        self.waiting.append(settled)
+        self.measures = self.measuring.is_due_(settled.number + 1)
+        # Before memory is measured nothing may wait: it would weigh, here or in a tracker's queue.
+        is_late = time.monotonic() - self.written >= GATHER_SECONDS
+        if self.measures or is_late or len(self.waiting) >= MOST_WAITING:
+            self.write_waiting_()
         # Its own phase, so that the costs of recording are not counted to the next round's first phase.
         self.efforts.count_("settle")
-        if self.saving.is_due_(round_) or ends:
+        if self.saving.is_due_(settled.number) or ends:
             self.save()
         if self.profiler is not None:
-            self.profiler.after_round_(round_)
+            self.profiler.after_round_(settled.number)
         self.efforts.count_("save")
-        self.begin_round_(round_ + 1)
-
-    def begin_round_(self, round_: int) -> None:
-        """Decide whether memory is measured after this round: then the peaks of its phases are counted as well."""
-        self.measures = self.measuring.is_due_(round_)
         self.efforts.count_peaks_(enabled=self.measures)
+
+    def write_waiting_(self) -> None:
+        """Write the rounds that wait wherever they go, in their order: before every other event, save, and end."""
+        rounds, self.waiting = self.waiting, []  # first: what a full disk refuses is not tried again
+        self.written = time.monotonic()
+        for settled in rounds:
+            round_, numbers = settled.number, settled.numbers | settled.logged
+            write_all((self.metrics, *self.trackers), round_, numbers)
+            self.journal.write(round_, settled.journal)
+            self.table.print_row(settled.duration, self.memory | numbers, self.memory_text, settled.logged)
+            self.tell_of_round(settled, numbers)
+            self.tell_of_mirror()
+            self.tell_of_alarms(round_, settled.alarms)
+        if rounds:
+            self.own_parts.write_when_due_()
 
     def measure_(self, round_: int) -> list[Alarm]:
         """Measure memory against the plan, write it into the ledger, and report what grows. Returns alarms."""
@@ -216,29 +239,26 @@ class Recorder:
         self.tell_of_doubts()
         if save:
             self.save()
-        self.begin_round_(self.composed.trainer.progress.round + 1)
+        self.measures = self.measuring.is_due_(self.composed.trainer.progress.round + 1)
+        self.efforts.count_peaks_(enabled=self.measures)
         if recorded:
             trainer = self.composed.trainer
             self.profiler = Profiler(recorded, self.folder.profile, self.composed.device, trainer, self.voice)
             self.profiler.announce_recording()
             self.profiler.begin_(trainer.progress.round + 1)
 
-    def tell_of_round(self, round_: int, numbers: Mapping[str, float]) -> None:
+    def tell_of_round(self, settled: SettledRound, numbers: Mapping[str, float]) -> None:
         """Tell listeners the round's numbers in one line; the table has shown them."""
-        recipe = self.recipe
-        rounds = self.composed.config.rounds
-        left_seconds = self.table.remaining_seconds()
+        recipe, round_ = self.recipe, settled.number
+        rounds, left_seconds = self.composed.config.rounds, settled.duration.left_seconds
         curves = {title.replace(",", ""): numbers[name] for title, name in recipe.curves.items() if name in numbers}
         figures = [f"{title} {value:.4g}" for title, value in curves.items()]
-        figures += [
-            f"{self.memory[RESIDENT_COLUMN.name] / 1e6:.0f} MB",
-            format_duration(self.table.round_seconds),
-            f"{short_duration(left_seconds)} left",
-        ]
+        # None where memory is first measured after a later round.
+        figures += [f"{self.memory[RESIDENT_COLUMN.name] / 1e6:.0f} MB"] if self.memory else []
+        figures += [format_duration(settled.duration.seconds), f"{short_duration(left_seconds)} left"]
         line = f"{recipe.layout.round} {round_}/{rounds}: {', '.join(figures)}"
-        self.voice.notify_listeners(
-            "round", line, round=round_, rounds=rounds, left_seconds=left_seconds, metrics=dict(numbers)
-        )
+        values = {"round": round_, "rounds": rounds, "left_seconds": left_seconds, "metrics": dict(numbers)}
+        self.voice.notify_listeners("round", line, settled.ended, **values)
 
     def tell_of_alarms(self, round_: int, found: Sequence[Alarm]) -> None:
         """Write alarms to the disk, and show new alarms, a line for each kind."""
@@ -312,15 +332,18 @@ class Recorder:
         return self.stop.is_wanted or self.over_budget_()
 
     def over_budget_(self) -> bool:
-        """Return whether the run must stop at its budget; looks at the memory in use twenty times a second."""
+        """Return whether the run must stop at its budget; twenty times a second, as it writes what has waited long."""
         now = time.monotonic()
-        if now - self.looked < BUDGET_CHECK_SECONDS:
+        if now - self.looked < CHECK_SECONDS:
             return False
         self.looked = now
+        if self.waiting and now - self.written >= LATEST_SECONDS:
+            self.write_waiting_()
         return self.contract.over_budget_()
 
     def save(self) -> None:
         """Write a checkpoint of everything, between rounds or within one."""
+        self.write_waiting_()
         with self.saving.measure_cost():
             self._save_()
 
@@ -364,10 +387,13 @@ class Recorder:
         # The profiler first: its last trace is written into the folder, and says so through the console.
         if self.profiler is not None:
             self.profiler.close()
-        self.composed.close()
-        self.contract.monitor.close()
-        for sink in (*self.trackers, *self.records):
-            sink.close()
+        try:
+            self.write_waiting_()
+        finally:
+            self.composed.close()
+            self.contract.monitor.close()
+            for sink in (*self.trackers, *self.records):
+                sink.close()
 
 
 def build_watcher(
