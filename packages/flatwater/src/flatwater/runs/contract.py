@@ -36,7 +36,7 @@ STOP_BUDGET_SHARE = 0.95
 """Share of the budget at which a run stops while it still can save."""
 _FAMILY_TIME_SHARE = 1 / 500
 """Share of the run's time that may go into summing up the worker processes."""
-CENSUS_SHARE = 1 / 200
+CENSUS_SHARE = 1 / 400
 """Share of this process's CPU seconds that readings and their censuses may take, where they are paced by time."""
 # 1 MiB. To ask the kernel which pages were touched costs a system call per leaf, and small leaves hardly matter.
 _WEIGHED_PAGES = 1 << 20
