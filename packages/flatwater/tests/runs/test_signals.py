@@ -143,8 +143,13 @@ def in_terminal(run: Path, kind: str, *, hangups_ignored: bool) -> tuple[subproc
 
 
 def close_after_the_first_round(run: Path, process: subprocess.Popen[bytes], master: int) -> None:
+    """Read what the run shows meanwhile: on a slow machine it fills a terminal that nobody reads, and waits for good."""
+    os.set_blocking(master, False)
+    shown = b""
     while not (run / "checkpoints" / "000001.000000.json").exists():
-        assert process.poll() is None, os.read(master, 1 << 16)
+        with contextlib.suppress(OSError):  # nothing new; or the run has ended
+            shown = os.read(master, 1 << 16)
+        assert process.poll() is None, shown
         time.sleep(0.005)
     os.close(master)
 
