@@ -551,6 +551,19 @@ def test_what_no_object_holds_is_told_by_numbers(monitor: Monitor, verdict: str)
     assert limit_step is None if verdict == "mapped" else limit_step == pytest.approx(1600, rel=0.05)
 
 
+@pytest.mark.parametrize("seconds", [0.0, 1000.0])
+def test_containers_are_counted_by_who_can_pay_for_it(monitor: Monitor, seconds: float) -> None:
+    """It cannot be done in slices, and a program of a second is too short for a large heap; it is told all the same."""
+    told, counted = [], set[bool]()
+    for number in range(1, 41):
+        told += monitor.observe(NUMBERS["native"][1](number), at_once=seconds)
+        counted.add(monitor._case.lengths is not None)
+        if (search := search_of(monitor)) is not None:
+            assert search.is_done(60)
+    assert (True in counted) is (seconds > 0)
+    assert [finding.verdict for finding in told] == ["native"]
+
+
 @pytest.mark.parametrize("mostly", [True, False])
 def test_at_the_end_two_judgements_do_for_freed_memory_that_is_the_growth(monitor: Monitor, *, mostly: bool) -> None:
     freed = 1.0 if mostly else 0.7

@@ -236,13 +236,14 @@ class ProcessWatch:
         reading = self._take_reading()
         if self._samples and reading.step <= self._samples[-1].reading.step:
             return
-        tracing, counting = self._monitor.is_tracing, self._monitor.censuses.is_under_way
-        investigating = self._monitor.is_investigating
+        monitor = self._monitor
+        tracing, counting, investigating = monitor.is_tracing, monitor.censuses.is_under_way, monitor.is_investigating
         if tracing:
             self._schedule.spent_seconds += schedule.TRACED_COST_SHARE * (now - self._last_read_time)
         affordable = self._is_affordable(self._schedule, now)
         slice_seconds = schedule.census_slice_seconds(self._schedule, now, reading.step, investigating=investigating)
-        new_findings = self._monitor.observe(reading, seconds=slice_seconds, trace=affordable)
+        earned = schedule.earned_seconds(self._schedule, now)
+        new_findings = monitor.observe(reading, seconds=slice_seconds, at_once=earned, trace=affordable)
         if self._reads_at_ticks and affordable:  # at a tick a program may be anywhere between filling and emptying
             self._check_resets(now)
         if not tracing:
@@ -255,18 +256,16 @@ class ProcessWatch:
             self._watch_bytes += max(0, footprint().resident - reading.resident)
         read_end = self._last_read_time = monotonic()
         seconds = thread_seconds() - cpu
-        counting = counting or self._monitor.censuses.is_under_way
-        is_tracing, is_investigating = self._monitor.is_tracing, self._monitor.is_investigating
-        state = {"counting": counting, "tracing": is_tracing, "investigating": is_investigating}
-        quiet = self._monitor.state is CaseState.WATCHING and not self._found_steps and not counting
+        counting = counting or monitor.censuses.is_under_way
+        state = {"counting": counting, "tracing": monitor.is_tracing, "investigating": monitor.is_investigating}
+        quiet = monitor.state is CaseState.WATCHING and not self._found_steps and not counting
         idle_cpu = process_seconds() - self._cpu_at_start - self._cost_seconds if quiet else None
         schedule.schedule_next_(self._schedule, read_end, seconds, self.boundaries.counts, **state, idle_cpu=idle_cpu)
         self._due, self._rss_check_due = self._schedule.due, read_end + max(RSS_CHECK_SECONDS, self._schedule.gap)
         self._rss_alarm_bytes = growth.recent_peak(self._samples) + DRIFT.jump_share * reading.material_bytes
         self._latest_due = self._schedule.latest if self._unit is None else self._due
         self._anchor_kind = self._unit or self._schedule.anchor
-        needs_ticks = self._monitor.censuses.is_under_way or self._monitor.reset_tracker.has_containers
-        self._census_kind = TICK if needs_ticks else None
+        self._census_kind = TICK if monitor.censuses.is_under_way or monitor.reset_tracker.has_containers else None
         self._write_spool_if_due(read_end, at_once=bool(new_findings))
         cost = thread_seconds() - cpu
         self._cost_seconds += cost

@@ -132,12 +132,16 @@ def census_slice_seconds(
         boundaries: boundaries passed so far; `inf` at a tick between them.
         investigating: whether growth is proven, and a census waits for a second one.
     """
-    age = now - schedule.began
-    seconds = max(SLICE, SLICE_SHARE * age / max(1, boundaries))
-    earned = FIRST_CREDIT + age**2 / CREDIT_AGE
+    seconds = max(SLICE, SLICE_SHARE * (now - schedule.began) / max(1, boundaries))
+    earned = earned_seconds(schedule, now)
     if investigating or earned >= CREDIT:
         return seconds
     return min(seconds, max(SHORT_SLICE, earned - schedule.spent_seconds))
+
+
+def earned_seconds(schedule: ReadingSchedule, now: float) -> float:
+    """CPU seconds that a program of this age has to spare: what cannot be done in slices waits until they suffice."""
+    return FIRST_CREDIT + (now - schedule.began) ** 2 / CREDIT_AGE
 
 
 def overspent_seconds(schedule: ReadingSchedule, now: float, share: float) -> float:

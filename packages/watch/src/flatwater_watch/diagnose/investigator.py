@@ -5,6 +5,7 @@
 
 import sys
 from collections.abc import Callable, Collection, Sequence
+from math import inf
 
 from flatwater_watch.diagnose.finding import AllocationSite, Finding
 from flatwater_watch.diagnose.garbage import Garbage
@@ -37,7 +38,7 @@ from flatwater_watch.diagnose.unexplained_growth import (
     judge_native_growth,
 )
 from flatwater_watch.heap.census import Census, CensusListener, CensusTaker
-from flatwater_watch.heap.libraries import heap_lengths
+from flatwater_watch.heap.libraries import expected_seconds, heap_lengths
 from flatwater_watch.heap.roots import Roots, lies_in_registry
 from flatwater_watch.series.readings import Growth, Reading, ReadingHistory, recent_slope
 from flatwater_watch.series.slope import Slope
@@ -88,7 +89,7 @@ class Investigator:
         """Tracker of found containers: those that are emptied again and again are not reported."""
         self._first_case = Investigation(self._lines)
         self._case = self._first_case
-        self._trace_allowed = True
+        self._trace_allowed, self._seconds_at_once = True, inf
         self._findings_by_owner: dict[str, Finding] = {}
         self._new_findings: list[Finding] = []
         """Findings of this reading."""
@@ -256,11 +257,12 @@ class Investigator:
         """Add, once, holders that no root of the user's reaches; the next census is the first of two to compare.
 
         The first time only the lengths of all containers are taken: most programs never have growth without an owner,
-        and with 900,000 containers it takes 0.2 s of the CPU.
+        and with 600,000 containers it takes 0.2 s of the CPU, for which a program of a second is too short.
         """
         case = self._case
         if case.lengths_step is None:
-            case.lengths, case.lengths_step = heap_lengths(), reading.step
+            if expected_seconds() <= self._seconds_at_once:
+                case.lengths, case.lengths_step = heap_lengths(), reading.step
             return CaseEvent.UNEXPLAINED
         explained = sum(finding.bytes_per_step for finding in case.comparison_findings)
         missing_bytes = (self._growth_slope.low - explained) * (reading.step - case.lengths_step)

@@ -41,7 +41,9 @@ class Monitor(Investigator):
     _stopped_owners: Collection[str] = ()
     """Owners that have stopped growing, at the end."""
 
-    def observe(self, reading: Reading, *, seconds: float = inf, trace: bool = True) -> list[Finding]:
+    def observe(
+        self, reading: Reading, *, seconds: float = inf, at_once: float = inf, trace: bool = True
+    ) -> list[Finding]:
         """Record a reading, and return new findings: each once, and again if its verdict has changed.
 
         A reading whose step is not after the last one's is ignored.
@@ -50,12 +52,13 @@ class Monitor(Investigator):
             reading: latest reading.
             seconds: maximum CPU seconds of a census at this reading; it goes on at the next one. Near the limit it is
                 taken whole, as a census under way keeps a few objects alive.
+            at_once: maximum CPU seconds of work at this reading that cannot go on at the next one.
             trace: whether tracing may begin now.
         """
         start_seconds = process_seconds()
         if self._latest_reading is not None and reading.step <= self._latest_reading.step:
             return []
-        self._latest_reading, self._trace_allowed = reading, trace
+        self._latest_reading, self._trace_allowed, self._seconds_at_once = reading, trace, at_once
         self.censuses.slice_seconds = seconds if reading.has_headroom else inf
         if not self.is_tracing:
             # A trace takes memory and time itself, so that a reading under it says nothing of the program.
