@@ -93,7 +93,7 @@ def test_a_mirror_is_listed_and_reported(mirrored_url: str, capsys: Said) -> Non
 
 UNREADABLE = {
     "no TOML": (b"rounds = ", ".*TOML: "),
-    "of another trainer": (b"trainer = 'sac'", "trainer = 'sac': .*description.json"),
+    "of another trainer": (b"trainer = 'sarsa'", "trainer = 'sarsa': .*description.json"),
     "no text": (b"\xff\xfe", ".*UTF-16"),
 }
 
@@ -190,6 +190,8 @@ def test_a_damaged_checkpoint_at_the_mirror_is_skipped(mirrored_url: str, capsys
     assert "is damaged and is skipped: objects/" in said
     assert "000001.000000.json (round 1)" in said
     assert newest_leaves(Path("second")) == newest_leaves(Path("first"))
+    assert main(["checkpoints", mirrored_url]) == 0
+    assert "objects/" not in capsys.readouterr().out, "what was damaged is sent again"
 
     objects.put(name, content)
     assert main(["prune", mirrored_url, "--keep", "1"]) == 0

@@ -143,7 +143,7 @@ def in_terminal(run: Path, kind: str, *, hangups_ignored: bool) -> tuple[subproc
 
 
 def close_after_the_first_round(run: Path, process: subprocess.Popen[bytes], master: int) -> None:
-    """Read what the run shows meanwhile: on a slow machine it fills a terminal that nobody reads, and waits for good."""
+    """Read what the run shows: on a slow machine it fills a terminal that nobody reads, and waits for good."""
     os.set_blocking(master, False)
     shown = b""
     while not (run / "checkpoints" / "000001.000000.json").exists():

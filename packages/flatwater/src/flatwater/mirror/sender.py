@@ -14,6 +14,7 @@ from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.checkpoints.manifest import Manifest
 from flatwater.checkpoints.remote import (
     CHECKPOINT_FOLDER,
+    is_intact,
     list_stored,
     manifest_name,
     missing_shards,
@@ -91,7 +92,7 @@ class MirrorSender:
             self.say(f"mirror: took over the lock that {left_by} has left behind")
         try:
             self._read_store_()
-            self._require_not_ahead()
+            self._require_not_ahead_()
         except LockedError:
             lock.release_()
             raise
@@ -117,21 +118,31 @@ class MirrorSender:
         for name, problem in problems.items():
             self.say(f"mirror: {name} at {self.objects.url} is damaged and stays there: {problem}")
 
-    def _require_not_ahead(self) -> None:
+    def _require_not_ahead_(self) -> None:
         """Refuse to overwrite checkpoints that the run saved elsewhere since it left this folder.
+
+        One that is damaged is no reason: the folder may come from here, by the newest checkpoint that is whole. Its
+        shards count as missing, and are sent again.
 
         Raises:
             LockedError: the mirror is ahead of this folder, as the run was continued elsewhere.
         """
         own_state = max((_round_and_step(m) for m in list_checkpoints(self.folder.checkpoints)), default=(0, 0))
-        mirror_state = max((_round_and_step(m) for m in self.manifests.values()), default=(0, 0))
-        if mirror_state > own_state:
-            raise LockedError(
-                f"{self.objects.url}: the mirror is at round {mirror_state[0]}, "
-                f"{self.folder.with_current_name.path} at round {own_state[0]}: "
-                "the run was continued elsewhere. Resume it from there: flatwater resume "
-                f"{self.objects.url} --into FOLDER"
-            )
+        newer = [name for name, m in self.manifests.items() if _round_and_step(m) > own_state]
+        for name in reversed(newer):
+            # A list shows sizes, and no byte that is wrong.
+            manifest = read_remote(self.objects, name)
+            if not manifest.damage and is_intact(self.objects, manifest):
+                raise LockedError(
+                    f"{self.objects.url}: the mirror is at round {manifest.round}, "
+                    f"{self.folder.with_current_name.path} at round {own_state[0]}: "
+                    "the run was continued elsewhere. Resume it from there: flatwater resume "
+                    f"{self.objects.url} --into FOLDER"
+                )
+            self.say(f"mirror: {name} at {self.objects.url} is damaged: it does not count")
+            self.spared |= {shard_name(shard.sha256) for shard in self.manifests.pop(name).shards}
+        if newer:
+            self.shards = {shard_name(shard.sha256) for m in self.manifests.values() for shard in m.shards}
 
     def unsent_bytes(self, manifest: Manifest) -> int:
         """Return the bytes of a checkpoint's shards that are not at the store yet."""
