@@ -30,7 +30,7 @@ from flatwater.cli.table import commands
 
 SMALL = ["--panel", "synthetic:4x260", "--env.episode.context", "20", "--env.episode.trading-days", "15"]
 SMALL += ["--env.episode.settlement-days", "5", "--splits.holdout-days", "40", "--splits.validation-days", "40"]
-TINY = {"erl": [*SMALL, "--population.size", "2"], "grow": ["--envs", "2"], "teach": [], "ppo": [], "evolve": []}
+TINY = {"erl": [*SMALL, "--population.size", "2"], "grow": ["--envs", "2"]}
 TINY["study"] = TINY["erl"]
 HELD_BACK = {"train": ["--budget", "1KiB"], "study": ["--budget", "1KiB"], "sweep": ["--space", "space.toml"]}
 SOUND_CODES = {0, 2, 3}
@@ -79,8 +79,8 @@ def command_lines(draw: st.DrawFn) -> list[str]:
     command = draw(st.sampled_from(sorted(commands().keys() - ELSEWHERE)))
     options = options_of(command)
     words = [*command]
-    if command[-1] in TINY:
-        words += [*TINY[command[-1]], *HELD_BACK.get(command[0], [])]
+    if command[0] in {"plan", *HELD_BACK}:
+        words += [*TINY.get(command[-1], []), *HELD_BACK.get(command[0], [])]
         if draw(st.integers(0, 4)) == 0:
             words += ["--config", draw(st.sampled_from(TOMLS))]
     held = {"--budget"} if command[0] in {"train", "study"} else {"--seconds"} if command == ("watch",) else set()
