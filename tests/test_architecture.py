@@ -117,7 +117,7 @@ MAY_COPY = {
             "flatwater/replay/ring.py::_allocate_slots",
             "flatwater/algorithms/ppo.py::build",
             "flatwater_trading/training/lessons.py::build_outcomes",
-            "flatwater/trainers/grow/state.py::student",
+            "flatwater/trainers/grow/state.py::network",
             "flatwater/trainers/grow/state.py::init_action_bias_",
         ),
         "when the run is built",

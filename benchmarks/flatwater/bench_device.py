@@ -30,8 +30,8 @@ GROWN = "--envs 4 --env.steps 6 --evaluation.episodes 2"
 CASES = {
     "ppo": "ppo",
     "ppo, compiled": "ppo --learner.compile",
-    "ppo with memory": "ppo --student.memory 32",
-    "ppo, normalised, bfloat16": "ppo --env Pendulum-v1 --student.observations normalised --rewards normalised "
+    "ppo with memory": "ppo --policy.memory 32",
+    "ppo, normalised, bfloat16": "ppo --env Pendulum-v1 --policy.observations normalised --rewards normalised "
     "--learner.autocast bf16",
     "ppo on images": "ppo --env catch:Catch",
     "ppo on images, bfloat16": "ppo --env catch:Catch --learner.autocast bf16",

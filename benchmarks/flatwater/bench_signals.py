@@ -41,7 +41,7 @@ ENDING = {signal.SIGINT: (0, 130), signal.SIGTERM: (143,), signal.SIGHUP: (129,)
 """Exit codes: of a run that stopped with a checkpoint, and of one that had not begun."""
 SAVES = signal.SIGUSR2
 OPTIONS: tuple[str, ...] = ("--envs", "2", "--block", "16", "--evaluation.envs", "2", "--evaluation.every", "1000")
-OPTIONS += ("--threads", "1", "--wrapped.steps", "60", "--student.hidden", "8", "--learner.epochs", "1")
+OPTIONS += ("--threads", "1", "--wrapped.steps", "60", "--policy.hidden", "8", "--learner.epochs", "1")
 OPTIONS += ("--rounds", "100000", "--trackers", "--quiet")
 
 

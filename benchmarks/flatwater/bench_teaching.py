@@ -148,7 +148,7 @@ def loop() -> dict[str, float]:
     run = compose_game({"threads": 1})
     setup, trainer = run.trainer.setup, run.trainer
     world = ForagingWorld(ForagingConfig(), setup.config.envs)
-    listed = ListedTeaching(run.config.learner, setup.student, trainer.run.learner.block, world, SearchTeacher(world))
+    listed = ListedTeaching(run.config.learner, setup.network, trainer.run.learner.block, world, SearchTeacher(world))
     watcher = Deaf()
     train_(trainer, 1, watcher)
     listed.round(setup.config.block)

@@ -14,9 +14,9 @@ from flatwater.algorithms.config import TeachingConfig
 from flatwater.algorithms.ppo import LEARNED_FROM, LossWeights, ppo_loss
 from flatwater.algorithms.returns import gae
 from flatwater.envs.world import Array, Teacher, World
+from flatwater.nets.actor_critic import ActorCritic
 from flatwater.nets.policy import PolicyOutput
 from flatwater.nets.stack import views
-from flatwater.nets.student import Student
 
 EPSILON = 1e-8
 READ = [name for name in LEARNED_FROM if name != "legal"]
@@ -25,17 +25,19 @@ READ = [name for name in LEARNED_FROM if name != "legal"]
 class ListedTeaching:
     """One world, one teacher and one student; `round` collects a block and learns from it."""
 
-    def __init__(self, config: TeachingConfig, student: Student, block: Tensor, world: World, teacher: Teacher) -> None:
+    def __init__(
+        self, config: TeachingConfig, network: ActorCritic, block: Tensor, world: World, teacher: Teacher
+    ) -> None:
         """Take over the weights of `block`, [1, n]."""
-        self.config, self.student, self.world, self.teacher = config, student, world, teacher
-        views_of = views(block, student.layout)
+        self.config, self.network, self.world, self.teacher = config, network, world, teacher
+        views_of = views(block, network.layout)
         self.weights = {name: torch.nn.Parameter(view[0].clone()) for name, view in views_of.items()}
         self.optimizer = torch.optim.Adam(self.weights.values(), lr=config.lr)
         self.rng = torch.Generator().manual_seed(0)
         spaces = world.spaces
         self.agents = spaces.envs * spaces.agents
         self.obs = np.zeros((spaces.envs, spaces.agents, *spaces.obs), np.uint8)
-        self.memory = torch.zeros(2, self.agents, student.config.memory)
+        self.memory = torch.zeros(2, self.agents, network.config.memory)
         self.starts = torch.ones(self.agents, dtype=torch.bool)
         self.begin(np.ones(spaces.envs, np.bool_))
 
@@ -85,7 +87,7 @@ class ListedTeaching:
     def look(self) -> PolicyOutput:
         """Return the student's output for the current observations."""
         shown = torch.from_numpy(self.obs.reshape(self.agents, *self.obs.shape[2:]).copy())
-        return self.student(self.weights, shown.unsqueeze(0), self.memory, self.starts.unsqueeze(0))
+        return self.network(self.weights, shown.unsqueeze(0), self.memory, self.starts.unsqueeze(0))
 
     def act(self, led: Tensor) -> dict[str, Any]:
         """One step of all, as new arrays."""
@@ -95,9 +97,9 @@ class ListedTeaching:
         taught = np.zeros(shape, np.int64)
         self.teacher.step_batch(self.obs, taught)
         seen = self.look()
-        choice = self.student.actions.distribution(seen.logits[0])
+        choice = self.network.actions.distribution(seen.logits[0])
         self.memory = seen.memory
-        noise = self.student.actions.noise_(torch.empty_like(seen.logits[0]), self.rng)
+        noise = self.network.actions.noise_(torch.empty_like(seen.logits[0]), self.rng)
         told = torch.from_numpy(taught).flatten()
         action = torch.where(led, told, choice.sample(noise))
         reward, over = np.zeros(shape, np.float32), np.zeros((2, *shape), np.bool_)
@@ -129,8 +131,8 @@ class ListedTeaching:
                 place, agent = part // self.agents, part % self.agents
                 batch = {name: column[place, :, agent].transpose(0, 1) for name, column in cut.items()}
                 memory = begun[place, :, agent].transpose(0, 1)
-                seen = self.student(self.weights, batch["obs"], memory, batch["starts"])
-                loss, _ = ppo_loss(config, self.student, seen, batch, LossWeights(torch.ones(()), torch.zeros(())))
+                seen = self.network(self.weights, batch["obs"], memory, batch["starts"])
+                loss, _ = ppo_loss(config, self.network, seen, batch, LossWeights(torch.ones(()), torch.zeros(())))
                 self.optimizer.zero_grad()
                 torch.autograd.backward(loss)
                 torch.nn.utils.clip_grad_norm_(self.weights.values(), config.grad_clip)

@@ -62,7 +62,7 @@ def test_settings_win_over_a_file_and_wrong_ones_are_refused() -> None:
 @pytest.mark.parametrize("memory", [0, 4])
 def test_what_was_trained_acts_as_it_did_where_it_was_judged(memory: int) -> None:
     env = gymnasium.make("CartPole-v1", max_episode_steps=60)
-    fw.train("ppo", rounds=2, run="run", student={"memory": memory}, quiet=True, **SMALL)
+    fw.train("ppo", rounds=2, run="run", policy={"memory": memory}, quiet=True, **SMALL)
     policy, paid = fw.load("run"), []
     for seed in range(3):
         policy.begin()

@@ -18,10 +18,10 @@ from flatwater.algorithms.ppo import (
 )
 from flatwater.algorithms.returns import clipped_loss
 from flatwater.nets.actions import OperationActions
-from flatwater.nets.config import StudentConfig
+from flatwater.nets.actor_critic import ActorCritic
+from flatwater.nets.config import ActorCriticConfig
 from flatwater.nets.policy import update_running_stats_
 from flatwater.nets.stack import views
-from flatwater.nets.student import Student
 from flatwater.rollouts.block import ColumnSpec, build_rollout, write_step_
 from flatwater.state.tree import leaves
 from flatwater_watch.errors import ConfigError
@@ -32,7 +32,7 @@ CONFIG = EpisodeConfig(lr=5e-3, minibatches=2)
 
 ACTIONS = OperationActions(choices=(2, 3), relevant=torch.tensor([[False, False], [True, False]]), floor=0.1)
 """WAIT or NAME(cue); a second head never matters. NAME is legal in the last step only, and is then the only choice."""
-POLICY = Student((3,), ACTIONS, 255, StudentConfig(hidden=16, memory=16), CPU, (0, 1, 2), scaling="deviations")
+POLICY = ActorCritic((3,), ACTIONS, 255, ActorCriticConfig(hidden=16, memory=16), CPU, (0, 1, 2), scaling="deviations")
 WRITTEN = {
     "obs": ColumnSpec((3,)),
     "reward": ColumnSpec(),

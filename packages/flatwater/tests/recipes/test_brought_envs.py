@@ -15,7 +15,7 @@ from flatwater.cli.main import main
 from flatwater_watch.errors import ConfigError
 
 SMALL: dict[str, Any] = {"threads": 1, "trackers": (), "envs": 2, "block": 8, "quiet": True}
-SMALL |= {"evaluation": {"envs": 2, "every": 1}, "learner": {"minibatches": 1, "epochs": 1}, "student": {"layers": [8]}}
+SMALL |= {"evaluation": {"envs": 2, "every": 1}, "learner": {"minibatches": 1, "epochs": 1}, "policy": {"layers": [8]}}
 SMALL |= {"wrapped": {"steps": 20}}
 GIVEN: dict[str, Callable[[], Any]] = {
     "a function": lambda: lambda: Boat(0.7),

@@ -31,7 +31,7 @@ RECIPES: dict[str, tuple[tuple[str, ...], Callable[[Any], WorldRun]]] = {
     "ppo": ((*COMMON, *BLOCKS, "--learner.unroll", "8", "--env"), compose_ppo),
     "evolve": ((*COMMON, *SMALL, "--env"), compose_evolve),
     "teach": (
-        (*COMMON, *BLOCKS, "--learner.unroll", "4", "--student.memory", "4", "--teacher", "random", "--world"),
+        (*COMMON, *BLOCKS, "--learner.unroll", "4", "--policy.memory", "4", "--teacher", "random", "--world"),
         compose_teach,
     ),
 }

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import flatwater as fw
 from flatwater.cli.main import main
 from flatwater.envs.world import Spaces
-from flatwater.nets.config import StudentConfig
+from flatwater.nets.config import ActorCriticConfig
 from flatwater.nets.mlp import MLPActor
 from flatwater.nets.policy import build_statistics, update_running_stats_
 from flatwater.nets.stack import Layout, init_, join_weights, views
@@ -24,7 +24,7 @@ from flatwater.recipes.evolve.policy import build_champion
 from flatwater.recipes.ppo.policy import build_policy
 from flatwater.runs.portable import ABOUT_FILE, METADATA_KEY, Portable, export
 from flatwater.runs.trained_policy import TrainedPolicy
-from flatwater.trainers.blocks.state import build_student
+from flatwater.trainers.blocks.state import build_actor_critic
 from flatwater_watch.errors import ConfigError, DataError, RunError
 
 needs_onnx = pytest.mark.skipif(
@@ -66,13 +66,13 @@ def policy(
         choices=choices,
         measures=measures,
     )
-    config = StudentConfig(rows=64, width=8, hidden=8, memory=memory, layers=(8,), observations="stretched")
-    student = build_student(spaces, config, CPU)
-    named = views(row(student.layout), student.layout)
+    config = ActorCriticConfig(rows=64, width=8, hidden=8, memory=memory, layers=(8,), observations="stretched")
+    network = build_actor_critic(spaces, config, CPU)
+    named = views(row(network.layout), network.layout)
     statistics = build_statistics(5, measures, CPU) if measures else {}
     if measures:
         update_running_stats_(statistics, 0.3 * torch.randn(50, 5, generator=torch.Generator().manual_seed(3)))
-    return build_policy(student, spaces, None, statistics | {name: weight[0] for name, weight in named.items()})
+    return build_policy(network, spaces, None, statistics | {name: weight[0] for name, weight in named.items()})
 
 
 KINDS: dict[str, Callable[[], Any]] = {

@@ -91,7 +91,7 @@ def test_what_the_user_says_is_obeyed() -> None:
 
 
 def test_a_policy_with_a_memory_is_not_compiled_by_itself() -> None:
-    assert decide(*LONG, "--student.memory", "4") is False
+    assert decide(*LONG, "--policy.memory", "4") is False
 
 
 def test_without_a_compiler_a_long_run_is_plain(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,27 +23,27 @@ TINY = ("--envs", "4", "--block", "8", "--evaluation.envs", "2", "--evaluation.e
 TINY += ("--learner.epochs", "2", "--learner.minibatches", "2", "--wrapped.steps", "6", "--trackers")
 KINDS = {
     "image": ("--env", "own_nets:Spot"),
-    "impala": ("--env", "own_nets:Spot", "--student.network", "impala"),
+    "impala": ("--env", "own_nets:Spot", "--policy.network", "impala"),
     "stack": ("--env", "own_nets:Stack"),
     "beside": ("--env", "own_nets:Beside"),
-    "beside, with a memory": ("--env", "own_nets:Beside", "--student.memory", "4", "--learner.unroll", "4"),
-    "own": ("--env", "own_nets:Beside", "--student.network", "own_nets:Eyes"),
-    "layers": ("--env", "own_nets:Numbers", "--student.activation", "silu", "--student.heads", "shared"),
+    "beside, with a memory": ("--env", "own_nets:Beside", "--policy.memory", "4", "--learner.unroll", "4"),
+    "own": ("--env", "own_nets:Beside", "--policy.network", "own_nets:Eyes"),
+    "layers": ("--env", "own_nets:Numbers", "--policy.activation", "silu", "--policy.heads", "shared"),
     "normalised": (
-        *("--env", "own_nets:Beside", "--student.observations", "normalised", "--rewards", "normalised"),
-        *("--student.activation", "relu", "--student.heads", "shared", "--student.memory", "0"),
+        *("--env", "own_nets:Beside", "--policy.observations", "normalised", "--rewards", "normalised"),
+        *("--policy.activation", "relu", "--policy.heads", "shared", "--policy.memory", "0"),
     ),
     "own, normalised": (
         *(
             "--env",
             "own_nets:Numbers",
-            "--student.network",
+            "--policy.network",
             "own_nets:Plain",
-            "--student.observations",
+            "--policy.observations",
             "normalised",
         ),
     ),
-    "own, of numbers": ("--env", "own_nets:Numbers", "--student.network", "own_nets:Plain"),
+    "own, of numbers": ("--env", "own_nets:Numbers", "--policy.network", "own_nets:Plain"),
 }
 
 
@@ -96,11 +96,11 @@ def test_an_image_is_kept_as_bytes_and_read_as_shares_with_its_channels_first() 
     for phase in run.phases[:2]:
         for number in range(phase.steps()):
             phase.step_(number)
-    student, row = run.setup.student, run.run.rollout["obs"][0, :1]
-    assert student.encoder is not None
-    numbers = student.read_numbers(row)
+    network, row = run.setup.network, run.run.rollout["obs"][0, :1]
+    assert network.encoder is not None
+    numbers = network.read_numbers(row)
     assert numbers.tolist() == [[0.5, 0.0, 0.0, 0.0, 1.0]]
-    seen = student.encoder.parts[-1]
+    seen = network.encoder.parts[-1]
     assert (seen.keys, seen.read_shape) == (("image",), (3, 12, 10))
 
 
@@ -164,7 +164,7 @@ def test_a_compiled_module_is_refused_as_it_could_not_be_resumed(capsys: pytest.
 def test_a_network_that_cannot_be_trained_is_refused_in_a_sentence(
     network: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["train", "ppo", *TINY, "--env", "own_nets:Numbers", "--student.network", network]) == 2
+    assert main(["train", "ppo", *TINY, "--env", "own_nets:Numbers", "--policy.network", network]) == 2
     told = " ".join(capsys.readouterr().err.split())
     assert "network" in told
     assert said in told
@@ -172,14 +172,14 @@ def test_a_network_that_cannot_be_trained_is_refused_in_a_sentence(
 
 def test_a_class_is_given_as_it_is_and_refused_where_no_resumed_run_would_find_it() -> None:
     own_nets = import_named("own_nets")
-    settings = {"env": "own_nets:Numbers", "student": {"network": own_nets.Plain}}
-    assert from_mapping(PpoRunConfig, settings, "here").student.network == "own_nets:Plain"
+    settings = {"env": "own_nets:Numbers", "policy": {"network": own_nets.Plain}}
+    assert from_mapping(PpoRunConfig, settings, "here").network.network == "own_nets:Plain"
 
     class Inside(own_nets.Plain):  # type: ignore[misc, name-defined]
         pass
 
-    with pytest.raises(ConfigError, match=r"student\.network = .*Inside.*Move it to the top of a module"):
-        from_mapping(PpoRunConfig, {"student": {"network": Inside}}, "here")
+    with pytest.raises(ConfigError, match=r"policy\.network = .*Inside.*Move it to the top of a module"):
+        from_mapping(PpoRunConfig, {"policy": {"network": Inside}}, "here")
 
 
 @pytest.mark.slow
@@ -194,7 +194,7 @@ def test_it_learns_from_images(kind: str, rounds: int) -> None:
 @pytest.mark.parametrize("kind", ["image", "own"])
 def test_a_network_reads_each_observation_of_a_block_once(kind: str) -> None:
     trainer = compose(read_config(*KINDS[kind], "--wrapped.steps", "100")).trainer
-    encoder, calls = trainer.setup.student.encoder, list[int]()
+    encoder, calls = trainer.setup.network.encoder, list[int]()
     assert encoder is not None
     encoder.module.register_forward_pre_hook(lambda *_: calls.append(1))
     collect = next(phase for phase in trainer.phases if phase.name == "collect")

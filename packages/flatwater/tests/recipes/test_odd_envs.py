@@ -10,7 +10,7 @@ import pytest
 from flatwater.cli.main import main
 
 TINY = ("--envs", "2", "--block", "8", "--evaluation.envs", "2", "--wrapped.steps", "9", "--threads", "1", "--rounds")
-TINY += ("1", "--trackers", "--student.hidden", "4", "--learner.minibatches", "1", "--learner.epochs", "1")
+TINY += ("1", "--trackers", "--policy.hidden", "4", "--learner.minibatches", "1", "--learner.epochs", "1")
 FILE = Path(__file__).with_name("odd_envs.py")
 EXPECTED: dict[str, str] = runpy.run_path(str(FILE))["EXPECTED"]
 ALWAYS = {"Fine", "Sized", "Unseeded", "FourValues", "InfoOfStepIsNone", "Pipe_Stepping", "ExitZero_Stepping"}

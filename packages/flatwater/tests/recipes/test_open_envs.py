@@ -15,7 +15,7 @@ from flatwater.runs.callbacks import Round
 from flatwater_watch.errors import MemoryLimitError
 
 SMALL: dict[str, Any] = {"rounds": 2, "threads": 1, "trackers": (), "envs": 2, "block": 8}
-SMALL |= {"evaluation": {"envs": 2, "every": 1}, "learner": {"minibatches": 1, "epochs": 1}, "student": {"layers": [8]}}
+SMALL |= {"evaluation": {"envs": 2, "every": 1}, "learner": {"minibatches": 1, "epochs": 1}, "policy": {"layers": [8]}}
 SMALL |= {"wrapped": {"steps": 20}}
 opened: list["Counted"] = []
 """Environments of this process that are open."""

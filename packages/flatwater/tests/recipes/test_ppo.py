@@ -14,7 +14,7 @@ from flatwater.api import load
 from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.cli.main import command_class, main
 from flatwater.config.toml import to_mapping
-from flatwater.nets.student import symlog
+from flatwater.nets.actor_critic import symlog
 from flatwater.recipes.ppo.run import compose
 from flatwater.state.tree import nbytes
 from flatwater.sweeps import trial
@@ -32,11 +32,11 @@ ENVS = {
     "own": ("--env", "own_world:Corridor", *SHORT),
     "own numbers": ("--env", "own_world:Aim", *SHORT),
     "own choices": ("--env", "own_world:Locks", *SHORT),
-    "own tokens": ("--env", "own_world:Tokens", *SHORT, "--wrapped.form", "tokens", "--student.rows", "64"),
+    "own tokens": ("--env", "own_world:Tokens", *SHORT, "--wrapped.form", "tokens", "--policy.rows", "64"),
     "own world": ("--env", "own_world:Pairs"),
-    "own masks": ("--env", "own_world:Doors", *SHORT, "--student.memory", "4"),
+    "own masks": ("--env", "own_world:Doors", *SHORT, "--policy.memory", "4"),
     "masks of lists": ("--env", "own_world:Shifts"),
-    "with a memory": ("--env", "own_world:Pairs", "--student.memory", "8", "--learner.unroll", "4"),
+    "with a memory": ("--env", "own_world:Pairs", "--policy.memory", "8", "--learner.unroll", "4"),
 }
 
 

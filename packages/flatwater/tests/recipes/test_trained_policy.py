@@ -15,7 +15,7 @@ from flatwater.algorithms.ppo import forward_step
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld
 from flatwater.envs.wrapped.native import read_native
-from flatwater.nets.config import StudentConfig
+from flatwater.nets.config import ActorCriticConfig
 from flatwater.nets.mlp import MLPActor, MLPCritic
 from flatwater.nets.policy import build_statistics
 from flatwater.nets.stack import Layout, init_, views
@@ -23,7 +23,7 @@ from flatwater.recipes.evolve.policy import build_champion
 from flatwater.recipes.ppo.policy import PolicyModule, build_policy
 from flatwater.runs.portable import export, read_policy
 from flatwater.runs.trained_policy import TrainedPolicy
-from flatwater.trainers.blocks.state import build_student
+from flatwater.trainers.blocks.state import build_actor_critic
 from flatwater_watch.errors import ConfigError
 
 CPU = torch.device("cpu")
@@ -76,10 +76,10 @@ def drawn_row(layout: Layout) -> dict[str, torch.Tensor]:
 
 def policy(env: type[Drawn], memory: int = 0) -> TrainedPolicy:
     world = GymnasiumWorld(env, env.__name__, WrappedConfig(), 1)
-    config = StudentConfig(rows=64, width=8, hidden=8, memory=memory, layers=(8,), observations="stretched")
-    student = build_student(world.spaces, config, CPU)
-    statistics = build_statistics(world.spaces.obs[0], student.measures, CPU) if student.measures else {}
-    return build_policy(student, world.spaces, world.native, statistics | drawn_row(student.layout))
+    config = ActorCriticConfig(rows=64, width=8, hidden=8, memory=memory, layers=(8,), observations="stretched")
+    network = build_actor_critic(world.spaces, config, CPU)
+    statistics = build_statistics(world.spaces.obs[0], network.measures, CPU) if network.measures else {}
+    return build_policy(network, world.spaces, world.native, statistics | drawn_row(network.layout))
 
 
 class Swing(Drawn):
@@ -193,7 +193,7 @@ def test_the_value_is_that_of_training(memory: int) -> None:
     assert isinstance(module, PolicyModule)
     starts, before = torch.zeros(3, dtype=torch.bool), torch.zeros(2, 3, memory)
     rows = torch.from_numpy(ours._native.rows(seen).obs)  # type: ignore[union-attr]
-    expected = forward_step(module.student, module.net.weights_by_name(), obs=rows, memory=before, starts=starts)
+    expected = forward_step(module.network, module.net.weights_by_name(), obs=rows, memory=before, starts=starts)
     np.testing.assert_array_equal(ours.value(seen), expected.value[0])
     np.testing.assert_array_equal(ours.value(seen), ours.value(seen))  # it remembers nothing new
 

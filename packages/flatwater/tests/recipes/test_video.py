@@ -20,7 +20,7 @@ from flatwater.runs.video import open_video
 from flatwater_watch.errors import ConfigError
 
 SMALL: dict[str, Any] = {"rounds": 1, "threads": 1, "trackers": (), "envs": 2, "block": 16, "quiet": True}
-SMALL |= {"evaluation": {"envs": 3, "every": 1}, "learner": {"minibatches": 1, "epochs": 1}, "student": {"layers": [8]}}
+SMALL |= {"evaluation": {"envs": 3, "every": 1}, "learner": {"minibatches": 1, "epochs": 1}, "policy": {"layers": [8]}}
 SMALL |= {"wrapped": {"steps": Seen.steps}}
 
 
@@ -33,7 +33,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("recipe", "memory"), [("ppo", 4), ("ppo", 0), ("teach", 4)])
 def test_the_video_has_the_judged_episodes(recipe: str, memory: int) -> None:
     place = {"world": "seen_env:Seen", "teacher": "random"} if recipe == "teach" else {"env": "seen_env:Seen"}
-    run = fw.train(recipe, run="run", **place, **SMALL | {"student": {"layers": [8], "memory": memory}})
+    run = fw.train(recipe, run="run", **place, **SMALL | {"policy": {"layers": [8], "memory": memory}})
     before = (run.path / "result.json").read_bytes()
     result = run.evaluate(video="out.gif", video_episodes=3)
     returns = result.pop("video")

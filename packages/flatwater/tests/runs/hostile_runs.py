@@ -206,9 +206,9 @@ def foreign_weights(trap: Trap) -> list[Path]:
     settings = {"learner": learner, "net": {"encoder": "payload:R"}, "panel": "payload:R", "env": "payload:R"}
     recipes = ("payload:R", "unittest.__main__:R", "../payload:R", "runs.foreign00.payload:R", "os:system", ":", "")
     written = [{"recipe": name, "header": {}} for name in recipes]
-    student = {"form": "vector", "obs": [4], "actions": ["a"], "bounds": None, "student": {"host": "payload:R"}}
+    policy = {"form": "vector", "obs": [4], "actions": ["a"], "bounds": None, "policy": {"host": "payload:R"}}
     trader = {"settings": settings, "past": 1, "instruments": ["A"], "investable": ["A"]}
-    written += [{"recipe": name, "header": header} for name in ("ppo", "erl", "evolve") for header in (student, trader)]
+    written += [{"recipe": name, "header": header} for name in ("ppo", "erl", "evolve") for header in (policy, trader)]
     about = {"format": "flatwater-policy-1", "flatwater": "0", "inputs": {}, "outputs": {}}
     return [write_weights(trap.folder / f"w{at}.safetensors", about | each) for at, each in enumerate(written)]
 

@@ -33,5 +33,5 @@ class Hoarder:
 if __name__ == "__main__":
     options = ["--world", "forage", "--teacher", "__main__:Hoarder", "--block", "16", "--envs", "4", "--rounds", "100"]
     options += ["--ledger-every", "1"]
-    small = ["--learner.minibatches", "4", "--student.width", "32", "--student.hidden", "32", "--student.memory", "32"]
+    small = ["--learner.minibatches", "4", "--policy.width", "32", "--policy.hidden", "32", "--policy.memory", "32"]
     sys.exit(main(["train", "teach", "--threads", "1", *options, *small, "--run", sys.argv[1]]))

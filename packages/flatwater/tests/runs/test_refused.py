@@ -74,7 +74,7 @@ OWN = {
         "an environment that cannot be imported": "--env nowhere:Env",
         "a class that is no environment": "--env collections:OrderedDict",
         "samples that cannot be dealt": "--learner.minibatches 3",
-        "a layer of nothing": "--student.layers 64 0",
+        "a layer of nothing": "--policy.layers 64 0",
     },
     "teach": {
         "a world that is none": "--world nowhere",
@@ -89,7 +89,7 @@ OWN = {
         "a run for a teacher that is not there": "--teacher run:nowhere",
         "agents that cannot be dealt": "--learner.minibatches 3",
         "a block that cannot be unrolled": "--learner.unroll 3",
-        "rows that are no power of two": "--student.rows 63",
+        "rows that are no power of two": "--policy.rows 63",
     },
 }
 CASES = [(kind, name) for kind in OPTIONS for name in (*SHARED, *OWN[kind])]

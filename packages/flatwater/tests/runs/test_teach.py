@@ -54,8 +54,8 @@ def test_what_does_not_fit_says_what_to_change(capsys: pytest.CaptureFixture[str
 
 def test_each_round_has_its_profile_its_pace_and_its_memory(run: Path) -> None:
     for line in entries(run / "metrics.jsonl"):
-        assert all(line[f"profile/{part}_us"] > 0 for part in ("env", "teacher", "student", "store", "update"))
-        parts = sum(line[f"profile/{part}_us"] for part in ("env", "teacher", "student", "store", "update"))
+        assert all(line[f"profile/{part}_us"] > 0 for part in ("env", "teacher", "policy", "store", "update"))
+        parts = sum(line[f"profile/{part}_us"] for part in ("env", "teacher", "policy", "store", "update"))
         assert line["train/sps"] == pytest.approx(1e6 / parts)
         assert line["system/rss_MB"] > 0
         assert line["system/gpu_memory_allocated_MB"] == 0

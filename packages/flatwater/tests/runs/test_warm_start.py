@@ -71,7 +71,7 @@ def test_it_is_recorded_and_is_resumed_like_any_run(tmp_path: Path) -> None:
 
 def test_weights_that_do_not_fit_are_refused_by_their_leaves(capsys: pytest.CaptureFixture[str]) -> None:
     assert train("ppo", "first") == 0
-    assert train("ppo", "warm", "--from-run", "first", "--student.memory", "8") == 2
+    assert train("ppo", "warm", "--from-run", "first", "--policy.memory", "8") == 2
     said = capsys.readouterr().err
     assert "learner.block: tensor float32" in said
     assert "from_run = " in said

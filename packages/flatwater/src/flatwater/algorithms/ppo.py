@@ -26,9 +26,9 @@ from flatwater.algorithms.early_stop import EarlyStop, build_early_stop, read_ea
 from flatwater.algorithms.graph import compile_graph
 from flatwater.algorithms.returns import clipped_loss, clipped_value_loss, gae
 from flatwater.algorithms.schedules import Pace
+from flatwater.nets.actor_critic import ActorCritic
 from flatwater.nets.policy import PolicyOutput, Weights, build_statistics
 from flatwater.nets.stack import init_, views
-from flatwater.nets.student import Student
 from flatwater.rollouts.block import ColumnSpec, Rollout
 from flatwater.rollouts.sequences import bind_sequences
 from flatwater.state.allocation import filled_tensor
@@ -60,8 +60,8 @@ class Learner:
     early_stop: dict[str, Float[Tensor, ""]]
     """With a `target_kl`: whether this round's updates have ended, and the number of rounds that ended early."""
     statistics: dict[str, Tensor]
-    """Running statistics of observations, where the policy reads them (`Student.measures`), and the buffers of a module
-    that reads them; otherwise empty."""
+    """Running statistics of observations, where the policy reads them (`ActorCritic.measures`), and the buffers of a
+    module that reads them; otherwise empty."""
     updates: int = 0
     """Updates since the run began."""
     updates_read: int = 0
@@ -74,7 +74,7 @@ class Learner:
 
 
 def build(
-    student: Student,
+    network: ActorCritic,
     *,
     sequences: int,
     rng: torch.Generator,
@@ -85,22 +85,22 @@ def build(
     """Return initial weights and moments of zero. On the meta device this is the plan.
 
     Args:
-        student: the network whose layout is allocated.
+        network: the network whose layout is allocated.
         sequences: number of sequences in a block, C times B.
         rng: a generator on the device.
         device: device of the network.
         has_teacher: whether there is a teacher.
         target_kl: divergence at which a round's updates end; 0 for no such bound.
     """
-    block = filled_tensor(0, 1, student.layout.size, device=device)
-    init_(block, student.layout, rng)
-    statistics = build_statistics(student.number_count, student.measures, device) if student.measures else {}
-    if student.encoder is not None:
-        statistics |= student.encoder.build_buffers(device)
-        student.encoder.draw_(named_weights(student, block) | statistics, rng)
+    block = filled_tensor(0, 1, network.layout.size, device=device)
+    init_(block, network.layout, rng)
+    statistics = build_statistics(network.number_count, network.measures, device) if network.measures else {}
+    if network.encoder is not None:
+        statistics |= network.encoder.build_buffers(device)
+        network.encoder.draw_(named_weights(network, block) | statistics, rng)
     return Learner(
         block=block,
-        adam=build_adam(1, student.layout.size, block.dtype, device),
+        adam=build_adam(1, network.layout.size, block.dtype, device),
         order=torch.arange(sequences).to(device),  # on the meta device `arange` would import the compiler
         rng=rng,
         sums=filled_tensor(0, len(metric_names(has_teacher=has_teacher)), device=device),
@@ -148,19 +148,19 @@ class ActingPolicy(Protocol):
     statistics: dict[str, Tensor]
 
 
-def bound_weights(student: Student, learner: ActingPolicy) -> Weights:
+def bound_weights(network: ActorCritic, learner: ActingPolicy) -> Weights:
     """Return the policy's weights by name, and its statistics: they share the learner's storage, which never moves."""
-    return named_weights(student, learner.block) | learner.statistics
+    return named_weights(network, learner.block) | learner.statistics
 
 
-def named_weights(student: Student, block: Float[Tensor, "1 n"]) -> dict[str, Tensor]:
+def named_weights(network: ActorCritic, block: Float[Tensor, "1 n"]) -> dict[str, Tensor]:
     """Return the policy's weights by name, sharing the storage of their block."""
-    return {name: view[0] for name, view in views(block, student.layout).items()}
+    return {name: view[0] for name, view in views(block, network.layout).items()}
 
 
 @torch.no_grad()
 def forward_step(
-    student: Student,
+    network: ActorCritic,
     weights: Weights,
     *,
     obs: Tensor,
@@ -170,7 +170,7 @@ def forward_step(
     """Return the policy's output on one observation of each of B agents, with its memory before the step.
 
     Args:
-        student: the policy's network.
+        network: the policy's network.
         weights: weights by name, from `bound_weights`.
         obs: [B, *obs].
         memory: before the step.
@@ -179,7 +179,7 @@ def forward_step(
     Returns:
         logits [1, B, R] and value [1, B], an axis of one step first; the memory after the step [2, B, M].
     """
-    return student(weights, obs.unsqueeze(0), memory, starts.unsqueeze(0))
+    return network(weights, obs.unsqueeze(0), memory, starts.unsqueeze(0))
 
 
 class ActingStep(NamedTuple):
@@ -201,25 +201,25 @@ numbers that the actions' `noise_` drew. After them come `legal` [B, R] where ac
 
 
 def make_act(
-    config: PPOConfig, student: Student, learner: ActingPolicy, *, masked: bool = False, has_teacher: bool = False
+    config: PPOConfig, network: ActorCritic, learner: ActingPolicy, *, masked: bool = False, has_teacher: bool = False
 ) -> Callable[..., ActingStep]:
     """Bind a step of each agent to the learner's weights: `act(obs=..., memory=..., ...)`, named as in `OF_A_STEP`.
 
     Args:
         config: whether to compile it.
-        student: the policy's network.
+        network: the policy's network.
         learner: weights of the network, which later updates change in place.
         masked: whether the actions have masks: `act` then wants `legal`.
         has_teacher: whether there is a teacher: `act` then wants `led` and `taught`.
     """
-    weights = bound_weights(student, learner)
+    weights = bound_weights(network, learner)
     names = (*OF_A_STEP, *(("legal",) if masked else ()), *(("led", "taught") if has_teacher else ()))
 
     @torch.no_grad()
     def step(params: Weights, given: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
         """Return each agent's action and memory after the step; with a value, also the action's log-probability."""
-        choice = student.run_step(params, given["obs"], given["memory"], given["starts"])
-        policy = student.actions.distribution(choice.logits, given.get("legal"))
+        choice = network.run_step(params, given["obs"], given["memory"], given["starts"])
+        policy = network.actions.distribution(choice.logits, given.get("legal"))
         action = policy.sample(given["noise"])
         if has_teacher:
             action = torch.where(given["led"], given["taught"], action)
@@ -238,18 +238,18 @@ def make_act(
 
 
 def bind_evaluation(
-    config: PPOConfig, student: Student, learner: Learner, *, rollout: Rollout, parts: int
+    config: PPOConfig, network: ActorCritic, learner: Learner, *, rollout: Rollout, parts: int
 ) -> Callable[[], None]:
     """Bind the log-probabilities and values of a whole block, for a policy without memory.
 
     Args:
         config: whether it is compiled.
-        student: the network.
+        network: the network.
         learner: weights of the network, with which the block was acted.
         rollout: the block: a call reads `obs`, `action` and, where there are masks, `legal`; it writes the results.
         parts: number of equal pieces of the block, so that it needs no more space than an update.
     """
-    weights, device = bound_weights(student, learner), learner.block.device
+    weights, device = bound_weights(network, learner), learner.block.device
     size = rollout["obs"].shape[:2].numel() // parts
     # `split` of `flatten` gives views: what the call writes into a piece is written into the rollout.
     pieces = {name: torch.split(column.flatten(0, 1), size) for name, column in rollout.columns.items()}
@@ -264,8 +264,8 @@ def bind_evaluation(
         params, (obs, action, *legal) = dict(zip(weights, tensors, strict=False)), tensors[len(weights) :]
         memory = torch.zeros(2, len(obs), 0, device=device)
         starts = torch.zeros(1, len(obs), dtype=torch.bool, device=device)
-        output = student(params, obs.unsqueeze(0), memory, starts)
-        return student.actions.distribution(output.logits[0], *legal).log_prob(action), output.value[0]
+        output = network(params, obs.unsqueeze(0), memory, starts)
+        return network.actions.distribution(output.logits[0], *legal).log_prob(action), output.value[0]
 
     graph = compile_graph(torch.no_grad()(judge), enabled=bool(config.compile))
 
@@ -338,7 +338,7 @@ LEARNED_FROM = (
 
 def make_update(
     config: PPOConfig,
-    student: Student,
+    network: ActorCritic,
     learner: Learner,
     *,
     rollout: Rollout,
@@ -350,7 +350,7 @@ def make_update(
 
     Args:
         config: settings of the learner.
-        student: the network.
+        network: the network.
         learner: weights of the network, and what belongs to their training.
         rollout: a block after `compute_advantages_`.
         begun: memory before the first step of each sequence.
@@ -365,7 +365,7 @@ def make_update(
     size, clip = whole // parts, config.grad_clip
     pace, limit = Pace(config, progress, learner.block.device), EarlyStop(learner.early_stop, config.target_kl)
     reads = {"begun": begun, "supervision": weighing.supervision, "reinforcement": weighing.reinforcement}
-    learn = _bind_gradients(config, student, learner, rollout, reads | learner.statistics | pace.weights)
+    learn = _bind_gradients(config, network, learner, rollout, reads | learner.statistics | pace.weights)
     step_ = bind_step(learner.block, learner.adam, lr=lambda: pace.rate(learner.updates), weight_decay=0.0, clip=clip)
 
     def update_(number: int) -> None:
@@ -389,19 +389,19 @@ def make_update(
 
 
 def _bind_gradients(
-    config: PPOConfig, student: Student, learner: Learner, rollout: Rollout, reads: Mapping[str, Tensor]
+    config: PPOConfig, network: ActorCritic, learner: Learner, rollout: Rollout, reads: Mapping[str, Tensor]
 ) -> Callable[[Int[Tensor, "b"]], tuple[Tensor, ...]]:
     """Bind the function that returns the loss's parts and gradient for some sequences, by their numbers.
 
     Args:
         config: settings of the learner.
-        student: the policy's network.
+        network: the policy's network.
         learner: weights of the network, and what belongs to their training.
         rollout: the block.
         reads: other tensors by name: memory before each sequence, the loss's weights, statistics.
     """
     # Leaves that share the block's storage: the optimiser moves them, gradients are taken by them.
-    weights = {name: w[0].detach().requires_grad_() for name, w in views(learner.block, student.layout).items()}
+    weights = {name: w[0].detach().requires_grad_() for name, w in views(learner.block, network.layout).items()}
     columns = {name: rollout[name].flatten(0, 1) for name in LEARNED_FROM if name in rollout.columns}
     deal = bind_sequences(rollout, reads["begun"], list(columns))
     named = columns | dict(reads)
@@ -411,11 +411,11 @@ def _bind_gradients(
         params = dict(zip(weights, tensors, strict=False))
         inputs = dict(zip(named, tensors[len(weights) :], strict=True))
         batch, memory = deal(inputs, sequences)
-        output = student(inputs | params, batch["obs"], memory, batch["starts"], learning=True)
+        output = network(inputs | params, batch["obs"], memory, batch["starts"], learning=True)
         weighing = LossWeights(
             inputs["supervision"], inputs["reinforcement"], inputs.get("clip"), inputs.get("entropy_weight")
         )
-        loss, loss_terms = ppo_loss(config, student, output, batch, weighing)
+        loss, loss_terms = ppo_loss(config, network, output, batch, weighing)
         # A network of the user's may leave out some of its weights.
         grads = torch.autograd.grad(loss, list(params.values()), allow_unused=True, materialize_grads=True)
         return torch.stack(list(loss_terms)), torch.cat([grad.flatten() for grad in grads])
@@ -426,7 +426,7 @@ def _bind_gradients(
 
 
 def ppo_loss(
-    config: PPOConfig, student: Student, outputs: PolicyOutput, batch: Mapping[str, Tensor], weighing: LossWeights
+    config: PPOConfig, network: ActorCritic, outputs: PolicyOutput, batch: Mapping[str, Tensor], weighing: LossWeights
 ) -> tuple[Float[Tensor, ""], list[Tensor]]:
     """Return the loss, and the numbers that `metric_names` names before the gradient's norm.
 
@@ -436,14 +436,14 @@ def ppo_loss(
 
     Args:
         config: clip range and weights of entropy and value.
-        student: gives the distribution of actions.
+        network: gives the distribution of actions.
         outputs: logits and values of the minibatch, [U, b, ...] of U steps of b sequences.
         batch: columns [U, b, ...] by name.
         weighing: weights of imitation and reinforcement, each 0-d, and what has a schedule.
     """
     alive = batch["alive"].float()
     policy_mask = policy_steps(batch).float()
-    policy = student.actions.distribution(outputs.logits, batch.get("legal"))
+    policy = network.actions.distribution(outputs.logits, batch.get("legal"))
     log_ratio = (policy.log_prob(batch["action"]) - batch["log_prob"]) * policy_mask
     clip = config.clip if weighing.clip is None else weighing.clip
     entropy_weight = config.entropy_weight if weighing.entropy is None else weighing.entropy

@@ -99,7 +99,7 @@ def learner_alarms(round: int, name: str, largest: float, metrics: Metrics, step
 
     Args:
         round: the round.
-        name: name of the learner (`policy`, `student`).
+        name: name of the learner (`policy`).
         largest: largest magnitude of a weight; not finite where one weight is not.
         metrics: the round's numbers, `train/skipped` among them; none may be NaN.
         steps: steps that the learner should have taken.

@@ -1,4 +1,4 @@
-"""The shapes of networks: a trader's, a recurrent policy's, a student's."""
+"""The shapes of networks: a trader's, a growing network's policy, an actor-critic of PPO."""
 
 from typing import Annotated, Literal
 
@@ -40,8 +40,8 @@ class PolicyConfig:
     fossilise, prune. Learning moves it. Were all alike, a seed would hardly ever live until it helps."""
 
 
-@config(table="student")
-class StudentConfig:
+@config(table="policy")
+class ActorCriticConfig:
     """Policy and critic of all agents: a table of tokens, an encoder, an LSTM, and two heads."""
 
     rows: Annotated[int, Bounds(2, 1 << 30)] = 16_384
@@ -70,4 +70,4 @@ class StudentConfig:
 
     def __post_init__(self) -> None:
         """Refuse a number of rows that is not a power of two: a hash is cut to a row by its bits."""
-        require(self.rows.bit_count() == 1, "student.rows", self.rows, "a power of two, such as 16384")
+        require(self.rows.bit_count() == 1, "policy.rows", self.rows, "a power of two, such as 16384")

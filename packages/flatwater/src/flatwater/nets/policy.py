@@ -174,7 +174,7 @@ class FeedForwardPolicy:
 
         Args:
             weights: the weights by name.
-            obs: observations as `Student.embed_observation` reads them.
+            obs: observations as `ActorCritic.embed_observation` reads them.
             memory: an empty memory, which is returned as it is.
             starts: not read: there is nothing to forget.
         """

@@ -22,8 +22,8 @@ from flatwater.algorithms.ppo import (
     read_learner_,
 )
 from flatwater.algorithms.schedules import scheduled_numbers
+from flatwater.nets.actor_critic import ActorCritic
 from flatwater.nets.policy import update_running_stats_
-from flatwater.nets.student import Student
 from flatwater.rollouts.block import Rollout
 from flatwater.state.tree import state
 from flatwater.trainers.loop import Phase, Progress
@@ -54,7 +54,7 @@ class OnPolicySetup:
     """Device of the network."""
 
     @cached_property
-    def student(self) -> Student:
+    def network(self) -> ActorCritic:
         """The network, for the environment's observations and actions."""
         raise NotImplementedError
 
@@ -135,11 +135,11 @@ def bind_learning(
         weigh_: sets the weights of the loss's parts, in place, before each update.
         scaled_rewards_: returns the rewards that are learned from; None for the block's own.
     """
-    config, rollout, student, statistics = setup.config.learner, run.rollout, setup.student, run.learner.statistics
+    config, rollout, network, statistics = setup.config.learner, run.rollout, setup.network, run.learner.statistics
     weighing = loss_weights(setup.device)
     update_ = make_update(
         config,
-        student,
+        network,
         run.learner,
         rollout=rollout,
         begun=run.begun,
@@ -154,14 +154,14 @@ def bind_learning(
         weigh_(weighing)
         update_(number)
         # After the last update: other statistics in between would change the policy that acted.
-        if number == config.epochs * config.minibatches - 1 and student.measures:
+        if number == config.epochs * config.minibatches - 1 and network.measures:
             columns = (rollout[name].flatten(0, 1).chunk(parts) for name in ("obs", "alive"))
             for rows, alive in zip(*columns, strict=True):  # no more space than an update takes
-                obs = student.read_numbers(rows)
+                obs = network.read_numbers(rows)
                 is_usable = alive & obs.isfinite().all(1)
                 # On meta a plan cannot know how many rows are usable: all, at most.
                 usable = obs.clone() if obs.is_meta else obs[is_usable]
-                update_running_stats_(statistics, student.scale_for_statistics(usable.to(setup.device)))
+                update_running_stats_(statistics, network.scale_for_statistics(usable.to(setup.device)))
 
     return learn_
 

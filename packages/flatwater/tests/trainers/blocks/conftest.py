@@ -20,7 +20,7 @@ CPU = torch.device("cpu")
 TINY: dict[str, Any] = {
     "envs": 4,
     "block": 4,
-    "student": {"rows": 64, "width": 8, "hidden": 8, "memory": 8},
+    "policy": {"rows": 64, "width": 8, "hidden": 8, "memory": 8},
     "learner": {"unroll": 2, "epochs": 2, "minibatches": 2, "lr": 0.01},
     "evaluation": {"envs": 3, "every": 2},
 }

@@ -17,8 +17,8 @@ from flatwater.algorithms.returns import gae
 from flatwater.config.toml import from_mapping
 from flatwater.envs.world import PADDING, Array
 from flatwater.envs.worlds import RandomTeacher
+from flatwater.nets.actor_critic import ActorCritic, token_rows
 from flatwater.nets.stack import views
-from flatwater.nets.student import Student, token_rows
 from flatwater.recipes.teach.config import TeachRunConfig
 from flatwater.state.tree import nbytes
 from flatwater.trainers.blocks.collect import HELD_OUT
@@ -163,9 +163,9 @@ def test_the_executed_action_is_stored_with_its_own_probability(lead: float, bui
     assert (rollout["led"].float().mean() == lead) or lead == 0.5
     assert torch.equal(rollout["action"][rollout["led"]], rollout["taught"][rollout["led"]])
     assert torch.equal(rollout["reward"] > 0, rollout["alive"] & (rollout["action"] == rollout["taught"]))
-    student = trainer.setup.student
-    weights = {name: w[0] for name, w in views(run.learner.block, student.layout).items()}
-    seen = student(weights, rollout["obs"], torch.zeros_like(run.memory), rollout["starts"])
+    network = trainer.setup.network
+    weights = {name: w[0] for name, w in views(run.learner.block, network.layout).items()}
+    seen = network(weights, rollout["obs"], torch.zeros_like(run.memory), rollout["starts"])
     wanted = seen.logits.log_softmax(-1).gather(-1, rollout["action"].unsqueeze(-1)).squeeze(-1)
     torch.testing.assert_close(rollout["log_prob"], wanted, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(rollout["value"], seen.value, atol=1e-5, rtol=1e-5)
@@ -174,8 +174,8 @@ def test_the_executed_action_is_stored_with_its_own_probability(lead: float, bui
 def test_what_followed_a_step_is_valued_before_the_next_episode_begins(build_small: Built) -> None:
     """Rows of one environment that ended by time: the value of its last observation, not of the next one's first."""
     trainer = build_small({"block": 6, "learner": {"minibatches": 1}})
-    rollout, run, student = collect(trainer), trainer.run, trainer.setup.student
-    weights = {name: w[0] for name, w in views(run.learner.block, student.layout).items()}
+    rollout, run, network = collect(trainer), trainer.run, trainer.setup.network
+    weights = {name: w[0] for name, w in views(run.learner.block, network.layout).items()}
     episode, world = run.episodes, CueWorld(4)
     ended = (rollout["truncated"] | rollout["terminated"]).view(6, 4, 2).all(2)
     assert ended.any()
@@ -185,7 +185,7 @@ def test_what_followed_a_step_is_valued_before_the_next_episode_begins(build_sma
     kept = ~over & ~follows.isnan()
     assert torch.equal(rollout["next_value"][:-1][kept], follows[kept])
     t, env = (int(x) for x in (rollout["truncated"].view(6, 4, 2)[..., 0]).nonzero()[0])
-    memory = torch.zeros(2, 8, student.config.memory)
+    memory = torch.zeros(2, 8, network.config.memory)
     start = int(rollout["starts"].view(6, 4, 2)[: t + 1, env, 0].nonzero()[-1])
     shown = rollout["obs"][start : t + 1]
     final = rollout["obs"][t].clone()
@@ -195,7 +195,7 @@ def test_what_followed_a_step_is_valued_before_the_next_episode_begins(build_sma
     world._show(env, seen)
     final.view(4, 2, 3, 3)[env] = torch.from_numpy(seen[env])
     starts = torch.zeros(t + 2 - start, 8, dtype=torch.bool)
-    outlook = student(weights, torch.cat([shown, final[None]]), memory, starts)
+    outlook = network(weights, torch.cat([shown, final[None]]), memory, starts)
     torch.testing.assert_close(rollout["next_value"][t, 2 * env], outlook.value[-1, 2 * env], atol=1e-5, rtol=1e-5)
 
 
@@ -240,7 +240,7 @@ def test_the_student_learns_the_cue_and_remembers_it(train_small: Trained) -> No
         {
             "envs": 16,
             "block": 8,
-            "student": {"rows": 256, "width": 16, "hidden": 16, "memory": 16},
+            "policy": {"rows": 256, "width": 16, "hidden": 16, "memory": 16},
             "learner": {"unroll": 8, "minibatches": 2, "epochs": 3, "lead": {"first": 0.5, "last": 0.0, "ends": 4000}},
             "evaluation": {"envs": 16, "every": 20},
         },
@@ -314,7 +314,7 @@ def test_a_ramp_is_straight_between_its_ends() -> None:
     [
         ({"block": 5}, r"block = 5: .*learner\.unroll"),
         ({"envs": 0}, "envs = 0"),
-        ({"student": {"rows": 100}}, "student.rows = 100"),
+        ({"policy": {"rows": 100}}, "policy.rows = 100"),
         ({"learner": {"lead": {"first": 1.5, "last": 0.0}}}, "learner.lead.first = 1.5"),
         ({"evaluation": {"every": 0}}, "evaluation.every = 0"),
     ],
@@ -360,12 +360,12 @@ def test_in_bf16_it_learns_other_numbers_and_goes_on_bit_for_bit(build_small: Bu
 def test_in_bf16_probabilities_are_those_that_were_acted_on(build_small: Built) -> None:
     """Before the first update every ratio is 1: acting and learning round alike."""
     trainer = build_small({"learner": {"autocast": "bf16", "lead": {"first": 0.0, "last": 0.0}}})
-    rollout, run, student = collect(trainer), trainer.run, trainer.setup.student
-    weights = {name: w[0] for name, w in views(run.learner.block, student.layout).items()}
+    rollout, run, network = collect(trainer), trainer.run, trainer.setup.network
+    weights = {name: w[0] for name, w in views(run.learner.block, network.layout).items()}
 
-    def furthest(of: Student) -> float:
+    def furthest(of: ActorCritic) -> float:
         seen = of(weights, rollout["obs"], torch.zeros_like(run.memory), rollout["starts"])
         now = seen.logits.log_softmax(-1).gather(-1, rollout["action"].unsqueeze(-1)).squeeze(-1)
         return float((now - rollout["log_prob"]).abs().max())
 
-    assert furthest(student) < furthest(replace(student, autocast_bfloat16=False)) / 10
+    assert furthest(network) < furthest(replace(network, autocast_bfloat16=False)) / 10

@@ -101,7 +101,7 @@ def test_what_is_planned_is_what_is_held(build_small: Built, host: dict[str, Any
 
 def test_episodes_are_recorded_as_they_were_played(train_small: Trained) -> None:
     trainer, rounds = train_small(1)
-    rollout, actions = trainer.run.rollout, trainer.setup.student.actions
+    rollout, actions = trainer.run.rollout, trainer.setup.network.actions
     assert rollout["terminated"][:, 0].tolist() == [False, False, True]
     assert rollout["starts"][:, 0].tolist() == [True, False, False]
     assert rollout["alive"].all()
@@ -208,10 +208,10 @@ def test_evaluating_draws_nothing(train_small: Trained) -> None:
 def test_a_new_policy_does_each_operation_as_often_as_its_prior_says(build_small: Built) -> None:
     prior = torch.tensor([4, 1, 2, 0.5, 1, 0.1])
     trainer = build_small({"policy.prior": prior.tolist()})
-    run, student = trainer.run, trainer.setup.student
-    obs = torch.randn(1, 2, *student.obs, generator=torch.Generator().manual_seed(0))
+    run, network = trainer.run, trainer.setup.network
+    obs = torch.randn(1, 2, *network.obs, generator=torch.Generator().manual_seed(0))
     starts = torch.zeros(1, 2, dtype=torch.bool)
-    seen = student(bound_weights(student, run.learner), obs, run.memory, starts)
+    seen = network(bound_weights(network, run.learner), obs, run.memory, starts)
     logits = seen.logits[0, :, : len(prior)]
     torch.testing.assert_close(logits.softmax(1), (prior / prior.sum()).expand(2, -1), rtol=0.02, atol=0)
     with pytest.raises(ConfigError, match=r"policy\.prior = .*: .*6 numbers"):
@@ -221,7 +221,7 @@ def test_a_new_policy_does_each_operation_as_often_as_its_prior_says(build_small
 def test_a_policy_that_is_sure_to_wait_gets_what_waiting_gets(train_small: Trained) -> None:
     """On the same episodes, whatever its floor: the two returns are the same bits."""
     trainer, _ = train_small(1, {"policy.floor": 0.99})
-    weights = bound_weights(trainer.setup.student, trainer.run.learner)
+    weights = bound_weights(trainer.setup.network, trainer.run.learner)
     weights["action.bias"][0] = 1e4
     for _ in range(2):
         evaluate_(trainer)

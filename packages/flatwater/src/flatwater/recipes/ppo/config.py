@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from flatwater.config.code import EnvName
 from flatwater.envs.wrapped.config import WrappedConfig
-from flatwater.nets.config import StudentConfig
+from flatwater.nets.config import ActorCriticConfig
 from flatwater.runs.config import EpisodesRunConfig, check_episodes_run
 from flatwater.trainers.blocks.config import BlocksConfig
 from flatwater_watch.options.bounds import Bounds, Number, OptionalNumber
@@ -37,8 +37,8 @@ class OwnLimit(WrappedConfig):
     steps: OptionalNumber = 0
 
 
-@config(table="student")
-class FeedForwardConfig(StudentConfig):
+@config(table="policy")
+class FeedForwardConfig(ActorCriticConfig):
     """Policy and critic of all agents: layers, a table of tokens if observations are tokens, an LSTM if wanted."""
 
     memory: Annotated[int, Bounds(0, 1 << 16)] = 0
@@ -57,4 +57,4 @@ class PpoRunConfig(BlocksRunConfig):
     """An ID of Gymnasium, pettingzoo:MODULE, forage, or package.module:Name of a class or function that makes an
     environment or a world of yours."""
     wrapped: OwnLimit = OwnLimit()
-    student: FeedForwardConfig = FeedForwardConfig()
+    policy: FeedForwardConfig = FeedForwardConfig()

@@ -13,7 +13,7 @@ from flatwater.envs.world import Spaces
 from flatwater.recipes.ppo.config import BlocksRunConfig
 from flatwater.runs.machine import find_device
 from flatwater.runs.planning import META
-from flatwater.trainers.blocks.state import build_student
+from flatwater.trainers.blocks.state import build_actor_critic
 
 C = TypeVar("C", bound=BlocksRunConfig)
 
@@ -61,8 +61,8 @@ def _gains_by_compiling(config: BlocksRunConfig, spaces: Spaces) -> bool:
     updates = config.rounds * (config.block / STEPS_OF_UPDATE + learner.epochs * learner.minibatches)
     if updates < COMPILED_UPDATES or find_device(config.device).type != "cpu" or not has_compiler():
         return False
-    student = build_student(spaces, config.student, META)
-    return student.encoder is None and not student.policy.cells
+    network = build_actor_critic(spaces, config.policy, META)
+    return network.encoder is None and not network.policy.cells
 
 
 LEFT_OUT: Mapping[str, tuple[object, Callable[[BlocksRunConfig, Spaces], Any]]] = {

@@ -18,56 +18,56 @@ from flatwater.config.toml import from_mapping, to_mapping
 from flatwater.envs.world import Spaces
 from flatwater.envs.wrapped.native import NativeSpaces, find_native, read_native
 from flatwater.nets.actions import Actions
-from flatwater.nets.config import StudentConfig
+from flatwater.nets.actor_critic import ActorCritic, ActorCriticStep, token_rows
+from flatwater.nets.config import ActorCriticConfig
 from flatwater.nets.named_weights import NamedWeights
 from flatwater.nets.observation import view_numbers
 from flatwater.nets.policy import COUNT, MEAN, MEASURED, VARIANCE, Weights, build_statistics
 from flatwater.nets.stack import Layout, Weight, join_weights, views
-from flatwater.nets.student import Student, StudentStep, token_rows
 from flatwater.recipes.ppo.run import BlocksRun
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.portable import Portable
 from flatwater.runs.trained_policy import TrainedPolicy
-from flatwater.trainers.blocks.state import build_student, policy_actions
+from flatwater.trainers.blocks.state import build_actor_critic, policy_actions
 from flatwater_watch.files.content import convert_to
 
 
 def make_trained_policy(run: BlocksRun, _folder: RunFolder | None = None) -> TrainedPolicy:
     """Return the policy of a restored run; it keeps a copy of the weights, and nothing else of the run."""
     setup = run.trainer.setup
-    weights = bound_weights(setup.student, run.trainer.run.learner)
+    weights = bound_weights(setup.network, run.trainer.run.learner)
     # Copies: the run, with its rollout and moments, can be freed.
     copies = {name: weight.detach().clone() for name, weight in weights.items()}
-    return build_policy(setup.student, setup.spaces, find_native(run.trainer.evaluator.world), copies)
+    return build_policy(setup.network, setup.spaces, find_native(run.trainer.evaluator.world), copies)
 
 
-def build_policy(student: Student, spaces: Spaces, native: NativeSpaces | None, weights: Weights) -> TrainedPolicy:
+def build_policy(network: ActorCritic, spaces: Spaces, native: NativeSpaces | None, weights: Weights) -> TrainedPolicy:
     """Return a policy of these weights, which it holds as they are.
 
     Args:
-        student: network of the policy as functions.
+        network: network of the policy as functions.
         spaces: spaces of the world that it was trained in.
         native: spaces of the environment in that world, if it has any.
         weights: weights and statistics by name.
     """
-    module = PolicyModule(student, spaces, weights)
+    module = PolicyModule(network, spaces, weights)
     return TrainedPolicy(module, spaces, native, partial(_portable, module, native))
 
 
 class PolicyModule(nn.Module):
     """The policy as a module: observations and memory in; likeliest actions, their logits and the memory out."""
 
-    def __init__(self, student: Student, spaces: Spaces, weights: Weights) -> None:
+    def __init__(self, network: ActorCritic, spaces: Spaces, weights: Weights) -> None:
         """Hold weights as parameters, and statistics and bounds as buffers, so that an export has them."""
         super().__init__()
-        self.student, self.spaces, self.cells = student, spaces, student.policy.cells
-        trained = {name: weight for name, weight in weights.items() if name in student.layout.weights}
+        self.network, self.spaces, self.cells = network, spaces, network.policy.cells
+        trained = {name: weight for name, weight in weights.items() if name in network.layout.weights}
         # The count is left out: nothing is absorbed here.
         fixed = {name: weight for name, weight in weights.items() if name not in trained and name != COUNT}
         self.net = NamedWeights(trained, fixed)
         # Called once now: it caches middle and half width of the bounds, which an export must not trace.
-        student.actions.distribution(torch.zeros(1, student.actions.outputs, device=student.device))
-        low, high = torch.tensor(spaces.bounds or [(0.0, 0.0)], dtype=torch.float32, device=student.device).T
+        network.actions.distribution(torch.zeros(1, network.actions.outputs, device=network.device))
+        low, high = torch.tensor(spaces.bounds or [(0.0, 0.0)], dtype=torch.float32, device=network.device).T
         self.register_buffer("low", low.contiguous())
         self.register_buffer("high", high.contiguous())
 
@@ -92,15 +92,15 @@ class PolicyModule(nn.Module):
     def value(self, obs: Tensor, memory: Tensor) -> Tensor:
         """Return the critic's value of each state, [B]."""
         weights, starts = self.net.weights_by_name(), obs.new_zeros(1, obs.shape[0], dtype=torch.bool)
-        return self.student.policy(weights, self._read(weights, obs), memory, starts).value[0]
+        return self.network.policy(weights, self._read(weights, obs), memory, starts).value[0]
 
-    def _choose(self, obs: Tensor, memory: Tensor) -> StudentStep:
+    def _choose(self, obs: Tensor, memory: Tensor) -> ActorCriticStep:
         weights, starts = self.net.weights_by_name(), obs.new_zeros(obs.shape[0], dtype=torch.bool)
-        return self.student.run_embedded_step(weights, self._read(weights, obs), memory, starts)
+        return self.network.run_embedded_step(weights, self._read(weights, obs), memory, starts)
 
     def _actions(self, device: torch.device) -> Actions:
         """Return the actions that outputs stand for, on a device: built again if the module was moved."""
-        return self.student.actions if device == self.student.device else policy_actions(self.spaces, device)
+        return self.network.actions if device == self.network.device else policy_actions(self.spaces, device)
 
     def _within_bounds(self, action: Tensor) -> Tensor:
         if self.spaces.bounds is None:
@@ -109,19 +109,19 @@ class PolicyModule(nn.Module):
 
     def _read(self, weights: Weights, obs: Tensor) -> Tensor:
         """Return the network's input [1, B, O]; tokens are summed in operations that an exported program can hold."""
-        student = self.student
-        if not student.sees_tokens:
-            return student.embed_observation(weights, obs.unsqueeze(0))
-        rows = token_rows(obs, student.config.rows, student.padding)
+        network = self.network
+        if not network.sees_tokens:
+            return network.embed_observation(weights, obs.unsqueeze(0))
+        rows = token_rows(obs, network.config.rows, network.padding)
         # The product leaves out padding, which `embedding_bag` does by its `padding_idx`.
-        row_sums = (weights["tokens"][rows] * (rows != student.config.rows).unsqueeze(-1)).sum(1)
+        row_sums = (weights["tokens"][rows] * (rows != network.config.rows).unsqueeze(-1)).sum(1)
         return layer_norm(row_sums, row_sums.shape[-1:]).relu().unsqueeze(0)
 
 
 def _portable(module: PolicyModule, native: NativeSpaces | None) -> Portable:
     """Return the policy without its run, to be exported."""
-    spaces, config, cpu = module.spaces, module.student.config, torch.device("cpu")
-    student = build_student(spaces, config, cpu)
+    spaces, config, cpu = module.spaces, module.network.config, torch.device("cpu")
+    network = build_actor_critic(spaces, config, cpu)
     # Contiguous, as .safetensors takes no other tensors.
     weights = {name: weight.detach().cpu().contiguous() for name, weight in module.net.weights_by_name().items()}
     cells, kind = module.cells, spaces.obs_type.__name__
@@ -129,13 +129,13 @@ def _portable(module: PolicyModule, native: NativeSpaces | None) -> Portable:
     carried = f"float32 [2, rows, {cells}]: zeros where an episode begins, then the output of the step before"
     memory, after = ({"memory": carried}, {"memory_after": carried}) if cells else ({}, {})
     is_choice = spaces.bounds is None
-    logits = {"logits": f"float32 [rows, {student.actions.outputs}]"} if is_choice else {}
+    logits = {"logits": f"float32 [rows, {network.actions.outputs}]"} if is_choice else {}
     action = "int64 [rows]: a position in actions" if is_choice else f"float32 [rows, {len(spaces.actions)}]"
     if spaces.choices is not None:
         action = f"int64 [rows, {len(spaces.choices)}]: a position in each list"
     return Portable(
         recipe="ppo",
-        module=PolicyModule(student, spaces, weights),
+        module=PolicyModule(network, spaces, weights),
         example=lambda rows: _example(spaces, cells, rows),
         axes=(0, 1) if cells else (0,),
         inputs={"obs": f"{kind} {['rows', *shape]}"} | memory,
@@ -147,9 +147,9 @@ def _portable(module: PolicyModule, native: NativeSpaces | None) -> Portable:
             "actions": list(spaces.actions),
             "bounds": spaces.bounds,
             "choices": spaces.choices,
-            "measures": student.measures,
-            "settings": {"student": {"network": config.network}},
-            "student": to_mapping(config),
+            "measures": network.measures,
+            "settings": {"policy": {"network": config.network}},
+            "policy": to_mapping(config),
             "env": None if native is None else native.header(),
         },
         tensors={name: weight for name, weight in weights.items() if name != MEASURED},  # the header says it
@@ -182,7 +182,7 @@ class _PolicyHeader:
     obs: tuple[int, ...]
     actions: tuple[str, ...]
     bounds: tuple[tuple[float, float], ...] | None
-    student: dict[str, Any]
+    policy: dict[str, Any]
     choices: tuple[int, ...] | None = None
     measures: tuple[int, ...] = ()
     env: dict[str, Any] | None = None
@@ -193,19 +193,19 @@ class _PolicyHeader:
 def rebuild_policy(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> TrainedPolicy:
     """Return the policy of a .safetensors file."""
     values = convert_to(dict(header), _PolicyHeader)
-    config = from_mapping(StudentConfig, values.student, "student")
+    config = from_mapping(ActorCriticConfig, values.policy, "policy")
     action_fields = (values.actions, 1, values.bounds, values.choices)
     native = None if values.env is None else read_native(values.env, values.obs)
     parts = () if native is None else native.reader.parts
     spaces = Spaces(1, 1, values.form, values.obs, *action_fields, measures=values.measures, parts=parts)
-    student = build_student(spaces, config, torch.device("cpu"))
+    network = build_actor_critic(spaces, config, torch.device("cpu"))
     statistics = (
-        build_statistics(student.number_count, student.measures, torch.device("cpu")) if student.measures else {}
+        build_statistics(network.number_count, network.measures, torch.device("cpu")) if network.measures else {}
     )
     # Mean and variance are in the file next to the weights; the count is not, as nothing is merged any more.
-    moments = {name: Weight((student.number_count,), 0) for name in (MEAN, VARIANCE) if statistics}
-    layout = Layout(dict(student.layout.weights) | moments)
+    moments = {name: Weight((network.number_count,), 0) for name in (MEAN, VARIANCE) if statistics}
+    layout = Layout(dict(network.layout.weights) | moments)
     weights = views(join_weights(tensors, layout), layout)
-    buffers = {} if student.encoder is None else student.encoder.fill_buffers(tensors)
+    buffers = {} if network.encoder is None else network.encoder.fill_buffers(tensors)
     named = {name: weight[0] for name, weight in weights.items()}
-    return build_policy(student, spaces, native, statistics | buffers | named)
+    return build_policy(network, spaces, native, statistics | buffers | named)

@@ -31,7 +31,7 @@ PPO = Recipe(
 
     Without options: CartPole, 100 blocks of 128 steps in 8 copies, a minute on one core. --env takes any environment of
     Gymnasium or PettingZoo by its name, and your class as package.module:Class. Actions are a choice from a list
-    or a vector of numbers. `student.memory` above 0 gives the policy an LSTM.
+    or a vector of numbers. `policy.memory` above 0 gives the policy an LSTM.
     """,
     plan=lazy_function("flatwater.recipes.ppo.run:plan"),
     compose=lazy_function("flatwater.recipes.ppo.run:compose"),

@@ -33,7 +33,7 @@ KNOBS = (
     # A multiple of the minibatches, so that the sequences are still dealt evenly.
     Knob("envs", "rollout", unit=lambda config: config.learner.minibatches),
     Knob("block", "rollout"),
-    Knob("student.rows", "learner", least=lambda _: 2),
+    Knob("policy.rows", "learner", least=lambda _: 2),
 )
 
 
@@ -152,16 +152,16 @@ def plan_blocks(config: BlocksRunConfig, worlds: Worlds, device: torch.device) -
 def phase_transients(setup: BlocksSetup, run: BlocksState) -> dict[str, int]:
     """Return the most bytes of tensors that each phase holds at a time and frees again, counted on the meta device."""
 
-    def step_student(obs: torch.Tensor, memory: torch.Tensor) -> None:
+    def step_policy(obs: torch.Tensor, memory: torch.Tensor) -> None:
         starts = torch.zeros(len(obs), dtype=torch.bool, device=META)
-        forward_step(setup.student, bound_weights(setup.student, run.learner), obs=obs, memory=memory, starts=starts)
+        forward_step(setup.network, bound_weights(setup.network, run.learner), obs=obs, memory=memory, starts=starts)
 
     learn_ = bind_learning(setup, run)
-    step_bytes = peak_bytes(lambda: step_student(run.held_out.obs, run.held_out.memory))
+    step_bytes = peak_bytes(lambda: step_policy(run.held_out.obs, run.held_out.memory))
     # The first update computes the advantages as well; the statistics that the last merges take no more space.
     return {
         "baselines": step_bytes,
-        "collect": peak_bytes(lambda: step_student(run.coming, run.memory)),
+        "collect": peak_bytes(lambda: step_policy(run.coming, run.memory)),
         "update": peak_bytes(lambda: learn_(0)),
         "evaluate": step_bytes,
     }

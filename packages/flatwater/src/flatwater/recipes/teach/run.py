@@ -25,7 +25,7 @@ from flatwater.rundir.layout import open_folder
 from flatwater.runs.machine import find_device
 from flatwater.state.random import generator
 from flatwater.trainers.blocks.round import build_trainer
-from flatwater.trainers.blocks.state import RANDOM, TEACHER, build_student
+from flatwater.trainers.blocks.state import RANDOM, TEACHER, build_actor_critic
 from flatwater.trainers.worlds import Worlds
 from flatwater_watch.errors import CheckpointError, ConfigError
 
@@ -145,7 +145,7 @@ class StudentTeacher:
         folder = open_folder(run)
         config = load_config(TeachRunConfig, folder.config)
         self._agents = world.spaces.agents
-        student = build_student(world.spaces, config.student, device)
+        student = build_actor_critic(world.spaces, config.policy, device)
         # A learner for its storage alone: the checkpoint is read into it by the leaves' names.
         learner = build(student, sequences=1, rng=generator(0, "unused", device), device=device)
         checkpoint = newest_intact(folder.checkpoints, say=lambda _: None)

@@ -38,8 +38,8 @@ class BlockCollector:
         self.world, self.teacher = world, teacher
         self.reports: list[ReportEnded] = []
         """Each is called with the episodes that have ended."""
-        self._weights = bound_weights(setup.student, run.learner)
-        config, learner_parts = setup.config.learner, (setup.config.learner, setup.student, run.learner)
+        self._weights = bound_weights(setup.network, run.learner)
+        config, learner_parts = setup.config.learner, (setup.config.learner, setup.network, run.learner)
         self._act = make_act(*learner_parts, masked=setup.spaces.masked, has_teacher=setup.has_teacher)
         self._judge_ = bind_evaluation(*learner_parts, rollout=run.rollout, parts=config.minibatches)
         envs, agents = setup.spaces.envs, setup.spaces.agents
@@ -56,7 +56,7 @@ class BlockCollector:
         self._episodes = view_episodes(run.episodes)
         ends = (run.rollout[name].view(-1, *self._grid).numpy() for name in ("reward", "terminated", "truncated"))
         self._outcomes = list(zip(*ends, strict=True))
-        self._noise = torch.zeros(envs * agents, setup.student.actions.noise, device=setup.device)
+        self._noise = torch.zeros(envs * agents, setup.network.actions.noise, device=setup.device)
         self._ended_agents, self._starts = run.episodes.over.numpy().reshape(-1), run.starts.numpy()
         columns = (run.rollout[name].numpy() for name in ("action", "alive", "starts"))
         self._step_rows: list[tuple[Array, Array, Array]] = list(zip(*columns, strict=True))
@@ -84,7 +84,7 @@ class BlockCollector:
         action = self._act_(t, teacher_actions)
         if teacher_actions is not None:
             write_step_(run.rollout, t, taught=teacher_actions, led=run.led)
-        profile.end_part_("student")
+        profile.end_part_("policy")
         executed = action.reshape(*self._grid, *action.shape[1:])
         if (legal := self._legal_masks[t]) is not None:
             check_actions(self._setup.spaces, legal, executed, source="the policy")
@@ -129,12 +129,12 @@ class BlockCollector:
             t: number of the step in the block.
             teacher_actions: the teacher's actions; None without a teacher.
         """
-        run, student, device = self._run, self._setup.student, self._setup.device
+        run, network, device = self._run, self._setup.network, self._setup.device
         # Before the step, as a sequence is learned from with the memory before its first step.
-        if student.policy.cells and t % (unroll := self._setup.config.learner.unroll) == 0:
+        if network.policy.cells and t % (unroll := self._setup.config.learner.unroll) == 0:
             run.begun[t // unroll].copy_(run.memory)
         # For all agents, led or not: how far the generator moves follows from the step alone.
-        noise = student.actions.noise_(self._noise, run.generators["actions"])
+        noise = network.actions.noise_(self._noise, run.generators["actions"])
         teacher = {}
         if teacher_actions is not None:
             teacher = {"led": run.led.to(device), "taught": teacher_actions.to(device)}
@@ -147,7 +147,7 @@ class BlockCollector:
         action[...] = step.action.to(CPU).numpy()
         np.logical_not(self._ended_agents, out=alive)
         starts_row[...] = self._starts
-        # Without memory both are computed in one pass after the block (`Student.values_later`).
+        # Without memory both are computed in one pass after the block (`ActorCritic.values_later`).
         if step.log_prob is not None and step.value is not None:
             write_step_(run.rollout, t, log_prob=step.log_prob, value=step.value)
             run.memory.copy_(step.memory)
@@ -172,13 +172,13 @@ class BlockCollector:
         run, setup = self._run, self._setup
         next_obs = torch.from_numpy(self._observations[t + 1]).flatten(0, 1).to(setup.device)
         no_starts = torch.zeros(len(next_obs), dtype=torch.bool, device=setup.device)
-        output = forward_step(setup.student, self._weights, obs=next_obs, memory=run.memory, starts=no_starts)
+        output = forward_step(setup.network, self._weights, obs=next_obs, memory=run.memory, starts=no_starts)
         run.rollout["next_value"][t].copy_(output.value[0])
 
     def _end_block_(self) -> None:
         """Write each step's next value: the next step's value, except for agents that have ended, which have it."""
-        run, rollout, student = self._run, self._run.rollout, self._setup.student
-        if student.values_later:
+        run, rollout, network = self._run, self._run.rollout, self._setup.network
+        if network.values_later:
             self._judge_()
         has_ended = rollout["terminated"][:-1] | rollout["truncated"][:-1]
         next_value = rollout["next_value"][:-1]

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from flatwater.algorithms.config import BlockConfig
 from flatwater.envs.foraging.config import ForagingConfig
 from flatwater.envs.wrapped.config import WrappedConfig
-from flatwater.nets.config import StudentConfig
+from flatwater.nets.config import ActorCriticConfig
 from flatwater_watch.errors import require
 from flatwater_watch.options.bounds import Bounds, Count, Number, Seed
 from flatwater_watch.options.declare import config
@@ -40,7 +40,7 @@ class BlocksConfig:
     the step and the number."""
     foraging: ForagingConfig = field(default_factory=ForagingConfig)
     wrapped: WrappedConfig = field(default_factory=WrappedConfig)
-    student: StudentConfig = field(default_factory=StudentConfig)
+    policy: ActorCriticConfig = field(default_factory=ActorCriticConfig)
     learner: BlockConfig = field(default_factory=BlockConfig)
     evaluation: ComparisonConfig = field(default_factory=ComparisonConfig)
 

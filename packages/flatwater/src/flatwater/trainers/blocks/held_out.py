@@ -23,10 +23,10 @@ def build_evaluator(
         world: the world of held-out episodes.
         teachers: players by name, besides the policy.
     """
-    held_out, student = run.held_out, setup.student
-    weights, masks = bound_weights(student, run.learner), run.legal.get(HELD)
+    held_out, network = run.held_out, setup.network
+    weights, masks = bound_weights(network, run.learner), run.legal.get(HELD)
     envs, agents = setup.held_out.envs, setup.held_out.agents
-    noise = torch.zeros(envs * agents, student.actions.noise, device=setup.device)
+    noise = torch.zeros(envs * agents, network.actions.noise, device=setup.device)
     # Memory is cleared at the first step alone: what comes after an episode's end is not counted.
     starts = torch.zeros(envs * agents, dtype=torch.bool, device=setup.device)
 
@@ -35,11 +35,11 @@ def build_evaluator(
         if first:
             held_out.memory.zero_()
         with torch.no_grad():
-            choice = student.run_step(weights, held_out.obs.to(setup.device), held_out.memory, starts)
+            choice = network.run_step(weights, held_out.obs.to(setup.device), held_out.memory, starts)
         held_out.memory.copy_(choice.memory)
-        policy = student.actions.distribution(choice.logits, None if masks is None else masks.to(setup.device))
+        policy = network.actions.distribution(choice.logits, None if masks is None else masks.to(setup.device))
         rng = run.generators["held out actions"]
-        action = (policy.sample(student.actions.noise_(noise, rng)) if setup.has_teacher else policy.mode()).to(CPU)
+        action = (policy.sample(network.actions.noise_(noise, rng)) if setup.has_teacher else policy.mode()).to(CPU)
         return action.view(envs, agents, *action.shape[1:]).numpy()
 
     players = {

@@ -15,7 +15,7 @@ from flatwater.trainers.profile import Profile
 from flatwater.trainers.worlds import Worlds, WorldTrainer
 
 BlocksTrainer = WorldTrainer[BlocksSetup, BlocksState]
-PARTS = ("env", "teacher", "student", "store", "update")
+PARTS = ("env", "teacher", "policy", "store", "update")
 """Parts of a step, in the order in which the profile shows them."""
 
 

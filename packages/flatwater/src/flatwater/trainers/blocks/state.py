@@ -15,11 +15,11 @@ from flatwater.envs.world import PADDING, Spaces
 from flatwater.envs.wrapped.spaces import read_space
 from flatwater.named_imports import find_object
 from flatwater.nets.actions import Actions, ContinuousActions, DiscreteActions, MultiDiscreteActions
-from flatwater.nets.config import StudentConfig
+from flatwater.nets.actor_critic import ActorCritic, Scaling
+from flatwater.nets.config import ActorCriticConfig
 from flatwater.nets.images import NETWORKS
 from flatwater.nets.module_encoder import ModuleEncoder, shipped_encoder, try_module
 from flatwater.nets.observation import count_numbers
-from flatwater.nets.student import Scaling, Student
 from flatwater.rollouts.block import ColumnSpec, build_rollout
 from flatwater.state.allocation import filled_tensor
 from flatwater.state.random import generator
@@ -40,7 +40,7 @@ COMING, HELD = "coming", "held out"
 CONSUMERS = ("world seeds", "lead", "teacher", "held out teacher", "random")
 """Consumers of random numbers on the CPU, where worlds and teachers are."""
 DRAWERS = ("actions", "held out actions")
-"""Consumers of random numbers on the student's device."""
+"""Consumers of random numbers on the network's device."""
 
 
 @state
@@ -108,7 +108,7 @@ class BlocksSetup(OnPolicySetup):
         return self.spaces.envs * self.spaces.agents
 
     @cached_property
-    def student(self) -> Student:
+    def network(self) -> ActorCritic:
         """The network for the world's spaces.
 
         Raises:
@@ -116,30 +116,30 @@ class BlocksSetup(OnPolicySetup):
         """
         learner = self.config.learner
         # Set for acting as well: a policy must act in the precision that it learns in.
-        student = build_student(self.spaces, self.config.student, self.device)
-        student = replace(student, autocast_bfloat16=learner.autocast == "bf16")
+        network = build_actor_critic(self.spaces, self.config.policy, self.device)
+        network = replace(network, autocast_bfloat16=learner.autocast == "bf16")
         # Measured: compiled, a resumed run of a module ended with other last bits than an uninterrupted run.
-        refused = learner.compile and student.encoder is not None
+        refused = learner.compile and network.encoder is not None
         expected = "off with a network of images or of your own, whose compiled run would not be resumed bit for bit"
         require(not refused, "learner.compile", learner.compile, expected)
-        return student
+        return network
 
 
-def build_student(spaces: Spaces, config: StudentConfig, device: torch.device) -> Student:
+def build_actor_critic(spaces: Spaces, config: ActorCriticConfig, device: torch.device) -> ActorCritic:
     """Return the network for a world's observations and actions."""
     measures = spaces.measures if config.observations == "stretched" else ()
     if config.observations == "normalised" and spaces.form != "tokens":
         measures = tuple(range(count_numbers(spaces.parts)))
     scaling: Scaling = "deviations" if config.observations == "normalised" and measures else "logarithms"
-    student = Student(spaces.obs, policy_actions(spaces, device), PADDING, config, device, measures, scaling)
+    network = ActorCritic(spaces.obs, policy_actions(spaces, device), PADDING, config, device, measures, scaling)
     if ":" in config.network:
-        student = replace(student, encoder=own_encoder(config.network, spaces))
-        return student if scaling == "deviations" else replace(student, scaling="none", measures=())
+        network = replace(network, encoder=own_encoder(config.network, spaces))
+        return network if scaling == "deviations" else replace(network, scaling="none", measures=())
     require(
-        config.network in NETWORKS, "student.network", config.network, f"{', '.join(NETWORKS)} or package.module:Class"
+        config.network in NETWORKS, "policy.network", config.network, f"{', '.join(NETWORKS)} or package.module:Class"
     )
     encoder = shipped_encoder(spaces.parts, config.network) if spaces.form == "image" else None
-    return replace(student, encoder=encoder)
+    return replace(network, encoder=encoder)
 
 
 def own_encoder(name: str, spaces: Spaces) -> ModuleEncoder:
@@ -153,7 +153,7 @@ def own_encoder(name: str, spaces: Spaces) -> ModuleEncoder:
         ConfigError: `name` names no such class, or its modules cannot read observations.
         UserCodeError: the class raised.
     """
-    what = f"student.network = {name!r}"
+    what = f"policy.network = {name!r}"
     if spaces.form == "tokens":
         raise ConfigError(f"{what}: expected observations of numbers or images, got tokens. Leave out wrapped.form")
     build = find_object(name, setting=f"{what}: it", expected="package.module:Class of a torch.nn.Module")
@@ -177,21 +177,21 @@ def policy_actions(spaces: Spaces, device: torch.device) -> Actions:
 def build_blocks(setup: BlocksSetup) -> BlocksState:
     """Allocate a run whole. On the meta device this is its plan.
 
-    Columns lie where the world is, on the CPU; the network, its moments and its memory on the student's device.
+    Columns lie where the world is, on the CPU; the network, its moments and its memory on the network's device.
     """
     config, spaces, device = setup.config, setup.spaces, setup.device
     host = device if device.type == "meta" else CPU  # worlds and teachers compute on the CPU
     agents, columns = setup.agents, rollout_columns(setup)
     kind = columns["obs"].dtype
-    zeros, student_zeros = (partial(filled_tensor, 0, device=place) for place in (host, device))
-    cells = config.student.memory
+    zeros, network_zeros = (partial(filled_tensor, 0, device=place) for place in (host, device))
+    cells = config.policy.memory
 
     others = setup.held_out.envs * setup.held_out.agents
     rng = generator(config.seed, "initial weights", device)
     return BlocksState(
         progress=Progress(),
         learner=build(
-            setup.student,
+            setup.network,
             sequences=agents * config.block // config.learner.unroll,
             rng=rng,
             device=device,
@@ -207,13 +207,13 @@ def build_blocks(setup: BlocksSetup) -> BlocksState:
         },
         starts=zeros(agents, dtype=torch.bool),
         led=zeros(agents, dtype=torch.bool),
-        memory=student_zeros(2, agents, cells),
-        begun=student_zeros(config.block // config.learner.unroll, 2, agents, cells),
+        memory=network_zeros(2, agents, cells),
+        begun=network_zeros(config.block // config.learner.unroll, 2, agents, cells),
         episodes=build_episodes(spaces, host),
         held_out=HeldOutEpisodes(
             episodes=build_episodes(setup.held_out, host),
             obs=zeros(others, *spaces.obs, dtype=kind),
-            memory=student_zeros(2, others, cells),
+            memory=network_zeros(2, others, cells),
             done=zeros(setup.held_out.envs, dtype=torch.bool),
             scores={name: zeros(others).fill_(torch.nan) for name in setup.players},  # NaN: not measured
         ),

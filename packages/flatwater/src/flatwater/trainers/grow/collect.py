@@ -33,7 +33,7 @@ def collect_(setup: GrowSetup, run: GrowState, executor: GroupExecutor, t: int) 
         executor: computes the pool of hosts; begins new episodes at step 0.
         t: number of the step, 0 ... T - 1.
     """
-    config, actions = setup.config, setup.student.actions
+    config, actions = setup.config, setup.network.actions
     if t == 0:
         rng = run.generators["env seeds"]
         torch.randint(HELD_OUT, (config.envs,), generator=rng, out=run.seeds)

@@ -87,8 +87,8 @@ class LocalGroupExecutor(executor.LocalExecutor):
             spans: the groups.
         """
         self._setup, self._spans, self._groups = setup, spans, split_groups(envs, memory, spans)
-        self._weights = bound_weights(setup.student, policy)
-        self._act = make_act(setup.config.learner, setup.student, policy, masked=True)
+        self._weights = bound_weights(setup.network, policy)
+        self._act = make_act(setup.config.learner, setup.network, policy, masked=True)
 
     def begin_(self, seeds: Int[Tensor, "E"]) -> None:
         """Reset the pool and its memory in place."""
@@ -149,13 +149,13 @@ class LocalGroupExecutor(executor.LocalExecutor):
 
     def _likeliest_(self, group: HostGroup) -> Int[Tensor, "g A"]:
         """Return the policy's best action, without the draws and the floor that it learns with."""
-        student, envs, memory = self._setup.student, group.envs, group.memory
+        network, envs, memory = self._setup.network, group.envs, group.memory
         # No starts: `begin_` has cleared the memory.
         starts = torch.zeros(memory.shape[1], dtype=torch.bool, device=memory.device)
         with torch.no_grad():
-            choice = student.run_step(self._weights, observe(envs), memory, starts)
+            choice = network.run_step(self._weights, observe(envs), memory, starts)
         memory.copy_(choice.memory)
-        return student.actions.distribution(choice.logits, legal_rows(masks(envs))).mode()
+        return network.actions.distribution(choice.logits, legal_rows(masks(envs))).mode()
 
 
 def legal_rows(masks: OperationMasks) -> Bool[Tensor, "E R"]:

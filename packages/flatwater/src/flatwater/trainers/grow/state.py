@@ -17,10 +17,10 @@ from flatwater.envs.growing.spaces import HEADS, RELEVANT, Operation, head_sizes
 from flatwater.envs.growing.task import Task
 from flatwater.envs.world import PADDING
 from flatwater.nets.actions import OperationActions
-from flatwater.nets.config import StudentConfig
+from flatwater.nets.actor_critic import ActorCritic
+from flatwater.nets.config import ActorCriticConfig
 from flatwater.nets.hosts import Host, Images
 from flatwater.nets.policy import build_statistics
-from flatwater.nets.student import Student
 from flatwater.rollouts.block import ColumnSpec, build_rollout
 from flatwater.state.allocation import filled_tensor
 from flatwater.state.random import generator
@@ -85,16 +85,16 @@ class GrowSetup(OnPolicySetup):
         return find_host(self.config.host, self.config.env.host, self.images, self.device)
 
     @cached_property
-    def student(self) -> Student:
+    def network(self) -> ActorCritic:
         """The policy for these hosts."""
         config, device, slots = self.config, self.device, len(self.net.seeds)
         _, *choices = head_sizes(config.env.lifecycle, slots)
         relevant = torch.tensor([row[1:] for row in RELEVANT], device=device)
         actions = OperationActions(choices=tuple(choices), relevant=relevant, floor=config.policy.floor)
         obs, shape = observation_size(config.env, slots), config.policy
-        layers = StudentConfig(hidden=shape.hidden, memory=shape.memory)
-        student = Student((obs,), actions, PADDING, layers, device, tuple(range(obs)), "deviations")
-        return replace(student, autocast_bfloat16=config.learner.autocast == "bf16")
+        layers = ActorCriticConfig(hidden=shape.hidden, memory=shape.memory)
+        network = ActorCritic((obs,), actions, PADDING, layers, device, tuple(range(obs)), "deviations")
+        return replace(network, autocast_bfloat16=config.learner.autocast == "bf16")
 
 
 CONSUMERS = ("env seeds", "actions", "held out")
@@ -104,7 +104,7 @@ def host_columns(setup: GrowSetup) -> dict[str, ColumnSpec]:
     """Return the rollout's columns about the hosts: observations, and results of a step."""
     slots = len(setup.net.seeds)
     return {
-        "obs": ColumnSpec(setup.student.obs),
+        "obs": ColumnSpec(setup.network.obs),
         "reward": ColumnSpec(),
         "terminated": ColumnSpec((), torch.bool),
         "truncated": ColumnSpec((), torch.bool),  # never
@@ -116,7 +116,7 @@ def host_columns(setup: GrowSetup) -> dict[str, ColumnSpec]:
 
 def build_grow(setup: GrowSetup, data: Task) -> GrowState:
     """Allocate a run whole. On the meta device this is its plan."""
-    config, student, device = setup.config, setup.student, setup.device
+    config, network, device = setup.config, setup.network, setup.device
 
     def nan_returns() -> Tensor:
         return torch.full((config.held_out_turns * config.envs,), torch.nan, device=device)
@@ -124,22 +124,22 @@ def build_grow(setup: GrowSetup, data: Task) -> GrowState:
     initial = generator(config.seed, "initial weights", device)
     # An episode is one sequence, so there are as many as environments.
     target_kl = config.learner.target_kl
-    learner = build(student, sequences=config.envs, rng=initial, device=device, target_kl=target_kl)
+    learner = build(network, sequences=config.envs, rng=initial, device=device, target_kl=target_kl)
     action = ColumnSpec((len(HEADS),), torch.int64)
     init_action_bias_(setup, learner)
     return GrowState(
         progress=Progress(),
         learner=learner,
         rollout=build_rollout(
-            host_columns(setup) | step_columns(action, legal=student.actions.outputs),
+            host_columns(setup) | step_columns(action, legal=network.actions.outputs),
             steps=config.env.steps,
             batch=config.envs,
             device=device,
         ),
         seeds=torch.zeros(config.envs, dtype=torch.int64, device=device),
         envs=build_envs(config.env, count=config.envs, data=data, device=device, net=setup.net),
-        memory=filled_tensor(0, 2, config.envs, student.policy.cells, device=device),
-        begun=filled_tensor(0, 1, 2, config.envs, student.policy.cells, device=device),
+        memory=filled_tensor(0, 2, config.envs, network.policy.cells, device=device),
+        begun=filled_tensor(0, 1, 2, config.envs, network.policy.cells, device=device),
         scores=HeldOutScores(policy=nan_returns(), baselines={name: nan_returns() for name in BASELINES}),
         generators={name: generator(config.seed, name, device) for name in CONSUMERS},
     )
@@ -147,14 +147,14 @@ def build_grow(setup: GrowSetup, data: Task) -> GrowState:
 
 def build_share(setup: GrowSetup, data: Task, count: int) -> WorkerShare:
     """Return a share of the environments, allocated whole. On the meta device this is its plan."""
-    config, student, device = setup.config, setup.student, setup.device
+    config, network, device = setup.config, setup.network, setup.device
     return WorkerShare(
         policy=ActingWeights(
-            block=filled_tensor(0, 1, student.layout.size, device=device),
-            statistics=build_statistics(student.obs[0], student.measures, device) if student.measures else {},
+            block=filled_tensor(0, 1, network.layout.size, device=device),
+            statistics=build_statistics(network.obs[0], network.measures, device) if network.measures else {},
         ),
         envs=build_envs(config.env, count=count, data=data, device=device, net=setup.net),
-        memory=filled_tensor(0, 2, count, student.policy.cells, device=device),
+        memory=filled_tensor(0, 2, count, network.policy.cells, device=device),
     )
 
 
@@ -173,5 +173,5 @@ def init_action_bias_(setup: GrowSetup, learner: Learner) -> None:
     """Give a new policy's logits biases of its prior; learning moves them on."""
     if not learner.block.is_meta:
         # A view, so the block itself is written. softmax(log p) is p, scaled to a sum of 1.
-        bias = bound_weights(setup.student, learner)["action.bias"]
+        bias = bound_weights(setup.network, learner)["action.bias"]
         bias[: len(Operation)].copy_(torch.tensor(setup.config.policy.prior).log())

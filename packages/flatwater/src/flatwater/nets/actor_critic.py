@@ -1,7 +1,5 @@
 """The network of PPO: an actor-critic, recurrent or not, that reads tokens, a vector, images or a module's input.
 
-It is called a student because a teacher may lead it; most runs have none.
-
 Axes: T steps, B agents, K tokens, R rows of the table, D numbers of a row.
 """
 
@@ -15,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from flatwater.nets.actions import Actions
-from flatwater.nets.config import StudentConfig
+from flatwater.nets.config import ActorCriticConfig
 from flatwater.nets.module_encoder import ModuleEncoder
 from flatwater.nets.observation import count_numbers, view_numbers
 from flatwater.nets.policy import (
@@ -37,18 +35,18 @@ Scaling = Literal["logarithms", "deviations", "none"]
 
 
 @dataclass(frozen=True)
-class StudentStep:
+class ActorCriticStep:
     """Output of the network on one step of each agent."""
 
     logits: Float[Tensor, "B R"]
     value: Float[Tensor, "B"] | None
-    """Value of the state; None if it is computed after the block (`Student.values_later`)."""
+    """Value of the state; None if it is computed after the block (`ActorCritic.values_later`)."""
     memory: Float[Tensor, "2 B M"]
     """Memory after the step."""
 
 
 @dataclass(frozen=True)
-class Student:
+class ActorCritic:
     """A recurrent or feed-forward actor-critic, as pure functions of its weights.
 
     Its methods share these arguments: `weights` are the weights by name, with the statistics of observations where
@@ -61,7 +59,7 @@ class Student:
     actions: Actions
     padding: int
     """Position that marks a token as padding."""
-    config: StudentConfig
+    config: ActorCriticConfig
     device: torch.device
     measures: tuple[int, ...] = ()
     """Positions of a vector's numbers that are read by statistics of them so far, which are kept with the weights
@@ -165,7 +163,7 @@ class Student:
 
     def run_step(
         self, weights: Weights, obs: Tensor, memory: Float[Tensor, "2 B M"], starts: Bool[Tensor, "B"]
-    ) -> StudentStep:
+    ) -> ActorCriticStep:
         """Return outputs on one observation of each agent, [B, *obs]: without values if they are computed later."""
         return self.run_embedded_step(weights, self.embed_observation(weights, obs.unsqueeze(0)), memory, starts)
 
@@ -175,13 +173,13 @@ class Student:
         embedding: Float[Tensor, "1 B O"],
         memory: Float[Tensor, "2 B M"],
         starts: Bool[Tensor, "B"],
-    ) -> StudentStep:
+    ) -> ActorCriticStep:
         """Return the outputs of `run_step`, given the result of `embed_observation` for its observations."""
         if self.values_later and isinstance(self.policy, FeedForwardPolicy):
             with bfloat16_autocast(memory.device, enabled=self.autocast_bfloat16):
-                return StudentStep(self.policy.action_outputs(weights, embedding[0]).to(memory.dtype), None, memory)
+                return ActorCriticStep(self.policy.action_outputs(weights, embedding[0]).to(memory.dtype), None, memory)
         output = self._apply_policy(weights, embedding, memory, starts.unsqueeze(0))
-        return StudentStep(output.logits[0], output.value[0], output.memory)
+        return ActorCriticStep(output.logits[0], output.value[0], output.memory)
 
     def __call__(
         self,
