@@ -304,7 +304,7 @@ def plan(recipe: str, *, config: Path | str | None = None, **settings: Any) -> P
         FlatwaterError: no run could start with these settings. Whether it fits into memory is `plan.fits`.
     """
     with hand_over_env(given_env(settings)):
-        return checked_plan(resolve_config(recipe, config, settings))[1]
+        return checked_plan(resolve_config(recipe, config, settings), trains=False)[1]
 
 
 def evaluate(

@@ -136,3 +136,30 @@ def test_plan_refuses_what_train_refuses(kind: str, name: str, capsys: pytest.Ca
 )
 def test_a_sweep_refuses_what_train_refuses(kind: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert refusal_text("sweep", kind, name, capsys) == refusal_text("train", kind, name, capsys)
+
+
+@pytest.mark.parametrize("kind", ["ppo", "td3", "erl"])
+def test_a_run_to_be_compiled_is_refused_without_a_compiler_and_can_be_planned(
+    kind: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = OPTIONS.get(kind, ["--env", "Pendulum-v1", "--rounds", "1", "--replay.capacity", "1000"])
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    before = {*Path.cwd().rglob("*")}
+    assert main(["train", kind, *options, "--learner.compile"]) == 2
+    assert "learner.compile" in capsys.readouterr().err
+    assert {*Path.cwd().rglob("*")} == before, "nothing is made"
+    assert main(["plan", kind, *options, "--learner.compile"]) == 0
+
+
+def test_a_compiled_run_is_not_resumed_without_a_compiler(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "ppo", *OPTIONS["ppo"], "--rounds", "1", "--run", "run", "--learner.no-compile"]) == 0
+    config = Path("run", "config.toml")
+    config.write_text(config.read_text().replace("compile = false", "compile = true"))
+    before = {path: path.stat().st_mtime_ns for path in Path("run").rglob("*") if path.is_file()}
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    capsys.readouterr()
+    assert main(["resume", "run", "--rounds", "2"]) == 2
+    assert "flatwater fork RUN --learner.no-compile" in " ".join(capsys.readouterr().err.split())
+    assert {path: path.stat().st_mtime_ns for path in Path("run").rglob("*") if path.is_file()} == before

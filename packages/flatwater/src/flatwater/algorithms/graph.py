@@ -50,8 +50,9 @@ def require_compiler() -> None:
         ConfigError: there is no compiler.
     """
     expected = (
-        "off on a machine without a C++ compiler (g++, or what CXX names) and Python's headers. Install them; or go on "
-        "from the run without, with other last bits: flatwater fork RUN --learner.no-compile"
+        "off on a machine without a C++ compiler (g++, or what CXX names) and Python's headers. Install them, or give "
+        "--learner.no-compile; a run that was begun compiled goes on without, with other last bits, by: "
+        "flatwater fork RUN --learner.no-compile"
     )
     require(has_compiler(), "learner.compile", value=True, expected=expected)
 

@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 
 import torch
 
+from flatwater.algorithms.config import AlgorithmConfig, PPOConfig
+from flatwater.algorithms.graph import require_compiler
 from flatwater.envs.open_envs import close_open_envs
 from flatwater.memory.nodes import refuse_nodes
 from flatwater.memory.planner import Plan, group_bytes, plan_text, refuse
@@ -23,6 +25,7 @@ from flatwater.mirror.uploader import OWNER
 from flatwater.recipe import recipe_of_config
 from flatwater.runs.callbacks import NO_CALLBACKS, Callbacks, find_callbacks
 from flatwater.runs.config import RunConfig
+from flatwater.runs.machine import find_device
 from flatwater.runs.trackers import check_trackers
 from flatwater.state.tree import nbytes
 from flatwater.storage.objects import is_url
@@ -335,15 +338,31 @@ class CheckedConfig:
     callbacks: Callbacks
 
 
-def check_settings(config: Any, functions: Callbacks = NO_CALLBACKS) -> CheckedConfig:  # noqa: ANN401  (a RunConfig of any kind)
+def check_machine(config: Any, *, trains: bool = True) -> None:  # noqa: ANN401  (a RunConfig of any kind)
+    """Check that the programs are here which the settings ask for: trackers, the command for events, a compiler.
+
+    Args:
+        config: the settings.
+        trains: whether a run will train here; nothing else needs the compiler.
+    """
+    check_trackers(config)
+    check_command(config.on_event)
+    learner = getattr(config, "learner", None)
+    compiles = isinstance(learner, PPOConfig | AlgorithmConfig) and bool(learner.compile)
+    # A GPU's code is not C++, and the machines of a cluster have compilers of their own.
+    if trains and compiles and find_device(config.device).type == "cpu" and not getattr(config, "cluster", ""):
+        require_compiler()
+
+
+def check_settings(config: Any, functions: Callbacks = NO_CALLBACKS, *, trains: bool = True) -> CheckedConfig:  # noqa: ANN401  (a RunConfig of any kind)
     """Check the settings against this machine and others; data and memory are checked where the run is planned.
 
     Args:
         config: the settings.
         functions: functions that are given in Python.
+        trains: whether a run will train here, rather than be planned alone.
     """
-    check_trackers(config)
-    check_command(config.on_event)
+    check_machine(config, trains=trains)
     callbacks = find_callbacks(config, functions)
     if config.from_run is not None and not is_url(config.from_run):
         config = replace(config, from_run=str(Path(config.from_run).absolute()))
@@ -351,7 +370,12 @@ def check_settings(config: Any, functions: Callbacks = NO_CALLBACKS) -> CheckedC
 
 
 @close_open_envs()
-def checked_plan(config: Any) -> tuple[CheckedConfig, Plan]:  # noqa: ANN401  (a RunConfig of any kind)
-    """Return checked settings, and the plan of a run with them; nothing is allocated."""
-    checked = check_settings(config)
+def checked_plan(config: Any, *, trains: bool = True) -> tuple[CheckedConfig, Plan]:  # noqa: ANN401  (a RunConfig of any kind)
+    """Return checked settings, and the plan of a run with them; nothing is allocated.
+
+    Args:
+        config: the settings.
+        trains: whether the run will train here.
+    """
+    checked = check_settings(config, trains=trains)
     return checked, recipe_of_config(config).plan(checked.config)

@@ -29,18 +29,17 @@ from flatwater.runs.config import rounds_alone
 from flatwater.runs.fingerprint import changed_facts, changed_sources, run_facts, version_facts
 from flatwater.runs.fork import Parent, compose_as_begun, compose_fork, copy_history, find_parent
 from flatwater.runs.machine import freeze_gc, keep_freed_memory, use_threads
-from flatwater.runs.planning import check_settings
+from flatwater.runs.planning import check_machine, check_settings
 from flatwater.runs.profiling import check_profiled, with_traces
 from flatwater.runs.recorder import build_watcher
 from flatwater.runs.run import Run
 from flatwater.runs.signals import stop_on_signals
-from flatwater.runs.trackers import check_trackers
 from flatwater.runs.trust import note_run, permit_run
 from flatwater.storage.objects import is_url
 from flatwater.trainers.logged import OnEpisode
 from flatwater.trainers.loop import train_
 from flatwater_watch.errors import CheckpointError, ConfigError, RunError
-from flatwater_watch.events.command import EventCommand, check_command
+from flatwater_watch.events.command import EventCommand
 from flatwater_watch.events.event import Listener
 from flatwater_watch.files.directory import write_object
 from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
@@ -200,8 +199,7 @@ def resume(
             changed_names = {name for name, value in changes.items() if value is not None}
             config = with_changes(read_config(folder, trains=True, replaced_names=changed_names), changes)
             config = recipe_of_config(config).prepare(config)
-            check_trackers(config)
-            check_command(config.on_event)
+            check_machine(config)
             callbacks = find_callbacks(config, Callbacks(on_round, on_episode))
             use_threads(config.threads)
             attach_listener_(events, config)
