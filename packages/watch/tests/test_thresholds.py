@@ -13,7 +13,7 @@ METERS = {
     "diagnose/finding_text.py": {"BRIEF_WIDTH", "WIDTH", "LABEL_WIDTH"},
     "diagnose/garbage.py": {"MOSTLY", "MOST", "TRIED", "LONGEST"},
     "diagnose/lines.py": {"FRAMES", "DEEP_FRAMES", "MAXIMUM_CONTENTS"},
-    "diagnose/series_findings.py": {"POINTS_JUDGED_ALWAYS"},
+    "diagnose/series_evidence.py": {"POINTS_JUDGED_ALWAYS"},
     "diagnose/owners.py": {"MAXIMUM_WAY_CONTAINERS", "NEWEST_ITEMS"},
     "agent/growth.py": {"MAXIMUM_SAMPLES", "MINIMUM_COUNT", "MINIMUM_COUNT_PER_HALF"},
     "agent/start_in_process.py": {"MAXIMUM_NAMES", "WORKER_SECONDS", "MOST_WORKERS", "GUEST_CHECK_TICKS"},

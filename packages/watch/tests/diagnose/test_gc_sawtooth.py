@@ -1,19 +1,19 @@
 """What full collections free is told in words, and is a cause only where it is most of what comes and much of all."""
 
 import re
-from dataclasses import replace
 from math import inf
 
 import pytest
 
+from flatwater_watch.diagnose.evidence import COLLECTOR_OFF_ADVICE, GARBAGE_OWNER, RARE_COLLECTION_ADVICE
 from flatwater_watch.diagnose.gc_sawtooth import (
     NAMELESS_GARBAGE,
-    add_gc_amounts,
+    gc_amounts_text,
     gc_explains_growth,
+    gc_sawtooth_evidence,
     is_negligible,
-    judge_gc_sawtooth,
 )
-from flatwater_watch.diagnose.judge import COLLECTOR_OFF_ADVICE, GARBAGE_OWNER, RARE_COLLECTION_ADVICE
+from flatwater_watch.diagnose.judge import judge
 from flatwater_watch.meters.collector import GcSawtooth
 from flatwater_watch.series.readings import Growth
 from flatwater_watch.series.slope import Slope
@@ -21,7 +21,7 @@ from flatwater_watch.series.slope import Slope
 MIB = 1 << 20
 TEETH = GcSawtooth(freed=132.4 * MIB, rise=133.0 * MIB, bytes_before=400.0 * MIB, bytes_since=60.0 * MIB, seconds=20.0)
 GROWTH = Growth(100, 400 * MIB, 800 * MIB, Slope(0.1 * MIB, 0.1 * MIB, 0.1 * MIB), "boundary")
-FOUND = judge_gc_sawtooth(Slope(3.0 * MIB, 2.0 * MIB, 4.0 * MIB), GROWTH, collecting=True)
+CAUSE = gc_sawtooth_evidence(Slope(3.0 * MIB, 2.0 * MIB, 4.0 * MIB), collecting=True)
 
 
 @pytest.mark.parametrize(
@@ -61,12 +61,13 @@ def test_what_full_collections_free_before_it_is_felt_waits(
 
 
 def test_the_finding_says_what_to_do_and_what_is_not_known() -> None:
-    assert (FOUND.verdict, FOUND.owner, FOUND.holders, FOUND.limit_step) == ("leak", GARBAGE_OWNER, (), None)
-    assert FOUND.what == NAMELESS_GARBAGE
-    assert FOUND.advice.startswith(RARE_COLLECTION_ADVICE)
-    off = judge_gc_sawtooth(Slope(3.0 * MIB, 2.0 * MIB, 4.0 * MIB), GROWTH, collecting=False)
-    assert off.advice.startswith(COLLECTOR_OFF_ADVICE)
-    assert FOUND.share == 1.0
+    (found,) = judge([CAUSE], GROWTH)
+    assert (found.verdict, found.owner, found.holders, found.limit_step) == ("leak", GARBAGE_OWNER, (), None)
+    assert found.what == NAMELESS_GARBAGE
+    assert found.advice.startswith(RARE_COLLECTION_ADVICE)
+    off = gc_sawtooth_evidence(CAUSE.drift, collecting=False)
+    assert (off.advice or "").startswith(COLLECTOR_OFF_ADVICE)
+    assert found.share == 1.0
 
 
 @pytest.mark.parametrize(
@@ -81,10 +82,8 @@ def test_the_finding_says_what_to_do_and_what_is_not_known() -> None:
     ],
 )
 def test_two_digits_are_told_per_unit(per_second: float, unit: str, words: str) -> None:
-    told = add_gc_amounts(replace(FOUND, unit=unit), TEETH, per_second)
-    assert re.fullmatch(rf"{re.escape(FOUND.what)}; .*\b130 MiB; .*\b{words}\b.*", told.what)
-    assert told.fingerprint == FOUND.fingerprint
+    assert re.fullmatch(rf"; .*\b130 MiB; .*\b{words}\b.*", gc_amounts_text(TEETH, per_second, unit))
 
 
 def test_what_is_not_material_is_not_told() -> None:
-    assert add_gc_amounts(FOUND, TEETH._replace(freed=0.5 * MIB), 2.0) == FOUND
+    assert gc_amounts_text(TEETH._replace(freed=0.5 * MIB), 2.0, "step") == ""

@@ -8,21 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flatwater_watch.diagnose.evidence import (
+    TOO_LARGE_ADVICE,
+    Evidence,
+    leaf_evidence,
+    owner_evidence,
+    phase_evidence,
+    unowned_evidence,
+)
 from flatwater_watch.diagnose.finding import AllocationSite, Finding
 from flatwater_watch.diagnose.finding_text import growth_end
-from flatwater_watch.diagnose.judge import (
-    TOO_LARGE_ADVICE,
-    judge_leaf,
-    judge_owner,
-    judge_phase,
-    judge_unowned,
-    limit_step,
-    merge_same_cause,
-    rank_findings,
-    select_and_rank,
-    wants_line,
-    with_line,
-)
+from flatwater_watch.diagnose.judge import judge, judge_new, limit_step, merge_same_cause
 from flatwater_watch.diagnose.owners import Owner
 from flatwater_watch.heap.census import Holding
 from flatwater_watch.series.readings import Growth
@@ -66,8 +62,8 @@ def growth(*, per_step: float = 10, resident: float = 400, limit: float | None =
 
 
 def judge_one(owner: Owner, *, per_step: float = 10, limit: float | None = 1000) -> Finding:
-    found = judge_owner(owner, MADE, steps=2, growth=growth(per_step=per_step, limit=limit), drift=DRIFT)
-    return select_and_rank([found], growth(per_step=per_step, limit=limit))[0]
+    whole = growth(per_step=per_step, limit=limit)
+    return judge_new([owner_evidence(owner, steps=2, growth=whole, drift=DRIFT, made_at=MADE)], whole)[0]
 
 
 @pytest.mark.parametrize("kind", ["list", "dict", "set", "closure", "hooks", "figures", "object"])
@@ -117,9 +113,9 @@ def test_the_advice_speaks_of_the_content_first() -> None:
 
 def test_state_below_its_plan_is_touched_and_above_it_leaks() -> None:
     slope = Slope(4.0 * MIB, 3.0 * MIB, 5.0 * MIB)
-    below = judge_leaf("replay.rows", 60 * MIB, 100 * MIB, drift=slope, growth=growth())
-    above = judge_leaf("replay.rows", 101 * MIB, 100 * MIB, drift=slope, growth=growth())
-    unknown = judge_leaf("replay.extra", 60 * MIB, None, drift=slope, growth=growth())
+    below = leaf_evidence("replay.rows", 60 * MIB, 100 * MIB, drift=slope, growth=growth())
+    above = leaf_evidence("replay.rows", 101 * MIB, 100 * MIB, drift=slope, growth=growth())
+    unknown = leaf_evidence("replay.extra", 60 * MIB, None, drift=slope, growth=growth())
     assert (below.verdict, below.plateau_bytes, below.plateau_step) == ("filling", 100 * MIB, 110)
     assert (above.verdict, above.plateau_bytes) == ("leak", None)
     assert (unknown.verdict, unknown.plateau_bytes) == ("leak", None)
@@ -127,13 +123,14 @@ def test_state_below_its_plan_is_touched_and_above_it_leaks() -> None:
 
 @pytest.mark.parametrize("verdict", ["retention", "mapped", "native"])
 def test_growth_without_an_object_has_its_slope(verdict: str) -> None:
-    found = judge_unowned(verdict, DRIFT, growth(per_step=40))  # type: ignore[arg-type]  # a Literal, one by one
+    cause = unowned_evidence(verdict, DRIFT, growth(per_step=40))  # type: ignore[arg-type]  # a Literal, one by one
+    (found,) = judge([cause], growth(per_step=40))
     assert (found.verdict, found.bytes_per_step, found.interval) == (verdict, 10 * MIB, (9 * MIB, 12 * MIB))
     assert (found.share, found.made_at, found.holders) == (0.25, None, ())
 
 
 def test_a_slowdown_takes_no_bytes_and_reaches_no_limit() -> None:
-    found = select_and_rank([judge_phase("learn", Slowdown(before=0.01, now=0.02), growth())], growth())[0]
+    found = judge_new([phase_evidence("learn", Slowdown(before=0.01, now=0.02))], growth())[0]
     assert (found.verdict, found.owner, found.bytes_per_step, found.limit_step) == ("slowdown", "learn", 0.0, None)
     assert re.fullmatch(r"learn .*\b50 steps .* 50% .*\(100\)", found.what)
 
@@ -142,7 +139,7 @@ def test_all_are_told_most_bytes_first_and_none_under_a_twentieth() -> None:
     sizes = [3, 40, 1, 20, 10, 8, 6, 5]
     owners = [replace(LIST, path=f"train.A{size}", bytes_grown=2 * size * MIB) for size in sizes]
     whole = growth(per_step=float(sum(sizes)))
-    found = select_and_rank([judge_owner(owner, None, steps=2, growth=whole, drift=DRIFT) for owner in owners], whole)
+    found = judge_new([owner_evidence(owner, steps=2, growth=whole, drift=DRIFT) for owner in owners], whole)
     assert [finding.owner for finding in found] == [
         "train.A40",
         "train.A20",
@@ -154,10 +151,10 @@ def test_all_are_told_most_bytes_first_and_none_under_a_twentieth() -> None:
 
 
 def test_retention_beside_a_larger_owner_is_its_doing() -> None:
-    owner = judge_owner(LIST, MADE, steps=2, growth=growth(per_step=15), drift=DRIFT)
+    owner = owner_evidence(LIST, steps=2, growth=growth(per_step=15), drift=DRIFT)
     for rate, told in ((9, ["leak"]), (11, ["leak", "retention"])):
-        kept = judge_unowned("retention", Slope(rate * MIB, 0.0, 0.0), growth(per_step=15))
-        found = select_and_rank([owner, kept], growth(per_step=15))
+        kept = unowned_evidence("retention", Slope(rate * MIB, 0.0, 0.0), growth(per_step=15))
+        found = judge_new([owner, kept], growth(per_step=15))
         assert [each.verdict for each in found] == told, "what is held stands before the holes around it"
         assert sum(each.share for each in found) <= 1
 
@@ -166,26 +163,26 @@ def test_shares_are_parts_of_one_growth() -> None:
     """Owners that were estimated too large are told smaller; the rest is all that what nobody holds can have."""
     whole = growth(per_step=10)
     lists = [replace(LIST, path=f"train.A{n}") for n in range(2)]
-    owners = [judge_owner(one, MADE, steps=2, growth=whole, drift=DRIFT) for one in lists]
-    rest = judge_unowned("native", Slope(8 * MIB, 8.0 * MIB, 8.0 * MIB), whole)
-    assert [found.share for found in rank_findings([rest, *owners])] == [0.5, 0.5, 0.0]
+    owners = [owner_evidence(one, steps=2, growth=whole, drift=DRIFT) for one in lists]
+    rest = unowned_evidence("native", Slope(8 * MIB, 8.0 * MIB, 8.0 * MIB), whole)
+    assert [found.share for found in judge([rest, *owners], whole)] == [0.5, 0.5, 0.0]
     half = replace(owners[0], share=0.5)
-    assert [found.share for found in rank_findings([rest, half])] == [0.5, 0.5]
+    assert [found.share for found in judge([rest, half], whole)] == [0.5, 0.5]
 
 
 def test_mapped_pages_kill_nobody() -> None:
     """The system takes them back: they have no date, and bring that of others no nearer."""
     whole = growth(per_step=30.0)
-    mapped = judge_unowned("mapped", Slope(20 * MIB, 0.0, 0.0), whole)
-    leak = judge_unowned("native", Slope(10 * MIB, 9.0 * MIB, 11.0 * MIB), whole)
-    told = {found.verdict: found for found in select_and_rank([mapped, leak], whole)}
+    mapped = unowned_evidence("mapped", Slope(20 * MIB, 0.0, 0.0), whole)
+    leak = unowned_evidence("native", Slope(10 * MIB, 9.0 * MIB, 11.0 * MIB), whole)
+    told = {found.verdict: found for found in judge_new([mapped, leak], whole)}
     assert told["mapped"].limit_step is None
     assert "pages" in growth_end(told["mapped"])
     assert told["native"].limit_step == 160, "600 MiB are left, at 10 a round"
 
 
 def test_a_rate_that_is_not_known_gives_no_date() -> None:
-    leak = judge_unowned("native", Slope(10 * MIB, 0.5 * MIB, 90.0 * MIB), growth())
+    (leak,) = judge([unowned_evidence("native", Slope(10 * MIB, 0.5 * MIB, 90.0 * MIB), growth())], growth())
     wide, narrow = replace(leak, limit_step=160), replace(leak, limit_step=160, interval=(9.0 * MIB, 11.0 * MIB))
     assert (wide.has_date, narrow.has_date) == (False, True)
     assert "160" not in growth_end(wide)
@@ -193,37 +190,38 @@ def test_a_rate_that_is_not_known_gives_no_date() -> None:
 
 
 def test_a_buffer_that_does_not_fit_says_so_first() -> None:
-    filling = judge_leaf("replay.frames", 100 * MIB, 5000 * MIB, drift=DRIFT, growth=growth())
-    (told,) = select_and_rank([filling], growth())
+    filling = leaf_evidence("replay.frames", 100 * MIB, 5000 * MIB, drift=DRIFT, growth=growth())
+    (told,) = judge_new([filling], growth())
     assert told.dies_first
     assert told.advice == TOO_LARGE_ADVICE
     assert re.match(r".*limit .*; full with ", growth_end(told))
-    fitting = judge_leaf("replay.frames", 100 * MIB, 200 * MIB, drift=DRIFT, growth=growth())
-    (fits,) = select_and_rank([fitting], growth())
+    fitting = leaf_evidence("replay.frames", 100 * MIB, 200 * MIB, drift=DRIFT, growth=growth())
+    (fits,) = judge_new([fitting], growth())
     assert (fits.verdict, fits.dies_first) == ("filling", False)
-    assert fits.advice == fitting.advice != TOO_LARGE_ADVICE
+    assert "when it is full" in fits.advice
 
 
 def test_arrays_of_one_buffer_are_one_finding_with_one_end() -> None:
     paths = ("main() in train.py: replay.frames", "main() in train.py: replay.actions", "train.FRAMES", "train.NEXT")
-    parts = [judge_leaf(path, 100 * MIB, 200 * MIB, drift=DRIFT, growth=growth()) for path in paths]
+    parts = [leaf_evidence(path, 100 * MIB, 200 * MIB, drift=DRIFT, growth=growth()) for path in paths]
     buffer, *others = merge_same_cause(parts)
     assert [each.owner for each in others] == ["train.FRAMES", "train.NEXT"], "variables are buffers of their own"
     assert (buffer.owner, buffer.plateau_bytes) == ("main() in train.py: replay", 400 * MIB)
-    assert buffer.bytes_per_step == sum(part.bytes_per_step for part in parts[:2])
+    assert buffer.rate.per_step == sum(part.rate.per_step for part in parts[:2])
     assert "frames, actions" in buffer.what
     assert buffer.parts == tuple(paths[:2])
 
 
-def handlers(path: str, **changes: Any) -> Finding:
+def handlers(path: str, **changes: Any) -> Evidence:
     """A list somewhere in `train.EVENTS` that leaks functions made at one line."""
     holders = ("train.py, global EVENTS", f"entry {path!r} of dict of 3", "list of 30", "closure of _handler")
     owner = replace(LIST, path=f"train.EVENTS{path}", holders=holders, content_words="30 × closure of _handler")
-    return replace(judge_owner(owner, MADE, steps=2, growth=growth(), drift=DRIFT), share=0.25, **changes)
+    found = owner_evidence(owner, steps=2, growth=growth(), drift=DRIFT, made_at=MADE)
+    return replace(found, **{"share": 0.25, **changes})
 
 
 def test_containers_of_one_holder_that_one_line_fills_are_one_finding() -> None:
-    parts = [handlers("['get']['values'][*]"), handlers("['put.a']"), handlers("['get']['names']", bytes_per_step=MIB)]
+    parts = [handlers("['get']['values'][*]"), handlers("['put.a']"), handlers("['get']['names']", share=0.2)]
     (told,) = merge_same_cause(parts)
     assert told.owner == "train.EVENTS"
     assert told.parts == tuple(part.owner for part in parts)
@@ -231,8 +229,8 @@ def test_containers_of_one_holder_that_one_line_fills_are_one_finding() -> None:
     assert told.what.startswith("30 × closure of _handler, in ['get']['values'][*]; ")
     assert told.what.endswith(" ['put.a'], ['get']['names']")
     assert (told.verdict, told.made_at, told.advice) == ("leak", MADE, parts[0].advice)
-    assert (told.count, told.share, told.bytes_per_step) == (90, 0.75, 21 * MIB)
-    assert told.interval == tuple(sum(ends) for ends in zip(*(part.interval for part in parts), strict=True))
+    assert (told.count, told.share, told.rate.per_step) == (90, 0.7, 30 * MIB)
+    assert told.rate[:3] == tuple(sum(ends) for ends in zip(*(part.rate[:3] for part in parts), strict=True))
 
 
 def test_the_holder_of_what_is_told_as_one_is_the_nearest() -> None:
@@ -294,7 +292,7 @@ def test_the_forecast_is_where_a_simulation_step_by_step_gets_to(
     known = sum(rate for rate, _ in causes)
     forever = unknown if known < 0.8 * (known + unknown) else 0.0
     found = [
-        replace(judge_unowned("native", Slope(rate * MIB, 0.0, 0.0), growth()), plateau_step=end)
+        replace(unowned_evidence("native", Slope(rate * MIB, 0.0, 0.0), growth()), plateau_step=end)
         for rate, end in causes
     ]
     whole = growth(per_step=known + unknown, resident=500, limit=1500)
@@ -312,12 +310,15 @@ def test_the_forecast_is_where_a_simulation_step_by_step_gets_to(
 
 
 def test_bytes_behind_objects_have_the_line_that_they_come_from_and_that_of_the_objects_beside_it() -> None:
-    found = judge_one(TABLES)
-    told = with_line(found, RISES)
+    def judge_lines(**lines: AllocationSite | None) -> Finding:
+        return judge([replace(tables, **lines)], growth())[0]
+
+    tables, rows = (owner_evidence(one, steps=2, growth=growth(), drift=DRIFT) for one in (TABLES, LIST))
+    told = judge_lines(made_at=MADE, native_line=RISES)
     assert told.made_at == RISES
     assert re.fullmatch(rf"{re.escape(TABLES.content_words)}; .* train\.py:31", told.what)
-    assert [wants_line(each) for each in (found, told, judge_one(LIST))] == [True, False, False]
-    assert with_line(told, MADE) == told
-    assert with_line(found, replace(RISES, line=MADE.line)) == found, "the same line, and no native one"
-    assert with_line(replace(found, made_at=None), RISES).what == TABLES.content_words
-    assert with_line(judge_one(LIST), RISES) == judge_one(LIST), "what objects hold has their line"
+    assert (tables.wants_native_line, rows.wants_native_line) == (True, False), "what objects hold has their line"
+    same = replace(RISES, line=MADE.line)
+    assert judge_lines(made_at=MADE, native_line=same) == judge_lines(made_at=MADE), "the same line, and no native one"
+    assert judge_lines(native_line=RISES).what == TABLES.content_words
+    assert judge_lines(native_line=RISES).made_at == RISES

@@ -16,11 +16,10 @@ import numpy as np
 import pytest
 import torch
 
+from flatwater_watch.diagnose.evidence import Evidence
 from flatwater_watch.diagnose.finding import AllocationSite
-from flatwater_watch.diagnose.judge import Evidence, judge
 from flatwater_watch.diagnose.lines import FRAMES, NativeLineSearch, Tracer
 from flatwater_watch.meters.allocator import main_heap
-from flatwater_watch.series.readings import Growth
 from flatwater_watch.series.slope import Slope, thin_evenly
 from flatwater_watch.thresholds import MIB
 
@@ -374,8 +373,7 @@ def test_bytes_that_come_before_their_object_have_a_line_of_their_own(
         str(tmp_path / "native.py"), line_of("table = [", NATIVE) if better else 12, function, "python"
     )
     whole = Slope(3.0 * MIB, 3.0 * MIB, 3.0 * MIB)
-    growth = Growth(100, 400 * MIB, None, whole, "round")
-    found = judge(Evidence(verdict="leak", owner="tables", drift=whole, made_at=item, outside=True), growth)
+    found = Evidence(verdict="leak", owner="tables", drift=whole, made_at=item, outside=True)
     following, kept = NativeLineSearch(), list[int]()
     assert not following.is_wanted([replace(found, outside=False)]), "its objects are the growth"
     assert following.is_wanted([found])
@@ -388,8 +386,8 @@ def test_bytes_that_come_before_their_object_have_a_line_of_their_own(
     free = ctypes.CDLL(None).free
     for block in kept:
         free(ctypes.c_void_p(block))
-    made_at = following.with_found_line(found).made_at
-    assert made_at == (AllocationSite(item.file, item.line - 1, function, "native") if better else item)
-    other = replace(found, made_at=replace(item, line=1))
-    assert following.with_found_line(other) == other, "nobody has asked for it"
+    assert following.line_for(found) == (
+        AllocationSite(item.file, item.line - 1, function, "native") if better else None
+    )
+    assert following.line_for(replace(found, made_at=replace(item, line=1))) is None, "nobody has asked for it"
     assert following.is_wanted([found]) != better

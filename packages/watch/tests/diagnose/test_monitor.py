@@ -289,9 +289,9 @@ def test_a_traced_program_is_waited_for_while_it_makes_its_next_item(
 ) -> None:
     """A container that has rested for some readings is left, but not one whose next item is under way: for a while."""
     monkeypatch.setattr("flatwater_watch.diagnose.investigation.thread_seconds", lambda: 0.0)
-    told = watch(monitor, leaking(user), 10)
-    case = Investigation({}, last_findings=[finding for found in told.values() for finding in found])
-    assert [finding.owner for finding in case.last_findings] == ["train.HISTORY"]
+    watch(monitor, leaking(user), 10)
+    case = Investigation({}, last_evidence=monitor.evidence())
+    assert [cause.owner for cause in case.last_evidence] == ["train.HISTORY"]
     case.sought_containers = {"train.HISTORY": (("train.HISTORY",), take_census(Roots()).holdings["train.HISTORY"])}
     made = count(0, each)
     monkeypatch.setattr(Tracer, "live_bytes", property(lambda _: next(made)))
@@ -308,7 +308,7 @@ def test_native_growth_that_the_record_shows_at_its_end_is_told(
 ) -> None:
     """While a program goes on, a drift is judged some times in a row; at its end there is no next time."""
     monkeypatch.setattr(
-        "flatwater_watch.diagnose.monitor.search_garbage_now", lambda *_: None
+        "flatwater_watch.diagnose.monitor.search_garbage_now_", lambda *_: None
     )  # other tests leave some
     for number in range(1, 60):
         monitor.observe(grown_reading(number, 2 * number + (30 if falls and number == 3 else 0)))
@@ -317,8 +317,8 @@ def test_native_growth_that_the_record_shows_at_its_end_is_told(
     assert monitor._history.drift_counts["native"] < DRIFT.judgements_in_row
     monitor.close()  # a census may be under way
     assert monitor._latest_reading is not None
-    assert monitor._judge_unexplained(monitor._latest_reading) == []
-    found = [each.verdict for each in monitor.judge_open_bytes_at_end(number * MIB, number)]
+    assert monitor._unexplained_evidence(monitor._latest_reading) == []
+    found = [each.verdict for each in monitor.explain_open_bytes_at_end(number * MIB, number)]
     assert found == ([] if falls else ["native"]), "what was freed at once may have been garbage"
 
 
@@ -326,8 +326,8 @@ def test_a_line_whose_search_takes_much_is_waited_for_no_longer(
     user: Any, monitor: Monitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While allocations are traced, a look at a large item may take as long as the program."""
-    told = watch(monitor, leaking(user), 10)
-    case = Investigation({}, last_findings=[finding for found in told.values() for finding in found])
+    watch(monitor, leaking(user), 10)
+    case = Investigation({}, last_evidence=monitor.evidence())
     case.sought_containers = {"train.HISTORY": (("train.HISTORY",), take_census(Roots()).holdings["train.HISTORY"])}
     clock = count(0.0, 0.4 * CASE.maximum_line_search_cpu_seconds)
     monkeypatch.setattr("flatwater_watch.diagnose.investigation.thread_seconds", lambda: next(clock))
@@ -339,11 +339,11 @@ def test_an_item_is_whole_when_the_next_container_on_its_path_has_one(
     user: Any, monitor: Monitor, tracer: Tracer
 ) -> None:
     """As pages do that are read one after the other, each with a cache of its own that takes one text."""
-    told = watch(monitor, leaking(user), 10)
+    watch(monitor, leaking(user), 10)
     user.OTHERS += [[], [], []]
     held = take_census(Roots()).holdings["train.OTHERS[*]"]
-    (found,) = [finding for found in told.values() for finding in found]
-    case = Investigation({}, last_findings=[replace(found, owner=held.path)])
+    (found,) = monitor.evidence()
+    case = Investigation({}, last_evidence=[replace(found, owner=held.path)])
     case.sought_containers = {held.path: (("train.OTHERS", "[*]"), held)}
     record_lengths_(case, Roots())
     assert update_trace_wait_(case, tracer, Roots())
@@ -352,13 +352,13 @@ def test_an_item_is_whole_when_the_next_container_on_its_path_has_one(
     assert case.lines[held.path].function == "page"
     user.page(1)
     assert not update_trace_wait_(case, tracer, Roots())
-    assert case.findings_with_line is not None
+    assert case.found_line
 
 
 def test_what_came_before_the_trace_began_is_not_asked_for_its_line(user: Any, monitor: Monitor) -> None:
     """A census in slices is older than the trace: it asked for the same objects at each reading, in vain."""
-    told = watch(monitor, leaking(user), 10)
-    case = Investigation({}, last_findings=[finding for found in told.values() for finding in found])
+    watch(monitor, leaking(user), 10)
+    case = Investigation({}, last_evidence=monitor.evidence())
     case.sought_containers = {"train.HISTORY": (("train.HISTORY",), take_census(Roots()).holdings["train.HISTORY"])}
     user.keep(1)
     asked: list[Any] = []

@@ -6,14 +6,15 @@ from dataclasses import replace
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from watched import LEAK, MIB, rows
+from watched import GROWING, MIB, rate_of, rows
 
-from flatwater_watch.agent.census_history import MAXIMUM_CENSUSES, CensusHistory, record_census_, with_census_rate
-from flatwater_watch.agent.summary import active_findings
-from flatwater_watch.agent.workers import Workers
+from flatwater_watch.agent.census_history import MAXIMUM_CENSUSES, CensusHistory, measure_growth, record_census_
+from flatwater_watch.agent.growth import Sample, choose_scale
+from flatwater_watch.agent.summary import active_causes, judge_causes
+from flatwater_watch.diagnose.evidence import Evidence, MeasuredGrowth
 from flatwater_watch.heap.census import Census, Holding
 
-OWNER = LEAK.owner
+OWNER = GROWING.owner
 STAIR = 4
 """Boundaries from one stair to the next."""
 
@@ -37,37 +38,43 @@ def stairs(clock: int) -> int:
     return clock // STAIR * STAIR * MIB
 
 
+def measured(
+    history: CensusHistory, samples: list[Sample], cause: Evidence = GROWING, owners: tuple[str, ...] = (OWNER,)
+) -> MeasuredGrowth:
+    found = measure_growth(cause, history, owners, samples)
+    assert found is not None
+    return found
+
+
 @example({1, 76, 77, 79})
 @given(st.sets(st.integers(1, 80), min_size=4))
 def test_growth_in_stairs_is_told_by_whole_stairs(drawn: set[int]) -> None:
     """Wherever the censuses fall; a rate between two moments is off by a stair, the share is not."""
     resident = rows([400 * MIB + stairs(clock) for clock in range(81)], steps_each=1)
     marks = history_of(sorted(drawn | {18, 78}), stairs)
-    told = with_census_rate(replace(LEAK, bytes_per_step=4.0 * MIB), marks, [OWNER], resident)
+    told = measured(marks, resident, replace(GROWING, drift=rate_of(4.0 * MIB)))
     assert told.share == pytest.approx(1.0)
-    assert told.bytes_per_step == pytest.approx(MIB, rel=0.5)
+    assert told.rate.per_step == pytest.approx(MIB, rel=0.5)
 
 
 def test_half_of_the_growth_is_half_a_share() -> None:
     resident = rows([400 * MIB + 2 * stairs(clock) for clock in range(81)], steps_each=1)
-    assert with_census_rate(LEAK, history_of(range(3, 80, 7), stairs), [OWNER], resident).share == pytest.approx(
-        0.5, rel=0.1
-    )
+    assert measured(history_of(range(3, 80, 7), stairs), resident).share == pytest.approx(0.5, rel=0.1)
 
 
 def test_sizes_beyond_all_that_came_tell_no_rate() -> None:
     """Items that are drawn may reach each other, and count many times then."""
     resident = rows([400 * MIB + stairs(clock) for clock in range(81)], steps_each=1)
     marks = history_of(range(3, 80, 7), lambda clock: 30 * stairs(clock))
-    for told, rate in ((LEAK, LEAK.bytes_per_step), (replace(LEAK, bytes_per_step=90.0 * MIB), 30 * MIB)):
-        assert with_census_rate(told, marks, [OWNER], resident).bytes_per_step == pytest.approx(rate, rel=0.1)
+    for told, rate in ((MIB, MIB), (90 * MIB, 30 * MIB)):
+        found = measured(marks, resident, replace(GROWING, drift=rate_of(float(told))))
+        assert found.rate.per_step == pytest.approx(rate, rel=0.1)
 
 
 def test_what_began_late_is_told_at_its_pace_since() -> None:
     marks = history_of([1, 400, 1000, 1010, 1020, 1030], lambda clock: max(0, clock - 1000) * MIB)
-    told = with_census_rate(replace(LEAK, bytes_per_step=2.0 * MIB), marks, [OWNER], rows([0] * 21, steps_each=60))
-    assert told.bytes_per_step == pytest.approx(MIB)
-    assert told.interval == pytest.approx((0.25 * MIB, MIB))
+    told = measured(marks, rows([0] * 21, steps_each=60), replace(GROWING, drift=rate_of(2.0 * MIB)))
+    assert told.rate[:3] == pytest.approx((MIB, 0.5 * MIB, 2 * MIB))
 
 
 def test_what_lies_in_another_owner_counts_there() -> None:
@@ -76,8 +83,8 @@ def test_what_lies_in_another_owner_counts_there() -> None:
         both = census(**{"KEPT": 3 * clock * MIB, "KEPT.frames": 2 * clock * MIB})
         record_census_(marks, clock, both)
     resident = rows([clock * 3 * MIB for clock in range(11)], steps_each=1)
-    found = [replace(LEAK, owner=owner, bytes_per_step=1.0) for owner in (OWNER, inner)]
-    rates = [with_census_rate(each, marks, [OWNER, inner], resident).bytes_per_step for each in found]
+    found = [replace(GROWING, owner=owner, drift=rate_of(1.0)) for owner in (OWNER, inner)]
+    rates = [measured(marks, resident, each, (OWNER, inner)).rate.per_step for each in found]
     assert rates == pytest.approx([MIB, 2 * MIB])
 
 
@@ -85,8 +92,8 @@ def test_a_census_that_misses_an_owner_says_nothing_of_it() -> None:
     marks = history_of(range(1, 6), lambda clock: clock * MIB)
     record_census_(marks, 6, census(OTHER=MIB))
     record_census_(marks, 7, census(KEPT=7 * MIB))
-    told = with_census_rate(LEAK, marks, [OWNER], rows([i * MIB for i in range(8)], steps_each=1))
-    assert told.bytes_per_step == pytest.approx(MIB)
+    told = measured(marks, rows([i * MIB for i in range(8)], steps_each=1))
+    assert told.rate.per_step == pytest.approx(MIB)
 
 
 def test_the_forecast_goes_by_the_rate_of_all_censuses() -> None:
@@ -94,14 +101,15 @@ def test_the_forecast_goes_by_the_rate_of_all_censuses() -> None:
     plain = rows([400 * MIB + i * MIB for i in range(81)], steps_each=1)
     limited = [row._replace(reading=row.reading._replace(limit=1000 * MIB)) for row in plain]
     marks = history_of(range(2, 80, 6), lambda clock: clock * MIB)
-    looked = replace(LEAK, bytes_per_step=2.0 * MIB, limit_step=340, plateau_step=None)
-    (told,) = active_findings([looked], limited, {OWNER: 10}, marks, Workers())
+    looked = replace(GROWING, drift=rate_of(2.0 * MIB), plateau_step=None)
+    scale = choose_scale(limited, "boundary")._replace(unit="boundary", per_unit=1.0, units=80)
+    (told,) = judge_causes(active_causes([looked], limited, {OWNER: 10}, marks), [], limited, scale)
     assert told.limit_step == 80 + 520
 
 
-def test_without_two_censuses_nothing_changes() -> None:
-    assert with_census_rate(LEAK, CensusHistory(), [OWNER], rows([0] * 5)) == LEAK
-    assert with_census_rate(LEAK, history_of([3], stairs), [OWNER], rows([0] * 5)) == LEAK
+def test_without_two_censuses_nothing_is_measured() -> None:
+    assert measure_growth(GROWING, CensusHistory(), [OWNER], rows([0] * 5)) is None
+    assert measure_growth(GROWING, history_of([3], stairs), [OWNER], rows([0] * 5)) is None
 
 
 @given(st.integers(1, 300))

@@ -10,41 +10,39 @@ from types import ModuleType
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from watched import LEAK, MIB, READING, rows
+from watched import GROWING, LEAK, MIB, READING, rate_of, rows
 
 from flatwater_watch.agent.growth import (
     Sample,
     append_sample_,
     cap_native_rate,
+    cause_still_grows,
     choose_scale,
     drop_immaterial,
     drop_unsure,
     explained_share,
-    finding_still_grows,
     is_teardown_sample,
-    process_growth,
     process_still_grows,
-    with_unit,
 )
-from flatwater_watch.agent.summary import build_summary
-from flatwater_watch.agent.workers import Workers, judge_workers, measure_workers_
+from flatwater_watch.agent.summary import build_summary, judge_causes
+from flatwater_watch.agent.workers import Workers, measure_workers_, workers_evidence
+from flatwater_watch.diagnose.evidence import GARBAGE_OWNER
 from flatwater_watch.diagnose.finding import AllocationSite, Finding
-from flatwater_watch.diagnose.judge import GARBAGE_OWNER
 from flatwater_watch.heap import roots
 from flatwater_watch.meters.mappings import FamilyMemory
 
 
 def test_the_slowest_regular_boundary_is_the_unit() -> None:
     scale = choose_scale(rows([0] * 21))
-    assert (scale.unit, scale.per_unit, scale.count) == ("episode", 10.0, 20)
+    assert (scale.unit, scale.per_unit, scale.units) == ("episode", 10.0, 20)
 
 
 def test_garbage_goes_on_though_a_collection_frees_it() -> None:
     teeth = rows([(i % 12) * 10 * MIB for i in range(24)] + [10 * MIB, 20 * MIB])
-    garbage = replace(LEAK, owner=GARBAGE_OWNER)
-    assert finding_still_grows(garbage, 0, teeth)
-    assert not finding_still_grows(LEAK, 0, teeth)
-    assert not finding_still_grows(garbage, 0, rows([i * 10 * MIB for i in range(10)] + [0] * 14)), "it has ended"
+    garbage = replace(GROWING, owner=GARBAGE_OWNER)
+    assert cause_still_grows(garbage, 0, teeth)
+    assert not cause_still_grows(GROWING, 0, teeth)
+    assert not cause_still_grows(garbage, 0, rows([i * 10 * MIB for i in range(10)] + [0] * 14)), "it has ended"
 
 
 def test_a_boundary_of_the_beginning_only_is_no_unit() -> None:
@@ -62,17 +60,17 @@ def test_a_long_pause_before_the_last_reading_leaves_the_unit() -> None:
 
 @given(steps=st.integers(2, 1000), rate=st.floats(1, 1e9))
 def test_bytes_per_unit_are_those_of_its_boundaries(steps: int, rate: float) -> None:
-    scale = choose_scale(rows([0] * 21, steps_each=steps))
-    told = with_unit(replace(LEAK, bytes_per_step=rate), scale)
+    samples = rows([0] * 21, steps_each=steps)
+    (told,) = judge_causes([replace(GROWING, drift=rate_of(rate))], [], samples, choose_scale(samples))
     assert told.bytes_per_step == pytest.approx(rate * steps)
-    assert told.interval[0] / LEAK.interval[0] == pytest.approx(steps)
+    assert told.interval == pytest.approx((rate / 2 * steps, 2 * rate * steps))
     assert told.unit == "episode"
 
 
 def test_a_forecast_is_moved_to_the_unit() -> None:
     """Row 20 is at boundary 200 and episode 20; 50 boundaries later are 5 episodes later."""
     scale = choose_scale(rows([0] * 21))
-    assert with_unit(replace(LEAK, plateau_step=250), scale).plateau_step == 25
+    assert scale.unit_at_step(250) == 25
 
 
 def test_growth_with_an_owner_is_explained_and_the_rest_is_not() -> None:
@@ -90,16 +88,16 @@ def test_noise_needs_no_explanation() -> None:
 
 def test_what_was_loaded_and_stays_does_not_go_on() -> None:
     loaded = rows([min(i, 10) * 10 * MIB for i in range(40)])
-    assert not finding_still_grows(LEAK, 100, loaded)
-    assert finding_still_grows(LEAK, 100, rows([i * 10 * MIB for i in range(40)]))
-    assert finding_still_grows(LEAK, 370, loaded)  # three readings later nobody can tell
+    assert not cause_still_grows(GROWING, 100, loaded)
+    assert cause_still_grows(GROWING, 100, rows([i * 10 * MIB for i in range(40)]))
+    assert cause_still_grows(GROWING, 370, loaded)  # three readings later nobody can tell
 
 
 def test_a_rate_of_next_to_nothing_is_no_growth() -> None:
     """As all censuses tell it of a cache that was full soon after it was found, beside a page that came since."""
     full = rows([*(min(i, 10) * 10 * MIB for i in range(39)), 100 * MIB + 4096])
-    assert not finding_still_grows(replace(LEAK, bytes_per_step=2.0), 100, full)
-    assert finding_still_grows(replace(LEAK, bytes_per_step=2.0 * 4096), 100, rows([i * MIB for i in range(40)]))
+    assert not cause_still_grows(replace(GROWING, drift=rate_of(2.0)), 100, full)
+    assert cause_still_grows(replace(GROWING, drift=rate_of(2.0 * 4096)), 100, rows([i * MIB for i in range(40)]))
 
 
 def test_a_cache_that_is_warm_does_not_grow_any_more() -> None:
@@ -124,22 +122,22 @@ def test_what_is_freed_at_the_very_end_is_told_from_a_swing() -> None:
 
 def test_growth_in_bursts_goes_on_between_them() -> None:
     bursts = rows([i // 6 * 60 * MIB for i in range(40)])
-    assert all(finding_still_grows(LEAK, since, bursts) for since in range(60, 240, 10))
+    assert all(cause_still_grows(GROWING, since, bursts) for since in range(60, 240, 10))
 
 
 def test_native_growth_is_what_owners_leave() -> None:
-    native = replace(LEAK, verdict="native", owner="memory outside of Python", holders=())
+    native = replace(GROWING, verdict="native", owner="memory outside of Python", holders=())
     grown = rows([i * 10 * MIB for i in range(21)])
-    assert cap_native_rate([LEAK, native], grown) == [LEAK]
-    half = replace(LEAK, bytes_per_step=0.5 * MIB)
-    assert [found.bytes_per_step for found in cap_native_rate([half, native], grown)] == [0.5 * MIB, 0.5 * MIB]
+    assert cap_native_rate([GROWING, native], grown) == [GROWING]
+    half = replace(GROWING, drift=rate_of(0.5 * MIB))
+    assert [cause.rate.per_step for cause in cap_native_rate([half, native], grown)] == [0.5 * MIB, 0.5 * MIB]
 
 
 def test_what_has_not_come_to_a_megabyte_in_all_is_no_finding() -> None:
     """Two looks saw a burst of it: 3 % of the growth."""
-    grown, native = rows([i * MIB for i in range(21)]), replace(LEAK, verdict="native", holders=())
+    grown, native = rows([i * MIB for i in range(21)]), replace(GROWING, verdict="native", holders=())
     steps = grown[-1].reading.step
-    half = replace(LEAK, bytes_per_step=0.6 * MIB / steps)
+    half = replace(GROWING, drift=rate_of(0.6 * MIB / steps))
     assert drop_immaterial([half, native], grown) == [native]
     assert drop_immaterial([half, half, native], grown) == [half, half, native], "together they have"
 
@@ -149,11 +147,11 @@ def test_what_a_library_records_while_it_runs_is_a_finding_only_where_memory_gre
 ) -> None:
     """As pytest keeps a report of each test until its session ends."""
     monkeypatch.setitem(sys.modules, "somelib", ModuleType("somelib"))
-    records = [replace(LEAK, owner="main() in somelib: self.reports"), LEAK]
+    records = [replace(GROWING, owner="main() in somelib: self.reports"), GROWING]
     little, much = (rows([i * each for i in range(21)]) for each in (MIB, 4 * MIB))
-    assert drop_unsure(records, little) == [LEAK]
+    assert drop_unsure(records, little) == [GROWING]
     assert drop_unsure(records, much) == records
-    theirs = [replace(LEAK, owner="main() in somelib.py: reports")]
+    theirs = [replace(GROWING, owner="main() in somelib.py: reports")]
     assert drop_unsure(theirs, little) == theirs, "a function of the program's own is no library's"
 
 
@@ -164,15 +162,15 @@ OF_LIBRARIES = roots._is_library_file
 def test_so_is_what_a_library_that_runs_the_program_keeps_in_a_global(monkeypatch: pytest.MonkeyPatch) -> None:
     """`pytest -n 2` was told to keep reports, by the way that leads from a global of `_pytest`."""
     little, of_user = rows([i * MIB for i in range(21)]), roots.is_user_file
-    records = [replace(LEAK, owner="_pytest.mark.structures.MARK_GEN._config.reports"), LEAK]
+    records = [replace(GROWING, owner="_pytest.mark.structures.MARK_GEN._config.reports"), GROWING]
     monkeypatch.setattr(roots, "_host_packages", set())
     assert drop_unsure(records, little) == records
     monkeypatch.setattr(roots, "_is_library_file", OF_LIBRARIES)
     # A worker of xdist begins in a text that it is sent, which would be the user's program.
     monkeypatch.setattr(roots, "is_user_file", lambda file, *rest: not file.startswith("<") and of_user(file, *rest))
     list(roots.named_roots(roots.Roots()))  # as each census asks for them, here within a call of pytest's
-    assert drop_unsure(records, little) == [LEAK]
-    called = [replace(LEAK, owner="prometheus_client.registry.REGISTRY._names_to_collectors")]
+    assert drop_unsure(records, little) == [GROWING]
+    called = [replace(GROWING, owner="prometheus_client.registry.REGISTRY._names_to_collectors")]
     assert drop_unsure(called, little) == called, "a library that the program calls keeps what the program gives it"
 
 
@@ -199,7 +197,6 @@ def test_an_installed_application_is_the_program_and_runs_none(tmp_path: Path, *
 
 def test_what_workers_import_is_no_growth_of_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine the workers of `pytest -n 2` import for half of its time."""
-    growth = process_growth(rows([i * MIB for i in range(60)]))
     for loads, found in ((True, False), (False, True)):
         workers = Workers()
         for second in range(60):
@@ -208,38 +205,38 @@ def test_what_workers_import_is_no_growth_of_theirs(monkeypatch: pytest.MonkeyPa
             monkeypatch.setattr("flatwater_watch.agent.workers.descendant_memory", lambda family=family: family)
             workers.due = 0.0
             measure_workers_(workers, second)
-        assert (judge_workers(workers, growth) is not None) == found
+        assert bool(workers_evidence(workers)) == found
 
 
 def test_numbers_alone_are_a_finding_only_where_they_are_sure_of_much() -> None:
     """Four of 26 runs of `pytest -n 2` told 10 MiB that came while libraries were loaded, and callbacks of `atexit`."""
     little, much = (rows([i * each for i in range(21)]) for each in (MIB, 4 * MIB))
     steps = much[-1].reading.step
-    native = replace(LEAK, verdict="native", holders=(), made_at=None, interval=(60 * MIB / steps, 80 * MIB / steps))
+    native = replace(GROWING, verdict="native", holders=(), drift=rate_of(MIB, low=60 * MIB / steps))
     behind = replace(native, verdict="leak", owner="atexit's callbacks", outside=True)
     traced = replace(native, made_at=AllocationSite("grow.py", 3, "grow", "native"))
-    doubtful = replace(LEAK, owner="train.TEXTS", interval=(-0.1 * MIB, 2.0 * MIB))
-    assert drop_unsure([native, behind, traced, doubtful, LEAK], little) == [traced, LEAK]
+    doubtful = replace(GROWING, owner="train.TEXTS", drift=rate_of(MIB, low=-0.1 * MIB))
+    assert drop_unsure([native, behind, traced, doubtful, GROWING], little) == [traced, GROWING]
     assert drop_unsure([doubtful], much) == [doubtful]
-    assert drop_unsure([native, behind, traced, LEAK], much) == [native, behind, traced, LEAK]
-    vague = replace(native, interval=(10 * MIB / steps, 200 * MIB / steps))
+    assert drop_unsure([native, behind, traced, GROWING], much) == [native, behind, traced, GROWING]
+    vague = replace(native, drift=rate_of(MIB, low=10 * MIB / steps))
     assert drop_unsure([vague], much) == [], "little of it is sure, though much has come"
 
 
 def test_what_is_a_finding_is_not_said_to_be_unsure_as_well() -> None:
     """Handles are a finding at the end, by the bytes without a cause: the readings alone may be sure of few of them."""
     much = rows([i * 8 * MIB for i in range(21)])
-    behind = replace(LEAK, made_at=None, owner="train.KEPT", outside=True, interval=(0.0, LEAK.bytes_per_step))
+    behind = replace(GROWING, outside=True, drift=rate_of(MIB, low=0.0))
     assert drop_unsure([behind], much) == []
 
     def known_sentences(told: list[Finding]) -> str:
         summary = build_summary(
-            much, told, unit=None, counts={"episode": 20}, unread={}, seconds=20.0, monitor_findings=[behind]
+            much, told, unit=None, counts={"episode": 20}, unread={}, seconds=20.0, known_causes=[behind]
         )
         return " ".join(summary["outcome"]["known"])
 
     assert behind.owner in known_sentences([])
-    assert behind.owner not in known_sentences([replace(behind, share=0.1)])
+    assert behind.owner not in known_sentences([replace(LEAK, share=0.1)])
 
 
 @given(st.integers(1, 1000))

@@ -44,7 +44,7 @@ def none_open() -> Iterator[None]:
         (process.schedule, "schedule_next_"),
         (process, "memory_limits"),
         (process.growth, "choose_scale"),
-        (process, "active_findings"),
+        (process, "active_causes"),
         (process, "build_summary"),
         (process, "Monitor"),
         (process.ProcessWatch, "findings"),

@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from watched import LEAK, MIB, rows
+from watched import GROWING, LEAK, MIB, rate_of, rows
 
-from flatwater_watch.agent.conclusion import decide_outcome, drop_rooted_native, in_order, with_root_gains
+from flatwater_watch.agent.conclusion import decide_outcome, drop_rooted_native, in_order
 from flatwater_watch.agent.growth import explained_share
 from flatwater_watch.agent.outcome import WORKERS_OWNER, Outcome, fails_build, split_by_size
+from flatwater_watch.diagnose.evidence import unowned_evidence
 from flatwater_watch.diagnose.garbage import Garbage
-from flatwater_watch.diagnose.judge import judge_unowned
+from flatwater_watch.diagnose.judge import judge
 from flatwater_watch.faces.terminal import terminal_lines
 from flatwater_watch.series.readings import Growth
 from flatwater_watch.series.slope import Slope
@@ -190,11 +191,11 @@ def test_garbage_that_is_freed_soon_is_said_and_is_no_finding() -> None:
 def test_what_a_library_records_is_said_and_is_no_finding() -> None:
     straight = rows([100 * MIB + MIB // 2 * n for n in range(40)])
     names = ("main() in somelib: self.reports", "main() in somelib: self.times")
-    told = decide_outcome(straight, [], 0.0, unsure_findings=[replace(LEAK, owner=name) for name in names])
+    told = decide_outcome(straight, [], 0.0, unsure_causes=[replace(GROWING, owner=name) for name in names])
     assert (told.state, told.next) == ("flat", ())
     assert re.match(r"main\(\) in somelib: self\.reports \(and 1 more\) .*library", told.known[0])
-    native = replace(LEAK, verdict="native", owner="memory outside of Python", holders=())
-    told = decide_outcome(straight, [], 0.0, unsure_findings=[native])
+    native = replace(GROWING, verdict="native", owner="memory outside of Python", holders=())
+    told = decide_outcome(straight, [], 0.0, unsure_causes=[native])
     assert (told.state, told.next) == ("flat", ())
     (known,) = told.known
     assert re.match(r"memory outside of Python .*no line .*\b32\.00 MiB", known)
@@ -249,7 +250,7 @@ def test_the_terminal_reads_the_state() -> None:
 def test_native_growth_is_not_told_where_roots_hold_what_has_come() -> None:
     """The record was sure of it before a census had seen a table that came at once, on a busy machine."""
     growing = Growth(60, 400 * MIB, None, Slope(3.0 * MIB, 2.0 * MIB, 4.0 * MIB), "boundary")
-    native = judge_unowned("native", growing.whole, growing)
+    native = unowned_evidence("native", growing.whole, growing)
     leak = replace(native, owner="grow.KEPT", verdict="leak")
     assert drop_rooted_native([leak, native], [("grow.TABLE", 150 * MIB), ("grow.OTHER", 2 * MIB)], 152 * MIB) == [leak]
     assert drop_rooted_native([leak, native], [("grow.TABLE", 20 * MIB)], 152 * MIB) == [leak, native]
@@ -257,15 +258,19 @@ def test_native_growth_is_not_told_where_roots_hold_what_has_come() -> None:
 
 def test_a_finding_has_what_its_root_holds_where_steps_bring_more_and_more() -> None:
     """Its rate is that of two early censuses: 22 % of a growth of which its root holds two thirds."""
-    series = rows([100 * MIB, 120 * MIB, 160 * MIB, 250 * MIB, 400 * MIB])
-    early = replace(LEAK, owner="train.monitor.curves", share=0.22)
-    other = replace(LEAK, owner="train.monitors", share=0.2)
-    found = with_root_gains([early, other], [("train.monitor", 200 * MIB), ("train.OTHER", 90 * MIB)], series)
-    assert [each.share for each in found] == pytest.approx([200 / 300, 0.2])
-    assert with_root_gains([early, other], [("train.monitor", 290 * MIB)], series)[0].share == pytest.approx(0.8)
-    assert with_root_gains([early, other], [("train.monitor", 30 * MIB)], series) == [early, other]
-    assert with_root_gains([early], [("train.monitor", 30 * MIB)], series[:1]) == [early]
-    assert with_root_gains([], [], []) == []
+    causes = [
+        replace(GROWING, owner="train.monitor.curves", share=0.22),
+        replace(GROWING, owner="train.monitors", share=0.2),
+    ]
+
+    def shares(*gains: tuple[str, int], gained: int = 300 * MIB) -> list[float]:
+        growth = Growth(60, 400 * MIB, None, rate_of(float(MIB)), "boundary")
+        return [found.share for found in judge(causes, growth, root_gains=gains, resident_gain=gained)]
+
+    assert shares(("train.monitor", 200 * MIB), ("train.OTHER", 90 * MIB)) == pytest.approx([200 / 300, 0.2])
+    assert shares(("train.monitor", 290 * MIB))[0] == pytest.approx(0.8)
+    assert shares(("train.monitor", 30 * MIB)) == [0.22, 0.2]
+    assert shares(("train.monitor", 30 * MIB), gained=0) == [0.22, 0.2]
 
 
 def test_pages_of_files_are_no_open_question() -> None:

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from math import isclose
 from typing import cast
 
@@ -27,7 +26,7 @@ from flatwater_watch.agent.reading_schedule import (
     schedule_next_,
     spending_share,
 )
-from flatwater_watch.agent.slow_segments import with_slow_segment
+from flatwater_watch.agent.slow_segments import find_slow_segment
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.diagnose.reset_tracker import ResetTracker
 from flatwater_watch.heap.roots import Roots
@@ -277,10 +276,10 @@ def test_the_part_that_became_slower_is_named() -> None:
             parts[before, kind] = parts.get((before, kind), 0.0) + took
             before = kind
         rows.append(Sample(now, {}, READING._replace(step=2 * step), 0, dict(parts)))
-    found = with_slow_segment(replace(LEAK, verdict="slowdown", owner="the program", what="slow"), rows)
-    assert found.owner == "from step to update"
-    assert found.fingerprint != LEAK.fingerprint
-    assert with_slow_segment(LEAK, rows) == LEAK
+    segment = find_slow_segment(rows)
+    assert segment is not None
+    assert segment.name == "from step to update"
+    assert find_slow_segment(rows[:5]) is None
 
 
 READING = Reading(step=0, resident=0, file_mapped=0, in_use=0, free=0, owned={}, planned={}, limit=None, rates={})

@@ -1,8 +1,10 @@
 """Readings and a finding of a program that was watched, made up."""
 
 from flatwater_watch.agent.growth import Sample
+from flatwater_watch.diagnose.evidence import Evidence
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.series.readings import Reading
+from flatwater_watch.series.slope import Slope
 
 MIB = 1 << 20
 READING = Reading(step=0, resident=0, file_mapped=0, in_use=0, free=0, owned={}, planned={}, limit=None, rates={})
@@ -22,6 +24,22 @@ LEAK = Finding(
     limit_step=None,
     advice="",
 )
+
+
+GROWING = Evidence(
+    verdict="leak",
+    owner=LEAK.owner,
+    holders=LEAK.holders,
+    drift=Slope(float(MIB), 0.5 * MIB, 2.0 * MIB),
+    count=1,
+    plateau_step=150,
+)
+"""The evidence on it."""
+
+
+def rate_of(per_step: float, low: float | None = None) -> Slope:
+    """A rate in bytes per step; its bounds are half and twice as much, if no other is given."""
+    return Slope(per_step, per_step / 2 if low is None else low, 2 * per_step)
 
 
 def rows(residents: list[int], steps_each: int = 10, episodes_each: int = 1) -> list[Sample]:

@@ -2,11 +2,12 @@
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from flatwater_watch.agent.growth import Sample, after_warm_up, growth_bytes, growth_rate
-from flatwater_watch.diagnose.finding import Finding
+from flatwater_watch.diagnose.evidence import Evidence, MeasuredGrowth
 from flatwater_watch.heap.census import Census
+from flatwater_watch.series.slope import Slope
 from flatwater_watch.thresholds import SHIPPED
 
 MEASURING = SHIPPED.measuring
@@ -59,36 +60,35 @@ def newest_owner_sizes(history: CensusHistory) -> dict[str, int]:
     return {owner: size for size, owner in sizes[:MAXIMUM_OWNERS]}
 
 
-def with_census_rate(
-    finding: Finding, history: CensusHistory, owners: Iterable[str], samples: Sequence[Sample]
-) -> Finding:
-    """The finding with the rate of its owner over the recent censuses, and its share of the growth between censuses.
+def measure_growth(
+    cause: Evidence, history: CensusHistory, owners: Iterable[str], samples: Sequence[Sample]
+) -> MeasuredGrowth | None:
+    """The rate of an owner over the recent censuses, and its share of the growth between censuses.
 
-    A finding without an owner in two censuses, or without a rise there, is returned unchanged.
+    None for a cause without an owner in two censuses, or without a rise there.
 
     Args:
-        finding: finding, per boundary.
+        cause: evidence on the owner, per boundary.
         history: censuses so far.
-        owners: owners of all findings; bytes below another finding's owner count for that owner only.
+        owners: owners of all causes; bytes below another one count for that one only.
         samples: all readings.
     """
-    if not finding.holders or finding.outside or finding.bytes_per_step <= 0:
-        return finding
-    below = [inner for inner in owners if inner.startswith((f"{finding.owner}.", f"{finding.owner}["))]
-    steps, sizes = _owner_sizes(history, finding.owner, below)
+    if not cause.holders or cause.outside or cause.drift.per_step <= 0:
+        return None
+    below = [inner for inner in owners if inner.startswith((f"{cause.owner}.", f"{cause.owner}["))]
+    steps, sizes = _owner_sizes(history, cause.owner, below)
     rate = _recent_rate(steps, sizes) if len(steps) > 1 else 0.0
     if rate == 0:
-        return finding
+        return None
     process_rate = growth_rate(samples)
     # Sizes are estimates, and may make a rate too large.
     if 0 < SHIPPED.investigating.maximum_container_growth_ratio * process_rate < rate:
-        rate = min(rate, finding.bytes_per_step)
+        rate = min(rate, cause.drift.per_step)
     share = _share_between_censuses(steps, sizes, samples)
     if share is None:
-        share = min(1.0, rate / process_rate) if process_rate > 0 else finding.share
-    low, high = finding.interval
-    scale = rate / finding.bytes_per_step
-    return replace(finding, bytes_per_step=rate, interval=(low * scale, high * scale), share=share)
+        share = min(1.0, rate / process_rate) if process_rate > 0 else cause.share
+    scale = rate / cause.drift.per_step
+    return MeasuredGrowth(Slope(rate, cause.drift.low * scale, cause.drift.high * scale), share)
 
 
 def _recent_rate(steps: Sequence[float], sizes: Sequence[float]) -> float:

@@ -2,7 +2,6 @@
 
 import gc
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -12,13 +11,13 @@ from flatwater_watch.agent.growth import (
     boundaries_per_second,
     grew_in_last_half,
     growth_bytes,
-    process_growth,
     swing_bytes,
 )
 from flatwater_watch.agent.outcome import WORKERS_OWNER, Outcome, State
+from flatwater_watch.diagnose.evidence import GARBAGE_OWNER, UNOWNED_KINDS, Evidence
 from flatwater_watch.diagnose.finding import Finding, sort_findings
-from flatwater_watch.diagnose.gc_sawtooth import gc_explains_growth, judge_gc_sawtooth
-from flatwater_watch.diagnose.judge import GARBAGE_OWNER, UNOWNED_KINDS, has_proof
+from flatwater_watch.diagnose.gc_sawtooth import gc_explains_growth, gc_sawtooth_evidence
+from flatwater_watch.diagnose.judge import lies_below_root
 from flatwater_watch.meters.collector import GcSawtooth
 from flatwater_watch.meters.fork import fork_unsafe_library
 from flatwater_watch.series.slope import Slope
@@ -46,7 +45,7 @@ def decide_outcome(
     leads: Sequence[tuple[str, int]] = (),
     garbage: "Garbage | None" = None,
     refilled_paths: Iterable[str] = (),
-    unsure_findings: Sequence[Finding] = (),
+    unsure_causes: Sequence[Evidence] = (),
 ) -> Outcome:
     """The outcome of a watched program.
 
@@ -58,7 +57,7 @@ def decide_outcome(
         leads: roots that hold more than at the beginning, and by how many bytes: no proof that they go on growing.
         garbage: cyclic garbage that is freed soon; None without any.
         refilled_paths: paths of containers that are emptied again and again.
-        unsure_findings: findings that are not reported as such, as memory has grown by little.
+        unsure_causes: causes that are not reported as findings, as memory has grown by little.
     """
     if not samples:
         return Outcome("unread")
@@ -66,11 +65,12 @@ def decide_outcome(
     open_bytes = (
         round((1 - explained) * growth_bytes(samples)) if findings or garbage else _growth_without_files(samples)
     )
-    notes = (*(() if garbage is None else (_garbage_sentence(garbage),)), *_unsure_sentences(unsure_findings))
+    notes = (*(() if garbage is None else (_garbage_sentence(garbage),)), *_unsure_sentences(unsure_causes))
     # Garbage that the next collection frees is not an open question, however much of it there is.
     open_bytes -= 0 if garbage is None else min(open_bytes, garbage.bytes)
     if open_bytes >= ENDING.open_bytes and grew_in_last_half(samples):
-        open_leads = [lead for lead in leads if not any(_lies_below_root(finding, lead[0]) for finding in findings)]
+        owners = [finding.owner for finding in findings]
+        open_leads = [lead for lead in leads if not any(lies_below_root(owner, lead[0]) for owner in owners)]
         large = [(path, size) for path, size in open_leads if size >= OWNING.minimum_reported_share * open_bytes][
             : OWNING.maximum_printed_findings
         ]
@@ -101,11 +101,11 @@ def _garbage_sentence(garbage: "Garbage") -> str:
     return f"{waits}: its next {collection} frees them"
 
 
-def _unsure_sentences(findings: Sequence[Finding]) -> Iterator[str]:
+def _unsure_sentences(causes: Sequence[Evidence]) -> Iterator[str]:
     """A sentence on records that a library keeps until its call returns, and one on growth without a proof."""
     threshold = format_bytes(ENDING.open_bytes)
-    proven = [finding.owner for finding in findings if has_proof(finding)]
-    unproven = [finding.owner for finding in findings if not has_proof(finding)]
+    proven = [cause.owner for cause in causes if cause.has_proof]
+    unproven = [cause.owner for cause in causes if not cause.has_proof]
     if proven:
         owners = _first_names(proven)
         yield f"{owners} grows until this call of a library returns: no finding below {threshold} of growth"
@@ -124,48 +124,20 @@ def _refilled_sentence(path: str) -> str:
 
 
 def drop_rooted_native(
-    findings: Sequence[Finding], root_gains: Iterable[tuple[str, int]], resident_gain: int
-) -> list[Finding]:
-    """The findings, without native growth if roots of the program hold the bytes that have come.
+    causes: Sequence[Evidence], root_gains: Iterable[tuple[str, int]], resident_gain: int
+) -> list[Evidence]:
+    """The causes, without native growth if roots of the program hold the bytes that have come.
 
     A table that is loaded between two censuses looks like native growth until a census has seen it.
 
     Args:
-        findings: findings.
+        causes: evidence.
         root_gains: roots, and the bytes that each holds more than at the beginning.
         resident_gain: resident bytes gained.
     """
     if sum(size for _, size in root_gains) < OWNING.explained_share * resident_gain:
-        return [*findings]
-    return [finding for finding in findings if finding.owner != UNOWNED_KINDS["native"][0]]
-
-
-def with_root_gains(
-    known_findings: Sequence[Finding], root_gains: Iterable[tuple[str, int]], samples: Sequence[Sample]
-) -> list[Finding]:
-    """The findings with larger shares, where the roots that hold their owners gained more than their rates say.
-
-    A rate covers the time between two censuses only, and is too small where growth gets faster.
-
-    Args:
-        known_findings: findings.
-        root_gains: roots, and the bytes that each holds more than at the beginning.
-        samples: all readings.
-    """
-    findings = [*known_findings]
-    resident_gain = samples[-1].resident - samples[0].resident if samples else 0
-    for root, size in root_gains:
-        rate_share = sum(finding.share for finding in findings if _lies_below_root(finding, root))
-        # Only the share that other findings leave may be added: the shares of all findings sum to 1 at most.
-        free_share = 1 - sum(finding.share for finding in findings) + rate_share
-        share = min(size / resident_gain, free_share) if resident_gain > 0 else 0.0
-        if 0 < rate_share < share:
-            factor = share / rate_share
-            findings = [
-                replace(finding, share=factor * finding.share) if _lies_below_root(finding, root) else finding
-                for finding in findings
-            ]
-    return findings
+        return [*causes]
+    return [cause for cause in causes if cause.owner != UNOWNED_KINDS["native"][0]]
 
 
 def in_order(findings: Sequence[Finding]) -> list[Finding]:
@@ -175,27 +147,26 @@ def in_order(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def split_native_garbage(
-    findings: Sequence[Finding], samples: Sequence[Sample], sawtooth: GcSawtooth | None
-) -> tuple[list[Finding], list[Finding]]:
-    """The findings without native growth that collections free, and the finding of that garbage, per boundary.
+    causes: Sequence[Evidence], sawtooth: GcSawtooth | None
+) -> tuple[list[Evidence], list[Evidence]]:
+    """The causes without native growth that collections free, and the evidence on that garbage, per boundary.
 
-    The second list is empty if collections do not explain native growth, or if the garbage is among the findings. Its
-    finding need not rise now to be reported: garbage comes and goes.
+    The second list is empty if collections do not explain native growth, or if the garbage is among the causes. It
+    need not rise now to be reported: garbage comes and goes.
     """
-    native = next((finding for finding in findings if finding.verdict == "native"), None)
+    native = next((cause for cause in causes if cause.verdict == "native"), None)
     if native is None or not gc_explains_growth(sawtooth):
-        return list(findings), []
-    others = [finding for finding in findings if finding is not native]
-    if any(finding.owner == GARBAGE_OWNER for finding in others):
+        return list(causes), []
+    others = [cause for cause in causes if cause is not native]
+    if any(cause.owner == GARBAGE_OWNER for cause in others):
         return others, []
-    rate = Slope(native.bytes_per_step, *native.interval)
-    return others, [judge_gc_sawtooth(rate, process_growth(samples), collecting=gc.isenabled())]
+    return others, [gc_sawtooth_evidence(native.drift, collecting=gc.isenabled())]
 
 
 def judge_collections(
     samples: Sequence[Sample], findings: Sequence[Finding], sawtooth: GcSawtooth | None, *, growing: bool
-) -> list[Finding]:
-    """The finding of garbage that collections free, per boundary; empty if there is none.
+) -> list[Evidence]:
+    """The evidence on garbage that collections free, per boundary; empty if there is none.
 
     Args:
         samples: all readings.
@@ -211,12 +182,7 @@ def judge_collections(
     if not growing and (fork_unsafe_library() is None or swing_bytes(samples) < ENDING.open_bytes):
         return []
     rate = sawtooth.rise / sawtooth.seconds / pace
-    return [judge_gc_sawtooth(Slope(rate, rate, rate), process_growth(samples), collecting=gc.isenabled())]
-
-
-def _lies_below_root(finding: Finding, root: str) -> bool:
-    """Whether the owner of a finding is a root, or a part of it."""
-    return finding.owner == root or finding.owner.startswith((f"{root}.", f"{root}["))
+    return [gc_sawtooth_evidence(Slope(rate, rate, rate), collecting=gc.isenabled())]
 
 
 def _gain_sentences(

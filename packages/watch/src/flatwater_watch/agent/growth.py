@@ -5,16 +5,16 @@ Reports give it per update, episode or second. The conversion is the number of b
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
-from math import ceil, inf
+from math import inf
 from types import MappingProxyType
 from typing import NamedTuple
 
+from flatwater_watch.diagnose.evidence import GARBAGE_OWNER, Evidence, MeasuredGrowth, unowned_evidence
 from flatwater_watch.diagnose.finding import Finding
-from flatwater_watch.diagnose.judge import GARBAGE_OWNER, has_proof, judge_unowned
 from flatwater_watch.heap.roots import is_of_library_call
-from flatwater_watch.series.readings import Growth, Reading
+from flatwater_watch.series.readings import Growth, Reading, Scale
 from flatwater_watch.series.slope import Slope, drift_slope
 from flatwater_watch.thresholds import SHIPPED
 
@@ -53,19 +53,6 @@ class Sample(NamedTuple):
         return self.reading.resident - self.watch_overhead_bytes
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Scale:
-    """The conversion from boundaries to the unit in which growth is reported."""
-
-    unit: str
-    per_unit: float
-    """Boundaries per unit."""
-    step: int
-    """Boundaries so far."""
-    count: int
-    """Units so far."""
-
-
 def append_sample_(samples: list[Sample], sample: Sample) -> None:
     """Append a sample; the older half is thinned when there are more than `MAXIMUM_SAMPLES`."""
     samples.append(sample)
@@ -88,21 +75,26 @@ def recent_peak(samples: Sequence[Sample]) -> int:
     return max((sample.reading.resident for sample in recent_half(samples)), default=0)
 
 
-def choose_scale(samples: Sequence[Sample], unit: str | None = None) -> Scale:
+def choose_scale(samples: Sequence[Sample], unit: str | None = None, now: float = 0.0) -> Scale:
     """The unit in which this program's growth is reported: its slowest regular boundary, or seconds.
 
     Args:
         samples: all readings, at least one.
         unit: kind of boundary that the user asked for; None takes the slowest regular one.
+        now: seconds since 1970.
     """
     first, last = after_warm_up(samples)[0], samples[-1]
     boundaries = last.reading.step - first.reading.step
     chosen = unit or _slowest_kind(samples)
-    if chosen == "second" or chosen not in last.counts:
+    if chosen not in last.counts:
+        chosen = "second"
+    if chosen == "second":
         seconds = last.seconds - first.seconds
-        return Scale("second", boundaries / seconds if seconds else 1.0, last.reading.step, round(last.seconds))
-    count = last.counts[chosen] - first.counts.get(chosen, 0)
-    return Scale(chosen, boundaries / count if count else 1.0, last.reading.step, last.counts[chosen])
+        per_unit, count = boundaries / seconds if seconds else 1.0, round(last.seconds)
+    else:
+        units = last.counts[chosen] - first.counts.get(chosen, 0)
+        per_unit, count = boundaries / units if units else 1.0, last.counts[chosen]
+    return Scale(chosen, per_unit, last.reading.step, count, boundaries_per_second(samples) if boundaries else 0.0, now)
 
 
 def _slowest_kind(samples: Sequence[Sample]) -> str:
@@ -119,75 +111,40 @@ def _slowest_kind(samples: Sequence[Sample]) -> str:
     return min(regular, key=lambda kind: regular[kind]) if regular else "second"
 
 
-def with_unit(finding: Finding, scale: Scale) -> Finding:
-    """The finding per unit of the scale instead of per boundary."""
-
-    def unit_at_step(step: int | None) -> int | None:
-        """The unit in which a boundary falls, the present one at the earliest; None for None."""
-        return None if step is None else scale.count + max(0, ceil((step - scale.step) / scale.per_unit))
-
-    low, high = finding.interval
-    return replace(
-        finding,
-        bytes_per_step=finding.bytes_per_step * scale.per_unit,
-        interval=(low * scale.per_unit, high * scale.per_unit),
-        plateau_step=unit_at_step(finding.plateau_step),
-        limit_step=unit_at_step(finding.limit_step),
-        unit=scale.unit,
-    )
-
-
-def with_limit_time(finding: Finding, limit: int | None, samples: Sequence[Sample], now: float) -> Finding:
-    """The finding with the time at which memory runs out, if boundaries keep the pace that they had since warm-up.
-
-    Args:
-        finding: finding, per unit.
-        limit: boundary at which memory runs out.
-        samples: all readings.
-        now: seconds since 1970.
-    """
-    first, last = after_warm_up(samples)[0], samples[-1]
-    boundaries = last.reading.step - first.reading.step
-    if limit is None or boundaries <= 0:
-        return finding
-    seconds_left = max(0, limit - last.reading.step) * (last.seconds - first.seconds) / boundaries
-    return replace(finding, limit_time=now + seconds_left)
-
-
-def finding_still_grows(finding: Finding, found_step: int, samples: Sequence[Sample]) -> bool:
-    """Whether a finding's owner still grows: by at least `ENDING.minimum_remaining_rate_share` of the rate found.
+def cause_still_grows(cause: Evidence, found_step: int, samples: Sequence[Sample]) -> bool:
+    """Whether an owner still grows: by at least `ENDING.minimum_remaining_rate_share` of the rate found.
 
     The growth is measured over the newest half of the readings since the finding, as a table that is being loaded grows
-    like a leak until it is complete. Slowdowns and fillings always count as growing, and so does a finding that is only
-    a few readings old.
+    like a leak until it is complete. Slowdowns and fillings always count as growing, and so does a cause that was found
+    a few readings ago.
 
     Args:
-        finding: finding, per boundary.
+        cause: evidence on it, per boundary.
         found_step: boundary at which it was found.
         samples: all readings.
     """
     newer = [sample for sample in samples if sample.reading.step >= found_step]
-    if finding.verdict in {"slowdown", "filling"} or len(newer) <= ENDING.minimum_readings_since_finding:
+    if cause.verdict in {"slowdown", "filling"} or len(newer) <= ENDING.minimum_readings_since_finding:
         return True
     recent = newer[-1 - max(ENDING.recent_readings, len(newer) // 2) :]
     steps = recent[-1].reading.step - recent[0].reading.step
-    if finding.owner == GARBAGE_OWNER:  # a collection frees garbage, and more comes
+    if cause.owner == GARBAGE_OWNER:  # a collection frees garbage, and more comes
         grown = sum(
-            max(0, _measured_gain(earlier.reading, later.reading, finding)) for earlier, later in pairwise(recent)
+            max(0, _measured_gain(earlier.reading, later.reading, cause)) for earlier, later in pairwise(recent)
         )
     else:
-        grown = _measured_gain(recent[0].reading, recent[-1].reading, finding)
-    predicted = finding.bytes_per_step * steps
+        grown = _measured_gain(recent[0].reading, recent[-1].reading, cause)
+    predicted = cause.rate.per_step * steps
     if steps > 0 and predicted < PAGE:  # less than a page in all these readings does not count
         return False
     return grown >= ENDING.minimum_remaining_rate_share * predicted
 
 
-def _measured_gain(before: Reading, after: Reading, finding: Finding) -> int:
-    """Bytes gained between two readings in the kind of memory that the finding's verdict is about."""
-    if finding.verdict == "retention":
+def _measured_gain(before: Reading, after: Reading, cause: Evidence) -> int:
+    """Bytes gained between two readings in the kind of memory that the cause's verdict is about."""
+    if cause.verdict == "retention":
         return (after.free or 0) - (before.free or 0)
-    if finding.verdict == "mapped":
+    if cause.verdict == "mapped":
         return after.file_mapped - before.file_mapped
     live = (after.in_use or 0) - (before.in_use or 0)
     return max(after.unaccounted - before.unaccounted, live)
@@ -205,69 +162,67 @@ def swing_bytes(samples: Sequence[Sample]) -> int:
     return max(sizes) - min(sizes) if sizes else 0
 
 
-def cap_native_rate(findings: Sequence[Finding], samples: Sequence[Sample]) -> list[Finding]:
-    """The findings, with native growth limited to the growth that the measured owners leave unexplained.
+def cap_native_rate(causes: Sequence[Evidence], samples: Sequence[Sample]) -> list[Evidence]:
+    """The causes, with native growth measured by the growth that the owners leave; without it if they leave little.
 
     Args:
-        findings: findings, per boundary.
+        causes: evidence, per boundary.
         samples: all readings.
     """
     process_rate = growth_rate(samples)
-    owned_rate = sum(finding.bytes_per_step for finding in findings if finding.verdict != "native")
-    native_rate = process_rate - owned_rate
+    open_rate = process_rate - sum(cause.rate.per_step for cause in causes if cause.verdict != "native")
+    is_open = open_rate > (1 - OWNING.explained_share) * process_rate
     capped = []
-    for finding in findings:
-        if finding.verdict != "native":
-            capped.append(finding)
-        elif native_rate > (1 - OWNING.explained_share) * process_rate:
-            low, high = (min(bound, native_rate) for bound in finding.interval)
-            rate = min(finding.bytes_per_step, native_rate)
-            capped.append(
-                replace(finding, bytes_per_step=rate, interval=(low, high), share=min(1.0, rate / process_rate))
-            )
+    for cause in causes:
+        if cause.verdict != "native":
+            capped.append(cause)
+        elif is_open:
+            rate = Slope(*(min(bound, open_rate) for bound in cause.rate[:3]))
+            measured = MeasuredGrowth(rate, min(1.0, rate.per_step / process_rate))
+            capped.append(replace(cause, measured=measured))
     return capped
 
 
-def drop_unsure(findings: Sequence[Finding], samples: Sequence[Sample]) -> list[Finding]:
-    """The findings, without the kinds that only much growth proves, while memory has grown by little.
+def drop_unsure(causes: Sequence[Evidence], samples: Sequence[Sample]) -> list[Evidence]:
+    """The causes, without the kinds that only much growth proves, while memory has grown by little.
 
     A library that runs the program, such as pytest, keeps a record of its work on purpose, and drops it with its last
     call. Growth without an object and a line may be the start of a library. An owner whose rate may as well be 0 may
     have been filled once. All of them are reported from the size on from which growth without a cause is reported too.
 
     Args:
-        findings: findings of the monitor.
+        causes: evidence of the monitor.
         samples: all readings.
     """
     large = growth_bytes(samples) >= ENDING.open_bytes
     return [
-        finding
-        for finding in findings
-        if (has_proof(finding) or sure_bytes(finding, samples) >= ENDING.open_bytes)
-        and (large or finding.verdict == "slowdown" or finding.interval[0] > 0)
-        and (large or not is_of_library_call(finding.owner))
+        cause
+        for cause in causes
+        if (cause.has_proof or sure_bytes(cause, samples) >= ENDING.open_bytes)
+        and (large or cause.verdict == "slowdown" or cause.rate.low > 0)
+        and (large or not is_of_library_call(cause.owner))
     ]
 
 
-def sure_bytes(finding: Finding, samples: Sequence[Sample]) -> float:
-    """Bytes since warm-up that a finding explains for sure: at the low bound of its rate, and no more than came."""
+def sure_bytes(cause: Evidence, samples: Sequence[Sample]) -> float:
+    """Bytes since warm-up that a cause explains for sure: at the low bound of its rate, and no more than came."""
     after = after_warm_up(samples)
     steps = after[-1].reading.step - after[0].reading.step if after else 0
-    return min(growth_bytes(samples), finding.interval[0] * steps)
+    return min(growth_bytes(samples), cause.rate.low * steps)
 
 
-def drop_immaterial(findings: Sequence[Finding], samples: Sequence[Sample]) -> list[Finding]:
-    """The findings, without owners among objects if all of them together grew by less than a megabyte.
+def drop_immaterial(causes: Sequence[Evidence], samples: Sequence[Sample]) -> list[Evidence]:
+    """The causes, without owners among objects if all of them together grew by less than a megabyte.
 
     Two censuses may have seen a burst while the rate over all censuses is next to nothing.
 
     Args:
-        findings: findings, per boundary, with their rates over all censuses.
+        causes: evidence, per boundary, with the rates over all censuses.
         samples: all readings.
     """
     steps = samples[-1].reading.step - samples[0].reading.step
-    owned_rate = sum(finding.bytes_per_step for finding in findings if finding.holders)
-    return [finding for finding in findings if not finding.holders or owned_rate * steps >= DRIFT.least_bytes]
+    owned_rate = sum(cause.rate.per_step for cause in causes if cause.holders)
+    return [cause for cause in causes if not cause.holders or owned_rate * steps >= DRIFT.least_bytes]
 
 
 def process_still_grows(samples: Sequence[Sample]) -> bool:
@@ -301,31 +256,27 @@ def is_teardown_sample(samples: Sequence[Sample]) -> bool:
     return before.unaccounted - last.unaccounted >= max(before.material_bytes, ENDING.teardown_share * grown)
 
 
-def owned_or_native(findings: list[Finding], samples: Sequence[Sample]) -> list[Finding]:
-    """Findings that explain most of the resident growth; else a finding of native growth, if that is certain.
+def owned_or_native(causes: list[Evidence], samples: Sequence[Sample]) -> list[Evidence]:
+    """Causes that explain most of the resident growth; else native growth, if that is certain.
 
-    For a program that ends before a finding was proven. Native growth: bytes that no Python object explains.
+    For a program that ends before a cause was proven. Native growth: bytes that no Python object explains.
     """
     first, last = samples[0], samples[-1]
-    explained_bytes = sum(finding.bytes_per_step for finding in findings) * (last.reading.step - first.reading.step)
+    explained_bytes = sum(cause.rate.per_step for cause in causes) * (last.reading.step - first.reading.step)
     explains_most = explained_bytes >= ENDING.minimum_owned_share * (last.resident - first.resident)
-    return drop_unsure(findings if explains_most else judge_native_at_end(samples), samples)
+    return drop_unsure(causes if explains_most else native_evidence_at_end(samples), samples)
 
 
-def judge_native_at_end(samples: Sequence[Sample]) -> list[Finding]:
-    """The finding of growth that no object explains, for a program that ended before the monitor could be sure."""
-    steps, values = (
+def native_evidence_at_end(samples: Sequence[Sample]) -> list[Evidence]:
+    """The evidence on growth that no object explains, for a program that ended before the monitor could be sure."""
+    slope = drift_slope(
         [sample.reading.step for sample in samples],
         [float(sample.reading.unaccounted) for sample in samples],
-    )
-    slope = drift_slope(
-        steps,
-        values,
         minimum=2 * samples[-1].reading.material_bytes,
         fewest=ENDING.minimum_native_readings,
         confidence=DRIFT.confidence,
     )
-    return [] if slope is None else [judge_unowned("native", slope, process_growth(samples))]
+    return [] if slope is None else [unowned_evidence("native", slope, process_growth(samples))]
 
 
 def process_growth(samples: Sequence[Sample]) -> Growth:

@@ -18,11 +18,11 @@ from flatwater_watch.agent.filling_arrays import FillingArrays, add_untouched_
 from flatwater_watch.agent.guard import Guard
 from flatwater_watch.agent.reading import RateMeter, main_has_returned, take_reading
 from flatwater_watch.agent.spool import write_spool
-from flatwater_watch.agent.summary import active_findings, build_summary, stopped_owners
-from flatwater_watch.agent.workers import Workers, measure_workers_
+from flatwater_watch.agent.summary import active_causes, build_summary, judge_causes, stopped_owners
+from flatwater_watch.agent.workers import Workers, measure_workers_, workers_evidence
+from flatwater_watch.diagnose.evidence import UNOWNED_KINDS, Evidence
 from flatwater_watch.diagnose.finding import AllocationSite, Finding
-from flatwater_watch.diagnose.gc_sawtooth import add_gc_amounts
-from flatwater_watch.diagnose.judge import GARBAGE_OWNER, UNOWNED_KINDS
+from flatwater_watch.diagnose.judge import NameCause
 from flatwater_watch.diagnose.monitor import CaseState, Monitor
 from flatwater_watch.heap.census import Census, restore_collector
 from flatwater_watch.heap.roots import Roots
@@ -77,6 +77,8 @@ class ProcessWatch:
         self.step = self.boundaries.step
         self.censuses = 0
         """Number of censuses that were taken to their end."""
+        self.name_cause: NameCause | None = None
+        """Gives evidence the names that people know; set by a face that has such."""
         self._lines = {} if lines is None else lines
         self._unit, self._roots, self._spool, self._limit = unit, roots or Roots(), spool, limit
         self._schedule: schedule.ReadingSchedule | None = None
@@ -319,25 +321,24 @@ class ProcessWatch:
         growth.append_sample_(self._samples, growth.Sample(seconds, counts, reading, self._watch_bytes, spent))
 
     def _found_owners(self) -> list[str]:
-        """Owners of findings, other than kinds of memory."""
-        return [finding.owner for finding in self._monitor.findings() if finding.holders]
+        """Owners that grow, other than kinds of memory."""
+        return [cause.owner for cause in self._monitor.evidence() if cause.holders]
 
     def findings(self) -> list[Finding]:
         """Findings whose owners still grow, most bytes first, then garbage that is freed; in the user's units."""
-        if not self._samples:
-            return []
-        all_findings = self._monitor.findings()
-        others, garbage = conclusion.split_native_garbage(all_findings, self._samples, self._gc_sawtooth())
-        active = active_findings(others, self._samples, self._found_steps, self._census_history, self._workers)
-        return [self._in_user_units(finding) for finding in (*active, *garbage)]
+        return self._judge(*self._grouped_causes()) if self._samples else []
 
-    def _in_user_units(self, finding: Finding) -> Finding:
-        """The finding per unit of the user's instead of per boundary, with the bytes that collections free."""
-        scale = growth.choose_scale(self._samples, self._unit)
-        final = growth.with_limit_time(growth.with_unit(finding, scale), finding.limit_step, self._samples, wall_time())
-        sawtooth = self._gc_sawtooth() if final.owner == GARBAGE_OWNER else None
-        units_per_second = growth.boundaries_per_second(self._samples) / scale.per_unit
-        return final if sawtooth is None else add_gc_amounts(final, sawtooth, units_per_second)
+    def _grouped_causes(self) -> tuple[list[Evidence], list[Evidence]]:
+        """The causes that still grow; and growth of workers and garbage that is freed, which are no part of that."""
+        others, garbage = conclusion.split_native_garbage(self._monitor.evidence(), self._gc_sawtooth())
+        active = active_causes(others, self._samples, self._found_steps, self._census_history)
+        return active, [*workers_evidence(self._workers), *garbage]
+
+    def _judge(self, active: list[Evidence], beside: list[Evidence]) -> list[Finding]:
+        """Make the findings of causes that grow and of those beside them, in the user's units."""
+        scale = growth.choose_scale(self._samples, self._unit, wall_time())
+        named, roots, sawtooth = self.name_cause, self._lead_roots, self._gc_sawtooth()
+        return judge_causes(active, beside, self._samples, scale, sawtooth=sawtooth, root_gains=roots, name_cause=named)
 
     def _gc_sawtooth(self) -> GcSawtooth | None:
         """Medians over the last full collections; None until enough of them were seen."""
@@ -366,24 +367,25 @@ class ProcessWatch:
             self._append_last_reading_()
         if alive and self._samples and self._found_owners() and self._census_is_short:
             self._take_last_census()
-        found = self._monitor.findings() if self._samples else []
-        self._monitor.finish_pending(stopped_owners(found, self._samples, self._found_steps, self._census_history))
-        findings = self.findings()
+        if not self._samples:
+            return []
+        stopped = stopped_owners(self._monitor.evidence(), self._samples, self._found_steps, self._census_history)
+        self._monitor.finish_pending(stopped)
+        active, beside = self._grouped_causes()
         # Data that is loaded at the beginning looks like a leak: only a program's own boundaries show that it repeats.
         count = len(self._samples)
         unsure = not self._monitor.is_investigating if self._reads_at_ticks else count > ENDING.few_readings
         unsure = unsure or self._monitor.reset_tracker.periodically_emptied > self._monitor.negligible_resets
         if (
-            not findings
-            and not unsure
+            not (active or beside or unsure)
             and count >= schedule.REGULAR_COUNT
             and growth.process_still_grows(self._samples)
         ):
-            owned = growth.owned_or_native(self._monitor.conclude(), self._samples)
-            findings = [self._in_user_units(finding) for finding in owned]
-        findings = self._drop_rooted_native(findings)
-        causes = self._find_open_causes(findings)
-        return conclusion.in_order([*conclusion.with_root_gains(findings, self._lead_roots, self._samples), *causes])
+            self._monitor.conclude()
+            active = growth.owned_or_native(self._monitor.evidence(), self._samples)
+        active = self._drop_rooted_native(active)
+        beside += self._find_open_causes(self._judge(active, beside))
+        return conclusion.in_order(self._judge(active, beside))
 
     @property
     def _census_is_short(self) -> bool:
@@ -400,24 +402,22 @@ class ProcessWatch:
         if reading.step > last.step and gain > last.material_bytes:  # memory that was freed at the end is not growth
             self._append_sample(reading, monotonic() - self._schedule.began)
 
-    def _drop_rooted_native(self, findings: list[Finding]) -> list[Finding]:
-        """The findings, without native growth if roots of the program hold the bytes."""
-        is_native = any(finding.owner == UNOWNED_KINDS["native"][0] for finding in findings)
+    def _drop_rooted_native(self, causes: list[Evidence]) -> list[Evidence]:
+        """The causes, without native growth if roots of the program hold the bytes."""
+        is_native = any(cause.owner == UNOWNED_KINDS["native"][0] for cause in causes)
         if not is_native or not self._census_is_short:
-            return findings
-        return conclusion.drop_rooted_native(findings, self._monitor.root_gains(), growth.growth_bytes(self._samples))
+            return causes
+        return conclusion.drop_rooted_native(causes, self._monitor.root_gains(), growth.growth_bytes(self._samples))
 
-    def _find_open_causes(self, findings: list[Finding]) -> list[Finding]:
-        """Findings for growth without a cause: garbage that waits for the collector, and items with native memory.
+    def _find_open_causes(self, findings: list[Finding]) -> list[Evidence]:
+        """Causes of growth without a finding: garbage that waits for the collector, and items with native memory.
 
         Other roots that hold more than at the beginning become leads, which prove nothing.
         """
-        if not self._samples:
-            return []
         outcome = conclusion.decide_outcome(self._samples, findings, growth.explained_share(self._samples, findings))
         steps = self._samples[-1].reading.step - growth.after_warm_up(self._samples)[0].reading.step
         sawtooth = self._gc_sawtooth()
-        causes = self._monitor.judge_open_bytes_at_end(outcome.bytes, steps, sawtooth) if outcome.next else []
+        causes = self._monitor.explain_open_bytes_at_end(outcome.bytes, steps, sawtooth) if outcome.next else []
         garbage_bytes = 0 if self._monitor.ordinary_garbage is None else self._monitor.ordinary_garbage.bytes
         is_open = bool(outcome.next) and outcome.bytes - garbage_bytes >= ENDING.open_bytes
         causes = causes or conclusion.judge_collections(self._samples, findings, sawtooth, growing=is_open)
@@ -426,7 +426,7 @@ class ProcessWatch:
             latest = self._monitor.take_whole_census()  # one for both questions: the program does not run meanwhile
             causes = self._monitor.find_behind_handles(outcome.bytes, latest)
             self._lead_roots = [] if causes else self._monitor.root_gains(latest)
-        return [self._in_user_units(finding) for finding in causes]
+        return causes
 
     def summary(self, findings: list[Finding] | None = None) -> dict[str, Any]:
         """The state as the JSON of `flatwater watch`.
@@ -446,7 +446,7 @@ class ProcessWatch:
             leads=self._lead_roots,
             garbage=self._monitor.ordinary_garbage,
             refilled_paths=sorted(self._monitor.reset_tracker.periodically_emptied),
-            monitor_findings=self._monitor.findings(),
+            known_causes=self._monitor.evidence(),
             seconds=0.0 if self._schedule is None else monotonic() - self._schedule.began,
         )
         cost = {"cpu_share": cpu_share, "cpu_seconds": round(cpu, 3), "bytes": self.cost_bytes}

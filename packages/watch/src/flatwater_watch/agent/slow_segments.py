@@ -5,35 +5,33 @@ time of the whole program has shown that it became slower.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from flatwater_watch.agent.growth import Sample, after_warm_up
-from flatwater_watch.diagnose.finding import Finding
+from flatwater_watch.diagnose.evidence import SlowSegment
 from flatwater_watch.thresholds import SHIPPED
 
 SLOWER = SHIPPED.slower
 
 
-def with_slow_segment(finding: Finding, samples: Sequence[Sample]) -> Finding:
-    """The finding of a slowdown, with the segment of the program that has most of it; other findings unchanged."""
+def find_slow_segment(samples: Sequence[Sample]) -> SlowSegment | None:
+    """The segment of the program that has most of its slowdown; None if no segment has."""
     after = after_warm_up(samples)
-    if finding.verdict != "slowdown" or len(after) <= 2 * SLOWER.comparison_divisor:
-        return finding
+    if len(after) <= 2 * SLOWER.comparison_divisor:
+        return None
     third = len(after) // SLOWER.comparison_divisor
     first_seconds = _segment_seconds(after[0], after[third])
     last_seconds = _segment_seconds(after[-1 - third], after[-1])
     gained_seconds = {segment: seconds - first_seconds.get(segment, 0.0) for segment, seconds in last_seconds.items()}
     if not gained_seconds:
-        return finding
+        return None
     slowest = max(gained_seconds, key=lambda segment: gained_seconds[segment])
     # Only segments that became slower are summed: a faster one must not make another look like the whole slowdown.
     total_gain = sum(seconds for seconds in gained_seconds.values() if seconds > 0)
     if gained_seconds[slowest] <= 0 or gained_seconds[slowest] < SLOWER.minimum_main_share * total_gain:
-        return finding
-    owner = f"from {slowest[0]} to {slowest[1]}" if slowest[0] != slowest[1] else f"from one {slowest[0]} to the next"
+        return None
+    name = f"from {slowest[0]} to {slowest[1]}" if slowest[0] != slowest[1] else f"from one {slowest[0]} to the next"
     now_ms, before_ms = (1e3 * seconds.get(slowest, 0.0) for seconds in (last_seconds, first_seconds))
-    text = f"{finding.what}; {owner}: {now_ms:.3g} ms a boundary, {before_ms:.3g} ms before"
-    return replace(finding, owner=owner, what=text)
+    return SlowSegment(name, f"{name}: {now_ms:.3g} ms a boundary, {before_ms:.3g} ms before")
 
 
 def _segment_seconds(first: Sample, last: Sample) -> Mapping[tuple[str, str], float]:

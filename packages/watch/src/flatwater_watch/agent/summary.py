@@ -1,29 +1,32 @@
 """The summary of a watched program: the findings that hold now, and its state as the JSON of `flatwater watch`."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from flatwater_watch.agent.census_history import CensusHistory, with_census_rate
+from flatwater_watch.agent.census_history import CensusHistory, measure_growth
 from flatwater_watch.agent.conclusion import decide_outcome
 from flatwater_watch.agent.growth import (
     Sample,
-    Scale,
     cap_native_rate,
+    cause_still_grows,
     choose_scale,
     drop_immaterial,
     drop_unsure,
     explained_share,
-    finding_still_grows,
     growth_bytes,
     process_growth,
 )
 from flatwater_watch.agent.outcome import WORKERS_OWNER
 from flatwater_watch.agent.reading import unseen_sentences
-from flatwater_watch.agent.slow_segments import with_slow_segment
-from flatwater_watch.agent.workers import Workers, judge_workers
+from flatwater_watch.agent.slow_segments import find_slow_segment
+from flatwater_watch.diagnose.evidence import GARBAGE_OWNER, Evidence
 from flatwater_watch.diagnose.finding import Finding
-from flatwater_watch.diagnose.judge import limit_step, merge_same_cause, rank_findings, with_limit_step
+from flatwater_watch.diagnose.judge import NameCause, judge, limit_step, merge_same_cause
+from flatwater_watch.meters.collector import GcSawtooth
 from flatwater_watch.meters.mappings import footprint
+from flatwater_watch.series.readings import Scale
 from flatwater_watch.thresholds import SHIPPED
 
 if TYPE_CHECKING:
@@ -32,57 +35,86 @@ if TYPE_CHECKING:
 OWNING = SHIPPED.owning
 
 
-def active_findings(
-    findings: Sequence[Finding],
-    samples: Sequence[Sample],
-    found_steps: Mapping[str, int],
-    history: CensusHistory,
-    workers: Workers,
-) -> list[Finding]:
-    """The findings whose owners still grow, most bytes first, with their rates over all censuses.
+def active_causes(
+    causes: Sequence[Evidence], samples: Sequence[Sample], found_steps: Mapping[str, int], history: CensusHistory
+) -> list[Evidence]:
+    """The causes that still grow, with their growth over all censuses.
 
     Args:
-        findings: findings of the monitor, per boundary.
+        causes: evidence of the monitor, per boundary.
         samples: all readings.
         found_steps: step at which each owner was found, by owner; 0 for an owner that is missing.
         history: censuses so far.
-        workers: sums of the child processes.
     """
-    not_growing = stopped_owners(findings, samples, found_steps, history)
+    segment = find_slow_segment(samples)
     active = [
-        with_slow_segment(finding, samples)
-        for finding in _with_census_rates(findings, history, samples)
-        if finding.owner not in not_growing
+        replace(cause, slow_segment=segment) if cause.verdict == "slowdown" else cause
+        for cause in _measured_causes(causes, history, samples)
+        if cause_still_grows(cause, found_steps.get(cause.owner, 0), samples)
     ]
-    active = rank_findings(drop_unsure(drop_immaterial(cap_native_rate(active, samples), samples), samples))
-    growth = process_growth(samples)
-    joint_limit = limit_step(active, growth)  # the monitor's forecast knows the rates between two censuses only
-    active = rank_findings(merge_same_cause([with_limit_step(finding, joint_limit) for finding in active]))
-    of_workers = judge_workers(workers, growth)
-    return active if of_workers is None else [*active, of_workers]
+    return drop_unsure(drop_immaterial(cap_native_rate(active, samples), samples), samples)
 
 
 def stopped_owners(
-    findings: Sequence[Finding], samples: Sequence[Sample], found_steps: Mapping[str, int], history: CensusHistory
+    causes: Sequence[Evidence], samples: Sequence[Sample], found_steps: Mapping[str, int], history: CensusHistory
 ) -> set[str]:
     """Owners that have stopped growing.
 
     Args:
-        findings: findings of the monitor, per boundary.
+        causes: evidence of the monitor, per boundary.
         samples: all readings.
         found_steps: step at which each owner was found, by owner; 0 for an owner that is missing.
         history: censuses so far.
     """
     return {
-        finding.owner
-        for finding in _with_census_rates(findings, history, samples)
-        if not finding_still_grows(finding, found_steps.get(finding.owner, 0), samples)
+        cause.owner
+        for cause in _measured_causes(causes, history, samples)
+        if not cause_still_grows(cause, found_steps.get(cause.owner, 0), samples)
     }
 
 
-def _with_census_rates(findings: Sequence[Finding], history: CensusHistory, samples: Sequence[Sample]) -> list[Finding]:
-    owners = [finding.owner for finding in findings]
-    return [with_census_rate(finding, history, owners, samples) for finding in findings]
+def _measured_causes(causes: Sequence[Evidence], history: CensusHistory, samples: Sequence[Sample]) -> list[Evidence]:
+    owners = [cause.owner for cause in causes]
+    return [replace(cause, measured=measure_growth(cause, history, owners, samples)) for cause in causes]
+
+
+def judge_causes(
+    active: Sequence[Evidence],
+    beside: Sequence[Evidence],
+    samples: Sequence[Sample],
+    scale: Scale,
+    *,
+    sawtooth: GcSawtooth | None = None,
+    root_gains: Sequence[tuple[str, int]] = (),
+    name_cause: NameCause | None = None,
+) -> list[Finding]:
+    """Make the findings, most bytes first, with causes that one change mends as one.
+
+    Args:
+        active: causes that grow.
+        beside: causes with a share of their own, and without a date.
+        samples: all readings.
+        scale: unit of the findings.
+        sawtooth: bytes that full collections free; None before enough collections were seen.
+        root_gains: roots, and the bytes that each holds more than at the beginning, if that is known.
+        name_cause: gives evidence the names that people know; None leaves names as they are.
+    """
+    growth, gained = process_growth(samples), samples[-1].resident - samples[0].resident
+    active, beside = (
+        [replace(cause, gc_sawtooth=sawtooth) if cause.owner == GARBAGE_OWNER else cause for cause in causes]
+        for causes in (active, beside)
+    )
+    findings = judge(
+        merge_same_cause(active),
+        growth,
+        limit_step(active, growth),
+        scale=scale,
+        root_gains=root_gains,
+        resident_gain=gained,
+        name_cause=name_cause,
+    )
+    alone = (judge([cause], growth, scale=scale, name_cause=name_cause) for cause in beside)
+    return [*findings, *chain.from_iterable(alone)]
 
 
 def build_summary(
@@ -97,7 +129,7 @@ def build_summary(
     leads: Sequence[tuple[str, int]] = (),
     garbage: "Garbage | None" = None,
     refilled_paths: Iterable[str] = (),
-    monitor_findings: Sequence[Finding] = (),
+    known_causes: Sequence[Evidence] = (),
 ) -> dict[str, Any]:
     """The JSON of `flatwater watch`, without the program's command and the cost of the watch.
 
@@ -112,7 +144,7 @@ def build_summary(
         leads: roots that hold more than at the beginning, and by how many bytes.
         garbage: cyclic garbage that is freed soon; None without any.
         refilled_paths: paths of containers that are emptied again and again.
-        monitor_findings: findings of the monitor; those that are not sure yet get a sentence only.
+        known_causes: evidence of the monitor; causes that are not sure yet get a sentence only.
     """
     scale = choose_scale(samples, unit) if samples else Scale("second", 1.0, 0, 0)
     share = explained_share(samples, [finding for finding in findings if finding.owner != WORKERS_OWNER])
@@ -126,7 +158,7 @@ def build_summary(
             leads=leads,
             garbage=garbage,
             refilled_paths=refilled_paths,
-            unsure_findings=_unsure_findings(monitor_findings, findings, samples),
+            unsure_causes=_unsure_causes(known_causes, findings, samples),
         ).to_json(),
         "findings": [finding.to_json() for finding in findings],
         "unseen": unseen_sentences(samples, unread),
@@ -148,13 +180,13 @@ def _run_figures(
     }
 
 
-def _unsure_findings(
-    monitor_findings: Sequence[Finding], findings: Sequence[Finding], samples: Sequence[Sample]
-) -> list[Finding]:
-    """Findings of the monitor that are not sure yet, and whose owners are not reported."""
-    sure = drop_unsure(monitor_findings, samples)
+def _unsure_causes(
+    known_causes: Sequence[Evidence], findings: Sequence[Finding], samples: Sequence[Sample]
+) -> list[Evidence]:
+    """Causes of the monitor that are not sure yet, and whose owners are not reported."""
+    sure = drop_unsure(known_causes, samples)
     reported_owners = {finding.owner for finding in findings}
-    return [finding for finding in monitor_findings if finding not in sure and finding.owner not in reported_owners]
+    return [cause for cause in known_causes if cause not in sure and cause.owner not in reported_owners]
 
 
 def _series(samples: Sequence[Sample], unit: str) -> dict[str, list[int] | list[float] | list[int | None]]:

@@ -3,11 +3,9 @@
 from dataclasses import dataclass, field
 
 from flatwater_watch.agent.outcome import WORKERS_OWNER
-from flatwater_watch.diagnose.finding import Finding
-from flatwater_watch.diagnose.judge import Evidence, judge
+from flatwater_watch.diagnose.evidence import Evidence
 from flatwater_watch.meters.mappings import FamilyMemory, descendant_memory
 from flatwater_watch.meters.system_calls import monotonic, thread_seconds
-from flatwater_watch.series.readings import Growth
 from flatwater_watch.series.slope import Series, drift_slope
 from flatwater_watch.thresholds import SHIPPED
 
@@ -70,18 +68,16 @@ def measure_workers_(workers: Workers, step: int) -> None:
         workers.private_series.add(step, family.private)
 
 
-def judge_workers(workers: Workers, growth: Growth) -> Finding | None:
-    """The finding that the child processes' private memory grows; None if it does not."""
+def workers_evidence(workers: Workers) -> list[Evidence]:
+    """The evidence that the child processes' private memory grows; empty if it does not."""
     series = workers.private_series
     if not series.values:
-        return None
+        return []
     least_growth = max(2 * DRIFT.least_bytes, MEASURING.minimum_worker_rise_share * series.values[-1])
     slope = drift_slope(series.steps, series.values, minimum=least_growth, fewest=DRIFT.minimum_points_without_object)
     # Even the low bound must come to much, as no object and no line confirms the finding.
     if slope is None or slope.low * (series.steps[-1] - series.steps[0]) < ENDING.open_bytes:
-        return None
+        return []
     noun = "worker process" if workers.count == 1 else "worker processes"
     what = f"private bytes of {workers.count} {noun}: pages of their parent copied on write, or objects of their own"
-    return judge(
-        Evidence(verdict="native", owner=WORKERS_OWNER, drift=slope, what=what, share=1.0, advice=ADVICE), growth
-    )
+    return [Evidence(verdict="native", owner=WORKERS_OWNER, drift=slope, what=what, advice=ADVICE)]

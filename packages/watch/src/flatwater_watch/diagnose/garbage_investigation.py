@@ -1,12 +1,11 @@
 """Cyclic garbage as a cause of growth: the searches of one investigation, and the wait for traced garbage."""
 
 from contextlib import suppress
-from dataclasses import replace
 
-from flatwater_watch.diagnose.finding import AllocationSite, Finding
+from flatwater_watch.diagnose.evidence import GARBAGE_OWNER, Evidence, garbage_evidence, growth_share
+from flatwater_watch.diagnose.finding import AllocationSite
 from flatwater_watch.diagnose.garbage import Garbage, GarbageSearch
 from flatwater_watch.diagnose.investigation import Investigation
-from flatwater_watch.diagnose.judge import GARBAGE_OWNER, judge_garbage
 from flatwater_watch.diagnose.lines import Tracer
 from flatwater_watch.heap.roots import Roots
 from flatwater_watch.series.readings import Growth, ReadingHistory, recent_slope
@@ -21,9 +20,11 @@ def wants_garbage(case: Investigation) -> bool:
 
     It is sought once a search finds enough garbage for the growth: until growth is proven, a collection may free it.
     """
-    if case.comparison_findings:
-        return case.comparison_findings[0].owner == GARBAGE_OWNER and case.comparison_findings[0].made_at is None
-    return case.suspected_garbage is not None and GARBAGE_OWNER not in case.lines and case.suspected_garbage.may_be_felt
+    if GARBAGE_OWNER in case.lines:
+        return False
+    if case.comparison_evidence:
+        return case.comparison_evidence[0].owner == GARBAGE_OWNER
+    return case.suspected_garbage is not None and case.suspected_garbage.may_be_felt
 
 
 def update_garbage_wait_(case: Investigation, tracer: Tracer | None) -> bool:
@@ -60,10 +61,10 @@ def stop_search_(case: Investigation) -> None:
         case.garbage_search = None
 
 
-def judge_search_(
+def search_evidence_(
     case: Investigation, history: ReadingHistory, slope: Slope, growth: Growth, minimum: float
-) -> list[Finding]:
-    """Findings of a search that has ended. Some garbage always waits: it must be much, and it must grow.
+) -> list[Evidence]:
+    """The evidence of a search that has ended. Some garbage always waits: it must be much, and it must grow.
 
     Growth counts from the least garbage that was seen, as a collection may have come between two searches. The line is
     kept, proof or not, for the search that proves it, or for the end.
@@ -101,33 +102,29 @@ def judge_search_(
         case.suspected_garbage = None  # it does not grow
     if backlog or not grows:
         return []  # a later comparison distinguishes it from a leak
-    return [judge_garbage(garbage._replace(made_at=case.lines.get(GARBAGE_OWNER)), slope.per_step, slope, growth)]
+    return [garbage_evidence(garbage, slope.per_step, slope, growth_share(slope.per_step, growth))]
 
 
-def judge_garbage_at_end(
-    garbage: Garbage, history: ReadingHistory, growth: Growth, open_bytes: float, steps: int
-) -> list[Finding]:
-    """The finding of garbage that is most of the bytes without a cause, and more than an ordinary backlog.
+def garbage_evidence_at_end(garbage: Garbage, history: ReadingHistory, open_bytes: float, steps: int) -> Evidence:
+    """The evidence on garbage that is most of the bytes without a cause, and more than an ordinary backlog.
 
     Args:
         garbage: objects that a collection would free.
         history: readings.
-        growth: growth of the process.
         open_bytes: bytes without a cause.
         steps: steps in which they came.
     """
     rate = max(garbage.bytes / steps, recent_slope(history.unaccounted).per_step)  # the garbage may have come late
-    finding = judge_garbage(garbage, rate, Slope(rate, rate, rate), growth)
-    return [replace(finding, share=min(1.0, garbage.bytes / open_bytes))]
+    return garbage_evidence(garbage, rate, Slope(rate, rate, rate), min(1.0, garbage.bytes / open_bytes))
 
 
-def search_garbage_now(
+def search_garbage_now_(
     lines: dict[str, AllocationSite], roots: Roots, tracer: Tracer | None, step: int
 ) -> Garbage | None:
-    """The garbage at the end, with its line from this search or an earlier one; None if there is none.
+    """The garbage at the end; None if there is none.
 
     Args:
-        lines: allocating lines by owner.
+        lines: allocating lines by owner; the line of the garbage is added, if it is known.
         roots: choice of roots.
         tracer: tracer of the monitor; None if it has none.
         step: latest step.
@@ -140,4 +137,6 @@ def search_garbage_now(
         else None
     )
     stop_search_(case)
-    return None if garbage is None else garbage._replace(made_at=garbage.made_at or lines.get(GARBAGE_OWNER))
+    if garbage is not None and garbage.made_at is not None:
+        lines[GARBAGE_OWNER] = garbage.made_at
+    return garbage

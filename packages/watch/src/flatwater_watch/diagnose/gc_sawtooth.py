@@ -3,12 +3,8 @@
 No fork is needed, so it is known with libraries that do not bear a fork too. The classes of the objects are unknown.
 """
 
-from dataclasses import replace
-
-from flatwater_watch.diagnose.finding import Finding
-from flatwater_watch.diagnose.judge import COLLECTOR_OFF_ADVICE, GARBAGE_OWNER, RARE_COLLECTION_ADVICE, Evidence, judge
+from flatwater_watch.diagnose.evidence import COLLECTOR_OFF_ADVICE, GARBAGE_OWNER, RARE_COLLECTION_ADVICE, Evidence
 from flatwater_watch.meters.collector import GcSawtooth
-from flatwater_watch.series.readings import Growth
 from flatwater_watch.series.slope import Slope
 from flatwater_watch.thresholds import SHIPPED
 from flatwater_watch.units import short_bytes
@@ -48,32 +44,26 @@ def is_negligible(sawtooth: GcSawtooth | None, waiting: int) -> bool:
     )
 
 
-def judge_gc_sawtooth(rate: Slope, growth: Growth, *, collecting: bool) -> Finding:
-    """The finding of memory that collections free, if no fork has seen the garbage.
+def gc_sawtooth_evidence(rate: Slope, *, collecting: bool) -> Evidence:
+    """The evidence on memory that collections free, if no fork has seen the garbage.
 
     Args:
         rate: bytes per step that come between two collections.
-        growth: growth of the process.
         collecting: whether the collector is on.
     """
     advice = (RARE_COLLECTION_ADVICE if collecting else COLLECTOR_OFF_ADVICE) + BREAK_ADVICE
-    evidence = Evidence(
-        verdict="leak", owner=GARBAGE_OWNER, drift=rate, what=NAMELESS_GARBAGE, share=1.0, advice=advice
-    )
-    return replace(judge(evidence, growth), limit_step=None)
+    return Evidence(verdict="leak", owner=GARBAGE_OWNER, drift=rate, what=NAMELESS_GARBAGE, advice=advice)
 
 
-def add_gc_amounts(finding: Finding, sawtooth: GcSawtooth, per_second: float) -> Finding:
-    """The finding with the bytes that collections free, if they are material.
+def gc_amounts_text(sawtooth: GcSawtooth, per_second: float, unit: str) -> str:
+    """The bytes that collections free, to follow the words on garbage; empty if they are not material.
 
     Args:
-        finding: finding of cyclic garbage, with rates per unit of the user.
         sawtooth: sawtooth of the process.
         per_second: units of the user per second.
+        unit: name of the unit, such as `step`.
     """
-    if sawtooth.freed < DRIFT.least_bytes:
-        return finding
-    return replace(finding, what=f"{finding.what}; {_sentence(sawtooth, per_second, finding.unit)}")
+    return "" if sawtooth.freed < DRIFT.least_bytes else f"; {_sentence(sawtooth, per_second, unit)}"
 
 
 def _sentence(sawtooth: GcSawtooth, per_second: float, unit: str) -> str:

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import WeakSet, WeakValueDictionary
 
-from flatwater_watch.diagnose.finding import AllocationSite, Finding
+from flatwater_watch.diagnose.evidence import CurrentContents, Evidence, owner_evidence
+from flatwater_watch.diagnose.finding import AllocationSite
 from flatwater_watch.diagnose.garbage import Garbage, GarbageSearch
 from flatwater_watch.diagnose.handles import find_handles, handles_below
-from flatwater_watch.diagnose.judge import judge_owner
 from flatwater_watch.diagnose.lines import Tracer
 from flatwater_watch.diagnose.owners import (
     ITEM_KINDS,
@@ -28,6 +28,8 @@ from flatwater_watch.heap.libraries import ContainerLengths, GrownHolders, grown
 from flatwater_watch.heap.raw import full_name, is_a
 from flatwater_watch.heap.roots import Callback, Roots, is_of_library_call
 from flatwater_watch.meters.system_calls import thread_seconds
+from flatwater_watch.series.readings import Growth
+from flatwater_watch.series.slope import Slope
 from flatwater_watch.thresholds import SHIPPED
 
 CASE, DRIFT, OWNING = SHIPPED.investigating, SHIPPED.drift, SHIPPED.owning
@@ -79,16 +81,16 @@ class Investigation:
     """Number of traced readings at which the live bytes had risen, so that an item may still be under construction."""
     line_search_cpu_seconds: float = 0.0
     """CPU seconds of the search for the line at the traced readings; 0 when it has ended."""
-    findings_with_line: list[Finding] | None = None
-    """The findings of the last comparison with the line, for the next one; None until the search ends with a line."""
+    found_line: bool = False
+    """Whether the search for the line has ended with one, so that the next comparison needs no census."""
     least_garbage: tuple[int, int] | None = None
     """Step and bytes of the search that saw the least garbage; None before the first that saw enough."""
     garbage_search: GarbageSearch | None = None
     """The search for cyclic garbage that is under way in a fork."""
     search_step: int = 0
     """Step at which the search began."""
-    comparison_findings: list[Finding] = field(default_factory=list)
-    """Findings of the comparison of containers, which wait for the search."""
+    comparison_evidence: list[Evidence] = field(default_factory=list)
+    """Evidence of the comparison of containers, which wait for the search."""
     too_little_garbage: bool = False
     """Whether there was too little garbage for the growth."""
     suspected_garbage: Garbage | None = None
@@ -99,8 +101,8 @@ class Investigation:
     """Number of readings under this trace at which the line of garbage was sought."""
     search_handles: bool = False
     """Whether containers are searched for handles, as nothing else explains the rest."""
-    last_findings: list[Finding] = field(default_factory=list)
-    """Findings of the last comparison, which wait for a line or for the rest."""
+    last_evidence: list[Evidence] = field(default_factory=list)
+    """Evidence of the last comparison, which wait for a line or for the rest."""
     first_owner_grew: bool = False
     """Whether the length of the first owner had changed at the last comparison."""
 
@@ -190,37 +192,28 @@ def find_owner_line_(
     return case.lines.get(owner)
 
 
-def judge_owners_(
-    case: Investigation,
-    tracer: Tracer | None,
-    owners: Sequence[Owner],
-    **judge_arguments: Any,
-) -> list[Finding]:
-    """Findings of containers that grew, each with its line if it is known; `judge_arguments` goes to `judge_owner`."""
-    return [
-        judge_owner(
-            owner, find_owner_line_(case, tracer, owner.path, owner.newest_items), steps=owner.steps, **judge_arguments
-        )
-        for owner in owners
-    ]
+def collect_owners_evidence_(
+    case: Investigation, tracer: Tracer | None, owners: Sequence[Owner], *, growth: Growth, drift: Slope
+) -> list[Evidence]:
+    """The evidence on containers that grew; their lines are looked up in the trace, and kept in `case.lines`."""
+    for owner in owners:
+        find_owner_line_(case, tracer, owner.path, owner.newest_items)
+    return [owner_evidence(owner, steps=owner.steps, growth=growth, drift=drift) for owner in owners]
 
 
-def with_current_content(finding: Finding, census: Census) -> Finding:
-    """The finding with its owner's contents at this census, if these are more than when it was found."""
-    current = current_contents(census, finding.owner) if finding.holders else None
-    is_single = (
-        finding.count == 1 and census.holdings[finding.owner].kind not in ITEM_KINDS if current is not None else True
-    )
-    if current is None or is_single:
-        return finding
-    holders, content = current
-    if content.count <= finding.count:
-        return finding
-    if finding.outside:
-        count = census.holdings[finding.owner].length * census.holdings[finding.owner].instances
-        return replace(finding, holders=holders, count=count, what=f"{count} ×{finding.what.partition('×')[2]}")
-    bound_text = finding.what.rpartition(", ")[1:] if finding.verdict == "cache" else ()
-    return replace(finding, holders=holders, count=content.count, what="".join((content.what, *bound_text)))
+def larger_contents(cause: Evidence, census: Census) -> CurrentContents | None:
+    """Contents of an owner at this census; None if they are no more than those that are known."""
+    current = current_contents(census, cause.owner) if cause.holders else None
+    if current is None:
+        return None
+    holding, (holders, content) = census.holdings[cause.owner], current
+    is_single = cause.seen.objects == 1 and holding.kind not in ITEM_KINDS
+    if is_single or content.count <= cause.seen.objects:
+        return None
+    if cause.outside:
+        count = holding.length * holding.instances
+        return CurrentContents(holders, count, f"{count} ×{cause.what.partition('×')[2]}")
+    return CurrentContents(holders, content.count, content.what)
 
 
 def record_lengths_(case: Investigation, roots: Roots) -> None:
@@ -236,7 +229,7 @@ def record_lengths_(case: Investigation, roots: Roots) -> None:
 def update_trace_wait_(case: Investigation, tracer: Tracer | None, roots: Roots) -> bool:
     """Search the traced allocations for the line that makes the items of the first-ranked container that grows.
 
-    When the search ends with a line, `case.findings_with_line` has the findings with it, without another census. The
+    When the search ends with a line, `case.found_line` is set, and no other census is needed. The
     CPU seconds of the search add up in `case.line_search_cpu_seconds`, which limits it.
 
     Returns:
@@ -250,7 +243,7 @@ def update_trace_wait_(case: Investigation, tracer: Tracer | None, roots: Roots)
 
 def _continue_trace_(case: Investigation, tracer: Tracer | None, roots: Roots) -> bool:
     """Look for the line of the first-ranked owner; return whether to go on. If not, look for other owners' lines."""
-    causes = {finding.owner: finding for finding in case.last_findings}
+    causes = {cause.owner: cause for cause in case.last_evidence}
     first = next(iter(case.sought_containers), "")
     if first not in causes:
         return False
@@ -266,23 +259,12 @@ def _continue_trace_(case: Investigation, tracer: Tracer | None, roots: Roots) -
         and case.line_search_cpu_seconds < CASE.maximum_line_search_cpu_seconds
     )
     waits = not is_final and is_patient and not _was_emptied(case, first, containers)
-    if line is not None:
-        causes[first] = replace(causes[first], made_at=line)
-        others = (
-            []
-            if waits
-            else [owner for owner in case.sought_containers if owner in causes and causes[owner].made_at is None]
-        )
-        for path in others:
-            line, _ = _find_new_line_(
-                case,
-                tracer,
-                causes[path],
-                resolve_all_ways(roots, case.sought_containers[path][0], MAXIMUM_WAY_CONTAINERS),
-            )
-            causes[path] = replace(causes[path], made_at=line)
-        case.last_findings = [*causes.values()]
-        case.findings_with_line = None if waits else case.last_findings
+    if line is not None and not waits:
+        case.found_line = True
+        for path, (other_way, _) in case.sought_containers.items():
+            if path in causes and path not in case.lines:
+                others = resolve_all_ways(roots, other_way, MAXIMUM_WAY_CONTAINERS)
+                _find_new_line_(case, tracer, causes[path], others)
     if not waits:
         case.idle_readings, case.sought_containers = 0, {}
     return waits
@@ -301,7 +283,7 @@ def _update_building_(case: Investigation, tracer: Tracer | None) -> bool:
     """Whether more traced bytes live than at earlier readings: in a slow program the next item may be under way."""
     most_bytes, live_bytes = case.most_traced_bytes, 0 if tracer is None else tracer.live_bytes
     case.most_traced_bytes = max(most_bytes or 0, live_bytes)
-    minimum_rise = max(CASE.minimum_bytes_per_step, CASE.minimum_building_share * case.last_findings[0].bytes_per_step)
+    minimum_rise = max(CASE.minimum_bytes_per_step, CASE.minimum_building_share * case.last_evidence[0].drift.per_step)
     is_building = (
         most_bytes is not None
         and live_bytes >= most_bytes + minimum_rise
@@ -312,15 +294,15 @@ def _update_building_(case: Investigation, tracer: Tracer | None) -> bool:
 
 
 def _find_new_line_(
-    case: Investigation, tracer: Tracer | None, finding: Finding, containers: Sequence[Any]
+    case: Investigation, tracer: Tracer | None, cause: Evidence, containers: Sequence[Any]
 ) -> tuple[AllocationSite | None, bool]:
     """The line that made the items added to an owner since tracing began, None if unknown; and whether it is final.
 
-    `finding` is the owner's finding, and `containers` are all that lie on its way now.
+    `cause` is the evidence on the owner, and `containers` are all that lie on its way now.
     An item may still be filled, by lines that have not run yet: a second item says that the first is complete, in the
     same container or in another one on the path. Items of a fixed size are complete at once: arrays, texts, handles.
     """
-    way, holding = case.sought_containers[finding.owner]
+    way, holding = case.sought_containers[cause.owner]
     # An unknown container among several is new; a single one may be a copy.
     unknown_length = 0 if leads_to_several(way) else holding.length
     line: AllocationSite | None = None
@@ -333,10 +315,10 @@ def _find_new_line_(
         newest = added_leaves(container, length, holding_before)
         if not newest:
             continue
-        if finding.owner == case.last_findings[0].owner:
+        if cause.owner == case.last_evidence[0].owner:
             case.first_owner_length = length
-        handles = handles_below(newest) if finding.outside else ()
-        line = find_owner_line_(case, tracer, finding.owner, handles or newest)
+        handles = handles_below(newest) if cause.outside else ()
+        line = find_owner_line_(case, tracer, cause.owner, handles or newest)
         has_fixed_size = bool(handles) or is_a(newest[-1], str, bytes) or array_figures(newest[-1]) is not None
         if line is not None and (
             has_fixed_size or holding.kind not in ITEM_KINDS or length > holding_before.length + 1

@@ -5,12 +5,14 @@
 
 import sys
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from math import inf
 
+from flatwater_watch.diagnose.evidence import GARBAGE_OWNER, CurrentContents, Evidence
 from flatwater_watch.diagnose.finding import AllocationSite, Finding
 from flatwater_watch.diagnose.garbage import Garbage
 from flatwater_watch.diagnose.garbage_investigation import (
-    judge_search_,
+    search_evidence_,
     start_search_,
     stop_search_,
     update_garbage_wait_,
@@ -18,15 +20,15 @@ from flatwater_watch.diagnose.garbage_investigation import (
 )
 from flatwater_watch.diagnose.investigation import (
     Investigation,
+    collect_owners_evidence_,
     find_grown_owners,
-    judge_owners_,
+    larger_contents,
     note_first_owner_,
     record_lengths_,
     take_grown_holders_,
     update_trace_wait_,
-    with_current_content,
 )
-from flatwater_watch.diagnose.judge import GARBAGE_OWNER, select_and_rank, wants_line
+from flatwater_watch.diagnose.judge import judge_new, select_causes
 from flatwater_watch.diagnose.lines import NativeLineSearch, Tracer
 from flatwater_watch.diagnose.reset_tracker import ResetTracker
 from flatwater_watch.diagnose.states import TRANSITIONS, CaseAction, CaseEvent, CaseState
@@ -35,7 +37,7 @@ from flatwater_watch.diagnose.unexplained_growth import (
     comparison_limit,
     find_drift,
     is_suspicious,
-    judge_native_growth,
+    native_growth_evidence,
 )
 from flatwater_watch.heap.census import Census, CensusListener, CensusTaker
 from flatwater_watch.heap.libraries import expected_seconds, heap_lengths
@@ -48,7 +50,7 @@ CASE, DRIFT, OWNING = SHIPPED.investigating, SHIPPED.drift, SHIPPED.owning
 
 
 class Investigator:
-    """The state of an investigation, its next action at a reading, and its findings."""
+    """The state of an investigation, its next action at a reading, and the evidence that it collects."""
 
     in_watch_thread = False
     """Whether the caller is a thread of the watch's own: torch operations and lines belong to the program's."""
@@ -90,9 +92,9 @@ class Investigator:
         self._first_case = Investigation(self._lines)
         self._case = self._first_case
         self._trace_allowed, self._seconds_at_once = True, inf
-        self._findings_by_owner: dict[str, Finding] = {}
-        self._new_findings: list[Finding] = []
-        """Findings of this reading."""
+        self._evidence_by_owner: dict[str, Evidence] = {}
+        self._contents_by_owner: dict[str, CurrentContents] = {}  # only where they are more than in the evidence
+        self._new_evidence: list[Evidence] = []  # of this reading
         self._garbage_suspected = False
         """Whether garbage was enough for the growth of the last investigation, and was not reported."""
         self._is_unexplained = False
@@ -149,7 +151,7 @@ class Investigator:
     def _follow_table(self, reading: Reading) -> None:
         """Follow the table from this reading until an action answers with no event."""
         if self.state not in {CaseState.BEGINNING, CaseState.WATCHING, CaseState.COUNTING}:
-            drifts, self._growth_slope = find_drift(self._history, self._explaining_findings, reading)
+            drifts, self._growth_slope = find_drift(self._history, self._explaining_causes, reading)
             # Once proven it stays so: a tracer's own memory may hide the drift at the next comparison.
             self._case.proven = self._case.proven or drifts
         event: CaseEvent | None = CaseEvent.READING
@@ -161,9 +163,26 @@ class Investigator:
         """All findings so far, with the forecast as of now, without containers that are emptied again and again."""
         if self._latest_reading is None:
             return []
+        return judge_new(self._known_evidence(), self._process_growth(self._latest_reading))
+
+    def evidence(self) -> list[Evidence]:
+        """The evidence on each cause that is worth reporting, by now."""
+        return select_causes(self._known_evidence())
+
+    def _known_evidence(self) -> list[Evidence]:
+        """All evidence, without containers that are emptied again and again."""
         refilled = self.reset_tracker.periodically_emptied
-        reported = [finding for owner, finding in self._findings_by_owner.items() if owner not in refilled]
-        return select_and_rank(reported, self._process_growth(self._latest_reading))
+        return [self._gather_facts(cause) for owner, cause in self._evidence_by_owner.items() if owner not in refilled]
+
+    def _gather_facts(self, cause: Evidence) -> Evidence:
+        """The evidence on a cause, with its contents and its lines as they are known by now."""
+        is_traced = cause.holders or cause.owner == GARBAGE_OWNER
+        known = replace(
+            cause,
+            made_at=self._lines.get(cause.owner) if is_traced else None,
+            contents=self._contents_by_owner.get(cause.owner),
+        )
+        return replace(known, native_line=self._native_search.line_for(known))
 
     # --- actions: each does one thing, and answers with the event that follows ---
 
@@ -172,10 +191,10 @@ class Investigator:
 
     def _check_readings(self, reading: Reading) -> CaseEvent | None:
         """Ask for native growth that is certain by now; else begin a case if memory rises lately, after some rest."""
-        if (self._is_unexplained or self.negligible_resets) and self._judge_unexplained(reading):
+        if (self._is_unexplained or self.negligible_resets) and self._unexplained_evidence(reading):
             return CaseEvent.NATIVE_CERTAIN
         self._rest_left -= 1
-        if self._rest_left < 0 and is_suspicious(self._history, self._explaining_findings, reading):
+        if self._rest_left < 0 and is_suspicious(self._history, self._explaining_causes, reading):
             self._case = Investigation(self._lines)
             return CaseEvent.SUSPICION
         return None
@@ -218,7 +237,7 @@ class Investigator:
         """Ask the fork for its garbage; while it searches, compare censuses again if comparisons are left."""
         case = self._case
         if case.garbage_search is not None and case.garbage_search.is_done():
-            case.comparison_findings = case.comparison_findings + judge_search_(
+            case.comparison_evidence = case.comparison_evidence + search_evidence_(
                 case, self._history, self._growth_slope, self._process_growth(reading), reading.material_bytes
             )
             return CaseEvent.COMPARED
@@ -226,21 +245,20 @@ class Investigator:
         return CaseEvent.TIME_TO_COMPARE if may_compare else None
 
     def _compare_censuses(self, reading: Reading) -> CaseEvent | None:
-        """Compare a census with the case's first census, and keep the findings in `comparison_findings`.
+        """Compare a census with the case's first census, and keep the evidence in `comparison_evidence`.
 
-        It waits while the census is under way; findings of a trace need no census. Then a fork looks for garbage if the
-        findings explain too little.
+        It waits while the census is under way; after a trace none is needed. Then a fork looks for garbage if the
+        owners explain too little.
         """
         case, growth = self._case, self._process_growth(reading)
-        findings_with_line, case.findings_with_line = case.findings_with_line, None
+        found_line, case.found_line = case.found_line, False
         seeks_garbage_line = self.is_tracing and wants_garbage(case)
-        container_findings = [finding for finding in case.last_findings if finding.owner != GARBAGE_OWNER]
-        findings = (
-            container_findings
-            if seeks_garbage_line
-            else findings_with_line or self._compare_owners(case, growth, self._growth_slope)
-        )
-        if findings is None:
+        causes: list[Evidence] | None = case.last_evidence
+        if seeks_garbage_line:
+            causes = [cause for cause in case.last_evidence if cause.owner != GARBAGE_OWNER]
+        elif not found_line:
+            causes = self._compare_owners(case, growth, self._growth_slope)
+        if causes is None:
             if (
                 self.censuses.last_cpu_seconds > CASE.maximum_traced_census_seconds
                 or self.censuses.current_cpu_seconds > CASE.maximum_traced_census_cpu_seconds
@@ -248,8 +266,8 @@ class Investigator:
                 self._stop_tracing()  # a long census must not keep the program slow
             return None
         case.comparisons += not seeks_garbage_line
-        case.comparison_findings = findings
-        if not case.proven or not reading.has_headroom or (not seeks_garbage_line and self._explains(findings)):
+        case.comparison_evidence = causes
+        if not case.proven or not reading.has_headroom or (not seeks_garbage_line and self._explains(causes)):
             return self._finish_comparison()
         return CaseEvent.UNEXPLAINED
 
@@ -264,7 +282,7 @@ class Investigator:
             if expected_seconds() <= self._seconds_at_once:
                 case.lengths, case.lengths_step = heap_lengths(), reading.step
             return CaseEvent.UNEXPLAINED
-        explained = sum(finding.bytes_per_step for finding in case.comparison_findings)
+        explained = sum(cause.drift.per_step for cause in case.comparison_evidence)
         missing_bytes = (self._growth_slope.low - explained) * (reading.step - case.lengths_step)
         holders, way_ids = take_grown_holders_(case, self._roots, missing_bytes)
         self.censuses.library_roots |= holders
@@ -279,7 +297,7 @@ class Investigator:
         return None
 
     def _finish_comparison(self) -> CaseEvent:
-        """End the fork and the trace of this comparison; its findings are in `comparison_findings`."""
+        """End the fork and the trace of this comparison; its evidence is in `comparison_evidence`."""
         stop_search_(self._case)
         self._stop_tracing()
         return CaseEvent.COMPARED
@@ -289,29 +307,29 @@ class Investigator:
 
         Tracing slows the program down, so it waits for a proven owner. Only garbage is traced before: it may be gone.
         """
-        case, findings = self._case, self._case.comparison_findings
+        case, causes = self._case, self._case.comparison_evidence
         if not case.proven:
             return CaseEvent.UNPROVEN
         # Once, as the garbage may not grow.
         seeks_garbage_line = not case.trace_tries and wants_garbage(case) and self._can_trace(reading)
-        lacks_line = findings[0].made_at is None and not case.contents_hidden if findings else seeks_garbage_line
+        lacks_line = causes[0].owner not in case.lines and not case.contents_hidden if causes else seeks_garbage_line
         if (
             lacks_line
             and case.trace_tries < CASE.maximum_fruitless_traces
             and case.comparisons < CASE.maximum_comparisons_with_trace
         ):
             return CaseEvent.NO_LINE
-        if self._explains(findings) or (case.search_handles and case.comparisons >= comparison_limit(self._history)):
+        if self._explains(causes) or (case.search_handles and case.comparisons >= comparison_limit(self._history)):
             return CaseEvent.COMPLETE
         case.search_handles = case.comparisons + 1 >= comparison_limit(self._history)  # the last comparison
-        case.last_findings = findings or case.last_findings
+        case.last_evidence = causes or case.last_evidence
         return CaseEvent.COMPARE_AGAIN
 
     def _start_trace(self, reading: Reading) -> CaseEvent | None:
         """Begin to trace allocations for the line of the owner or garbage; refused if censuses would take too long."""
         case, again = self._case, self._case.trace_tries > 0
         case.trace_tries += case.first_owner_grew  # a try without new items does not count
-        case.last_findings = case.comparison_findings
+        case.last_evidence = case.comparison_evidence
         case.garbage_line_readings = 0
         case.most_traced_bytes = None
         case.building_readings = 0
@@ -326,30 +344,30 @@ class Investigator:
         return None
 
     def _publish(self, reading: Reading) -> CaseEvent | None:
-        """Publish the findings of this comparison, with native growth if they explain too little, and end the case."""
-        findings = self._case.comparison_findings
+        """Record the evidence of this comparison, with native growth if it explains too little, and end the case."""
+        causes = self._case.comparison_evidence
         self._garbage_suspected = self._case.suspected_garbage is not None and all(
-            finding.owner != GARBAGE_OWNER for finding in findings
+            cause.owner != GARBAGE_OWNER for cause in causes
         )
-        if not self._garbage_suspected and not self._explains(findings):
-            explained = sum(finding.bytes_per_step for finding in findings)
-            findings = findings + judge_native_growth(self._history, reading, self._process_growth(reading), explained)
-        self._new_findings += findings
-        self._is_unexplained = not self._garbage_suspected and not self._explains(findings)
+        if not self._garbage_suspected and not self._explains(causes):
+            explained = sum(cause.drift.per_step for cause in causes)
+            causes = causes + native_growth_evidence(self._history, reading, self._process_growth(reading), explained)
+        self._new_evidence += causes
+        self._is_unexplained = not self._garbage_suspected and not self._explains(causes)
         self._pause_after_case(explained=not self._garbage_suspected and not self._is_unexplained)
         return self._wants_native_line()
 
     def _publish_native_rest(self, reading: Reading) -> CaseEvent | None:
         """Publish native growth that the last investigation left open, now that the readings prove it."""
-        self._new_findings += self._judge_unexplained(reading)
+        self._new_evidence += self._unexplained_evidence(reading)
         self._is_unexplained = False
         return self._wants_native_line()
 
     def _wants_native_line(self) -> CaseEvent | None:
-        """The event that begins the search for a line of native growth, if a finding wants one."""
-        findings = [*self._new_findings, *self._findings_by_owner.values()]
+        """The event that begins the search for a line of native growth, if a cause wants one."""
+        causes = map(self._gather_facts, [*self._new_evidence, *self._evidence_by_owner.values()])
         may_trace = self._trace_allowed and not self.in_watch_thread
-        return CaseEvent.NATIVE_WITHOUT_LINE if may_trace and self._native_search.is_wanted(findings) else None
+        return CaseEvent.NATIVE_WITHOUT_LINE if may_trace and self._native_search.is_wanted(causes) else None
 
     def _start_recording(self, _reading: Reading) -> CaseEvent | None:
         """Begin to record which line runs while memory rises; refused if the program is traced already."""
@@ -360,23 +378,22 @@ class Investigator:
         return CaseEvent.TIME_TO_COMPARE if self._native_search.is_finished() or not reading.has_headroom else None
 
     def _publish_native_line(self, _reading: Reading) -> None:
-        """End the recording, and publish the findings that want a line again: `_publish_new_findings` adds the line."""
+        """End the recording, whose line is a fact of the causes that want one."""
         self._native_search.end()
-        self._new_findings += [finding for finding in self._findings_by_owner.values() if wants_line(finding)]
 
     def _close_unproven(self, reading: Reading) -> None:
-        """End the case without a report; its unproven findings may be confirmed at the end (`confirm_unproven`)."""
+        """End the case without a report; its unproven causes may be confirmed at the end (`confirm_unproven`)."""
         self._unproven = (
-            UnprovenGrowth(self._case.comparison_findings, reading)
-            if self._case.comparison_findings
+            UnprovenGrowth(self._case.comparison_evidence, reading)
+            if self._case.comparison_evidence
             else self._unproven
         )
         self._pause_after_case(explained=False)
 
     def _pause_after_case(self, *, explained: bool) -> None:
-        """Begin a new case, keep libraries' globals that own findings, and rest; each rest is twice as long."""
+        """Begin a new case, keep libraries' globals that are owners, and rest; each rest is twice as long."""
         self._case = Investigation(self._lines)
-        owners = [*self._findings_by_owner, *(finding.owner for finding in self._new_findings)]
+        owners = [*self._evidence_by_owner, *(cause.owner for cause in self._new_evidence)]
         roots = {
             root: obj for root, obj in self.censuses.library_roots.items() if any(o.startswith(root) for o in owners)
         }
@@ -391,25 +408,25 @@ class Investigator:
         """Growth of the whole process as of a reading, in units of this monitor."""
         return self._history.growth(reading, self._unit)
 
-    def _judge_unexplained(
+    def _unexplained_evidence(
         self, reading: Reading, without: Collection[str] = (), *, at_end: bool = False
-    ) -> list[Finding]:
-        """The finding of native growth that no known finding explains.
+    ) -> list[Evidence]:
+        """The evidence on native growth that no known cause explains.
 
         Args:
             reading: latest reading.
             without: owners that explain nothing of the present growth.
             at_end: whether no further reading comes.
         """
-        findings = (finding for owner, finding in self._explaining_findings.items() if owner not in without)
-        explaining = (finding for finding in findings if finding.holders or finding.verdict in {"native", "leak"})
-        rate = sum(finding.bytes_per_step for finding in explaining)
-        return judge_native_growth(self._history, reading, self._process_growth(reading), rate, at_end=at_end)
+        causes = (cause for owner, cause in self._explaining_causes.items() if owner not in without)
+        explaining = (cause for cause in causes if cause.holders or cause.verdict in {"native", "leak"})
+        rate = sum(cause.drift.per_step for cause in explaining)
+        return native_growth_evidence(self._history, reading, self._process_growth(reading), rate, at_end=at_end)
 
-    def _explains(self, findings: Sequence[Finding]) -> bool:
-        """Whether findings explain most of the growth of the process, by bytes per step."""
+    def _explains(self, causes: Sequence[Evidence]) -> bool:
+        """Whether causes explain most of the growth of the process, by bytes per step."""
         cleared = self.negligible_resets
-        explained = sum(finding.bytes_per_step for finding in findings if finding.owner not in cleared)
+        explained = sum(cause.drift.per_step for cause in causes if cause.owner not in cleared)
         # By the low bound of the growth, as no more of it is sure.
         return explained >= OWNING.explained_share * self._growth_slope.low
 
@@ -422,8 +439,8 @@ class Investigator:
         if self._tracer is not None:
             self._tracer.stop()
 
-    def _compare_owners(self, case: Investigation, growth: Growth, slope: Slope) -> list[Finding] | None:
-        """Findings of the containers that grew since the case's first census; None while the second is under way."""
+    def _compare_owners(self, case: Investigation, growth: Growth, slope: Slope) -> list[Evidence] | None:
+        """The evidence on containers that grew since the case's first census; None while the second is under way."""
         completed = self.censuses.advance(growth.step)
         if completed is None or case.first_census is None or completed.step <= case.first_step:
             return None
@@ -439,9 +456,9 @@ class Investigator:
         if owners and case is not self._first_case:
             note_first_owner_(case, owners)
             self.reset_tracker.track_owners(owners, growth.resident)
-        return judge_owners_(case, self._tracer, owners, growth=growth, drift=slope)
+        return collect_owners_evidence_(case, self._tracer, owners, growth=growth, drift=slope)
 
-    # --- findings so far ---
+    # --- evidence so far ---
 
     @property
     def negligible_resets(self) -> set[str]:
@@ -453,24 +470,26 @@ class Investigator:
         )
 
     @property
-    def _explaining_findings(self) -> dict[str, Finding]:
-        """Findings that explain growth, by owner."""
+    def _explaining_causes(self) -> dict[str, Evidence]:
+        """The evidence on causes that explain growth, by owner."""
         cleared = self.negligible_resets
-        return {owner: finding for owner, finding in self._findings_by_owner.items() if owner not in cleared}
+        return {owner: cause for owner, cause in self._evidence_by_owner.items() if owner not in cleared}
 
     def _on_census(self, step: int, census: Census) -> None:
-        """Update the findings' contents from a complete census, and pass it on to the callback."""
-        self._findings_by_owner = {
-            owner: with_current_content(finding, census) for owner, finding in self._findings_by_owner.items()
-        }
+        """Note the contents of known owners in a complete census, and pass it on to the callback."""
+        for cause in self._evidence_by_owner.values():
+            contents = larger_contents(self._gather_facts(cause), census)
+            if contents is not None:
+                self._contents_by_owner[cause.owner] = contents
         if self._census_callback is not None:
             self._census_callback(step, census)
 
     def _publish_new_findings(self) -> list[Finding]:
-        """Record the findings of this reading, and return those whose owner has not had their verdict before."""
-        earlier_verdicts = {owner: finding.verdict for owner, finding in self._findings_by_owner.items()}
-        findings, self._new_findings = self._new_findings, []
-        for finding in findings:
-            self._findings_by_owner[finding.owner] = self._native_search.with_found_line(finding)
-        fresh = {finding.owner for finding in findings if earlier_verdicts.get(finding.owner) != finding.verdict}
+        """Record the evidence of this reading; return findings for owners that have not had their verdict before."""
+        earlier_verdicts = {owner: cause.verdict for owner, cause in self._evidence_by_owner.items()}
+        causes, self._new_evidence = self._new_evidence, []
+        for cause in causes:
+            self._evidence_by_owner[cause.owner] = cause
+            self._contents_by_owner.pop(cause.owner, None)
+        fresh = {cause.owner for cause in causes if earlier_verdicts.get(cause.owner) != cause.verdict}
         return [finding for finding in self.findings() if finding.owner in fresh] if fresh else []

@@ -16,8 +16,8 @@ from itertools import dropwhile
 from types import CodeType, FrameType, FunctionType, ModuleType, NoneType
 from typing import TYPE_CHECKING, Any, Literal
 
-from flatwater_watch.diagnose.finding import AllocationSite, Finding
-from flatwater_watch.diagnose.judge import wants_line, with_line
+from flatwater_watch.diagnose.evidence import Evidence
+from flatwater_watch.diagnose.finding import AllocationSite
 from flatwater_watch.heap.arrays import array_figures, last_base, saved_tensors
 from flatwater_watch.heap.children import LONG_TEXT_BYTES
 from flatwater_watch.heap.raw import is_a, own_size
@@ -233,12 +233,12 @@ class NativeLineSearch:
         self._tries_made = self._readings_in_try = 0
         """Tries so far, and readings of the try under way."""
 
-    def is_wanted(self, findings: Iterable[Finding]) -> bool:
-        """Whether one of the findings wants a line, none is known, and tries are left; notes the line to improve on."""
+    def is_wanted(self, causes: Iterable[Evidence]) -> bool:
+        """Whether one of the causes wants a line, none is known, and tries are left; notes the line to improve on."""
         item_lines = [
-            finding.made_at
-            for finding in findings
-            if wants_line(finding) and finding.share >= OWNING.minimum_reported_share
+            cause.made_at
+            for cause in causes
+            if cause.wants_native_line and cause.share >= OWNING.minimum_reported_share
         ]
         if not item_lines or self.line is not None or self._tries_made >= self._tries:
             return False
@@ -267,9 +267,10 @@ class NativeLineSearch:
             file, number, function = line
             self.line = AllocationSite(file, number, _short_name(function), "native")
 
-    def with_found_line(self, finding: Finding) -> Finding:
-        """The finding with the line, if it wanted a line."""
-        return with_line(finding, self.line) if finding.made_at in {None, self._item_line} else finding
+    def line_for(self, cause: Evidence) -> AllocationSite | None:
+        """The line for a cause, if the cause wanted one and it is known."""
+        is_sought = cause.wants_native_line and cause.made_at in {None, self._item_line}
+        return self.line if is_sought else None
 
 
 def _code_owner(file: str, packages: tuple[str, ...]) -> CodeOwner:

@@ -8,20 +8,24 @@ time, freed memory kept, mapped files, slower steps) need no census. `states.py`
 from collections.abc import Collection
 from math import inf
 
+from flatwater_watch.diagnose.evidence import GARBAGE_OWNER, Evidence
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.diagnose.garbage import Garbage
 from flatwater_watch.diagnose.garbage_investigation import (
-    judge_garbage_at_end,
-    search_garbage_now,
+    garbage_evidence_at_end,
+    search_garbage_now_,
     stop_search_,
     wants_garbage,
 )
 from flatwater_watch.diagnose.gc_sawtooth import is_negligible
 from flatwater_watch.diagnose.handles import find_handles
-from flatwater_watch.diagnose.investigation import Investigation, judge_owners_, root_gains
+from flatwater_watch.diagnose.investigation import Investigation, collect_owners_evidence_, root_gains
 from flatwater_watch.diagnose.investigator import Investigator
-from flatwater_watch.diagnose.judge import GARBAGE_OWNER
-from flatwater_watch.diagnose.series_findings import judge_retention_at_end, judge_series_, judge_slowdown_at_end
+from flatwater_watch.diagnose.series_evidence import (
+    collect_series_evidence_,
+    retention_evidence_at_end,
+    slowdown_evidence_at_end,
+)
 from flatwater_watch.diagnose.states import CaseState
 from flatwater_watch.heap.census import CompletedCensus
 from flatwater_watch.meters.collector import GcSawtooth
@@ -63,7 +67,7 @@ class Monitor(Investigator):
         if not self.is_tracing:
             # A trace takes memory and time itself, so that a reading under it says nothing of the program.
             self._history.add(reading)
-            self._new_findings += judge_series_(self._history, reading, self._unit)
+            self._new_evidence += collect_series_evidence_(self._history, reading, self._unit)
         was_watching = self.state is CaseState.WATCHING
         self._follow_table(reading)
         # A census that the agent asked for belongs to no investigation, and goes on here.
@@ -86,16 +90,16 @@ class Monitor(Investigator):
             self.censuses.advance(self._latest_reading.step)
 
     def finish_pending(self, stopped_owners: Collection[str] = ()) -> None:
-        """Finish the investigation without further readings: accept proven findings, and wait for a search under way.
+        """Finish the investigation without further readings: accept proven causes, and wait for a search under way.
 
         Args:
-            stopped_owners: owners of findings that have stopped growing.
+            stopped_owners: owners that have stopped growing.
         """
         if self._latest_reading is None:
             return
         self._stopped_owners = stopped_owners
-        self._new_findings += judge_slowdown_at_end(self._history, self._latest_reading, self._unit)
-        self._new_findings += judge_retention_at_end(self._history, self._latest_reading, self._unit)
+        self._new_evidence += slowdown_evidence_at_end(self._history)
+        self._new_evidence += retention_evidence_at_end(self._history, self._latest_reading, self._unit)
         self._trace_allowed = False  # no reading will come at which a trace could end
         if self.state is CaseState.TRACING and wants_garbage(self._case):
             # As if the wait for new garbage were over: the fork searches for the garbage so far.
@@ -111,13 +115,13 @@ class Monitor(Investigator):
             self.state = CaseState.WATCHING
             self._publish_native_line(self._latest_reading)
         if self.state is not CaseState.WATCHING:
-            # Findings of a comparison, which wait for a line or for the rest.
-            self._new_findings += self._case.last_findings
+            # Evidence of a comparison, which waits for a line or for the rest.
+            self._new_evidence += self._case.last_evidence
         self._publish_new_findings()
-        # Suspected garbage is searched for once more if no cause is known (`judge_open_bytes_at_end`).
+        # Suspected garbage is searched for once more if no cause is known (`explain_open_bytes_at_end`).
         self._garbage_suspected = (
             self._case.suspected_garbage is not None or self._garbage_suspected
-        ) and GARBAGE_OWNER not in self._findings_by_owner
+        ) and GARBAGE_OWNER not in self._evidence_by_owner
         asks_native = (
             self._is_unexplained
             or (self.is_investigating and not self._awaits_first_comparison)
@@ -125,7 +129,7 @@ class Monitor(Investigator):
             or stopped_owners
         )
         if not self._garbage_suspected and asks_native:
-            self._new_findings += self._judge_unexplained(self._latest_reading, self._stopped_owners)
+            self._new_evidence += self._unexplained_evidence(self._latest_reading, self._stopped_owners)
             self._publish_new_findings()
 
     def conclude(self) -> list[Finding]:
@@ -138,11 +142,10 @@ class Monitor(Investigator):
         series = self._history.unaccounted
         if self._garbage_suspected and len(series.steps) > 1:
             steps = round(series.steps[-1] - series.steps[0])
-            # For its findings, which it publishes: they are part of `findings()` below.
-            self.judge_open_bytes_at_end(series.values[-1] - series.values[0], steps)
-        if not self.findings():
-            self._new_findings += self.find_since_beginning()
-            self._publish_new_findings()
+            # For its evidence, which it records: it is part of `evidence()` below.
+            self.explain_open_bytes_at_end(series.values[-1] - series.values[0], steps)
+        if not self.evidence():
+            self._record_evidence(self.find_since_beginning())
         return self.findings()
 
     def root_gains(self, latest: CompletedCensus | None = None) -> list[tuple[str, int]]:
@@ -161,10 +164,10 @@ class Monitor(Investigator):
         self.censuses.slice_seconds = inf
         return None if self._latest_reading is None else self.censuses.advance(self._latest_reading.step)
 
-    def judge_open_bytes_at_end(
+    def explain_open_bytes_at_end(
         self, open_bytes: float, steps: int, sawtooth: GcSawtooth | None = None
-    ) -> list[Finding]:
-        """Publish the finding of cyclic garbage, if it is most of the bytes without a cause; else of native growth.
+    ) -> list[Evidence]:
+        """Record the evidence on cyclic garbage, if it is most of the bytes without a cause; else of native growth.
 
         The search for garbage forks the process, as garbage may come and go too fast to show a slope. Native growth is
         published only if it is certain.
@@ -176,20 +179,17 @@ class Monitor(Investigator):
         """
         if self._latest_reading is None or steps <= 0 or open_bytes <= 0:
             return []
-        garbage = search_garbage_now(self._lines, self._roots, self._tracer, self._latest_reading.step)
-        growth = self._process_growth(self._latest_reading)
+        garbage = search_garbage_now_(self._lines, self._roots, self._tracer, self._latest_reading.step)
         explains_most = garbage is not None and garbage.bytes >= CASE.minimum_garbage_share * open_bytes
-        findings = list[Finding]()
+        causes = list[Evidence]()
         if garbage is not None and self._is_ordinary_backlog(garbage, sawtooth):
             self.ordinary_garbage = garbage if garbage.bytes >= DRIFT.least_bytes else None
         elif garbage is not None and explains_most:
-            findings = judge_garbage_at_end(garbage, self._history, growth, open_bytes, steps)
-        asks_native = not (findings or explains_most or self._awaits_first_comparison)
-        return self._record_findings(
-            self._judge_unexplained(self._latest_reading, self._stopped_owners, at_end=True)
-            if asks_native
-            else findings
-        )
+            causes = [garbage_evidence_at_end(garbage, self._history, open_bytes, steps)]
+        asks_native = not (causes or explains_most or self._awaits_first_comparison)
+        if asks_native:
+            causes = self._unexplained_evidence(self._latest_reading, self._stopped_owners, at_end=True)
+        return self._record_evidence(causes)
 
     def _is_ordinary_backlog(self, garbage: Garbage, sawtooth: GcSawtooth | None) -> bool:
         """Whether the garbage is an ordinary backlog: small so far, or freed while it is small.
@@ -198,21 +198,21 @@ class Monitor(Investigator):
         """
         return garbage.is_ordinary_gc_backlog(self._history.swing_bytes, inf) or is_negligible(sawtooth, garbage.bytes)
 
-    def _record_findings(self, findings: list[Finding]) -> list[Finding]:
-        """Publish findings, and return them as recorded: with a line, if one was found for them."""
-        self._new_findings += findings
+    def _record_evidence(self, causes: list[Evidence]) -> list[Evidence]:
+        """Record evidence, and return it with the lines that are known for it."""
+        self._new_evidence += causes
         self._publish_new_findings()
-        return [self._findings_by_owner[finding.owner] for finding in findings]
+        return [self._gather_facts(cause) for cause in causes]
 
-    def confirm_unproven(self, open_bytes: int) -> list[Finding]:
-        """Publish unproven findings if memory went on at their rate, and they are most of the bytes without a cause."""
+    def confirm_unproven(self, open_bytes: int) -> list[Evidence]:
+        """Record unproven causes if memory went on at their rate, and they are most of the bytes without a cause."""
         growth, last = self._unproven, self._latest_reading
         return (
-            [] if growth is None or last is None else self._record_findings(growth.confirmed_findings(last, open_bytes))
+            [] if growth is None or last is None else self._record_evidence(growth.confirmed_evidence(last, open_bytes))
         )
 
-    def find_behind_handles(self, open_bytes: int, latest: CompletedCensus | None) -> list[Finding]:
-        """Publish the container whose new items since the first census have handles that explain the open bytes.
+    def find_behind_handles(self, open_bytes: int, latest: CompletedCensus | None) -> list[Evidence]:
+        """Record the container whose new items since the first census have handles that explain the open bytes.
 
         Args:
             open_bytes: bytes without a cause, which are divided over these items.
@@ -229,12 +229,11 @@ class Monitor(Investigator):
         owners = find_handles(baseline.first_census, latest.census, open_bytes)
         rate = open_bytes / (latest.step - baseline.first_step)
         drift = Slope(rate, rate, rate)
-        return self._record_findings(
-            judge_owners_(self._case, None, owners, growth=self._process_growth(self._latest_reading), drift=drift)
-        )
+        growth = self._process_growth(self._latest_reading)
+        return self._record_evidence(collect_owners_evidence_(self._case, None, owners, growth=growth, drift=drift))
 
-    def find_since_beginning(self) -> list[Finding]:
-        """Findings of containers that gained since the first census: no proof, as nothing was read in between."""
+    def find_since_beginning(self) -> list[Evidence]:
+        """The evidence on containers that gained since the first census: no proof, as nothing was read in between."""
         if (
             self._latest_reading is None
             or self._first_case.first_census is None
@@ -244,10 +243,10 @@ class Monitor(Investigator):
         self.censuses.discard()
         self.censuses.slice_seconds = inf
         slope = recent_slope(self._history.unaccounted)
-        findings = self._compare_owners(self._first_case, self._process_growth(self._latest_reading), slope) or []
+        causes = self._compare_owners(self._first_case, self._process_growth(self._latest_reading), slope) or []
         step = self._latest_reading.step  # a container that is full by now has ended
-        growing = (finding for finding in findings if finding.plateau_step is None or finding.plateau_step > step)
-        return [finding for finding in growing if finding.bytes_per_step >= CASE.minimum_bytes_per_step]
+        growing = (cause for cause in causes if cause.plateau_step is None or cause.plateau_step > step)
+        return [cause for cause in growing if cause.drift.per_step >= CASE.minimum_bytes_per_step]
 
     def stop_trace(self) -> None:
         """End the trace of this comparison, which goes on without a line; in the thread that began the trace."""

@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from flatwater_watch.diagnose.finding import Finding
-from flatwater_watch.diagnose.judge import judge_unowned
+from flatwater_watch.diagnose.evidence import Evidence, unowned_evidence
 from flatwater_watch.series.readings import Growth, Reading, ReadingHistory, recent_slope
 from flatwater_watch.series.slope import Series, Slope, drift_slope, has_recent_rise, jump_points
 from flatwater_watch.thresholds import SHIPPED
@@ -13,55 +12,55 @@ CASE, DRIFT, OWNING = SHIPPED.investigating, SHIPPED.drift, SHIPPED.owning
 
 
 class UnprovenGrowth(NamedTuple):
-    """Findings of an investigation that ended without a proof, as readings may scatter more than they rise."""
+    """Evidence of an investigation that ended without a proof, as readings may scatter more than they rise."""
 
-    findings: Sequence[Finding]
+    causes: Sequence[Evidence]
     reading: Reading
 
-    def confirmed_findings(self, last: Reading, open_bytes: float) -> list[Finding]:
-        """The findings, if they explain most bytes without a cause, and memory went on at their rate; else none.
+    def confirmed_evidence(self, last: Reading, open_bytes: float) -> list[Evidence]:
+        """The evidence, if it explains most bytes without a cause, and memory went on at its rate; else none.
 
         Args:
             last: latest reading.
             open_bytes: bytes without a cause.
         """
-        rate = sum(finding.bytes_per_step for finding in self.findings)
+        rate = sum(cause.drift.per_step for cause in self.causes)
         actual_bytes = last.unaccounted - self.reading.unaccounted
         forecast_bytes = rate * (last.step - self.reading.step)
         went_on = (
             min(actual_bytes, forecast_bytes) >= CASE.minimum_garbage_share * max(actual_bytes, forecast_bytes) > 0
         )
         # The rate for all steps, as the open bytes came since the beginning.
-        return list(self.findings) if went_on and rate * last.step >= CASE.minimum_garbage_share * open_bytes else []
+        return list(self.causes) if went_on and rate * last.step >= CASE.minimum_garbage_share * open_bytes else []
 
 
-Known = Mapping[str, Finding]
-"""Findings so far, by owner."""
+Known = Mapping[str, Evidence]
+"""Evidence on the causes so far, by owner."""
 
 
-def is_suspicious(history: ReadingHistory, known_findings: Known, reading: Reading) -> bool:
+def is_suspicious(history: ReadingHistory, known_causes: Known, reading: Reading) -> bool:
     """Whether memory that no finding explains rises lately: no proof, but worth a census."""
     return any(
-        has_recent_rise(_unexplained_values(series, known_findings), reading.material_bytes)
+        has_recent_rise(_unexplained_values(series, known_causes), reading.material_bytes)
         for series in _object_series(history)
     )
 
 
-def find_drift(history: ReadingHistory, known_findings: Known, reading: Reading) -> tuple[bool, Slope]:
+def find_drift(history: ReadingHistory, known_causes: Known, reading: Reading) -> tuple[bool, Slope]:
     """Whether memory that no finding explains drifts, and the slope of all growth in the series that shows it."""
     floor = reading.material_bytes
     for series in _object_series(history):
-        values = _unexplained_values(series, known_findings)
+        values = _unexplained_values(series, known_causes)
         by_jumps = jump_points(series.steps, values, floor)
         if any(drift_slope(*points, minimum=floor) is not None for points in ((series.steps, values), by_jumps)):
             return True, recent_slope(series)
     return False, recent_slope(history.unaccounted)
 
 
-def judge_native_growth(
+def native_growth_evidence(
     history: ReadingHistory, reading: Reading, growth: Growth, explained_rate: float, *, at_end: bool = False
-) -> list[Finding]:
-    """The finding of growth that no object holds, if it is certain.
+) -> list[Evidence]:
+    """The evidence on growth that no object holds, if it is certain.
 
     Args:
         history: readings.
@@ -83,7 +82,7 @@ def judge_native_growth(
     open_slope = Slope(
         slope.per_step - explained_rate, max(0.0, slope.low - explained_rate), slope.high - explained_rate
     )
-    return [judge_unowned("native", open_slope, growth)]
+    return [unowned_evidence("native", open_slope, growth)]
 
 
 def comparison_limit(history: ReadingHistory) -> int:
@@ -101,10 +100,8 @@ def _object_series(history: ReadingHistory) -> tuple[Series, Series]:
     return history.unaccounted, history.allocated
 
 
-def _unexplained_values(series: Series, known_findings: Known) -> list[float]:
+def _unexplained_values(series: Series, known_causes: Known) -> list[float]:
     """Values of a series, in bytes, without the growth that findings explain, and a quarter more, as estimates err."""
-    rates = (
-        finding.bytes_per_step for finding in known_findings.values() if finding.holders or finding.verdict == "native"
-    )
+    rates = (cause.drift.per_step for cause in known_causes.values() if cause.holders or cause.verdict == "native")
     rate = sum(rates) / OWNING.explained_share
     return [value - rate * step for step, value in zip(series.steps, series.values, strict=True)]

@@ -6,18 +6,19 @@ are visible to `flatwater watch -- COMMAND` alone.
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from flatwater_watch.agent.outcome import Outcome, State
-from flatwater_watch.diagnose.finding import Finding, Verdict
-from flatwater_watch.diagnose.judge import Evidence, judge, select_and_rank
+from flatwater_watch.diagnose.evidence import Evidence, growth_share
+from flatwater_watch.diagnose.finding import Verdict
+from flatwater_watch.diagnose.judge import judge, limit_step, select_causes
 from flatwater_watch.errors import ConfigError, until_interrupted
 from flatwater_watch.faces.folder import masked_summary
 from flatwater_watch.meters.mappings import descendant_memory
 from flatwater_watch.meters.proc import available_bytes, process_command, read_kib_counters
-from flatwater_watch.series.readings import Growth
+from flatwater_watch.series.readings import Growth, Scale
 from flatwater_watch.series.slope import Series, Slope, drift_slope
 from flatwater_watch.thresholds import SHIPPED
 
@@ -123,26 +124,23 @@ def _summarize(history: _CounterHistory, limit: int | None) -> dict[str, Any]:
     grown = int(resident[-1] - resident[0])
     slope = Slope(grown / (steps[-1] or 1.0), 0.0, 0.0)
     growth = Growth(round(steps[-1]), resident_now, limit_bytes, slope, "second")
-    findings = list[Finding]()
+    causes = list[Evidence]()
     explained_bytes = 0.0
     for name, series in history.series.items():
         verdict, owner, words = COUNTER_KINDS[name]
         drift = drift_slope(series.steps, series.values, minimum=DRIFT.least_bytes)
         if drift is not None:
             advice = INSIDE_ADVICE if verdict == "native" else None
-            evidence = Evidence(verdict=verdict, owner=owner, drift=drift, what=words, advice=advice)
-            findings.append(judge(evidence, growth))
+            share = growth_share(drift.per_step, growth)
+            causes.append(Evidence(verdict=verdict, owner=owner, drift=drift, share=share, what=words, advice=advice))
             explained_bytes += 0 if name == "workers" else max(0.0, series.values[-1] - series.values[0])
     share = min(1.0, explained_bytes / grown) if grown > DRIFT.least_bytes else 1.0
     unexplained_bytes = round((1 - share) * grown)
     is_open = unexplained_bytes >= ENDING.open_bytes
-    state: State = "grows" if findings else "unexplained" if is_open else "flat"
+    state: State = "grows" if causes else "unexplained" if is_open else "flat"
     outcome = Outcome(state, unexplained_bytes, UNSEEN_OUTSIDE, (INSIDE_ADVICE,)) if is_open else Outcome(state)
-    now_at = time.time()
-    dated = [
-        replace(finding, limit_time=None if finding.limit_step is None else now_at + finding.limit_step - steps[-1])
-        for finding in select_and_rank(findings, growth)
-    ]
+    scale = Scale("second", 1.0, growth.step, growth.step, steps_per_second=1.0, now=time.time())
+    findings = judge(select_causes(causes), growth, limit_step(causes, growth), scale=scale)
     return {
         "unit": "second",
         "steps": round(steps[-1]),
@@ -154,7 +152,7 @@ def _summarize(history: _CounterHistory, limit: int | None) -> dict[str, Any]:
         "outcome": outcome.to_json(),
         "cost": {"cpu_share": 0.0, "bytes": 0},
         "processes": 1,
-        "findings": [finding.to_json() for finding in dated],
+        "findings": [finding.to_json() for finding in findings],
         "unseen": list(UNSEEN_OUTSIDE),
         "series": {
             "seconds": [round(second, 3) for second in steps],

@@ -22,7 +22,7 @@ from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.diagnose.finding_text import finding_lines
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.faces.folder import masked_summary
-from flatwater_watch.faces.notebook_cells import in_notebook, with_cell_names
+from flatwater_watch.faces.notebook_cells import in_notebook, name_cells
 from flatwater_watch.faces.terminal import terminal_lines
 from flatwater_watch.heap.roots import Roots
 from flatwater_watch.meters.suspended_tracing import run_untraced
@@ -130,6 +130,7 @@ class Watch:
     def _start_process_watch(self) -> ProcessWatch:
         """Make the watch of this process; without a unit of the user's it passes the steps that it finds, and ticks."""
         watch = ProcessWatch(unit=self._unit, roots=Roots(), limit=self._limit, guard=self._reading_guard)
+        watch.name_cause = name_cells
         if self._unit is None:
             watch.boundaries.use_counters_(hook_steps(watch.step))
             start_ticking(self._tick_guard, watch.tick, when_forbidden=watch.end_stale_trace)
@@ -168,13 +169,11 @@ class Watch:
         self._require_begun()
         if self._result is not None:
             return self._result.findings
-        return [] if self._process_watch is None else self._named_findings(self._process_watch.findings)
+        return [] if self._process_watch is None else self._guarded_findings(self._process_watch.findings)
 
-    def _named_findings(self, find: Callable[[], list[Finding]]) -> list[Finding]:
-        """Findings with the names of notebook cells; none if the watch fails on the way."""
-        return self._reading_guard.run_or_default(
-            list[Finding](), run_untraced, lambda: [with_cell_names(finding) for finding in find()]
-        )
+    def _guarded_findings(self, find: Callable[[], list[Finding]]) -> list[Finding]:
+        """Findings; none if the watch fails on the way."""
+        return self._reading_guard.run_or_default(list[Finding](), run_untraced, find)
 
     def summary(self) -> dict[str, Any]:
         """The JSON of `flatwater watch`: steps, growth, the share explained, the watch's own cost, findings.
@@ -194,7 +193,7 @@ class Watch:
             if self._unit is None:  # first: no boundary and no tick may begin a reading while the watch concludes
                 set_listener(None)
                 self._tick_guard.has_ended = True
-            findings = self._named_findings(process.find_final_findings_)
+            findings = self._guarded_findings(process.find_final_findings_)
         self._result = result = _WatchResult(findings, self._final_summary(findings))
         if process is not None:
             self._reading_guard.run_or_default(None, run_untraced, lambda: process.close(conclude=False))

@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from flatwater_watch.agent.filling_arrays import FillingArrays, add_untouched_, planned_by_path, touched_by_path_
+from flatwater_watch.diagnose.evidence import leaf_evidence, owner_evidence, unowned_evidence
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.diagnose.finding_text import finding_lines
-from flatwater_watch.diagnose.judge import judge_leaf, judge_owner, judge_unowned, select_and_rank
+from flatwater_watch.diagnose.judge import judge_new
 from flatwater_watch.diagnose.lines import Tracer
 from flatwater_watch.diagnose.owners import find_owners
 from flatwater_watch.errors import require
@@ -238,24 +239,24 @@ def _find_growth(
     slope = robust_slope(series.steps, series.values)
     process_slope = Slope(rate, min(rate, slope.low), max(rate, slope.high))
     growth = Growth(plan.rounds, footprint().resident, min(memory_limits().values()), process_slope, "round")
-    findings = []
+    causes = []
     for owner in find_owners(before.census, take_census(roots)):
         line = tracer.find_line(owner.newest_items)
-        findings.append(judge_owner(owner, line, steps=plan.measured_rounds, growth=growth, drift=process_slope))
+        steps = plan.measured_rounds
+        causes.append(owner_evidence(owner, steps=steps, growth=growth, drift=process_slope, made_at=line))
     ends = planned_by_path(before.filling_arrays)
     for path, size in touched_by_path_(before.filling_arrays).items():
         touched_rate = (size - before.touched_bytes.get(path, size)) / plan.measured_rounds
         if touched_rate > 0:
-            findings.append(
-                judge_leaf(path, size, ends[path], drift=Slope(touched_rate, touched_rate, touched_rate), growth=growth)
-            )
-    explained_rate = sum(finding.bytes_per_step for finding in findings)
+            drift = Slope(touched_rate, touched_rate, touched_rate)
+            causes.append(leaf_evidence(path, size, ends[path], drift=drift, growth=growth))
+    explained_rate = sum(cause.drift.per_step for cause in causes)
     if explained_rate < OWNING.explained_share * rate:
         native_slope = Slope(
             rate - explained_rate, max(0.0, process_slope.low - explained_rate), process_slope.high - explained_rate
         )
-        findings.append(judge_unowned("native", native_slope, growth))
-    return select_and_rank(findings, growth)
+        causes.append(unowned_evidence("native", native_slope, growth))
+    return judge_new(causes, growth)
 
 
 def _failure_text(rate: float, plan: FlatPlan, findings: Sequence[Finding]) -> str:

@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
-from flatwater_watch.diagnose.finding import Finding
+from flatwater_watch.diagnose.evidence import CurrentContents, Evidence
+from flatwater_watch.diagnose.finding import AllocationSite
 
 MAIN, PROGRAM, NOTEBOOK = "__main__.", "the main program", "the notebook"
 
@@ -23,28 +24,29 @@ def _running_shell() -> Any:  # noqa: ANN401  (IPython's own class)
     return kind.instance() if kind is not None and kind.initialized() else None
 
 
-def with_cell_names(finding: Finding) -> Finding:
-    """The finding with `In[2]` for the file name that IPython made up for a cell; outside of IPython as it is."""
+def name_cells(cause: Evidence) -> Evidence:
+    """The evidence with `In[2]` for the file name that IPython made up for a cell; outside of IPython as it is."""
     shell = _running_shell()
     if shell is None:
-        return finding
+        return cause
     numbers: Mapping[str, int] = vars(shell.compile).get("_filename_map", {})  # of IPython 7.33 and later
     last_cell = len(shell.user_ns["In"]) - 1  # code that a cell's magic runs has the number of the cell after it
     cells = {file: f"In[{min(number, last_cell)}]" for file, number in numbers.items()}
 
-    def name_cells(text: str) -> str:
+    def name_text(text: str) -> str:
         for file, cell in cells.items():
             text = text.replace(PurePath(file).name, cell)
         return text
 
-    line = finding.made_at
-    if line is not None and line.file in cells:
-        line = replace(line, file=cells[line.file])
-    holders = (name_cells(holder).replace(PROGRAM, NOTEBOOK) for holder in finding.holders)
+    def name_line(line: AllocationSite | None) -> AllocationSite | None:
+        return None if line is None else replace(line, file=cells.get(line.file, line.file))
+
+    seen = cause.seen
+    holders = tuple(name_text(holder).replace(PROGRAM, NOTEBOOK) for holder in seen.holders)
     return replace(
-        finding,
-        owner=name_cells(finding.owner).removeprefix(MAIN),
-        holders=tuple(holders),
-        made_at=line,
-        what=name_cells(finding.what),
+        cause,
+        owner=name_text(cause.owner).removeprefix(MAIN),
+        contents=CurrentContents(holders, seen.objects, name_text(seen.what)),
+        made_at=name_line(cause.made_at),
+        native_line=name_line(cause.native_line),
     )

@@ -2,11 +2,15 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from flatwater_watch.agent.boundaries import REQUEST
 from flatwater_watch.agent.outcome import WORKERS_OWNER
+from flatwater_watch.diagnose.evidence import Evidence
 from flatwater_watch.diagnose.finding import Finding
+from flatwater_watch.diagnose.judge import judge
+from flatwater_watch.series.readings import Growth, Scale
+from flatwater_watch.series.slope import Slope
 from flatwater_watch.thresholds import SHIPPED
 from flatwater_watch.units import format_bytes
 
@@ -32,6 +36,16 @@ class _WorkerFinding:
         return self.finding.bytes_per_step * float(self.worker["steps"])
 
 
+class _ProcessCause(NamedTuple):
+    """One cause of growth in several processes."""
+
+    evidence: Evidence
+    limit: int | None
+    """Bytes of the program and the gain of its workers at which memory ends; None if no limit is known."""
+    is_dated: bool = True
+    """Whether the time of that may be told."""
+
+
 def with_workers(
     summary: dict[str, Any], workers: Sequence[Mapping[str, Any]], *, budget: int | None = None
 ) -> dict[str, Any]:
@@ -50,25 +64,27 @@ def with_workers(
     summary = _in_worker_time(summary, read_workers)
     own_growth = max(0, summary["resident_growth_bytes"])
     total_growth = max(1, own_growth + sum(max(0, worker["resident_growth_bytes"]) for worker in read_workers))
-    merged = [_merge_group(group, summary, total_growth, budget) for group in groups]
-    merged = _with_joint_date(merged, summary, read_workers)
-    workers_share = sum(finding.share for finding in merged)
-    own_findings = [Finding.from_json(finding) for finding in summary["findings"]]
-    own_findings = [replace(finding, share=finding.share * own_growth / total_growth) for finding in own_findings]
-    merged, own_findings = _merge_own_findings(merged, own_findings)
-    explained_rate = sum(finding.bytes_per_step for finding in merged)
-    own_findings = [
-        finding
-        for finding in own_findings
-        if finding.owner != WORKERS_OWNER
-        or explained_rate < MEASURING.minimum_workers_explained_share * finding.bytes_per_step
+    merged = {key: _merge_group(group, summary, total_growth, budget) for key, group in groups.items()}
+    workers_share = sum(min(1.0, cause.evidence.share) for cause in merged.values())
+    own_causes = _own_causes(summary, own_growth / total_growth)
+    causes = [cause if (own := own_causes.get(key)) is None else _add_own(cause, own) for key, cause in merged.items()]
+    explained_rate = sum(cause.evidence.drift.per_step for cause in causes)
+    rest = [
+        cause
+        for key, cause in own_causes.items()
+        if key not in merged
+        and (
+            cause.evidence.owner != WORKERS_OWNER
+            or explained_rate < MEASURING.minimum_workers_explained_share * cause.evidence.drift.per_step
+        )
     ]
-    findings = sorted([*own_findings, *merged], key=lambda finding: -finding.bytes_per_step)
+    workers_rate = sum(cause.evidence.drift.per_step for cause in merged.values())
+    findings = _judge_processes([*rest, *causes], workers_rate, summary, read_workers)
     share = summary["explained_share"] * own_growth / total_growth + workers_share
     return {
         **summary,
         **worker_fields,
-        "held": _sum_owner_bytes(summary, read_workers, {finding.owner for finding in merged}),
+        "held": _sum_owner_bytes(summary, read_workers, {cause.evidence.owner for cause in causes}),
         "findings": [finding.to_json() for finding in findings],
         "explained_share": round(min(1.0, share), 4),
         "resident_growth_bytes": total_growth,
@@ -79,28 +95,47 @@ def with_workers(
     }
 
 
-def _merge_own_findings(
-    merged: Sequence[Finding], own_findings: Sequence[Finding]
-) -> tuple[list[Finding], list[Finding]]:
-    """Findings of workers, each merged with the same one of the program's own process; and the rest of its own."""
-    own_by_fingerprint = {finding.fingerprint: finding for finding in own_findings}
-    combined = []
-    for finding in merged:
-        own_finding = own_by_fingerprint.pop(finding.fingerprint, None)
-        if own_finding is None:
-            combined.append(finding)
-            continue
-        low, high = (sum(ends) for ends in zip(finding.interval, own_finding.interval, strict=True))
-        combined.append(
-            replace(
-                finding,
-                bytes_per_step=finding.bytes_per_step + own_finding.bytes_per_step,
-                interval=(low, high),
-                share=min(1.0, finding.share + own_finding.share),
-                what=f"in the program itself, and {finding.what}",
-            )
+def _own_causes(summary: Mapping[str, Any], share: float) -> dict[str, _ProcessCause]:
+    """The causes in the program's own process, by fingerprint.
+
+    Args:
+        summary: summary of this process.
+        share: share of the growth of all processes that came in this one.
+    """
+    findings = [Finding.from_json(record) for record in summary["findings"]]
+    return {
+        finding.fingerprint: _ProcessCause(
+            _evidence_of(finding, share=finding.share * share),
+            finding.limit_bytes,
+            is_dated=finding.limit_step is not None,
         )
-    return combined, list(own_by_fingerprint.values())
+        for finding in findings
+    }
+
+
+def _add_own(cause: _ProcessCause, own: _ProcessCause) -> _ProcessCause:
+    """The same cause in workers and in the program's own process, as one."""
+    of_workers, of_own = cause.evidence, own.evidence
+    evidence = replace(
+        of_workers,
+        drift=Slope(*(ends[0] + ends[1] for ends in zip(of_workers.drift[:3], of_own.drift[:3], strict=True))),
+        share=of_workers.share + of_own.share,
+        what=f"in the program itself, and {of_workers.what}",
+    )
+    return cause._replace(evidence=evidence)
+
+
+_EVIDENCE_FIELDS = (
+    "verdict", "owner", "share", "what", "holders", "count", "plateau_bytes", "plateau_step", "advice", "redundancy",
+    "outside", "parts", "made_at",
+)  # fmt: skip
+"""Fields of a finding that are evidence on all processes."""
+
+
+def _evidence_of(finding: Finding, **facts: Any) -> Evidence:  # noqa: ANN401  (fields of `Evidence`)
+    """The finding of one process, as evidence on all of them; `facts` are known better than there."""
+    known = {name: getattr(finding, name) for name in _EVIDENCE_FIELDS}
+    return Evidence(**{"drift": Slope(finding.bytes_per_step, *finding.interval), **known, **facts})
 
 
 def _in_worker_time(summary: dict[str, Any], workers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -149,14 +184,15 @@ def _worker_line(worker: Mapping[str, Any]) -> dict[str, Any]:
     return {name: worker[name] for name in fields} | {"findings": len(worker["findings"])}
 
 
-def _group_findings(workers: Iterable[Mapping[str, Any]]) -> list[list[_WorkerFinding]]:
+def _group_findings(workers: Iterable[Mapping[str, Any]]) -> dict[str, list[_WorkerFinding]]:
     """Findings of memory in workers, grouped by fingerprint, without slowdowns and without groups that rose little."""
     groups: dict[str, list[_WorkerFinding]] = {}
     for worker in workers:
         for finding in (Finding.from_json(record) for record in worker["findings"]):
             if finding.verdict != "slowdown":
                 groups.setdefault(finding.fingerprint, []).append(_WorkerFinding(worker, finding))
-    return [group for group in groups.values() if sum(member.bytes for member in group) >= 2 * DRIFT.least_bytes]
+    least_bytes = 2 * DRIFT.least_bytes
+    return {key: group for key, group in groups.items() if sum(member.bytes for member in group) >= least_bytes}
 
 
 def _concurrent_count(group: Sequence[_WorkerFinding]) -> int:
@@ -173,8 +209,8 @@ def _concurrent_count(group: Sequence[_WorkerFinding]) -> int:
 
 def _merge_group(
     group: Sequence[_WorkerFinding], summary: Mapping[str, Any], total_growth: int, budget: int | None
-) -> Finding:
-    """One finding for a group, at the rate of all workers that live at once, per unit of the program.
+) -> _ProcessCause:
+    """One cause for a group, at the rate of all workers that live at once, per unit of the program.
 
     Args:
         group: findings of one fingerprint.
@@ -193,22 +229,21 @@ def _merge_group(
     low, high = (
         sum(scale * member.finding.interval[end] for scale, member in zip(scales, group, strict=True)) for end in (0, 1)
     )
-    plateau = largest.plateau_bytes
+    plateau, full_step = largest.plateau_bytes, largest.plateau_step
+    if full_step is not None:
+        seconds_left = (full_step - main_member.worker["steps"]) / main_member.per_second
+        full_step = summary["steps"] + round(seconds_left / _seconds_per_unit(summary))
     each = "in a worker process" if simultaneous == 1 else f"in each of {simultaneous} worker processes"
     holds = f", {format_bytes(rate / simultaneous)} each" if simultaneous > 1 and summary["unit"] != REQUEST else ""
-    return replace(
+    evidence = _evidence_of(
         largest,
-        unit=summary["unit"],
-        bytes_per_step=rate,
-        interval=(low, high),
-        share=min(1.0, sum(member.bytes for member in group) / total_growth),
+        drift=Slope(rate, low, high),
+        share=sum(member.bytes for member in group) / total_growth,
         what=f"{each}{holds}: {largest.what}",
         plateau_bytes=None if plateau is None else plateau * simultaneous,
-        plateau_step=None,
-        limit_bytes=_joint_limit(main_member, summary, budget),
-        limit_step=None,
-        limit_time=None,
+        plateau_step=full_step,
     )
+    return _ProcessCause(evidence, _joint_limit(main_member, summary, budget))
 
 
 def _joint_limit(member: _WorkerFinding, summary: Mapping[str, Any], budget: int | None) -> int | None:
@@ -225,20 +260,31 @@ def _bytes_at_beginning(summary: Mapping[str, Any]) -> int:
     return int(summary["resident_bytes"] - max(0, summary["resident_growth_bytes"]))
 
 
-def _with_joint_date(
-    merged: Sequence[Finding], summary: Mapping[str, Any], workers: Sequence[Mapping[str, Any]]
+def _judge_processes(
+    causes: Sequence[_ProcessCause],
+    workers_rate: float,
+    summary: Mapping[str, Any],
+    workers: Sequence[Mapping[str, Any]],
 ) -> list[Finding]:
-    """The findings with the step at which the program and its workers reach the limit together, at their rates."""
-    grown = max(0, summary["resident_growth_bytes"])
+    """Make the findings, the fastest first, with the step at which all processes together reach the limit.
+
+    Args:
+        causes: causes in the program and in its workers.
+        workers_rate: bytes by which the causes in workers grow per step of the program.
+        summary: summary of the program's own process, by the clock of its workers.
+        workers: summaries of the workers.
+    """
+    steps, grown = summary["steps"], max(0, summary["resident_growth_bytes"])
     # Only the gain of the workers is added: a forked worker shares the pages that it began with with the program.
     resident = summary["resident_bytes"] + sum(max(0, worker["resident_growth_bytes"]) for worker in workers)
-    rate = grown / max(1, summary["steps"]) + sum(finding.bytes_per_step for finding in merged)
+    rate = grown / max(1, steps) + workers_rate
+    pace = 1 / max(1e-9, _seconds_per_unit(summary))
     last_end = max(worker["ended_at"] for worker in workers)
-    dated_findings = []
-    for finding in merged:
-        if finding.limit_bytes is not None and rate > 0:
-            units_left = max(0.0, finding.limit_bytes - resident) / rate
-            when = last_end + units_left * _seconds_per_unit(summary)
-            finding = replace(finding, limit_step=summary["steps"] + round(units_left), limit_time=when)  # noqa: PLW2901  (with its date)
-        dated_findings.append(finding)
-    return dated_findings
+    scale = Scale(summary["unit"], 1.0, steps, steps, steps_per_second=pace, now=last_end)
+    findings = []
+    for evidence, limit, is_dated in causes:
+        growth = Growth(steps, resident, limit, Slope(rate, rate, rate), summary["unit"])
+        has_date = is_dated and limit is not None and rate > 0
+        full_step = steps + round(max(0.0, (limit or 0) - resident) / rate) if has_date else None
+        findings += judge([evidence], growth, full_step, scale=scale)
+    return sorted(findings, key=lambda finding: -finding.bytes_per_step)

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import ceil, inf
 from typing import NamedTuple
 
 from flatwater_watch.series.slope import Series, Slope, robust_slope, thin_evenly
@@ -74,6 +75,31 @@ class Growth(NamedTuple):
     """Slope of the resident bytes."""
     unit: str
     """Unit of a step, such as `boundary`, `round` or `second`."""
+
+
+class Scale(NamedTuple):
+    """The conversion from steps to the unit in which growth is reported."""
+
+    unit: str
+    per_unit: float
+    """Steps per unit."""
+    step: int
+    """Steps so far."""
+    units: int
+    """Units so far."""
+    steps_per_second: float = inf
+    now: float = 0.0
+    """Seconds since 1970."""
+
+    def unit_at_step(self, step: int | None) -> int | None:
+        """The unit in which a step falls, the present one at the earliest; None for None."""
+        return None if step is None else self.units + max(0, ceil((step - self.step) / self.per_unit))
+
+    def time_at_step(self, step: int | None) -> float | None:
+        """Seconds since 1970 at a step, if steps keep their pace; None if that is not known."""
+        if step is None or self.steps_per_second <= 0:
+            return None
+        return self.now + max(0, step - self.step) / self.steps_per_second
 
 
 @dataclass(eq=False, repr=False)

@@ -1,10 +1,10 @@
-"""Findings from readings alone, without a census: memory kept, files mapped, state that grows, slower steps."""
+"""Evidence from readings alone, without a census: memory kept, files mapped, state that grows, slower steps."""
 
 from collections.abc import Sequence
 from typing import TypeVar
 
-from flatwater_watch.diagnose.finding import Finding, Verdict
-from flatwater_watch.diagnose.judge import judge_leaf, judge_phase, judge_unowned
+from flatwater_watch.diagnose.evidence import Evidence, leaf_evidence, phase_evidence, unowned_evidence
+from flatwater_watch.diagnose.finding import Verdict
 from flatwater_watch.series.readings import Reading, ReadingHistory
 from flatwater_watch.series.slope import Series, Slope, drift_slope, filling_slope, jump_points
 from flatwater_watch.series.slowdown import find_slowdown
@@ -19,7 +19,7 @@ POINTS_JUDGED_ALWAYS = 60
 T = TypeVar("T")
 
 
-def judge_series_(history: ReadingHistory, reading: Reading, unit: str) -> list[Finding]:
+def collect_series_evidence_(history: ReadingHistory, reading: Reading, unit: str) -> list[Evidence]:
     """Judge the readings without a census: memory kept, files mapped, state that grows, slower steps.
 
     Updates `history.drift_counts`, by which `unexplained_growth` decides on native growth.
@@ -29,20 +29,20 @@ def judge_series_(history: ReadingHistory, reading: Reading, unit: str) -> list[
         reading: latest reading.
         unit: name of a step.
     """
-    findings = []
+    causes = []
     ownerless: list[tuple[Verdict, Series]] = [("retention", history.free), ("mapped", history.file_mapped)]
     for turn, (verdict, series) in enumerate(ownerless):
         if (
             history.is_due(turn)
             and (slope := _repeated_drift_(history, verdict, series, minimum=reading.material_bytes)) is not None
         ):
-            findings.append(judge_unowned(verdict, slope, history.growth(reading, unit)))
+            causes.append(unowned_evidence(verdict, slope, history.growth(reading, unit)))
     if history.is_due(len(ownerless)):
-        # For its count alone: growth of these bytes is reported by `judge_native_growth`, once objects are ruled out.
+        # For its count alone: growth of these bytes is judged by `native_growth_evidence`, once objects are ruled out.
         _repeated_drift_(history, "native", history.unaccounted, minimum=reading.material_bytes)
     if history.is_due(len(ownerless) + 1):
-        findings += _judge_state_leaves(history, reading, unit)
-    return findings + _judge_slow_phases_(history, reading, unit)
+        causes += _leaves_evidence(history, reading, unit)
+    return causes + _slow_phases_evidence_(history, reading)
 
 
 def _repeated_drift_(history: ReadingHistory, name: str, series: Series, *, minimum: float) -> Slope | None:
@@ -76,15 +76,15 @@ def _count_repeats_(history: ReadingHistory, name: str, result: T | None) -> T |
     return result if history.drift_counts[name] >= DRIFT.judgements_in_row else None
 
 
-def _judge_state_leaves(history: ReadingHistory, reading: Reading, unit: str) -> list[Finding]:
-    """Findings of declared state that is being filled, or that drifts.
+def _leaves_evidence(history: ReadingHistory, reading: Reading, unit: str) -> list[Evidence]:
+    """The evidence on declared state that is being filled, or that drifts.
 
     A leaf is judged for drift only if all declared state together drifts; its minimum rise is its share of the bytes
     that are material for the process.
     """
     all_state, material_bytes = history.declared, reading.material_bytes
     drifts = drift_slope(all_state.steps, all_state.values, minimum=material_bytes) is not None
-    findings = []
+    causes = []
     for path, size in reading.owned.items():
         series = history.owned[path]
         planned = reading.planned.get(path)
@@ -94,28 +94,28 @@ def _judge_state_leaves(history: ReadingHistory, reading: Reading, unit: str) ->
         if slope is None and planned is not None and size < planned:
             slope = filling_slope(series.steps, series.values, now=reading.step, minimum=material_bytes)
         if slope is not None:
-            findings.append(judge_leaf(path, size, planned, drift=slope, growth=history.growth(reading, unit)))
-    return findings
+            causes.append(leaf_evidence(path, size, planned, drift=slope, growth=history.growth(reading, unit)))
+    return causes
 
 
-def _judge_slow_phases_(history: ReadingHistory, reading: Reading, unit: str) -> list[Finding]:
-    """Findings of phases that the last few judgements all found to become slower; updates `history.drift_counts`.
+def _slow_phases_evidence_(history: ReadingHistory, reading: Reading) -> list[Evidence]:
+    """The evidence on phases that the last few judgements all found to become slower; updates `history.drift_counts`.
 
     A series of more than `POINTS_JUDGED_ALWAYS` readings is judged at some readings only, as one more changes little.
     """
-    findings = []
+    causes = []
     for turn, phase in enumerate(reading.rates):
         series = history.phase_costs.get(phase)
         # None: the phase has taken no step yet.
         if series is not None and (len(series.steps) <= POINTS_JUDGED_ALWAYS or history.is_due(turn)):
             slower = _count_repeats_(history, f"phase {phase}", find_slowdown(series))
             if slower is not None:
-                findings.append(judge_phase(phase, slower, history.growth(reading, unit)))
-    return findings
+                causes.append(phase_evidence(phase, slower))
+    return causes
 
 
-def judge_retention_at_end(history: ReadingHistory, reading: Reading, unit: str) -> list[Finding]:
-    """The finding of freed memory that is kept, at the end: two judgements in a row are enough, if it is the growth.
+def retention_evidence_at_end(history: ReadingHistory, reading: Reading, unit: str) -> list[Evidence]:
+    """The evidence on freed memory that is kept, at the end: two judgements in a row are enough, if it is the growth.
 
     A heap whose holes are filled again grows in jumps, as each round needs a little more than the round before.
 
@@ -133,7 +133,7 @@ def judge_retention_at_end(history: ReadingHistory, reading: Reading, unit: str)
     slope_before = _line_or_jump_drift(free.steps[:-1], free.values[:-1], minimum_rise)
     if slope is None or slope_before is None:
         return []
-    return [judge_unowned("retention", slope, history.growth(reading, unit))]
+    return [unowned_evidence("retention", slope, history.growth(reading, unit))]
 
 
 def _line_or_jump_drift(steps: Sequence[float], values: Sequence[float], minimum: float) -> Slope | None:
@@ -141,17 +141,11 @@ def _line_or_jump_drift(steps: Sequence[float], values: Sequence[float], minimum
     return _strict_drift(steps, values, minimum) or _strict_drift(*jump_points(steps, values, minimum), minimum)
 
 
-def judge_slowdown_at_end(history: ReadingHistory, reading: Reading, unit: str) -> list[Finding]:
-    """Findings of phases that become slower, at the end of a program: two judgements in a row are enough.
-
-    Args:
-        history: readings.
-        reading: last reading.
-        unit: name of a step.
-    """
-    findings = []
+def slowdown_evidence_at_end(history: ReadingHistory) -> list[Evidence]:
+    """The evidence on phases that become slower, at the end of a program: two judgements in a row are enough."""
+    causes = []
     for phase, series in history.phase_costs.items():
         slower = find_slowdown(series)
         if slower is not None and find_slowdown(Series(series.steps[:-1], series.values[:-1])) is not None:
-            findings.append(judge_phase(phase, slower, history.growth(reading, unit)))
-    return findings
+            causes.append(phase_evidence(phase, slower))
+    return causes

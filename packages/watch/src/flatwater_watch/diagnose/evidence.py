@@ -1,0 +1,328 @@
+"""Evidence: the facts of one cause of growth, and what makes it of a container, of garbage and of numbers alone.
+
+Each fact is written once, by whoever found it out; `judge` weighs them and makes the finding. All functions are pure.
+"""
+
+from dataclasses import dataclass
+from math import ceil
+from typing import TYPE_CHECKING, NamedTuple
+
+from flatwater_watch.diagnose.finding import AllocationSite, Verdict
+from flatwater_watch.series.readings import Growth
+from flatwater_watch.series.slope import Slope
+from flatwater_watch.units import format_bytes
+
+if TYPE_CHECKING:
+    from flatwater_watch.diagnose.garbage import Garbage
+    from flatwater_watch.diagnose.owners import Owner
+    from flatwater_watch.meters.collector import GcSawtooth
+    from flatwater_watch.series.slowdown import Slowdown
+
+_ADVICE_BY_VERDICT: dict[Verdict, str] = {
+    "leak": "Drop what is not needed any more, or bound it: collections.deque(maxlen=...) keeps the newest.",
+    "filling": "Nothing is lost: it stops growing when it is full. Lower its capacity if that does not fit.",
+    "retention": "Blocks were freed, and the allocator keeps them between others: allocate buffers once and write into "
+    "them, give varying temporaries one size, or call malloc_trim after a round.",
+    "backlog": "The consumer takes fewer than are put. Bound the queue (maxsize), so that the producer waits, or add "
+    "consumers.",
+    "cache": "Give it a maxsize, or key it by something small; a cache on a method keeps each object that called it.",
+    "mapped": "Pages of files: the system takes them back when it needs them. Count private bytes instead.",
+    "native": "Nothing that your globals, local variables, tasks and threads reach explains it: look at C extensions "
+    "and buffers outside of Python, and give what a library works with a name of your own. A recording with "
+    "`memray run --native` names the C function.",
+    "slowdown": "The work of a step grows: look in this phase for a list, a table or a history that each step walks "
+    "whole.",
+}
+
+TOO_LARGE_ADVICE = (
+    "It does not fit: the limit is reached before it is full. Lower its capacity, or store each thing once."
+)
+NATIVE_LINE_SENTENCE = (
+    "C code that this line calls keeps what it allocates: close, free or release what it returns, or bound the cache "
+    "that it has. `memray run --native` names the C function."
+)
+_ADVICE_BY_KIND = {
+    "dict": "Remove entries that are not needed any more (`del`, `pop`), or bound it: keep the newest so many.",
+    "set": "Remove what is not needed any more (`discard`), or bound it; instances of a class can be held weakly: "
+    "weakref.WeakSet.",
+    "object": "Drop what is not needed any more: its attributes hold more and more.",
+    "array": "It is replaced by a larger one again and again: write out what is done with, or keep the newest rows.",
+    "text": "It is added to again and again: write it out in portions.",
+    "bytes": "It is added to again and again: write it out in portions.",
+    "figures": "pyplot keeps each figure until it is closed: call plt.close(figure) when it is saved.",
+    "hooks": "Register the hook once, or keep the handle that registering returns and call its remove().",
+}
+
+GRAPH_ADVICE = "Keep the number, not the tensor: loss.item(), or loss.detach() without its autograd graph."
+BASE_ADVICE = "Keep a copy of the part: .clone() of a tensor or .copy() of an array lets go of the whole."
+
+WAITING_ADVICE = "The calls wait and do not end: give what they wait for a timeout, or let fewer begin (a semaphore)."
+COLLECTOR_OFF_ADVICE = "Leave the collector on, or call gc.collect() once in a while; "
+RARE_COLLECTION_ADVICE = (
+    "The collector seldom looks at objects that have lived long: call gc.collect() once in a while; "
+)
+BREAK_CYCLE_ADVICE = "better, break the cycle: hold the way back by a weakref."
+
+
+def advice(verdict: Verdict, kind: str = "", *, graph: bool = False, base: bool = False) -> str:
+    """The advice for a finding.
+
+    Args:
+        verdict: verdict of the finding.
+        kind: kind of the container that grows, such as `list` or `hooks`.
+        graph: whether the content carries an autograd graph.
+        base: whether the content are views that keep larger bases alive.
+    """
+    if graph:
+        return GRAPH_ADVICE
+    if base:
+        return BASE_ADVICE
+    return _ADVICE_BY_KIND.get(kind, _ADVICE_BY_VERDICT[verdict]) if verdict == "leak" else _ADVICE_BY_VERDICT[verdict]
+
+
+UNOWNED_KINDS: dict[Verdict, tuple[str, str]] = {
+    "retention": ("the C allocator", "bytes that are freed and kept"),
+    "mapped": ("mapped files", "pages of files and shared memory"),
+    "native": ("memory outside of Python", "bytes that no object of your program explains"),
+}
+"""Owner and content of growth that no Python object holds."""
+GARBAGE_OWNER = "cyclic garbage"
+"""Owner of objects that wait for a collection."""
+
+
+class MeasuredGrowth(NamedTuple):
+    """Growth of a cause over all readings, which says more than the stretch in which the cause was found."""
+
+    rate: Slope
+    """Bytes per step, with bounds."""
+    share: float
+    """Share of the growth of the whole process, 0 to 1."""
+
+
+class CurrentContents(NamedTuple):
+    """Contents of an owner at a later census than that which found it."""
+
+    holders: tuple[str, ...]
+    objects: int
+    """Number of objects of the main content."""
+    what: str
+
+
+class SlowSegment(NamedTuple):
+    """The segment of a program that has most of a slowdown."""
+
+    name: str
+    """The boundaries between which it lies: `from step to update`."""
+    sentence: str
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Evidence:
+    """The known facts of one cause of growth, from which `judge` makes a finding."""
+
+    verdict: Verdict
+    owner: str
+    drift: Slope
+    """Bytes per step in the stretch in which the cause was found, with bounds."""
+    share: float = 1.0
+    """Share of the growth of the whole process in that stretch, 0 to 1."""
+    what: str = ""
+    bound: str = ""
+    """Words on the bound of a cache, which follow those on its content."""
+    holders: tuple[str, ...] = ()
+    count: int = 0
+    plateau_bytes: int | None = None
+    plateau_step: int | None = None
+    advice: str | None = None
+    """Advice that replaces the verdict's; None for that."""
+    redundancy: str | None = None
+    outside: bool = False
+    parts: tuple[str, ...] = ()
+    """Owners of the causes that were merged into this one."""
+    made_at: AllocationSite | None = None
+    """The line that made the newest contents, from a trace."""
+    native_line: AllocationSite | None = None
+    """The line that ran while memory rose that no object holds."""
+    contents: CurrentContents | None = None
+    """Contents at the newest census; None if they are no more than before."""
+    measured: MeasuredGrowth | None = None
+    """Growth over all readings; None if it is not known."""
+    gc_sawtooth: "GcSawtooth | None" = None
+    """Of cyclic garbage: what full collections free."""
+    slow_segment: SlowSegment | None = None
+    """Of a slowdown: where it is."""
+
+    @property
+    def rate(self) -> Slope:
+        """Bytes per step, as well as they are known."""
+        return self.drift if self.measured is None else self.measured.rate
+
+    @property
+    def known_share(self) -> float:
+        """Share of the growth of the whole process, as well as it is known."""
+        return self.share if self.measured is None else self.measured.share
+
+    @property
+    def seen(self) -> CurrentContents:
+        """Holders and contents at the newest census."""
+        return self.contents or CurrentContents(self.holders, self.count, self.what)
+
+    @property
+    def has_proof(self) -> bool:
+        """Whether an object, a line, or a count of this very kind of memory proves the growth: it is not a rest."""
+        return (self.made_at or self.native_line) is not None or not self.wants_native_line
+
+    @property
+    def wants_native_line(self) -> bool:
+        """Whether the line that runs while memory rises is wanted, as no Python object has the bytes."""
+        return self.outside or self.verdict == "native"
+
+
+def owner_evidence(
+    owner: "Owner", *, steps: int, growth: Growth, drift: Slope, made_at: AllocationSite | None = None
+) -> Evidence:
+    """The evidence on a container that grew.
+
+    Args:
+        owner: the container, as two censuses saw it.
+        steps: steps between the two censuses.
+        growth: growth of the process.
+        drift: slope of the part of memory that the container is in; the container's rate gets an interval as wide, in
+            proportion.
+        made_at: the line that made its newest contents.
+    """
+    rate = owner.bytes_grown / steps
+    verdict = _container_verdict(owner)
+    plateau_bytes = plateau_step = None
+    if owner.capacity is not None and verdict != "leak":
+        plateau_bytes = owner.item_bytes * owner.capacity
+        items_per_step = (owner.length - owner.length_before) / steps
+        plateau_step = (
+            growth.step + ceil((owner.capacity - owner.length) / items_per_step) if items_per_step > 0 else None
+        )
+    bound_text = ""
+    if verdict == "cache":
+        bound_text = ", unbounded" if owner.capacity is None else f", maxsize {owner.capacity}"
+    return Evidence(
+        verdict=verdict,
+        owner=owner.path,
+        drift=_interval_around(rate, drift),
+        share=growth_share(rate, growth),
+        what=owner.content_words,
+        bound=bound_text,
+        holders=owner.holders,
+        made_at=made_at,
+        count=owner.count,
+        plateau_bytes=plateau_bytes,
+        plateau_step=plateau_step,
+        advice=_owner_advice(verdict, owner),
+        redundancy=owner.redundancy,
+        outside=owner.outside_python,
+    )
+
+
+def _owner_advice(verdict: Verdict, owner: "Owner") -> str:
+    """The advice for a container: its library's rule or calls, unless a graph or base explains it, or it is filling."""
+    if owner.calls > 1 and verdict == "leak":
+        return WAITING_ADVICE
+    explained = verdict == "filling" or owner.holds_graph or owner.holds_base
+    if owner.rule is None and owner.table is not None and verdict in {"leak", "cache"} and not explained:
+        return owner.table.advice
+    if owner.rule is None or explained:
+        return advice(verdict, owner.kind, graph=owner.holds_graph, base=owner.holds_base)
+    return owner.rule.advice
+
+
+def _container_verdict(owner: "Owner") -> Verdict:
+    """The verdict for a container that grew: filling if it is bounded and was not full; else leak, cache or backlog."""
+    if owner.kind == "queue":
+        return "backlog"
+    # A full container takes no further items, so its items themselves grow.
+    if owner.capacity is not None and owner.length_before < owner.capacity:
+        return "filling"
+    return "cache" if owner.kind == "cache" else "leak"
+
+
+def leaf_evidence(path: str, held_bytes: int, planned: int | None, *, drift: Slope, growth: Growth) -> Evidence:
+    """The evidence on state that the program declares: it is filled for the first time, or it outgrows its plan.
+
+    Args:
+        path: name of the leaf.
+        held_bytes: resident bytes now.
+        planned: bytes of the full leaf; None if no plan names it.
+        drift: slope of its resident bytes.
+        growth: growth of the process.
+    """
+    share = growth_share(drift.per_step, growth)
+    if planned is None or held_bytes >= planned:
+        plan_text = ", of which no plan knows" if planned is None else f" of {format_bytes(planned)} planned"
+        words = format_bytes(held_bytes) + plan_text
+        return Evidence(verdict="leak", owner=path, drift=drift, share=share, what=words)
+    return Evidence(
+        verdict="filling",
+        owner=path,
+        drift=drift,
+        share=share,
+        what=f"{format_bytes(held_bytes)} of {format_bytes(planned)} planned, touched for the first time",
+        plateau_bytes=planned,
+        plateau_step=growth.step + ceil((planned - held_bytes) / drift.per_step),
+    )
+
+
+def unowned_evidence(verdict: Verdict, drift: Slope, growth: Growth) -> Evidence:
+    """The evidence on growth that no Python object holds: `retention`, `mapped` or `native`."""
+    owner, words = UNOWNED_KINDS[verdict]
+    share = growth_share(drift.per_step, growth)
+    return Evidence(verdict=verdict, owner=owner, drift=drift, share=share, what=words)
+
+
+def garbage_evidence(garbage: "Garbage", rate: float, drift: Slope, share: float) -> Evidence:
+    """The evidence on objects in cycles that wait for the collector.
+
+    Args:
+        garbage: objects that a collection would free.
+        rate: bytes by which they grow per step.
+        drift: slope of the memory that no container explains.
+        share: their share of the growth of the process, 0 to 1.
+    """
+    return Evidence(
+        verdict="leak",
+        owner=GARBAGE_OWNER,
+        drift=_interval_around(rate, drift),
+        share=share,
+        what=f"{garbage.what}, in cycles that nobody reaches: a collection would free {format_bytes(garbage.bytes)}",
+        holders=garbage.cycle,
+        count=garbage.objects,
+        advice=(RARE_COLLECTION_ADVICE if garbage.collecting else COLLECTOR_OFF_ADVICE) + BREAK_CYCLE_ADVICE,
+    )
+
+
+def phase_evidence(phase: str, slower: "Slowdown") -> Evidence:
+    """The evidence on a phase of the program whose steps become slower and slower.
+
+    Args:
+        phase: name of the phase.
+        slower: cost of its steps, before and now.
+    """
+    no_growth = Slope(0.0, 0.0, 0.0)
+    comparison = f"{1 - slower.before / slower.now:.0%} fewer than before ({_steps_per_second_text(1 / slower.before)})"
+    sentence = f"{phase} does {_steps_per_second_text(1 / slower.now)} steps per CPU second, {comparison}"
+    return Evidence(verdict="slowdown", owner=phase, drift=no_growth, what=sentence, share=0.0)
+
+
+def _steps_per_second_text(steps: float) -> str:
+    """Steps per CPU second in words: `1,234`, `12.3`."""
+    return f"{steps:,.0f}" if steps >= 100 else f"{steps:.3g}"  # noqa: PLR2004  (three digits)
+
+
+def growth_share(rate: float, growth: Growth) -> float:
+    """Share of a rate, in bytes per step, in the growth of the process: 0 to 1, and 1 if the process does not grow."""
+    # Owners are estimates, which may come to a little more than all.
+    return min(1.0, rate / growth.whole.per_step) if growth.whole.per_step > 0 else 1.0
+
+
+def _interval_around(rate: float, drift: Slope) -> Slope:
+    """The relative interval of `drift` around a rate; a point if `drift` does not rise."""
+    if drift.per_step <= 0:
+        return Slope(rate, rate, rate)
+    return Slope(rate, rate * min(1.0, drift.low / drift.per_step), rate * max(1.0, drift.high / drift.per_step))
