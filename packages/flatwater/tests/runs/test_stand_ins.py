@@ -1,5 +1,6 @@
 """Phases are tried out on the meta device without the algebra of torch's compiler, whose import would take longest."""
 
+import os
 import sys
 from collections.abc import Callable, Mapping
 
@@ -49,3 +50,20 @@ def test_who_asks_for_more_than_a_stand_in_has_gets_the_real_module() -> None:
         return {"phase": len(Symbol("four").name) if ShapeEnv else 0}
 
     assert run_in_fork(lambda: planning._try_in_fork(transients)) == {"phase": 4 * planning.KERNELS}
+
+
+@pytest.mark.parametrize("message", [f"Unable to handle autograd's threading: {planning.AUTOGRAD_REFUSES_FORK}", "else"])
+def test_what_autograd_refuses_in_a_fork_is_tried_out_here(message: str) -> None:
+    """In torch's builds for CUDA, without a GPU too, `train` after an export ended with this error."""
+    process = os.getpid()
+
+    def transients() -> dict[str, int]:
+        if os.getpid() != process:
+            raise RuntimeError(message)
+        return {"phase": 4}
+
+    if message == "else":
+        with pytest.raises(RuntimeError, match="a fork of this process ended"):
+            planning.phase_bytes(transients, {})
+    else:
+        assert planning.phase_bytes(transients, {}) == {"phase": 4 * planning.KERNELS}

@@ -45,6 +45,8 @@ META = torch.device("meta")
 KERNELS = 2.5
 """Factor from a phase's tensors to its bytes: kernels have workspaces, and allocators' blocks do not fit exactly.
 Measured at the sizes of the benchmarks: 2.0, 1.8 and 2.6."""
+AUTOGRAD_REFUSES_FORK = "in combination with fork-based multiprocessing"
+"""Part of the message of torch's `RuntimeError` in a fork of a process whose autograd has begun its threads."""
 LATER_BYTES = 40 << 20
 """Bytes that libraries load when they first compute, after the plan: 24 and 35 MB were measured."""
 WORKER_BYTES = (150 if torch.version.cuda is None else 285) << 20
@@ -247,21 +249,26 @@ def phase_bytes(transients: Callable[[], Mapping[str, int]], extra_bytes: Mappin
         transients: tries the phases out on the meta device, and returns the most bytes of tensors of each.
         extra_bytes: bytes by phase that are in no tensor.
 
-    Autograd refuses a fork once its threads for a GPU have begun, as in a second run of one program. Its bytes on the
-    host are not planned, so that what the phases import may stay.
+    Autograd refuses to work in a fork once its threads for devices have begun: in a second run of one program on a GPU,
+    and in torch's builds for CUDA without one too, after some exports. Its bytes on the host are not planned, so that
+    what the phases import may stay.
 
     Raises:
         ConfigError: a phase cannot be tried out, with the reason that the fork gave.
     """
-    bytes_or_reason: dict[str, int] | str
-    bytes_or_reason = _try_out(transients) if copy_unsafe_driver() else run_in_fork(lambda: _try_in_fork(transients))
+    bytes_or_reason = None if copy_unsafe_driver() else run_in_fork(lambda: _try_in_fork(transients))
+    if bytes_or_reason is None:
+        bytes_or_reason = _try_out(transients)
     if isinstance(bytes_or_reason, str):
         raise ConfigError(bytes_or_reason)
     return {phase: size + extra_bytes.get(phase, 0) for phase, size in bytes_or_reason.items()}
 
 
-def _try_in_fork(transients: Callable[[], Mapping[str, int]]) -> dict[str, int] | str:
-    """Return the result of `_try_out` in a fork, in which torch's compiler and sympy are not imported."""
+def _try_in_fork(transients: Callable[[], Mapping[str, int]]) -> dict[str, int] | str | None:
+    """Return the result of `_try_out` in a fork, in which torch's compiler and sympy are not imported.
+
+    None where autograd refuses to work in a fork.
+    """
     # In a fork of this process, which ends when the answer is given.
     # Kernels of the meta device import torch's compiler, only to tell it to leave them alone (0.8 CPU seconds and
     # 46 MB), and sympy, only to ask whether sizes are symbols (0.7): here sizes are numbers, so the answers are known.
@@ -285,6 +292,10 @@ def _try_in_fork(transients: Callable[[], Mapping[str, int]]) -> dict[str, int] 
         for name in stand_ins.keys() - {"torch._dynamo"}:
             del sys.modules[name]
         return _try_out(transients)
+    except RuntimeError as error:
+        if AUTOGRAD_REFUSES_FORK not in str(error):
+            raise
+        return None
 
 
 def _are_equal(one: object, other: object) -> bool:
