@@ -7,7 +7,7 @@ tensors alive at once while the phase runs on the meta device; the ledger of the
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -24,7 +24,7 @@ from flatwater.mirror.opening import taken_names
 from flatwater.mirror.uploader import OWNER
 from flatwater.recipe import recipe_of_config
 from flatwater.runs.callbacks import NO_CALLBACKS, Callbacks, find_callbacks
-from flatwater.runs.config import RunConfig
+from flatwater.runs.config import RunConfig, WorkersRunConfig
 from flatwater.runs.machine import find_device
 from flatwater.runs.trackers import check_trackers
 from flatwater.state.tree import nbytes
@@ -358,10 +358,11 @@ def check_machine(config: Any, *, trains: bool = True) -> None:  # noqa: ANN401 
     """
     check_trackers(config)
     check_command(config.on_event)
-    learner = getattr(config, "learner", None)
-    compiles = isinstance(learner, PPOConfig | AlgorithmConfig) and bool(learner.compile)
-    # A GPU's code is not C++, and the machines of a cluster have compilers of their own.
-    if trains and compiles and find_device(config.device).type == "cpu" and not getattr(config, "cluster", ""):
+    values = (getattr(config, each.name) for each in fields(config))
+    compiles = any(isinstance(value, PPOConfig | AlgorithmConfig) and value.compile for value in values)
+    # The machines of a cluster have compilers of their own, and a GPU's code is not C++.
+    is_elsewhere = isinstance(config, WorkersRunConfig) and config.cluster
+    if trains and compiles and not is_elsewhere and find_device(config.device).type == "cpu":
         require_compiler()
 
 
