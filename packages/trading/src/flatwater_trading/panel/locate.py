@@ -18,6 +18,7 @@ from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.shipped import shipped_panel_path
 from flatwater_trading.panel.specification import is_synthetic, parse_synthetic
 from flatwater_trading.panel.store import open_panel, read_fingerprint, save_panel
+from flatwater_trading.panel.synthetic import synthetic_panel, synthetic_truth
 from flatwater_watch.errors import DataError
 from flatwater_watch.files.safe_read import open_regular
 
@@ -130,14 +131,10 @@ def load_truth(spec: str | None) -> "np.ndarray | None":
     """
     if spec is None or not is_synthetic(spec):
         return None
-    from flatwater_trading.panel.synthetic import synthetic_truth  # noqa: PLC0415  (TA-Lib: see `_import_file`)
-
     return synthetic_truth(parse_synthetic(spec))
 
 
 def _generate_panel(config: SyntheticConfig) -> Panel:
-    from flatwater_trading.panel.synthetic import synthetic_panel  # noqa: PLC0415  (TA-Lib: see `_import_file`)
-
     return synthetic_panel(config).panel
 
 

@@ -16,7 +16,6 @@ from itertools import islice
 import numpy as np
 
 from flatwater_trading.panel.config import SyntheticConfig
-from flatwater_trading.panel.indicators import write_indicators_
 from flatwater_trading.panel.laws import DAILY_NOISE, HORIZON_DAYS, MARKET_SHARE, SECTOR_SHARE, make_law
 from flatwater_trading.panel.panel import FEATURES, Panel, build_panel
 
@@ -44,6 +43,8 @@ def synthetic_panel(config: SyntheticConfig) -> SyntheticPanel:
     Raises:
         ConfigError: the law cannot have so large a signal, or needs a context column.
     """
+    from flatwater_trading.panel.indicators import write_indicators_  # noqa: PLC0415  (TA-Lib: see `locate.py`)
+
     values = np.full((config.days, config.instruments, len(FEATURES)), np.nan, dtype=np.float32)
     drift = np.full((config.days, config.instruments), np.nan, dtype=np.float32)
     for n, (prices, traded, ahead) in enumerate(_generate_columns(config)):
