@@ -14,8 +14,9 @@ PIP_ARGS ?=
 TEST_WORKERS ?= 2
 PACKAGE ?=
 TESTS = $(if $(PACKAGE),packages/$(PACKAGE)/tests,)
-# Large libraries of which little is imported: that is compiled where it is, and the rest would take half of the time.
+# Large libraries of which little is imported: that is compiled by importing it; the rest would take half of the time.
 PART_USED := moto|mypy|networkx|pandas|pip|plotly|pygments|scipy|setuptools|sklearn|sqlalchemy|statsmodels|sympy|wandb
+IMPORTED := moto.s3, moto.server, networkx, pandas, plotly.graph_objects, pygments.lexers, scipy.stats, sklearn.ensemble, sqlalchemy.orm, sympy, wandb
 INSTALLED := packages/watch[page] packages/flatwater[teach,sweep,wandb] packages/trading[excel]
 
 .PHONY: train test test-random test-all check lint types imports dead api bench results docs site constraints clean help
@@ -86,9 +87,10 @@ $(READY): packages/watch/pyproject.toml packages/flatwater/pyproject.toml packag
 	@echo "setting up .venv: one to three minutes, about 2 GB"
 	@began=$$SECONDS; \
 		$(PYTHON) -m venv .venv; \
-		$(BIN)/python -m pip install -qq --disable-pip-version-check $(PIP_ARGS) -c constraints.txt pip; `# the one of Python 3.11 takes a minute more to resolve` \
-		$(BIN)/python -m pip install -qq --no-compile --disable-pip-version-check $(PIP_ARGS) \
+		$(BIN)/python -m pip install -qq --disable-pip-version-check $(PIP_ARGS) -c constraints.txt pip setuptools; `# the pip of Python 3.11 takes a minute more to resolve` \
+		$(BIN)/python -m pip install -qq --no-compile --no-build-isolation --disable-pip-version-check $(PIP_ARGS) \
 			-c constraints.txt -r requirements.txt $(INSTALLED:%=-e %); \
 		$(BIN)/python -m compileall -q -j 0 -x '^\.venv/.*/(tests?|$(PART_USED))/' .venv/lib packages > /dev/null || true; `# on all cores, but for the libraries' own tests; some carry files that are no Python` \
+		PYTHONDONTWRITEBYTECODE= $(BIN)/python -c "import $(IMPORTED)" || true; `# images of containers set it: without this each start would compile them, 2 s for SymPy` \
 		echo "set up in $$((SECONDS - began)) s"
 	@touch $@
