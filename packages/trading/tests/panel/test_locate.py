@@ -105,10 +105,11 @@ def test_what_cannot_be_found_or_read_is_refused(tmp_path: Path, cache: Path) ->
     assert not cache.exists()
 
 
-def test_a_stored_panel_needs_neither_polars_nor_talib() -> None:
+def test_a_stored_panel_and_the_law_of_a_market_need_neither_polars_nor_talib() -> None:
     """They would stay resident for the whole run."""
     program = (
-        "import sys; from flatwater_trading.panel.locate import load_panel; load_panel(None)\n"
+        "import sys; from flatwater_trading.panel.locate import load_panel, load_truth\n"
+        "load_panel(None); assert load_truth('synthetic:4x260') is not None\n"
         "print(sorted({'polars', 'pandas', 'talib', 'torch'} & sys.modules.keys()))"
     )
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
