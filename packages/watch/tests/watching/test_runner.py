@@ -31,11 +31,13 @@ def make():
     return bytearray(1 << 20)
 
 def main(how):
-    began = time.monotonic()
+    times = [time.monotonic()]
     for _ in range(int(os.environ.get("ROUNDS", "20"))):
         KEPT.append(make())
         time.sleep(0.05)
-    open("rate", "w").write(str(len(KEPT) * (1 << 20) / (time.monotonic() - began)))
+        times.append(time.monotonic())
+    rates = sorted((1 << 20) / (end - start) for start, end in zip(times, times[1:]))
+    open("rates", "w").write(f"{rates[0]} {rates[-1]}")
     if how == "exit":
         os._exit(5)
     if how == "code":
@@ -82,7 +84,8 @@ def test_a_leak_is_named_however_the_program_ends(run_watched: Watched, tmp_path
     found = ran.summary["findings"][0]
     assert (found["verdict"], found["owner"]) == ("leak", "train.KEPT")
     assert (found["made_at"]["line"], found["made_at"]["function"]) == (7, "make")
-    assert found["bytes_per_step"] == pytest.approx(float((tmp_path / "rate").read_text()), rel=0.35)
+    slowest, fastest = map(float, (tmp_path / "rates").read_text().split())  # of one item; alike, where nobody disturbs
+    assert slowest / 1.35 < found["bytes_per_step"] < fastest * 1.35
     # What dies at once leaves what it knew when the finding was new, two seconds ago or less.
     assert ran.summary["explained_share"] >= (0.5 if how in {"exit", "9"} else 0.9)
     assert ran.summary["exit_code"] == code
