@@ -138,7 +138,7 @@ def test_a_budget_that_is_no_amount_is_refused(run: Path) -> None:
 def test_what_is_allocated_stays_within_the_plan(run: Path, days: int) -> None:
     trader = fw.load(run)
     panel = trader.align_panel(load_panel(PANEL.replace("500", str(days))))
-    stretch = Days(len(panel.dates) - 120, len(panel.dates))
+    stretch = Days(len(panel.dates) - 60, len(panel.dates))
     for plan, use in (
         (plan_orders(trader.settings, panel), lambda: trader.reasons(panel, trader.orders(panel), "S00")),
         (plan_backtest(trader.settings, panel, stretch), lambda: play_backtest(trader, panel, stretch)),
