@@ -64,13 +64,13 @@ def without_boxes(sentence: str) -> str:
         ("--learner.ddpg.gamma much", ["--learner.ddpg.gamma: 'much'", "number"]),
         ("--learner.ddpg.gamma 1.5", ["learner.ddpg.gamma = 1.5: ", "above 0 and at most 1"]),
         ("--learner.algorithm reinforce", ["learner.algorithm = 'reinforce': ", '"ddpg", "td3"']),
-        ("--rounds 0", ["rounds = 0: ", "1 to 2**40"]),
+        ("--rounds 0", ["rounds = 0: ", "1 to 1,099,511,627,776"]),
         ("--rounds", ["Missing value for argument '--rounds'"]),
-        ("--population.size 1", ["population.size = 1: ", "2 to 2**16"]),
+        ("--population.size 1", ["population.size = 1: ", "2 to 65,536"]),
         ("--observation-features", ["observation_features = (): ", "one or more names"]),
         ("--observation-features close closer", ["'closer'", ": open, close"]),
         ("--observation-features close close", ["observation_features", "each once"]),
-        ("--replay.generations 0", ["replay.generations = 0: ", "1 to 2**40"]),
+        ("--replay.generations 0", ["replay.generations = 0: ", "1 to 1,099,511,627,776"]),
         (
             "--learner.algorithm ddpg --replay.warmup 60000",
             ["replay.warmup = 60000", "1 to 6400", "replay.generations = 4"],
@@ -103,7 +103,7 @@ def test_options_of_a_run(options: str, parts: list[str], capsys: pytest.Capture
         ("[learner.td3]\ngamma = 7", ["learner.td3.gamma = 7.0: ", "above 0 and at most 1"]),
         ('[learner]\nalgorithm = "reinforce"', ["learner.algorithm = 'reinforce'", '"ddpg", "td3"']),
         ("[env.trade]\nhold_days = true", ["env.trade.hold_days = True: ", "a whole number"]),
-        ("rounds = 0", ["rounds = 0: ", "1 to 2**40"]),
+        ("rounds = 0", ["rounds = 0: ", "1 to 1,099,511,627,776"]),
     ],
 )
 def test_settings_of_a_file(text: str, parts: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -94,12 +94,18 @@ def test_what_is_allowed_lies_between_the_ends(
     assert not bounds.allow(None)
 
 
+def test_bounds_are_said_as_people_write_them() -> None:
+    assert str(Bounds(0, 1e6)) == "a number from 0 to 1,000,000"
+    assert str(Bounds(-(1 << 40), 1e-3, above=True)) == "a number above -1,099,511,627,776 and at most 0.001"
+    assert str(Bounds(1, 8, words=("auto",))) == "a number from 1 to 8 or auto"
+
+
 def test_code_options_and_files_are_held_to_the_same() -> None:
-    with pytest.raises(ConfigError, match=r"synthetic\.days = 100000: .*2 to 2\*\*16"):
+    with pytest.raises(ConfigError, match=r"synthetic\.days = 100000: .*2 to 65,536"):
         SyntheticConfig(days=100_000)
     with pytest.raises(ConfigError, match=r"synthetic\.days = 60000: .*2 to 512 .*65536"):
         SyntheticConfig(days=60_000, instruments=2**16)
-    with pytest.raises(ConfigError, match=r"learner\.supervision\.begins = -1: .*0 to 2\*\*40"):
+    with pytest.raises(ConfigError, match=r"learner\.supervision\.begins = -1: .*0 to 1,099,511,627,776"):
         from_mapping(TeachRunConfig, {"learner": {"supervision": {"first": 1.0, "last": 0.0, "begins": -1}}}, "a file")
 
 

@@ -23,7 +23,7 @@ def test_a_specification_in_text() -> None:
         ("synthetic:6x90:sginal=1", r"'sginal' .*field\. .*synthetic:INSTRUMENTSxDAYS.*signal_days"),
         ("synthetic:6x90:signal", r"signal = '' .*number"),
         ("synthetic:6x90:seed=1.5", r"seed = '1\.5' .*number"),
-        ("synthetic:0x90", r"synthetic\.instruments = 0: .*1 to 2\*\*16"),
+        ("synthetic:0x90", r"synthetic\.instruments = 0: .*1 to 65,536"),
         ("synthetic:6x90:context_instruments=6", r"synthetic\.context_instruments = 6: .*instruments \(6\)"),
         ("synthetic:6x90:halts=2", r"synthetic\.halts = 2\.0: .*0 to 1"),
         ("synthetic:6x90:signal=nan", r"synthetic\.signal = nan"),

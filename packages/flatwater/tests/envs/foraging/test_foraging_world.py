@@ -119,7 +119,7 @@ def kept_over(steps: int) -> tuple[int, int]:
     ("field", "value", "told"),
     [
         ("agents", 0, r"foraging\.agents = 0"),
-        ("mines", 0, r"foraging\.mines = 0: .*1 to 2\*\*16"),
+        ("mines", 0, r"foraging\.mines = 0: .*1 to 65,536"),
         ("walls", -1, r"foraging\.walls = -1"),
         ("size", 7, r"foraging\.size = 7: .*37.* 25 cells"),
         ("window", 10, r"foraging\.window = 10: .*odd"),

@@ -17,9 +17,6 @@ from flatwater_watch.errors import require
 
 E = TypeVar("E")
 
-_LARGEST_PLAIN_POWER = 1 << 16
-"""Number from which on powers of two are written as such."""
-
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
@@ -44,11 +41,11 @@ class Bounds:
         return bool(low and high)  # NaN is below nothing and above nothing, and the ends are finite
 
     def __str__(self) -> str:
-        """The bounds in words: `0 to 1 or auto`, or `above 0 and at most 1`."""
+        """The bounds in words: `a number from 0 to 1,000,000 or auto`, or `a number above 0 and at most 1`."""
         if not self.above and not self.below:
-            return " or ".join((f"{_bound_words(self.low)} to {_bound_words(self.high)}", *self.words))
+            return " or ".join((f"a number from {_bound_words(self.low)} to {_bound_words(self.high)}", *self.words))
         return (
-            f"{'above' if self.above else 'at least'} {_bound_words(self.low)} and "
+            f"a number {'above' if self.above else 'of at least'} {_bound_words(self.low)} and "
             f"{'below' if self.below else 'at most'} {_bound_words(self.high)}"
         )
 
@@ -120,7 +117,5 @@ def _can_be_kept(text: str) -> bool:
 
 
 def _bound_words(number: float) -> str:
-    """A bound in words: large powers of two as `2**32`."""
-    if isinstance(number, int) and abs(number) >= _LARGEST_PLAIN_POWER and abs(number).bit_count() == 1:
-        return f"{'-' if number < 0 else ''}2**{abs(number).bit_length() - 1}"
-    return str(number) if isinstance(number, int) else f"{number:g}"
+    """A bound as people write it: whole numbers with commas, `1,000,000` for 1e6."""
+    return f"{int(number):,}" if number == int(number) else f"{number:g}"
