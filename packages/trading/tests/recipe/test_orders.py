@@ -381,9 +381,9 @@ def test_columns_in_another_order_are_the_same_prices(runs: dict[str, Path]) -> 
     [
         ("instrument,shares\n", r"lacks .*entry_date, entry_price, target\. "),
         ("S1,yesterday,1,2,3\n", "row 1, column entry_date: 'yesterday' .*2024-01-31"),
-        ('S1,2020-01-02,"1,5",2,3\n', "row 1, column entry_price: '1,5' .*number"),
-        ("S1,2020-01-02,1,2,-3\n", "row 1, column shares: '-3' .*number"),
-        ("S1,2020-01-02,1,2\n", "row 1, column shares: None .*number"),
+        ('S1,2020-01-02,"1,5",2,3\n', "row 1, column entry_price: '1,5'.*number"),
+        ("S1,2020-01-02,1,2,-3\n", "row 1, column shares: '-3'.*number"),
+        ("S1,2020-01-02,1,2\n", "row 1, column shares: None.*number"),
         ("cash,,,,5\ncash,,,,5\n", "row 2: .*cash"),
     ],
 )

@@ -147,6 +147,27 @@ LIMITS = {
 }
 
 
+@pytest.mark.parametrize(
+    ("rows", "named"),
+    [
+        ("cash,1\nstop.peak,5\nstop.peak,6", ["row 3", "stop.peak"]),
+        ("stop.since,2016-08-01\nstop.since,2016-08-02", ["row 2", "stop.since"]),
+        ("cash,1\ncash,2", ["row 2", "cash"]),
+        ("stop.peak,1e308", ["row 1, column shares", "1e308", "1,000,000,000,000,000"]),
+        ("cash,1e16", ["row 1, column shares", "1e16"]),
+        ("AAA,-1e16", ["row 1, column shares", "-1e16"]),
+    ],
+)
+def test_a_table_of_shares_says_each_thing_once_and_in_numbers_that_can_be_meant(
+    rows: str, named: list[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "held.csv"
+    file.write_text(f"instrument,shares\n{rows}\n")
+    with pytest.raises(DataError) as refused:
+        read_shares(file)
+    assert [part for part in named if part not in str(refused.value)] == []
+
+
 @pytest.mark.few(1)
 @pytest.mark.parametrize("kind", ["short and dear", "long", "slow"])
 def test_the_orders_of_each_evening_are_the_trades_of_the_backtest_to_the_cent(kind: str, tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import date
-from math import isfinite
 from pathlib import Path
 
 from flatwater_trading.market.orders import Position
@@ -18,6 +17,7 @@ from flatwater_trading.recipe.weights.orders import StopRecord
 from flatwater_watch.errors import DataError
 from flatwater_watch.files.output import replace_output, table_kind
 from flatwater_watch.files.safe_read import read_regular
+from flatwater_watch.options.bounds import Bounds
 from flatwater_watch.sanitize import short_repr
 
 COLUMNS = tuple(field.name for field in fields(Position))
@@ -29,10 +29,12 @@ PEAK, SINCE = "stop.peak", "stop.since"
 """Rows of a stop: the highest equity, and the day on which the account was stopped."""
 # Also names with apostrophes in front: writing adds an apostrophe and reading removes one, so every name survives.
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
-LEAST = 1e-9
-"""Least price and target."""
-MOST_SHARES = 1e15
-_NUMBERS = ("entry_price", "target", "shares")
+MAXIMUM = 1e15
+PRICES, MONEY, SHORT_OR_LONG = Bounds(1e-9, MAXIMUM), Bounds(0, MAXIMUM), Bounds(-MAXIMUM, MAXIMUM)
+"""Bounds of a price, a target and a highest equity; of cash and of shares that were bought; and of shares that may be
+sold short."""
+# A purchase without any cash left has 0 shares: the simulator holds it as well.
+_BOUNDS = {"entry_price": PRICES, "target": PRICES, "shares": MONEY}
 
 
 @dataclass(frozen=True)
@@ -70,21 +72,23 @@ def read_shares(file: Path) -> ShareTable:
     """Read a file with the columns instrument and shares: instruments, cash, and the rows of a stop.
 
     Raises:
-        DataError: the file or a cell of it cannot be read, or an instrument has two rows.
+        DataError: the file or a cell of it cannot be read, or a name has two rows.
     """
     rows, cash = _read_rows(file, SHARE_COLUMNS)
     shares: dict[str, float] = {}
+    names = set[str]()
     peak, since = None, ""
     for number, row in rows:
         name, where = from_cell((row["instrument"] or "").strip()), f"{file}: row {number}, column shares"
-        if name in shares:
-            raise DataError(f"{file}: row {number}: a second row of {name}. One says how many shares there are.")
+        if name in names:
+            raise DataError(f"{file}: row {number}: a second row of {name}. Leave one of them out.")
+        names.add(name)
         if name == PEAK:
-            peak = _number(where, row["shares"])
+            peak = _number(where, row["shares"], PRICES)
         elif name == SINCE:
             since = _day(where, row["shares"])
         else:
-            shares[name] = _number(where, row["shares"], least=-MOST_SHARES)
+            shares[name] = _number(where, row["shares"], SHORT_OR_LONG)
     return ShareTable(shares, cash, None if peak is None else StopRecord(peak=peak, since=since))
 
 
@@ -127,7 +131,7 @@ def _read_rows(file: Path, columns: Sequence[str]) -> tuple[list[tuple[int, dict
     money = [(number, row) for number, row in rows if row["instrument"] == CASH]
     if len(money) > 1:
         raise DataError(f"{file}: row {money[1][0]}: a second row of {CASH}. One says how much there is.")
-    cash = _number(f"{file}: row {money[0][0]}, column shares", money[0][1]["shares"], least=0) if money else None
+    cash = _number(f"{file}: row {money[0][0]}, column shares", money[0][1]["shares"], MONEY) if money else None
     return [(number, row) for number, row in rows if row["instrument"] != CASH], cash
 
 
@@ -135,13 +139,11 @@ def _position(file: Path, number: int, row: dict[str, str | None]) -> Position:
     """Read a position from a row of the file; `number` counts rows from 1, for messages.
 
     Raises:
-        DataError: the date or a number cannot be read, or a number is too small.
+        DataError: the date or a number cannot be read, or a number is out of its bounds.
     """
     where = f"{file}: row {number}, column"
     day = _day(f"{where} entry_date", row["entry_date"])
-    # A purchase without any cash left has 0 shares: the simulator holds it as well.
-    least = {name: 0 if name == "shares" else LEAST for name in _NUMBERS}
-    values = {name: _number(f"{where} {name}", row[name], least[name]) for name in _NUMBERS}
+    values = {name: _number(f"{where} {name}", row[name], bounds) for name, bounds in _BOUNDS.items()}
     return Position(instrument=from_cell((row["instrument"] or "").strip()), entry_date=day, **values)
 
 
@@ -159,8 +161,8 @@ def _day(where: str, text: str | None) -> str:
     return day
 
 
-def _number(where: str, text: str | None, least: float = LEAST) -> float:
-    """Read a finite number of `least` or more; `where` is the start of the message: file, row and column.
+def _number(where: str, text: str | None, bounds: Bounds) -> float:
+    """Read a number within bounds; `where` is the start of the message: file, row and column.
 
     Raises:
         DataError: the text is missing or not such a number.
@@ -169,10 +171,8 @@ def _number(where: str, text: str | None, least: float = LEAST) -> float:
         value = float(text or "")
     except ValueError:
         value = float("nan")
-    if not (isfinite(value) and value >= least):
-        raise DataError(
-            f"{where}: {short_repr(text)} is not a number of {least:g} or more, with a point for its decimals."
-        )
+    if not bounds.allow(value):
+        raise DataError(f"{where}: {short_repr(text)}: expected {bounds}, with a point for its decimals.")
     return value
 
 
