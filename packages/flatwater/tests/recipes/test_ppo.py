@@ -104,6 +104,27 @@ def test_a_trial_of_a_sweep_is_a_run_in_it() -> None:
     assert trial.train(checked["config"], Path("trial")) == {"finished": True, "exit_code": 0}
 
 
+def numbers_of(run: str) -> list[dict[str, float]]:
+    return [json.loads(line) for line in Path(run, "metrics.jsonl").read_text().splitlines()]
+
+
+def test_an_episode_of_cartpole_is_as_long_as_its_return() -> None:
+    train("run", 4, *ENVS["named"])
+    rounds = [row for row in numbers_of("run") if "return/mean" in row]
+    assert [row["episode/length"] for row in rounds] == [row["return/mean"] for row in rounds]
+    assert rounds
+    evaluated = [row["round"] for row in numbers_of("run") if "train/clip_fraction" in row]
+    assert evaluated == [2, 4], "rounds with an evaluation"
+
+
+@pytest.mark.parametrize("env", [ENVS["named"], ENVS["with a memory"], ENVS["own masks"]])
+def test_actions_are_clipped_where_the_policy_has_moved(env: tuple[str, ...]) -> None:
+    """A policy that stays where it was clips nothing, and one that has gone far away clips much."""
+    for run, rate, least, most in (("still", "1e-9", 0.0, 0.0), ("gone", "0.9", 0.2, 1.0)):
+        train(run, 1, *env, "--learner.lr", rate, "--evaluation.every", "1")
+        assert least <= numbers_of(run)[0]["train/clip_fraction"] <= most
+
+
 @pytest.mark.slow
 def test_it_is_swept(capsys: pytest.CaptureFixture[str]) -> None:
     Path("space.toml").write_text("[learner.lr]\nlow = 1e-4\nhigh = 1e-2\nlog = true\n")

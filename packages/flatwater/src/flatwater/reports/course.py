@@ -17,6 +17,8 @@ SEPARATE_METRICS = frozenset({"train/sps", "train/skipped"})
 """Numbers of `train/` that are not means over updates."""
 EXPLAINED_METRIC = "critic/explained"
 """What the critic knows: 1 is all, 0 what a constant would. Where returns hardly differ it falls far below."""
+LENGTH_METRIC = "episode/length"
+"""Mean steps of the episodes that ended in the round."""
 MOST_OWN = 24
 """Most numbers of the user's own with a chart."""
 
@@ -110,10 +112,12 @@ def update_charts(run: RunRecords) -> Iterator[Block]:
     names = [name for name in run.metrics if name.startswith("train/") and name not in SEPARATE_METRICS]
     titles = {name: name.removeprefix("train/").replace("_", " ") for name in names}
     if titles:
-        reading = "Means over the updates of a round. Explained variances below -1 are drawn at -1."
-        yield numbers_grid(
-            run, titles | {EXPLAINED_METRIC: "explained variance of returns"}, title="Updates", reading=reading
+        reading = (
+            "Means over the updates of a round; the clip fraction is that of its last minibatch. Explained variances "
+            "below -1 are drawn at -1."
         )
+        titles |= {EXPLAINED_METRIC: "explained variance of returns", LENGTH_METRIC: "steps of an episode"}
+        yield numbers_grid(run, titles, title="Updates", reading=reading)
 
 
 def own_numbers(run: RunRecords) -> Iterator[Block]:

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from flatwater.algorithms.clip_fraction import clip_fraction
 from flatwater.algorithms.ppo import (
     Learner,
     LossWeights,
@@ -173,6 +174,10 @@ def read_numbers_(
     round_, config = run.progress.round, setup.config
     numbers = read_learner_(run.learner, has_teacher=has_teacher) | scheduled_numbers(config.learner, round_ - 1)
     numbers["critic/explained"] = _explained_variance(run.rollout)
+    if round_ % config.evaluation.every == 0:  # not in each round: it takes as long as a part of an update
+        clip = numbers.get("train/clip", config.learner.clip)
+        share = clip_fraction(config.learner, setup.network, run.learner, run.rollout, run.begun, clip=clip)
+        numbers["train/clip_fraction"] = float(share)
     trained, *_ = evaluator.players
     for name, returns in evaluator.scores.items():
         if name != trained or round_ % config.evaluation.every == 0:

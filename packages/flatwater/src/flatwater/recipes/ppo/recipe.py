@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from flatwater.metrics.console import WHOLE, Column, TableLayout, format_explained, format_small
+from flatwater.metrics.console import WHOLE, Column, TableLayout, format_explained, format_small, whole_share
 from flatwater.metrics.figures import short_seconds
 from flatwater.recipe import RETURN_NUMBERS, Headline, Recipe, lazy_function
 from flatwater.recipes.ppo.config import PpoRunConfig
@@ -12,6 +12,7 @@ LAYOUT = TableLayout(
     short="block",
     columns=(
         Column("return", "train", 7, "return/mean"),
+        Column("", "length", 8, "episode/length"),
         Column("held-out return", "policy", 8, "evaluation/policy"),
         Column("held-out return", "random", 8, "evaluation/random"),
         Column("", "entropy", 8, "train/entropy"),
@@ -22,7 +23,12 @@ LAYOUT = TableLayout(
         Column("seconds", "learn", 6, "time/update", short_seconds),
         WHOLE,
     ),
-    dispensable=frozenset({"kl", "expl"}),
+    dispensable=frozenset({"length", "kl", "expl"}),
+    glance=(
+        Column("", "policy loss", 12, "train/policy_loss", format_small),
+        Column("", "value loss", 12, "train/value_loss", format_small),
+        Column("", "clip fraction", 14, "train/clip_fraction", whole_share),
+    ),
 )
 
 PPO = Recipe(

@@ -205,6 +205,8 @@ class BlockCollector:
         which = torch.from_numpy(ended)
         run.ended[0].add_(int(ended.sum()) * self._grid[1])
         run.ended[1].add_(episodes.returns[which].double().sum())
+        if self.teacher is None:
+            run.ended[2].add_(int(episodes.steps[which].sum()) * self._grid[1])
         # A seed for every environment, ended or not: the generator moves alike.
         seeds = torch.randint(HELD_OUT, (len(ended),), generator=run.generators["world seeds"]).numpy()
         begin_(self.world, episodes, ended, seeds, self._observations[row], legal=self._legal_masks[row])

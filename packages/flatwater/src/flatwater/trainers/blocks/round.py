@@ -75,18 +75,20 @@ def read_numbers_(
 ) -> dict[str, float]:
     """Return named numbers of the round that is complete, and clear the sums of the round."""
     learner, steps = setup.config.learner, setup.config.block * setup.agents
-    episodes, total_return, led_steps = run.ended.tolist()
+    episodes, total_return, counted_steps = run.ended.tolist()
     run.ended.zero_()
     numbers = on_policy.read_numbers_(setup, run, evaluator, has_teacher=setup.has_teacher)
     numbers["agent_steps"] = float(run.agent_steps)
     if isinstance(learner, TeachingConfig):
         numbers |= {
-            "lead/share": led_steps / steps,
+            "lead/share": counted_steps / steps,
             "weight/supervision": learner.supervision.scheduled_value(run.agent_steps),
             "weight/reinforcement": learner.reinforcement.scheduled_value(run.agent_steps),
         }
     if episodes:
         numbers["return/mean"] = total_return / episodes
+        if not setup.has_teacher:
+            numbers["episode/length"] = counted_steps / episodes
     if profile.steps >= steps:  # of a block taken whole here; an update covers steps that another process took
         numbers |= profile.microseconds(steps) | {"train/sps": steps / sum(profile.wall.values())}
     return numbers

@@ -72,7 +72,8 @@ class BlocksState(OnPolicyState):
     episodes: Episodes
     held_out: HeldOutEpisodes
     ended: Float[Tensor, "3"]
-    """Sums since the last reading, float64: agents' episodes that ended, their returns, steps that were led."""
+    """Sums since the last reading, float64: agents' episodes that ended, their returns, and, with a teacher, steps that
+    were led, or without one the steps of those episodes."""
     logged: dict[str, LoggedNumbers]
     """Numbers of the user's own; no entry where none are wanted."""
     reward_scale: dict[str, Tensor]
