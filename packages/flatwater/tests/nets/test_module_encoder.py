@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn import functional
 
-from flatwater.nets.images import PixelConvolution
+from flatwater.nets.images import PixelConvolution, convolution
 from flatwater.nets.module_encoder import PREFIX, shipped_encoder, try_module
 from flatwater.nets.observation import Part, split_parts
 
@@ -72,6 +73,20 @@ def test_a_shipped_network_reads_pixels_as_shares_of_their_highest(name: str) ->
     first.most = 1.0
     torch.testing.assert_close(found, layers(shares), rtol=1e-3, atol=1e-4)
     assert found.shape == (2, encoder.features)
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4, 8])
+def test_an_update_reads_images_by_the_same_function_as_a_step(channels: int) -> None:
+    """Whatever order of channels is faster."""
+    layer, rng = convolution(channels, (6, 4, 2, 1), 255.0), torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (32, channels, 12, 12), generator=rng).float()
+    learned = layer(images)
+    with torch.no_grad():
+        torch.testing.assert_close(learned, layer(images), rtol=1e-4, atol=1e-5)
+    plain = functional.conv2d(images, layer.weight / 255, layer.bias, stride=2, padding=1)
+    gradients = (torch.autograd.grad(found.square().sum(), [*layer.parameters()]) for found in (learned, plain))
+    for found, expected in zip(*gradients, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
 
 
 def test_the_shipped_network_of_images_is_built_without_the_compiler() -> None:

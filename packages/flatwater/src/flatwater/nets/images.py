@@ -24,6 +24,10 @@ NATURE: tuple[tuple[int, tuple[Convolution, ...]], ...] = (
 images behind them."""
 NATURE_FEATURES, IMPALA_FEATURES = 512, 256
 IMPALA_CHANNELS = (16, 32, 32)
+CHANNELS_TOGETHER = 4
+"""Channels of whose multiples a CPU takes a third less of the time for an update if those of a pixel lie together:
+0.27 s and not 0.40 for 256 stacks of four frames of 84 x 84. It gains nothing with one channel or three, and the few
+images of a step take longer."""
 NETWORKS = ("nature", "impala")
 """Names of the networks."""
 
@@ -52,7 +56,12 @@ class PixelConvolution(nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the convolution of float32 [B, C, H, W] from 0 to `most`."""
-        return functional.conv2d(x, self.weight / self.most, self.bias, self.stride, self.padding)
+        weight = self.weight / self.most
+        learns = torch.is_grad_enabled() and weight.requires_grad
+        if learns and self.in_channels % CHANNELS_TOGETHER == 0 and x.device.type != "cuda":
+            # Later layers keep this order, and are faster in it as well.
+            x, weight = (each.contiguous(memory_format=torch.channels_last) for each in (x, weight))
+        return functional.conv2d(x, weight, self.bias, self.stride, self.padding)
 
 
 def convolution(channels: int, form: Convolution, most: float | None) -> nn.Conv2d:
