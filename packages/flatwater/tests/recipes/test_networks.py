@@ -173,7 +173,7 @@ def test_a_network_that_cannot_be_trained_is_refused_in_a_sentence(
 def test_a_class_is_given_as_it_is_and_refused_where_no_resumed_run_would_find_it() -> None:
     own_nets = import_named("own_nets")
     settings = {"env": "own_nets:Numbers", "policy": {"network": own_nets.Plain}}
-    assert from_mapping(PpoRunConfig, settings, "here").network.network == "own_nets:Plain"
+    assert from_mapping(PpoRunConfig, settings, "here").policy.network == "own_nets:Plain"
 
     class Inside(own_nets.Plain):  # type: ignore[misc, name-defined]
         pass

@@ -52,7 +52,10 @@ def test_who_asks_for_more_than_a_stand_in_has_gets_the_real_module() -> None:
     assert run_in_fork(lambda: planning._try_in_fork(transients)) == {"phase": 4 * planning.KERNELS}
 
 
-@pytest.mark.parametrize("message", [f"Unable to handle autograd's threading: {planning.AUTOGRAD_REFUSES_FORK}", "else"])
+MESSAGES = f"Unable to handle autograd's threading: {planning.AUTOGRAD_REFUSES_FORK}", "else"
+
+
+@pytest.mark.parametrize("message", MESSAGES)
 def test_what_autograd_refuses_in_a_fork_is_tried_out_here(message: str) -> None:
     """In torch's builds for CUDA, without a GPU too, `train` after an export ended with this error."""
     process = os.getpid()
