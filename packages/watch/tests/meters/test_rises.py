@@ -89,6 +89,30 @@ def test_the_line_of_what_is_kept_is_told_and_not_that_of_what_is_given_back() -
     assert place == (__file__, line, "keep")
 
 
+def test_what_goes_after_a_copy_was_made_of_it_does_not_hide_the_copy() -> None:
+    kept: list[int] = []
+
+    def work() -> None:
+        for _ in range(5):
+            message = keep_message(2 * SIZE)
+            kept.append(keep(SIZE))
+            libc.free(message)
+
+    if not quick():
+        pytest.skip("the heap of this process has so many holes that its allocator answers slowly")
+    place = record_rises(work).main_line(mostly=0.5, fewest=3)
+    for block in kept:
+        libc.free(block)
+    assert place is not None
+    assert place[2] == "keep"
+
+
+def keep_message(size: int) -> int:
+    block: int = libc.malloc(size)
+    ctypes.memset(block, 1, size)
+    return block
+
+
 def before(kept: list[int]) -> object:
     column = keep(SIZE)
     kept.append(column)

@@ -1,10 +1,10 @@
 """The lines at which memory rises: allocations of C code leave no other trace in Python.
 
 The interpreter calls a trace function at each line. Bytes that the process has gained since the last line of the user's
-belong to that line, whatever it called meanwhile. Bytes that are given back are taken from the latest gains, so that a
-buffer that is freed again leaves nothing. Short calls are seen as well as long calls; samples in time would blame the
-line that waits longest. The trace is on for some steps only: a program of many short lines is several times slower
-meanwhile.
+belong to that line, whatever it called meanwhile. Bytes that are given back are taken from a recent gain of the same
+size, or else from the latest gains, so that a buffer that is freed again leaves nothing, whatever came after it. Short
+calls are seen as well as long calls; samples in time would blame the line that waits longest. The trace is on for some
+steps only: a program of many short lines is several times slower meanwhile.
 
 Memory is the bytes that glibc's allocator has handed out, so that freed blocks which it keeps hide nothing, and the
 resident bytes of others: other allocators, and pages that C code maps itself.
@@ -26,6 +26,8 @@ from flatwater_watch.meters.system_calls import close_file, monotonic, open_file
 LinePlace = tuple[str, int, str]
 """File, line, and qualified name of the function."""
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+MAXIMUM_COMPARED_RISES = 32
+"""Maximum number of the latest rises whose size is compared with that of lost bytes."""
 _RETURN_EVENT = 3
 """Number of the event of a return (`PyTrace_RETURN`)."""
 _Function = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.py_object, ctypes.c_int, ctypes.c_void_p)
@@ -165,11 +167,19 @@ class RiseRecorder:
         return 0
 
     def _assign_gain_(self, now: int) -> None:
-        """Assign bytes gained since the last event to the line that ran; take lost bytes from the latest rises."""
+        """Assign bytes gained since the last event to the line that ran; take lost bytes from their rise."""
         self._event_count += 1
         gain, self._bytes_at_last_event = now - self._bytes_at_last_event, now
         if gain > 0:
             self._lasting_rises.append((self._running_line, gain, self._is_early()))
+        elif gain < 0:
+            # What goes after a copy was made of it is not the copy.
+            count = len(self._lasting_rises)
+            recent = reversed(range(max(0, count - MAXIMUM_COMPARED_RISES), count))
+            same = next((index for index in recent if self._lasting_rises[index][1] == -gain), None)
+            if same is not None:
+                del self._lasting_rises[same]
+                gain = 0
         while gain < 0 and self._lasting_rises:
             line, size, is_early = self._lasting_rises.pop()
             gain += size
