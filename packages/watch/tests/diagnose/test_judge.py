@@ -1,13 +1,16 @@
 """From owners and numbers to verdicts, plateaus and the step at which the limit is reached."""
 
+import ast
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import flatwater_watch
 from flatwater_watch.diagnose.evidence import (
     TOO_LARGE_ADVICE,
     Evidence,
@@ -26,6 +29,7 @@ from flatwater_watch.series.slope import Slope
 from flatwater_watch.series.slowdown import Slowdown
 
 MIB = 1 << 20
+SOURCES = Path(flatwater_watch.__file__).parent
 
 LIST = Owner(
     path="train.HISTORY",
@@ -278,6 +282,19 @@ def test_leaks_without_a_line_are_not_told_as_one() -> None:
 def test_without_a_limit_there_is_no_forecast() -> None:
     found = judge_one(LIST, limit=None)
     assert (found.limit_bytes, found.limit_step) == (None, None)
+
+
+def test_a_finding_is_made_in_one_place_and_changed_in_none() -> None:
+    makers, changers = set[str](), list[str]()
+    for path in sorted(SOURCES.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Finding":
+                makers.add(path.name)
+            if isinstance(node, ast.FunctionDef) and node.returns is not None:
+                given = [ast.unparse(each.annotation) for each in node.args.args if each.annotation is not None]
+                changers += [node.name] * ("Finding" in given and ast.unparse(node.returns).strip("'") == "Finding")
+    assert makers == {"judge.py"}
+    assert changers == []
 
 
 rates = st.floats(0.1, 50)

@@ -100,8 +100,11 @@ def _newest_entries(builtin: Any, container: Any, count: int) -> list[Any]:
 
 def _traced_first(sample: list[Any], count: int) -> list[Any]:
     """At most `count` items of a container without an order: those with a trace, which are newer than the trace."""
-    traced = [item for item in sample if allocation_frames(item)] if tracemalloc.is_tracing() else []
-    return (traced or sample)[-count:]
+    if not tracemalloc.is_tracing():
+        return sample[-count:]
+    # From the end, where most of the new ones are: the lookup of a trace takes 20 us.
+    traced = list(islice((item for item in reversed(sample) if allocation_frames(item)), count))
+    return traced[::-1] or sample[-count:]
 
 
 def _entry_value(key: Any, value: Any) -> Any:

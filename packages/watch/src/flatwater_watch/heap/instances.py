@@ -267,7 +267,14 @@ def _referents(obj: Any) -> list[Named]:
 
 
 def _named_by_class(children: Iterable[Any]) -> list[Named]:
-    return [(f".<{class_name(type(child))}>", child) for child in children]
+    # Each class is asked once, as a pickler may have a hundred thousand tuples; by its id, as a metaclass may hash.
+    names = dict[int, str]()
+    named = []
+    for child in children:
+        kind = type(child)
+        name = names.get(id(kind)) or names.setdefault(id(kind), f".<{class_name(kind)}>")
+        named.append((name, child))
+    return named
 
 
 def _may_export_buffer(kind: type) -> bool:
