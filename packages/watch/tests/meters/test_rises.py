@@ -94,9 +94,9 @@ def test_what_goes_after_a_copy_was_made_of_it_does_not_hide_the_copy() -> None:
 
     def work() -> None:
         for _ in range(5):
-            message = keep_message(2 * SIZE)
+            message = [keep_message() for _ in range(2)]
             kept.append(keep(SIZE))
-            libc.free(message)
+            free_all(message)
 
     if not quick():
         pytest.skip("the heap of this process has so many holes that its allocator answers slowly")
@@ -107,10 +107,14 @@ def test_what_goes_after_a_copy_was_made_of_it_does_not_hide_the_copy() -> None:
     assert place[2] == "keep"
 
 
-def keep_message(size: int) -> int:
-    block: int = libc.malloc(size)
-    ctypes.memset(block, 1, size)
+def keep_message() -> int:
+    block: int = libc.malloc(SIZE + (1 << 16))
+    ctypes.memset(block, 1, SIZE + (1 << 16))
     return block
+
+
+def free_all(blocks: list[int]) -> None:
+    any(map(libc.free, blocks))
 
 
 def before(kept: list[int]) -> object:

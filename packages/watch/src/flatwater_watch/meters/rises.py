@@ -19,6 +19,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from types import CodeType, FrameType
+from typing import NamedTuple
 
 from flatwater_watch.meters.allocator import allocator_totals, last_seconds
 from flatwater_watch.meters.system_calls import close_file, monotonic, open_file, read_at_beginning
@@ -34,6 +35,16 @@ _Function = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.py_object, c
 _set_trace = ctypes.PYFUNCTYPE(None, _Function, ctypes.py_object)(("PyEval_SetTrace", ctypes.pythonapi))
 
 
+class _Rise(NamedTuple):
+    """Rises of one line with no rise of another between them, as of a list that grows item by item."""
+
+    line: LinePlace | None
+    size: int
+    """Bytes that were not given back."""
+    times: int
+    is_early: bool
+
+
 class RiseRecorder:
     """Records the lines at which memory rises, in the thread that begins it."""
 
@@ -47,8 +58,8 @@ class RiseRecorder:
         """
         self._is_users, self._maximum_seconds, self._maximum_query_seconds = is_users, seconds, quick
         self._user_file_by_name: dict[str, bool] = {}
-        self._lasting_rises: list[tuple[LinePlace | None, int, bool]] = []
-        """Line and bytes of each rise that was not given back, and whether it came early; the latest last."""
+        self._lasting_rises: list[_Rise] = []
+        """Rises that were not given back, the latest last."""
         self._running_line: LinePlace | None = None
         """The user's line that runs."""
         self._early_end: tuple[str, int] | None = None
@@ -110,7 +121,7 @@ class RiseRecorder:
     @property
     def kept_count(self) -> int:
         """Number of rises that were not given back."""
-        return len(self._lasting_rises)
+        return sum(rise.times for rise in self._lasting_rises)
 
     @property
     def is_over_budget(self) -> bool:
@@ -127,10 +138,10 @@ class RiseRecorder:
         sizes = Counter[LinePlace | None]()
         times = Counter[LinePlace | None]()
         early_sizes = Counter[LinePlace | None]()
-        for place, size, is_early in self._lasting_rises:
-            sizes[place] += size
-            times[place] += 1
-            early_sizes[place] += size * is_early
+        for rise in self._lasting_rises:
+            sizes[rise.line] += rise.size
+            times[rise.line] += rise.times
+            early_sizes[rise.line] += rise.size * rise.is_early
         if not sizes:
             return None
         place, size = sizes.most_common(1)[0]
@@ -170,21 +181,24 @@ class RiseRecorder:
         """Assign bytes gained since the last event to the line that ran; take lost bytes from their rise."""
         self._event_count += 1
         gain, self._bytes_at_last_event = now - self._bytes_at_last_event, now
+        rises = self._lasting_rises
         if gain > 0:
-            self._lasting_rises.append((self._running_line, gain, self._is_early()))
+            rise = _Rise(self._running_line, gain, 1, self._is_early())
+            if rises and (rises[-1].line, rises[-1].is_early) == (rise.line, rise.is_early):
+                rise = rise._replace(size=gain + rises[-1].size, times=1 + rises.pop().times)
+            rises.append(rise)
         elif gain < 0:
             # What goes after a copy was made of it is not the copy.
-            count = len(self._lasting_rises)
-            recent = reversed(range(max(0, count - MAXIMUM_COMPARED_RISES), count))
-            same = next((index for index in recent if self._lasting_rises[index][1] == -gain), None)
+            recent = reversed(range(max(0, len(rises) - MAXIMUM_COMPARED_RISES), len(rises)))
+            same = next((index for index in recent if rises[index].size == -gain), None)
             if same is not None:
-                del self._lasting_rises[same]
-                gain = 0
-        while gain < 0 and self._lasting_rises:
-            line, size, is_early = self._lasting_rises.pop()
-            gain += size
+                del rises[same]
+                return
+        while gain < 0 and rises:
+            rise = rises.pop()
+            gain += rise.size
             if gain > 0:
-                self._lasting_rises.append((line, gain, is_early))
+                rises.append(rise._replace(size=gain, times=max(1, rise.times * gain // rise.size)))
 
     def _is_early(self) -> bool:
         return self._early_end is None or (
