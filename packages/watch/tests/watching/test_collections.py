@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from flatwater_watch.diagnose.evidence import COLLECTOR_OFF_ADVICE
 from flatwater_watch.diagnose.gc_sawtooth import NAMELESS_GARBAGE
-from flatwater_watch.diagnose.judge import COLLECTOR_OFF_ADVICE
 
 PROGRAM = """
 import gc, json, sys, threading, time
