@@ -91,6 +91,6 @@ $(READY): packages/watch/pyproject.toml packages/flatwater/pyproject.toml packag
 		$(BIN)/python -m pip install -qq --no-compile --no-build-isolation --disable-pip-version-check $(PIP_ARGS) \
 			-c constraints.txt -r requirements.txt $(INSTALLED:%=-e %); \
 		$(BIN)/python -m compileall -q -j 0 -x '^\.venv/.*/(tests?|$(PART_USED))/' .venv/lib packages > /dev/null || true; `# on all cores, but for the libraries' own tests; some carry files that are no Python` \
-		PYTHONDONTWRITEBYTECODE= $(BIN)/python -c "import $(IMPORTED)" || true; `# images of containers set it: without this each start would compile them, 2 s for SymPy` \
+		env PYTHONDONTWRITEBYTECODE= $(BIN)/python -c "import $(IMPORTED)" || true; `# images of containers set it: without this each start would compile them, 2 s for SymPy` \
 		echo "set up in $$((SECONDS - began)) s"
 	@touch $@
