@@ -113,7 +113,7 @@ def update_charts(run: RunRecords) -> Iterator[Block]:
     titles = {name: name.removeprefix("train/").replace("_", " ") for name in names}
     if titles:
         reading = (
-            "Means over the updates of a round; the clip fraction is that of its last minibatch. Explained variances "
+            "Means over the updates of a round; the clip fraction is of its last minibatch. Explained variances "
             "below -1 are drawn at -1."
         )
         titles |= {EXPLAINED_METRIC: "explained variance of returns", LENGTH_METRIC: "steps of an episode"}
