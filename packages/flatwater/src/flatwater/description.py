@@ -13,6 +13,7 @@ from flatwater.metrics.console import (
     TableLayout,
     format_percent,
     format_share,
+    format_small,
     format_whole,
     signed_percent,
     whole_share,
@@ -30,6 +31,7 @@ MOST_TEXT, MOST_ENTRIES = 200, 64
 """Most characters of a text, and most entries of a list."""
 NUMBER_FORMATS: Mapping[str, Callable[[float], str]] = {
     "short": short_number,
+    "small": format_small,
     "whole": format_whole,
     "percent": format_percent,
     "share": format_share,

@@ -48,9 +48,10 @@ def gae(
     )
     # The last row's carry meets only zeros, so that what `continues` says there does not matter.
     carry: Any = 0.0
-    for row, error in reversed(list(rows)):
-        # In place: a row of `advantage` holds its decay until then, and afterwards the carry of the row before.
-        carry = library.add(library.multiply(row, carry, out=row), error, out=row)
+    with np.errstate(all="ignore"):  # torch says nothing of infinities either, which `--allow-nan` lets through
+        for row, error in reversed(list(rows)):
+            # In place: a row of `advantage` holds its decay until then, and afterwards the carry of the row before.
+            carry = library.add(library.multiply(row, carry, out=row), error, out=row)
     return advantage
 
 

@@ -124,7 +124,7 @@ def kept_over(steps: int) -> tuple[int, int]:
         ("size", 7, r"foraging\.size = 7: .*37.* 25 cells"),
         ("window", 10, r"foraging\.window = 10: .*odd"),
         ("window", 17, r"foraging\.window = 17"),
-        ("tokens", 8, r"foraging\.tokens = 8: .*16 to 4096"),
+        ("tokens", 8, r"foraging\.tokens = 8: .*16 to 4,096"),
         ("price", 0.0, r"foraging\.price = 0.0: .*above 0"),
         ("steps", 0, r"foraging\.steps = 0"),
     ],

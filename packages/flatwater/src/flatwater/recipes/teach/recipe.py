@@ -18,12 +18,12 @@ LAYOUT = TableLayout(
         Column("", "expl", 6, "critic/explained", format_explained),
         Column("µs a step of an agent", "env", 6, "profile/env_us"),
         Column("µs a step of an agent", "teach", 6, "profile/teacher_us"),
-        Column("µs a step of an agent", "policy", 6, "profile/policy_us"),
+        Column("µs a step of an agent", "act", 6, "profile/policy_us"),
         Column("µs a step of an agent", "store", 6, "profile/store_us"),
         Column("µs a step of an agent", "learn", 6, "profile/update_us"),
         WHOLE,
     ),
-    dispensable=frozenset({"expl", "store", "stud"}),
+    dispensable=frozenset({"expl", "store", "act"}),
 )
 
 TEACH = Recipe(
