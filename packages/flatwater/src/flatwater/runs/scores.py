@@ -44,15 +44,16 @@ def score_players(trainer: WorldTrainer[Any, Any], rows: Mapping[str, str], firs
 
 def return_rows(players: Mapping[str, Returns]) -> dict[str, dict[str, float]]:
     """Return named numbers of each player's returns."""
-    return {
-        name: {
-            "return": float(returns.mean()),
-            "deviation": float(returns.std()),
-            "worst": float(returns.min()),
-            "best": float(returns.max()),
+    with np.errstate(invalid="ignore"):  # infinite returns, which `--allow-nan` lets through, have no deviation
+        return {
+            name: {
+                "return": float(returns.mean()),
+                "deviation": float(returns.std()),
+                "worst": float(returns.min()),
+                "best": float(returns.max()),
+            }
+            for name, returns in players.items()
         }
-        for name, returns in players.items()
-    }
 
 
 def episode_result(
