@@ -163,7 +163,7 @@ class Evidence:
         return self.share if self.measured is None else self.measured.share
 
     @property
-    def seen(self) -> CurrentContents:
+    def newest_contents(self) -> CurrentContents:
         """Holders and contents at the newest census."""
         return self.contents or CurrentContents(self.holders, self.count, self.what)
 

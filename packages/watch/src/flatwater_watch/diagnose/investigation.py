@@ -207,8 +207,8 @@ def larger_contents(cause: Evidence, census: Census) -> CurrentContents | None:
     if current is None:
         return None
     holding, (holders, content) = census.holdings[cause.owner], current
-    is_single = cause.seen.objects == 1 and holding.kind not in ITEM_KINDS
-    if is_single or content.count <= cause.seen.objects:
+    is_single = cause.newest_contents.objects == 1 and holding.kind not in ITEM_KINDS
+    if is_single or content.count <= cause.newest_contents.objects:
         return None
     if cause.outside:
         count = holding.length * holding.instances

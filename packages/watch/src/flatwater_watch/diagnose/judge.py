@@ -126,12 +126,12 @@ def _make_finding(cause: Evidence, share: float, growth: Growth, full_step: int 
     return Finding(
         verdict=cause.verdict,
         owner=cause.owner if cause.slow_segment is None else cause.slow_segment.name,
-        holders=cause.seen.holders,
+        holders=cause.newest_contents.holders,
         made_at=line,
         bytes_per_step=cause.rate.per_step * per_unit,
         interval=(cause.rate.low * per_unit, cause.rate.high * per_unit),
         share=share,
-        count=cause.seen.objects,
+        count=cause.newest_contents.objects,
         what=words,
         plateau_bytes=cause.plateau_bytes,
         plateau_step=cause.plateau_step if scale is None else scale.unit_at_step(cause.plateau_step),
@@ -148,7 +148,7 @@ def _make_finding(cause: Evidence, share: float, growth: Growth, full_step: int 
 
 def _describe_line(cause: Evidence) -> tuple[AllocationSite | None, str, str | None]:
     """The line of a cause, the words on its content, and the advice that belongs to a line of native code."""
-    words, native, item = cause.seen.what + cause.bound, cause.native_line, cause.made_at
+    words, native, item = cause.newest_contents.what + cause.bound, cause.native_line, cause.made_at
     if native is None:
         return item, words, None
     if cause.verdict == "native":
@@ -210,7 +210,13 @@ def _cause_key(cause: Evidence) -> Hashable:
         return cause.verdict, _buffer_path(cause.owner) or cause.owner
     # Memory outside of Python has the line that ran while it rose, which says nothing of its holder.
     if cause.verdict == "leak" and cause.made_at is not None and cause.holders and not cause.outside:
-        return cause.verdict, cause.made_at, cause.seen.holders[0], cause.seen.holders[-1], cause.advice
+        return (
+            cause.verdict,
+            cause.made_at,
+            cause.newest_contents.holders[0],
+            cause.newest_contents.holders[-1],
+            cause.advice,
+        )
     return cause.verdict, cause.owner
 
 
@@ -259,14 +265,14 @@ def _merge_filling(buffer: str, parts: Sequence[Evidence]) -> Evidence:
 def _merge_leaking(holder: str, parts: Sequence[Evidence]) -> Evidence:
     """One cause for leaks of the same line into several containers, with the others named in its content."""
     largest, *names = (part.owner.removeprefix(holder).removeprefix(".") for part in parts)
-    what = f"{parts[0].seen.what}, in {largest}; the same line fills {', '.join(names)}"
-    return _merge_evidence(holder, parts, sum(part.seen.objects for part in parts), what)
+    what = f"{parts[0].newest_contents.what}, in {largest}; the same line fills {', '.join(names)}"
+    return _merge_evidence(holder, parts, sum(part.newest_contents.objects for part in parts), what)
 
 
 def _merge_evidence(owner: str, parts: Sequence[Evidence], count: int, what: str) -> Evidence:
     """The evidence on all parts together: their sums, with the verdict and the line of the first."""
     rates = [part.rate for part in parts]
-    chains = zip(*(part.seen.holders for part in parts), strict=False)
+    chains = zip(*(part.newest_contents.holders for part in parts), strict=False)
     return Evidence(
         verdict=parts[0].verdict,
         owner=owner,

@@ -41,7 +41,7 @@ def name_cells(cause: Evidence) -> Evidence:
     def name_line(line: AllocationSite | None) -> AllocationSite | None:
         return None if line is None else replace(line, file=cells.get(line.file, line.file))
 
-    seen = cause.seen
+    seen = cause.newest_contents
     holders = tuple(name_text(holder).replace(PROGRAM, NOTEBOOK) for holder in seen.holders)
     return replace(
         cause,
