@@ -38,7 +38,7 @@ def stairs(clock: int) -> int:
     return clock // STAIR * STAIR * MIB
 
 
-def measured(
+def require_growth(
     history: CensusHistory, samples: list[Sample], cause: Evidence = GROWING, owners: tuple[str, ...] = (OWNER,)
 ) -> MeasuredGrowth:
     found = measure_growth(cause, history, owners, samples)
@@ -52,14 +52,14 @@ def test_growth_in_stairs_is_told_by_whole_stairs(drawn: set[int]) -> None:
     """Wherever the censuses fall; a rate between two moments is off by a stair, the share is not."""
     resident = rows([400 * MIB + stairs(clock) for clock in range(81)], steps_each=1)
     marks = history_of(sorted(drawn | {18, 78}), stairs)
-    told = measured(marks, resident, replace(GROWING, drift=rate_of(4.0 * MIB)))
+    told = require_growth(marks, resident, replace(GROWING, drift=rate_of(4.0 * MIB)))
     assert told.share == pytest.approx(1.0)
     assert told.rate.per_step == pytest.approx(MIB, rel=0.5)
 
 
 def test_half_of_the_growth_is_half_a_share() -> None:
     resident = rows([400 * MIB + 2 * stairs(clock) for clock in range(81)], steps_each=1)
-    assert measured(history_of(range(3, 80, 7), stairs), resident).share == pytest.approx(0.5, rel=0.1)
+    assert require_growth(history_of(range(3, 80, 7), stairs), resident).share == pytest.approx(0.5, rel=0.1)
 
 
 def test_sizes_beyond_all_that_came_tell_no_rate() -> None:
@@ -67,13 +67,13 @@ def test_sizes_beyond_all_that_came_tell_no_rate() -> None:
     resident = rows([400 * MIB + stairs(clock) for clock in range(81)], steps_each=1)
     marks = history_of(range(3, 80, 7), lambda clock: 30 * stairs(clock))
     for told, rate in ((MIB, MIB), (90 * MIB, 30 * MIB)):
-        found = measured(marks, resident, replace(GROWING, drift=rate_of(float(told))))
+        found = require_growth(marks, resident, replace(GROWING, drift=rate_of(float(told))))
         assert found.rate.per_step == pytest.approx(rate, rel=0.1)
 
 
 def test_what_began_late_is_told_at_its_pace_since() -> None:
     marks = history_of([1, 400, 1000, 1010, 1020, 1030], lambda clock: max(0, clock - 1000) * MIB)
-    told = measured(marks, rows([0] * 21, steps_each=60), replace(GROWING, drift=rate_of(2.0 * MIB)))
+    told = require_growth(marks, rows([0] * 21, steps_each=60), replace(GROWING, drift=rate_of(2.0 * MIB)))
     assert told.rate[:3] == pytest.approx((MIB, 0.5 * MIB, 2 * MIB))
 
 
@@ -84,7 +84,7 @@ def test_what_lies_in_another_owner_counts_there() -> None:
         record_census_(marks, clock, both)
     resident = rows([clock * 3 * MIB for clock in range(11)], steps_each=1)
     found = [replace(GROWING, owner=owner, drift=rate_of(1.0)) for owner in (OWNER, inner)]
-    rates = [measured(marks, resident, each, (OWNER, inner)).rate.per_step for each in found]
+    rates = [require_growth(marks, resident, each, (OWNER, inner)).rate.per_step for each in found]
     assert rates == pytest.approx([MIB, 2 * MIB])
 
 
@@ -92,7 +92,7 @@ def test_a_census_that_misses_an_owner_says_nothing_of_it() -> None:
     marks = history_of(range(1, 6), lambda clock: clock * MIB)
     record_census_(marks, 6, census(OTHER=MIB))
     record_census_(marks, 7, census(KEPT=7 * MIB))
-    told = measured(marks, rows([i * MIB for i in range(8)], steps_each=1))
+    told = require_growth(marks, rows([i * MIB for i in range(8)], steps_each=1))
     assert told.rate.per_step == pytest.approx(MIB)
 
 
