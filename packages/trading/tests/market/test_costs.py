@@ -144,6 +144,7 @@ def test_orders_of_weights_are_the_trades_of_the_account_and_pay_every_bill(
         shares, cash, record = orders.shares, orders.cash, orders.stop
         assert orders.equity == pytest.approx(float(played.equity[0, day + 1]), abs=0.005)
         assert shorts or cash >= 0, "nothing is borrowed"
+        assert all(abs(each.weight) > 1e-9 for each in orders.holdings), "a position that is sold leaves no shares"
     assert paid > config.cash
 
 

@@ -121,9 +121,9 @@ def test_a_study_pools_what_its_runs_have_played_on_their_test_days(trained: Pat
 DEAR = {"half_spread_bps": 2.0, "per_share": 0.01, "least_commission": 2.5, "impact": 0.5, "impact_power": 0.6}
 
 
-def dear_panel(folder: Path) -> str:
-    """The panel with a volume and closes as traded, stored."""
-    plain, file = load_panel(PANEL), folder / "dear.panel"
+def dear_panel(folder: Path, market: str = PANEL) -> str:
+    """A market with a volume and closes as traded, stored."""
+    plain, file = load_panel(market), folder / "dear.panel"
     volume = np.random.default_rng(0).lognormal(8, 0.7, (*plain.valid.shape, 1)).astype(np.float32)
     save_panel(
         build_panel(
@@ -144,6 +144,7 @@ LIMITS = {
     "long": {},
     "short and dear": {"shorts": True, "gross": 0.9, "largest": 0.3, "band": 0.05, "stop": 0.02, "stop_rows": 6} | DEAR,
     "slow": {"turnover": 0.1, "band": 0.02},
+    "long and dear": {"cost_bps": 4.0, "slippage_bps": 3.0, "stop": 0.03, "stop_rows": 5} | DEAR,
 }
 
 
@@ -172,20 +173,40 @@ def test_a_table_of_shares_says_each_thing_once_and_in_numbers_that_can_be_meant
 @pytest.mark.parametrize("kind", ["short and dear", "long", "slow"])
 def test_the_orders_of_each_evening_are_the_trades_of_the_backtest_to_the_cent(kind: str, tmp_path: Path) -> None:
     prices = dear_panel(tmp_path) if "dear" in kind else PANEL
-    settings = TINY | {"panel": prices, "account": LIMITS[kind]}
-    run = fw.train("weights", run=tmp_path / kind, quiet=True, **settings).path
+    traded = assert_played_alike(TINY | {"panel": prices, "account": LIMITS[kind]}, tmp_path)
+    assert len(traded) > (20 if "dear" in kind else 100)
+    assert ("short" in kind) == any(order == "sell" and date == traded[0][0] for date, _, order in traded)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["long and dear", "short and dear", "slow"])
+def test_a_year_of_orders_is_what_the_backtest_and_the_evaluation_trade(kind: str, tmp_path: Path) -> None:
+    """252 evenings; the dear ones with costs of all kinds at once, on prices with volume and closes as traded."""
+    market = PANEL.replace("6x460", "6x640")
+    splits = {"holdout_days": 252, "validation_days": 60}
+    settings = TINY | {"splits": splits, "panel": dear_panel(tmp_path, market) if "dear" in kind else market}
+    traded = assert_played_alike(settings | {"account": LIMITS[kind]}, tmp_path)
+    assert len({date for date, _, _ in traded}) > 100
+
+
+def assert_played_alike(settings: dict[str, Any], folder: Path) -> list[tuple[str, str, str]]:
+    """Play a run's holdout as its evaluation, as one backtest, and evening by evening from a table of shares.
+
+    Returns date, instrument and kind of each order.
+    """
+    run, prices = fw.train("weights", run=folder / "run", quiet=True, **settings).path, settings["panel"]
     # Three quarters of what was learned, whatever it is worth: there must be something to trade.
     trader, panel = replace(fw.load(run), held=0.75), load_panel(prices)
     found = trader.backtest(prices)
     known = found.result
+    assert known["days"] == settings["splits"]["holdout_days"]
     first = int(np.searchsorted(panel.dates, np.datetime64(known["first_day"])))
-    table, done = ShareTable({}, None, None), []
+    table, done, account = ShareTable({}, None, None), [], trader.settings.account
     equity = found.equity["champion"].to_list()[1:]
     for day in range(first, first + known["days"] - 1):  # on the last one a backtest sells all
         orders = trader.orders(first_days(panel, day + 1), table.shares, table.cash, stop=table.stop)
-        write_shares(tmp_path / "held.csv", orders.shares, orders.cash, orders.stop)
-        table = read_shares(tmp_path / "held.csv")
-        account = trader.settings.account
+        write_shares(folder / "held.csv", orders.shares, orders.cash, orders.stop)
+        table = read_shares(folder / "held.csv")
         weights = [abs(each.weight) for each in orders.holdings]
         assert sum(weights) <= account.gross + 1e-9
         assert max(weights, default=0) <= account.largest + 1e-9
@@ -200,9 +221,8 @@ def test_the_orders_of_each_evening_are_the_trades_of_the_backtest_to_the_cent(k
     ]
     assert sorted((*each[:3],) for each in done) == sorted((*each[:3],) for each in wanted)
     assert [each[3] for each in sorted(done)] == pytest.approx([each[3] for each in sorted(wanted)], abs=0.005)
-    assert len(wanted) > (20 if "dear" in kind else 100)
-    assert ("short" in kind) == any(each[2] == "sell" and each[0] == done[0][0] for each in done)
     assert bool(known.get("stopped")) == (account.stop is not None)
+    return [(*each[:3],) for each in done]
 
 
 def test_prices_after_a_day_move_no_earlier_weight(trained: Path) -> None:

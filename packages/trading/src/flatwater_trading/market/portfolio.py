@@ -120,8 +120,10 @@ def rebalance(
     change = _without_small_orders(change, value, equity, config)
     cost = costs.cost_of_changes(change, prices.mark)
     left = cash - change.sum(-1) - cost
+    # A position that is sold whole leaves no 1e-14 shares, above or below 0.
+    is_closed = (change != 0) & ((value + change).abs() <= (LEAST_VALUE * equity.abs())[:, None])
     return Rebalanced(
-        shares=shares + change / prices.mark.where(prices.mark > 0, 1.0),
+        shares=(shares + change / prices.mark.where(prices.mark > 0, 1.0)).where(~is_closed, 0.0),
         # A few 1e-11 below 0 are rounding, not debt.
         cash=left.where((left > 0) | (left < -LEAST_VALUE * equity.abs()), 0.0),
         traded=change,

@@ -54,6 +54,11 @@ class Panel:
         """The frequency of the rows, by their dates."""
         return infer_calendar(self.dates)
 
+    @property
+    def mapped_bytes(self) -> Mapping[str, int]:
+        """Bytes of values and masks by path, for a plan: pages of the file that the panel was opened from."""
+        return {"panel.values": self.values.nbytes, "panel.valid": self.valid.nbytes}
+
     def feature(self, name: str) -> np.ndarray:
         """Return a feature as a view [T, N] of `values`.
 

@@ -147,5 +147,5 @@ def _plan_use(use: str, settings: ErlConfig, panel: Panel, budget: str | None, p
         {f"{MARKET_OWNER}.{path}": size for path, size in nbytes(market).items()},
         phases,
         budget=budget,
-        mapped={"panel.values": panel.values.nbytes, "panel.valid": panel.valid.nbytes},
+        mapped=panel.mapped_bytes,
     )

@@ -38,6 +38,7 @@ def plan_weights(config: WeightsRunConfig, panel: Panel, device: torch.device) -
         lambda: phase_transients(setup, run),
         config=config,
         device=device,
+        mapped=panel.mapped_bytes,
         extra_bytes={READ: signal_bytes(panel), SCORE: score_bytes(panel, config.account)},
     )
     return with_advice(plan, _alternatives(config), owners, lambda other: nbytes(build_on_meta(other, panel)[1]))
@@ -96,7 +97,8 @@ def plan_use(what: str, account: PortfolioConfig, panel: Panel, budget: str | No
     """
     extra_bytes = {READ: signal_bytes(panel)} | ({SCORE: score_bytes(panel, account)} if scored else {})
     owners = {f"market.{path}": 2 * size for path, size in nbytes(outline_market(panel, META)).items()}
-    return planned_use(what, owners, phase_bytes(lambda: dict.fromkeys(extra_bytes, 0), extra_bytes), budget=budget)
+    phases = phase_bytes(lambda: dict.fromkeys(extra_bytes, 0), extra_bytes)
+    return planned_use(what, owners, phases, budget=budget, mapped=panel.mapped_bytes)
 
 
 def _alternatives(config: WeightsRunConfig) -> Iterator[Alternative[WeightsRunConfig]]:
