@@ -93,6 +93,28 @@ def test_options_of_a_run(options: str, parts: list[str], capsys: pytest.Capture
 
 
 @pytest.mark.parametrize(
+    ("recipe", "option", "expected"),
+    [
+        ("ppo", "--student.layers", "policy, such as policy.layers"),
+        ("teach", "--student.memory", "policy"),
+        ("ppo", "--learning-rate", "learner.lr"),
+        ("ppo", "--total-timesteps", "total_steps"),
+        ("dqn", "--buffer_size", "replay.capacity"),
+        ("sac", "--envs", "population.envs"),
+    ],
+)
+def test_a_name_of_an_earlier_version_or_another_library_is_answered_with_the_setting(
+    recipe: str, option: str, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = refusal_text(["train", recipe, option, "3"], capsys)
+    assert without_boxes(f"{option}: ") in said
+    assert without_boxes(f"expected {expected}") in said
+    table, _, name = option.removeprefix("--").replace("-", "_").partition(".")
+    Path("old.toml").write_text(f"[{table}]\n{name} = 3" if name else f"{table} = 3")
+    assert without_boxes(f"expected {expected}") in refusal_text(["train", recipe, "--config", "old.toml"], capsys)
+
+
+@pytest.mark.parametrize(
     ("text", "parts"),
     [
         ("[population]\nsizes = 4", ["population.sizes: ", '"size"?']),

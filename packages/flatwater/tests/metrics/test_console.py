@@ -37,6 +37,16 @@ def test_a_row_of_every_recipe_fits_into_80_characters(recipe: str) -> None:
     assert len(title_line(layout.fitting_columns(WIDTH), layout.short)) <= WIDTH
 
 
+@pytest.mark.parametrize(("length", "shown"), [(17.25, False), (9.5, True)])
+def test_a_length_that_repeats_the_return_has_no_column(length: float, *, shown: bool) -> None:
+    out = io.StringIO()
+    console = ConsoleTable(2, Console(file=out, width=WIDTH), find_recipe("ppo", SHIPPED).layout)
+    for _ in range(2):
+        console.print_row(console.end_round(), {"return/mean": 17.25, "episode/length": length})
+    assert ("length" in out.getvalue()) == shown
+    assert ("9.5" in out.getvalue()) == shown
+
+
 def table(
     total: int, clock: Callable[[], float], *, done: int = 0, terminal: bool = False
 ) -> tuple[ConsoleTable, io.StringIO]:

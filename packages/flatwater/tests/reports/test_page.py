@@ -290,7 +290,10 @@ def test_the_page_of_a_policy_has_its_losses(tmp_path: Path) -> None:
     records = replace(read_run(run), recipe=describe_recipe(PPO, {}))
     rounds = records.metrics["round"]
     losses = {"round": rounds, "train/policy_loss": [0.5] * len(rounds), "train/sps": [1.0] * len(rounds)}
-    (grid,) = update_charts(replace(records, metrics=losses))
-    assert isinstance(grid, Grid)
-    assert [chart.title for chart in grid.charts] == ["policy loss"]
+    returns = [1.0, *[math.nan] * (len(rounds) - 1)]
+    for lengths, titles in ((returns, []), ([9.0] * len(rounds), ["steps of an episode"])):
+        metrics = losses | {"return/mean": returns, "episode/length": lengths}
+        (grid,) = update_charts(replace(records, metrics=metrics))
+        assert isinstance(grid, Grid)
+        assert [chart.title for chart in grid.charts] == ["policy loss", *titles]
     assert list(update_charts(replace(records, metrics={"round": rounds}))) == []

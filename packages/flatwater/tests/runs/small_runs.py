@@ -118,6 +118,16 @@ TINY_TEACH = [
 TINY_PPO = ["--threads", "1", "--envs", "2", "--block", "8", "--evaluation.envs", "2", "--evaluation.every", "2"]
 TINY_PPO += ["--learner.epochs", "2", "--learner.minibatches", "2"]
 TINY_PPO += ["--wrapped.steps", "12"]  # else each result plays an environment's 500 steps, or 1,000
+SMALL_PPO: dict[str, Any] = {
+    "envs": 2,
+    "block": 8,
+    "learner": {"epochs": 1, "minibatches": 2},
+    "threads": 1,
+    "trackers": (),
+    "wrapped": {"steps": 12},
+    "quiet": True,
+}
+"""Settings of a run of a few milliseconds a round, from Python."""
 OPTIONS = {"erl": TINY, "grow": TINY_GROW, "teach": TINY_TEACH, "ppo": TINY_PPO}
 """Options of a small run, by its kind."""
 

@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,11 +26,19 @@ KINDS = pytest.mark.parametrize(
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="folders are held through /proc")
 
 
-def train(kind: str, run: Path, act: Callable[[], object] | None = None, **settings: Any) -> Path:
-    """The folder of a small run; `act` happens at any moment of its second round, which waits for its end."""
+def train(
+    kind: str, run: Path, act: Callable[[], object] | None = None, sent: Path | None = None, **settings: Any
+) -> Path:
+    """The folder of a small run; `act` happens at any moment of its second round, which waits for its end.
+
+    With `sent`, the folder of its checkpoints at the mirror, each round waits until the checkpoint before it is there:
+    a mirror leaves out a checkpoint that waits when a newer one comes, as it does on a busy machine.
+    """
     thread = threading.Thread(target=act)
 
     def on_round(round_: Any) -> None:
+        while sent is not None and not (sent / f"{round_.number - 1:06d}.000000.json").exists():
+            time.sleep(0.01)
         if act is not None and round_.number == 1:
             thread.start()
         elif act is not None and round_.number == 2:
@@ -64,7 +73,8 @@ def test_a_renamed_run_goes_on_where_it_is_now(
     run, now, whole, store = (tmp_path / name for name in ("run", "now", "whole", "store"))
     store.mkdir()
     services = {"trackers": ("tensorboard",), "mirror": f"file://{store}"}
-    assert train(kind, run, lambda: run.rename(now), **services) == now
+    sent = store / "run" / "checkpoints"
+    assert train(kind, run, lambda: run.rename(now), sent, **services) == now
     said = capsys.readouterr().out
     assert said.count(f"goes on in {now}") == 1
     assert "/proc/" not in said
@@ -75,9 +85,7 @@ def test_a_renamed_run_goes_on_where_it_is_now(
     assert listed == {path.relative_to(now).as_posix() for path in now.rglob("*") if "tensorboard/" not in str(path)}
     (events,) = (now / "tensorboard").iterdir()
     assert events.stat().st_size > 1000
-    sent = {path.name for path in (store / "run" / "checkpoints").glob("*.json")}
-    # The newest: a mirror on a busy machine leaves out a checkpoint that a newer one has replaced.
-    assert max(path.name for path in (now / "checkpoints").glob("*.json")) in sent
+    assert {path.name for path in sent.glob("*.json")} == {path.name for path in (now / "checkpoints").glob("*.json")}
     assert main(["resume", str(now), "--rounds", "5"]) == 0
     assert main(["resume", str(whole), "--rounds", "5"]) == 0
     same(whole, now)

@@ -5,20 +5,12 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from small_runs import SMALL_PPO
 
 import flatwater as fw
 from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.runs.recorder import Round
 from flatwater.runs.upkeep import FIRST_ROUNDS, MAXIMUM_GAP_SECONDS, TIME_SHARE, Upkeep
-
-SMALL = {
-    "envs": 2,
-    "block": 8,
-    "learner": {"epochs": 1, "minibatches": 2},
-    "threads": 1,
-    "trackers": (),
-    "wrapped": {"steps": 12},
-}
 
 
 class Clock:
@@ -73,15 +65,14 @@ def recorded(run: Path, file: str) -> list[int]:
 
 
 def test_numbers_are_those_of_a_run_that_keeps_everything_each_round(tmp_path: Path) -> None:
-    sparse = fw.train("ppo", run=tmp_path / "sparse", rounds=12, quiet=True, **SMALL)
+    sparse = fw.train("ppo", run=tmp_path / "sparse", rounds=12, **SMALL_PPO)
     whole = fw.train(
         "ppo",
         run=tmp_path / "whole",
         rounds=12,
-        quiet=True,
         ledger_every=1,
         checkpoints={"every": 1, "keep": 99},
-        **SMALL,
+        **SMALL_PPO,
     )
     last, last_whole = (list_checkpoints(run.path / "checkpoints")[-1] for run in (sparse, whole))
     assert {leaf.path: leaf.sha256 for leaf in last.leaves} == {leaf.path: leaf.sha256 for leaf in last_whole.leaves}
@@ -99,6 +90,6 @@ def test_what_on_round_raises_finds_the_round_saved(tmp_path: Path) -> None:
             raise KeyError("mine")
 
     with pytest.raises(KeyError, match="mine"):
-        fw.train("ppo", run=tmp_path / "run", rounds=12, quiet=True, on_round=fail, **SMALL)
+        fw.train("ppo", run=tmp_path / "run", rounds=12, on_round=fail, **SMALL_PPO)
     assert list_checkpoints(tmp_path / "run" / "checkpoints")[-1].round == 9
     assert fw.resume(tmp_path / "run", quiet=True).finished

@@ -8,21 +8,12 @@ from typing import Any, ClassVar
 import gymnasium
 import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
+from small_runs import SMALL_PPO
 
 import flatwater as fw
 from flatwater.runs import recorder
 from flatwater.runs.recorder import MOST_WAITING, Round
 from flatwater_watch.errors import UserCodeError
-
-SMALL: dict[str, Any] = {
-    "envs": 2,
-    "block": 8,
-    "learner": {"epochs": 1, "minibatches": 2},
-    "threads": 1,
-    "trackers": (),
-    "wrapped": {"steps": 12},
-    "quiet": True,
-}
 
 
 def written_rounds(run: Path, file: str = "metrics.jsonl") -> list[int]:
@@ -41,7 +32,7 @@ def test_rounds_are_written_in_order_and_before_their_checkpoint(tmp_path: Path)
     def look(round_: Round) -> None:
         behind.append(round_.number - 1 - len(written_rounds(run)))
 
-    fw.train("ppo", run=run, rounds=40, on_round=look, checkpoints={"every": 10}, ledger_every=40, **SMALL)
+    fw.train("ppo", run=run, rounds=40, on_round=look, checkpoints={"every": 10}, ledger_every=40, **SMALL_PPO)
     assert written_rounds(run) == written_rounds(run, "episodes.jsonl") == [*range(1, 41)]
     assert max(behind) < MOST_WAITING
     events = [line.split()[1:4] for line in (run / "run.log").read_text().splitlines()]
@@ -54,7 +45,7 @@ def test_rounds_are_written_in_order_and_before_their_checkpoint(tmp_path: Path)
     assert rounds == expected
 
 
-class Watched(CartPoleEnv):
+class ProbeEnv(CartPoleEnv):
     """CartPole, which fails, or looks for lines of a run's record, once a test says so."""
 
     fails: ClassVar[bool] = False
@@ -72,30 +63,30 @@ class Watched(CartPoleEnv):
 
 
 @pytest.fixture
-def watched(monkeypatch: pytest.MonkeyPatch) -> type[Watched]:
+def probe_env(monkeypatch: pytest.MonkeyPatch) -> type[ProbeEnv]:
     for name, value in (("fails", False), ("record", None), ("wanted", []), ("seen", False)):
-        monkeypatch.setattr(Watched, name, value)
-    assert issubclass(Watched, gymnasium.Env)
-    return Watched
+        monkeypatch.setattr(ProbeEnv, name, value)
+    assert issubclass(ProbeEnv, gymnasium.Env)
+    return ProbeEnv
 
 
-def test_what_an_environment_raises_finds_all_rounds_written(tmp_path: Path, watched: type[Watched]) -> None:
+def test_what_an_environment_raises_finds_all_rounds_written(tmp_path: Path, probe_env: type[ProbeEnv]) -> None:
     def fail(round_: Round) -> None:
-        watched.fails = round_.number == 7
+        probe_env.fails = round_.number == 7
 
     options = {"checkpoints": {"every": 12}, "ledger_every": 12}
     with pytest.raises(UserCodeError):
-        fw.train("ppo", env=watched, run=tmp_path / "run", rounds=12, on_round=fail, **options, **SMALL)
+        fw.train("ppo", env=probe_env, run=tmp_path / "run", rounds=12, on_round=fail, **options, **SMALL_PPO)
     assert written_rounds(tmp_path / "run") == [*range(1, 8)]
 
 
-def test_rounds_do_not_wait_for_the_end_of_a_long_round(tmp_path: Path, watched: type[Watched]) -> None:
+def test_rounds_do_not_wait_for_the_end_of_a_long_round(tmp_path: Path, probe_env: type[ProbeEnv]) -> None:
     run = tmp_path / "run"
 
     def look(round_: Round) -> None:
         if round_.number == 6:
-            watched.record, watched.wanted = run, [*range(1, 7)]
+            probe_env.record, probe_env.wanted = run, [*range(1, 7)]
 
-    options = SMALL | {"block": 64, "checkpoints": {"every": 7}, "ledger_every": 7}
-    fw.train("ppo", env=watched, run=run, rounds=7, on_round=look, **options)
-    assert watched.seen
+    options = SMALL_PPO | {"block": 64, "checkpoints": {"every": 7}, "ledger_every": 7}
+    fw.train("ppo", env=probe_env, run=run, rounds=7, on_round=look, **options)
+    assert probe_env.seen

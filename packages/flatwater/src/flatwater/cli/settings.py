@@ -29,9 +29,9 @@ class FileSettings:
             ConfigError: an option does not fit; the message names it.
         """
         # Settings that a recipe lacks are told with the reason, not as an unknown option.
-        for name, reason in absent_settings(cls.config_type).items():
-            option = f"--{name.replace('_', '-')}"
-            if any(word.partition("=")[0] == option for word in options):
+        absent = absent_settings(cls.config_type)
+        for option in (word.partition("=")[0] for word in options if word.startswith("--")):
+            if reason := absent.get(option[2:].partition(".")[0].replace("-", "_")):
                 raise ConfigError(f"{option}: {reason}")
         file = config_option(options)
         return cls.read_with_base(

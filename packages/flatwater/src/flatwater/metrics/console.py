@@ -45,6 +45,12 @@ class Column:
     name: str
     """Name of the metric that it shows; a dot stands in the rows of rounds that do not have it."""
     show: Callable[[float], str] = short_number
+    repeats: str = ""
+    """Name of a metric that it may repeat: below a header it is left out if it does so in the first row."""
+
+    def is_repetition(self, metrics: Metrics) -> bool:
+        """Return whether the column shows the number of another one."""
+        return self.name in metrics and metrics[self.name] == metrics.get(self.repeats)
 
 
 def format_whole(value: float) -> str:
@@ -154,7 +160,7 @@ class ConsoleTable:
             clock: seconds from any beginning; tests bring their own.
         """
         self._total, self._console, self._done, self._clock = total_rounds, console, done, clock
-        self._layout, self._columns = layout, layout.fitting_columns(console.width)
+        self._layout, self._columns = layout, list[Column]()
         self._rows_printed = 0
         self._shown_resident = 0.0
         self._round_times: deque[float] = deque(maxlen=ROUNDS_REMEMBERED)
@@ -253,6 +259,8 @@ class ConsoleTable:
         if self._console.quiet:  # a row that nobody sees takes as long to lay out
             return
         if self._rows_printed % ROWS_PER_HEADER == 0:
+            columns = self._layout.fitting_columns(self._console.width)
+            self._columns = [column for column in columns if not column.is_repetition(metrics)]
             self._print(group_line(self._columns), "bold")
             self._print(title_line(self._columns, self._layout.short), "bold")
         self._rows_printed += 1

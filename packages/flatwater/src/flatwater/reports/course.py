@@ -116,7 +116,9 @@ def update_charts(run: RunRecords) -> Iterator[Block]:
             "Means over the updates of a round; the clip fraction is of its last minibatch. Explained variances "
             "below -1 are drawn at -1."
         )
-        titles |= {EXPLAINED_METRIC: "explained variance of returns", LENGTH_METRIC: "steps of an episode"}
+        titles[EXPLAINED_METRIC] = "explained variance of returns"
+        if (lengths := run.metrics.get(LENGTH_METRIC)) and lengths != run.metrics.get("return/mean"):
+            titles[LENGTH_METRIC] = "steps of an episode"
         yield numbers_grid(run, titles, title="Updates", reading=reading)
 
 

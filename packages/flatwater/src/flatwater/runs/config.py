@@ -51,7 +51,7 @@ class RunConfig:
         "this recipe plays no episodes of an environment one by one, as ppo, teach and evolve do. "
         "Use rounds and on_round",
     )
-    """Reason that is told where a recipe has none of these settings."""
+    """Reason that is told where a recipe has none of these settings, or has them under other names."""
 
     trainer: str = ""
     """What the run trains: the name of its recipe, by which `flatwater resume` finds it."""
@@ -115,11 +115,17 @@ class RunConfig:
             ) from error
 
 
+def named_elsewhere(**settings: str) -> dict[str, str]:
+    """Return what is told of names of earlier versions and of other libraries, from the settings that have theirs."""
+    return {name: f"no setting has this name: expected {setting}" for name, setting in settings.items()}
+
+
 @dataclass(frozen=True, kw_only=True)
 class EpisodesRunConfig(RunConfig):
     """Settings of runs that play episodes of an environment: those of all runs, its arguments, and what is reported."""
 
     open_ended: ClassVar = RunConfig.open_ended | {"allow_nan", "env_workers"}
+    absent: ClassVar = RunConfig.absent | named_elsewhere(total_timesteps="total_steps", env_kwargs="env_args")
     place: ClassVar[str] = "env"
     """Name of the setting that names the environment."""
 

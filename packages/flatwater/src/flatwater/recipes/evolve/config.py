@@ -4,7 +4,7 @@ from dataclasses import field
 from typing import ClassVar, Literal
 
 from flatwater.config.code import EnvName
-from flatwater.runs.config import EpisodesRunConfig, check_episodes_run
+from flatwater.runs.config import EpisodesRunConfig, check_episodes_run, named_elsewhere
 from flatwater.trainers.evolve.config import EvolveConfig, PolicyLearnerConfig
 from flatwater_watch.errors import require
 from flatwater_watch.options.bounds import Number
@@ -15,6 +15,19 @@ from flatwater_watch.options.declare import config
 class MembersRunConfig(EpisodesRunConfig, EvolveConfig):
     """Members in an environment, whatever their algorithm."""
 
+    absent: ClassVar = EpisodesRunConfig.absent | named_elsewhere(
+        envs="population.envs",
+        n_envs="population.envs",
+        num_envs="population.envs",
+        buffer_size="replay.capacity",
+        learning_starts="replay.warmup",
+        train_freq="learner.train_every",
+        gradient_steps="learner.updates",
+        batch_size="learner.batch_size",
+        learning_rate="learner.actor_lr and learner.critic_lr, or learner.lr of dqn",
+        net_arch="net.hidden and net.layers",
+        policy="net",
+    )
     player: ClassVar[str] = "champion"
     """Row of the trained policy in a result."""
     env: EnvName = "Pendulum-v1"

@@ -1,11 +1,11 @@
 """Settings of a run of PPO on blocks of steps: those of the learner, and those of all runs."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from flatwater.config.code import EnvName
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.nets.config import ActorCriticConfig
-from flatwater.runs.config import EpisodesRunConfig, check_episodes_run
+from flatwater.runs.config import EpisodesRunConfig, check_episodes_run, named_elsewhere
 from flatwater.trainers.blocks.config import BlocksConfig
 from flatwater_watch.options.bounds import Bounds, Number, OptionalNumber
 from flatwater_watch.options.declare import config
@@ -14,6 +14,22 @@ from flatwater_watch.options.declare import config
 @config
 class BlocksRunConfig(EpisodesRunConfig, BlocksConfig):
     """A policy that learns from blocks of steps, with a teacher or without."""
+
+    absent: ClassVar = EpisodesRunConfig.absent | named_elsewhere(
+        student="policy, such as policy.layers",
+        n_envs="envs",
+        num_envs="envs",
+        n_steps="block, the steps of each environment in a round",
+        n_epochs="learner.epochs",
+        batch_size="learner.minibatches, their number in a block",
+        learning_rate="learner.lr",
+        ent_coef="learner.entropy_weight",
+        vf_coef="learner.value_weight",
+        clip_range="learner.clip",
+        gae_lambda="learner.lam",
+        max_grad_norm="learner.grad_clip",
+        net_arch="policy.layers",
+    )
 
     def __post_init__(self) -> None:
         BlocksConfig.__post_init__(self)

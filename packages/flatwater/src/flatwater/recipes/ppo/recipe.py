@@ -12,7 +12,7 @@ LAYOUT = TableLayout(
     short="block",
     columns=(
         Column("return", "train", 7, "return/mean"),
-        Column("", "length", 8, "episode/length"),
+        Column("", "length", 8, "episode/length", repeats="return/mean"),
         Column("held-out return", "policy", 8, "evaluation/policy"),
         Column("held-out return", "random", 8, "evaluation/random"),
         Column("", "entropy", 8, "train/entropy"),
