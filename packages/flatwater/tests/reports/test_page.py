@@ -23,8 +23,9 @@ from flatwater.reports.records import read_run
 from flatwater_watch.errors import RunError
 from flatwater_watch.pages.chart import MOST_POINTS, Chart, Grid, Line
 
-CHARTS = 16
-PARTS = ("Trading", "What it does", "Learning", "Findings", "Memory", "Speed", "Alarms", "Checkpoints", "Configuration")
+CHARTS = 19
+PARTS = ("Trading", "Tear sheet", "What it does", "Learning")
+PARTS += ("Findings", "Memory", "Speed", "Alarms", "Checkpoints", "Configuration")
 
 
 def read_page(run: Path) -> Seen:

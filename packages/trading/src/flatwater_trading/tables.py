@@ -26,6 +26,9 @@ COMMANDS = {
 }
 """Words of a command -> the class of its interface, and a line of help."""
 
-PAGES = {"study": ("study.toml", "flatwater_trading.study.page:study_report")}
+PAGES = {
+    "study": ("study.toml", "flatwater_trading.study.page:study_report"),
+    "backtest": ("result.json", "flatwater_trading.recipe.backtest_page:backtest_report"),
+}
 """Kind of folder that `flatwater report` draws besides runs -> the file by which such a folder is known, and a function
 from the folder to the path of its page and a function that makes the page."""

@@ -28,6 +28,7 @@ from flatwater_trading.panel.locate import load_panel
 from flatwater_trading.panel.panel import FEATURES, Panel, build_panel, first_days
 from flatwater_trading.panel.store import save_panel
 from flatwater_trading.panel.traded_closes import TradedCloses
+from flatwater_trading.recipe.backtest import Backtest
 from flatwater_trading.recipe.positions import from_cell, read_positions, spreadsheet_cell, write_positions
 from flatwater_trading.recipe.trader import Trader
 from flatwater_trading.recipe.use_plan import plan_orders
@@ -147,6 +148,7 @@ def assert_played_alike(run: Path, prices: str) -> None:
     same = ("first_day", "last_day", "days", "traders", "comparison", "verdict", "oracle_share", "column_effects")
     assert {name: found.result[name] for name in same} == {name: known[name] for name in same}
 
+    assert_sheet_adds_up(found)
     columns = ("instrument", "exit_date", "exit_price", "shares", "reason")
     wanted = [
         (name, str(date), price, shares, reason)
@@ -161,6 +163,20 @@ def assert_played_alike(run: Path, prices: str) -> None:
     for number, within in ((2, 1e-6), (3, 1e-5)):  # the last bit of a target: one evening alone, or among many
         assert [trade[number] for trade in played] == pytest.approx([trade[number] for trade in wanted], rel=within)
     assert len(wanted) > 10
+
+
+def assert_sheet_adds_up(found: Backtest) -> None:
+    """Exposure and turnover of each day are those of the result; scores have an analysis of the same days."""
+    champion, equity = found.result["traders"]["champion"], found.equity["champion"].to_numpy()
+    assert found.sheet["date"].to_list() == found.equity["date"].to_list()[1:]
+    assert found.sheet["exposure"].mean() == pytest.approx(champion["exposure"], rel=1e-4)
+    traded = (found.sheet["turnover"].to_numpy() * equity[1:]).sum()
+    assert traded / equity.mean() == pytest.approx(champion["turnover"], rel=1e-4)
+    assert found.sheet["exposure"][-1] == 0, "all is sold on the last day"
+    assert found.result["benchmark"] == "equal weight"
+    assert [each["rows"] for each in found.result["scores"]] == [1, 5, 10, 20, 60]
+    known = found.sheet["ic 5"].fill_nan(None).drop_nulls()
+    assert found.result["scores"][1]["ic"] == pytest.approx(known.mean())
 
 
 def test_the_command_plays_days_of_choice_and_keeps_what_is_there(
@@ -190,6 +206,24 @@ def test_the_command_plays_days_of_choice_and_keeps_what_is_there(
     again = fw.load(run).backtest(TINY["panel"], str(dates[300]), str(dates[420]))
     assert dict(again.result) == found
     again.write(place, force=True)
+    assert main(["report", str(place)]) == 0
+    assert "Information coefficient" in (place / "report.html").read_text()
+    (place / "result.json").write_text(json.dumps(found | {"scores": [{"rows": 1}]}))
+    assert main(["report", str(place)]) == 2
+    assert "result.json" in capsys.readouterr().err
+
+
+def test_a_benchmark_of_the_prices_is_what_risk_is_measured_against(runs: dict[str, Path]) -> None:
+    trader = fw.load(runs["hindsight"])
+    found, plain = trader.backtest(TINY["panel"], benchmark="S2"), trader.backtest(TINY["panel"])
+    assert found.result["benchmark"] == "S2 held"
+    assert found.result["traders"]["S2 held"]["beta"] == pytest.approx(1)
+    curves = (found.equity[name].to_numpy() for name in ("champion", "S2 held"))
+    own, market = (np.diff(each) / each[:-1] for each in curves)
+    assert found.result["traders"]["champion"]["beta"] == pytest.approx(np.polyfit(market, own, 1)[0], rel=1e-3)
+    assert found.equity.drop("S2 held").equals(plain.equity), "nothing is chosen by it"
+    with pytest.raises(DataError, match="--benchmark SPY"):
+        trader.backtest(TINY["panel"], benchmark="SPY")
 
 
 def test_newer_days_are_played_and_told_apart(runs: dict[str, Path]) -> None:

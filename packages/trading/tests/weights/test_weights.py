@@ -98,6 +98,20 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return fw.train("weights", run=tmp_path_factory.mktemp("weights") / "run", quiet=True, **TINY).path
 
 
+def test_the_sheet_of_a_backtest_is_that_of_its_result(trained: Path, tmp_path: Path) -> None:
+    found = replace(fw.load(trained), held=0.75).backtest(PANEL, benchmark="S2")
+    champion, equity = found.result["traders"]["champion"], found.equity["champion"].to_numpy()
+    assert found.sheet["exposure"].mean() == pytest.approx(champion["exposure"])
+    traded = (found.sheet["turnover"].to_numpy() * equity[1:]).sum()
+    assert traded / equity.mean() == pytest.approx(champion["turnover"])
+    assert found.result["benchmark"] == "S2 held"
+    assert found.result["traders"]["S2 held"]["beta"] == pytest.approx(1)
+    assert found.result["scores"][0]["days"] > 80
+    found.write(tmp_path / "days")
+    assert main(["report", str(tmp_path / "days")]) == 0
+    assert "beta to S2 held" in (tmp_path / "days" / "report.html").read_text()
+
+
 def test_a_backtest_of_the_holdout_is_its_evaluation(trained: Path) -> None:
     found, known = fw.load(trained).backtest(PANEL), fw.evaluate(trained, holdout=True)
     same = ("first_day", "last_day", "days", "traders", "comparison", "verdict", "held")

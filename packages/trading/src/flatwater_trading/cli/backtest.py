@@ -33,9 +33,12 @@ class BacktestCommand(WithTrust, WithBudget):
     """The first day to play, as 2024-01-31. Left out: the first after those on which the champion was chosen."""
     last: Annotated[str | None, tyro.conf.arg(name="to", metavar="YYYY-MM-DD")] = None
     """The last day. Left out: the newest."""
+    benchmark: str | None = None
+    """A column of the prices, a file of prices with one column, or FILE:COLUMN: it is bought and held besides, and
+    alpha, beta and the tear sheet are against it. Left out: that of the run's settings, or equal weight."""
     out: Path | None = None
-    """Folder for equity.parquet, trades.parquet and result.json. Left out: backtest-FIRST-LAST in the run's folder, or
-    in the folder of the file."""
+    """Folder for equity.parquet, trades.parquet, sheet.parquet and result.json. Left out: backtest-FIRST-LAST in the
+    run's folder, or in the folder of the file."""
     force: bool = False
     """Replace earlier files of that name."""
     json: bool = False
@@ -64,6 +67,7 @@ class BacktestCommand(WithTrust, WithBudget):
             return 0
         show_result(dict(backtest.result), terminal(), WEIGHTS if backtest.result["trainer"] == WEIGHTS.name else ERL)
         say(f"equity, trades and result: {folder}")
+        say(f"as a page, with its tear sheet: flatwater report {folder}")
         return 0
 
     def play(self) -> "tuple[Backtest, Path] | Plan":
@@ -72,6 +76,7 @@ class BacktestCommand(WithTrust, WithBudget):
         from flatwater_trading.cli.orders import load_trader, trained_panel
         from flatwater_trading.panel.locate import load_panel
         from flatwater_trading.recipe.backtest import check_free, known_truth, log_holdout_look
+        from flatwater_trading.recipe.benchmark import find_benchmark
         from flatwater_watch.terminal import terminal
 
         # Checked before the run is read, and again once the folder is chosen: a result must not be lost after playing.
@@ -79,8 +84,10 @@ class BacktestCommand(WithTrust, WithBudget):
             check_free(self.out, force=self.force)
         trader = load_trader(self.run, "Backtests")
         prices = trained_panel(self.run) if self.prices is None else self.prices
-        panel = trader.align_panel(load_panel(prices))
+        given = load_panel(prices)
+        panel = trader.align_panel(given)
         days = trader.find_days(panel, self.first, self.last)
+        benchmark = None if self.benchmark is None else find_benchmark(self.benchmark, given)
         plan = trader.plan_backtest(panel, days, self.budget)
         if self.plan:
             return plan
@@ -90,7 +97,7 @@ class BacktestCommand(WithTrust, WithBudget):
         # The look is logged before holdout days are played: an interrupted look counts too.
         if look := log_holdout_look(trader, panel, days):
             terminal(errors=True).print(look, highlight=False)
-        return trader.play_backtest(panel, days, known_truth(prices, panel)), folder
+        return trader.play_backtest(panel, days, known_truth(prices, panel), benchmark), folder
 
     def _choose_folder(self, panel: "Panel", days: "Days") -> Path:
         """Return the folder of the result: `--out`, or a folder named by the days in the run's folder or the file's."""

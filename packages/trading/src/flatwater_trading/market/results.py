@@ -62,6 +62,16 @@ def episode_summary(sim: Simulator, config: TradingConfig, a_year: int | None = 
     }
 
 
+def traded_by_day(sim: Simulator) -> Float[Tensor, "B D"]:
+    """Return the value bought and sold on each day of the episodes so far."""
+    logs, closed = sim.logs, closed_mask(sim)
+    bought = logs.exit_day >= 0
+    # The last column is that of ended episodes, which buy nothing.
+    traded = (logs.shares * logs.entry_price).where(bought, 0)
+    place = (logs.exit_day - sim.start[:, None]).where(closed, 0)
+    return traded.scatter_add(1, place, (logs.shares * logs.exit_price).where(closed, 0))[:, :-1]
+
+
 def trade_columns(
     sim: Simulator,
     market: Market,

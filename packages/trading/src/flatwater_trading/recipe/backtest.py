@@ -16,7 +16,8 @@ from flatwater.rundir.layout import RunFolder
 from flatwater_trading.panel.locate import load_truth
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.splits import Days, Splits
-from flatwater_trading.recipe.result import equity_frame, score_as_json, write_json
+from flatwater_trading.recipe.benchmark import Benchmark
+from flatwater_trading.recipe.result import equity_frame, score_as_json, sheet_frame, write_json
 from flatwater_trading.recipe.score import ChampionEvaluation, score_champion
 from flatwater_trading.recipe.tables import write_frame
 from flatwater_trading.training.setup import build_setup
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from flatwater_trading.recipe.panel_policy import Provenance
     from flatwater_trading.recipe.trader import Trader
 
-FILES = ("equity.parquet", "trades.parquet", "result.json")
+FILES = ("equity.parquet", "trades.parquet", "sheet.parquet", "result.json")
 """Files of a backtest; it is complete if it has the last."""
 
 
@@ -42,9 +43,11 @@ class Backtest:
     """Date, and each trader's equity at the close; the first row is the opening cash on the day before."""
     trades: pl.DataFrame
     """The champion's trades, in the order of their purchases."""
+    sheet: pl.DataFrame
+    """Date, the champion's exposure and turnover, and the rank correlation of its scores with later returns."""
 
     def write(self, folder: Path | str, *, force: bool = False) -> None:
-        """Write `equity.parquet`, `trades.parquet` and `result.json`, each atomically.
+        """Write `equity.parquet`, `trades.parquet`, `sheet.parquet` and `result.json`, each atomically.
 
         Args:
             folder: folder of the files; made if it does not exist.
@@ -57,8 +60,9 @@ class Backtest:
         check_free(folder_path, force=force)
         write_frame(self.equity, folder_path / FILES[0])
         write_frame(self.trades, folder_path / FILES[1])
+        write_frame(self.sheet, folder_path / FILES[2])
         # Written last: its presence means that the tables are there too.
-        write_json(self.result, folder_path / FILES[2])
+        write_json(self.result, folder_path / FILES[3])
 
 
 def check_free(folder: Path, *, force: bool) -> None:
@@ -200,7 +204,13 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def play_backtest(trader: "Trader", panel: Panel, days: Days, truth: np.ndarray[Any, Any] | None = None) -> Backtest:
+def play_backtest(
+    trader: "Trader",
+    panel: Panel,
+    days: Days,
+    truth: np.ndarray[Any, Any] | None = None,
+    benchmark: Benchmark | None = None,
+) -> Backtest:
     """Play the days, and compare the trader with the baselines.
 
     Args:
@@ -208,12 +218,19 @@ def play_backtest(trader: "Trader", panel: Panel, days: Days, truth: np.ndarray[
         panel: panel of the trader's `align_panel`.
         days: rows of the panel from `find_days`.
         truth: expected log returns of a synthetic market [T, K], for the oracle; None if they are unknown.
+        benchmark: price that is bought and held besides; None for none.
     """
     with one_thread():
-        return _play_backtest(trader, panel, days, truth)
+        return _play_backtest(trader, panel, days, truth, benchmark)
 
 
-def _play_backtest(trader: "Trader", panel: Panel, days: Days, truth: np.ndarray[Any, Any] | None) -> Backtest:
+def _play_backtest(
+    trader: "Trader",
+    panel: Panel,
+    days: Days,
+    truth: np.ndarray[Any, Any] | None,
+    benchmark: Benchmark | None,
+) -> Backtest:
     """Play the champion and the baselines as in `play_backtest`, on torch's current number of threads.
 
     Args:
@@ -221,6 +238,7 @@ def _play_backtest(trader: "Trader", panel: Panel, days: Days, truth: np.ndarray
         panel: panel with the trader's columns.
         days: rows of the panel that are played.
         truth: expected log returns of a synthetic market [T, K], for the oracle; None if they are unknown.
+        benchmark: price that is bought and held besides; None for none.
     """
     _, market = trader.observe_market(panel)
     splits = _splits(trader, panel)
@@ -234,6 +252,7 @@ def _play_backtest(trader: "Trader", panel: Panel, days: Days, truth: np.ndarray
         days=days,
         learned_rows=learned_rows,
         truth=truth,
+        benchmark=benchmark,
     )
     score = score_champion(evaluation)
     days_by_use = count_days_by_use(trader, panel, days)
@@ -245,7 +264,7 @@ def _play_backtest(trader: "Trader", panel: Panel, days: Days, truth: np.ndarray
         "note": f"{note_of_days(days_by_use, panel.calendar.unit)}; on the last "
         f"{trader.config.episode.settlement_days} nothing is bought, and what is open at the end is sold",
     }
-    return Backtest(result, equity_frame(panel, score), pl.DataFrame(score.trades))
+    return Backtest(result, equity_frame(panel, score), pl.DataFrame(score.trades), sheet_frame(panel, score))
 
 
 def _splits(trader: "Trader", panel: Panel) -> Splits:

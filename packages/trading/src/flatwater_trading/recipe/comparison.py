@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from flatwater_trading.panel.splits import Days
+from flatwater_trading.recipe.score_analysis import ScoreAnalysis
 
 BLOCK = 20
 """Mean length of a block, in rows: the default holding time of a position."""
@@ -24,6 +25,8 @@ LEVEL = 0.9
 """Coverage of the interval."""
 CHAMPION, CHANCE, ORACLE = "champion", "random", "oracle"
 """Names of the traders that are not simple rules. The oracle knows the law of a synthetic market."""
+MARKET = "equal weight"
+"""The trader against which alpha and beta are measured where there is no benchmark: all instruments in equal parts."""
 ROUNDING = 1e-9
 """Difference of two returns below which they count as equal."""
 SURE = 0.95
@@ -208,6 +211,14 @@ class PlayedDays:
     """Trader -> equity at the start and at each close. That of `random` is the median trader's."""
     chance: Float[Tensor, "R"]
     """Total return of each random trader."""
+    benchmark: str
+    """Trader against whose equity alpha and beta are measured."""
+    exposure: Float[np.ndarray, "D"]
+    """Part of the champion's equity that is invested at each close; shares sold short count as well."""
+    turnover: Float[np.ndarray, "D"]
+    """Value that the champion buys and sells on each day, as part of its equity."""
+    scores: ScoreAnalysis
+    """Whether the champion's scores order the instruments as their later returns do."""
 
     @property
     def returns(self) -> dict[str, float | None]:

@@ -15,6 +15,7 @@ from flatwater_trading.panel.panel import Panel, choose_instruments
 from flatwater_trading.panel.splits import Days, Splits
 from flatwater_trading.panel.traded_closes import with_raw_closes
 from flatwater_trading.recipe.backtest import Backtest, known_truth, log_holdout_look
+from flatwater_trading.recipe.benchmark import Benchmark, find_benchmark
 from flatwater_watch.errors import ConfigError, DataError
 
 Prices = Path | str | Panel
@@ -75,13 +76,20 @@ class PanelPolicy(ABC):
         """Find the rows that are played; see `backtest`."""
 
     @abstractmethod
-    def play_backtest(self, panel: Panel, days: Days, truth: np.ndarray[Any, Any] | None = None) -> Backtest:
+    def play_backtest(
+        self,
+        panel: Panel,
+        days: Days,
+        truth: np.ndarray[Any, Any] | None = None,
+        benchmark: Benchmark | None = None,
+    ) -> Backtest:
         """Play rows of a panel that `find_days` gave, against the baselines.
 
         Args:
             panel: panel of `align_panel`.
             days: rows that are played.
             truth: expected log returns of a synthetic market [T, K], for the oracle; None if they are unknown.
+            benchmark: price that is bought and held besides; None for that of the settings.
         """
 
     def align_panel(self, prices: Prices) -> Panel:
@@ -121,7 +129,13 @@ class PanelPolicy(ABC):
         return money
 
     def backtest(
-        self, prices: Prices, first: str | None = None, last: str | None = None, *, budget: str | None = None
+        self,
+        prices: Prices,
+        first: str | None = None,
+        last: str | None = None,
+        *,
+        benchmark: str | None = None,
+        budget: str | None = None,
     ) -> Backtest:
         """Play consecutive days against the baselines, as `flatwater backtest` does.
 
@@ -131,17 +145,21 @@ class PanelPolicy(ABC):
             prices: prices, as in `orders`.
             first: ISO date of the first day that is played. Left out: the day after the policy's validation days.
             last: ISO date of the last day. Left out: the newest.
+            benchmark: column of the prices, a file of prices with one column, or `FILE:COLUMN`; bought and held, and
+                what alpha and beta are measured against. Left out: that of the settings.
             budget: memory that may be taken, as in `orders`.
 
         Raises:
             MemoryLimitError: the backtest would need more memory than `budget`; no look is logged.
         """
-        panel = self.align_panel(prices)
+        given = _read_prices(prices)
+        panel = self.align_panel(given)
         days = self.find_days(panel, first, last)
+        held = None if benchmark is None else find_benchmark(benchmark, given)
         refuse(self.plan_backtest(panel, days, budget))
         # After the plan and before the days are played: a refused look does not count, an interrupted look does.
         log_holdout_look(self, panel, days)
-        return self.play_backtest(panel, days, known_truth(prices, panel))
+        return self.play_backtest(panel, days, known_truth(prices, panel), held)
 
 
 def _read_prices(prices: Prices) -> Panel:

@@ -36,6 +36,7 @@ def write_result(panel: Panel, score: ChampionScore, result: Mapping[str, Any], 
     write_frame(pl.DataFrame(score.trades), tables.trades)
     write_frame(prices_frame(panel, score), tables.prices)
     write_frame(equity_frame(panel, score), tables.equity)
+    write_frame(sheet_frame(panel, score), tables.sheet)
     write_json(result, folder.result)
 
 
@@ -54,6 +55,7 @@ def write_holdout(
     tables = TraderFolder.of(folder)
     write_frame(trades, tables.holdout_trades)
     write_frame(equity_frame(panel, played), tables.holdout_equity)
+    write_frame(sheet_frame(panel, played), tables.holdout_sheet)
     write_json({**result, "chance": played.chance.tolist()}, folder.holdout)
 
 
@@ -122,6 +124,8 @@ def played_as_json(panel: Panel, played: PlayedDays, recipe: str, split: str) ->
             for name, value in asdict(played.comparison).items()
         },
         "oracle_share": None if share is None else finite_or_none(share),
+        "benchmark": played.benchmark,
+        "scores": [asdict(each) | {"quantiles": [*each.quantiles]} for each in played.scores.horizons],
         "verdict": played.verdict,
         "data_fingerprint": panel.fingerprint,
         "versions": version_facts(),
@@ -150,6 +154,15 @@ def prices_frame(panel: Panel, score: ChampionScore) -> pl.DataFrame:
         if name != "date"
     }
     return pl.DataFrame({"date": panel.dates[rows]} | columns)
+
+
+def sheet_frame(panel: Panel, played: PlayedDays) -> pl.DataFrame:
+    """Return date, exposure and turnover of the champion, and the rank correlation of its scores at each horizon."""
+    rows = slice(played.days.first, played.days.stop)
+    correlations = {f"ic {horizon}": values for horizon, values in played.scores.daily.items()}
+    return pl.DataFrame(
+        {"date": panel.dates[rows], "exposure": played.exposure, "turnover": played.turnover} | correlations
+    )
 
 
 def equity_frame(panel: Panel, played: PlayedDays) -> pl.DataFrame:

@@ -28,6 +28,7 @@ from flatwater_trading.market.simulator import live_simulators
 from flatwater_trading.panel.locate import load_truth
 from flatwater_trading.panel.normalise import scale_kind
 from flatwater_trading.panel.panel import Panel
+from flatwater_trading.recipe.benchmark import panel_benchmark
 from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_trading.recipe.lengths import shorten_traders, with_fitting_lengths
 from flatwater_trading.recipe.market import (
@@ -164,6 +165,7 @@ class ErlRun(WorkersRun):
             days=setup.splits.holdout if holdout else setup.splits.validation,
             learned_rows=lesson_days(setup),
             truth=load_truth(self.config.panel),
+            benchmark=panel_benchmark(self.config.benchmark, self.panel),
         )
         score = score_champion(evaluation)
         split = "holdout" if holdout else "validation"

@@ -10,18 +10,20 @@ from torch import Tensor
 
 from flatwater.state.random import generator
 from flatwater_trading.market import account
-from flatwater_trading.market.baselines import buy_and_hold, buy_and_hold_equity, equal_weight, play_random_
+from flatwater_trading.market.baselines import buy_and_hold, equal_weight, play_random_
 from flatwater_trading.market.config import TradingConfig
-from flatwater_trading.market.market import Market, last_usable
-from flatwater_trading.market.results import episode_summary, trade_columns
+from flatwater_trading.market.market import Market
+from flatwater_trading.market.results import episode_summary, trade_columns, traded_by_day
 from flatwater_trading.market.simulator import Simulator, build_simulator, reset_, step_
 from flatwater_trading.market.yardsticks import oracle_scores, play_rule_, ridge_bytes, yardstick_rules
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.splits import Days
 from flatwater_trading.policy.trader import ACTION_PARTS
+from flatwater_trading.recipe.benchmark import Benchmark
 from flatwater_trading.recipe.comparison import (
     CHAMPION,
     CHANCE,
+    MARKET,
     ORACLE,
     RANDOM_TRADERS,
     PlayedDays,
@@ -39,7 +41,8 @@ from flatwater_trading.recipe.holding_times import (
     with_holding_time,
 )
 from flatwater_trading.recipe.occlusion import find_effects
-from flatwater_trading.training.play import META_DAYS, play_slices_
+from flatwater_trading.recipe.score_analysis import analyse_scores
+from flatwater_trading.training.play import META_DAYS, DayTransitions, play_slices_
 from flatwater_trading.training.setup import ErlSetup
 from flatwater_watch.meters.torch_ops import peak_bytes
 
@@ -65,6 +68,8 @@ class ChampionEvaluation:
     """Rows that ridge regression is fitted to."""
     truth: np.ndarray[Any, Any] | None
     """Expected log returns of a synthetic market [T, K], for the oracle; None if they are unknown."""
+    benchmark: Benchmark | None
+    """Price that is bought and held, against which alpha and beta are measured; None for equal weights."""
 
     @property
     def first(self) -> Tensor:
@@ -114,7 +119,16 @@ def score_champion(evaluation: ChampionEvaluation) -> ChampionScore:
     setup, market, panel, days = evaluation.setup, evaluation.market, evaluation.panel, evaluation.days
     env_config = setup.config.env
     champion, chance = evaluation.simulator(1), evaluation.simulator(RANDOM_TRADERS)
-    planned = play_slices_(setup, market, champion, actors=evaluation.actor, starts=evaluation.first, days=len(days))
+    scores = torch.empty(len(days), len(market.investable), device=setup.device)
+    planned = play_slices_(
+        setup,
+        market,
+        champion,
+        actors=evaluation.actor,
+        starts=evaluation.first,
+        days=len(days),
+        remember=lambda day: copy_scores_(scores, day),
+    )
     # On the days of the champion's purchases: random traders have its turnover and differ only in the instruments.
     _play_chance_(evaluation, chance, bought=champion.logs.exit_day[0] >= 0)
     a_year = panel.calendar.a_year
@@ -135,6 +149,7 @@ def score_champion(evaluation: ChampionEvaluation) -> ChampionScore:
         **{name: _measure_env(env, env_config, a_year) for name, env in rule_envs.items()},
         "random": {name: float(value.median()) for name, value in random.items()},
     }
+    benchmark = MARKET if evaluation.benchmark is None else evaluation.benchmark.trader
     effects = find_effects(setup, market, evaluation.actor, days)
     unit, first = panel.calendar.unit, evaluation.first
     return ChampionScore(
@@ -147,9 +162,11 @@ def score_champion(evaluation: ChampionEvaluation) -> ChampionScore:
             a_year=a_year,
             seed=setup.config.seed,
         ),
-        rows={name: row | _measure_market(curves[name], curves["equal weight"], a_year) for name, row in rows.items()},
+        rows={name: row | _measure_market(curves[name], curves[benchmark], a_year) for name, row in rows.items()},
         equity=curves,
         chance=random["total_return"],
+        benchmark=benchmark,
+        **_daily_numbers(evaluation, champion, scores),
         trades=trade_columns(champion, market, env_config, instruments=panel.instruments, dates=panel.dates),
         effects=dict(zip(setup.config.observation_features, effects.features.tolist(), strict=True)),
         column_effects=dict(zip(panel.instruments, effects.columns.tolist(), strict=True)),
@@ -158,18 +175,30 @@ def score_champion(evaluation: ChampionEvaluation) -> ChampionScore:
     )
 
 
+def copy_scores_(scores: Float[Tensor, "D K"], day: DayTransitions) -> None:
+    """Copy the coefficients of a day into its row."""
+    scores[day.day] = day.action[0, :, 0]
+
+
 def _benchmark_equity(evaluation: ChampionEvaluation) -> dict[str, Float[Tensor, "D1"]]:
     """Return the equity of the benchmark by its name; empty without a benchmark."""
-    panel, days, name = evaluation.panel, evaluation.days, evaluation.setup.config.benchmark
-    if name is None:
-        return {}
-    n = panel.instruments.index(name)
-    closes = np.where(panel.valid[:, n], panel.feature("close")[:, n], np.nan)[:, None]
-    mark = torch.from_numpy(last_usable(closes))[days.first : days.stop].double()
+    setup, benchmark = evaluation.setup, evaluation.benchmark
+    curves = {} if benchmark is None else benchmark.equity(evaluation.days, setup.config.env.account)
+    return {name: curve.to(setup.device) for name, curve in curves.items()}
+
+
+def _daily_numbers(evaluation: ChampionEvaluation, champion: Simulator, scores: Float[Tensor, "D K"]) -> dict[str, Any]:
+    """Return exposure and turnover of the champion on each day, and the analysis of its coefficients as scores."""
+    days, market = evaluation.days, evaluation.market
+    rows, equity = slice(days.first, days.stop), champion.logs.equity[0, 1:]
     return {
-        f"{name} held": buy_and_hold_equity(mark, mark[0] > 0, evaluation.setup.config.env.account).to(
-            evaluation.setup.device
-        )
+        "exposure": (champion.logs.invested[0, 1:] / equity).double().cpu().numpy(),
+        "turnover": (traded_by_day(champion)[0] / equity).double().cpu().numpy(),
+        "scores": analyse_scores(
+            scores.double().cpu().numpy(),
+            market.mark[rows].double().cpu().numpy(),
+            (market.close[rows] > 0).cpu().numpy(),
+        ),
     }
 
 

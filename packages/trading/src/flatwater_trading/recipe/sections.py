@@ -13,6 +13,7 @@ from flatwater.metrics.lines import spread_indexes
 from flatwater.reports.course import Metrics, Sections, holdout_blocks, share_lines
 from flatwater.reports.records import RunRecords
 from flatwater.reports.result_blocks import missing_paragraph, result_table
+from flatwater.rundir.results import damaged_file_error
 from flatwater_trading.panel.calendar import DAILY, calendar_of_year
 from flatwater_trading.recipe.behaviour import (
     PERIOD_COLUMNS,
@@ -23,8 +24,9 @@ from flatwater_trading.recipe.behaviour import (
     regime_rows,
     regime_titles,
 )
-from flatwater_trading.recipe.tables import EQUITY, PRICES, TRADES, TraderFolder, read_equity, read_table
-from flatwater_watch.pages.blocks import Block, Folded, Paragraph, Table
+from flatwater_trading.recipe.tables import EQUITY, PRICES, SHEET, TRADES, TraderFolder, read_equity, read_table
+from flatwater_trading.recipe.tear_sheet import score_blocks, tear_sheet
+from flatwater_watch.pages.blocks import Block, Folded, Heading, Paragraph, Table
 from flatwater_watch.pages.chart import (
     MOST_POINTS,
     Axis,
@@ -96,7 +98,12 @@ AXIS_MARGIN_SHARE = 0.08  # of the range, below and above the curves
 
 def trading_sections(run: RunRecords) -> Sections:
     """Return the blocks of each section, by its title."""
-    return {"Trading": champion_section(run), "What it does": behaviour_section(run), "Learning": learning_section(run)}
+    return {
+        "Trading": champion_section(run),
+        "Tear sheet": sheet_section(run),
+        "What it does": behaviour_section(run),
+        "Learning": learning_section(run),
+    }
 
 
 def trading_picture(run: RunRecords) -> Picture:
@@ -110,6 +117,31 @@ def trading_picture(run: RunRecords) -> Picture:
     charts = [columns_chart(result["column_effects"])] if result.get("column_effects") else []
     rows = [[*equity, course_chart(run)], [*trades, *charts]]
     return [row for row in rows if row]
+
+
+def sheet_section(run: RunRecords) -> Iterator[Block]:
+    """Yield tear sheet and scores of the holdout days once they were played, before that of the validation days.
+
+    Raises:
+        RunError: the analysis of the scores is damaged.
+    """
+    folder = TraderFolder(run.path)
+    is_holdout = run.holdout is not None and folder.holdout_equity.is_file()
+    result, file = (run.holdout, folder.holdout) if is_holdout else (run.result, folder.result)
+    if result is None:
+        yield missing_paragraph("result", "result.json", run.state)
+        return
+    yield Paragraph(f"On the {'holdout' if is_holdout else 'validation'} days.", "reading")
+    equity = read_table(folder.holdout_equity if is_holdout else folder.equity, EQUITY)
+    sheet = read_table(folder.holdout_sheet if is_holdout else folder.sheet, SHEET)
+    if equity is not None:
+        yield from tear_sheet(equity, sheet, result)
+    if "scores" in result:  # results of other versions have none
+        yield Heading("Scores")
+        try:
+            yield from score_blocks(sheet, result)
+        except ValueError as error:
+            raise damaged_file_error(file, error) from error
 
 
 def champion_section(run: RunRecords) -> Iterator[Block]:

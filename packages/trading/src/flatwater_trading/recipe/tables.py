@@ -14,7 +14,8 @@ from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
 EQUITY = {"date": False, "champion": True}
 TRADES = {"entry_date": False, "gain": True}
 PRICES = {"date": False}
-"""Columns that a page draws -> whether they must have numbers. `EQUITY` and `TRADES` likewise."""
+SHEET = {"date": False, "exposure": True, "turnover": True}
+"""Columns that a page draws -> whether they must have numbers. `EQUITY`, `TRADES` and `SHEET` likewise."""
 
 
 class TraderFolder(RunFolder):
@@ -28,6 +29,10 @@ class TraderFolder(RunFolder):
     """Weights of the instruments that a policy of target weights held most, on the validation days."""
     prices = FolderFile("prices.parquet")
     """Closes of the instruments that the champion traded most, on the validation days."""
+    sheet = FolderFile("sheet.parquet")
+    """The champion's exposure and turnover on each of the validation days, and how its scores agree with returns."""
+    holdout_sheet = FolderFile("holdout_sheet.parquet")
+    """The same on the holdout days."""
     holdout_trades = FolderFile("holdout_trades.parquet")
     """The champion's trades on the holdout days."""
     holdout_equity = FolderFile("holdout_equity.parquet")

@@ -27,6 +27,7 @@ from flatwater_trading.panel.splits import Days
 from flatwater_trading.panel.traded_closes import traded_closes
 from flatwater_trading.policy.trader import ACCOUNT_PARTS, MarketObs, TraderActor, build_trader
 from flatwater_trading.recipe.backtest import Backtest, find_days, play_backtest
+from flatwater_trading.recipe.benchmark import Benchmark, panel_benchmark
 from flatwater_trading.recipe.occlusion import OcclusionDay
 from flatwater_trading.recipe.panel_policy import PanelPolicy, Prices, Provenance
 from flatwater_trading.recipe.run import ErlRun
@@ -316,9 +317,15 @@ class Trader(PanelPolicy):
         """Find the rows that are played; see `backtest`."""
         return find_days(self, panel, first, last)
 
-    def play_backtest(self, panel: Panel, days: Days, truth: np.ndarray[Any, Any] | None = None) -> Backtest:
+    def play_backtest(
+        self,
+        panel: Panel,
+        days: Days,
+        truth: np.ndarray[Any, Any] | None = None,
+        benchmark: Benchmark | None = None,
+    ) -> Backtest:
         """Play rows of a panel that `find_days` gave, against the baselines."""
-        return play_backtest(self, panel, days, truth)
+        return play_backtest(self, panel, days, truth, benchmark or panel_benchmark(self.settings.benchmark, panel))
 
     def observe_market(self, panel: Panel) -> tuple[Tensor, Market]:
         """Return the observations [N, T, F'] and the market of a panel that `align_panel` gave."""

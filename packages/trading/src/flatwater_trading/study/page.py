@@ -9,6 +9,7 @@ import polars as pl
 
 from flatwater.metrics.lines import spread_indexes
 from flatwater_trading.recipe.sections import trader_strokes
+from flatwater_trading.recipe.tear_sheet import tear_sheet
 from flatwater_trading.study.records import (
     StudyFolder,
     StudyRecords,
@@ -29,6 +30,7 @@ def study_page(study: StudyRecords) -> str:
     """Build the whole page as HTML."""
     sections = [
         Section(title="Result", blocks=list(_result_section(study))),
+        *_sheet_sections(study),
         Section(title="Folds", blocks=list(_folds_section(study))),
         Section(title="How sure", blocks=list(_certainty_section(study))),
         Section(title="Runs", blocks=list(_runs_section(study))),
@@ -123,6 +125,12 @@ def _result_section(study: StudyRecords) -> Iterator[Block]:
         "The champions of all seeds begin each fold with equal money; the next fold begins with what they ended with."
     )
     yield Paragraph(f"{how_pooled} Random: the median trader of each fold. Note: {study.result['note']}.", "reading")
+
+
+def _sheet_sections(study: StudyRecords) -> Iterator[Section]:
+    """Yield the tear sheet of the pooled equity, once a fold is complete."""
+    if study.equity is not None and study.pooled_numbers is not None:
+        yield Section(title="Tear sheet", blocks=list(tear_sheet(study.equity, None, study.pooled_numbers)))
 
 
 def equity_chart(equity: pl.DataFrame, pooled: Mapping[str, Any]) -> Chart:

@@ -279,6 +279,7 @@ def play_slices_(
     actors: Float[Tensor, "P n"],
     starts: Int[Tensor, "S"],
     days: int,
+    remember: Remember | None = None,
 ) -> PlannedActions:
     """Play each slice with each member in `env` to its end, without noise, in buffers of its own.
 
@@ -289,6 +290,7 @@ def play_slices_(
         actors: weights, a row for each of P members.
         starts: first trading rows of the slices.
         days: number of days of each slice.
+        remember: function that is called with the transitions of each day.
 
     Returns:
         The planned actions of the members on every day, with missing data and attention.
@@ -298,5 +300,5 @@ def play_slices_(
     slices.begin_(starts)
     for number in range(len(starts)):
         slices.encode_(number)
-    slices.play_()
+    slices.play_(remember=remember)
     return slices.planned_actions

@@ -12,6 +12,7 @@ from flatwater.runs.planning import allocate_planned
 from flatwater.runs.run import Run
 from flatwater_trading.panel.locate import load_truth
 from flatwater_trading.panel.panel import Panel
+from flatwater_trading.recipe.benchmark import panel_benchmark
 from flatwater_trading.recipe.lengths import LEAST_CONTEXT, shorten_splits, with_fitting_lengths
 from flatwater_trading.recipe.market import (
     describe_costs,
@@ -22,7 +23,7 @@ from flatwater_trading.recipe.market import (
     with_absolute_panel,
 )
 from flatwater_trading.recipe.panel_policy import Provenance
-from flatwater_trading.recipe.result import NOTES, equity_frame, write_holdout, write_json
+from flatwater_trading.recipe.result import NOTES, equity_frame, sheet_frame, write_holdout, write_json
 from flatwater_trading.recipe.tables import TraderFolder, write_frame
 from flatwater_trading.recipe.weights.config import WeightsRunConfig
 from flatwater_trading.recipe.weights.market import build_market
@@ -102,6 +103,7 @@ class WeightsRun(Run):
         write_frame(score.trades, tables.trades)
         write_frame(score.weights, tables.weights)
         write_frame(equity_frame(self.panel, score), tables.equity)
+        write_frame(sheet_frame(self.panel, score), tables.sheet)
         write_json(result, folder.result)
 
     def write_holdout(self, folder: RunFolder) -> dict[str, Any]:
@@ -115,7 +117,9 @@ class WeightsRun(Run):
         splits, trader = self.setup.splits, make_trader(self)
         days = splits.holdout if holdout else splits.validation
         learned_rows = range(splits.train.first, splits.train.stop)
-        score = score_weights(trader.evaluation(self.panel, days, learned_rows, load_truth(self.config.panel)))
+        benchmark = panel_benchmark(self.config.benchmark, self.panel)
+        truth = load_truth(self.config.panel)
+        score = score_weights(trader.evaluation(self.panel, days, learned_rows, truth, benchmark))
         split = "holdout" if holdout else "validation"
         facts = {
             "rounds": (rounds := self.trainer.progress.round),

@@ -23,9 +23,11 @@ from flatwater_trading.market.weight_rules import Closes, weight_rules
 from flatwater_trading.market.yardsticks import oracle_scores, play_rule_
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.splits import Days
+from flatwater_trading.recipe.benchmark import Benchmark
 from flatwater_trading.recipe.comparison import (
     CHAMPION,
     CHANCE,
+    MARKET,
     ORACLE,
     RANDOM_TRADERS,
     PlayedDays,
@@ -34,14 +36,14 @@ from flatwater_trading.recipe.comparison import (
     simple_rules,
 )
 from flatwater_trading.recipe.result import played_as_json
+from flatwater_trading.recipe.score_analysis import analyse_scores
 from flatwater_trading.recipe.weights.market import account_prices
 from flatwater_trading.training.weights.config import WeightsConfig
-from flatwater_watch.errors import DataError
 
 LEARNED = "learned"
 """Row of the learned weights without the rest of equal weights or cash; they are played as well."""
-HELD, MARKET = "buy and hold", "equal weight"
-"""Rows of buying every instrument on the first day, and of the market against which alpha and beta are measured."""
+HELD = "buy and hold"
+"""Row of buying every instrument on the first day."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,8 @@ class WeightsEvaluation:
     """Rows that ridge is fitted to."""
     truth: np.ndarray[Any, Any] | None
     """Expected log returns of a synthetic market [T, K], for the oracle; None if they are unknown."""
+    benchmark: Benchmark | None
+    """Price that is bought and held, against which alpha and beta are measured; None for equal weights."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +117,8 @@ def score_weights(evaluation: WeightsEvaluation) -> WeightsScore:
         CHANCE: chance.equity[median],
         **_oracle(evaluation),
     }
-    rows = {name: _curve_measures(curve, curves[MARKET], a_year) for name, curve in curves.items()}
+    benchmark = MARKET if evaluation.benchmark is None else evaluation.benchmark.trader
+    rows = {name: _curve_measures(curve, curves[benchmark], a_year) for name, curve in curves.items()}
     for name, number in accounts.items():
         rows[name] |= _account_measures(played, number)
     rows[CHANCE] |= _account_measures(chance, int(median))
@@ -130,6 +135,8 @@ def score_weights(evaluation: WeightsEvaluation) -> WeightsScore:
         rows=rows,
         equity=curves,
         chance=returns,
+        benchmark=benchmark,
+        **_daily_numbers(evaluation, prices, played, accounts[CHAMPION]),
         trades=trade_frame(panel, days, prices, played.log[0]),
         weights=weight_frame(panel, days, evaluation.held),
         learned_return=float(account.total_return(played.equity[-1])),
@@ -173,25 +180,29 @@ def _play_chance(evaluation: WeightsEvaluation, prices: PortfolioPrices) -> Play
     )
 
 
-def _held_curves(evaluation: WeightsEvaluation, prices: PortfolioPrices) -> dict[str, Tensor]:
-    """Return the equity of instruments bought on the first day and sold on the last: of all, and of the benchmark.
+def _daily_numbers(
+    evaluation: WeightsEvaluation, prices: PortfolioPrices, played: PlayedWeights, number: int
+) -> dict[str, Any]:
+    """Return exposure and turnover of the champion on each day, and the analysis of the learned weights as scores."""
+    rows = slice(evaluation.days.first, evaluation.days.stop)
+    equity, mark = played.equity[number, 1:], prices.mark[rows]
+    tradable = (prices.age[rows] == 0) & (mark > 0)
+    return {
+        "exposure": (played.invested[number, 1:] / equity).numpy(),
+        "turnover": (played.log[number].abs().sum(-1) / equity).numpy(),
+        "scores": analyse_scores(evaluation.learned.numpy(), mark.numpy(), tradable.numpy()),
+    }
 
-    Raises:
-        DataError: the prices do not have the benchmark.
-    """
-    days, panel = evaluation.days, evaluation.panel
+
+def _held_curves(evaluation: WeightsEvaluation, prices: PortfolioPrices) -> dict[str, Tensor]:
+    """Return the equity of instruments bought on the first day and sold on the last: of all, and of the benchmark."""
+    days = evaluation.days
     as_account = evaluation.config.account.as_account
     mark, (first, last) = prices.mark[days.first : days.stop], (prices.day(row) for row in (days.first, days.stop - 1))
     costs = (Costs(as_account, today.rates) for today in (first, last))
     curves = {HELD: buy_and_hold_equity(mark, first.priced, as_account, *costs).double()}
-    if (name := evaluation.config.benchmark) is not None:
-        if name not in panel.instruments:
-            raise DataError(f"benchmark = {name}: the prices have no such instrument.")
-        n = panel.instruments.index(name)
-        close = np.where(panel.valid[:, n], panel.feature("close")[:, n], np.nan).astype(np.float64)
-        known = torch.from_numpy(pl.Series(close).fill_nan(None).fill_null(strategy="forward").to_numpy().copy())
-        column = known[days.first : days.stop, None].nan_to_num(nan=0.0)
-        curves[f"{name} held"] = buy_and_hold_equity(column, column[0] > 0, as_account).double()
+    if (benchmark := evaluation.benchmark) is not None:
+        curves |= {name: curve.double() for name, curve in benchmark.equity(days, as_account).items()}
     return curves
 
 

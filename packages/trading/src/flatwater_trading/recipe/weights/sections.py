@@ -8,7 +8,7 @@ from flatwater.metrics.lines import spread_indexes
 from flatwater.reports.course import Sections, course_chart, metric_line, update_charts
 from flatwater.reports.records import RunRecords
 from flatwater.reports.result_blocks import missing_paragraph
-from flatwater_trading.recipe.sections import champion_section, equity_chart
+from flatwater_trading.recipe.sections import champion_section, equity_chart, sheet_section
 from flatwater_trading.recipe.tables import TraderFolder, read_equity, read_table
 from flatwater_watch.pages.blocks import Block, Paragraph
 from flatwater_watch.pages.chart import MOST_POINTS, Axis, Chart, Line, Picture, round_axis
@@ -20,7 +20,12 @@ COLOURS = ("--champion", "--buy-and-hold", "--equal-weight", "--momentum", "--sl
 
 def weights_sections(run: RunRecords) -> Sections:
     """Return the blocks of each section, by its title."""
-    return {"Trading": champion_section(run), "What it held": held_section(run), "Learning": learning_section(run)}
+    return {
+        "Trading": champion_section(run),
+        "Tear sheet": sheet_section(run),
+        "What it held": held_section(run),
+        "Learning": learning_section(run),
+    }
 
 
 def weights_picture(run: RunRecords) -> Picture:

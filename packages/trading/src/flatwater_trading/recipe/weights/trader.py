@@ -21,8 +21,9 @@ from flatwater_trading.panel.splits import Days
 from flatwater_trading.panel.traded_closes import traded_closes
 from flatwater_trading.policy.weigher import DaySignals, build_weigher
 from flatwater_trading.recipe.backtest import Backtest, count_days_by_use, date_row, note_of_days, one_thread
+from flatwater_trading.recipe.benchmark import Benchmark, panel_benchmark
 from flatwater_trading.recipe.panel_policy import PanelPolicy, Prices, Provenance
-from flatwater_trading.recipe.result import equity_frame
+from flatwater_trading.recipe.result import equity_frame, sheet_frame
 from flatwater_trading.recipe.weights.market import account_prices, signal_market
 from flatwater_trading.recipe.weights.orders import StopRecord, WeightOrders, WeightsClose, decide_weight_orders
 from flatwater_trading.recipe.weights.plan import plan_use
@@ -220,12 +221,19 @@ class WeightsTrader(PanelPolicy):
             )
         return Days(low, high)
 
-    def play_backtest(self, panel: Panel, days: Days, truth: np.ndarray[Any, Any] | None = None) -> Backtest:
+    def play_backtest(
+        self,
+        panel: Panel,
+        days: Days,
+        truth: np.ndarray[Any, Any] | None = None,
+        benchmark: Benchmark | None = None,
+    ) -> Backtest:
         """Play rows of a panel that `find_days` gave, against the baselines; on the last day all is sold."""
+        benchmark = benchmark or panel_benchmark(self.settings.benchmark, panel)
         learned_stop = int(np.searchsorted(panel.dates, np.datetime64(self.past.learned_until), "right"))
         learned_rows = range(self.settings.history - 1, max(self.settings.history - 1, learned_stop))
         with one_thread():
-            score = score_weights(self.evaluation(panel, days, learned_rows, truth))
+            score = score_weights(self.evaluation(panel, days, learned_rows, truth, benchmark))
         days_by_use = count_days_by_use(self, panel, days)
         note = f"{note_of_days(days_by_use, panel.calendar.unit)}; on the last one all is sold"
         result = (
@@ -238,10 +246,15 @@ class WeightsTrader(PanelPolicy):
                 "note": note,
             }
         )
-        return Backtest(result, equity_frame(panel, score), pl.DataFrame(score.trades))
+        return Backtest(result, equity_frame(panel, score), pl.DataFrame(score.trades), sheet_frame(panel, score))
 
     def evaluation(
-        self, panel: Panel, days: Days, learned_rows: range, truth: np.ndarray[Any, Any] | None
+        self,
+        panel: Panel,
+        days: Days,
+        learned_rows: range,
+        truth: np.ndarray[Any, Any] | None,
+        benchmark: Benchmark | None,
     ) -> WeightsEvaluation:
         """Weigh days of a panel; return the weights with what is needed to play them."""
         held, learned, signals = self._weigh(panel, days)
@@ -254,6 +267,7 @@ class WeightsTrader(PanelPolicy):
             signals=signals,
             learned_rows=learned_rows,
             truth=truth,
+            benchmark=benchmark,
         )
 
     def as_json(self) -> dict[str, Any]:

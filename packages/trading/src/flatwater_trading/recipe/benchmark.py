@@ -1,0 +1,103 @@
+"""A benchmark: one price that is bought on the first day and held, against which a trader's risk is measured.
+
+It is a column of the prices, tradable or not, or the column of another file, which may be named when the days are long
+played: nothing is chosen by it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from flatwater_trading.market.baselines import buy_and_hold_equity
+from flatwater_trading.market.config import AccountConfig
+from flatwater_trading.market.market import last_usable
+from flatwater_trading.panel.locate import load_panel
+from flatwater_trading.panel.panel import Panel
+from flatwater_trading.panel.splits import Days
+from flatwater_watch.errors import DataError
+from flatwater_watch.forms import list_phrase
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """The closes of one instrument on the days of a panel."""
+
+    name: str
+    closes: Float[np.ndarray, "T 1"]
+    """The last close up to each day; 0 before the first."""
+
+    @property
+    def trader(self) -> str:
+        """Name of the account that holds it, in tables and charts."""
+        return f"{self.name} held"
+
+    def equity(self, days: Days, account: AccountConfig) -> Mapping[str, Float[Tensor, "D1"]]:
+        """Return the equity of an account that buys it at the first close and sells it at the last, by its name.
+
+        Raises:
+            DataError: it has no close up to the first day.
+        """
+        mark = torch.from_numpy(self.closes[days.first : days.stop]).double()
+        if not float(mark[0, 0]) > 0:
+            raise DataError(f"benchmark {self.name}: expected a close up to the first day that is played, found none.")
+        return {self.trader: buy_and_hold_equity(mark, mark[0] > 0, account)}
+
+
+def panel_benchmark(name: str | None, panel: Panel) -> Benchmark | None:
+    """Return a column of the panel as the benchmark; None for no name.
+
+    Raises:
+        DataError: the panel has no such column.
+    """
+    return None if name is None else Benchmark(name, _column_closes(panel, name, "benchmark"))
+
+
+def find_benchmark(value: str, prices: Panel) -> Benchmark:
+    """Find the benchmark of a value of `--benchmark`.
+
+    Args:
+        value: name of a column of the prices, a file of prices with one column, or `FILE:COLUMN`.
+        prices: all columns of the prices that are played, also those that the policy does not know.
+
+    Raises:
+        DataError: neither the prices nor a file has it, or the file has several columns and none is named.
+    """
+    if value in prices.instruments:
+        return Benchmark(value, _column_closes(prices, value, "--benchmark"))
+    file, _, column = value.rpartition(":") if not Path(value).exists() else (value, "", "")
+    if not file or not Path(file).exists():
+        columns = list_phrase(prices.instruments)
+        raise DataError(
+            f"--benchmark {value}: expected a column of the prices ({columns}), a file of prices, or FILE:COLUMN."
+        )
+    panel = load_panel(file)
+    if not column and len(panel.instruments) > 1:
+        raise DataError(
+            f"--benchmark {file}: has {len(panel.instruments)} columns ({list_phrase(panel.instruments)}). Name one: "
+            f"--benchmark {file}:{panel.instruments[0]}"
+        )
+    name = column or panel.instruments[0]
+    closes = _column_closes(panel, name, f"--benchmark {file}")
+    # The last close up to each day of the prices; a later one is not known on the day.
+    rows = np.searchsorted(panel.dates, prices.dates, side="right") - 1
+    return Benchmark(name, np.where(rows[:, None] >= 0, closes[np.maximum(rows, 0)], 0).astype(np.float32))
+
+
+def _column_closes(panel: Panel, name: str, where: str) -> Float[np.ndarray, "T 1"]:
+    """Return the last close of a column up to each day; 0 before the first.
+
+    Raises:
+        DataError: the panel has no such column, or a close of it is 0 or below.
+    """
+    if name not in panel.instruments:
+        raise DataError(f"{where}: expected one of {list_phrase(panel.instruments)}, got {name}.")
+    n = panel.instruments.index(name)
+    closes = np.where(panel.valid[:, n], panel.feature("close")[:, n], np.nan)[:, None]
+    if np.nanmin(closes, initial=np.inf) <= 0:
+        raise DataError(f"{where} {name}: expected closes above 0, got {np.nanmin(closes):g}. Name a price.")
+    return last_usable(closes)

@@ -1,0 +1,195 @@
+"""Factor analysis of a trader's scores: do they order the instruments as the later returns do, and for how long?
+
+The score of an instrument is what the trader orders it by: a coefficient, or a learned weight. For several horizons,
+each day's scores are compared with the returns from its close to the close so many rows later, within the days that are
+played: by rank correlation (the information coefficient), and by the mean return of instruments in quantiles of the
+score, less that of all (Grinold & Kahn 2000). A coefficient that falls slowly with the horizon is a slow signal.
+
+Neighbouring days share most of a long horizon, so the t value counts one day in each horizon.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from jaxtyping import Bool, Float
+
+from flatwater_watch.files.content import convert_to
+
+HORIZONS = (1, 5, 10, 20, 60)
+"""Rows from a score to the close that it is compared with."""
+QUANTILES = 5
+LEAST_INSTRUMENTS = 4
+"""Fewest instruments that are ordered: two in each of two quantiles."""
+LEAST_DAYS = 10
+"""Fewest days with a return at the horizon; a longer horizon is left out."""
+CHUNK_DAYS = 256
+"""Days that are ranked at a time: memory does not grow with the days."""
+
+
+@dataclass(frozen=True)
+class HorizonScore:
+    """How scores and later returns agree at one horizon."""
+
+    rows: int
+    """Rows from the score to the close that it is compared with."""
+    days: int
+    """Days on which the scores differ and the return is known."""
+    ic: float
+    """Mean over the days of the rank correlation of scores and returns."""
+    deviation: float
+    """Deviation of the daily rank correlations."""
+    t: float
+    """Mean over its error, which counts one day in each horizon."""
+    positive: float
+    """Share of the days with a correlation above 0."""
+    quantiles: tuple[float, ...]
+    """Mean return of each quantile of the scores, the lowest first, less the mean of all instruments of the day."""
+    kept: float
+    """Share of the highest quantile that is in it still, so many rows later."""
+    same_order: float
+    """Mean rank correlation of the scores with those of so many rows later."""
+
+
+@dataclass(frozen=True)
+class ScoreAnalysis:
+    """The analysis at all horizons that fit into the days."""
+
+    horizons: tuple[HorizonScore, ...]
+    daily: dict[int, Float[np.ndarray, "D"]]
+    """Horizon -> rank correlation of each day; NaN where it is unknown."""
+
+
+def analyse_scores(
+    scores: Float[np.ndarray, "D K"], mark: Float[np.ndarray, "D K"], tradable: Bool[np.ndarray, "D K"]
+) -> ScoreAnalysis:
+    """Compare the scores of consecutive days with the returns that follow.
+
+    Args:
+        scores: score of each instrument on each day.
+        mark: last close up to each day; 0 before the first.
+        tradable: mask of the instruments with a close on the day: others are not ordered.
+    """
+    days, count = scores.shape
+    if count < LEAST_INSTRUMENTS:
+        return ScoreAnalysis((), {})
+    ranks = day_ranks(np.where(tradable & np.isfinite(scores), scores, np.nan))
+    quantiles = min(QUANTILES, count // 2)
+    places = _quantile_places(ranks, quantiles)
+    found, daily = [], {}
+    for rows in HORIZONS:
+        if days - rows < LEAST_DAYS:
+            break
+        correlations, gains = _compare_with_returns(ranks, places, mark, rows, quantiles)
+        daily[rows] = correlations
+        known = correlations[np.isfinite(correlations)]
+        if len(known) < LEAST_DAYS:
+            break
+        deviation = float(known.std(ddof=1))
+        error = deviation / max(1.0, len(known) / rows) ** 0.5
+        top = places == quantiles - 1
+        held = top[:-rows].sum(1)
+        kept = (top[:-rows] & top[rows:]).sum(1)[held > 0] / held[held > 0]
+        found.append(
+            HorizonScore(
+                rows=rows,
+                days=len(known),
+                ic=float(known.mean()),
+                deviation=deviation,
+                t=float(known.mean()) / error if error > 0 else 0.0,
+                positive=float((known > 0).mean()),
+                quantiles=gains,
+                kept=_known_mean(kept),
+                same_order=_known_mean(day_correlations(ranks[:-rows], ranks[rows:])),
+            )
+        )
+    return ScoreAnalysis(tuple(found), daily)
+
+
+def day_ranks(values: Float[np.ndarray, "D K"]) -> Float[np.ndarray, "D K"]:
+    """Return the rank of each number in its row, from 1; equal numbers share their mean rank, and NaN has none."""
+    ranks = np.empty(values.shape)
+    for part in _chunks(len(values)):
+        columns = pl.from_numpy(values[part].T).select(pl.all().fill_nan(None).rank("average"))
+        ranks[part] = columns.select(pl.all().cast(pl.Float64).fill_null(np.nan)).to_numpy().T
+    return ranks
+
+
+def day_correlations(one: Float[np.ndarray, "D K"], other: Float[np.ndarray, "D K"]) -> Float[np.ndarray, "D"]:
+    """Return the correlation of two rows on each day, over the places where both are known; NaN where one is level."""
+    correlations = np.full(len(one), np.nan)
+    for part in _chunks(len(one)):
+        known = np.isfinite(one[part]) & np.isfinite(other[part])
+        count = known.sum(1, keepdims=True)
+        first, second = (
+            np.where(known, each - np.where(known, each, 0).sum(1, keepdims=True) / np.maximum(count, 1), 0)
+            for each in (one[part], other[part])
+        )
+        spread = np.sqrt(np.square(first).sum(1) * np.square(second).sum(1))
+        np.divide((first * second).sum(1), spread, out=correlations[part], where=spread > 0)
+    return correlations
+
+
+def _compare_with_returns(
+    ranks: Float[np.ndarray, "D K"],
+    places: np.ndarray,
+    mark: Float[np.ndarray, "D K"],
+    rows: int,
+    quantiles: int,
+) -> tuple[Float[np.ndarray, "D"], tuple[float, ...]]:
+    """Return the rank correlation of each day with the returns over `rows` rows, and the lead of each quantile.
+
+    Args:
+        ranks: ranks of the scores; NaN for an instrument that is not ordered.
+        places: quantile of each instrument; -1 for none.
+        mark: last close up to each day.
+        rows: rows of the returns.
+        quantiles: number of quantiles.
+    """
+    correlations = np.full(len(ranks), np.nan)
+    total, count = np.zeros(quantiles), np.zeros(quantiles)
+    for part in _chunks(len(ranks) - rows):
+        later = slice(part.start + rows, part.stop + rows)
+        known = (mark[part] > 0) & np.isfinite(ranks[part])
+        returns = np.where(known, mark[later] / np.where(mark[part] > 0, mark[part], 1) - 1, np.nan)
+        correlations[part] = day_correlations(ranks[part], day_ranks(returns))
+        mean = np.where(known, returns, 0).sum(1, keepdims=True) / np.maximum(known.sum(1, keepdims=True), 1)
+        lead = np.where(known, returns - mean, 0)
+        for place in range(quantiles):
+            chosen = known & (places[part] == place)
+            total[place] += lead[chosen].sum()
+            count[place] += chosen.sum()
+    return correlations, tuple((total / np.maximum(count, 1)).tolist())
+
+
+def _quantile_places(ranks: Float[np.ndarray, "D K"], quantiles: int) -> np.ndarray:
+    """Return the quantile of each instrument, 0 for the lowest scores; equal scores share it, and -1 has none."""
+    count = np.isfinite(ranks).sum(1, keepdims=True)
+    place = np.floor((ranks - 0.5) / np.maximum(count, 1) * quantiles)
+    return np.where(np.isfinite(place), np.clip(place, 0, quantiles - 1), -1).astype(np.int8)
+
+
+def _chunks(days: int) -> Iterator[slice]:
+    """Yield slices of consecutive days, `CHUNK_DAYS` long but for the last."""
+    for first in range(0, days, CHUNK_DAYS):
+        yield slice(first, min(days, first + CHUNK_DAYS))
+
+
+def _known_mean(values: np.ndarray) -> float:
+    """Return the mean of the numbers that are known; 0 for none."""
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if len(known) else 0.0
+
+
+def read_horizons(result: Mapping[str, Any]) -> list[HorizonScore]:
+    """Read the analysis of a result; empty for a result of another version.
+
+    Raises:
+        ValueError: it is no such analysis.
+    """
+    found = convert_to(result.get("scores", []), list[HorizonScore])
+    if any(each.rows < 1 or len(each.quantiles) != len(found[0].quantiles) for each in found):
+        raise ValueError("scores: expected rows of 1 or more and as many quantiles at each horizon")
+    return found

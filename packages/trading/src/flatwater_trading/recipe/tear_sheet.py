@@ -1,0 +1,319 @@
+"""The tear sheet of played days: losses under water, rolling ratios, exposure and turnover, months, and the scores."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
+from math import nan
+from typing import Any
+
+import polars as pl
+
+from flatwater.metrics.lines import spread_indexes
+from flatwater_trading.panel.calendar import Calendar
+from flatwater_trading.recipe.behaviour import REFERENCE_TRADER, calendar_of_equity
+from flatwater_trading.recipe.score_analysis import HorizonScore, read_horizons
+from flatwater_watch.pages.blocks import Block, Folded, Paragraph, Table
+from flatwater_watch.pages.chart import MOST_POINTS, Axis, Bars, Chart, Grid, Line
+
+CHAMPION = "champion"
+LEAST_WINDOW = 8
+"""Fewest rows of a rolling number."""
+LEAST_DEVIATION = 1e-7
+"""Deviation of returns below which an equity does not move."""
+DEEPEST = 5
+"""Drawdowns that are listed."""
+MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+COLOURS = {CHAMPION: "--champion"}
+BENCHMARK_COLOUR = "--equal-weight"
+QUANTILE_COLOURS = ("--champion", "--buy-and-hold", "--equal-weight", "--momentum", "--ridge")
+"""Colours of the horizons of the scores."""
+
+
+def tear_sheet(equity: pl.DataFrame, sheet: pl.DataFrame | None, result: Mapping[str, Any]) -> Iterator[Block]:
+    """Yield the blocks about the course of the champion's account, beside its benchmark.
+
+    Args:
+        equity: equity of each trader, with a first row for the opening cash.
+        sheet: exposure and turnover of each day; None where they were not written.
+        result: result of the days, which names the benchmark.
+    """
+    if len(equity) <= LEAST_WINDOW:
+        yield Paragraph("There are too few days for a tear sheet.", "missing")
+        return
+    calendar, named = calendar_of_equity(equity), result.get("benchmark", REFERENCE_TRADER)
+    benchmark = named if named in equity.columns else REFERENCE_TRADER
+    # The table may be edited, or of another version: without a benchmark the champion is drawn alone.
+    has_benchmark = benchmark in equity.columns and equity[benchmark].dtype.is_numeric()
+    traders = [CHAMPION, *([benchmark] if has_benchmark else [])]
+    yield underwater_chart(equity, traders)
+    yield rolling_charts(equity, traders, calendar)
+    if sheet is not None and len(sheet):
+        yield account_charts(sheet, calendar)
+    months = month_rows(equity)
+    if len(months) > 1 or calendar.a_year >= len(MONTHS):
+        yield Table(("year", *MONTHS, "year's return"), months)
+    yield Folded("Its deepest drawdowns", drawdown_table(equity))
+
+
+def underwater_chart(equity: pl.DataFrame, traders: Sequence[str]) -> Chart:
+    """Draw how far each trader is below its highest equity so far."""
+    falls = equity.select("date", *((pl.col(name) / pl.col(name).cum_max() - 1) * 100 for name in traders))
+    return Chart(
+        title="Under water",
+        reading="Percent below the highest equity so far. A long stretch below 0 is a long wait for a new high.",
+        marks=_lines(falls, traders, form=".1f"),
+        x=Axis(kind="date"),
+        y=Axis(unit="%", zero=True),
+        height=240,
+    )
+
+
+def rolling_window(rows: int, calendar: Calendar) -> int:
+    """Return the rows of a rolling number: half a year, or a third of the rows if they are fewer."""
+    return max(LEAST_WINDOW, min(calendar.a_year // 2, rows // 3))
+
+
+def rolling_frame(equity: pl.DataFrame, traders: Sequence[str], calendar: Calendar) -> pl.DataFrame:
+    """Return date, each trader's Sharpe ratio and, as `beta`, the champion's slope on the other one.
+
+    All are of the last `rolling_window` rows, and null before there are so many.
+    """
+    window = rolling_window(len(equity) - 1, calendar)
+    moves = equity.select("date", *(pl.col(name).pct_change() for name in traders))
+    deviations = {name: pl.col(name).rolling_std(window) for name in traders}
+    ratios = [
+        # Rounding of equity that does not move is no deviation.
+        pl.when(deviation > LEAST_DEVIATION)
+        .then(pl.col(name).rolling_mean(window) / deviation * calendar.a_year**0.5)
+        .alias(name)
+        for name, deviation in deviations.items()
+    ]
+    if len(traders) == 1:
+        return moves.select("date", *ratios)
+    own, other = (pl.col(name) for name in traders)
+    together = (own * other).rolling_mean(window) - own.rolling_mean(window) * other.rolling_mean(window)
+    spread = other.pow(2).rolling_mean(window) - other.rolling_mean(window).pow(2)
+    return moves.select("date", *ratios, pl.when(spread > LEAST_DEVIATION**2).then(together / spread).alias("beta"))
+
+
+def rolling_charts(equity: pl.DataFrame, traders: Sequence[str], calendar: Calendar) -> Grid:
+    """Draw the Sharpe ratio and, with a benchmark, the beta over the last rows."""
+    frame = rolling_frame(equity, traders, calendar)
+    window = f"{rolling_window(len(equity) - 1, calendar)} {calendar.units}"
+    charts = [_small_chart("Sharpe ratio, a year", frame, traders)]
+    if "beta" in frame.columns:
+        beta = frame.select("date", pl.col("beta").alias(CHAMPION))
+        charts.append(_small_chart(f"beta to {traders[1]}", beta, [CHAMPION]))
+    return Grid(
+        title=f"Rolling, over {window}",
+        reading="A ratio of so few days is uncertain by about one over the root of the years: look for its changes. "
+        "The beta is the slope of the returns on the benchmark's.",
+        charts=charts,
+        wide=420,
+        columns=2,
+    )
+
+
+def account_charts(sheet: pl.DataFrame, calendar: Calendar) -> Grid:
+    """Draw the part of the equity that is invested, and the part that changes hands, each day."""
+    month = max(1, round(calendar.a_year / len(MONTHS)))
+    shown = sheet.select(
+        "date",
+        (100 * pl.col("exposure")).alias("exposure"),
+        (100 * pl.col("turnover").rolling_mean(month, min_samples=1)).alias("turnover"),
+    )
+    over = f", mean of {month} {calendar.units}" if month > 1 else ""
+    return Grid(
+        title="Exposure and turnover",
+        reading="In percent of the equity. A purchase and a later sale of all of it are a turnover of 200 % in all.",
+        charts=[
+            _small_chart("exposure", shown.select("date", pl.col("exposure").alias(CHAMPION)), [CHAMPION], unit="%"),
+            _small_chart(
+                f"turnover of a {calendar.unit}{over}",
+                shown.select("date", pl.col("turnover").alias(CHAMPION)),
+                [CHAMPION],
+                unit="%",
+            ),
+        ],
+        wide=420,
+        columns=2,
+    )
+
+
+def month_rows(equity: pl.DataFrame) -> list[list[str]]:
+    """Return a row for each year: the champion's return in each month, and in the year."""
+    last = equity[1:].group_by(pl.col("date").dt.truncate("1mo").alias("month"), maintain_order=True)
+    level = equity[CHAMPION][0]
+    years: dict[int, dict[int, float]] = {}
+    for month, value in last.agg(pl.col(CHAMPION).last()).rows():
+        years.setdefault(month.year, {})[month.month] = value / level - 1 if level > 0 else 0.0
+        level = value
+    rows = []
+    for year, months in years.items():
+        whole = 1.0
+        for gain in months.values():
+            whole *= 1 + gain
+        cells = [f"{months[number]:+.1%}" if number in months else "" for number in range(1, len(MONTHS) + 1)]
+        rows.append([str(year), *cells, f"{whole - 1:+.1%}"])
+    return rows
+
+
+def drawdown_table(equity: pl.DataFrame) -> Table:
+    """Return a table of the deepest drawdowns: from which day, to which depth, and until when."""
+    dates, values = equity["date"].to_list(), equity[CHAMPION].to_list()
+    deepest = sorted(find_drawdowns(values), key=lambda drawdown: drawdown[3])[:DEEPEST]
+    rows = [
+        (
+            str(dates[peak]),
+            str(dates[trough]),
+            "not yet" if end is None else str(dates[end]),
+            f"{depth:.1%}",
+            str((dates[-1 if end is None else end] - dates[peak]).days),
+        )
+        for peak, trough, end, depth in deepest
+    ]
+    return Table(("highest on", "lowest on", "as high again on", "depth", "calendar days"), rows, words=3)
+
+
+def find_drawdowns(values: Sequence[float]) -> list[tuple[int, int, int | None, float]]:
+    """Return each stretch below an earlier high, with its depth as a fraction below 0.
+
+    Rows are those of the high, of the lowest value, and of the first value that is as high again, or None.
+    """
+    found: list[tuple[int, int, int | None, float]] = []
+    peak = trough = 0
+    for row, value in enumerate(values):
+        if value >= values[peak]:
+            if trough > peak:
+                found.append((peak, trough, row, values[trough] / values[peak] - 1))
+            peak = trough = row
+        elif trough == peak or value < values[trough]:
+            trough = row
+    if trough > peak:
+        found.append((peak, trough, None, values[trough] / values[peak] - 1))
+    return found
+
+
+def score_blocks(sheet: pl.DataFrame | None, result: Mapping[str, Any]) -> Iterator[Block]:
+    """Yield the blocks about the champion's scores: rank correlation with later returns, quantiles, decay, turnover.
+
+    Raises:
+        ValueError: the result's analysis is damaged.
+    """
+    horizons = read_horizons(result)
+    if not horizons:
+        yield Paragraph("Scores are analysed from four instruments and ten days on that differ.", "missing")
+        return
+    kind = "learned weight, whether held or not" if result.get("trainer") == "weights" else "coefficient"
+    yield Paragraph(f"An instrument's score is its {kind}.", "reading")
+    yield Grid(
+        title="Do the scores order the returns?",
+        reading="Left: the mean rank correlation of the scores of a day with the returns up to so many rows later (the "
+        "information coefficient): it falls as the signal decays. Right: the mean return of the instruments in each "
+        "quantile of the score, less that of all; a score that orders returns rises from left to right.",
+        charts=[decay_chart(horizons), quantile_chart(horizons)],
+        wide=420,
+        columns=2,
+    )
+    shortest = f"ic {horizons[0].rows}"
+    if sheet is not None and shortest in sheet.columns:
+        yield correlation_chart(sheet, shortest)
+    yield score_table(horizons)
+    yield Paragraph(
+        "t: the mean over its error, with one day counted in each horizon, as neighbouring days share most of a long "
+        "one; below 2 it is hardly more than chance. Spread: the highest quantile less the lowest. Kept: the part of "
+        "the highest quantile that is in it still so many rows later; same order: the rank correlation of the scores "
+        "with those of so many rows later. Both are low where much has to be traded.",
+        "reading",
+    )
+
+
+def score_table(horizons: Sequence[HorizonScore]) -> Table:
+    """Return a table with a row for each horizon of the scores."""
+    titles = ("rows", "coefficient", "deviation", "t", "above 0", "spread", "kept", "same order", "days")
+    rows = [
+        (
+            str(each.rows),
+            f"{each.ic:+.3f}",
+            f"{each.deviation:.3f}",
+            f"{each.t:+.1f}",
+            f"{each.positive:.0%}",
+            f"{each.quantiles[-1] - each.quantiles[0]:+.2%}",
+            f"{each.kept:.0%}",
+            f"{each.same_order:.2f}",
+            str(each.days),
+        )
+        for each in horizons
+    ]
+    return Table(titles, rows)
+
+
+def decay_chart(horizons: Sequence[HorizonScore]) -> Chart:
+    """Draw the rank correlation at each horizon, with twice its error."""
+    names = [str(each.rows) for each in horizons]
+    errors = [2 * abs(each.ic / each.t) if each.t else 0.0 for each in horizons]
+    means = [each.ic for each in horizons]
+    bars = Bars(
+        name="coefficient",
+        at=names,
+        values=means,
+        low=[mean - error for mean, error in zip(means, errors, strict=True)],
+        high=[mean + error for mean, error in zip(means, errors, strict=True)],
+        colour="--champion",
+        form="+.3f",
+    )
+    title = "Information coefficient by rows, with two errors"
+    return Chart(title=title, marks=[bars], x=Axis(rows=names), y=Axis(zero=True), height=240)
+
+
+def quantile_chart(horizons: Sequence[HorizonScore]) -> Chart:
+    """Draw the lead of each quantile at each horizon, in hundredths of a percent a row."""
+    names = [str(number) for number in range(1, len(horizons[0].quantiles) + 1)]
+    marks = [
+        Bars(
+            name=f"{each.rows} row{'s' if each.rows > 1 else ''}",
+            at=names,
+            values=[10_000 * value / each.rows for value in each.quantiles],
+            colour=colour,
+            form="+.1f",
+        )
+        for each, colour in zip(horizons, QUANTILE_COLOURS, strict=False)
+    ]
+    title = "Lead of each quantile, basis points a row"
+    return Chart(title=title, marks=marks, x=Axis(rows=names), y=Axis(zero=True), height=240)
+
+
+def correlation_chart(sheet: pl.DataFrame, column: str) -> Chart:
+    """Draw the sum of the daily rank correlations so far: a straight line is a score that always holds as much."""
+    total = sheet.select("date", pl.col(column).fill_nan(None).fill_null(0).cum_sum().alias(CHAMPION))
+    return Chart(
+        title="Sum of the daily information coefficients",
+        reading="A straight rise is a score that orders returns evenly; where the line is level or falls, it did not.",
+        marks=_lines(total, [CHAMPION], form=".1f"),
+        x=Axis(kind="date"),
+        y=Axis(zero=True),
+        height=220,
+    )
+
+
+def _small_chart(title: str, frame: pl.DataFrame, traders: Sequence[str], unit: str = "") -> Chart:
+    """Draw columns of a table over its dates as a small chart."""
+    marks = _lines(frame, traders, form=".2f" if not unit else ".1f")
+    return Chart(title=title, marks=marks, x=Axis(kind="date"), y=Axis(unit=unit, zero=True), height=200)
+
+
+def _lines(frame: pl.DataFrame, traders: Sequence[str], *, form: str) -> list[Line]:
+    """Return a line for each trader, the champion's in front; unknown values are left out of it."""
+    shown = frame[spread_indexes(len(frame), MOST_POINTS)]
+    dates: list[date] = shown["date"].to_list()
+    return [
+        Line(
+            name=name,
+            x=dates,
+            y=shown[name].cast(pl.Float64).fill_null(nan).to_list(),
+            colour=COLOURS.get(name, BENCHMARK_COLOUR),
+            width=2.0 if name == CHAMPION else 1.3,
+            in_front=name == CHAMPION,
+            form=form,
+        )
+        for name in traders
+    ]
