@@ -42,7 +42,7 @@ from flatwater_trading.recipe.holding_times import (
 )
 from flatwater_trading.recipe.occlusion import find_effects
 from flatwater_trading.recipe.score_analysis import analyse_scores
-from flatwater_trading.training.play import META_DAYS, DayTransitions, play_slices_
+from flatwater_trading.training.play import META_DAYS, DayTransitions, PlannedActions, play_slices_
 from flatwater_trading.training.setup import ErlSetup
 from flatwater_watch.meters.torch_ops import peak_bytes
 
@@ -119,16 +119,7 @@ def score_champion(evaluation: ChampionEvaluation) -> ChampionScore:
     setup, market, panel, days = evaluation.setup, evaluation.market, evaluation.panel, evaluation.days
     env_config = setup.config.env
     champion, chance = evaluation.simulator(1), evaluation.simulator(RANDOM_TRADERS)
-    scores = torch.empty(len(days), len(market.investable), device=setup.device)
-    planned = play_slices_(
-        setup,
-        market,
-        champion,
-        actors=evaluation.actor,
-        starts=evaluation.first,
-        days=len(days),
-        remember=lambda day: copy_scores_(scores, day),
-    )
+    planned, scores = _play_champion_(evaluation, champion)
     # On the days of the champion's purchases: random traders have its turnover and differ only in the instruments.
     _play_chance_(evaluation, chance, bought=champion.logs.exit_day[0] >= 0)
     a_year = panel.calendar.a_year
@@ -173,6 +164,22 @@ def score_champion(evaluation: ChampionEvaluation) -> ChampionScore:
         holding_times=play_holding_times(setup, market, planned, evaluation.actor, first=first, unit=unit),
         trades_like_chance=trades_like_chance(setup, market, rows[CHAMPION], first, len(days)),
     )
+
+
+def _play_champion_(evaluation: ChampionEvaluation, champion: Simulator) -> tuple[PlannedActions, Float[Tensor, "D K"]]:
+    """Play the champion; return its planned actions, and its coefficients on each day."""
+    setup, market, days = evaluation.setup, evaluation.market, len(evaluation.days)
+    scores = torch.empty(days, len(market.investable), device=setup.device)
+    planned = play_slices_(
+        setup,
+        market,
+        champion,
+        actors=evaluation.actor,
+        starts=evaluation.first,
+        days=days,
+        remember=lambda day: copy_scores_(scores, day),
+    )
+    return planned, scores
 
 
 def copy_scores_(scores: Float[Tensor, "D K"], day: DayTransitions) -> None:
