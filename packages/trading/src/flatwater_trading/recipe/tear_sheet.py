@@ -209,7 +209,7 @@ def score_blocks(sheet: pl.DataFrame | None, result: Mapping[str, Any]) -> Itera
         title="Do the scores order the returns?",
         reading="Left: the mean rank correlation of the scores of a day with the returns up to so many rows later (the "
         "information coefficient): it falls as the signal decays. Right: the mean return of the instruments in each "
-        "quantile of the score, less that of all; a score that orders returns rises from left to right.",
+        "quantile of the score, less the mean of all; a score that orders returns rises from left to right.",
         charts=[decay_chart(horizons), quantile_chart(horizons)],
         wide=420,
         columns=2,
@@ -222,7 +222,7 @@ def score_blocks(sheet: pl.DataFrame | None, result: Mapping[str, Any]) -> Itera
         "t: the mean over its error, with one day counted in each horizon, as neighbouring days share most of a long "
         "one; below 2 it is hardly more than chance. Spread: the highest quantile less the lowest. Kept: the part of "
         "the highest quantile that is in it still so many rows later; same order: the rank correlation of the scores "
-        "with those of so many rows later. Both are low where much has to be traded.",
+        "with the scores so many rows later. Both are low where much has to be traded.",
         "reading",
     )
 
