@@ -31,6 +31,8 @@ from flatwater_watch.meters.allocator import note_seconds
 from flatwater_watch.pages.chart import Grid, Picture
 
 torch.set_num_threads(1)
+# Whether there is a GPU is asked without beginning CUDA, after which the tests' process would bear no fork.
+os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
 os.environ["WANDB_ERROR_REPORTING"] = "false"  # else wandb starts a thread that sends its own telemetry
 
 if (

@@ -15,6 +15,7 @@ import pytest
 import xdist
 
 from flatwater_watch.heap import roots
+from flatwater_watch.meters.fork import fork_unsafe_library
 
 Load = Callable[..., ModuleType]
 PACKAGES, SOURCE = f"{Path(__file__).parents[2]}{os.sep}", f"{os.sep}src{os.sep}"
@@ -63,6 +64,13 @@ def load(tmp_path: Path) -> Iterator[Load]:
     yield run
     for name in loaded:
         vars(sys.modules.pop(name)).clear()
+
+
+@pytest.fixture
+def _bears_forks() -> None:
+    """Skip where another test has begun CUDA in this process: the finder forks no process that has."""
+    if (library := fork_unsafe_library()) is not None:
+        pytest.skip(f"this process has {library}, and bears no fork")
 
 
 @pytest.fixture

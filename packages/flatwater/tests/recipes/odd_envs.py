@@ -63,7 +63,7 @@ class Sized(Fine):
         self.size = size
 
 
-@expect("KeywordSized(*, size: int) cannot be called: missing a required argument: 'size'")
+@expect("KeywordSized(*, size: int) cannot be called: missing a required")
 class KeywordSized(Fine):
     def __init__(self, *, size: int) -> None:
         self.size = size

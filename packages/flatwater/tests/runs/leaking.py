@@ -17,6 +17,7 @@ from flatwater.config.toml import dumps_config
 from flatwater.mirror.opening import NullMirror
 from flatwater.rundir.events import RunEvents
 from flatwater.rundir.layout import create_folder
+from flatwater.runs.callbacks import NO_CALLBACKS
 from flatwater.runs.session import train
 from flatwater.trainers.loop import Phase
 from flatwater_trading.recipe.run import compose
@@ -45,7 +46,9 @@ def main(folder: Path, seed: int, kind: str) -> int:
     run = create_folder(folder, "erl")
     # Resumed without the fault, and with all the memory that there is.
     run.config.write_text(dumps_config(replace(config, budget=None)))
-    return train(composition, run, RunEvents(Console(width=100)), is_new=True, mirror=NullMirror()).exit_code
+    events = RunEvents(Console(width=100))
+    ended = train(composition, run, events, is_new=True, mirror=NullMirror(), callbacks=NO_CALLBACKS)
+    return ended.exit_code
 
 
 if __name__ == "__main__":

@@ -99,7 +99,10 @@ def test_an_import_is_summed_up_in_80_columns(tmp_path: Path, capsys: pytest.Cap
     """Of a file with a gap, a split that is not adjusted, and a column that is no price."""
     days = [day for day in range(1200) if day not in (500, 501)]
     start = np.datetime64("2020-01-01")
-    closes = [f"{start + day},{(100 if day < 700 else 50) + day % 3},{10 if day != 502 else ''},x" for day in days]
+    closes = [
+        f"{start + np.timedelta64(day, 'D')},{(100 if day < 700 else 50) + day % 3},{10 if day != 502 else ''},x"
+        for day in days
+    ]
     (tmp_path / "p.csv").write_text("\n".join(["Datum,AA_close,BB_close,remark", *closes]))
     assert main(["panel", "import", str(tmp_path / "p.csv"), "--out", str(tmp_path / "out")]) == 0
     told = [

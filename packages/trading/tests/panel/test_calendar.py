@@ -1,5 +1,7 @@
 """How many rows make a year: from dates alone, whatever their holidays, holes and ends of months."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -8,17 +10,22 @@ from flatwater_trading.panel.calendar import DAILY, calendar_of_year, infer_cale
 FIRST = np.datetime64("2001-03-07")
 
 
+def days(count: Any) -> Any:
+    """Differences of dates."""
+    return np.asarray(count, "int64").astype("timedelta64[D]")
+
+
 def weekdays(count: int, mask: str) -> np.ndarray:
     return np.busday_offset(FIRST, np.arange(count), roll="forward", weekmask=mask)
 
 
 def every_day(count: int) -> np.ndarray:
-    return FIRST + np.arange(count)
+    return FIRST + days(np.arange(count))
 
 
 def month_ends(count: int, months: int = 1, *, business: bool = False) -> np.ndarray:
-    first = np.datetime64("2001-01") + months * np.arange(1, count + 1)
-    last = first.astype("datetime64[D]") - 1
+    first = np.datetime64("2001-01") + (months * np.arange(1, count + 1)).astype("timedelta64[M]")
+    last = first.astype("datetime64[D]") - days(1)
     return np.busday_offset(last, 0, roll="backward") if business else last
 
 
@@ -26,13 +33,13 @@ def without(dates: np.ndarray, share: float, seed: int = 0) -> np.ndarray:
     return dates[np.random.default_rng(seed).random(len(dates)) >= share]
 
 
-FRIDAYS = np.datetime64("2001-03-09") + 7 * np.arange(200)
+FRIDAYS = np.datetime64("2001-03-09") + days(7 * np.arange(200))
 CASES = {
     "exchange": (weekdays(800, "1111100"), "daily", 252),
     "two weeks": (weekdays(10, "1111100"), "daily", 252),
     "three days": (weekdays(3, "1111100"), "daily", 252),
     "holidays": (without(weekdays(800, "1111100"), 0.05), "daily", 252),
-    "years closed": (np.r_[weekdays(300, "1111100"), weekdays(300, "1111100") + 3003], "daily", 252),
+    "years closed": (np.r_[weekdays(300, "1111100"), weekdays(300, "1111100") + days(3003)], "daily", 252),
     "Sunday to Thursday": (weekdays(500, "1111001"), "daily", 252),
     "one Saturday": (np.sort(np.r_[weekdays(300, "1111100"), np.datetime64("2001-06-09")]), "daily", 252),
     "crypto": (every_day(700), "daily, weekends too", 365),
@@ -40,7 +47,7 @@ CASES = {
     "crypto, holes": (without(every_day(700), 0.1), "daily, weekends too", 365),
     "six days": (weekdays(500, "1111110"), "daily, 6 days a week", 302),
     "Fridays": (FRIDAYS, "weekly", 52),
-    "before Good Friday on Thursdays": (FRIDAYS - (np.arange(200) % 26 == 3), "weekly", 52),
+    "before Good Friday on Thursdays": (FRIDAYS - days(np.arange(200) % 26 == 3), "weekly", 52),
     "weeks with holes": (without(FRIDAYS, 0.05), "weekly", 52),
     "month ends": (month_ends(60), "monthly", 12),
     "business month ends": (month_ends(240, business=True), "monthly", 12),

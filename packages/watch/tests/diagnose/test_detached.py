@@ -9,6 +9,8 @@ import pytest
 
 from flatwater_watch.meters.fork import DetachedFork
 
+pytestmark = pytest.mark.usefixtures("_bears_forks")
+
 
 def wait_for_ever() -> None:
     time.sleep(600)

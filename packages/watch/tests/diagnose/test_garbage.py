@@ -12,6 +12,8 @@ from flatwater_watch.diagnose.garbage import FindLine, Garbage, GarbageSearch, u
 from flatwater_watch.diagnose.lines import Tracer
 from flatwater_watch.heap.roots import Roots
 
+pytestmark = pytest.mark.usefixtures("_bears_forks")
+
 MIB = 1 << 20
 
 

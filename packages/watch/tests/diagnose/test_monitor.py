@@ -22,6 +22,8 @@ from flatwater_watch.heap.roots import Roots
 from flatwater_watch.series.readings import Reading
 from flatwater_watch.thresholds import SHIPPED
 
+pytestmark = pytest.mark.usefixtures("_bears_forks")
+
 MIB = 1 << 20
 CASE, DRIFT = SHIPPED.investigating, SHIPPED.drift
 

@@ -21,6 +21,8 @@ from flatwater_watch.series.readings import Growth, Reading, ReadingHistory
 from flatwater_watch.series.slope import Slope
 from flatwater_watch.thresholds import SHIPPED
 
+pytestmark = pytest.mark.usefixtures("_bears_forks")
+
 MIB = 1 << 20
 LINE = AllocationSite("train.py", 3, "act", "numpy")
 OLD = Garbage(

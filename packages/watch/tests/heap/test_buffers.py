@@ -105,6 +105,7 @@ def test_the_line_that_wrote_to_it_last_is_known(make: Any) -> None:
 
 def test_of_very_many_children_of_an_object_of_c_a_sample_stands_for_all(load: Callable[[str], ModuleType]) -> None:
     """A pickler remembers each object that it wrote: to open them all took most of a program's time."""
+    others = take_census(Roots()).visited
     load("""
         import io, pickle
         PICKLER = pickle.Pickler(io.BytesIO())
@@ -112,6 +113,6 @@ def test_of_very_many_children_of_an_object_of_c_a_sample_stands_for_all(load: C
     """)
     census = take_census(Roots())
     holding = census.holdings["train.PICKLER"]
-    assert census.visited < 2000
+    assert census.visited - others < 1000
     assert holding.length == pytest.approx(20_001, abs=9)
     assert 1 <= holding.bytes / (20_000 * (56 + 16 + 20 * 8)) < 2, "with the table, and the numbers"

@@ -21,6 +21,8 @@ from flatwater_watch.meters.fork import DetachedFork, run_in_fork
 from flatwater_watch.meters.mappings import descendant_memory
 from flatwater_watch.meters.proc import WAIT_ALL_CHILDREN, descendant_pids, is_stopped, is_waiting
 
+pytestmark = pytest.mark.usefixtures("_bears_forks")
+
 LEAST_FREE = 8 << 20
 
 

@@ -1,21 +1,38 @@
 """A fork answers, and leaves nothing behind."""
 
 import json
+import mmap
 import os
 import sys
 import threading
 import time
 import warnings
 from itertools import count
+from pathlib import Path
 
 import pytest
 
+from flatwater_watch.meters import fork
 from flatwater_watch.meters.fork import DetachedFork, run_in_fork
 from flatwater_watch.meters.proc import process_cpu_seconds
+
+pytestmark = pytest.mark.usefixtures("_bears_forks")
 
 
 def test_it_answers_from_another_process() -> None:
     assert run_in_fork(lambda: {"pid": os.getpid()})["pid"] != os.getpid()
+
+
+def test_a_driver_is_unsafe_when_it_has_a_device_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`import torch` maps CUDA's driver: a search of garbage was given up in each program on a machine with a GPU."""
+    for name in ("libcuda.so.1", "device0"):
+        (tmp_path / name).write_bytes(bytes(mmap.PAGESIZE))
+    monkeypatch.setattr(fork, "DEVICES", f"{tmp_path}/device")
+    with (tmp_path / "libcuda.so.1").open("rb") as driver, mmap.mmap(driver.fileno(), 0, access=mmap.ACCESS_READ):
+        assert fork.copy_unsafe_driver() is None
+        with (tmp_path / "device0").open("rb"):
+            assert fork.copy_unsafe_driver() == "CUDA"
+        assert fork.copy_unsafe_driver() is None
 
 
 REPLACED = {

@@ -13,7 +13,7 @@ from flatwater_watch.faces.runner import environment_for
 
 TOGETHER = 4
 """Programs that run at once: most of them sleep."""
-ADDRESS = re.compile(rb"0x[0-9a-f]{6,}|(?<=started )\d+")
+ADDRESS = re.compile(rb"0x[0-9a-f]{6,}|(?<=started )\d+|(?<=pid=)\d+")
 """What differs from one process to the next."""
 LIVE = "import time as _t\n_e = _t.perf_counter() + 0.35\nwhile _t.perf_counter() < _e: _t.sleep(0.01)"
 GROW = (

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from flatwater_watch.meters.fork_warnings import remove_filter
 from flatwater_watch.meters.proc import process_cpu_seconds
-from flatwater_watch.meters.system_calls import end_process, fork, monotonic, read_file, read_to_end, system
+from flatwater_watch.meters.system_calls import end_process, fork, monotonic, names_in, read_file, read_to_end, system
 
 MAXIMUM_FORK_SECONDS = 60
 """Seconds after which a detached fork ends by itself, whatever it waits for."""
@@ -38,6 +38,9 @@ FORK_UNSAFE_LIBRARIES = {
 COPY_UNSAFE_DRIVERS = {b"libcuda.so": "CUDA", b"libamdhip64.so": "ROCm", b"libze_intel_gpu.so": "oneAPI"}
 """Drivers that do not bear a copy, by mapped file. Devices read and write pages of the process by themselves: after a
 copy the process may write to another page than the device reads."""
+DEVICES = ("/dev/nv", "/dev/dxg", "/dev/kfd", "/dev/dri/")
+"""Beginnings of the devices' names. A driver that is only mapped, as `import torch` does it, has none of them open."""
+DESCRIPTORS = "/proc/self/fd"
 
 _as_json, _from_json = json.JSONEncoder().encode, json.JSONDecoder().decode
 """Bound here: a program may replace `json.dumps` and `json.loads`."""
@@ -171,9 +174,19 @@ def fork_unsafe_library() -> str | None:
 
 
 def copy_unsafe_driver() -> str | None:
-    """Name of a driver in this process that bears no copy of it, whatever runs there; None if none is known."""
+    """Name of a driver at work in this process that bears no copy of it, whatever runs there; None if none is known."""
     maps = read_file("/proc/self/maps")
-    return next((driver for file, driver in COPY_UNSAFE_DRIVERS.items() if file in maps), None)
+    driver = next((driver for file, driver in COPY_UNSAFE_DRIVERS.items() if file in maps), None)
+    return driver if driver is not None and _has_device_open() else None
+
+
+def _has_device_open() -> bool:
+    """Whether a device that reads memory by itself is open in this process."""
+    for descriptor in names_in(DESCRIPTORS):
+        with suppress(OSError):  # another thread has closed it
+            if system.readlink(f"{DESCRIPTORS}/{descriptor}").startswith(DEVICES):
+                return True
+    return False
 
 
 def _fork_quietly() -> int:
