@@ -5,6 +5,7 @@ import gzip
 import lzma
 import re
 from dataclasses import field
+from datetime import UTC, date, datetime, time
 from pathlib import Path
 from typing import Literal
 
@@ -139,7 +140,14 @@ def test_a_whole_number_will_do_for_a_float_and_not_the_other_way() -> None:
             ("here: learner.xyz: ", "rate, kind, columns, span"),
         ),
         ({"rounds": "many"}, ("here: rounds = 'many': ", "a whole number", " text")),
-        ({"rounds": True}, ("here: rounds = True: ", "a whole number", " true or false")),
+        ({"rounds": True}, ("here: rounds = true: ", "a whole number", " true or false")),
+        ({"rounds": date(2020, 1, 2)}, ("here: rounds = 2020-01-02: ", "a whole number", " a date")),
+        (
+            {"rounds": datetime(2020, 1, 2, 3, tzinfo=UTC)},
+            ("here: rounds = 2020-01-02T03:00:00+00:00: ", " a date with a time"),
+        ),
+        ({"rounds": time(12, 30)}, ("here: rounds = 12:30:00: ", "a whole number", " a time")),
+        ({"rounds": {"a": [False]}}, ("here: rounds = {a = [false]}: ", "a whole number", " a table")),
         ({"rounds": 1, "learner": 5}, ("here: learner = 5: ", "a table of settings", " a whole number")),
         ({"rounds": 1, "device": {}}, ("here: device = {}: ", "text", " a table")),
         (

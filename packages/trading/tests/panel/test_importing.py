@@ -401,3 +401,19 @@ def test_a_pattern_that_fits_nothing_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"investable .*: ETF\*\. .*: AA, BB"):
         import_panel(csv(tmp_path, rows()), investable=["AA", "ETF*"])
     assert import_panel(csv(tmp_path, rows()), investable=["?A", "AA"]).investable.tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('"date,AAA,BBB\n2020-01-01,1,2\n', 1),
+        ('date;AAA;BBB"\n2020-01-01;1;2\n', 1),
+        ('date,AAA,BBB\n2020-01-01,1,2\n2020-01-02,"2,3\n2020-01-03,4,5\n', 3),
+        ('date,AAA,BBB\n2020-01-01,1,2\n2020-01-02,2,3"\n2020-01-03,4,5\n', 3),
+    ],
+)
+def test_a_quotation_mark_without_a_second_is_named_by_its_line(text: str, line: int, tmp_path: Path) -> None:
+    file = tmp_path / "prices.csv"
+    file.write_text(text)
+    with pytest.raises(DataError, match=rf"prices\.csv: line {line}: .*quotation mark"):
+        import_panel(file)

@@ -10,6 +10,7 @@ import re
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
+from datetime import date, datetime, time
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
@@ -17,9 +18,18 @@ from typing import Any, Literal, Union, get_args, get_origin
 import msgspec
 
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.sanitize import short_repr
+from flatwater_watch.options.setting_text import short_setting
 
-_TYPE_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text", Path: "a path, as text"}
+_TYPE_NAMES = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    Path: "a path, as text",
+    date: "a date",
+    datetime: "a date with a time",
+    time: "a time",
+}
 
 Nested = Callable[[type[Any], Mapping[str, Any], str], object]
 """Function that builds a nested configuration from a class, its mapping and the dotted path to it."""
@@ -82,11 +92,11 @@ def _conversion_error(declared: object, value: object, path: str) -> ConfigError
     if get_origin(declared) is Literal:
         literals = [option for option in get_args(declared) if isinstance(option, str)]
         hint = did_you_mean(value, literals) if isinstance(value, str) else ""
-        return ConfigError(f"{path} = {short_repr(value)}: expected {type_in_words(declared)}.{hint}")
+        return ConfigError(f"{path} = {short_setting(value)}: expected {type_in_words(declared)}.{hint}")
     if isinstance(value, list | tuple) and get_origin(declared) is tuple:
         # A wrong entry has an error of its own (`from_plain`), so that only their number can be wrong here.
         items = get_args(declared)
-        return ConfigError(f"{path} = {short_repr(list(value))}: expected {len(items)} entries, got {len(value)}")
+        return ConfigError(f"{path} = {short_setting(list(value))}: expected {len(items)} entries, got {len(value)}")
     if declared is float and type(value) is int:
         kind = "a number of too many digits"
     elif isinstance(value, list | tuple):
@@ -95,7 +105,7 @@ def _conversion_error(declared: object, value: object, path: str) -> ConfigError
         kind = "a table"
     else:
         kind = _TYPE_NAMES.get(type(value), type(value).__name__)
-    return ConfigError(f"{path} = {short_repr(value)}: expected {type_in_words(declared)}, got {kind}")
+    return ConfigError(f"{path} = {short_setting(value)}: expected {type_in_words(declared)}, got {kind}")
 
 
 def type_in_words(declared: object) -> str:

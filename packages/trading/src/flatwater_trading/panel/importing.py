@@ -40,7 +40,7 @@ from flatwater_trading.panel.naming import (
 from flatwater_trading.panel.notes import note_about_file, notes_at_the_end
 from flatwater_trading.panel.panel import FEATURES, PRICES, Panel, build_panel, investable_columns
 from flatwater_trading.panel.parsing import Decimal, plain_numbers
-from flatwater_trading.panel.ragged import check_rows, find_separator
+from flatwater_trading.panel.ragged import check_rows, find_separator, refuse_unclosed_quote
 from flatwater_trading.panel.sheets import read_sheet
 from flatwater_trading.panel.unpacking import plain_text
 from flatwater_watch.errors import DataError
@@ -196,6 +196,15 @@ def _read_text(source: Path, text: Path, decimal: Decimal | None) -> pl.DataFram
     """Read all fields as text: numbers are parsed here, so that an error can name its row and column."""
     separator = find_separator(text)
     check_rows(source, separator, text=text)
+    try:
+        return _read_fields(source, text, separator, decimal)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
+        refuse_unclosed_quote(source, text)
+        raise
+
+
+def _read_fields(source: Path, text: Path, separator: str, decimal: Decimal | None) -> pl.DataFrame:
+    """Read the fields of a text whose rows are equally long."""
     top = pl.read_csv(text, infer_schema=False, separator=separator, has_header=False, n_rows=3).fill_null("")
     names, heads = join_heads(top.rows()) or (None, 1)
     check_names(source, names or top.row(0))

@@ -23,6 +23,29 @@ def find_separator(text: Path) -> str:
     return next((each for each in SEPARATORS if each in head and "," not in head), ",")
 
 
+def unclosed_quote(text: Path) -> int | None:
+    """Return the line of a CSV file on which a quotation mark is without its second; None if all marks are in pairs.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with open_regular(text) as file:
+        odd_lines = [number for number, line in enumerate(file, 1) if line.count(b'"') % 2]
+    # A field may have a line end between its marks: these lines come in pairs, and the last is without a second.
+    return odd_lines[-1] if len(odd_lines) % 2 else None
+
+
+def refuse_unclosed_quote(source: Path, text: Path) -> None:
+    """Refuse a file in which a quotation mark is without its second.
+
+    Raises:
+        DataError: there is such a mark; the message names its line.
+        OSError: the file cannot be read.
+    """
+    if (line := unclosed_quote(text)) is not None:
+        raise DataError(f'{source}: line {line}: has a quotation mark (") without a second. Close it, or remove it.')
+
+
 def check_rows(source: Path, separator: str = ",", *, text: Path | None = None) -> None:
     """Check that every row has as many fields as the head.
 
@@ -42,9 +65,11 @@ def check_rows(source: Path, separator: str = ",", *, text: Path | None = None) 
             head = next(rows, [])
             for row in rows:
                 if row and len(row) != len(head):
+                    refuse_unclosed_quote(source, text or source)
                     raise DataError(
                         f"{source}: line {rows.line_num}: has {len(row)} fields, and the head has {len(head)}. "
                         "Complete the row, or remove it."
                     )
         except csv.Error as error:
+            refuse_unclosed_quote(source, text or source)
             raise DataError(f"{source}: line {rows.line_num}: cannot be read as CSV: {error}.") from error

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, dataclass_transform, overload
 
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.options.bounds import check_fields
-from flatwater_watch.sanitize import short_repr
+from flatwater_watch.options.setting_text import short_setting
 
 T = TypeVar("T")
 
@@ -119,5 +119,6 @@ def refuse_given(config: Any, table: str, because: str) -> None:  # noqa: ANN401
         value, default = getattr(config, f.name), getattr(defaults, f.name)
         if value != default:
             raise ConfigError(
-                f"{table}.{f.name} = {short_repr(value)}: must be left at its default ({short_repr(default)}) {because}"
+                f"{table}.{f.name} = {short_setting(value)}: must be left at its default ({short_setting(default)}) "
+                f"{because}"
             )
