@@ -220,6 +220,26 @@ def test_the_deepest_place_is_asked_first_and_places_before_items() -> None:
     assert find_rule("kept", [({}, "['a']")], [1]) is None
 
 
+class Keeping(logging.Handler):
+    """A handler of the user's, which keeps what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[str] = []
+
+
+def test_what_an_object_of_the_user_s_keeps_is_not_what_the_library_keeps() -> None:
+    """Of a handler that is added once the advice was to add it once."""
+    logger, handler = logging.getLogger("some"), Keeping()
+    hops = [(logger, ".handlers"), ([handler], "[*]")]
+    kept = find_rule("root", [*hops, (handler, "")], [])
+    assert kept is not None
+    assert kept.place == "logging.Logger.handlers"
+    assert find_rule("root", [*hops, (handler, ".records"), (handler.records, "")], ["x"]) is None
+    assert find_rule("train.__warningregistry__", [(handler, ".records"), (handler.records, "")], ["x"]) is None
+    assert find_rule("root", [*hops, (handler, ".lock"), ([], "")], [KeyError("x")]) is not None, "of the items"
+
+
 def test_registries_and_roots_have_their_rules() -> None:
     labels = {label for label, _ in loaded_registries()}
     for root in ("finalizers of weakref.finalize", "linecache's files", "logging's handlers"):

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from flatwater_watch.heap.raw import full_name, module_namespace, mro, plain_text
+from flatwater_watch.heap.roots import is_user_file
 
 
 class Rule(NamedTuple):
@@ -135,12 +136,19 @@ _VERSION = re.compile(r"(<|>=)(\d+(?:\.\d+)*)")
 def find_rule(root: str, hops: Sequence[tuple[Any, str]], items: Sequence[Any]) -> Rule | None:
     """The rule for a container; None if none is known. Places come before items, the deepest place first.
 
+    A rule holds for what the library keeps, not for what an object of the user's keeps that the library keeps.
+
     Args:
         root: path of the root.
         hops: holders, root first, each with the name of its child; the container itself last, with an empty name.
         items: newest items of the container.
     """
-    keys = [key for holder, name in reversed(hops) for key in _keys(type(holder), name)]
+    keys: list[str] = []
+    for holder, name in reversed(hops):
+        keys += _keys(type(holder), name)
+        if name and _is_of_the_user(type(holder)):  # an attribute of its own grows, whoever keeps the object
+            root = ""
+            break
     keys += [key for item in items[-1:] for key in _item_keys(item)]
     for key in [*keys, root]:
         rule = _find_rule_by_key(key)
@@ -155,6 +163,13 @@ def _keys(kind: type, name: str) -> Iterable[str]:
     names = [".".join(full_name(owner)) for owner in mro(kind)]
     yield from (f"{owner}.{attribute}" for owner in names)
     yield from (f"{owner}.*" for owner in names)
+
+
+def _is_of_the_user(kind: type) -> bool:
+    """Whether a class is made in a file of the user's."""
+    module, _ = full_name(kind)
+    file = (module_namespace(module) or {}).get("__file__")
+    return module == "__main__" or (type(file) is str and is_user_file(file))
 
 
 def _item_keys(item: Any) -> Iterable[str]:
