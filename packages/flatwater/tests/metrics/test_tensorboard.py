@@ -40,15 +40,15 @@ def test_a_resumed_run_shows_each_round_once(tmp_path: Path) -> None:
 
 
 def test_names_and_numbers_of_any_size_are_shown(tmp_path: Path) -> None:
-    """Lengths and rounds of one byte and of several; a number that is too large for single precision."""
+    """Lengths and rounds of one byte and of several; a number too large for single precision is left out."""
     sink, names = TensorBoardSink(tmp_path), ["a", "ü" * 40, "long " * 60]
     for n in (1, 127, 128, 1 << 40):
         sink.write(n, dict.fromkeys(names, 1e39 if n == 128 else n / 3))
     sink.close()
     for name in names:
         steps, values = zip(*scalars(tmp_path, name), strict=True)
-        assert steps == (1, 127, 128, 1 << 40)
-        assert values == pytest.approx((1 / 3, 127 / 3, inf, (1 << 40) / 3))
+        assert steps == (1, 127, 1 << 40)
+        assert values == pytest.approx((1 / 3, 127 / 3, (1 << 40) / 3))
 
 
 def test_what_is_not_finite_is_left_out(tmp_path: Path) -> None:

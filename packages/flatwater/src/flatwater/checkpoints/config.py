@@ -9,8 +9,8 @@ class CheckpointConfig:
     """Which checkpoints stay on the disk, and the size of their files."""
 
     every: OptionalNumber = 0
-    """Save every n-th round, and the last. 0 saves as often as a quarter percent of the time allows: the first four
-    rounds, the last, and others at least every 30 s; a round that takes longer is always saved."""
+    """Save every n-th round, and the last. 0 saves as often as an eighth of a percent of the time allows: the first
+    four rounds, the last, and others at least every 30 s; a round that takes longer is always saved."""
     keep: Number = 3
     """Checkpoints kept, counted from the newest. Older checkpoints are removed after each save; 1 leaves nothing to
     fall back on when the newest is damaged."""

@@ -26,7 +26,7 @@ class Effort:
 
     def __add__(self, other: "Effort") -> "Effort":
         """Return both efforts as one; its peak is the higher of both."""
-        peak = max((effort.peak for effort in (self, other) if effort.peak is not None), default=None)
+        peak = self.peak if other.peak is None else max(self.peak or 0, other.peak)
         cpu_seconds = self.cpu_seconds + other.cpu_seconds
         return Effort(self.seconds + other.seconds, cpu_seconds, self.steps + other.steps, peak)
 

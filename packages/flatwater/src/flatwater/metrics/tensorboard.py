@@ -10,7 +10,7 @@ import re
 import socket
 import struct
 import time
-from math import isfinite
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,9 @@ CRC_POLYNOMIAL = 0x82F63B78
 """That of CRC-32C (Castagnoli), its lowest power first."""
 CRC_BLOCK_BYTES = 64
 """Bytes whose checksum is taken at once."""
+LARGEST = float(np.finfo(np.float32).max)
+"""Largest magnitude of a scalar: TensorBoard has 32 bits for it."""
+_FLOAT = struct.Struct("<f").pack
 Array = np.ndarray[Any, np.dtype[np.uint32]]
 _EVENT_FILE_NAME = re.compile(r"events\.out\.tfevents\.(\d+)\.")
 
@@ -63,8 +66,9 @@ class TensorBoardSink:
         Raises:
             RunError: the disk is full or the file can no longer be written.
         """
-        values = [Summary.Value(tag=name, simple_value=value) for name, value in metrics.items() if isfinite(value)]
-        self._append_(Event(step=round, summary=Summary(value=values)))
+        # The summary as bytes: an object for each number takes four times as long, in each round.
+        values = [_encode_tag(name) + _FLOAT(value) for name, value in metrics.items() if abs(value) <= LARGEST]
+        self._append_(Event(step=round, summary=Summary.FromString(b"".join(values))))
 
     def close(self) -> None:
         """Close the event file."""
@@ -82,6 +86,12 @@ class TensorBoardSink:
         with explain_os_errors(self.path):
             if self._file.write(record) < len(record):  # the disk took only a part
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@lru_cache(maxsize=1024)
+def _encode_tag(name: str) -> bytes:
+    """Return a summary of one scalar without its last four bytes, which are the number."""
+    return bytes(Summary(value=[Summary.Value(tag=name, simple_value=0)]).SerializeToString()[:-4])
 
 
 def encode_record(content: bytes) -> bytes:

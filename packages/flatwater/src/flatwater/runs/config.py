@@ -76,7 +76,7 @@ class RunConfig:
     """Run with whose weights this run begins: its folder, or the URL at which it is mirrored. Networks are taken, with
     the statistics by which their inputs are normalised, and nothing else. Left out: random weights."""
     ledger_every: OptionalNumber = 0
-    """Measure memory after every n-th round, and the last. 0 measures as often as a quarter percent of the time
+    """Measure memory after every n-th round, and the last. 0 measures as often as an eighth of a percent of the time
     allows: after the first four rounds, the last, and others at least every 30 s."""
     mirror: str | None = None
     """Where each checkpoint and the run's records are sent in the background, so that they outlive this machine:

@@ -7,7 +7,7 @@ from time import monotonic
 
 FIRST_ROUNDS = 4
 """Rounds of a process after which the work is always done: a short run is recorded whole."""
-TIME_SHARE = 1 / 400
+TIME_SHARE = 1 / 800
 """Share of the run's time that each such work may take."""
 MAXIMUM_GAP_SECONDS = 30.0
 """Seconds after which the work is due whatever it costs: a killed run loses no more, or one round."""
