@@ -52,6 +52,15 @@ def test_who_asks_for_more_than_a_stand_in_has_gets_the_real_module() -> None:
     assert run_in_fork(lambda: planning._try_in_fork(transients)) == {"phase": 4 * planning.KERNELS}
 
 
+def test_autograd_may_refuse_once_the_real_module_is_there() -> None:
+    def transients() -> dict[str, int]:
+        from sympy import Symbol
+
+        raise RuntimeError(f"{Symbol('four')}: {planning.AUTOGRAD_REFUSES_FORK}")
+
+    assert run_in_fork(lambda: [planning._try_in_fork(transients)]) == [None]
+
+
 MESSAGES = f"Unable to handle autograd's threading: {planning.AUTOGRAD_REFUSES_FORK}", "else"
 
 

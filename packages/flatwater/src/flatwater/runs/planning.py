@@ -265,10 +265,17 @@ def phase_bytes(transients: Callable[[], Mapping[str, int]], extra_bytes: Mappin
 
 
 def _try_in_fork(transients: Callable[[], Mapping[str, int]]) -> dict[str, int] | str | None:
-    """Return the result of `_try_out` in a fork, in which torch's compiler and sympy are not imported.
+    """Return the result of `_try_out` in a fork; None where autograd refuses to work in one."""
+    try:
+        return _try_with_stand_ins(transients)
+    except RuntimeError as error:
+        if AUTOGRAD_REFUSES_FORK not in str(error):
+            raise
+        return None
 
-    None where autograd refuses to work in a fork.
-    """
+
+def _try_with_stand_ins(transients: Callable[[], Mapping[str, int]]) -> dict[str, int] | str:
+    """Return the result of `_try_out` without an import of torch's compiler and of sympy, where torch lets it."""
     # In a fork of this process, which ends when the answer is given.
     # Kernels of the meta device import torch's compiler, only to tell it to leave them alone (0.8 CPU seconds and
     # 46 MB), and sympy, only to ask whether sizes are symbols (0.7): here sizes are numbers, so the answers are known.
@@ -292,10 +299,6 @@ def _try_in_fork(transients: Callable[[], Mapping[str, int]]) -> dict[str, int] 
         for name in stand_ins.keys() - {"torch._dynamo"}:
             del sys.modules[name]
         return _try_out(transients)
-    except RuntimeError as error:
-        if AUTOGRAD_REFUSES_FORK not in str(error):
-            raise
-        return None
 
 
 def _are_equal(one: object, other: object) -> bool:
