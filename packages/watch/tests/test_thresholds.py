@@ -9,7 +9,10 @@ MEMORY = Path(flatwater_watch.thresholds.__file__).parent
 METERS = {
     "series/slope.py": {"MAXIMUM_POINTS"},
     "series/readings.py": {"POINTS_JUDGED_ALWAYS", "TURN_COUNT"},
-    "diagnose/contents.py": {"MAXIMUM_LEAVES", "MAXIMUM_OPENED", "LARGEST_SHIFT", "MOST_ELEMENTS", "SAMPLED", "FAR"},
+    "diagnose/contents.py": {
+        "MAXIMUM_LEAVES", "MAXIMUM_OPENED", "LARGEST_SHIFT", "MOST_ELEMENTS", "SAMPLED", "FAR", "ITEMS_PER_CHILD",
+        "ARRAY_PREFERENCE",
+    },
     "diagnose/finding_text.py": {"BRIEF_WIDTH", "WIDTH", "LABEL_WIDTH"},
     "diagnose/garbage.py": {"MOSTLY", "MOST", "TRIED", "LONGEST"},
     "diagnose/lines.py": {"FRAMES", "DEEP_FRAMES", "MAXIMUM_CONTENTS"},

@@ -269,6 +269,11 @@ class Measuring(NamedTuple):
     """Minimum bytes of a holding that is remembered. Unmeasured."""
     minimum_censuses: int = 4
     """Minimum censuses over which a rate is measured: growth in jumps rests at some of them."""
+    quick_census_seconds: float = 0.01
+    """Maximum CPU seconds of the last census for another one that only measures, whatever the program does."""
+    maximum_cpu_share: float = 0.02
+    """Share of the program's CPU time since the last census that such a census may take beyond them: one of a pickler
+    with a million children, which are listed to be counted, takes 0.2 s."""
     minimum_owner_share: float = 0.5
     """Minimum share of the growth between two censuses for an owner's share to be taken from them."""
     minimum_worker_rise_share: float = 0.02

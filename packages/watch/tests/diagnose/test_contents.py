@@ -1,5 +1,7 @@
 """The newest items of containers: without reading the others, and while other threads put and take."""
 
+import io
+import pickle
 import queue
 import sys
 import threading
@@ -9,11 +11,12 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pytest
 
-from flatwater_watch.diagnose.contents import newest_items
-from flatwater_watch.diagnose.owners import container_lengths
-from flatwater_watch.heap.census import take_census
+from flatwater_watch.diagnose.contents import MAXIMUM_LEAVES, describe_contents, newest_items
+from flatwater_watch.diagnose.owners import added_leaves, container_lengths
+from flatwater_watch.heap.census import Holding, take_census
 from flatwater_watch.heap.children import open_object
 from flatwater_watch.heap.roots import Roots
 from flatwater_watch.heap.view import Walk
@@ -153,3 +156,17 @@ def test_a_census_beside_such_threads_leaves_nothing_out(churning: dict[str, tup
     roots = Roots(named=(("held", churning),))
     unread = [what for _ in range(3) for what in take_census(roots).unread]
     assert [what for what in unread if what.endswith(("(RuntimeError)", "(IndexError)"))] == []
+
+
+def test_the_contents_of_an_object_of_c_are_the_class_with_most_of_its_bytes() -> None:
+    """A pickler keeps each array with a text and four tuples, in no order: any one of them says little."""
+    pickler = pickle.Pickler(io.BytesIO(), protocol=4)
+    for n in range(1000):
+        pickler.dump(np.full(64, float(n)))
+    (length,) = container_lengths([pickler])
+    holding = Holding("pickler", None, "object", length, None, 1_500_000, 1, 0, float(length))
+    contents = describe_contents(holding, newest_items(pickler, "object", MAXIMUM_LEAVES))
+    assert {type(leaf) for leaf in contents.leaves} == {np.ndarray}
+    assert 500 < contents.count < 2000  # by a sample
+    newest = added_leaves(pickler, length, holding._replace(length=length - 6000), bytes)
+    assert {type(leaf) for leaf in newest} == {bytes}

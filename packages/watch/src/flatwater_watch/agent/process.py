@@ -292,7 +292,7 @@ class ProcessWatch:
         grown = reading.resident - self._samples[0].reading.resident - reading.owned_bytes
         arrays = grown >= max(FILLING.large_array_bytes, 2 * self._growth_at_census)
         owners = reading.step >= self._census_history.next_step and bool(self._found_owners())
-        if arrays or owners:
+        if (arrays or owners) and self._monitor.censuses.is_affordable:
             self._monitor.take_census()
 
     def _on_census(self, step: int, census: Census) -> None:

@@ -13,8 +13,9 @@ from flatwater_watch.heap.arrays import Graph, array_figures
 from flatwater_watch.heap.census import Holding
 from flatwater_watch.heap.children import ATOM_TYPE_IDS, LONG_TEXT_BYTES, inner_container, open_object
 from flatwater_watch.heap.functions import cache_name, newest_results
+from flatwater_watch.heap.instances import DRAWS_OF_CHILDREN
 from flatwater_watch.heap.raw import callable_name, class_name, is_a, own_size, read_stable
-from flatwater_watch.heap.view import OPAQUE, Walk
+from flatwater_watch.heap.view import OPAQUE, Walk, evenly_spaced_slice
 from flatwater_watch.meters.allocations import allocation_frames
 from flatwater_watch.thresholds import SHIPPED
 
@@ -24,6 +25,10 @@ SAMPLED, FAR = 4096, 1_000_000
 """Maximum items of a set that are checked for an allocation trace, as a set has no order; they are spread over the
 first million items, which takes 10 to 30 ms."""
 
+ITEMS_PER_CHILD = 32
+"""Children of an object of C that are taken for one item: they are of several classes, and lie in no order."""
+ARRAY_PREFERENCE = 1.25
+"""Factor of the bytes of arrays in a comparison with those of other classes."""
 MAXIMUM_LEAVES = 24
 """Maximum number of leaves of a container."""
 
@@ -73,9 +78,9 @@ def newest_items(container: Any, kind: str, count: int) -> list[Any]:
     if builtin is not None:
         newest = read_stable(_newest_entries, builtin, inner, count)
         return [_entry_value(*entry) for entry in newest] if builtin is dict else newest
-    opened = open_object(container, _fresh_walk(SAMPLED))
+    opened = open_object(container, _fresh_walk(SAMPLED // (2 * DRAWS_OF_CHILDREN)))
     items = [part for name, part in opened.parts if name == "[*]"] or [part for _, part in opened.parts]
-    return _traced_first([part for _, part in opened.sampled], count) or items[-count:]
+    return _traced_first([part for _, part in opened.sampled], ITEMS_PER_CHILD * count) or items[-count:]
 
 
 _CONTAINERS: tuple[Any, ...] = (list, tuple, deque, dict, set, frozenset)
@@ -101,7 +106,7 @@ def _newest_entries(builtin: Any, container: Any, count: int) -> list[Any]:
 def _traced_first(sample: list[Any], count: int) -> list[Any]:
     """At most `count` items of a container without an order: those with a trace, which are newer than the trace."""
     if not tracemalloc.is_tracing():
-        return sample[-count:]
+        return sample[evenly_spaced_slice(len(sample), count)]  # neighbours in a table of C are often of one class
     # From the end, where most of the new ones are: the lookup of a trace takes 20 us.
     traced = list(islice((item for item in reversed(sample) if allocation_frames(item)), count))
     return traced[::-1] or sample[-count:]
@@ -158,10 +163,29 @@ def describe_contents(holding: Holding, newest: Sequence[Any]) -> Contents:
             _largest_objects(leaves_by_item),
             tuple(x.obj for x in largest),
         )
-    count = items * holding.instances
+    newest, share = _heaviest_class(newest)
+    count = round(items * share) * holding.instances
+    words = _describe_item(newest[-1], graph=graph, base=base) if newest else words
     words = "Figure" if holding.kind == "figures" else words  # pyplot keeps managers, which users do not know
     what = f"{count} × {words}" + (f" of {holding.bytes // max(1, count)} bytes" if holding.kind == "bytes" else "")
     return Contents(count, what, words, graph, base, tuple(newest[-MAXIMUM_LEAVES:]), ())
+
+
+def _heaviest_class(items: Sequence[Any]) -> tuple[Sequence[Any], float]:
+    """The items of the class with the most bytes, and their share of all: a pickler keeps arrays, texts and tuples.
+
+    The answer must be the same each time, so that arrays are chosen where another class has hardly more.
+    """
+    sizes: dict[int, float] = {}
+    for item in items:
+        figures = array_figures(item)
+        size = own_size(item) if figures is None else ARRAY_PREFERENCE * max(own_size(item), figures.base_bytes)
+        sizes[id(type(item))] = sizes.get(id(type(item)), 0.0) + size
+    if len(sizes) <= 1:
+        return items, 1.0
+    heaviest = max(sizes, key=lambda kind: sizes[kind])
+    chosen = [item for item in items if id(type(item)) == heaviest]
+    return chosen, len(chosen) / len(items)
 
 
 def _main_label(leaves: Sequence[_Leaf], items: int) -> tuple[str, float]:
@@ -191,7 +215,8 @@ def _find_leaves(item: Any, walk: Walk) -> list[_Leaf]:
     limit = walk.opened_count + MAXIMUM_OPENED // MAXIMUM_LEAVES
     while queue and walk.opened_count < limit:
         obj = queue.popleft()
-        if id(obj) in walk.seen_ids or type(obj) is Graph:
+        # A class that an item refers to is no part of it, and leads to all that the class's functions reach.
+        if id(obj) in walk.seen_ids or type(obj) is Graph or (obj is not item and issubclass(type(obj), type)):
             continue
         if id(type(obj)) in ATOM_TYPE_IDS and obj.__sizeof__() < LONG_TEXT_BYTES:
             continue

@@ -70,6 +70,8 @@ class Investigation:
     """Number of items of the first-ranked owner when it was last read."""
     sought_containers: Mapping[str, tuple[tuple[str, ...], Holding]] = field(default_factory=dict)
     """Ways to the containers whose line is sought, with their holdings at the last comparison, by owner in order."""
+    content_classes: Mapping[str, type] = field(default_factory=dict)
+    """Class of their main content, by owner."""
     lengths_at_trace: Mapping[int, int] = field(default_factory=dict)
     """Lengths of these containers when tracing began, by id: those of a census in slices would be older. If a way leads
     to several containers, any of them may grow."""
@@ -180,6 +182,7 @@ def note_first_owner_(case: Investigation, owners: Sequence[Owner]) -> None:
     case.sought_containers = (
         {owner.path: (owner.hops, owner.holding) for owner in followed} if first.kind in TRACEABLE_KINDS else {}
     )
+    case.content_classes = {owner.path: type(owner.newest_items[-1]) for owner in followed if owner.newest_items}
 
 
 def find_owner_line_(
@@ -312,7 +315,7 @@ def _find_new_line_(
             if length > holding_before.length:
                 return line, True
             continue
-        newest = added_leaves(container, length, holding_before)
+        newest = added_leaves(container, length, holding_before, case.content_classes.get(cause.owner))
         if not newest:
             continue
         if cause.owner == case.last_evidence[0].owner:

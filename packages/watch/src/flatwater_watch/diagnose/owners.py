@@ -348,22 +348,22 @@ def container_lengths(containers: Iterable[Any]) -> list[int]:
     return [items if items >= 0 else open_object(container, walk).length for container, items in counted]
 
 
-def added_leaves(container: Any, length: int, holding: Holding) -> tuple[Any, ...]:
+def added_leaves(container: Any, length: int, holding: Holding, content: type | None = None) -> tuple[Any, ...]:
     """Leaves of the newest items of a container since an earlier holding; empty if there are none.
 
     Args:
         container: container of the holding, or the container in its place now.
         length: length now.
         holding: earlier holding.
+        content: class of the main content, which children of an object of C must have, if there are such.
     """
     if holding.kind in _BLOCK_KINDS:  # it was replaced by a larger one, or has not grown
         return describe_contents(holding, [container]).leaves
     if length <= holding.length:
         return ()
-    longer_holding = holding._replace(length=length)
-    return describe_contents(
-        longer_holding, newest_items(container, holding.kind, min(length - holding.length, NEWEST_ITEMS))
-    ).leaves
+    newest = newest_items(container, holding.kind, min(length - holding.length, NEWEST_ITEMS))
+    same = [item for item in newest if type(item) is content] if holding.kind not in ITEM_KINDS else []
+    return describe_contents(holding._replace(length=length), same or newest).leaves
 
 
 def _describe_holders(census: Census, holding: Holding, contents: Contents) -> tuple[str, ...]:

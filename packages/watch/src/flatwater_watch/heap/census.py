@@ -26,7 +26,10 @@ from flatwater_watch.heap.walk import (
     continue_walk_,
     release_objects_,
 )
-from flatwater_watch.meters.system_calls import monotonic, thread_seconds
+from flatwater_watch.meters.system_calls import monotonic, process_seconds, thread_seconds
+from flatwater_watch.thresholds import SHIPPED
+
+MEASURING = SHIPPED.measuring
 
 SAMPLED_ITEMS, FEWER_SAMPLED_ITEMS = 24, 6
 """Items of a big container that are sampled; the second number if the first makes the walk long, as figures do."""
@@ -298,7 +301,7 @@ class CensusTaker:
         self.slice_seconds = 0.0
         """CPU seconds that a slice may still take at this step."""
         self.last_cpu_seconds = 0.0
-        """CPU seconds of the last census, all slices together."""
+        """CPU seconds of the last census, all slices and the callback together."""
         self.current_cpu_seconds = 0.0
         """CPU seconds so far of the census under way."""
         self.library_roots: dict[str, Any] = {}
@@ -309,6 +312,8 @@ class CensusTaker:
         self._in_progress: CensusInProgress | None = None
         self._complete: Census | None = None
         self._first_step = self._step = 0
+        self._process_seconds_at_last = 0.0
+        """CPU seconds of the process at the end of the last census."""
         self._starts_with_fewer = False
         """Whether the last census had to begin again with few items: the next one begins with them at once."""
 
@@ -316,6 +321,12 @@ class CensusTaker:
     def is_under_way(self) -> bool:
         """Whether a census waits for its next slice."""
         return self._in_progress is not None and self._complete is None
+
+    @property
+    def is_affordable(self) -> bool:
+        """Whether a census that only measures costs little of the CPU seconds since the last one."""
+        seconds = process_seconds() - self._process_seconds_at_last
+        return self.last_cpu_seconds <= MEASURING.quick_census_seconds + MEASURING.maximum_cpu_share * seconds
 
     @property
     def roots(self) -> Roots:
@@ -345,7 +356,11 @@ class CensusTaker:
         )
         self.last_cpu_seconds = self.current_cpu_seconds
         self.discard()
-        self._on_census(self._first_step, census)
+        start_seconds = thread_seconds()
+        with _pause_collector():
+            self._on_census(self._first_step, census)
+        self.last_cpu_seconds += thread_seconds() - start_seconds
+        self._process_seconds_at_last = process_seconds()
         return CompletedCensus(self._first_step, census)
 
     def run_slice(self, seconds: float) -> None:
