@@ -21,6 +21,10 @@ COMMANDS = {
         "list what a trained trader buys and sells after the newest day",
     ),
     "backtest": ("flatwater_trading.cli.backtest:BacktestCommand", "play a trained trader over days of your choice"),
+    "paper": (
+        "flatwater_trading.cli.paper:PaperCommand",
+        "trade a paper account by a trained trader, evening by evening",
+    ),
     "panel import": ("flatwater_trading.cli.panel:PanelImport", "make a panel of prices from Parquet, CSV or Excel"),
     "panel show": ("flatwater_trading.cli.panel:PanelShow", "show what is in a panel: days, instruments, gaps, splits"),
 }
@@ -28,6 +32,7 @@ COMMANDS = {
 
 PAGES = {
     "study": ("study.toml", "flatwater_trading.study.page:study_report"),
+    "paper": ("journal.jsonl", "flatwater_trading.recipe.paper_page:paper_report"),
     "backtest": ("result.json", "flatwater_trading.recipe.backtest_page:backtest_report"),
 }
 """Kind of folder that `flatwater report` draws besides runs -> the file by which such a folder is known, and a function

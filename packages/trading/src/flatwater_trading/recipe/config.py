@@ -14,6 +14,9 @@ class ErlRunConfig(WorkersRunConfig, ErlConfig):
     """A population of traders, evolved on a panel."""
 
     open_ended: ClassVar = WorkersRunConfig.open_ended | {"benchmark"}
+    absent: ClassVar = WorkersRunConfig.absent | {
+        "act": "traders of this recipe buy and sell whole positions. For target weights: flatwater train weights",
+    }
 
     trainer: Literal["erl"] = "erl"
     """The recipe, by which `flatwater resume` knows the run."""

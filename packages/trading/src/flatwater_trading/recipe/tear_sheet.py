@@ -103,10 +103,11 @@ def rolling_charts(equity: pl.DataFrame, traders: Sequence[str], calendar: Calen
     if "beta" in frame.columns:
         beta = frame.select("date", pl.col("beta").alias(CHAMPION))
         charts.append(_small_chart(f"beta to {traders[1]}", beta, [CHAMPION]))
+    about_beta = " The beta is the slope of the returns on the benchmark's." if len(charts) > 1 else ""
     return Grid(
         title=f"Rolling, over {window}",
-        reading="A ratio of so few days is uncertain by about one over the root of the years: look for its changes. "
-        "The beta is the slope of the returns on the benchmark's.",
+        reading="A ratio of so few days is uncertain by about one over the root of the years: look for its changes."
+        f"{about_beta}",
         charts=charts,
         wide=420,
         columns=2,

@@ -1,0 +1,106 @@
+"""`flatwater paper`: a trained trader on a paper account, evening by evening."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from flatwater.cli.settings import WithBudget, WithTrust
+from flatwater_watch.options.bounds import Bounds
+
+if TYPE_CHECKING:
+    from flatwater.memory.planner import Plan
+    from flatwater_trading.recipe.paper import PlayedEvenings
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperCommand(WithTrust, WithBudget):
+    """Trade a paper account by the orders of a run's champion: each evening since its last one, at the close.
+
+    Call it after every close, by hand or by cron; an evening that was missed is played as well, and a second call on
+    the same evening does nothing. The account is a folder: `journal.jsonl` with a line for each evening, and
+    `held.csv`, which may be edited where a real broker has filled an order otherwise. Costs are those of the run's
+    settings. `flatwater report FOLDER` draws the account.
+    """
+
+    run: Annotated[str, tyro.conf.Positional]
+    """The run's folder, or a .safetensors file of `flatwater export`. Another run may go on with an account."""
+    account: Path = Path("paper")
+    """Folder of the account; made if it is not there."""
+    prices: str | None = None
+    """A stored panel, a Parquet, CSV or Excel file, or `synthetic:60x1500`. Left out: the training panel."""
+    raw_prices: str | None = None
+    """Closes as they were traded, if the prices are adjusted and the file has no others; the account is in these."""
+    first: Annotated[str | None, tyro.conf.arg(name="from", metavar="YYYY-MM-DD")] = None
+    """First evening of a new account. Left out: the newest day of the prices."""
+    cash: Annotated[float, Bounds(0, 1e15)] | None = None
+    """Money of a new account. Left out: that of the run's settings."""
+    json: bool = False
+    """Print the evenings that were played now as JSON, one in a line, in place of a table."""
+
+    def __call__(self) -> int:
+        """Play the evenings, print the newest, write the account. Returns the exit code."""
+        from dataclasses import asdict
+
+        from flatwater.cli.plan import print_plan
+        from flatwater.memory.planner import Plan
+        from flatwater_watch.files.content import encode_json
+        from flatwater_watch.terminal import say, terminal
+
+        with terminal(errors=True).status("reading the run and the prices …"):
+            played = self.play()
+        if isinstance(played, Plan):
+            return print_plan(played, as_json=self.json)
+        for note in played.notes:
+            terminal(errors=True).print(note, highlight=False, markup=False)
+        if self.json:
+            for each in played.evenings[len(played.evenings) - played.new :]:
+                print(encode_json(asdict(each)).decode())
+            return 0
+        self._show_newest(played)
+        say(f"the account as a page: flatwater report {self.account}")
+        return 0
+
+    def play(self) -> "PlayedEvenings | Plan":
+        """Play the evenings; with --plan return the plan of the memory of one."""
+        from flatwater_trading.cli.orders import load_trader, trained_panel
+        from flatwater_trading.panel.locate import load_panel
+        from flatwater_trading.recipe.backtest import date_row
+        from flatwater_trading.recipe.paper import hold_account, play_account
+
+        trader = load_trader(self.run, "Paper accounts")
+        prices = trained_panel(self.run) if self.prices is None else self.prices
+        panel = trader.align_traded(load_panel(prices), self.raw_prices)
+        if self.plan:
+            return trader.plan_orders(panel, self.budget)
+        if self.first is not None:
+            date_row(panel, self.first, None, after=self.first)  # refuses what is no date
+        with hold_account(self.account):
+            return play_account(
+                trader, panel, self.account, run=self.run, first=self.first, cash=self.cash, budget=self.budget
+            )
+
+    def _show_newest(self, played: "PlayedEvenings") -> None:
+        """Print the orders of the newest evening, and where the account stands."""
+        from flatwater_trading.cli.orders import purchases_sheet
+        from flatwater_trading.cli.weight_orders import weights_sheet
+        from flatwater_trading.recipe.weights.orders import WeightOrders
+        from flatwater_watch.forms import count_phrase
+        from flatwater_watch.terminal import terminal
+
+        console, newest, first = terminal(), played.evenings[-1], played.evenings[0]
+        orders = played.orders
+        if orders is None:
+            console.print(f"nothing to do: the account has been played up to {newest.date}", highlight=False)
+        else:
+            sheet = weights_sheet(orders) if isinstance(orders, WeightOrders) else purchases_sheet(orders, ())
+            console.print(f"after the close of {newest.date}", style="italic", highlight=False)
+            console.print(sheet.table)
+        spent = sum(each.cost for each in played.evenings)
+        console.print(
+            f"{count_phrase(played.new, 'evening')} played. Equity {newest.equity:,.2f} after "
+            f"{count_phrase(len(played.evenings), 'evening')} since {first.date}, {newest.cash:,.2f} of it in cash; "
+            f"costs so far {spent:,.2f}.",
+            highlight=False,
+        )

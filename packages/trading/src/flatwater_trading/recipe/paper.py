@@ -1,0 +1,350 @@
+"""A paper account in a folder: a trained trader's orders of each evening, filled at the close, by the rules of costs.
+
+`journal.jsonl` is the account: a line for each evening, written whole in one step. `held.csv` has what is held after
+the newest evening, for a person to read and to correct: where a real broker has filled an order otherwise, its rows
+are edited, and the next evening begins from them.
+"""
+
+import fcntl
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from flatwater_trading.market.market import last_usable
+from flatwater_trading.market.orders import Orders
+from flatwater_trading.panel.panel import Panel, first_days
+from flatwater_trading.panel.traded_closes import traded_closes
+from flatwater_trading.recipe.positions import (
+    Portfolio,
+    ShareTable,
+    read_positions,
+    read_shares,
+    write_positions,
+    write_shares,
+)
+from flatwater_trading.recipe.trader import Trader
+from flatwater_trading.recipe.weights.orders import WeightOrders
+from flatwater_trading.recipe.weights.trader import WeightsTrader
+from flatwater_watch.errors import ConfigError, DataError, RunError
+from flatwater_watch.files.content import convert_to, encode_json, parse_json
+from flatwater_watch.files.directory import explain_os_errors, write_object
+from flatwater_watch.files.output import flatwater_folder_kind
+from flatwater_watch.files.safe_read import append_regular, read_regular
+from flatwater_watch.progress import count_steps
+
+JOURNAL, HELD, LOCK = "journal.jsonl", "held.csv", ".lock"
+MOST_BYTES = 1 << 30
+"""Most bytes of a journal that is read."""
+Book = Portfolio | ShareTable
+"""What an account holds: positions of whole purchases, or shares of target weights."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperOrder:
+    """An order that was filled."""
+
+    order: str
+    """`buy` or `sell`."""
+    instrument: str
+    shares: float
+    price: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evening:
+    """An evening of the account, after its orders were filled."""
+
+    date: str
+    trader: str
+    """Recipe of the trader: `erl` or `weights`."""
+    run: str
+    equity: float
+    """Cash and shares at the last closes, after costs."""
+    cash: float
+    cost: float
+    """Costs of the orders; they are already taken from `cash` and `equity`."""
+    orders: tuple[PaperOrder, ...]
+    prices: Mapping[str, float]
+    """Last close of each instrument that is held: a file whose past was adjusted again has another one."""
+    held: str
+    """Text of `held.csv` after the orders."""
+
+
+@dataclass(frozen=True)
+class PlayedEvenings:
+    """What a call of the account has done."""
+
+    evenings: tuple[Evening, ...]
+    """All evenings of the account."""
+    new: int
+    """Number of evenings that were played now."""
+    orders: Orders | WeightOrders | None
+    """Orders of the newest evening; None if no evening was played now."""
+    notes: tuple[str, ...]
+    """Sentences about what was found in the folder or in the prices."""
+
+
+@contextmanager
+def hold_account(folder: Path) -> Iterator[None]:
+    """Keep other processes from the account; the system frees the lock when this process ends.
+
+    Raises:
+        ConfigError: the folder is a file, or belongs to a run.
+        RunError: another process plays the account now, or the folder cannot be made.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder}: expected a folder, got a file. Name another folder.")
+    if kind := flatwater_folder_kind(folder):
+        raise ConfigError(f"{folder}: expected a folder for an account, got the folder of {kind}. Name another one.")
+    with explain_os_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = append_regular(folder / LOCK)
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise RunError(f"{folder}: another process plays this account. Wait for it.") from error
+        yield
+
+
+def play_account(
+    trader: Trader | WeightsTrader,
+    panel: Panel,
+    folder: Path,
+    *,
+    run: str,
+    first: str | None = None,
+    cash: float | None = None,
+    budget: str | None = None,
+) -> PlayedEvenings:
+    """Play every evening of the prices since the account's last one, and write each before the next begins.
+
+    Args:
+        trader: trader of the account; another run may go on with it.
+        panel: prices of the trader's `align_panel`, or of `align_traded`.
+        folder: folder of the account, held by `hold_account`.
+        run: name of the trader's run, for the journal.
+        first: ISO date of the first evening of a new account. Left out: the newest day of the prices.
+        cash: money of a new account. Left out: that of the settings.
+        budget: memory that may be taken.
+
+    Raises:
+        ConfigError: `first` or `cash` is given for an account that has begun, or the trader is of another kind.
+        DataError: the prices do not have the account's last evening, or a file of the folder cannot be read.
+    """
+    evenings, notes = list(read_journal(folder)), list[str]()
+    recipe = "weights" if isinstance(trader, WeightsTrader) else "erl"
+    if evenings and (first is not None or cash is not None):
+        raise ConfigError(f"{folder}: the account began on {evenings[0].date}. Leave --from and --cash out.")
+    if evenings and evenings[0].trader != recipe:
+        raise ConfigError(
+            f"{folder}: expected a trader of `train {evenings[0].trader}`, which began the account, got one of "
+            f"`train {recipe}`. Name another folder for it."
+        )
+    book = _opening_book(trader, folder, evenings, cash, notes)
+    closes, orders, played = AccountCloses(panel), None, 0
+    for row in count_steps("evenings", _new_rows(panel, evenings, first)):
+        if evenings:
+            book = closes.rescale_book(book, evenings[-1], row, notes)
+        orders = _decide(trader, first_days(panel, row + 1), book, budget)
+        book = _book_after(orders)
+        prices = {name: closes.price(row, name) for name in held_shares(book)}
+        held = _write_held(folder / HELD, book)
+        evenings.append(_evening(orders, book, prices, recipe=recipe, run=run, held=held))
+        _write_journal(folder, evenings)
+        played += 1
+    return PlayedEvenings(tuple(evenings), played, orders, tuple(notes))
+
+
+def _evening(
+    orders: Orders | WeightOrders, book: Book, prices: Mapping[str, float], *, recipe: str, run: str, held: str
+) -> Evening:
+    """Return the line of an evening's orders.
+
+    Args:
+        orders: orders of the evening.
+        book: positions or shares after them.
+        prices: last close of each instrument that is held.
+        recipe: recipe of the trader.
+        run: name of its run.
+        held: text of `held.csv`.
+    """
+    return Evening(
+        date=orders.date,
+        trader=recipe,
+        run=run,
+        equity=orders.cash + sum(count * prices[name] for name, count in held_shares(book).items()),
+        cash=orders.cash,
+        cost=orders.cost,
+        orders=tuple(_filled_orders(orders)),
+        prices=prices,
+        held=held,
+    )
+
+
+def read_journal(folder: Path) -> tuple[Evening, ...]:
+    """Read the evenings of an account; none for a folder without one.
+
+    Raises:
+        DataError: the journal is damaged; the message names the line.
+    """
+    file = folder / JOURNAL
+    try:
+        lines = read_regular(file, MOST_BYTES, follow=False).splitlines()
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise DataError(f"{file}: the file cannot be read: {error.strerror}.") from error
+    evenings = []
+    for number, line in enumerate(lines, 1):
+        try:
+            evenings.append(convert_to(parse_json(line), Evening))
+        except ValueError as error:
+            raise DataError(f"{file}: line {number}: is no evening of an account: {error}. Remove the line.") from error
+    return tuple(evenings)
+
+
+def _write_journal(folder: Path, evenings: list[Evening]) -> None:
+    """Write the journal whole, atomically: the account is as before, or as after the newest evening."""
+    write_object(folder / JOURNAL, b"".join(encode_json(asdict(each)) + b"\n" for each in evenings))
+
+
+def _opening_book(
+    trader: Trader | WeightsTrader, folder: Path, evenings: list[Evening], cash: float | None, notes: list[str]
+) -> Book:
+    """Return what the account holds before the next evening; `held.csv` as a person has edited it counts."""
+    weights = isinstance(trader, WeightsTrader)
+    money = trader.opening_cash if cash is None else cash
+    if not evenings:
+        return ShareTable({}, money, None) if weights else Portfolio((), money)
+    file = folder / HELD
+    text = read_regular(file, MOST_BYTES).decode(errors="replace") if file.is_file() else None
+    if text is None or (text != evenings[-1].held and text in {each.held for each in evenings}):
+        # A call was ended between the file and the journal, or somebody removed the file.
+        notes.append(f"{file}: the table after {evenings[-1].date} was not there, and is written again.")
+        write_object(file, evenings[-1].held.encode())
+    elif text != evenings[-1].held:
+        notes.append(f"{file}: the table was edited, and is taken as it is.")
+    return read_shares(file) if weights else read_positions(file)
+
+
+def _new_rows(panel: Panel, evenings: list[Evening], first: str | None) -> range:
+    """Return the rows of the evenings that are played now.
+
+    Raises:
+        DataError: the prices do not have the account's last evening, or no day from `first` on.
+    """
+    dates, days = panel.dates.astype(str), len(panel.dates)
+    if not evenings:
+        begin = days - 1 if first is None else int(np.searchsorted(panel.dates, np.datetime64(first)))
+        if begin >= days:
+            raise DataError(f"--from {first}: the prices end on {dates[-1]}. Begin earlier.")
+        return range(begin, days)
+    rows = np.flatnonzero(dates == evenings[-1].date)
+    if not len(rows):
+        raise DataError(
+            f"the account's last evening is {evenings[-1].date}, which is not a day of the prices ({dates[0]} to "
+            f"{dates[-1]}). Give prices that have it."
+        )
+    return range(int(rows[0]) + 1, days)
+
+
+class AccountCloses:
+    """Closes in the prices of an account: as traded if these are known, else those of the file."""
+
+    def __init__(self, panel: Panel) -> None:
+        """Keep the last closes and their ratios to prices as traded."""
+        names = [panel.instruments[n] for n in panel.investable]
+        self._dates, self._columns = panel.dates.astype(str), {name: k for k, name in enumerate(names)}
+        valid, close = panel.valid[:, panel.investable], panel.feature("close")[:, panel.investable]
+        self._mark, self._traded = last_usable(np.where(valid, close, np.nan)), traded_closes(panel)
+
+    def ratio(self, row: int, name: str) -> float:
+        """Return the price as traded over the file's price on a row; 1 if prices as traded are unknown."""
+        return 1.0 if self._traded is None else self._traded.traded_ratio(row, self._columns[name])
+
+    def price(self, row: int, name: str) -> float:
+        """Return the last close of an instrument up to a row."""
+        return float(self._mark[row, self._columns[name]]) * self.ratio(row, name)
+
+    def rescale_book(self, book: Book, last: Evening, row: int, notes: list[str]) -> Book:
+        """Return the book with the shares that it has on a row: a split multiplies them, as a broker does.
+
+        Where closes as traded are unknown, a file whose past was adjusted again has other prices on the account's last
+        evening: the shares are then as many as have the value that they had.
+        """
+        before = int(np.flatnonzero(self._dates == last.date)[0])
+        factors = {}
+        for name in held_shares(book):
+            if self._traded is not None:
+                factors[name] = self.ratio(before, name) / self.ratio(row, name)
+            elif name in last.prices and abs(last.prices[name] / self.price(before, name) - 1) > ADJUSTED_AGAIN:
+                factors[name] = last.prices[name] / self.price(before, name)
+        changed = {name: factor for name, factor in factors.items() if abs(factor - 1) > ADJUSTED_AGAIN}
+        if changed:
+            listed = ", ".join(f"{name} x {factor:.4g}" for name, factor in changed.items())
+            notes.append(f"{self._dates[row]}: shares after a split, a dividend or another adjustment: {listed}.")
+        return _multiply_shares(book, changed, entry_prices=self._traded is None)
+
+
+ADJUSTED_AGAIN = 1e-5
+"""Relative change of a price above which a file's past counts as adjusted again; prices are kept to 1e-7."""
+
+
+def held_shares(book: Book) -> Mapping[str, float]:
+    """Return the shares of a book by instrument."""
+    if isinstance(book, ShareTable):
+        return book.shares
+    return {each.instrument: each.shares for each in book.positions}
+
+
+def _multiply_shares(book: Book, factors: Mapping[str, float], *, entry_prices: bool) -> Book:
+    """Return the book with its shares times factors; `entry_prices` divides the prices of purchases by them."""
+    if isinstance(book, ShareTable):
+        return replace(book, shares={name: count * factors.get(name, 1.0) for name, count in book.shares.items()})
+    positions = []
+    for each in book.positions:
+        factor = factors.get(each.instrument, 1.0)
+        price = each.entry_price / factor if entry_prices else each.entry_price
+        positions.append(replace(each, shares=each.shares * factor, entry_price=price))
+    return Portfolio(tuple(positions), book.cash)
+
+
+def _decide(trader: Trader | WeightsTrader, panel: Panel, book: Book, budget: str | None) -> Orders | WeightOrders:
+    """Return the orders after the newest day of a panel."""
+    if isinstance(trader, WeightsTrader):
+        assert isinstance(book, ShareTable)  # noqa: S101  (for the type checker: a book of the trader's kind)
+        return trader.orders(panel, book.shares, book.cash, stop=book.stop, budget=budget)
+    assert isinstance(book, Portfolio)  # noqa: S101  (for the type checker: a book of the trader's kind)
+    return trader.orders(panel, book.positions, book.cash, budget=budget)
+
+
+def _book_after(orders: Orders | WeightOrders) -> Book:
+    """Return what is held after the orders."""
+    if isinstance(orders, WeightOrders):
+        return ShareTable(orders.shares, orders.cash, orders.stop)
+    return Portfolio(orders.positions, orders.cash)
+
+
+def _filled_orders(orders: Orders | WeightOrders) -> Iterator[PaperOrder]:
+    """Yield the sales and purchases of an evening."""
+    if isinstance(orders, WeightOrders):
+        for each in orders.orders:
+            yield PaperOrder(order=each.order, instrument=each.instrument, shares=each.shares, price=each.price)
+        return
+    for sale in orders.sales:
+        yield PaperOrder(order="sell", instrument=sale.instrument, shares=sale.shares, price=sale.price)
+    if (bought := orders.purchase) is not None:
+        yield PaperOrder(order="buy", instrument=bought.instrument, shares=bought.shares, price=bought.price)
+
+
+def _write_held(file: Path, book: Book) -> str:
+    """Write what is held as a table; return its text."""
+    if isinstance(book, ShareTable):
+        write_shares(file, book.shares, book.cash or 0.0, book.stop)
+    else:
+        write_positions(file, book.positions, book.cash or 0.0)
+    return read_regular(file, MOST_BYTES).decode()

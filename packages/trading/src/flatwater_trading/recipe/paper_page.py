@@ -1,0 +1,100 @@
+"""`report.html` of a paper account: its equity, its tear sheet, what it holds, and its newest orders."""
+
+import csv
+from collections.abc import Callable, Iterator, Sequence
+from datetime import date, datetime
+from pathlib import Path
+
+import polars as pl
+
+from flatwater_trading.recipe.paper import Evening, read_journal
+from flatwater_trading.recipe.sections import equity_chart
+from flatwater_trading.recipe.tear_sheet import CHAMPION, tear_sheet
+from flatwater_watch.errors import DataError
+from flatwater_watch.forms import count_phrase
+from flatwater_watch.pages.blocks import Block, Paragraph, Section, Table, Tile
+from flatwater_watch.pages.document import document
+
+PAGE = "report.html"
+MOST_EVENINGS = 20
+"""Newest evenings whose orders are listed."""
+
+
+def paper_report(path: Path) -> tuple[Path, Callable[[], str]]:
+    """Return the path at which `flatwater report` writes the page of a paper account, and a function that makes it."""
+    return path / PAGE, lambda: paper_page(path)
+
+
+def paper_page(path: Path) -> str:
+    """Build the page of a paper account as HTML.
+
+    Raises:
+        DataError: the journal is damaged, or has no evening.
+    """
+    evenings = read_journal(path)
+    if not evenings:
+        raise DataError(f"{path}: the account has no evening yet. Play one with: flatwater paper RUN --account {path}")
+    first, newest, count = evenings[0], evenings[-1], count_phrase(len(evenings), "evening")
+    return document(
+        path.resolve().name,
+        subtitle=f"paper account of {newest.run}, {count}, {first.date} to {newest.date}",
+        tiles=_figure_tiles(evenings),
+        sections=[
+            Section(title="Account", blocks=list(_account_blocks(evenings))),
+            Section(title="Orders", blocks=list(_order_blocks(evenings))),
+        ],
+        footer=f"Written by Flatwater, {datetime.now().astimezone():%Y-%m-%d %H:%M %Z}.",
+    )
+
+
+def account_equity(evenings: Sequence[Evening]) -> pl.DataFrame:
+    """Return date and equity of an account, with a first row for the money before the first orders.
+
+    That row has the day before the first evening; costs alone lie between the two.
+    """
+    days = [date.fromisoformat(each.date) for each in evenings]
+    opening = evenings[0].equity + evenings[0].cost
+    frame = pl.DataFrame({"date": days, CHAMPION: [each.equity for each in evenings]})
+    before = frame[:1].with_columns(pl.col("date").dt.offset_by("-1d"), pl.lit(opening).alias(CHAMPION))
+    return pl.concat([before, frame])
+
+
+def _figure_tiles(evenings: Sequence[Evening]) -> Iterator[Tile]:
+    """Yield the figures on top: equity, return, costs, cash."""
+    newest, opening = evenings[-1], evenings[0].equity + evenings[0].cost
+    yield Tile("equity", f"{newest.equity:,.2f}", f"on {newest.date}")
+    yield Tile("return", f"{newest.equity / opening - 1:+.1%}", f"since {evenings[0].date}")
+    yield Tile("cash", f"{newest.cash / newest.equity:.0%}" if newest.equity else "", f"{newest.cash:,.2f}")
+    yield Tile("costs", f"{sum(each.cost for each in evenings):,.2f}", "of all orders")
+
+
+def _account_blocks(evenings: Sequence[Evening]) -> Iterator[Block]:
+    """Yield equity, tear sheet and what is held."""
+    equity = account_equity(evenings)
+    yield equity_chart(equity, "paper")
+    yield from tear_sheet(equity, None, {})
+    newest = evenings[-1]
+    titles, *rows = csv.reader(newest.held.splitlines())
+    cells = [[row[0], *map(_short_number, row[1:])] for row in rows]
+    yield Table([title.replace("_", " ") for title in titles], cells)
+
+
+def _short_number(cell: str) -> str:
+    """Return a number of a table with six digits; other text as it is."""
+    try:
+        return f"{float(cell):,.6g}"
+    except ValueError:
+        return cell
+
+
+def _order_blocks(evenings: Sequence[Evening]) -> Iterator[Block]:
+    """Yield the orders of the newest evenings."""
+    rows = [
+        (each.date, order.order, order.instrument, f"{order.shares:,.4g}", f"{order.price:,.2f}")
+        for each in reversed(evenings[-MOST_EVENINGS:])
+        for order in each.orders
+    ]
+    if not rows:
+        yield Paragraph(f"Nothing was ordered on the last {count_phrase(MOST_EVENINGS, 'evening')}.", "missing")
+        return
+    yield Table(("date", "order", "instrument", "shares", "price"), rows, words=3)
