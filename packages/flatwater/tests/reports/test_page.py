@@ -297,4 +297,6 @@ def test_the_page_of_a_policy_has_its_losses(tmp_path: Path) -> None:
         (grid,) = update_charts(replace(records, metrics=metrics))
         assert isinstance(grid, Grid)
         assert [chart.title for chart in grid.charts] == ["policy loss", *titles]
+        assert "clip" not in grid.reading
+        assert "xplained" not in grid.reading
     assert list(update_charts(replace(records, metrics={"round": rounds}))) == []

@@ -112,10 +112,11 @@ def update_charts(run: RunRecords) -> Iterator[Block]:
     names = [name for name in run.metrics if name.startswith("train/") and name not in SEPARATE_METRICS]
     titles = {name: name.removeprefix("train/").replace("_", " ") for name in names}
     if titles:
-        reading = (
-            "Means over the updates of a round; the clip fraction is of its last minibatch. Explained variances "
-            "below -1 are drawn at -1."
-        )
+        reading = "Means over the updates of a round."
+        if "train/clip_fraction" in names:
+            reading += " The clip fraction is of a round's last minibatch."
+        if EXPLAINED_METRIC in run.metrics:
+            reading += " Explained variances below -1 are drawn at -1."
         titles[EXPLAINED_METRIC] = "explained variance of returns"
         if (lengths := run.metrics.get(LENGTH_METRIC)) and lengths != run.metrics.get("return/mean"):
             titles[LENGTH_METRIC] = "steps of an episode"

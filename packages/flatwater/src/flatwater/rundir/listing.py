@@ -81,7 +81,7 @@ def list_runs(folder: Path) -> list[RunLine]:
         RunError: there is no such folder.
     """
     if not folder.is_dir():
-        raise RunError(f"{folder}: the folder does not exist. Give a folder of runs.")
+        raise RunError(f"{folder}: the folder does not exist. Give a folder, such as . for the runs here.")
     try:
         folders = [path for each in folder.iterdir() for path in _run_folders(each)]
     except OSError as error:

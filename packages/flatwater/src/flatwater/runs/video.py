@@ -4,6 +4,8 @@ The environment is made once more with `render_mode="rgb_array"`, and plays the 
 judged by. A frame is drawn, encoded and forgotten, so a video of any length takes the memory of a few frames.
 """
 
+import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -36,6 +38,8 @@ PIECE = 1 << 20
 """Bytes of an MP4 that are copied at a time."""
 COLOURS = 256
 """Colours of a frame of a GIF: each frame has its own."""
+SCREENS = {"DISPLAY", "WAYLAND_DISPLAY"}
+"""Variables that name a screen. Where there is none, SDL, by which many environments draw, prints an error about it."""
 
 
 def check_video(file: Path) -> None:
@@ -120,6 +124,8 @@ def open_video(run: Run, policy: object, file: Path) -> Video:
         raise ConfigError(
             f"--video {file}: a run of `{run.config.trainer}` has no environment that can be seen. Leave it out"
         )
+    if sys.platform == "linux" and not SCREENS & os.environ.keys():
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     try:
         rendered_run = replace(
             run, config=replace(run.config, env_args=(*run.config.env_args, RENDERED), env_workers=0)
