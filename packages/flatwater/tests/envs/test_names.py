@@ -2,14 +2,17 @@
 
 import subprocess
 import sys
+from typing import Any
 
+import gymnasium
 import pytest
+from gymnasium.envs.registration import EnvSpec
 
 from flatwater.envs.foraging.config import ForagingConfig
 from flatwater.envs.world import World
 from flatwater.envs.worlds import build_world
 from flatwater.envs.wrapped.config import WrappedConfig
-from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld
+from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld, named_env
 from flatwater_watch.errors import ConfigError
 
 ASKED = """
@@ -53,6 +56,19 @@ def test_a_wrong_name_is_refused_with_the_nearest(name: str, meant: str) -> None
 def test_an_id_whose_package_is_missing_says_what_to_install() -> None:
     with pytest.raises(ConfigError, match="pip install ale-py"):
         build("ALE/Pong-v5")
+
+
+def test_what_an_environment_lacks_is_told_in_its_own_words_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CarRacing's `pip install swig` was followed by an advice to give another ID."""
+    lack = "Boats are not installed: pip install boats"
+
+    def make_boat(**_: object) -> gymnasium.Env[Any, Any]:
+        raise gymnasium.error.DependencyNotInstalled(lack)
+
+    monkeypatch.setitem(gymnasium.registry, "Boat-v0", EnvSpec("Boat-v0", entry_point=make_boat))
+    with pytest.raises(ConfigError) as refusal:
+        named_env("Boat-v0")
+    assert str(refusal.value) == f"Boat-v0: {lack}"
 
 
 @pytest.mark.few(2)

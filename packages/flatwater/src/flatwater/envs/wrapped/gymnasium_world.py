@@ -260,6 +260,8 @@ def named_env(name: str, arguments: Mapping[str, Any] = MappingProxyType({})) ->
         ) from fault
     except TypeError as refusal:
         raise ConfigError(f"env_args: {refusal.__cause__ or refusal}. Give arguments that {name} takes") from refusal
+    except gymnasium.error.DependencyNotInstalled as missing:  # it says what to install
+        raise ConfigError(f"{name}: {missing}") from missing
     except known_errors as refusal:
         text = str(refusal)
         raise ConfigError(
