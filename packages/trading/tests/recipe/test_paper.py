@@ -144,6 +144,10 @@ def test_what_cannot_be_played_is_refused(runs: Runs, tmp_path: Path) -> None:
         pass
     with pytest.raises(ConfigError, match="the folder of a run"), hold_account(runs["weights"]):
         pass
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.txt").touch()
+    with pytest.raises(ConfigError, match=r"got one with thesis\.txt"), hold_account(tmp_path / "other"):
+        pass
     with (account / "journal.jsonl").open("a") as file:
         file.write("{}\n")
     with pytest.raises(DataError, match=r"journal\.jsonl: line 2"):

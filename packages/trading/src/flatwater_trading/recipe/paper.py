@@ -33,6 +33,7 @@ from flatwater_watch.files.content import convert_to, encode_json, parse_json
 from flatwater_watch.files.directory import explain_os_errors, write_object
 from flatwater_watch.files.output import flatwater_folder_kind
 from flatwater_watch.files.safe_read import append_regular, read_regular
+from flatwater_watch.forms import list_phrase
 from flatwater_watch.progress import count_steps
 
 JOURNAL, HELD, LOCK = "journal.jsonl", "held.csv", ".lock"
@@ -92,7 +93,7 @@ def hold_account(folder: Path) -> Iterator[None]:
     """Keep other processes from the account; the system frees the lock when this process ends.
 
     Raises:
-        ConfigError: the folder is a file, or belongs to a run.
+        ConfigError: the folder is a file, belongs to a run, or has other files and no account.
         RunError: another process plays the account now, or the folder cannot be made.
     """
     if folder.exists() and not folder.is_dir():
@@ -101,6 +102,12 @@ def hold_account(folder: Path) -> Iterator[None]:
         raise ConfigError(f"{folder}: expected a folder for an account, got the folder of {kind}. Name another one.")
     with explain_os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
+        others = sorted(path.name for path in folder.iterdir() if path.name not in {JOURNAL, HELD, LOCK})
+        if others and not (folder / JOURNAL).exists():
+            raise ConfigError(
+                f"{folder}: expected the folder of an account, or an empty one, got one with {list_phrase(others, 3)}. "
+                "Name another folder."
+            )
         lock = append_regular(folder / LOCK)
     with lock:
         try:
