@@ -113,6 +113,7 @@ def test_an_earlier_checkpoint_can_be_taken(parent: Path, capsys: pytest.Capture
         (("--block", "16", "--policy.memory", "8"), "--block, --policy.memory: "),
         (("--env", "gymnasium:Acrobot-v1"), "--env: "),
         (("--rounds", "3"), "--rounds 3: "),
+        (("--student.layers", "3"), "--student.layers: no setting has this name: expected policy"),
     ],
 )
 def test_settings_that_change_the_leaves_or_train_nothing_are_refused_by_name(

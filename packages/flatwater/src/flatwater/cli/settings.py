@@ -23,16 +23,7 @@ class FileSettings:
 
     @classmethod
     def read(cls, program: str, options: Sequence[str]) -> Self:
-        """Read the options on top of the settings of the file that --config names.
-
-        Raises:
-            ConfigError: an option does not fit; the message names it.
-        """
-        # Settings that a recipe lacks are told with the reason, not as an unknown option.
-        absent = absent_settings(cls.config_type)
-        for option in (word.partition("=")[0] for word in options if word.startswith("--")):
-            if reason := absent.get(option[2:].partition(".")[0].replace("-", "_")):
-                raise ConfigError(f"{option}: {reason}")
+        """Read the options on top of the settings of the file that --config names."""
         file = config_option(options)
         return cls.read_with_base(
             program, options, cls.config_type() if file is None else _load_file(cls.config_type, file, options)
@@ -47,7 +38,15 @@ class FileSettings:
             options: words after it.
             base: the settings, of `config_type`.
             own: values of the command's own fields.
+
+        Raises:
+            ConfigError: an option does not fit; the message names it.
         """
+        # Settings that a recipe lacks are told with the reason, not as an unknown option.
+        absent = absent_settings(cls.config_type)
+        for option in (word.partition("=")[0] for word in options if word.startswith("--")):
+            if reason := absent.get(option[2:].partition(".")[0].replace("-", "_")):
+                raise ConfigError(f"{option}: {reason}")
         settings = {field.name: getattr(base, field.name) for field in fields(cls.config_type)}
         learner = settings.get("learner")
         algorithm = option_value("--learner.algorithm", options)
