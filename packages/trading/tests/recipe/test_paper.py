@@ -97,7 +97,7 @@ def test_evenings_are_the_days_of_a_backtest(recipe: str, runs: Runs, tmp_path: 
     equity = found.equity["champion"].to_list()[1 : days + 1]
     assert [each.equity for each in played.evenings] == pytest.approx(equity, rel=1e-6)
     assert played.evenings == read_journal(account)
-    assert sum(len(each.orders) for each in played.evenings) > 3
+    assert any(each.orders for each in played.evenings)
     assert all(each.cost > 0 for each in played.evenings if each.orders)
 
 
@@ -114,7 +114,8 @@ def test_prices_that_are_adjusted_again_move_no_money(recipe: str, raw: bool, ru
     lower = replace(lower, raw_close=panel.raw_close)
     found = play(trader, first_days(lower, begin + 8), accounts[1], run="run")
     assert [each.equity for each in found.evenings] == pytest.approx([each.equity for each in plain.evenings], rel=1e-4)
-    assert any("adjustment" in note for note in found.notes) != raw, "prices as traded have not changed"
+    # Prices as traded have not changed; and who holds nothing on that evening has nothing to adjust.
+    assert any("adjustment" in note for note in found.notes) == (not raw and bool(found.evenings[2].prices))
 
 
 def test_a_table_that_a_person_edits_counts_and_one_that_is_left_over_does_not(runs: Runs, tmp_path: Path) -> None:
@@ -124,11 +125,11 @@ def test_a_table_that_a_person_edits_counts_and_one_that_is_left_over_does_not(r
     held.write_text(evenings[0].held)  # as if the call had ended before the journal was written
     played = play(trader, first_days(panel, 393), account, run="run")
     assert "written again" in played.notes[0]
-    edited = held.read_text().replace("cash,", "cash,1")
-    held.write_text(edited)
+    rows = [row if not row.startswith("cash,") else "cash,1000000.0" for row in held.read_text().splitlines()]
+    held.write_text("\n".join(rows) + "\n")
     richer = play(trader, first_days(panel, 394), account, run="run")
     assert "edited" in richer.notes[0]
-    assert richer.evenings[-1].equity > 2 * played.evenings[-1].equity
+    assert richer.evenings[-1].equity > 5 * played.evenings[-1].equity
 
 
 def test_what_cannot_be_played_is_refused(runs: Runs, tmp_path: Path) -> None:
