@@ -180,8 +180,8 @@ def open_folder(path: Path) -> RunFolder:
         raise RunError(f"{path}: not a run folder. {what_is_there} See `flatwater runs` for the runs in ./runs.")
     if folder.seeds.is_file():
         raise RunError(
-            f"{path}: has a run for each of several seeds. {_without_settings(path)} `flatwater resume` and `compare` "
-            "take the folder itself."
+            f"{path}: expected a run, got a group of runs with several seeds. {_without_settings(path)} `flatwater resume` "
+            "and `compare` take the group itself."
         )
     return folder
 
@@ -189,7 +189,7 @@ def open_folder(path: Path) -> RunFolder:
 def _without_settings(path: Path) -> str:
     """Return a sentence about a folder that is not a run: the folder of a study or a sweep has runs in it."""
     runs = sorted(config.parent for config in path.glob("*/config.toml"))
-    return f"It has runs: give one of them, such as {runs[-1]}." if runs else "It has no config.toml."
+    return f"Give a run in it, such as {runs[-1]}." if runs else "It has no config.toml."
 
 
 def recorded_rounds(folder: RunFolder) -> int:

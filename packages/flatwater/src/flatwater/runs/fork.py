@@ -72,8 +72,8 @@ def find_parent(folder: RunFolder, parent_config: Any, config: Any, round_: int 
     done = manifest_found.manifest.round
     if config.rounds <= done:
         raise ConfigError(
-            f"--rounds {config.rounds}: the run has {done} {recipe.layout.rounds} at this checkpoint. "
-            f"Give {done + 1} or more."
+            f"rounds = {config.rounds}: the run has {done} {recipe.layout.rounds} already at this checkpoint. "
+            f"Give {done + 1} or more, with --rounds."
         )
     # A fork's own settings have none: it may be made again, where it was killed before its first checkpoint.
     if config.from_run not in (None, parent_config.from_run):
