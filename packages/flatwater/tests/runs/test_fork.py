@@ -112,7 +112,7 @@ def test_an_earlier_checkpoint_can_be_taken(parent: Path, capsys: pytest.Capture
         (("--learner.lr", "1e-4", "--envs", "4"), "--envs: "),
         (("--block", "16", "--policy.memory", "8"), "--block, --policy.memory: "),
         (("--env", "gymnasium:Acrobot-v1"), "--env: "),
-        (("--rounds", "3"), "--rounds 3: "),
+        (("--rounds", "3"), "rounds = 3: "),
         (("--student.layers", "3"), "--student.layers: no setting has this name: expected policy"),
     ],
 )
