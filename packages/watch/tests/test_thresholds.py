@@ -14,7 +14,7 @@ METERS = {
         "ARRAY_PREFERENCE",
     },
     "diagnose/finding_text.py": {"BRIEF_WIDTH", "WIDTH", "LABEL_WIDTH"},
-    "diagnose/garbage.py": {"MOSTLY", "MOST", "TRIED", "LONGEST"},
+    "diagnose/garbage.py": {"MOSTLY", "MOST", "TRIED", "LONGEST", "DRAWN_ATOMS"},
     "diagnose/lines.py": {"FRAMES", "DEEP_FRAMES", "MAXIMUM_CONTENTS"},
     "diagnose/series_evidence.py": {"POINTS_JUDGED_ALWAYS"},
     "diagnose/owners.py": {"MAXIMUM_WAY_CONTAINERS", "NEWEST_ITEMS"},

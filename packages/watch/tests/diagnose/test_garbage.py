@@ -1,6 +1,8 @@
 """Cyclic garbage is found and sized without a collection, and without touching what lives."""
 
 import gc
+import subprocess
+import sys
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -72,6 +74,51 @@ def test_garbage_is_found_where_no_object_is_old() -> None:
     Env(1)
     Env(1)
     assert envs(unreachable_objects()) == 2
+
+
+FROZEN = """
+import gc
+from flatwater_watch.diagnose.evidence import garbage_evidence
+from flatwater_watch.diagnose.garbage import GarbageSearch
+from flatwater_watch.heap.roots import Roots
+from flatwater_watch.series.slope import Slope
+
+class Env:
+    def __init__(self):
+        self.itself = self
+
+gc.disable()
+for _ in range(3):
+    Env()
+gc.freeze()
+search, blind = GarbageSearch(Roots(), unfreezes=True), GarbageSearch(Roots())
+assert search.is_done(60) and blind.is_done(60)
+found, hidden = search.garbage(), blind.garbage()
+assert hidden is None or "Env" not in hidden.what
+assert found.is_frozen and found.is_suspect and "3 × Env" in found.what
+waiting = found._replace(collecting=True)  # so few bytes, which a collection would free
+assert waiting._replace(is_frozen=False).is_ordinary_gc_backlog(0.0)
+assert not waiting.is_ordinary_gc_backlog(0.0)
+assert "gc.freeze" in garbage_evidence(found, 1.0, Slope(1.0, 1.0, 1.0), 1.0).advice
+"""
+
+
+def test_frozen_garbage_is_found_and_never_waits_for_a_collection() -> None:
+    """In a process of its own: to unfreeze the objects of all tests would take seconds of each search."""
+    done = subprocess.run([sys.executable, "-c", FROZEN], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_numbers_and_texts_count_that_the_garbage_alone_holds() -> None:
+    shared = [float(n) for n in range(20_000)]
+    for _ in range(3):
+        env = Env(1)
+        env.__dict__["shared"], env.__dict__["own"] = shared[:], [float(n) for n in range(10_000)]
+    env = None
+    found = find_garbage()
+    assert found is not None
+    pointers = 3 * 8 * (20_000 + 10_000)
+    assert pointers + 3 * 24 * 10_000 <= found.bytes < pointers + 3 * 24 * 20_000
 
 
 def test_a_collection_frees_what_was_found() -> None:

@@ -48,6 +48,7 @@ GROWING = {
     "ssl_sessions": Expected("leak", "client.sessions", does="Remove"),
     "memory_databases": Expected("leak", "memory_databases.OPEN", does="Close"),
     "kept_errors": Expected("leak", "cyclic garbage", near=1, does="collect"),
+    "frozen_cycles": Expected("leak", "cyclic garbage", does="gc.freeze"),
     "native_growth": Expected("native", "memory outside of Python", line=False, does="memray"),
     "growing_helper": Expected("slowdown", "", line=False),
     "forked_workers": Expected("native", "worker processes", line=False),

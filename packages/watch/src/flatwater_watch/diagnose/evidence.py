@@ -61,6 +61,7 @@ COLLECTOR_OFF_ADVICE = "Leave the collector on, or call gc.collect() once in a w
 RARE_COLLECTION_ADVICE = (
     "The collector seldom looks at objects that have lived long: call gc.collect() once in a while; "
 )
+FROZEN_ADVICE = "Call gc.freeze() once, right after gc.collect(); "
 BREAK_CYCLE_ADVICE = "better, break the cycle: hold the way back by a weakref."
 
 
@@ -285,15 +286,19 @@ def garbage_evidence(garbage: "Garbage", rate: float, drift: Slope, share: float
         drift: slope of the memory that no container explains.
         share: their share of the growth of the process, 0 to 1.
     """
+    size, collect = format_bytes(garbage.bytes), RARE_COLLECTION_ADVICE if garbage.collecting else COLLECTOR_OFF_ADVICE
+    ending = f"a collection would free {size}"
+    if garbage.is_frozen:
+        ending, collect = f"`gc.freeze` hides {size} from the collector, which never frees them", FROZEN_ADVICE
     return Evidence(
         verdict="leak",
         owner=GARBAGE_OWNER,
         drift=_interval_around(rate, drift),
         share=share,
-        what=f"{garbage.what}, in cycles that nobody reaches: a collection would free {format_bytes(garbage.bytes)}",
+        what=f"{garbage.what}, in cycles that nobody reaches: {ending}",
         holders=garbage.cycle,
         count=garbage.objects,
-        advice=(RARE_COLLECTION_ADVICE if garbage.collecting else COLLECTOR_OFF_ADVICE) + BREAK_CYCLE_ADVICE,
+        advice=collect + BREAK_CYCLE_ADVICE,
     )
 
 

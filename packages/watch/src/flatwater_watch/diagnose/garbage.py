@@ -13,15 +13,16 @@ import tracemalloc
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import partial
 from heapq import nlargest
 from itertools import accumulate, chain, islice, repeat
 from typing import Any, NamedTuple
 
 from flatwater_watch.diagnose.finding import AllocationSite
 from flatwater_watch.heap.children import ATOM_TYPE_IDS, open_object
-from flatwater_watch.heap.raw import class_name, count_values, full_name, is_a, module_namespace
+from flatwater_watch.heap.raw import class_name, count_values, full_name, is_a, module_namespace, own_size
 from flatwater_watch.heap.roots import Roots, user_modules
-from flatwater_watch.heap.view import Walk
+from flatwater_watch.heap.view import Walk, allocated_size, evenly_spaced_slice
 from flatwater_watch.meters.fork import DetachedFork, run_in_fork
 from flatwater_watch.thresholds import SHIPPED
 
@@ -32,6 +33,10 @@ FindLine = Callable[[list[Any]], AllocationSite | None]
 
 MOSTLY, MOST = 0.8, 1000
 """Share of the bytes whose line is looked up, the largest objects first, and the maximum number of these objects."""
+
+
+DRAWN_ATOMS = 24
+"""Referents of an object that are asked whether they are atoms that it alone holds."""
 
 
 class Garbage(NamedTuple):
@@ -55,6 +60,8 @@ class Garbage(NamedTuple):
     """Bytes that no collection has seen yet, whether the collector is on or not."""
     bytes_per_object: int = 0
     """Bytes of all garbage per object of the most frequent class."""
+    is_frozen: bool = False
+    """Whether `gc.freeze` hides most of it from the collector, which never frees it."""
 
     def is_ordinary_gc_backlog(self, swing: float, fall: float = 0.0) -> bool:
         """Whether this is an ordinary backlog of the collector: small, or freed soon and before it is large.
@@ -68,12 +75,13 @@ class Garbage(NamedTuple):
         forecast = max(swing, 0 if 2 * fall >= self.young else self.forecast_young_bytes)
         forecast = max(self.young, min(forecast, COLLECTING.maximum_wave_ratio * self.young))
         is_freed_soon = 2 * self.young > self.bytes and forecast < COLLECTING.reported_young_bytes
-        return is_freed_soon or (self.collecting and self.bytes < COLLECTING.harmless_bytes)
+        is_small = self.collecting and self.bytes < COLLECTING.harmless_bytes
+        return not self.is_frozen and (is_freed_soon or is_small)
 
     @property
     def is_suspect(self) -> bool:
         """Whether most of it came since the last collection, so that it can be the growth rather than a remainder."""
-        return 2 * self.bytes_since_collection > self.bytes
+        return self.is_frozen or 2 * self.bytes_since_collection > self.bytes
 
     @property
     def may_be_felt(self) -> bool:
@@ -84,7 +92,7 @@ class Garbage(NamedTuple):
 class GarbageSearch:
     """A search for cyclic garbage in a fork, while the program goes on."""
 
-    def __init__(self, roots: Roots, find_line: FindLine | None = None) -> None:
+    def __init__(self, roots: Roots, find_line: FindLine | None = None, *, unfreezes: bool = False) -> None:
         """Begin the search in a fork: the program pauses for 20 to 65 ms with a million objects.
 
         The search takes 3 CPU seconds per million objects. Pages that either side writes to meanwhile are copied, so
@@ -93,11 +101,13 @@ class GarbageSearch:
         Args:
             roots: choice of roots, which decides whose classes are the user's.
             find_line: finds the line of objects, if allocations are traced; the fork keeps the traces.
+            unfreezes: whether frozen objects may be garbage as well, as the program has frozen objects lately.
 
         Raises:
             OSError: there is no memory for a fork.
         """
-        self._fork = DetachedFork(lambda: _search_garbage(roots) if find_line is None else _with_line(roots, find_line))
+        search = partial(_search_garbage, roots, unfreezes=unfreezes)
+        self._fork = DetachedFork(search if find_line is None else partial(_with_line, search, find_line))
 
     def is_done(self, seconds: float = 0.0) -> bool:
         """Whether the search has ended; waits until it has used `seconds` of CPU time."""
@@ -126,13 +136,13 @@ class GarbageSearch:
         self._fork.stop()
 
 
-def _with_line(roots: Roots, find_line: FindLine) -> dict[str, Any] | None:
+def _with_line(search: Callable[[], dict[str, Any] | None], find_line: FindLine) -> dict[str, Any] | None:
     """Search in a second fork that does not trace, and look up the lines here, by the traces.
 
     With tracing on, a search of a million references took half a minute: each id is an allocation.
     """
     # In a fork, which keeps the traces.
-    fields: dict[str, Any] | None = run_in_fork(lambda: _search_garbage(roots))
+    fields: dict[str, Any] | None = run_in_fork(search)
     if fields is None:
         return None
     addresses = fields.pop("largest")
@@ -141,13 +151,16 @@ def _with_line(roots: Roots, find_line: FindLine) -> dict[str, Any] | None:
     return fields | {"made_at": None if site is None else asdict(site)}
 
 
-def _search_garbage(roots: Roots) -> dict[str, Any] | None:
+def _search_garbage(roots: Roots, *, unfreezes: bool) -> dict[str, Any] | None:
     """Search for garbage; return the fields of `Garbage` for JSON, with addresses of the largest objects; or None."""
     # In a fork: nothing here reaches the program, neither the pause of the collector nor the dicts that are made.
     threshold, count = gc.get_threshold()[0], gc.get_count()[0]
     collecting = gc.isenabled() and threshold > 0
     gc.disable()
     tracemalloc.stop()
+    known_ids = set(map(id, gc.get_objects()))
+    if unfreezes:
+        gc.unfreeze()
     garbage = unreachable_objects()
     if not garbage:
         return None
@@ -158,7 +171,8 @@ def _search_garbage(roots: Roots) -> dict[str, Any] | None:
     walk.seen_ids.update(map(id, garbage))  # each is sized by itself below, and none as a child of another
     old_garbage = _old_garbage(garbage)
     old_ids = {id(obj) for obj in (*old_garbage, *_exclusive_objects(old_garbage, walk.seen_ids))}
-    sized = [(open_object(obj, walk).size, obj) for obj in (*garbage, *_exclusive_objects(garbage, walk.seen_ids))]
+    exclusive = _exclusive_objects(garbage, walk.seen_ids)
+    sized = [(open_object(obj, walk).size + _exclusive_atom_bytes(obj), obj) for obj in (*garbage, *exclusive)]
     size = sum(object_bytes for object_bytes, _ in sized)
     fresh_bytes = sum(object_bytes for object_bytes, obj in sized if id(obj) not in old_ids)
     young_bytes = fresh_bytes if collecting else 0
@@ -173,10 +187,13 @@ def _search_garbage(roots: Roots) -> dict[str, Any] | None:
     # `count` objects of `threshold` have come since the last collection: the rest is taken to bring as much for each.
     forecast_bytes = young_bytes * max(1, threshold) // max(1, min(threshold, count))
     piece_bytes = size // max(per_class.values())
+    is_frozen = 2 * sum(id(obj) not in known_ids for obj in garbage) > len(garbage)
     summary = Garbage(
         size, len(garbage), what, None, collecting, cycle, young_bytes, forecast_bytes, fresh_bytes, piece_bytes
     )
-    return summary._asdict() | {"largest": [id(obj) for obj in _largest_objects(sized, MOSTLY * size)]}
+    return summary._replace(is_frozen=is_frozen)._asdict() | {
+        "largest": [id(obj) for obj in _largest_objects(sized, MOSTLY * size)]
+    }
 
 
 def _old_garbage(garbage: list[Any]) -> list[Any]:
@@ -380,6 +397,20 @@ def _exclusive_objects(garbage: list[Any], known_ids: set[int]) -> list[Any]:
         seen_ids.update(map(id, level))
         exclusive += level
     return exclusive
+
+
+def _exclusive_atom_bytes(holder: Any) -> int:
+    """Bytes of the numbers and short texts that only the holder refers to, by a sample: a list of a million floats."""
+    referents = gc.get_referents(holder)
+    drawn, count = referents[evenly_spaced_slice(len(referents), DRAWN_ATOMS)], len(referents)
+    referents.clear()  # a further reference
+    counts = list(map(sys.getrefcount, drawn))
+    sizes = [
+        allocated_size(own_size(obj))
+        for obj, references in zip(drawn, counts, strict=True)
+        if references - _LIST_REFERENCES <= 1 and id(type(obj)) in ATOM_TYPE_IDS
+    ]
+    return sum(sizes) * count // max(1, len(drawn))
 
 
 def _referenced_objects(holders: list[Any], seen_ids: set[int]) -> list[Any]:

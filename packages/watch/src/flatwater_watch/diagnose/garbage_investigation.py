@@ -1,5 +1,6 @@
 """Cyclic garbage as a cause of growth: the searches of one investigation, and the wait for traced garbage."""
 
+import gc
 from contextlib import suppress
 
 from flatwater_watch.diagnose.evidence import GARBAGE_OWNER, Evidence, garbage_evidence, growth_share
@@ -49,8 +50,10 @@ def start_search_(case: Investigation, roots: Roots, tracer: Tracer | None, step
     """Begin a search for cyclic garbage at `step`, unless there was too little; return whether one is under way."""
     if case.garbage_search is None and not case.too_little_garbage:
         find_line = tracer.find_line if tracer is not None and tracer.running else None
+        has_frozen = gc.get_freeze_count() > case.frozen_count
         with suppress(OSError):  # no memory for a fork
-            case.garbage_search, case.search_step = GarbageSearch(roots, find_line), step
+            case.garbage_search = GarbageSearch(roots, find_line, unfreezes=has_frozen)
+            case.search_step = step
     return case.garbage_search is not None
 
 

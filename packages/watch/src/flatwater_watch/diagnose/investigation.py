@@ -47,6 +47,8 @@ class Investigation:
     """Step at which the first census began."""
     module_count: int = 0
     """Number of modules that were loaded then."""
+    frozen_count: int = 0
+    """Number of objects that `gc.freeze` had hidden from the collector then."""
     lengths: ContainerLengths | None = None
     """Lengths of all containers at the first comparison that left growth without an owner; None before, and once some
     were found to be longer."""
