@@ -243,6 +243,16 @@ def test_a_missing_column_is_named(tmp_path: Path, missing: str) -> None:
         import_panel(csv(tmp_path, rows(), names))
 
 
+def test_a_date_and_a_close_are_one_instrument_and_a_column_beside_them_is_refused(tmp_path: Path) -> None:
+    """A benchmark such as SPY.csv has no more; of `close` beside another column nothing says which is a price."""
+    closes = [[f"2020-01-0{day}", 10.0 + day] for day in (1, 2, 3)]
+    panel = import_panel(csv(tmp_path, closes, ("date", "close")))
+    assert panel.instruments == ("prices",)
+    assert panel.feature("close")[:, 0].tolist() == [11.0, 12.0, 13.0]
+    with pytest.raises(DataError, match=r"column symbol and open .* missing"):
+        import_panel(csv(tmp_path, [[*row, 5.0] for row in closes], ("date", "close", "ABC")))
+
+
 def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"columns 'close' and 'Close' .*same name"):
         import_panel(csv(tmp_path, [[*row, 1] for row in rows()], (*LONG, "Close")))

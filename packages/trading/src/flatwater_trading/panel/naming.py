@@ -208,7 +208,8 @@ def _guess_roles(source: Path, columns: list[str]) -> dict[str, str]:
 def _check_long(source: Path, columns: list[str], roles: dict[str, str], mapping: Mapping[str, str]) -> None:
     """Check that there are columns of date and close, and of the other prices unless all of them are missing.
 
-    Without other prices the file must have symbols, or the user must have named the close.
+    Without other prices the file must have symbols, or the user must have named the close, unless it is all that the
+    file has: in other files `close` may be one of several instruments, or prices are missing.
 
     Args:
         source: file, for messages.
@@ -219,7 +220,9 @@ def _check_long(source: Path, columns: list[str], roles: dict[str, str], mapping
     Raises:
         DataError: a column is missing.
     """
-    close_alone = not roles.keys() & {"open", "high", "low"} and ("symbol" in roles or "close" in mapping)
+    is_all = set(columns) == {roles.get("date"), roles.get("close")}
+    is_close_meant = "symbol" in roles or "close" in mapping or is_all
+    close_alone = not roles.keys() & {"open", "high", "low"} and is_close_meant
     required = ("date", "close") if close_alone else ("date", *PRICES)
     missing = [role for role in required if role not in roles]
     if missing:
