@@ -22,7 +22,7 @@ from flatwater.reports.recipe_parts import installed_parts, own_parts
 from flatwater.reports.records import RunRecords
 from flatwater.reports.result_blocks import missing_paragraph
 from flatwater.rundir.statements import OWNER_DEPTH, LedgerLine, WorkerLine, held_against
-from flatwater_watch.diagnose.finding import GRAVE_VERDICTS
+from flatwater_watch.diagnose.verdicts import VERDICTS
 from flatwater_watch.forms import fill_form, write_value
 from flatwater_watch.pages.blocks import (
     Block,
@@ -110,7 +110,7 @@ def _head_tiles(run: RunRecords) -> list[Tile]:
         tiles.append(Tile("resident", short_bytes(line.resident), budget, ""))
         share = 1 - abs(line.unaccounted) / line.resident if line.resident else 1.0
         tiles.append(Tile("unaccounted", short_bytes(line.unaccounted), f"{share:.1%} have an owner", ""))
-    grave_count = sum(finding.verdict in GRAVE_VERDICTS for _, finding in run.findings)
+    grave_count = sum(VERDICTS[finding.verdict].is_grave for _, finding in run.findings)
     if run.findings or run.ledger:
         judgement = "memory is flat" if not run.findings else f"{grave_count} to act on"
         tiles.append(Tile("findings", str(len(run.findings)), judgement, "bad" if grave_count else "good"))

@@ -180,8 +180,8 @@ def open_folder(path: Path) -> RunFolder:
         raise RunError(f"{path}: not a run folder. {what_is_there} See `flatwater runs` for the runs in ./runs.")
     if folder.seeds.is_file():
         raise RunError(
-            f"{path}: expected a run, got a group of runs with several seeds. {_without_settings(path)} `flatwater resume` "
-            "and `compare` take the group itself."
+            f"{path}: expected a run, got a group of runs with several seeds. {_without_settings(path)} "
+            "`flatwater resume` and `compare` take the group itself."
         )
     return folder
 

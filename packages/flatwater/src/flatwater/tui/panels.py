@@ -22,8 +22,8 @@ from flatwater.rundir.statements import (
     steps_per_second,
 )
 from flatwater.tui.follow import FollowedRun, seconds_left
-from flatwater_watch.diagnose.finding import GRAVE_VERDICTS
 from flatwater_watch.diagnose.finding_text import growth_end, headline
+from flatwater_watch.diagnose.verdicts import VERDICTS
 from flatwater_watch.forms import count_phrase
 from flatwater_watch.units import format_bytes, short_bytes
 
@@ -288,11 +288,11 @@ def findings_panel(followed: FollowedRun, short: int = 0) -> Group | Text:
         short: columns of a screen with few rows: alarms stand first, and each line is one row, without details.
     """
     findings = sorted(
-        followed.findings.values(), key=lambda item: (item[1].verdict not in GRAVE_VERDICTS, -item[1].bytes_per_step)
+        followed.findings.values(), key=lambda item: (not VERDICTS[item[1].verdict].is_grave, -item[1].bytes_per_step)
     )
     lines = list[Text | Padding]()
     for _, finding in findings:
-        is_grave = finding.verdict in GRAVE_VERDICTS
+        is_grave = VERDICTS[finding.verdict].is_grave
         lines.append(Text.assemble((f"{finding.verdict}  ", f"bold {BAD if is_grave else WARNING}"), headline(finding)))
         origin = "" if finding.made_at is None else f"made at {finding.made_at}"
         details = [text for text in (origin, growth_end(finding)) if text]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
+from flatwater_watch.diagnose.verdicts import VERDICTS
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.thresholds import SHIPPED
 from flatwater_watch.units import format_bytes, parse_bytes
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 ENDING, OWNING = SHIPPED.ending, SHIPPED.owning
 
 State = Literal["unread", "flat", "settled", "grows", "unexplained"]
-HARMLESS_VERDICTS = frozenset({"filling", "mapped"})
-"""Verdicts on growth that ends by itself, or that the system takes back: they fail no build."""
 STATE_PHRASES: dict[State, str] = {
     "unread": "nothing was read",
     "flat": "nothing grows",
@@ -89,12 +88,13 @@ def split_by_size(findings: "Sequence[Finding]") -> "tuple[list[Finding], list[F
     small = [
         finding
         for finding in findings
-        if finding.verdict != "slowdown" and finding.share < OWNING.minimum_reported_share
+        if VERDICTS[finding.verdict].is_of_bytes and finding.share < OWNING.minimum_reported_share
     ]
     large = [finding for finding in findings if finding not in small]
     # A leak stands alone even if a buffer has most of the growth.
-    has_grave = any(finding.verdict not in {"slowdown", *HARMLESS_VERDICTS} for finding in large)
-    return (large, small) if has_grave else (list(findings), [])
+    verdicts = (VERDICTS[finding.verdict] for finding in large)
+    stands_alone = any(verdict.is_of_bytes and verdict.fails_build for verdict in verdicts)
+    return (large, small) if stands_alone else (list(findings), [])
 
 
 def explained_shares(explained: float, findings: "Sequence[Finding]") -> tuple[float, float]:
@@ -106,7 +106,11 @@ def explained_shares(explained: float, findings: "Sequence[Finding]") -> tuple[f
     """
     owned_share = min(
         explained,
-        sum(finding.share for finding in findings if finding.verdict != "slowdown" and finding.owner != WORKERS_OWNER),
+        sum(
+            finding.share
+            for finding in findings
+            if VERDICTS[finding.verdict].is_of_bytes and finding.owner != WORKERS_OWNER
+        ),
     )
     return owned_share, explained - owned_share
 
@@ -114,7 +118,7 @@ def explained_shares(explained: float, findings: "Sequence[Finding]") -> tuple[f
 def fails_build(outcome: Outcome, findings: "Sequence[Finding]") -> bool:
     """Whether a build that asked for flat memory fails: memory grows without end, or grew without a cause."""
     return outcome.state == "unexplained" or any(
-        finding.verdict not in HARMLESS_VERDICTS or finding.dies_first for finding in findings
+        VERDICTS[finding.verdict].fails_build or finding.dies_first for finding in findings
     )
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
-from flatwater_watch.diagnose.finding import AllocationSite, Verdict
+from flatwater_watch.diagnose.finding import AllocationSite
+from flatwater_watch.diagnose.verdicts import VERDICTS, VerdictName
 from flatwater_watch.series.readings import Growth
 from flatwater_watch.series.slope import Slope
 from flatwater_watch.units import format_bytes
@@ -17,22 +18,6 @@ if TYPE_CHECKING:
     from flatwater_watch.diagnose.owners import Owner
     from flatwater_watch.meters.collector import GcSawtooth
     from flatwater_watch.series.slowdown import Slowdown
-
-_ADVICE_BY_VERDICT: dict[Verdict, str] = {
-    "leak": "Drop what is not needed any more, or bound it: collections.deque(maxlen=...) keeps the newest.",
-    "filling": "Nothing is lost: it stops growing when it is full. Lower its capacity if that does not fit.",
-    "retention": "Blocks were freed, and the allocator keeps them between others: allocate buffers once and write into "
-    "them, give varying temporaries one size, or call malloc_trim after a round.",
-    "backlog": "The consumer takes fewer than are put. Bound the queue (maxsize), so that the producer waits, or add "
-    "consumers.",
-    "cache": "Give it a maxsize, or key it by something small; a cache on a method keeps each object that called it.",
-    "mapped": "Pages of files: the system takes them back when it needs them. Count private bytes instead.",
-    "native": "Nothing that your globals, local variables, tasks and threads reach explains it: look at C extensions "
-    "and buffers outside of Python, and give what a library works with a name of your own. A recording with "
-    "`memray run --native` names the C function.",
-    "slowdown": "The work of a step grows: look in this phase for a list, a table or a history that each step walks "
-    "whole.",
-}
 
 TOO_LARGE_ADVICE = (
     "It does not fit: the limit is reached before it is full. Lower its capacity, or store each thing once."
@@ -65,7 +50,7 @@ FROZEN_ADVICE = "Call gc.freeze() once, right after gc.collect(); "
 BREAK_CYCLE_ADVICE = "better, break the cycle: hold the way back by a weakref."
 
 
-def advice(verdict: Verdict, kind: str = "", *, graph: bool = False, base: bool = False) -> str:
+def advice(verdict: VerdictName, kind: str = "", *, graph: bool = False, base: bool = False) -> str:
     """The advice for a finding.
 
     Args:
@@ -78,10 +63,11 @@ def advice(verdict: Verdict, kind: str = "", *, graph: bool = False, base: bool 
         return GRAPH_ADVICE
     if base:
         return BASE_ADVICE
-    return _ADVICE_BY_KIND.get(kind, _ADVICE_BY_VERDICT[verdict]) if verdict == "leak" else _ADVICE_BY_VERDICT[verdict]
+    general = VERDICTS[verdict].advice
+    return _ADVICE_BY_KIND.get(kind, general) if verdict == "leak" else general
 
 
-UNOWNED_KINDS: dict[Verdict, tuple[str, str]] = {
+UNOWNED_KINDS: dict[VerdictName, tuple[str, str]] = {
     "retention": ("the C allocator", "bytes that are freed and kept"),
     "mapped": ("mapped files", "pages of files and shared memory"),
     "native": ("memory outside of Python", "bytes that no object of your program explains"),
@@ -121,7 +107,7 @@ class SlowSegment(NamedTuple):
 class Evidence:
     """The known facts of one cause of growth, from which `judge` makes a finding."""
 
-    verdict: Verdict
+    verdict: VerdictName
     owner: str
     drift: Slope
     """Bytes per step in the stretch in which the cause was found, with bounds."""
@@ -222,7 +208,7 @@ def owner_evidence(
     )
 
 
-def _owner_advice(verdict: Verdict, owner: "Owner") -> str:
+def _owner_advice(verdict: VerdictName, owner: "Owner") -> str:
     """The advice for a container: its library's rule or calls, unless a graph or base explains it, or it is filling."""
     if owner.calls > 1 and verdict == "leak":
         return WAITING_ADVICE
@@ -234,7 +220,7 @@ def _owner_advice(verdict: Verdict, owner: "Owner") -> str:
     return owner.rule.advice
 
 
-def _container_verdict(owner: "Owner") -> Verdict:
+def _container_verdict(owner: "Owner") -> VerdictName:
     """The verdict for a container that grew: filling if it is bounded and was not full; else leak, cache or backlog."""
     if owner.kind == "queue":
         return "backlog"
@@ -270,7 +256,7 @@ def leaf_evidence(path: str, held_bytes: int, planned: int | None, *, drift: Slo
     )
 
 
-def unowned_evidence(verdict: Verdict, drift: Slope, growth: Growth) -> Evidence:
+def unowned_evidence(verdict: VerdictName, drift: Slope, growth: Growth) -> Evidence:
     """The evidence on growth that no Python object holds: `retention`, `mapped` or `native`."""
     owner, words = UNOWNED_KINDS[verdict]
     share = growth_share(drift.per_step, growth)

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from math import isfinite
-from typing import Any, Literal, get_args
+from typing import Any
 
+from flatwater_watch.diagnose.verdicts import VERDICTS, VerdictName
 from flatwater_watch.paths import file_name
 from flatwater_watch.thresholds import SHIPPED
 
@@ -21,11 +22,6 @@ except ImportError:  # a Python that was built without it
     _sha256 = import_module("hashlib").sha256
 
 OWNING = SHIPPED.owning
-
-Verdict = Literal["leak", "filling", "retention", "backlog", "cache", "mapped", "native", "slowdown"]
-
-GRAVE_VERDICTS: frozenset[Verdict] = frozenset({"leak", "backlog", "native", "slowdown"})
-"""Verdicts that end badly if nobody acts; the others are reported so that nobody takes them for a leak."""
 
 NUMBER_FIELDS = ("bytes_per_step", "share", "count")
 OPTIONAL_NUMBER_FIELDS = ("plateau_bytes", "plateau_step", "limit_bytes", "limit_step", "limit_time")
@@ -53,7 +49,7 @@ class AllocationSite:
 class Finding:
     """One cause of growth. Bytes are per `unit`; steps are counted in `unit`."""
 
-    verdict: Verdict
+    verdict: VerdictName
     owner: str
     """Path of the container that grows (`train.HISTORY`), of a leaf of the state, or the kind of memory."""
     holders: tuple[str, ...]
@@ -145,8 +141,8 @@ class Finding:
 def _check_types(finding: Finding) -> None:
     """Check a finding that was read from a file, by the types of its fields; raise TypeError or ValueError."""
     values = vars(finding)
-    if finding.verdict not in get_args(Verdict):
-        raise ValueError(f"verdict = {finding.verdict!r}: expected one of {', '.join(get_args(Verdict))}")
+    if finding.verdict not in VERDICTS:
+        raise ValueError(f"verdict = {finding.verdict!r}: expected one of {', '.join(VERDICTS)}")
     site = finding.made_at
     texts = [*(values[name] for name in TEXT_FIELDS), *finding.holders, *finding.parts, finding.redundancy or ""]
     if site is not None:

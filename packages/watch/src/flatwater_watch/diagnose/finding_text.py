@@ -3,7 +3,8 @@
 import re
 import textwrap
 
-from flatwater_watch.diagnose.finding import Finding, Verdict
+from flatwater_watch.diagnose.finding import Finding
+from flatwater_watch.diagnose.verdicts import VERDICTS
 from flatwater_watch.paths import file_name
 from flatwater_watch.units import clock_words, format_bytes, short_bytes, two_digits
 
@@ -20,18 +21,6 @@ _PLURAL_OWNERS = re.compile(
 """Owners in the plural. A path of a variable never matches: it has no blank, or a colon before its name."""
 
 
-HEADLINES: dict[Verdict, str] = {
-    "leak": "{grows} by {rate}, and nothing ends it",
-    "filling": "{owner} {is_} filling by {rate}",
-    "retention": "The allocator keeps {rate} that the program has freed",
-    "backlog": "{owner} {takes} in more than is taken out: {rate} stay",
-    "cache": "The cache {owner} grows by {rate}",
-    "mapped": "Pages of mapped files come in: {rate}",
-    "native": "Native memory grows by {rate}, and no object of the program explains it",
-    "slowdown": "{what}",
-}
-
-
 def finding_lines(finding: Finding) -> list[str]:
     """A few lines for a person, none over 99 columns."""
     lines = _wrap_text(f"{finding.verdict}: ", f"{_rate_sentence(finding)}.", "  ")
@@ -43,7 +32,7 @@ def finding_lines(finding: Finding) -> list[str]:
 def brief_line(finding: Finding) -> str:
     """The owner, the line and the advice, in one line of at most 88 columns."""
     place = "" if finding.made_at is None else f", {file_name(finding.made_at.file)}:{finding.made_at.line}"
-    if finding.verdict == "slowdown":
+    if not VERDICTS[finding.verdict].is_of_bytes:
         statement = textwrap.shorten(finding.what, BRIEF_WIDTH // 2, placeholder="…")
     else:
         verb = f" {verb_form(finding, 'grows', 'grow')}"
@@ -57,7 +46,7 @@ def brief_line(finding: Finding) -> str:
 
 def _rate_sentence(finding: Finding) -> str:
     """The owner with its rate and share of the growth, without a full stop; the content alone for a slowdown."""
-    if finding.verdict == "slowdown":
+    if not VERDICTS[finding.verdict].is_of_bytes:
         return finding.what
     rate = f"{format_bytes(finding.bytes_per_step)} {_unit_with_article(finding)}, {finding.share:.0%} of the growth"
     return f"{subject_and_verb(finding)} by {rate}"
@@ -85,7 +74,7 @@ def _labelled_texts(finding: Finding) -> list[tuple[str, str]]:
         texts.append(("held by", " → ".join(finding.holders)))
     if finding.made_at is not None:
         texts.append(("made at", str(finding.made_at)))
-    if finding.verdict != "slowdown":
+    if VERDICTS[finding.verdict].is_of_bytes:
         low, high = (short_bytes(bound) for bound in finding.interval)
         texts.append(("what", f"{finding.what}; between {low} and {high} {_unit_with_article(finding)}"))
         texts.append(("until", growth_end(finding)))
@@ -97,7 +86,7 @@ def _labelled_texts(finding: Finding) -> list[tuple[str, str]]:
 
 def growth_end(finding: Finding) -> str:
     """The end of the growth, or of the memory; empty if it is not known."""
-    if finding.verdict == "slowdown":
+    if not VERDICTS[finding.verdict].is_of_bytes:
         return ""
     if finding.verdict == "mapped":
         return "the system needs the memory for something else: then it takes these pages back"
@@ -129,7 +118,7 @@ def _limit_phrase(finding: Finding) -> str:
 def headline(finding: Finding) -> str:
     """The owner and its rate in one sentence, without its full stop."""
     rate = f"{format_bytes(finding.bytes_per_step)} {_unit_with_article(finding)}"
-    return HEADLINES[finding.verdict].format(
+    return VERDICTS[finding.verdict].headline.format(
         owner=finding.owner,
         grows=subject_and_verb(finding),
         is_=verb_form(finding, "is", "are"),

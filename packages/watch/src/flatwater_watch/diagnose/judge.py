@@ -12,6 +12,7 @@ from math import ceil
 from flatwater_watch.diagnose.evidence import NATIVE_LINE_SENTENCE, TOO_LARGE_ADVICE, Evidence, advice
 from flatwater_watch.diagnose.finding import AllocationSite, Finding
 from flatwater_watch.diagnose.gc_sawtooth import gc_amounts_text
+from flatwater_watch.diagnose.verdicts import VERDICTS
 from flatwater_watch.paths import file_name
 from flatwater_watch.series.readings import Growth, Scale
 from flatwater_watch.series.slope import Slope
@@ -165,7 +166,7 @@ def _is_worth_reporting(cause: Evidence, largest_rate: float) -> bool:
     # Memory that is freed between blocks of a larger owner is that owner's doing.
     if cause.verdict == "retention" and cause.rate.per_step < largest_rate:
         return False
-    return cause.known_share >= OWNING.minimum_reported_share or cause.verdict == "slowdown"
+    return cause.known_share >= OWNING.minimum_reported_share or not VERDICTS[cause.verdict].is_of_bytes
 
 
 def limit_step(causes: Sequence[Evidence], growth: Growth) -> int | None:

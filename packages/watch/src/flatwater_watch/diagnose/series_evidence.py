@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from flatwater_watch.diagnose.evidence import Evidence, leaf_evidence, phase_evidence, unowned_evidence
-from flatwater_watch.diagnose.finding import Verdict
+from flatwater_watch.diagnose.verdicts import VerdictName
 from flatwater_watch.series.readings import Reading, ReadingHistory
 from flatwater_watch.series.slope import Series, Slope, drift_slope, filling_slope, jump_points
 from flatwater_watch.series.slowdown import find_slowdown
@@ -30,7 +30,7 @@ def collect_series_evidence_(history: ReadingHistory, reading: Reading, unit: st
         unit: name of a step.
     """
     causes = []
-    ownerless: list[tuple[Verdict, Series]] = [("retention", history.free), ("mapped", history.file_mapped)]
+    ownerless: list[tuple[VerdictName, Series]] = [("retention", history.free), ("mapped", history.file_mapped)]
     for turn, (verdict, series) in enumerate(ownerless):
         if (
             history.is_due(turn)

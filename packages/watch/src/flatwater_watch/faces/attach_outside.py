@@ -12,8 +12,8 @@ from typing import Any
 
 from flatwater_watch.agent.outcome import Outcome, State
 from flatwater_watch.diagnose.evidence import Evidence, growth_share
-from flatwater_watch.diagnose.finding import Verdict
 from flatwater_watch.diagnose.judge import judge, limit_step, select_causes
+from flatwater_watch.diagnose.verdicts import VerdictName
 from flatwater_watch.errors import ConfigError, until_interrupted
 from flatwater_watch.faces.folder import masked_summary
 from flatwater_watch.meters.mappings import descendant_memory
@@ -26,7 +26,7 @@ DRIFT, ENDING = SHIPPED.drift, SHIPPED.ending
 
 READING_COUNT = 40
 """Number of readings, spread over the time."""
-COUNTER_KINDS: dict[str, tuple[Verdict, str, str]] = {
+COUNTER_KINDS: dict[str, tuple[VerdictName, str, str]] = {
     "RssAnon": ("native", "anonymous memory", "heap, stacks and arrays; who holds it is not seen from outside"),
     "RssFile": ("mapped", "mapped files", "pages of files"),
     "RssShmem": ("mapped", "shared memory", "pages that several processes share"),

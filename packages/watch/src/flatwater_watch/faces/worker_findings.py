@@ -9,6 +9,7 @@ from flatwater_watch.agent.outcome import WORKERS_OWNER
 from flatwater_watch.diagnose.evidence import Evidence
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.diagnose.judge import judge
+from flatwater_watch.diagnose.verdicts import VERDICTS
 from flatwater_watch.series.readings import Growth, Scale
 from flatwater_watch.series.slope import Slope
 from flatwater_watch.thresholds import SHIPPED
@@ -189,7 +190,7 @@ def _group_findings(workers: Iterable[Mapping[str, Any]]) -> dict[str, list[_Wor
     groups: dict[str, list[_WorkerFinding]] = {}
     for worker in workers:
         for finding in (Finding.from_json(record) for record in worker["findings"]):
-            if finding.verdict != "slowdown":
+            if VERDICTS[finding.verdict].is_of_bytes:
                 groups.setdefault(finding.fingerprint, []).append(_WorkerFinding(worker, finding))
     least_bytes = 2 * DRIFT.least_bytes
     return {key: group for key, group in groups.items() if sum(member.bytes for member in group) >= least_bytes}

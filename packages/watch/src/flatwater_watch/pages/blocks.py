@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from flatwater_watch.diagnose.finding import GRAVE_VERDICTS, Finding
+from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.diagnose.finding_text import growth_end, headline
+from flatwater_watch.diagnose.verdicts import VERDICTS
 from flatwater_watch.pages.chart import Chart, Grid
 from flatwater_watch.units import short_bytes
 
@@ -141,14 +142,14 @@ def finding_cards(dated_findings: Iterable[tuple[Finding, str]]) -> Cards:
 
 def is_grave(finding: Finding) -> bool:
     """Whether a finding ends badly if nobody acts, such as a leak, or a buffer that does not fit."""
-    return finding.verdict in GRAVE_VERDICTS or finding.dies_first
+    return VERDICTS[finding.verdict].is_grave or finding.dies_first
 
 
 def _card(finding: Finding, since: str) -> Card:
     """The card of a finding; facts without a text are left out. `since` says when it was found, and may be empty."""
     low, high = (short_bytes(bound) for bound in finding.interval)
     share = f"{finding.share:.0%} of all growth; between {low} and {high} per {finding.unit}"
-    remarks = [finding.what, *([share] if finding.verdict != "slowdown" else [])]
+    remarks = [finding.what, *([share] if VERDICTS[finding.verdict].is_of_bytes else [])]
     facts: list[tuple[str, Text]] = [
         ("held by", [*_chain(finding.holders)]),
         ("made at", "" if finding.made_at is None else Piece(str(finding.made_at))),
