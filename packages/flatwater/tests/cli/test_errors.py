@@ -124,7 +124,7 @@ def test_a_name_of_an_earlier_version_or_another_library_is_answered_with_the_se
         ("population = 3", ["population = 3: ", "a table of settings"]),
         ("[learner.td3]\ngamma = 7", ["learner.td3.gamma = 7.0: ", "above 0 and at most 1"]),
         ('[learner]\nalgorithm = "reinforce"', ["learner.algorithm = 'reinforce'", '"ddpg", "td3"']),
-        ("[env.trade]\nhold_days = true", ["env.trade.hold_days = True: ", "a whole number"]),
+        ("[env.trade]\nhold_days = true", ["env.trade.hold_days = true: ", "a whole number"]),
         ("rounds = 0", ["rounds = 0: ", "1 to 1,099,511,627,776"]),
     ],
 )
