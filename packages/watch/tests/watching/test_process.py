@@ -262,6 +262,9 @@ def test_a_census_without_proven_growth_waits_for_the_age_that_pays_for_it() -> 
         pace.spent_seconds += census_slice_seconds(pace, now=0.05 * reading, boundaries=reading, investigating=False)
     assert pace.spent_seconds < 0.1
     assert census_slice_seconds(pace, now=1.0, boundaries=20, investigating=True) == SLICE
+    pace.is_growing = True
+    assert census_slice_seconds(pace, now=1.0, boundaries=20, investigating=False) == SLICE
+    pace.is_growing = False
     for reading in range(21, 201):  # and nine more: a large heap has its census
         took += census_slice_seconds(pace, now=0.05 * reading, boundaries=reading, investigating=False)
         pace.spent_seconds = took

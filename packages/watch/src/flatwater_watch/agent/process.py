@@ -250,6 +250,7 @@ class ProcessWatch:
             self._check_resets(now)
         if not tracing:
             self._append_sample(reading, now - self._schedule.began)
+            self._schedule.is_growing = not self._reads_at_ticks and growth.process_still_grows(self._samples)
             self._request_census(reading)
         measure_workers_(self._workers, reading.step)
         self._found_steps.update({finding.owner: reading.step for finding in new_findings})

@@ -72,6 +72,8 @@ class ReadingSchedule:
     """Number of coming readings that the clock alone paces: until the series are full, and after memory rose."""
     gap: float = 0.0
     """Seconds from the last reading to the next one, if the clock alone decides."""
+    is_growing: bool = False
+    """Whether memory rises from boundary to boundary, so that the owner is wanted soon; at ticks a program may load."""
 
     def pace_by_clock(self) -> None:
         """Let the clock alone pace the next readings: memory rose."""
@@ -134,7 +136,7 @@ def census_slice_seconds(
     """
     seconds = max(SLICE, SLICE_SHARE * (now - schedule.began) / max(1, boundaries))
     earned = earned_seconds(schedule, now)
-    if investigating or earned >= CREDIT:
+    if investigating or schedule.is_growing or earned >= CREDIT:
         return seconds
     return min(seconds, max(SHORT_SLICE, earned - schedule.spent_seconds))
 
