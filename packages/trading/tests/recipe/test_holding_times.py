@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
+from small_traders import SMALL_PURCHASES
 
 import flatwater as fw
 from flatwater.config.toml import from_mapping
@@ -16,20 +16,7 @@ from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_trading.recipe.holding_times import simulator_for, trades_like_chance, with_holding_time
 from flatwater_trading.recipe.run import compose
 
-TINY: dict[str, Any] = {
-    "panel": "synthetic:4x400:signal=0.7",
-    "rounds": 1,
-    "threads": 1,
-    "trackers": (),
-    "population": {"size": 4},
-    "evaluation": {"train_slices": 2, "validation_slices": 2},
-    "env": {
-        "episode": {"context": 20, "trading_days": 15, "settlement_days": 5},
-        "trade": {"hold_days": 5, "target_low": 1.0, "target_high": 4.0},
-    },
-    "splits": {"holdout_days": 80, "validation_days": 50},
-    "net": {"channels": 4, "hidden": 8},
-}
+TINY = SMALL_PURCHASES | {"panel": "synthetic:4x400:signal=0.7", "splits": {"holdout_days": 80, "validation_days": 50}}
 
 
 def test_another_holding_time_earns_what_it_earns_as_a_rule(tmp_path: Path) -> None:

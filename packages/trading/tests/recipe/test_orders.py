@@ -16,6 +16,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_traders import SMALL_PURCHASES
 
 import flatwater as fw
 from flatwater.cli.main import main
@@ -34,19 +35,9 @@ from flatwater_trading.recipe.trader import Trader
 from flatwater_trading.recipe.use_plan import plan_orders
 from flatwater_watch.errors import ConfigError, DataError
 
-TINY: dict[str, Any] = {
+TINY = SMALL_PURCHASES | {
     "panel": "synthetic:6x500:signal=0.7",
-    "rounds": 1,
-    "threads": 1,
-    "trackers": (),
-    "population": {"size": 4},
-    "evaluation": {"train_slices": 2, "validation_slices": 2},
-    "env": {
-        "episode": {"context": 20, "trading_days": 15, "settlement_days": 5},
-        "trade": {"hold_days": 5, "target_low": 1.0, "target_high": 4.0},
-    },
     "splits": {"holdout_days": 100, "validation_days": 60},
-    "net": {"channels": 4, "hidden": 8},
 }
 DDPG = {"learner": {"algorithm": "ddpg", "ddpg": {"updates": 4, "batch_size": 8}}}
 SAC = {"learner": {"algorithm": "sac", "sac": {"updates": 4, "batch_size": 8}}}

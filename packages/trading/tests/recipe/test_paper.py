@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from small_traders import SMALL_PURCHASES, SMALL_WEIGHTS
 
 import flatwater as fw
 from flatwater.cli.main import main
@@ -17,31 +18,8 @@ from flatwater_trading.recipe.paper import PlayedEvenings, hold_account, play_ac
 from flatwater_watch.errors import ConfigError, DataError, RunError
 
 PANEL = "synthetic:6x460:signal=0.7:delistings=0"
-WEIGHTS: dict[str, Any] = {
-    "panel": PANEL,
-    "rounds": 1,
-    "threads": 1,
-    "trackers": (),
-    "history": 40,
-    "splits": {"holdout_days": 90, "validation_days": 60},
-    "members": {"size": 2, "hidden": 4},
-    "learner": {"updates": 3, "days": 20},
-    "account": {"stop": 0.03, "stop_rows": 4, "band": 0.02},
-}
-PURCHASES: dict[str, Any] = {
-    "panel": PANEL,
-    "rounds": 1,
-    "threads": 1,
-    "trackers": (),
-    "population": {"size": 4},
-    "evaluation": {"train_slices": 2, "validation_slices": 2},
-    "env": {
-        "episode": {"context": 20, "trading_days": 15, "settlement_days": 5},
-        "trade": {"hold_days": 5, "target_low": 1.0, "target_high": 4.0},
-    },
-    "splits": {"holdout_days": 90, "validation_days": 60},
-    "net": {"channels": 4, "hidden": 8},
-}
+WEIGHTS = SMALL_WEIGHTS | {"panel": PANEL, "account": {"stop": 0.03, "stop_rows": 4, "band": 0.02}}
+PURCHASES = SMALL_PURCHASES | {"panel": PANEL, "splits": {"holdout_days": 90, "validation_days": 60}}
 
 
 class Runs(dict[str, Path]):

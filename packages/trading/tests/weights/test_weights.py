@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from small_traders import SMALL_WEIGHTS
 from trees import digest
 from watchers import Silent
 
@@ -41,16 +42,7 @@ from flatwater_trading.study.records import StudyFolder
 from flatwater_watch.errors import ConfigError, DataError
 
 PANEL = "synthetic:6x460:signal=0.7:context_instruments=1"
-TINY: dict[str, Any] = {
-    "panel": PANEL,
-    "rounds": 2,
-    "threads": 1,
-    "trackers": (),
-    "history": 40,
-    "splits": {"holdout_days": 90, "validation_days": 60},
-    "members": {"size": 2, "hidden": 4},
-    "learner": {"updates": 3, "days": 20},
-}
+TINY = SMALL_WEIGHTS | {"panel": PANEL, "rounds": 2}
 
 
 @pytest.fixture(autouse=True)

@@ -35,8 +35,8 @@ class RunEvents:
     console: Console
     listeners: list[Listener] = field(default_factory=list)
     prepare: Callable[[], None] = lambda: None
-    """Called before each event: the recorder writes the rounds that wait. So whoever tells of one (the profiler, the
-    session, a tracker) need not know that rounds wait, and no round is told after what came later."""
+    """Called before each event: the recorder writes the rounds that wait. So an event never stands before an earlier
+    round, and the profiler, the session and the trackers need not know that rounds wait."""
 
     def notify_listeners(
         self,

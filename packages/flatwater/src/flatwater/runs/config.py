@@ -116,7 +116,7 @@ class RunConfig:
 
 
 def named_elsewhere(**settings: str) -> dict[str, str]:
-    """Return what is told of names of earlier versions and of other libraries, from the settings that have theirs."""
+    """Return the answer to each name of an earlier version or of another library, from the setting in its place."""
     return {name: f"no setting has this name: expected {setting}" for name, setting in settings.items()}
 
 

@@ -189,4 +189,4 @@ def _explained_variance(rollout: Rollout) -> float:
     """Return 1 - Var(return - value) / Var(return): 1 for a perfect critic, 0 for a constant."""
     target, residual = rollout["returns"].double(), (rollout["returns"] - rollout["value"]).double()
     # 1e-12 where all returns are equal, as before anything is ever paid.
-    return 1 - float(residual.var(correction=0)) / max(float(target.var(correction=0)), 1e-12)
+    return 1 - float(residual.var(correction=0) / target.var(correction=0).clamp(min=1e-12))
