@@ -65,7 +65,7 @@ results: $(READY) ## write benchmarks/RESULTS.md from what the benchmarks kept
 	@$(BIN)/python benchmarks/shared/claims.py
 
 docs: $(READY) ## run the examples in the Markdown pages, and check links, commands and settings
-	@$(BIN)/python -m pytest -q -p no:randomly -n $(TEST_WORKERS) --dist loadfile *.md docs tests/test_docs.py  # a page's examples run in their order
+	@$(BIN)/python -m pytest -q -p no:randomly -n $(TEST_WORKERS) --dist loadfile *.md packages/*/README.md docs tests/test_docs.py  # a page's examples run in their order
 
 site: $(READY) ## the pages, every command and every public name as a site, in build/site; a warning is an error
 	@$(BIN)/python scripts/documentation/build.py
