@@ -6,7 +6,6 @@ import textwrap
 
 import pytest
 
-from flatwater_watch.diagnose.investigator import Investigator
 from flatwater_watch.diagnose.monitor import Monitor
 from flatwater_watch.diagnose.states import TRANSITIONS, CaseAction, CaseEvent, CaseState
 from flatwater_watch.heap.roots import Roots
@@ -30,6 +29,17 @@ SEARCH = [
     (CaseEvent.UNEXPLAINED, CaseState.SEARCHING, CaseAction.START_GARBAGE_SEARCH),
     (CaseEvent.READING, CaseState.SEARCHING, CaseAction.CHECK_GARBAGE_SEARCH),
 ]
+ENDS = {
+    CaseState.BEGINNING: CaseAction.WAIT,
+    CaseState.WATCHING: CaseAction.WAIT,
+    CaseState.COUNTING: CaseAction.WAIT,
+    CaseState.PROVING: CaseAction.WAIT,
+    CaseState.COMPARING: CaseAction.COMPARE_FIRST_AT_END,
+    CaseState.SEARCHING: CaseAction.FINISH_GARBAGE_SEARCH,
+    CaseState.TRACING: CaseAction.SEARCH_TRACED_GARBAGE,
+    CaseState.RECORDING_RISES: CaseAction.PUBLISH_NATIVE_LINE,
+}
+"""What happens in each state when no further reading comes."""
 WALKS = {
     "nothing was proven": [LOOKED, (CaseEvent.UNPROVEN, CaseState.WATCHING, CaseAction.CLOSE_UNPROVEN)],
     "native growth that becomes sure later": [
@@ -97,7 +107,15 @@ def test_the_walks_take_every_transition() -> None:
         for event, to, _ in [*BEGIN, *SUSPECT, *walk]:
             taken.add((state, event))
             state = to
-    assert taken == set(TRANSITIONS)
+    assert taken == {(state, event) for state, event in TRANSITIONS if event is not CaseEvent.END}
+
+
+def test_the_end_is_answered_in_every_state() -> None:
+    """It keeps the state, in which the next end of the loop finds nothing more to do, or leads back to watching."""
+    for state in CaseState:
+        to, action = TRANSITIONS[state, CaseEvent.END]
+        assert action is ENDS[state]
+        assert to in {state, CaseState.WATCHING}
 
 
 def test_a_reading_is_answered_in_every_state() -> None:
@@ -107,7 +125,7 @@ def test_a_reading_is_answered_in_every_state() -> None:
 
 def answers(name: str) -> set[CaseEvent]:
     """Events that a method of the monitor may answer with, read from its code."""
-    code = ast.parse(textwrap.dedent(inspect.getsource(vars(Investigator)[name])))
+    code = ast.parse(textwrap.dedent(inspect.getsource(getattr(Monitor, name))))
     found = set[CaseEvent]()
     for node in ast.walk(code):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "CaseEvent":

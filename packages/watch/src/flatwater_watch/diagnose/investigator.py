@@ -1,6 +1,6 @@
 """The actions of the table in `states.py`: each asks the readings, a census, a trace or a fork, and returns an event.
 
-`monitor.py` calls them at each reading, and ends them.
+`monitor.py` calls them at each reading, and adds those of the end.
 """
 
 import gc
@@ -149,13 +149,13 @@ class Investigator:
         """Whether growth is proven, and no census has compared containers yet: it may not be called native before."""
         return self.state is CaseState.COMPARING and self._case.proven and not self._case.comparisons
 
-    def _follow_table(self, reading: Reading) -> None:
-        """Follow the table from this reading until an action answers with no event."""
-        if self.state not in {CaseState.BEGINNING, CaseState.WATCHING, CaseState.COUNTING}:
+    def _follow_table(self, reading: Reading, event: CaseEvent | None) -> None:
+        """Follow the table from an event at this reading until an action answers with no event."""
+        knows_drift = self.state not in {CaseState.BEGINNING, CaseState.WATCHING, CaseState.COUNTING}
+        if knows_drift and event is CaseEvent.READING:
             drifts, self._growth_slope = find_drift(self._history, self._explaining_causes, reading)
             # Once proven it stays so: a tracer's own memory may hide the drift at the next comparison.
             self._case.proven = self._case.proven or drifts
-        event: CaseEvent | None = CaseEvent.READING
         while event is not None:
             self.state, action = TRANSITIONS[self.state, event]
             event = self._actions[action](reading)

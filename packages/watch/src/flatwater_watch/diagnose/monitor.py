@@ -5,7 +5,7 @@ container that grew, and traces find the line that fills it. Findings from readi
 time, freed memory kept, mapped files, slower steps) need no census. `states.py` has the table of states and events.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from math import inf
 
 from flatwater_watch.diagnose.evidence import GARBAGE_OWNER, Evidence
@@ -26,7 +26,7 @@ from flatwater_watch.diagnose.series_evidence import (
     retention_evidence_at_end,
     slowdown_evidence_at_end,
 )
-from flatwater_watch.diagnose.states import CaseState
+from flatwater_watch.diagnose.states import CaseAction, CaseEvent, CaseState
 from flatwater_watch.heap.census import CompletedCensus
 from flatwater_watch.meters.collector import GcSawtooth
 from flatwater_watch.meters.system_calls import process_seconds
@@ -69,7 +69,7 @@ class Monitor(Investigator):
             self._history.add(reading)
             self._new_evidence += collect_series_evidence_(self._history, reading, self._unit)
         was_watching = self.state is CaseState.WATCHING
-        self._follow_table(reading)
+        self._follow_table(reading, CaseEvent.READING)
         # A census that the agent asked for belongs to no investigation, and goes on here.
         if was_watching and self.state is CaseState.WATCHING and self.censuses.is_under_way:
             self.censuses.advance(reading.step)
@@ -101,19 +101,10 @@ class Monitor(Investigator):
         self._new_evidence += slowdown_evidence_at_end(self._history)
         self._new_evidence += retention_evidence_at_end(self._history, self._latest_reading, self._unit)
         self._trace_allowed = False  # no reading will come at which a trace could end
-        if self.state is CaseState.TRACING and wants_garbage(self._case):
-            # As if the wait for new garbage were over: the fork searches for the garbage so far.
-            self._case.garbage_line_readings = CASE.maximum_idle_traced_readings
-            self._follow_table(self._latest_reading)
-        if self._awaits_first_comparison:
-            self.censuses.slice_seconds = CASE.last_search_seconds
-            self._follow_table(self._latest_reading)
-        search = self._case.garbage_search
-        if search is not None and search.is_done(CASE.last_search_seconds):
-            self._follow_table(self._latest_reading)
-        if self.state is CaseState.RECORDING_RISES:
-            self.state = CaseState.WATCHING
-            self._publish_native_line(self._latest_reading)
+        state_before: CaseState | None = None
+        while self.state is not state_before:  # an action of the end may begin what another one waits for: a fork
+            state_before = self.state
+            self._follow_table(self._latest_reading, CaseEvent.END)
         if self.state is not CaseState.WATCHING:
             # Evidence of a comparison, which waits for a line or for the rest.
             self._new_evidence += self._case.last_evidence
@@ -131,6 +122,35 @@ class Monitor(Investigator):
         if not self._garbage_suspected and asks_native:
             self._new_evidence += self._unexplained_evidence(self._latest_reading, self._stopped_owners)
             self._publish_new_findings()
+
+    # --- actions of the end ---
+
+    def _action_table(self) -> dict[CaseAction, Callable[[Reading], CaseEvent | None]]:
+        """The actions of readings, and those of the end: what waits for a reading is done at once, or given up."""
+        return super()._action_table() | {
+            CaseAction.COMPARE_FIRST_AT_END: self._compare_first_at_end,
+            CaseAction.FINISH_GARBAGE_SEARCH: self._finish_garbage_search,
+            CaseAction.SEARCH_TRACED_GARBAGE: self._search_traced_garbage,
+        }
+
+    def _compare_first_at_end(self, _reading: Reading) -> CaseEvent | None:
+        """Compare as at a reading, and take the census for it whole, unless containers were compared already."""
+        if not self._awaits_first_comparison:
+            return None
+        self.censuses.slice_seconds = CASE.last_search_seconds
+        return CaseEvent.READING
+
+    def _finish_garbage_search(self, _reading: Reading) -> CaseEvent | None:
+        """Wait for the fork that searches, and ask it as at a reading."""
+        search = self._case.garbage_search
+        is_done = search is not None and search.is_done(CASE.last_search_seconds)
+        return CaseEvent.READING if is_done else None
+
+    def _search_traced_garbage(self, _reading: Reading) -> CaseEvent | None:
+        """End the wait for new garbage under the trace: the fork searches for the garbage so far."""
+        return CaseEvent.TIME_TO_COMPARE if wants_garbage(self._case) else None
+
+    # --- answers at the end ---
 
     def conclude(self) -> list[Finding]:
         """Finish without further readings; return all findings or, if there are none, containers that grew, as leads.

@@ -1,7 +1,7 @@
 """The states of an investigation, and a table: the next state and the action for each event.
 
-Each reading is an event. An action does one thing and returns the event that follows from it, or None: then the state
-stays until the next reading.
+Each reading is an event, and so is the end of the watch. An action does one thing and returns the event that follows
+from it, or None: then the state stays until the next reading, or the end.
 """
 
 from enum import Enum
@@ -24,6 +24,7 @@ class CaseEvent(Enum):
     """An event that leads an investigation to its next state."""
 
     READING = "a reading was taken"
+    END = "no further reading comes"
     SUSPICION = "memory that nothing explains rises lately"
     NATIVE_CERTAIN = "the readings prove native growth that the last investigation did not explain"
     CENSUS_COMPLETE = "the census is there"
@@ -47,10 +48,13 @@ class CaseAction(Enum):
     CHECK_READINGS = "ask the readings whether anything rises"
     AWAIT_DRIFT = "ask the readings for a drift"
     COMPARE_CENSUSES = "go on with the second census, and compare"
+    COMPARE_FIRST_AT_END = "compare at once, with the time of a last search, if nothing was compared yet"
     ADD_LIBRARY_ROOTS = "add what holds containers that became longer to the roots"
     START_GARBAGE_SEARCH = "begin the fork, if it has not begun"
     CHECK_GARBAGE_SEARCH = "ask the fork whether it has ended"
+    FINISH_GARBAGE_SEARCH = "wait for the fork"
     AWAIT_LINE = "ask whether the line is known"
+    SEARCH_TRACED_GARBAGE = "look for the garbage that was traced so far, if it is garbage that has no line"
     CHOOSE_NEXT_STEP = "decide whether another comparison is worth it"
     START_TRACE = "trace allocations"
     PUBLISH = "report the findings, with the rest that no object holds"
@@ -90,4 +94,12 @@ TRANSITIONS: dict[tuple[CaseState, CaseEvent], tuple[CaseState, CaseAction]] = {
     (CaseState.RECORDING_RISES, CaseEvent.REFUSED): (CaseState.WATCHING, CaseAction.WAIT),
     (CaseState.RECORDING_RISES, CaseEvent.READING): (CaseState.RECORDING_RISES, CaseAction.AWAIT_RISES),
     (CaseState.RECORDING_RISES, CaseEvent.TIME_TO_COMPARE): (CaseState.WATCHING, CaseAction.PUBLISH_NATIVE_LINE),
+    (CaseState.BEGINNING, CaseEvent.END): (CaseState.BEGINNING, CaseAction.WAIT),
+    (CaseState.WATCHING, CaseEvent.END): (CaseState.WATCHING, CaseAction.WAIT),
+    (CaseState.COUNTING, CaseEvent.END): (CaseState.COUNTING, CaseAction.WAIT),
+    (CaseState.PROVING, CaseEvent.END): (CaseState.PROVING, CaseAction.WAIT),
+    (CaseState.COMPARING, CaseEvent.END): (CaseState.COMPARING, CaseAction.COMPARE_FIRST_AT_END),
+    (CaseState.SEARCHING, CaseEvent.END): (CaseState.SEARCHING, CaseAction.FINISH_GARBAGE_SEARCH),
+    (CaseState.TRACING, CaseEvent.END): (CaseState.TRACING, CaseAction.SEARCH_TRACED_GARBAGE),
+    (CaseState.RECORDING_RISES, CaseEvent.END): (CaseState.WATCHING, CaseAction.PUBLISH_NATIVE_LINE),
 }
