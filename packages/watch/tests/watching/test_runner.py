@@ -139,6 +139,21 @@ def test_a_flat_program_has_no_findings(run_watched: Watched) -> None:
     assert "nothing grows" in ran.stderr
 
 
+def test_the_last_reading_comes_before_callbacks_of_atexit(run_watched: Watched) -> None:
+    """They empty what a program kept, as pyplot closes its figures, or make what no loop of it made."""
+    ran = run_watched(
+        """
+        import atexit, time
+        for _ in range(40):
+            time.sleep(0.01)
+        late = []
+        atexit.register(lambda: late.append(b"1" * 200_000_000))
+        """
+    )
+    assert ran.code == 0, ran.stderr
+    assert ran.summary["resident_growth_bytes"] < 100_000_000
+
+
 def test_what_is_loaded_once_is_no_leak(run_watched: Watched) -> None:
     ran = run_watched(
         """

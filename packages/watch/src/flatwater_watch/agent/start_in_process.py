@@ -12,6 +12,7 @@ import functools
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -249,6 +250,8 @@ class ProcessAgent:
                     self._tick_as_guest if self._guest else watch.tick,
                     when_forbidden=watch.end_stale_trace,
                 )
+        if not self._guest:
+            self._register_end_of_main()
         atexit.register(self._ended)
         if worker and (util := sys.modules.get("multiprocessing.util")) is not None:
             vars(util)["Finalize"](None, self._ended, exitpriority=1)  # a worker ends by `os._exit`, without `atexit`
@@ -268,14 +271,32 @@ class ProcessAgent:
         self._end()
         atexit.unregister(self._ended)
         _agents.remove(self)
-        self._watch = None
         return ticks
 
+    def _register_end_of_main(self) -> None:
+        """End when the main code has returned and no thread works on, before `atexit`'s callbacks empty containers.
+
+        pyplot closes its figures there, for one. Python calls such functions before it waits for its threads, the first
+        registered last: executors have ended theirs.
+        """
+        import threading  # noqa: PLC0415  (it is loaded by now)
+
+        with suppress(RuntimeError):  # Python ends already: then `atexit` calls
+            vars(threading)["_register_atexit"](frameless_callable(self._end_with_main))
+
+    def _end_with_main(self) -> None:
+        import threading  # noqa: PLC0415  (the same)
+
+        main = threading.main_thread()
+        if all(thread is main or thread.daemon for thread in threading.enumerate()):
+            self._end()
+
     def _end(self) -> None:
-        """End the watch at exit, and remove its claim; a fork, which has inherited the callback, does nothing."""
+        """End the watch at exit, once, and remove its claim; a fork, which has inherited the callback, does nothing."""
         if process_id() == self._owner and self._watch is not None:
+            watch, self._watch = self._watch, None
             set_listener(None)
-            self._guard.run(self._watch.close)
+            self._guard.run(watch.close)
             self._guard.run(_note_nameless, f"{self._file_prefix}.unseen")
             self._guard.has_ended = True
             if self._claim is not None:
