@@ -19,7 +19,7 @@ PART_USED := moto|mypy|networkx|pandas|pip|plotly|pygments|scipy|setuptools|skle
 IMPORTED := moto.s3, moto.server, networkx, pandas, plotly.graph_objects, pygments.lexers, scipy.stats, sklearn.ensemble, sqlalchemy.orm, sympy, wandb
 INSTALLED := packages/watch[page] packages/flatwater[teach,sweep,wandb] packages/trading[excel]
 
-.PHONY: train test test-random test-all check lint types imports dead api bench results docs site constraints clean help
+.PHONY: train test test-long test-random test-all check lint types imports dead api bench results docs site constraints clean help
 
 train: $(READY) ## evolve traders on a market whose law is known, then on real prices (ARGS="--rounds 3 --run DIR ..." for these)
 	@echo "1 of 2: a market whose law is known (examples/trading/known_market.toml)"
@@ -27,13 +27,16 @@ train: $(READY) ## evolve traders on a market whose law is known, then on real p
 	@echo "2 of 2: real prices, four shares from 2000 to 2013"
 	@$(BIN)/flatwater train erl $(ARGS)
 
-test: $(READY) ## the tests, without the slow ones (PACKAGE=watch, flatwater or trading; ARGS="-k replay")
+test: $(READY) ## the tests that take ten minutes (PACKAGE=watch, flatwater or trading; ARGS="-k replay")
 	@$(BIN)/python -m pytest -q -n $(TEST_WORKERS) --dist worksteal $(TESTS) $(ARGS)
 
-test-random: $(READY) ## the tests in another order and with other draws, each time (SEED=7 repeats those of seed 7)
+test-long: $(READY) ## those that take ten minutes more, before a change is handed in: whole runs, killed and resumed
+	@$(BIN)/python -m pytest -q -n $(TEST_WORKERS) --dist worksteal -m "long and not slow and not gpu and not cluster" $(TESTS) $(ARGS)
+
+test-random: $(READY) ## `make test` and `make test-long` in another order and with other draws, each time (SEED=7 repeats those of seed 7)
 	@seed=$${SEED:-$$RANDOM}; echo "seed $$seed: make test-random SEED=$$seed repeats it"; \
 		$(BIN)/python -m pytest -q -n $(TEST_WORKERS) --dist worksteal --randomly-seed=$$seed \
-		--hypothesis-profile=random --hypothesis-seed=$$seed $(ARGS)
+		--hypothesis-profile=random --hypothesis-seed=$$seed -m "not slow and not gpu and not cluster" $(ARGS)
 
 test-all: $(READY) ## all tests that this machine can run
 	@$(BIN)/python -m pytest -q -m "not cluster" $(ARGS)

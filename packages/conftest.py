@@ -68,12 +68,6 @@ def pytest_itemcollected(item: pytest.Item) -> None:
             item.add_marker("slow")
 
 
-@pytest.hookimpl(trylast=True)  # after pytest-randomly
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long tests first: a worker that begins one when the other has nothing left works on alone."""
-    items.sort(key=lambda item: item.get_closest_marker("long") is None)
-
-
 def pytest_collection_finish() -> None:
     """Leave what was imported and collected out of collections: 600,000 objects, a third of a second each time.
 

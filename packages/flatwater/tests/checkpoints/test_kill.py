@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 BENCHMARK = Path(__file__).parents[4] / "benchmarks" / "flatwater" / "bench_kill_while_saving.py"
 
 PROGRAM = """
@@ -62,6 +64,7 @@ print(*found)
 """
 
 
+@pytest.mark.long
 def test_killed_at_each_change_to_the_disk_in_turn(tmp_path: Path) -> None:
     """A save changes the disk in some tens of steps; the process dies just before the first, the second, and so on."""
     command = [sys.executable, "-c", PROGRAM, str(tmp_path)]

@@ -52,6 +52,7 @@ for kind in ("contiguous", "small", "turned"):
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux's resettable peak")
 def test_saving_and_loading_hold_at_most_what_must_be_copied(tmp_path: Path) -> None:
     """Nothing for contiguous leaves, one shard for many small ones, one leaf for one that is not contiguous."""

@@ -96,6 +96,7 @@ def test_what_is_none_is_refused_before_the_run(name: str, told: str, capsys: py
     assert {path: path.read_bytes() for path in Path("run").rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.long
 def test_a_write_into_what_runs_share_ends_the_process_with_its_line(folder: Path) -> None:
     words = ["train", "cross_entropy:SEARCH", *TINY, "--trackers", "trackers:Stray"]
     command = [sys.executable, "-c", "from flatwater.cli.main import main; main()", *words]

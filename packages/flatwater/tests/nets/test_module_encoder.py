@@ -89,6 +89,7 @@ def test_an_update_reads_images_by_the_same_function_as_a_step(channels: int) ->
         torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.long
 def test_the_shipped_network_of_images_is_built_without_the_compiler() -> None:
     """A call on the meta device would import it: a second of the CPU and its memory, in every command of such a run."""
     program = """

@@ -57,6 +57,7 @@ def compose_agent(recipe: str, *options: str) -> EvolveRun:
     return compose(command_class(("train", name)).read(f"train {name}", words).settings())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "recipe", [r if r in {"sac", "dqn"} else pytest.param(r, marks=pytest.mark.slow) for r in KINDS]
 )
@@ -70,6 +71,7 @@ def test_resumed_an_agent_ends_as_if_it_had_not_stopped(recipe: str) -> None:
     assert {*whole["players"]} == {"policy", "random"}  # type: ignore[misc]  # plain values
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize("recipe", ["td3", "dqn"])
 def test_rates_follow_a_schedule_which_a_stopped_run_goes_on_with(recipe: str) -> None:

@@ -64,6 +64,7 @@ def test_a_vector_environment_that_begins_its_own_episodes_is_not_exact(capsys: 
     assert "not exact" in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 def test_arguments_are_kept_shown_and_resumed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -96,6 +97,7 @@ def test_a_wrapper_that_returns_nothing_is_named() -> None:
         fw.train("ppo", rounds=1, run="none", **options)
 
 
+@pytest.mark.long
 def test_members_evolve_in_what_is_brought() -> None:
     tiny = {"population": {"size": 2, "envs": 1}, "replay": {"warmup": 8, "capacity": 64}, "steps": 12, "quiet": True}
     tiny |= {"evaluation": {"episodes": 1}, "net": {"hidden": 4}, "threads": 1, "trackers": ()}

@@ -78,6 +78,7 @@ def test_it_is_over_after_its_steps() -> None:
         assert not terminated.any()
 
 
+@pytest.mark.long
 def test_a_run_in_it_is_resumed_bit_for_bit() -> None:
     example = Path(FILE.name)
     example.write_text(

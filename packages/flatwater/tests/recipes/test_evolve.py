@@ -40,6 +40,7 @@ def batch(algorithm: str) -> tuple[str, ...]:
     return "--learner.algorithm", algorithm, f"--learner.{algorithm}.batch-size", "16"
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("env", "options"),
@@ -73,6 +74,7 @@ def test_what_is_planned_is_held(algorithm: str) -> None:
     assert nbytes(run.trainer.run) == run.plan.owners
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("painted")
 @pytest.mark.parametrize(
     "algorithm", ["ddpg", pytest.param("td3", marks=pytest.mark.slow), pytest.param("sac", marks=pytest.mark.slow)]

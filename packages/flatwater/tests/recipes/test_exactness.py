@@ -98,6 +98,7 @@ def train(run: str, kind: str, rounds: int) -> int:
     return main(["train", "ppo", *options, f"stateful:{kind}", "--rounds", str(rounds), "--run", run])
 
 
+@pytest.mark.long
 def test_a_run_that_is_not_exact_says_so_before_training_in_its_folder_and_at_each_resume(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

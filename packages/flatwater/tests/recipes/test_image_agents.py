@@ -63,6 +63,7 @@ def test_what_is_planned_is_held_and_the_replay_holds_bytes(kind: str) -> None:
     assert isinstance(run.trainer.setup.nets.actor, ImageValues)
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_resumed_it_ends_as_if_it_had_not_stopped(kind: str) -> None:
@@ -74,6 +75,7 @@ def test_resumed_it_ends_as_if_it_had_not_stopped(kind: str) -> None:
     assert ends[0] == ends[1]
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_its_policy_is_used_as_any_other(kind: str) -> None:

@@ -27,6 +27,7 @@ def prices(folder: Path, pause: str, rows: int) -> str:
     return str(file)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("pause", "rows"), [("monthly", 240), ("monthly", 120), ("weekly", 500), ("quarterly", 80)])
 def test_what_is_left_out_is_chosen_for_the_rows_there_are(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, pause: str, rows: int

@@ -75,6 +75,7 @@ def test_what_is_planned_is_held(kind: str) -> None:
     assert nbytes(run.trainer.run) == run.plan.owners
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     "kind",
@@ -120,6 +121,7 @@ def test_buffers_are_saved_and_only_learning_changes_them() -> None:
     assert kept["network.frozen"].tolist() == [1] * 4
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     "kind", ["own", "normalised", "image", "impala", "layers", "own, normalised", "beside, with a memory"]

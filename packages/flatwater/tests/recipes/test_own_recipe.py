@@ -63,6 +63,7 @@ def test_every_command_knows_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert NAME in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_resumed_it_ends_as_if_it_had_not_stopped() -> None:
     train("whole", 3)
     train("cut", 1)

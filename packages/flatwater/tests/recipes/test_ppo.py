@@ -59,6 +59,7 @@ def train(run: str, rounds: int, *options: str) -> dict[str, object]:
 QUICK = ("own choices", "own tokens", "with a memory", "own masks", "masks of lists")
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     "env", [pytest.param(ENVS[name], id=name, marks=() if name in QUICK else pytest.mark.slow) for name in ENVS]
@@ -73,6 +74,7 @@ def test_resumed_it_ends_as_if_it_had_not_stopped(env: tuple[str, ...]) -> None:
     assert ends[0] == ends[1]
 
 
+@pytest.mark.long
 def test_runs_are_compared_and_exported() -> None:
     for seed in ("0", "1"):
         train(seed, 1, *ENVS["own choices"], "--seed", seed)
@@ -108,6 +110,7 @@ def numbers_of(run: str) -> list[dict[str, float]]:
     return [json.loads(line) for line in Path(run, "metrics.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.long
 def test_an_episode_of_cartpole_is_as_long_as_its_return() -> None:
     train("run", 4, *ENVS["named"])
     rounds = [row for row in numbers_of("run") if "return/mean" in row]
@@ -117,6 +120,7 @@ def test_an_episode_of_cartpole_is_as_long_as_its_return() -> None:
     assert evaluated == [2, 4], "rounds with an evaluation"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("env", [ENVS["named"], ENVS["with a memory"], ENVS["own masks"]])
 def test_actions_are_clipped_where_the_policy_has_moved(env: tuple[str, ...]) -> None:
     """A policy that stays where it was clips nothing, and one that has gone far away clips much."""

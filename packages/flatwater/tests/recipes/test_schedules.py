@@ -96,6 +96,7 @@ def test_updates_end_where_the_policy_has_moved_on_far_enough() -> None:
     assert runs[1e5].trainer.run.learner.block.equal(runs[0.0].trainer.run.learner.block)
 
 
+@pytest.mark.long
 def test_a_resumed_run_keeps_the_end_of_its_schedules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     settings = SMALL | {"rounds": 2, "trackers": (), "quiet": True, "learner": LEARNER | ALL}

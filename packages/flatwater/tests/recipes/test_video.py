@@ -58,6 +58,7 @@ def test_the_video_has_the_judged_episodes(recipe: str, memory: int) -> None:
     assert len(set(columns)) > 2, "the dot moves"
 
 
+@pytest.mark.long
 def test_a_machine_without_a_screen_draws_and_prints_no_error() -> None:
     """SDL, by which CartPole is drawn, looked for a screen and printed that XDG_RUNTIME_DIR is not set."""
     pytest.importorskip("pygame")

@@ -206,6 +206,7 @@ def killed_at(
     return taking
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "seed"),
     [
@@ -265,6 +266,7 @@ def test_a_notice_goes_out_with_the_next_answer_and_another_process_takes_the_pl
     worker.close()
 
 
+@pytest.mark.long
 def test_workers_map_one_market_and_are_gone_when_the_run_ends(train_with_workers: Callable[..., Shared]) -> None:
     run = train_with_workers("td3, prioritised")
     seen, files = run.pids, run.markets
@@ -393,6 +395,7 @@ def test_tiles_are_dealt_in_order_and_evenly(count: int, workers: int) -> None:
     assert max(sizes) - min(sizes) <= 1
 
 
+@pytest.mark.long
 def test_the_plan_has_a_table_by_machine_and_refuses_by_name(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

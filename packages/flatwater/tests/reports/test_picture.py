@@ -40,6 +40,7 @@ def folder(tmp_path: Path) -> Folder:
     return make
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("rounds", "trades"), [(1, 0), (1, 1), (12, 9)])
 def test_any_run_can_be_drawn(rounds: int, trades: int, folder: Folder) -> None:
     run = folder(rounds, trades)

@@ -59,6 +59,7 @@ def test_a_touched_state_is_owned_whole(tiny: list[str]) -> None:
     assert statement.explained_share > 0.97
 
 
+@pytest.mark.long
 def test_what_a_recipe_left_untouched_is_owned_once_it_is_written() -> None:
     """In a process of its own: an allocator that has trained before may hand out pages that were touched."""
     ended = subprocess.run([sys.executable, "-c", UNTOUCHED], capture_output=True, text=True, check=False)
@@ -108,6 +109,7 @@ def test_the_terminal_tells_of_memory_where_it_has_changed(tiny: list[str], caps
         assert word in lines[0]
 
 
+@pytest.mark.long
 def test_a_resumed_run_takes_the_new_budget(train: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
     run = train("run", "--rounds", "3")
     assert main(["resume", str(run), "--rounds", "4", "--budget", "10MiB"]) == 3

@@ -25,6 +25,7 @@ def evaluate_run(run: Path, capsys: pytest.CaptureFixture[str], *options: str) -
     return found
 
 
+@pytest.mark.long
 def test_evaluating_again_gives_the_result_of_the_run(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
     run = train("run", "--rounds", "2")
     before = {path.name for path in run.iterdir()}
@@ -72,6 +73,7 @@ def test_each_look_at_the_holdout_is_logged_before_it_is_taken(
     assert result["traders"] != walked["traders"]
 
 
+@pytest.mark.long
 def test_a_benchmark_is_bought_and_held(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
     run = train("run", "--rounds", "1", "--benchmark", "S1")
     result = json.loads((run / "result.json").read_text())
@@ -123,6 +125,7 @@ def test_a_run_without_a_champion_cannot_be_evaluated(train: Train, capsys: pyte
     assert "no champion" in capsys.readouterr().err
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("painted")
 def test_the_result_is_a_table_a_picture_and_files_that_agree(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
     run = train("run", "--rounds", "2")

@@ -34,6 +34,7 @@ def printed_events(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
+@pytest.mark.long
 def test_a_run_writes_a_log_and_appends_to_it_when_it_is_resumed(tiny: list[str]) -> None:
     assert main(["train", "erl", *tiny, "--rounds", "1", "--run", "run", "--quiet"]) == 0
     log = Path("run/run.log")
@@ -52,6 +53,7 @@ def test_quiet_prints_nothing(tiny: list[str], capsys: pytest.CaptureFixture[str
     assert (said.out, said.err) == ("", "")
 
 
+@pytest.mark.long
 def test_json_is_one_object_a_line_with_all_numbers(tiny: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "erl", *tiny, "--rounds", "1", "--run", "run", "--json", "--tag", "first"]) == 0
     said = printed_events(capsys)
@@ -154,6 +156,7 @@ def told_to(command: str, *events: Event) -> list[str]:
 END = Event("end", "finished", {"exit_code": 0})
 
 
+@pytest.mark.long
 def test_a_command_gets_one_object_on_stdin(tiny: list[str]) -> None:
     command = "sh -c 'cat >> told; exit 0'"
     assert main(["train", "erl", *tiny, "--rounds", "1", "--run", "run", "--quiet", "--on-event", command]) == 0
@@ -166,6 +169,7 @@ def test_a_command_gets_one_object_on_stdin(tiny: list[str]) -> None:
     assert len(Path("told").read_text().splitlines()) == len(told), "it was taken away"
 
 
+@pytest.mark.long
 def test_a_command_that_a_url_names_is_not_run_on_another_machine(
     tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -129,6 +129,7 @@ def resumed_with_room(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("painted")
 def test_a_full_disk_loses_nothing(
     tiny: list[str], train: Train, same: Same, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -59,6 +59,7 @@ def test_forked_without_changes_is_resumed_and_the_parent_is_only_read(parent: P
     assert contents(parent) == before
 
 
+@pytest.mark.long
 def test_so_is_a_population_on_a_market(train: Train, tmp_path: Path) -> None:
     first = train("first", "--rounds", "1", algorithm="td3")
     resumed = shutil.copytree(first, tmp_path / "resumed")
@@ -133,6 +134,7 @@ def test_another_seed_begins_other_draws_with_the_same_weights(parent: Path) -> 
     assert "learner.block" not in different
 
 
+@pytest.mark.long
 def test_a_rate_in_the_state_is_the_new_one_where_it_was_changed(train: Train) -> None:
     first = train("first", "--rounds", "1")
     forked = fw.fork(first, run="forked", rounds=2, evolution={"mutation_rate": 0.3}, quiet=True).path
@@ -140,6 +142,7 @@ def test_a_rate_in_the_state_is_the_new_one_where_it_was_changed(train: Train) -
     assert rates[1] == pytest.approx(0.3)
 
 
+@pytest.mark.long
 def test_another_environment_of_the_same_spaces_begins_new_episodes_and_is_as_exact_as_any(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -95,6 +95,7 @@ def test_evaluating_again_gives_the_result(run: Path, capsys: pytest.CaptureFixt
     assert json.loads(capsys.readouterr().out) == json.loads((run / "result.json").read_text())
 
 
+@pytest.mark.long
 def test_the_holdout_has_other_episodes_and_each_look_is_logged(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", str(run), "--holdout", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
@@ -133,6 +134,7 @@ def test_a_page_shows_every_slots_life(run: Path) -> None:
     assert '"ticktext":["slot 2","slot 1","slot 0"]' in made
 
 
+@pytest.mark.long
 def test_a_page_of_a_run_without_a_result_says_so(run: Path, tmp_path: Path) -> None:
     for name in ("config.toml", "metrics.jsonl", "ledger.jsonl"):
         (tmp_path / name).write_bytes((run / name).read_bytes())
@@ -167,6 +169,7 @@ def test_a_folder_with_a_setting_that_is_gone_is_refused_with_the_remedy(
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.long
 def test_a_resumed_run_goes_on_bit_for_bit(run: Path, tmp_path: Path, same: Callable[[Path, Path], None]) -> None:
     halved = tmp_path / "halved"
     assert main(["train", "grow", *TINY_GROW, "--rounds", "1", "--run", str(halved)]) == 0
@@ -204,6 +207,7 @@ def test_cycles_of_fresh_env_states_are_collected_between_batches(tmp_path: Path
     assert set(told["envs"]) == {2}
 
 
+@pytest.mark.long
 def test_a_plan_does_not_import_the_compiler() -> None:
     """It would take four CPU seconds and 60 MB, in every run."""
     program = """
@@ -218,6 +222,7 @@ sys.exit("torch._dynamo" in sys.modules)
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+@pytest.mark.long
 def test_a_plan_of_a_million_updates_a_step_is_made_in_seconds_and_counts_what_they_draw(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

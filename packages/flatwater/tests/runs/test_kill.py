@@ -21,7 +21,6 @@ def kill(folder: Path, kills: int, *what: str, program: Path = PROGRAM) -> dict[
     return found
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     "kind",
     [
@@ -33,6 +32,7 @@ def test_a_killed_run_goes_on_bit_for_bit(kind: str, tmp_path: Path) -> None:
     assert kill(tmp_path, 2, kind)["kills"] == 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [pytest.param("import"), pytest.param("sweep", marks=pytest.mark.slow)])
 def test_what_is_killed_and_begun_again_is_as_if_nobody_had(kind: str, tmp_path: Path) -> None:
     assert kill(tmp_path, 2, kind)["kills"] == 2
@@ -58,6 +58,7 @@ def test_fifty_killed_runs_go_on_bit_for_bit(kind: str, tmp_path: Path) -> None:
     assert len({place.split()[1] for place in places}) >= 4, "killed before, between and after the checkpoints"
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize(("command", "place"), SERIES)
 def test_a_killed_mirror_or_prune_loses_nothing_and_goes_on(command: str, place: str, tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ def refusal_text(replayed: list[str], run: Path, bound: Callable[[], object]) ->
     return ended.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("kind", "name"), [("RLIMIT_AS", "ulimit -v"), DATA])
 def test_a_limit_of_the_shell_is_told_before_the_start(
     kind: str, name: str, replayed: list[str], tmp_path: Path
@@ -50,6 +51,7 @@ def test_a_limit_of_the_shell_is_told_before_the_start(
     assert "replay" in said
 
 
+@pytest.mark.long
 def test_a_limit_of_a_control_group_is_told_before_the_start(group: Path, replayed: list[str], tmp_path: Path) -> None:
     said = refusal_text(replayed, tmp_path / "run", lambda: (group / "cgroup.procs").write_text(str(os.getpid())))
     assert "cgroup" in said

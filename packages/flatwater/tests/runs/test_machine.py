@@ -82,6 +82,7 @@ def test_a_program_is_collected_again_when_its_run_has_ended() -> None:
     assert seen() is None
 
 
+@pytest.mark.long
 def test_a_run_whose_threads_wait_says_so(
     tiny: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -117,6 +118,7 @@ print(json.dumps([before, found, settings()]))
 """
 
 
+@pytest.mark.long
 def test_a_cuda_device_repeats_itself() -> None:
     """In a process that has one, as far as it can tell."""
     environment = {name: value for name, value in os.environ.items() if name != "CUBLAS_WORKSPACE_CONFIG"}

@@ -376,6 +376,7 @@ def kill_again_and_again(times: int, base: str, tmp_path: Path) -> None:
     starter.stdout.close()
 
 
+@pytest.mark.long
 def test_a_sender_that_was_killed_leaves_a_whole_checkpoint(bucket: str, tmp_path: Path) -> None:
     kill_again_and_again(1, f"{bucket}/run", tmp_path)
 

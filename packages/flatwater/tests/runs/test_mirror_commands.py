@@ -65,6 +65,7 @@ def test_growing_networks_go_on_as_well(bucket: str, tmp_path: Path) -> None:
     assert newest_leaves(tmp_path / "whole") == newest_leaves(tmp_path / "second")
 
 
+@pytest.mark.long
 def test_the_mirror_is_on_the_terminal_and_in_plan_ledger_and_metrics(bucket: str, capsys: Said) -> None:
     assert main(["train", "erl", *TINY, "--rounds", "2", "--run", "first", "--mirror", f"{bucket}/far"]) == 0
     said = capsys.readouterr().out
@@ -140,12 +141,14 @@ def test_a_mirror_is_evaluated_and_each_look_at_the_holdout_is_counted_there(mir
     assert len((open_objects(mirrored_url).read("holdout_looks.jsonl") or b"").splitlines()) == 2
 
 
+@pytest.mark.long
 def test_a_mirror_that_was_pruned_goes_on(mirrored_url: str, capsys: Said) -> None:
     assert main(["prune", mirrored_url, "--keep", "1"]) == 0
     assert "1 kept, 2 removed" in capsys.readouterr().out
     assert main(["resume", mirrored_url, "--into", "pruned", "--rounds", "3"]) == 0
 
 
+@pytest.mark.long
 def test_a_run_beside_an_object_of_an_odd_name_goes_on(mirrored_url: str, store: ObjectStore, capsys: Said) -> None:
     bucket = mirrored_url.removeprefix("s3://").partition("/")[0]
     store.put_any(bucket, "far/first/\x1b[31m")
@@ -216,6 +219,7 @@ def test_prune_never_removes_the_last_good_checkpoint(train: Train, capsys: Said
     assert main(["prune", str(run), "--keep", "0"]) == 2
 
 
+@pytest.mark.long
 def test_a_store_that_is_down_for_the_whole_run_is_caught_up_with_later(
     bucket: str, store: ObjectStore, capsys: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,6 +255,7 @@ def test_a_run_without_a_mirror_gets_one(train: Train, bucket: str, capsys: Said
     assert open_objects(f"{bucket}/run").read("checkpoints/000002.000000.json") is not None
 
 
+@pytest.mark.long
 def test_the_last_checkpoint_is_sent_at_a_signal(bucket: str, capsys: Said) -> None:
     metrics = Path("first/metrics.jsonl")
 
@@ -330,6 +335,7 @@ def test_a_run_that_is_trained_elsewhere_is_refused(mirrored_url: str, capsys: S
     lock.release_()
 
 
+@pytest.mark.long
 def test_a_new_run_gets_a_name_that_is_free_at_its_mirror(bucket: str) -> None:
     objects = open_objects(bucket)
     for n in (1, 2):

@@ -66,6 +66,7 @@ def as_settings(words: list[str]) -> dict[str, Any]:
     return tables
 
 
+@pytest.mark.long
 @KINDS
 def test_a_renamed_run_goes_on_where_it_is_now(
     kind: str, tmp_path: Path, same: Same, capsys: pytest.CaptureFixture[str]

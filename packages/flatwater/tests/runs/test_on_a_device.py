@@ -59,6 +59,7 @@ def count_starts(work: Callable[[], object]) -> Started:
     return counted
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("algorithm", STARTED)
 def test_phases_start_few_operations_and_stay_on_the_device(
     algorithm: str, config: ErlRunConfig, monkeypatch: pytest.MonkeyPatch

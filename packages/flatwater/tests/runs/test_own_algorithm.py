@@ -97,6 +97,7 @@ def test_it_is_swept(capsys: pytest.CaptureFixture[str]) -> None:
     assert "learner.own.lr" in capsys.readouterr().out
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.slow)])
 def test_it_trades(workers: str, same: Callable[[Path, Path], None], replayed: list[str]) -> None:
     at = replayed.index("--learner.algorithm")

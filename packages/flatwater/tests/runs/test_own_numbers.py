@@ -57,6 +57,7 @@ def test_a_population_reports_its_episodes_too(tmp_path: Path) -> None:
     assert [set(line) for line in own_numbers(tmp_path / "run")] == [OWN] * 2
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize("form", ["--env-workers 2", "--env heights:fleet", "--env heights:fleet --env-workers 2"])
 def test_they_are_the_same_from_processes_and_vector_environments(form: str, tmp_path: Path) -> None:

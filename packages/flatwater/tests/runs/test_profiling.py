@@ -136,6 +136,7 @@ def test_steps_that_have_more_operations_than_the_first_end_a_trace(
     assert "other steps of collect in round 1" in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.long
 def test_memory_for_traces_is_planned_and_refused(
     tiny: list[str], train: Train, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -131,6 +131,7 @@ def test_plan_refuses_what_train_refuses(kind: str, name: str, capsys: pytest.Ca
     assert refusal_text("plan", kind, name, capsys) == refusal_text("train", kind, name, capsys)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "name"), [case if case == SWEPT else pytest.param(*case, marks=pytest.mark.slow) for case in CASES]
 )

@@ -81,6 +81,7 @@ def test_the_configuration_of_a_run_repeats_it(train: Train, same: Same, tmp_pat
     same(first, again)
 
 
+@pytest.mark.long
 def test_options_win_over_the_file(train: Train, tmp_path: Path) -> None:
     first = train("first", "--rounds", "1")
     again = tmp_path / "again"
@@ -119,6 +120,7 @@ def test_no_checkpoint_is_intact(train: Train, capsys: pytest.CaptureFixture[str
     assert f"flatwater train erl --config {run / 'config.toml'} --run FOLDER" in said
 
 
+@pytest.mark.long
 def test_another_configuration_is_refused_with_the_differences(
     train: Train, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -157,6 +159,7 @@ def test_fewer_generations_than_there_are_is_refused(train: Train, capsys: pytes
     assert (run / "config.toml").read_bytes() == before
 
 
+@pytest.mark.long
 def test_a_run_on_a_file_named_from_here_is_resumed_from_elsewhere(
     train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,6 +172,7 @@ def test_a_run_on_a_file_named_from_here_is_resumed_from_elsewhere(
     assert main(["resume", str(run.absolute()), "--rounds", "2"]) == 0
 
 
+@pytest.mark.long
 def test_other_versions_are_told_and_nothing_is_lost(
     train: Train, same: Same, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -80,6 +80,7 @@ def test_from_python_the_seeds_can_be_named(group: Path) -> None:
     assert [run.path.name for run in runs.resume(3, quiet=True).runs] == ["seed-4", "seed-9"]
 
 
+@pytest.mark.long
 def test_a_group_killed_in_its_second_run_goes_on_as_a_whole(group: Path, tmp_path: Path) -> None:
     program = "import sys; from flatwater.cli.main import main; main(sys.argv[1:])"
     words = ["train", "ppo", *SMALL, "--seed", "3", "--seeds", "2", "--run", "killed"]

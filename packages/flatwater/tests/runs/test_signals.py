@@ -87,6 +87,7 @@ def test_a_signal_finishes_the_step_saves_and_loses_nothing(
     same(train("whole", *LONG), stopped)
 
 
+@pytest.mark.long
 def test_sigusr2_saves_a_checkpoint_and_the_run_goes_on(
     tiny: list[str], train: Train, same: Same, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -120,6 +121,7 @@ sys.exit(main(["evaluate", str(run)]))
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "number", [signal.SIGHUP, *(pytest.param(n, marks=pytest.mark.slow) for n in (signal.SIGTERM, signal.SIGUSR1))]
 )
@@ -154,6 +156,7 @@ def close_after_the_first_round(run: Path, process: subprocess.Popen[bytes], mas
     os.close(master)
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize("kind", ["ppo", "erl", "grow", "teach"])
 def test_a_closed_terminal_loses_nothing(kind: str, tmp_path: Path, same: Same) -> None:
@@ -194,6 +197,7 @@ def test_a_run_outlives_the_program_that_reads_its_lines(tiny: list[str], train:
     assert newest_leaves(run) == newest_leaves(train("whole", "--rounds", "3"))
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is full")
 def test_a_log_on_a_full_disk_does_not_end_the_run(tmp_path: Path) -> None:
     run = tmp_path / "run"

@@ -28,6 +28,7 @@ def transients_of(plan: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -
     return found[0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
 def test_a_plan_needs_no_algebra_and_has_the_bytes_that_it_has_with_it(
     plan: Callable[[], object], monkeypatch: pytest.MonkeyPatch

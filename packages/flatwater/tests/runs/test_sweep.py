@@ -158,6 +158,7 @@ def test_a_stopped_sweep_resumes_the_trial_that_was_at_work(number: int) -> None
     assert again.to_json() == whole.to_json()
 
 
+@pytest.mark.long
 def test_trials_at_once_come_to_the_same_as_one_after_the_other() -> None:
     """Also where settings are drawn from a model of the trials before, and some are pruned."""
     asked = order(folder="together", trials=16, prune=True, at_once=3)

@@ -31,6 +31,7 @@ def test_they_are_whole_rounds(recipe: str, settings: dict[str, object], rounds:
     assert resolve_config(recipe, None, settings).rounds == rounds
 
 
+@pytest.mark.long
 def test_a_run_has_them_and_goes_on_by_them(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", *PPO, "--total-steps", "33", "--run", "run"]) == 0
     assert rounds_of("run") == 3

@@ -110,6 +110,7 @@ def test_a_tracker_that_never_answers_is_left_alone_and_what_waits_has_an_owner(
     assert second == len((run / "metrics.jsonl").read_bytes().splitlines()[0])
 
 
+@pytest.mark.long
 def test_a_run_without_trackers_writes_none(tiny: list[str]) -> None:
     run, _ = start_run(tiny, "--trackers")
     assert not (run / "tensorboard").exists()

@@ -243,6 +243,7 @@ def test_settings_that_were_changed_by_hand_are_another_s(project: Path, capsys:
     assert "no record" in capsys.readouterr().err
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize("module", ["mine", "rewards"])
 def test_a_change_of_one_s_own_code_is_told(project: Path, module: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -257,6 +258,7 @@ def test_a_change_of_one_s_own_code_is_told(project: Path, module: str, capsys: 
     assert "the text of" not in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_what_the_user_gives_now_stands_in_place_of_what_the_folder_names(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

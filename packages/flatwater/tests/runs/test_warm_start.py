@@ -57,6 +57,7 @@ def test_the_weights_are_the_other_s_and_all_else_is_that_of_a_new_run(recipe: s
     assert not [path for path in taken if "adam" in path or not path.startswith("learner.")]
 
 
+@pytest.mark.long
 def test_it_is_recorded_and_is_resumed_like_any_run(tmp_path: Path) -> None:
     assert train("ppo", "first") == 0
     first = tmp_path / "first"
@@ -92,6 +93,7 @@ def test_a_fork_has_its_weights_already() -> None:
         fw.fork("first", rounds=2, from_run="first", quiet=True)
 
 
+@pytest.mark.long
 def test_a_mirror_is_as_good_as_the_folder(tmp_path: Path) -> None:
     assert train("ppo", "first", "--mirror", (tmp_path / "bucket").as_uri()) == 0
     assert train("ppo", "warm", "--from-run", f"{(tmp_path / 'bucket').as_uri()}/first", "--seed", "1") == 0

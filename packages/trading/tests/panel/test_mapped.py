@@ -72,6 +72,7 @@ def test_the_folder_keeps_the_newest_files(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {str(number) for number in range(3, MAXIMUM_FILES + 3)}
 
 
+@pytest.mark.long
 def test_two_processes_share_the_pages(tmp_path: Path) -> None:
     """PSS of each: half of the file, where a private copy would be the whole."""
     size, place = 24 << 20, tmp_path / "x"

@@ -69,6 +69,7 @@ def run(trained_run: Path, tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
+@pytest.mark.long
 def test_newer_days_change_nothing_of_what_a_run_is_worth(run: Path, tmp_path: Path) -> None:
     known, longer = fw.evaluate(run, holdout=True), tmp_path / "longer.safetensors"
     assert fw.evaluate(run, holdout=True, panel=longer) == known
@@ -83,6 +84,7 @@ def test_a_run_goes_on_as_if_there_were_no_newer_days(run: Path, tmp_path: Path)
     assert fw.resume(run, 3, quiet=True).finished, "the longer panel is the run's own from then on"
 
 
+@pytest.mark.long
 def test_a_panel_that_grew_in_its_place_is_the_run_s(run: Path, tmp_path: Path) -> None:
     known = fw.evaluate(run)
     save_panel(market(), tmp_path / "own.safetensors")
@@ -116,6 +118,7 @@ def test_a_panel_is_compared_with_the_run_s_own_where_that_is_still_there(run: P
         fw.evaluate(run, panel=first)
 
 
+@pytest.mark.long
 def test_an_imported_file_that_was_replaced_is_found_in_the_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,6 +179,7 @@ def _cut_panel(panel: Panel, *, days: Any = slice(None), **given: Any) -> Panel:
     return build_panel(values=np.array(panel.values[days]), dates=np.array(panel.dates[days]), **names)
 
 
+@pytest.mark.long
 def test_a_run_on_newer_days_begins_with_the_traders_of_another(run: Path) -> None:
     settings = SETTINGS | {"population": {"size": 3}, "panel": str(run.parent / "longer.safetensors")}
     config = prepare(from_mapping(ErlRunConfig, settings | {"from_run": str(run), "rounds": 1}, "test"))

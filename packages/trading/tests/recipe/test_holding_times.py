@@ -19,6 +19,7 @@ from flatwater_trading.recipe.run import compose
 TINY = SMALL_PURCHASES | {"panel": "synthetic:4x400:signal=0.7", "splits": {"holdout_days": 80, "validation_days": 50}}
 
 
+@pytest.mark.long
 def test_another_holding_time_earns_what_it_earns_as_a_rule(tmp_path: Path) -> None:
     run = fw.train("erl", run=tmp_path / "run", quiet=True, **TINY).path
     result, trader = fw.evaluate(run, holdout=True), fw.load(run)

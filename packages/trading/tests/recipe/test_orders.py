@@ -87,7 +87,6 @@ def day_by_day(trader: Trader, panel: Panel, days: range, trading_end: int) -> l
     return sorted(done, key=lambda trade: (trade[1], trade[0]))
 
 
-@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize("kind", ["hindsight", "ddpg", "sac"])
 def test_a_backtest_of_the_holdout_is_its_evaluation_and_trades_as_the_orders_say(
@@ -170,6 +169,7 @@ def assert_sheet_adds_up(found: Backtest) -> None:
     assert found.result["scores"][1]["ic"] == pytest.approx(known.mean())
 
 
+@pytest.mark.long
 def test_the_command_plays_days_of_choice_and_keeps_what_is_there(
     runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -204,6 +204,7 @@ def test_the_command_plays_days_of_choice_and_keeps_what_is_there(
     assert "result.json" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_a_benchmark_of_the_prices_is_what_risk_is_measured_against(runs: dict[str, Path]) -> None:
     trader = fw.load(runs["hindsight"])
     found, plain = trader.backtest(TINY["panel"], benchmark="S2"), trader.backtest(TINY["panel"])
@@ -217,6 +218,7 @@ def test_a_benchmark_of_the_prices_is_what_risk_is_measured_against(runs: dict[s
         trader.backtest(TINY["panel"], benchmark="SPY")
 
 
+@pytest.mark.long
 def test_newer_days_are_played_and_told_apart(runs: dict[str, Path]) -> None:
     longer = load_panel("synthetic:6x540:signal=0.7")
     found = fw.load(runs["hindsight"]).backtest(longer)
@@ -476,6 +478,7 @@ def test_an_exported_trader_acts_alike_where_there_is_no_flatwater(
     assert len(ranking) == 5
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize("kind", ["hindsight", "ddpg"])
 def test_a_trader_from_its_weights_trades_alike_without_the_run(
@@ -500,6 +503,7 @@ def test_a_trader_from_its_weights_trades_alike_without_the_run(
     assert (tmp_path / "champion-backtest-2001-07-16-2001-11-30" / "result.json").is_file()
 
 
+@pytest.mark.long
 def test_features_of_another_shape_are_refused(runs: dict[str, Path]) -> None:
     trader = fw.load(runs["ddpg"])
     with pytest.raises(ConfigError, match=r"features = an array \[3\]: .*\[6, 20, 7\]"):

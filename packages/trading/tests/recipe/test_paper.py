@@ -79,6 +79,7 @@ def test_evenings_are_the_days_of_a_backtest(recipe: str, runs: Runs, tmp_path: 
     assert all(each.cost > 0 for each in played.evenings if each.orders)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("recipe", "raw"), [("weights", False), ("weights", True), ("erl", False)])
 def test_prices_that_are_adjusted_again_move_no_money(recipe: str, raw: bool, runs: Runs, tmp_path: Path) -> None:  # noqa: FBT001
     trader, panel = trader_of(runs, recipe), load_panel(PANEL)

@@ -119,6 +119,7 @@ def test_what_an_export_allocates_stays_within_its_plan(run: Path, tmp_path: Pat
     assert tensors <= plan.total_bytes + plan.transient_bytes - LIBRARY_BYTES_OF_EXPORT[".safetensors"]
 
 
+@pytest.mark.long
 def test_what_was_tried_out_is_tried_once_for_a_size(run: Path) -> None:
     trader = fw.load(run)
     panel = trader.align_panel(load_panel(PANEL))
@@ -133,6 +134,7 @@ def test_a_budget_that_is_no_amount_is_refused(run: Path) -> None:
     assert main(["orders", str(run), "--budget", "much"]) == 2
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize("days", [300, 1000])
 def test_what_is_allocated_stays_within_the_plan(run: Path, days: int) -> None:

@@ -160,6 +160,7 @@ def test_so_many_runs_work_at_once_as_are_asked_for() -> None:
     assert len(names("at once")) == 3
 
 
+@pytest.mark.long
 def test_a_run_that_fails_leaves_its_fold_out_and_its_reason_behind() -> None:
     Path("broken").write_text("fold-01-seed-6")
     outcome, said = run_study(order())
@@ -213,6 +214,7 @@ def test_tables_fit_eighty_columns_and_the_page_says_the_same_as_the_terminal(wh
     assert "fold-02-seed-6" in page
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("whole")
 def test_the_commands_for_runs_work_on_a_study(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "s", "--out", "page.html"]) == 0

@@ -24,6 +24,7 @@ def source_of(composition: ErlRun) -> ReplaySource:
     return ReplaySource(run.replay, run.windows, run.market.observations, composition.config.env.episode.context)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("account", [False, True])
 @pytest.mark.parametrize("credit", ["exit", "entry"])
 def test_an_episode_in_the_replay_is_the_one_that_the_env_plays(

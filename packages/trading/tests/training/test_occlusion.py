@@ -51,6 +51,7 @@ def decide_coefficients(look: OcclusionDay, window: Tensor) -> Tensor:
     return to_orders(look.trade, action[0])[0, :, 0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("holes", [False, True])
 @pytest.mark.parametrize("changes", [{}, {"panel": CONTEXT}, {"net.encoder": "lstm"}, ACCOUNT], ids=str)
 def test_each_part_is_what_the_whole_window_without_it_gives(

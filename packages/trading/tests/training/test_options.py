@@ -186,6 +186,7 @@ def works(name: str, train_run: Trained) -> None:
     assert outcome(train_run, beside | {name: value}) != outcome(train_run, beside)
 
 
+@pytest.mark.long
 @pytest.mark.few(3)
 @pytest.mark.parametrize("name", QUICK)
 def test_the_options_of_the_reference_work(name: str, train_run: Trained) -> None:

@@ -204,6 +204,7 @@ def test_holes_in_the_panel_never_reach_a_weight_or_a_number(train_run: Trained)
     assert (run.learner.tally.skipped_total == 0).all()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("algorithm", ["hindsight", pytest.param("sac", marks=pytest.mark.slow)])
 def test_a_run_resumed_at_any_step_of_judging_is_the_run_that_went_on(
     algorithm: str, compose_run: Composed, tmp_path: Path

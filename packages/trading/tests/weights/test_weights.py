@@ -90,6 +90,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return fw.train("weights", run=tmp_path_factory.mktemp("weights") / "run", quiet=True, **TINY).path
 
 
+@pytest.mark.long
 def test_the_sheet_of_a_backtest_is_that_of_its_result(trained: Path, tmp_path: Path) -> None:
     found = replace(fw.load(trained), held=0.75).backtest(PANEL, benchmark="S2")
     champion, equity = found.result["traders"]["champion"], found.equity["champion"].to_numpy()
@@ -110,6 +111,7 @@ def test_a_backtest_of_the_holdout_is_its_evaluation(trained: Path) -> None:
     assert {name: found.result[name] for name in same} == {name: known[name] for name in same}
 
 
+@pytest.mark.long
 def test_a_study_pools_what_its_runs_have_played_on_their_test_days(trained: Path, tmp_path: Path) -> None:
     folder = StudyFolder(tmp_path)
     for fold in (1, 2):
@@ -175,6 +177,7 @@ def test_a_table_of_shares_says_each_thing_once_and_in_numbers_that_can_be_meant
     assert [part for part in named if part not in str(refused.value)] == []
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize("kind", ["short and dear", "long", "slow"])
 def test_the_orders_of_each_evening_are_the_trades_of_the_backtest_to_the_cent(kind: str, tmp_path: Path) -> None:
@@ -324,6 +327,7 @@ def test_each_trader_has_a_line_of_its_own_and_the_tile_says_its_unit(trained: P
     assert "champion, bps" in (trained / "page.html").read_text()
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize(("unit", "pause", "rows", "a_year"), [("month", 30.44, 240, 12), ("week", 7, 500, 52)])
 def test_weeks_and_months_have_their_own_year(

@@ -152,6 +152,7 @@ def test_containers_that_other_threads_change_are_read_all_the_same(churning: di
     assert unread == {}
 
 
+@pytest.mark.long
 def test_a_census_beside_such_threads_leaves_nothing_out(churning: dict[str, tuple[Any, str]]) -> None:
     roots = Roots(named=(("held", churning),))
     unread = [what for _ in range(3) for what in take_census(roots).unread]

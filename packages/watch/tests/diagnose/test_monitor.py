@@ -247,6 +247,7 @@ def test_a_leak_that_comes_in_bursts_is_found_with_its_line(user: Any, period: i
     assert True not in traced
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("period", "each", "function"),
@@ -553,6 +554,7 @@ def test_what_no_object_holds_is_told_by_numbers(monitor: Monitor, verdict: str)
     assert limit_step is None if verdict == "mapped" else limit_step == pytest.approx(1600, rel=0.05)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seconds", [0.0, 1000.0])
 def test_containers_are_counted_by_who_can_pay_for_it(monitor: Monitor, seconds: float) -> None:
     """It cannot be done in slices, and a program of a second is too short for a large heap; it is told all the same."""

@@ -21,6 +21,7 @@ from mmap import mmap
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from flatwater_watch.diagnose.garbage import GarbageSearch
@@ -239,6 +240,7 @@ print(json.dumps(runpy.run_path(sys.argv[1])["searched_garbage"]()))
 """
 
 
+@pytest.mark.long
 def test_no_special_method_of_garbage_is_called() -> None:
     # In a process of its own: threads of other tests, and what their libraries do where a process forks, ask abstract
     # classes for their subclasses, and so the classes of this test.
@@ -271,6 +273,7 @@ def searched_garbage() -> tuple[dict[str, int], int, int]:
     return calls.seen, found.objects, len(kinds)
 
 
+@pytest.mark.long
 def test_no_tensor_class_is_asked(load: Load) -> None:
     calls = Calls()
     program = load("HELD = []")

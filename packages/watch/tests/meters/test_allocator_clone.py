@@ -288,6 +288,7 @@ def test_a_file_that_the_program_closes_is_closed(begin: Begin) -> None:
     os.close(reads)
 
 
+@pytest.mark.long
 def test_no_mapping_is_left_by_an_answer() -> None:
     def mappings() -> int:
         return Path("/proc/self/maps").read_text(encoding="utf-8").count("/dev/zero")

@@ -134,6 +134,7 @@ def test_a_mode_of_the_program_is_respected() -> None:
     assert _get_current_dispatch_mode_stack() == []
 
 
+@pytest.mark.long
 def test_entering_imports_no_compiler() -> None:
     program = """if True:
         import sys, torch

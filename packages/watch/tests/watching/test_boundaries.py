@@ -80,6 +80,7 @@ def test_boundaries_that_come_often_are_counted_and_seldom_looked_at(program: Pr
     assert program.found.boundary_count("step", ticks=False) == 100_000
 
 
+@pytest.mark.long
 def test_the_grant_is_bounded(program: Program) -> None:
     program.run(("step", 1e-7), boundaries=3_000_000)
     assert len(program.since(100 + 2 * REVIEW_SECONDS)) >= 990_000 / (MAXIMUM_UNREPORTED + 1)

@@ -169,6 +169,7 @@ def test_what_is_loaded_once_is_no_leak(run_watched: Watched) -> None:
     assert ran.summary["findings"] == []
 
 
+@pytest.mark.long
 def test_growth_is_told_by_optimizer_steps(run_watched: Watched) -> None:
     pytest.importorskip("torch")
     ran = run_watched(

@@ -63,6 +63,7 @@ def test_the_profile_of_a_block_that_was_begun_by_another_process_is_not_told(bu
     assert all(np.isfinite(value) for name, value in told.rounds[0].items() if name.startswith(("train/", "profile/")))
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @FORMS
 def test_a_run_that_was_stopped_at_any_step_goes_on_bit_for_bit(form: str, build_small: Built) -> None:

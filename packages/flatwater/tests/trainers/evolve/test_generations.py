@@ -75,6 +75,7 @@ def build_small(algorithm: str = "td3", envs: int = 2, size: int = 3) -> EvolveT
     return build_trainer(setup, build_population(setup), worlds)
 
 
+@pytest.mark.long
 @pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("algorithm", "size"), [("ddpg", 3), ("td3", 3), ("sac", 3), ("sac", 1), ("dqn", 3), ("dqn", 1)]
