@@ -22,6 +22,8 @@ class Position:
     entry_price: float
     target_price: float
     shares: float
+    number: int = 0
+    """Place among the purchases of its day."""
     exit_day: int = -1
     exit_price: float = float("nan")
     reason: str = ""
@@ -84,9 +86,12 @@ def play(
         gains = {p.instrument: (day - p.entry_day, feed.mark[p.instrument] / p.entry_price - 1) for p in held}
         episode.account.append(gains)
         if day < trading_end:
-            worth = cash + sum(p.shares * feed.mark[p.instrument] for p in held)
-            new = buys(config, feed, held, actions[day - start], day=day, cash=cash, equity=worth)
-            if new is not None:
+            for number in range(config.trade.purchases_a_day):
+                worth = cash + sum(p.shares * feed.mark[p.instrument] for p in held)
+                new = buys(config, feed, held, actions[day - start], day=day, cash=cash, equity=worth)
+                if new is None:
+                    break
+                new.number = number
                 held.append(new)
                 cash -= new.shares * new.entry_price * config.account.purchase_factor
             if not held:
@@ -126,7 +131,7 @@ def pays(position: Position, config: TradingConfig) -> float:
 def buys(
     config: TradingConfig, feed: Feed, held: list[Position], action: np.ndarray, *, day: int, cash: float, equity: float
 ) -> Position | None:
-    """Today's purchase, if any."""
+    """The next purchase of today, if any."""
     trade = config.trade
     taken = {p.instrument for p in held}
     free = [i for i in range(len(action)) if i not in taken and not np.isnan(feed.close[i])]
@@ -141,7 +146,7 @@ def buys(
     price = float(feed.close[k])
     # The one number taken from the code under test: a high within a rounding of the target must fall on the same side.
     sells_at = float(target_prices(torch.tensor([price]), torch.tensor([target])))
-    share = config.account.position_share or 1 / min(trade.hold_days, len(action))
+    share = config.account.position_share or 1 / min(trade.hold_days * trade.purchases_a_day, len(action))
     money = min(equity * share, cash)
     shares = money / config.account.purchase_factor / price
     return Position(k, coefficient, target, day, price, sells_at, shares)

@@ -26,6 +26,7 @@ configs = st.builds(
     trade=st.builds(
         TradeConfig,
         hold_days=st.integers(1, 8),
+        purchases_a_day=st.sampled_from([1, 1, 2, 3]),
         coefficient_max=st.sampled_from([1.5, 2.0]),
         target_low=st.just(5.0),
         target_high=st.sampled_from([5.0, 30.0]),
@@ -123,7 +124,7 @@ def check_curves(sim: Simulator, rewards: torch.Tensor, expected: list[Episode])
 
 def check_trades(sim: Simulator, market: Market, config: TradingConfig, panel: Panel, expected: list[Episode]) -> None:
     found = trade_columns(sim, market, config, instruments=panel.instruments, dates=panel.dates)
-    wanted = [(b, p) for b, e in enumerate(expected) for p in sorted(e.closed, key=lambda p: p.entry_day)]
+    wanted = [(b, p) for b, e in enumerate(expected) for p in sorted(e.closed, key=lambda p: (p.entry_day, p.number))]
     names = [panel.instruments[panel.investable[p.instrument]] for _, p in wanted]
     assert found["instrument"].tolist() == names
     assert (found["entry_date"] == panel.dates[found["entry_day"]]).all()

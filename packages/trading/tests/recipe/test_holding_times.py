@@ -13,7 +13,8 @@ from flatwater_trading.market.baselines import play_random_
 from flatwater_trading.market.results import episode_summary
 from flatwater_trading.market.simulator import reset_
 from flatwater_trading.recipe.config import ErlRunConfig
-from flatwater_trading.recipe.holding_times import simulator_for, trades_like_chance, with_holding_time
+from flatwater_trading.recipe.holding_times import trades_like_chance
+from flatwater_trading.recipe.rules import simulator_for
 from flatwater_trading.recipe.run import compose
 
 TINY = SMALL_PURCHASES | {"panel": "synthetic:4x400:signal=0.7", "splits": {"holdout_days": 80, "validation_days": 50}}
@@ -24,8 +25,9 @@ def test_another_holding_time_earns_what_it_earns_as_a_rule(tmp_path: Path) -> N
     run = fw.train("erl", run=tmp_path / "run", quiet=True, **TINY).path
     result, trader = fw.evaluate(run, holdout=True), fw.load(run)
     assert set(result["holding_times"]) == {"10", "20", "40"}, "the own holding time is 5"
-    env = with_holding_time(trader.settings.env, 10)
-    other = replace(trader, settings=replace(trader.settings, env=env)).backtest(TINY["panel"])
+    env = trader.settings.env
+    longer = replace(trader.settings, env=replace(env, trade=replace(env.trade, hold_days=10)))
+    other = replace(trader, settings=longer).backtest(TINY["panel"])
     ten = result["holding_times"]["10"]
     assert other.result["traders"]["champion"]["total_return"] == pytest.approx(ten, rel=1e-4)
     assert f"Its choices held for 10 days would have returned {ten:+.1%}, for 20 " in result["verdict"]
@@ -36,7 +38,7 @@ def test_who_acts_at_random_is_told_and_who_stays_out_is_not() -> None:
     run = compose(from_mapping(ErlRunConfig, TINY, "test"))
     setup, market, days = run.trainer.setup, run.trainer.run.market, 60
     first = torch.tensor([200])
-    simulator = simulator_for(setup, market, setup.config.env, batch=1, days=days)
+    simulator = simulator_for(setup, market, batch=1, days=days)
     reset_(simulator, start=first, trading_end=first + days - 5, end=first + days)
     play_random_(simulator, market, setup.config.env, days=days, rng=torch.Generator().manual_seed(5))
     measures = {name: float(value[0]) for name, value in episode_summary(simulator, setup.config.env).items()}

@@ -80,10 +80,10 @@ def day_by_day(trader: Trader, panel: Panel, days: range, trading_end: int) -> l
             patch.setattr("flatwater_trading.recipe.trader.plan_orders", lambda *_: plan)
             orders = trader.orders(first_days(panel, day + 1), positions, cash)
         done += [(sale.instrument, sale.date, sale.price, sale.shares, sale.reason) for sale in orders.sales]
-        bought = orders.purchase
         positions, cash = orders.positions, orders.cash
-        if bought is not None and day >= trading_end:
-            positions, cash = positions[:-1], cash + bought.share * orders.equity
+        if orders.purchases and day >= trading_end:
+            spent = sum(each.shares * each.price + each.cost for each in orders.purchases)
+            positions, cash = positions[: len(positions) - len(orders.purchases)], cash + spent
     return sorted(done, key=lambda trade: (trade[1], trade[0]))
 
 
@@ -261,13 +261,21 @@ def split_ratios(close: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(0, 10_000), st.sampled_from([None, 0.5]), st.booleans(), st.booleans(), st.booleans())
+@given(
+    st.integers(0, 10_000),
+    st.sampled_from([None, 0.5]),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([1, 2]),
+)
 def test_any_actions_on_any_prices_are_traded_alike(
     seed: int,
     share: float | None,
     gaps: bool,  # noqa: FBT001
     as_traded: bool,  # noqa: FBT001
     dear: bool,  # noqa: FBT001
+    purchases: int,
 ) -> None:
     """Random prices with holes, random coefficients and targets: day by day against the batched simulator.
 
@@ -295,7 +303,7 @@ def test_any_actions_on_any_prices_are_traded_alike(
     )
     config = TradingConfig(
         episode=EpisodeConfig(context=1, trading_days=days - 8, settlement_days=8),
-        trade=TradeConfig(hold_days=4, target_low=0.5, target_high=3),
+        trade=TradeConfig(hold_days=4, purchases_a_day=purchases, target_low=0.5, target_high=3),
         account=AccountConfig(position_share=share, **DEAR if dear else {}),
     )
     actions = torch.from_numpy(rng.uniform([0, 0], [2.2, 4], (days, count, 2)).astype(np.float32))
@@ -346,7 +354,7 @@ def test_the_command_keeps_its_books_in_one_file(
     assert main([*first, "--positions", str(held), "--json"]) == 0
     again = json.loads(capsys.readouterr().out)
     assert again["date"] == day
-    assert again["purchase"] is None or not book.positions, "one purchase a day, however often it is asked for"
+    assert not again["purchases"] or not book.positions, "one purchase a day, however often it is asked for"
     assert again["cash"] == pytest.approx(book.cash)
     assert read_positions(held) == book
     assert main(["orders", run, "--prices", TINY["panel"], "--csv"]) == 0
@@ -552,17 +560,16 @@ def test_orders_are_in_prices_as_traded_where_the_file_has_both(
     assert own.as_traded
     assert not known.as_traded
     assert (own.ranking, own.equity, own.cash) == (known.ranking, known.equity, known.cash)
-    assert own.purchase is not None
-    assert known.purchase is not None
+    (bought,), (bought_adjusted,) = own.purchases, known.purchases
     for name, power in (("price", 7), ("target_price", 7), ("shares", 1 / 7)):
-        assert getattr(own.purchase, name) == pytest.approx(power * getattr(known.purchase, name), rel=1e-6)
+        assert getattr(bought, name) == pytest.approx(power * getattr(bought_adjusted, name), rel=1e-6)
     # The day after the split: seven shares for one, which the user has written.
     after = first_days(load_panel(str(tmp_path / "both.parquet")), len(panel.dates) - 1)
     held_now = [replace(each, shares=7 * each.shares) for each in own.positions]
     kept = trader.orders(after, held_now, own.cash)
-    assert kept.splits == (f"{own.purchase.instrument} (7:1)",) or kept.sales
-    wrong = [replace(own.positions[0], entry_price=known.purchase.price)]
-    with pytest.raises(DataError, match=rf"{own.purchase.instrument} .*as it was traded"):
+    assert kept.splits == (f"{bought.instrument} (7:1)",) or kept.sales
+    wrong = [replace(own.positions[0], entry_price=bought_adjusted.price)]
+    with pytest.raises(DataError, match=rf"{bought.instrument} .*as it was traded"):
         trader.orders(after, wrong, own.cash)
     run = str(runs["hindsight"])
     assert main(["orders", run, "--prices", str(tmp_path / "adjusted.parquet")]) == 0

@@ -116,6 +116,32 @@ def test_random_traders_are_pooled_as_the_champions_are(whole: StudyOutcome) -> 
     assert pooled["comparison"]["beaten"] == pytest.approx(beaten)
 
 
+def test_holding_times_are_pooled_as_the_champions_are_and_the_page_has_the_rules(whole: StudyOutcome) -> None:
+    """Seed 5 holds for 10 days and seed 6 for 5, so each has a return of its own where the other is played again."""
+    pooled, grown = dict(whole.result["pooled"]), 1.0
+    for fold in ("01", "02"):
+        curve = pl.read_parquet(f"s/fold-{fold}-seed-6/holdout_equity.parquet")["champion"]
+        grown *= (1.02 + curve[-1] / curve[0]) / 2
+    assert pooled["holding_times"].keys() == {"5", "10", "20"}
+    assert pooled["holding_times"]["5"] == pytest.approx(grown - 1)
+    assert pooled["holding_times"]["20"] == pytest.approx(1.01**2 - 1)
+    assert [(row["fold"], row["seed"], row["hold_days"]) for row in pooled["rules"]] == [
+        (1, 5, 10),
+        (1, 6, 5),
+        (2, 5, 10),
+        (2, 6, 5),
+    ]
+    assert "The same scores under other holding times" in study_page(read_study(Path("s")))
+    file = Path("s/study.json")
+    for name in ("rules", "holding_times"):
+        pooled.pop(name)
+    file.write_text(json.dumps(whole.result | {"pooled": pooled}))
+    assert "The same scores" not in study_page(read_study(Path("s"))), "a study of weights"
+    file.write_text(json.dumps(whole.result | {"pooled": pooled | {"rules": [{"fold": 1}]}}))
+    with pytest.raises(RunError, match="is damaged"):
+        read_study(Path("s"))
+
+
 @pytest.mark.few(1)
 @pytest.mark.parametrize("jobs", [3, 1])
 def test_a_stopped_study_comes_to_the_result_of_one_in_one_piece(jobs: int, whole: StudyOutcome) -> None:

@@ -27,9 +27,7 @@ def test_a_gain_is_what_the_env_gives_for_the_same_purchase(compose_run: Compose
     composition = compose_run({"panel": "synthetic:6x260:halts=0.02", "env.account.position_share": 1.0})
     run, config, days = composition.trainer.run, composition.config.env, range(30, 60)
     targets = torch.tensor([10.0, 12.5, 50.0])
-    gains = trade_gains(
-        run.market, rows=days, targets=targets, hold_days=config.trade.hold_days, account=config.account
-    )
+    gains = trade_gains(run.market, rows=days, targets=targets, trade=config.trade, account=config.account)
     sim = build_simulator(config, batch=len(targets), max_days=20, instruments=6, device=torch.device("cpu"))
     traded = 0
     for at, day in enumerate(days):

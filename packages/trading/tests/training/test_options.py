@@ -59,6 +59,7 @@ CHANGES: dict[str, tuple[Any, dict[str, Any]]] = {
     "env.episode.settlement_days": (6, {}),
     "population.tile": (1, DDPG),
     "env.trade.hold_days": (3, {}),
+    "env.trade.purchases_a_day": (2, {}),
     "env.trade.coefficient_max": (2.5, {}),
     "env.trade.buy_threshold": (0.5, {}),
     "env.trade.target_low": (0.1, {"env.trade.target_high": 10.0}),
@@ -118,6 +119,9 @@ CHANGES: dict[str, tuple[Any, dict[str, Any]]] = {
 
 ELSEWHERE = {
     "trainer": "there is one choice; packages/flatwater/tests/runs/test_folder.py",
+    "choice.hold_days": "rules after the training; packages/trading/tests/recipe/test_rules.py",
+    "choice.purchases_a_day": "as choice.hold_days",
+    "choice.targets": "as choice.hold_days",
     "rounds": "how long, not what; packages/flatwater/tests/runs",
     "device": "packages/flatwater/tests/runs, and those marked gpu",
     "workers": "same numbers, more processes; packages/flatwater/tests/recipes/test_workers.py",

@@ -189,7 +189,7 @@ Row = tuple[str, str, float, float, float | None, int | None, str, str]
 
 
 def _order_rows(orders: "Orders") -> "Iterator[Row]":
-    """Yield the values of `COLUMNS` for each order: sales, holdings, then the purchase."""
+    """Yield the values of `COLUMNS` for each order: sales, holdings, then purchases."""
     for sale in orders.sales:
         yield "sell", sale.instrument, sale.shares, sale.price, None, None, sale.date, sale.reason
     for holding in orders.holdings:
@@ -204,7 +204,7 @@ def _order_rows(orders: "Orders") -> "Iterator[Row]":
             orders.date,
             "",
         )
-    if (purchase := orders.purchase) is not None:
+    for purchase in orders.purchases:
         yield (
             "buy",
             purchase.instrument,
@@ -229,7 +229,7 @@ def _csv(orders: "Orders") -> str:
 
 
 def _table(orders: "Orders") -> "Table":
-    """Return the orders as a table for the terminal: sales first, then holdings, then the purchase."""
+    """Return the orders as a table for the terminal: sales first, then holdings, then purchases."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -250,17 +250,19 @@ def _table(orders: "Orders") -> "Table":
 
 
 def _sentences(orders: "Orders", reasons: "Sequence[Reason]") -> list[str]:
-    """Return the sentences below the table: the purchase or why nothing is bought, coefficients, prices, reasons."""
-    new = orders.purchase
+    """Return the sentences below the table: purchases or why nothing is bought, coefficients, prices, reasons."""
+    new = orders.purchases
     lines = []
-    if new is not None:
+    if new:
+        subject, what = ("The purchase takes", "it") if len(new) == 1 else ("The purchases take", "each")
         lines.append(
-            f"The purchase takes {new.share:.1%} of the equity of {orders.equity:,.0f}; {orders.cash:,.0f} are left in "
-            f"cash. Sell it at its limit, or at the close after {new.hold_days} {_periods(orders)}."
+            f"{subject} {sum(each.share for each in new):.1%} of the equity of {orders.equity:,.0f}; "
+            f"{orders.cash:,.0f} are left in cash. Sell {what} at its limit, or at the close after {new[0].hold_days} "
+            f"{_periods(orders)}."
         )
     else:
         lines.append(f"{_why_nothing(orders)} Cash {orders.cash:,.0f} of an equity of {orders.equity:,.0f}.")
-    if orders.sales or new is not None:
+    if orders.sales or new:
         lines.append(f"The orders cost {orders.cost:,.2f}.")
     if orders.ranking:
         lines.append("coefficients: " + ", ".join(f"{name} {value:.2f}" for name, value in orders.ranking))
@@ -286,10 +288,10 @@ def _periods(orders: "Orders") -> str:
 def _why_nothing(orders: "Orders") -> str:
     """Return the sentence with the reason why nothing is bought today; for orders without a purchase."""
     bought = [each.position.instrument for each in orders.holdings if each.position.entry_date == orders.date]
-    if bought:
+    if bought and orders.ranking and orders.ranking[0][1] >= orders.threshold:
         return (
-            f"Nothing is bought: {bought[0]} was bought on this day already, "
-            f"and one purchase a {orders.unit} is the rule."
+            f"Nothing is bought: {', '.join(bought)} was bought on this day already, "
+            "and env.trade.purchases_a_day allows no more."
         )
     if not orders.ranking:
         return "Nothing can be bought: whatever has a price today is held."

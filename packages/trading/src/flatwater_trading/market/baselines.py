@@ -5,7 +5,7 @@ its last day. An instrument whose data has ended is worth its last usable close.
 """
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from flatwater_trading.market.config import AccountConfig, TradingConfig
@@ -132,7 +132,7 @@ def play_random_(
     *,
     days: int,
     rng: torch.Generator,
-    buys: Bool[Tensor, " D"] | None = None,
+    buys: Int[Tensor, " D"] | None = None,
 ) -> None:
     """Play `days` steps of the episodes that `reset_` has begun with actions drawn evenly from the action space.
 
@@ -142,15 +142,16 @@ def play_random_(
         config: settings, with the ranges of the actions.
         days: number of days of the longest episode; ended episodes wait.
         rng: generator on the simulator's device.
-        buys: mask of the days on which something is bought; None leaves the days to chance too.
+        buys: number of purchases on each day; None leaves them to chance too.
     """
     low = torch.tensor([0.0, config.trade.target_low], device=sim.day.device)
     high = torch.tensor([config.trade.coefficient_max, config.trade.target_high], device=sim.day.device)
     action = torch.empty(len(sim.day), sim.instruments, 2, device=sim.day.device)
+    counts = None if buys is None else buys.tolist()
     for day in count_steps("days of random traders", range(days)):
         # All coefficients and targets of a day are drawn, used or not, so no day shifts the numbers of another.
         action.uniform_(0, 1, generator=rng).mul_(high - low).add_(low)
-        if buys is not None:
+        if counts is not None:
             # At or above the threshold on days that buy, and 0, which buys nothing, on the others.
-            action[..., 0].add_(config.trade.buy_threshold).mul_(buys[day])
-        step_(sim, market, config, action)
+            action[..., 0].add_(config.trade.buy_threshold).mul_(counts[day] > 0)
+        step_(sim, market, config, action, purchases=None if counts is None else max(1, counts[day]))

@@ -17,7 +17,7 @@ class EpisodeConfig:
     context: Count = 20
     """Days in one observation: on day t the rows t - context + 1 .. t. Sets the size of the encoder's window."""
     trading_days: Count = 125
-    """Days on which one instrument can be bought, at the close."""
+    """Days on which something can be bought, at the close."""
     settlement_days: Count = 20
     """Days after the trading period in which positions only close. Shorter than `trade.hold_days` cuts late trades."""
     # One at least: what is open on the last day is closed on it, so a purchase on that day could never be sold.
@@ -33,12 +33,15 @@ class TradeConfig:
     """When a trade opens and when it closes."""
 
     hold_days: Count = 20
-    """Days until a position that has not met its target is sold at the close. Also the most positions open at once."""
+    """Days until a position that has not met its target is sold at the close."""
+    purchases_a_day: Annotated[int, Bounds(1, 1 << 10)] = 1
+    """Most purchases at a close, each of another instrument: those with the largest coefficients. At most `hold_days`
+    times as many positions are open at once."""
     coefficient_max: Annotated[float, Bounds(0, 1e6, above=True)] = 2.0
     """Upper bound of an action's coefficient, from 0. The middle of the range is the threshold, so that a policy that
     knows nothing yet buys on about every second day."""
     buy_threshold: Annotated[float, Bounds(0, 1e6, above=True)] = 1.0
-    """The day's largest coefficient buys when it is at least this."""
+    """The day's largest coefficients buy when they are at least this."""
     target_low: Annotated[float, Bounds(0, 1e6, above=True)] = 10.0
     """Smallest sale target, in percent above the purchase price."""
     target_high: Annotated[float, Bounds(0, 1e6, above=True)] = 50.0
@@ -62,6 +65,11 @@ class TradeConfig:
             self.target_high,
             f"at least target_low ({self.target_low})",
         )
+
+    @property
+    def most_positions(self) -> int:
+        """Most positions that can be open at once: those of each day on which one can still be held."""
+        return self.hold_days * self.purchases_a_day
 
 
 @config(table="env.reward")
@@ -144,14 +152,13 @@ class AccountConfig(CostConfig):
     """Share of equity put into each trade, whatever its coefficient. Left out: 1 / the most positions that can be open,
     so that holding them all is being fully invested."""
 
-    def share(self, *, hold_days: int, instruments: int) -> float:
-        """Share of equity put into a trade: at most one is opened a day, and one in each instrument."""
-        # Positions open at once: at most one purchase a day that is held hold_days, and one in an instrument.
-        return 1 / min(hold_days, instruments) if self.position_share is None else self.position_share
+    def share(self, *, positions: int, instruments: int) -> float:
+        """Share of equity put into a trade, where this many positions can be open, one in each instrument."""
+        return 1 / min(positions, instruments) if self.position_share is None else self.position_share
 
-    def stake(self, *, hold_days: int, instruments: int) -> float:
+    def stake(self, *, positions: int, instruments: int) -> float:
         """Money put into a trade by an account that has its opening cash: rewards count costs of this size."""
-        return self.cash * self.share(hold_days=hold_days, instruments=instruments)
+        return self.cash * self.share(positions=positions, instruments=instruments)
 
 
 @config(table="account")

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from flatwater_trading.market.config import AccountConfig, TradingConfig
+from flatwater_trading.market.config import AccountConfig, TradeConfig, TradingConfig
 from flatwater_trading.market.costs import Costs
 from flatwater_trading.market.market import Market
 
@@ -84,7 +84,7 @@ def trade_gains(
     *,
     rows: range,
     targets: Float[Tensor, " G"],
-    hold_days: int,
+    trade: TradeConfig,
     account: AccountConfig,
 ) -> Float[Tensor, "D K G"]:
     """Return the gain of a purchase of each instrument on each day, after costs, by sale target.
@@ -93,7 +93,7 @@ def trade_gains(
         market: prices.
         rows: rows of the purchases. The exits read `hold_days` rows more.
         targets: sale targets, in percent.
-        hold_days: days after which a position is sold.
+        trade: holding time, and the positions that can be open.
         account: costs of buying and selling.
 
     Returns:
@@ -103,11 +103,11 @@ def trade_gains(
     gains = torch.empty(len(rows), columns, len(targets), device=market.close.device)
     step = max(1, _TRADES_AT_ONCE // (columns * len(targets)))
     for first in range(0, len(rows), step):
-        gains[first : first + step] = _gains(market, rows[first : first + step], targets, hold_days, account)
+        gains[first : first + step] = _gains(market, rows[first : first + step], targets, trade, account)
     return gains
 
 
-def _gains(market: Market, rows: range, targets: Tensor, hold_days: int, account: AccountConfig) -> Tensor:
+def _gains(market: Market, rows: range, targets: Tensor, trade: TradeConfig, account: AccountConfig) -> Tensor:
     """Return gains [D, K, G] of purchases on these rows, as `trade_gains` does, all of them resolved in one call.
 
     The caller bounds the number of rows: the highs of all trades' `hold_days` are in memory together.
@@ -116,7 +116,7 @@ def _gains(market: Market, rows: range, targets: Tensor, hold_days: int, account
         market: prices [T, K].
         rows: rows of the D days of the purchases.
         targets: sale targets [G], in percent above the price.
-        hold_days: days after which a position is sold.
+        trade: holding time, and the positions that can be open.
         account: costs of buying and selling.
     """
     device = targets.device
@@ -128,15 +128,15 @@ def _gains(market: Market, rows: range, targets: Tensor, hold_days: int, account
         market.high,
         market.mark,
         market.last_day,
-        ahead=torch.arange(1, hold_days + 1, device=device)[:, None],
+        ahead=torch.arange(1, trade.hold_days + 1, device=device)[:, None],
         day=day,
         instrument=instrument,
         target_price=target_prices(price, targets.expand(shape).flatten()),
         # No episode cuts these trades short: a gain depends on the panel alone.
-        last=day + hold_days,
+        last=day + trade.hold_days,
     )
     entry, exit_ = (market.costs(account, row, instrument) for row in (day, day + exits.days_held))
-    stake = account.stake(hold_days=hold_days, instruments=shape[1])
+    stake = account.stake(positions=trade.most_positions, instruments=shape[1])
     return net_gain(price, exits.price, entry, exit_, stake).view(shape)
 
 
@@ -187,7 +187,7 @@ def trade_rewards(
         config: sizes of positions and rewards.
         instruments: number of instruments that can be bought.
     """
-    stake = config.account.stake(hold_days=config.trade.hold_days, instruments=instruments)
+    stake = config.account.stake(positions=config.trade.most_positions, instruments=instruments)
     gain_percent = 100 * net_gain(entry_price, exit_price, entry, exit_, stake)
     factor = config.reward.loss_factor
     return gain_percent if factor == 1 else torch.where(gain_percent < 0, gain_percent * factor, gain_percent)

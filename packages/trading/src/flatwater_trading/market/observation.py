@@ -25,8 +25,8 @@ def account_block(sim: Simulator, market: Market) -> Float[Tensor, "B K 3"]:
     """Return each instrument's open position on the day that the next step acts on, as `ACCOUNT_FEATURES`."""
     positions, hold = sim.positions, len(sim.ahead)
     row = observed_rows(sim)
-    # Row h was written by the last step whose clock was h modulo H, and each later step was a day.
-    rows = torch.arange(hold, device=row.device)
+    # The rows of day h were written by the last step whose clock was h modulo `hold`, and each later step was a day.
+    rows = torch.arange(len(positions.exit_day), device=row.device) // sim.purchases
     days_held = ((sim.clock - 1 - rows) % hold + 1)[:, None].expand_as(positions.exit_day)
     # Strictly later: an exit of this row happens before the step that acts on it buys.
     is_open = positions.exit_day > row

@@ -1,4 +1,4 @@
-"""Orders of a trader after a day, by the rules of the simulator: due sales, positions that stay, and a purchase.
+"""Orders of a trader after a day, by the rules of the simulator: due sales, positions that stay, and purchases.
 
 The simulator knows the future and resolves an exit when it opens a trade. Here only the past is known, so an exit is
 found on its day; played day by day, both make the same trades.
@@ -96,7 +96,7 @@ class Holding:
 
 @dataclass(frozen=True, kw_only=True)
 class Purchase:
-    """The purchase of a day."""
+    """A purchase of a day."""
 
     instrument: str
     price: float
@@ -118,15 +118,15 @@ class Purchase:
 
 @dataclass(frozen=True, kw_only=True)
 class Orders:
-    """Sales, holdings and at most one purchase after the close of a day, with the account that they lead to."""
+    """Sales, holdings and purchases after the close of a day, with the account that they lead to."""
 
     date: str
     """The newest day of the prices."""
     sales: tuple[Sale, ...]
     holdings: tuple[Holding, ...]
-    """Positions that stay, without today's purchase."""
-    purchase: Purchase | None
-    """The day's purchase; None if nothing is bought."""
+    """Positions that stay, without today's purchases."""
+    purchases: tuple[Purchase, ...]
+    """The day's purchases, at most `env.trade.purchases_a_day`, the largest coefficient first."""
     ranking: tuple[tuple[str, float], ...]
     """The largest coefficients of instruments that can be bought; a purchase needs `threshold` or more."""
     threshold: float
@@ -146,24 +146,22 @@ class Orders:
     def positions(self) -> tuple[Position, ...]:
         """Positions after these orders: the next day's `positions`."""
         positions_kept = tuple(holding.position for holding in self.holdings)
-        if self.purchase is None:
-            return positions_kept
-        purchase = self.purchase
-        return (
-            *positions_kept,
+        new_positions = (
             Position(
                 instrument=purchase.instrument,
                 entry_date=self.date,
                 entry_price=purchase.price,
                 target=purchase.target,
                 shares=purchase.shares,
-            ),
+            )
+            for purchase in self.purchases
         )
+        return *positions_kept, *new_positions
 
     @property
     def cost(self) -> float:
-        """Costs of the sales and the purchase, in money."""
-        return sum(sale.cost for sale in self.sales) + (0.0 if self.purchase is None else self.purchase.cost)
+        """Costs of the sales and the purchases, in money."""
+        return sum(sale.cost for sale in self.sales) + sum(purchase.cost for purchase in self.purchases)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values, with the positions after these orders and the costs of all of them."""
@@ -310,7 +308,7 @@ def decide_orders(
     holdings: tuple[Holding, ...],
     cash: float,
 ) -> Orders:
-    """Decide on a purchase, and return all orders of the day; the sales are decided already.
+    """Decide on the purchases, and return all orders of the day; the sales are decided already.
 
     Args:
         close: the market after the close.
@@ -327,21 +325,25 @@ def decide_orders(
     free = (close.market.close[-1] > 0) & torch.tensor([name not in held_names for name in close.names])
     trader_coefficients = action[:, 0].where(free, -torch.inf)
     # Stable: of equal coefficients the first instrument is bought, as `max` takes it in the simulator.
-    order = [int(k) for k in trader_coefficients.argsort(descending=True, stable=True)[:RANKED_INSTRUMENTS] if free[k]]
-    ranking = tuple((close.names[k], float(trader_coefficients[k].clamp(0, trade.coefficient_max))) for k in order)
-    today = str(close.dates[-1])
-    purchase = None
-    # One purchase a day: a second call on the same day must not buy again.
-    bought_already = any(holding.position.entry_date == today for holding in holdings)
-    if ranking and ranking[0][1] >= trade.buy_threshold and not bought_already:
-        purchase = _size_purchase(close, order[0], action[order[0]], equity, cash)
-        cash -= purchase.share * equity
+    order = [int(k) for k in trader_coefficients.argsort(descending=True, stable=True) if free[k]]
+    coefficients = [float(trader_coefficients[k].clamp(0, trade.coefficient_max)) for k in order]
+    ranking = tuple((close.names[k], value) for k, value in zip(order, coefficients, strict=True))
+    today, purchases, worth = str(close.dates[-1]), list[Purchase](), equity
+    # A second call on the same day must not buy again what the first has bought.
+    bought_already = sum(holding.position.entry_date == today for holding in holdings)
+    for k, value in zip(order[: max(0, trade.purchases_a_day - bought_already)], coefficients, strict=False):
+        # NaN >= threshold is False: no larger coefficient is known, as in the simulator.
+        if not value >= trade.buy_threshold:
+            break
+        purchases.append(purchase := _size_purchase(close, k, action[k], worth, cash))
+        cash -= purchase.share * worth
+        worth -= purchase.cost
     return Orders(
         date=today,
         sales=sales,
         holdings=holdings,
-        purchase=purchase,
-        ranking=ranking,
+        purchases=tuple(purchases),
+        ranking=ranking[:RANKED_INSTRUMENTS],
         threshold=trade.buy_threshold,
         cash=cash,
         equity=equity,
@@ -358,7 +360,7 @@ def _size_purchase(close: MarketClose, column: int, action: Float[Tensor, "2"], 
         close: the market after the close.
         column: number of the instrument in the market.
         action: coefficient and sale target in percent of the instrument; both are clamped to their ranges.
-        equity: money and positions at today's closes, before costs.
+        equity: money and positions at today's closes, before the costs of this purchase.
         cash: money that can be spent.
     """
     account, trade = close.config.account, close.config.trade
@@ -366,7 +368,7 @@ def _size_purchase(close: MarketClose, column: int, action: Float[Tensor, "2"], 
     traded_per_adjusted = close.traded_ratio(len(close.dates) - 1, column)
     target = action[1].clamp(trade.target_low, trade.target_high)
     # The formula of the simulator's `_pay_and_mark_`; costs are paid from the money spent.
-    spent = min(equity * account.share(hold_days=trade.hold_days, instruments=len(close.names)), cash)
+    spent = min(equity * account.share(positions=trade.most_positions, instruments=len(close.names)), cash)
     value = float(close.costs(len(close.dates) - 1, column).affordable_value(*_tensors(spent, float(price))))
     spent = spent if value else 0.0
     return Purchase(

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from flatwater_trading.market import account
@@ -21,8 +21,8 @@ def fitness(sim: Simulator, config: TradingConfig) -> Float[Tensor, " B"]:
     return torch.add(sim.total, idle, alpha=-config.reward.no_trade_penalty)
 
 
-def closed_mask(sim: Simulator) -> Bool[Tensor, "B D1"]:
-    """Return the mask of days with a purchase that has closed."""
+def closed_mask(sim: Simulator) -> Bool[Tensor, "B M"]:
+    """Return the mask of the logged purchases that have closed."""
     # The log has future exits, resolved at the purchase: only exits before today have happened.
     return (sim.logs.exit_day >= 0) & (sim.logs.exit_day < sim.day[:, None])
 
@@ -62,12 +62,18 @@ def episode_summary(sim: Simulator, config: TradingConfig, a_year: int | None = 
     }
 
 
+def purchases_by_day(sim: Simulator) -> Int[Tensor, "B D1"]:
+    """Return the number of purchases on each day; the last column is that of ended episodes, which buy nothing."""
+    bought = sim.logs.exit_day >= 0
+    return bought.view(len(bought), -1, sim.purchases).sum(-1)
+
+
 def traded_by_day(sim: Simulator) -> Float[Tensor, "B D"]:
     """Return the value bought and sold on each day of the episodes so far."""
     logs, closed = sim.logs, closed_mask(sim)
     bought = logs.exit_day >= 0
     # The last column is that of ended episodes, which buy nothing.
-    traded = (logs.shares * logs.entry_price).where(bought, 0)
+    traded = (logs.shares * logs.entry_price).where(bought, 0).view(len(bought), -1, sim.purchases).sum(-1)
     place = (logs.exit_day - sim.start[:, None]).where(closed, 0)
     return traded.scatter_add(1, place, (logs.shares * logs.exit_price).where(closed, 0))[:, :-1]
 
@@ -125,7 +131,7 @@ def _closed_trades(sim: Simulator, market: Market, config: TradingConfig) -> dic
     columns = {
         "episode": episode,
         "instrument": logs.instrument[closed],
-        "entry_day": sim.start[episode] + slot,
+        "entry_day": sim.start[episode] + slot // sim.purchases,
         "exit_day": logs.exit_day[closed],
         "entry_price": logs.entry_price[closed],
         "exit_price": logs.exit_price[closed],

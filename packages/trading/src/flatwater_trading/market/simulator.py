@@ -1,8 +1,8 @@
 """B episodes in lock-step: everything is allocated by `build_simulator` and written in place, without a host sync.
 
 A trade's exit is resolved when it is opened (see `exits`) and booked on the day it will happen: its reward in
-`reward_due`, its proceeds in `proceeds_due`. A step therefore looks at the day's actions [B, K] and at the at most
-`hold_days` positions that can be open [H, B], never back through the episode.
+`reward_due`, its proceeds in `proceeds_due`. A step therefore looks at the day's actions [B, K] and at the positions
+that can be open [H, B], never back through the episode. Purchases of a day are booked one after the other.
 
 An episode ends by termination: on its last day all open positions are sold, so nothing has to be bootstrapped, and
 `truncated` is never set. Episodes of a batch may differ in length; an ended episode stays as it is, with reward 0,
@@ -28,7 +28,10 @@ from flatwater_watch.errors import ConfigError
 
 @state
 class Positions:
-    """The last H purchases. Row `clock % H` is today's; the trade it replaces has closed by today."""
+    """The positions that can be open: for each of the last `hold_days` days those that could be bought on it.
+
+    Today's begin at row `clock % hold_days * purchases`; the trades that they replace have closed by today.
+    """
 
     instrument: Int[Tensor, "H B"]
     """Number of the instrument in the market; without meaning for a closed position."""
@@ -40,30 +43,31 @@ class Positions:
 
 @state
 class Logs:
-    """The log of each day of each episode; the extra column is for the writes of ended episodes.
+    """The log of each day of each episode; the extra day is for the writes of ended episodes.
 
-    Columns after the current day have values of earlier episodes, except for `exit_day`, `equity` and `invested`.
+    M columns are days times the purchases of a day, the day varying slowest. Columns after the current day have values
+    of earlier episodes, except for `exit_day`, `equity` and `invested`.
     """
 
-    instrument: Int[Tensor, "B D1"]
-    """Instrument bought on the day; without meaning if `exit_day` is -1."""
-    exit_day: Int[Tensor, "B D1"]
-    """Row of the panel on which the day's purchase closes, a future row until then; -1 without a purchase."""
-    coefficient: Float[Tensor, "B D1"]
-    target: Float[Tensor, "B D1"]
+    instrument: Int[Tensor, "B M"]
+    """Instrument that was bought; without meaning if `exit_day` is -1."""
+    exit_day: Int[Tensor, "B M"]
+    """Row of the panel on which the purchase closes, a future row until then; -1 without a purchase."""
+    coefficient: Float[Tensor, "B M"]
+    target: Float[Tensor, "B M"]
     """Sale target, in percent above the purchase price."""
-    entry_price: Float[Tensor, "B D1"]
-    exit_price: Float[Tensor, "B D1"]
-    shares: Float[Tensor, "B D1"]
+    entry_price: Float[Tensor, "B M"]
+    exit_price: Float[Tensor, "B M"]
+    shares: Float[Tensor, "B M"]
     equity: Float[Tensor, "B D1"]
     """Equity at the start (column 0) and at the close of each day (column d + 1 for day d); NaN after the end."""
     invested: Float[Tensor, "B D1"]
     """Value of the open positions at the same times as `equity`."""
 
 
-def build_positions(*, hold_days: int, batch: int, device: torch.device) -> Positions:
-    """Allocate `hold_days` positions for each episode, all of them closed."""
-    shape = (hold_days, batch)
+def build_positions(*, count: int, batch: int, device: torch.device) -> Positions:
+    """Allocate `count` positions for each episode, all of them closed."""
+    shape = (count, batch)
     return Positions(
         instrument=filled_tensor(0, *shape, dtype=torch.int64, device=device),
         exit_day=filled_tensor(-1, *shape, dtype=torch.int64, device=device),
@@ -72,9 +76,9 @@ def build_positions(*, hold_days: int, batch: int, device: torch.device) -> Posi
     )
 
 
-def build_logs(*, batch: int, max_days: int, device: torch.device) -> Logs:
-    """Allocate empty logs of `batch` episodes of at most `max_days` days."""
-    shape = (batch, max_days + 1)
+def build_logs(*, batch: int, max_days: int, purchases: int, device: torch.device) -> Logs:
+    """Allocate empty logs of `batch` episodes of at most `max_days` days, with this many purchases on each."""
+    days, shape = (batch, max_days + 1), (batch, (max_days + 1) * purchases)
     return Logs(
         instrument=filled_tensor(0, *shape, dtype=torch.int64, device=device),
         exit_day=filled_tensor(-1, *shape, dtype=torch.int64, device=device),
@@ -83,8 +87,8 @@ def build_logs(*, batch: int, max_days: int, device: torch.device) -> Logs:
         entry_price=filled_tensor(0, *shape, device=device),
         exit_price=filled_tensor(0, *shape, device=device),
         shares=filled_tensor(0, *shape, device=device),
-        equity=filled_tensor(0, *shape, device=device),
-        invested=filled_tensor(0, *shape, device=device),
+        equity=filled_tensor(0, *days, device=device),
+        invested=filled_tensor(0, *days, device=device),
     )
 
 
@@ -122,8 +126,8 @@ class Simulator:
     """Proceeds after costs of the trades that close on each day of the episode, booked when they are opened."""
     positions: Positions
     logs: Logs
-    ahead: Int[Tensor, "H 1"] = derived_field()
-    """The numbers 1 .. H."""
+    ahead: Int[Tensor, "hold 1"] = derived_field()
+    """The numbers 1 .. `hold_days`."""
     first_cell: Int[Tensor, " B"] = derived_field()
     """Offset at which each episode's row of [B, D + 1] begins in flat storage."""
     instruments: int
@@ -132,6 +136,11 @@ class Simulator:
     """Money at the start of each episode."""
     clock: int = 0
     """Steps taken since all episodes began together."""
+
+    @property
+    def purchases(self) -> int:
+        """Most purchases of a day."""
+        return len(self.positions.exit_day) // len(self.ahead)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,14 +165,13 @@ def build_simulator(
     """Allocate a simulator in which every episode has ended, until `reset_`.
 
     Args:
-        config: settings, of which `hold_days` and the opening cash are used.
+        config: settings, of which the number of positions and the opening cash are used.
         batch: number B of episodes in lock-step.
         max_days: number D of days of the longest episode (trading and settlement).
         instruments: number K of instruments; no buffer has an axis of this size.
         device: device of the tensors; `meta` for a plan.
     """
-    hold = config.trade.hold_days
-    days = (batch, max_days + 1)
+    trade, days = config.trade, (batch, max_days + 1)
     sim = Simulator(
         day=filled_tensor(1, batch, dtype=torch.int64, device=device),
         start=filled_tensor(0, batch, dtype=torch.int64, device=device),
@@ -174,9 +182,9 @@ def build_simulator(
         refused=filled_tensor(0, batch, dtype=torch.int64, device=device),
         reward_due=filled_tensor(0, *days, device=device),
         proceeds_due=filled_tensor(0, *days, device=device),
-        positions=build_positions(hold_days=hold, batch=batch, device=device),
-        logs=build_logs(batch=batch, max_days=max_days, device=device),
-        ahead=torch.arange(1, hold + 1, device=device)[:, None],
+        positions=build_positions(count=trade.most_positions, batch=batch, device=device),
+        logs=build_logs(batch=batch, max_days=max_days, purchases=trade.purchases_a_day, device=device),
+        ahead=torch.arange(1, trade.hold_days + 1, device=device)[:, None],
         first_cell=torch.arange(0, batch * days[1], days[1], device=device),
         instruments=instruments,
         opening_cash=config.account.cash,
@@ -245,11 +253,13 @@ class _DayView(NamedTuple):
     trading: Tensor
     """True on days of the trading period."""
     open: Tensor
-    """Mask [H, B] of the positions that are still open after today's exits."""
+    """Mask [H, B] of the positions that are open after today's exits and the purchases before this one."""
+    number: int = 0
+    """Place of the purchase among those of the day, from 0."""
 
 
 class _DayPurchases(NamedTuple):
-    """The purchase of each episode today. Without one: coefficient 0, price 1, and any target, even NaN."""
+    """A purchase of each episode today. Without one: coefficient 0, price 1, and any target, even NaN."""
 
     bought: Tensor
     """True if something is bought today."""
@@ -263,7 +273,14 @@ class _DayPurchases(NamedTuple):
 
 
 @torch.no_grad()
-def step_(sim: Simulator, market: Market, config: TradingConfig, action: Float[Tensor, "B K 2"]) -> TimeStep:
+def step_(
+    sim: Simulator,
+    market: Market,
+    config: TradingConfig,
+    action: Float[Tensor, "B K 2"],
+    *,
+    purchases: int | None = None,
+) -> TimeStep:
     """Play one day: close due positions, buy, take the penalties, go to the next day.
 
     Args:
@@ -272,6 +289,7 @@ def step_(sim: Simulator, market: Market, config: TradingConfig, action: Float[T
         config: configuration as given to `build_simulator`.
         action: coefficient and sale target in percent; both are clamped to their ranges. A NaN in the chosen target, or
             among the coefficients of instruments that can be bought, buys nothing.
+        purchases: most purchases of this day, from 1 to `purchases_a_day`; None for the latter.
 
     Raises:
         ConfigError: the action has another shape.
@@ -281,10 +299,35 @@ def step_(sim: Simulator, market: Market, config: TradingConfig, action: Float[T
             f"action: expected [{len(sim.day)}, {sim.instruments}, 2], episodes by instruments by "
             f"(coefficient, target), got {list(action.shape)}. Build the simulator for this batch and panel."
         )
+    today = _view_day(sim)
+    # Exits first: today's sales pay for today's purchase. After an episode's end nothing is due.
+    sim.cash.add_(torch.take(sim.proceeds_due, today.at))
+    reward, holds = torch.take(sim.reward_due, today.at), today.open.any(0)
+    for number in range(sim.purchases if purchases is None else purchases):
+        if number:
+            # What was bought before is held now: its instrument is not bought again, and its value counts.
+            today = today._replace(open=sim.positions.exit_day > today.row, number=number)
+        purchase = _choose_purchase(sim, market, config, today, action)
+        trade_reward = _book_purchases_(sim, market, config, today, purchase)
+        # Possible because prices are exogenous, and for learning only: neither observations nor equity contain it.
+        if config.reward.credit == "entry":
+            reward = reward + trade_reward
+        holds = holds | purchase.bought
+    reward = torch.add(reward, today.trading & ~holds, alpha=-config.reward.inaction_penalty)
+    sim.total.add_(reward)
+    # A bool adds 0 or 1: an ended episode stays on its day.
+    sim.day.add_(today.active)
+    sim.clock += 1
+    terminated = sim.day >= sim.end
+    return TimeStep(reward, (~terminated).float(), terminated, torch.zeros_like(terminated), today.active)
+
+
+def _view_day(sim: Simulator) -> _DayView:
+    """Return the position of each episode on the day of the next step."""
     # Ended episodes are stepped too, on their last row and masked: shapes stay fixed and nothing waits for the device.
     last = sim.end - 1
     row = torch.minimum(sim.day, last)
-    today = _DayView(
+    return _DayView(
         active=sim.day < sim.end,
         last=last,
         row=row,
@@ -293,22 +336,6 @@ def step_(sim: Simulator, market: Market, config: TradingConfig, action: Float[T
         trading=sim.day < sim.trading_end,
         open=sim.positions.exit_day > row,
     )
-    # Exits first: today's sales pay for today's purchase. After an episode's end nothing is due.
-    sim.cash.add_(torch.take(sim.proceeds_due, today.at))
-    reward = torch.take(sim.reward_due, today.at)
-    purchase = _choose_purchase(sim, market, config, today, action)
-    trade_reward = _book_purchases_(sim, market, config, today, purchase)
-    # Possible because prices are exogenous, and for learning only: neither observations nor equity contain it.
-    if config.reward.credit == "entry":
-        reward = reward + trade_reward
-    idle = today.trading & ~(today.open.any(0) | purchase.bought)
-    reward = torch.add(reward, idle, alpha=-config.reward.inaction_penalty)
-    sim.total.add_(reward)
-    # A bool adds 0 or 1: an ended episode stays on its day.
-    sim.day.add_(today.active)
-    sim.clock += 1
-    terminated = sim.day >= sim.end
-    return TimeStep(reward, (~terminated).float(), terminated, torch.zeros_like(terminated), today.active)
 
 
 def _choose_purchase(
@@ -341,8 +368,9 @@ def _choose_purchase(
     target = action[..., 1].gather(1, column).squeeze(1)
     # NaN alone differs from itself: a NaN target buys nothing.
     bought = today.trading & (coefficient >= trade.buy_threshold) & (target == target)  # noqa: PLR0124  (see above)
-    wants_purchase = ((action[..., 0] >= trade.buy_threshold) & ~held_mask).any(1)
-    sim.refused.add_(today.trading & wants_purchase & ~bought)
+    if not today.number:  # refused is the whole day, by its first purchase
+        wants_purchase = ((action[..., 0] >= trade.buy_threshold) & ~held_mask).any(1)
+        sim.refused.add_(today.trading & wants_purchase & ~bought)
     return _DayPurchases(
         bought=bought,
         instrument=instrument,
@@ -357,14 +385,14 @@ def _choose_purchase(
 def _book_purchases_(
     sim: Simulator, market: Market, config: TradingConfig, today: _DayView, new: _DayPurchases
 ) -> Tensor:
-    """Book today's purchases and their exits.
+    """Book a purchase of each episode and its exit.
 
     Args:
         sim: B episodes; dues, positions, logs and cash are updated.
         market: prices [T, K].
         config: costs and rewards of trades.
         today: the day of each episode.
-        new: today's purchases [B].
+        new: purchases [B].
 
     Returns:
         Final reward [B] of each trade; 0 without a purchase.
@@ -390,55 +418,58 @@ def _book_purchases_(
         config=config,
         instruments=sim.instruments,
     ).where(new.bought, 0)
-    # An episode buys once a day, so no index repeats in a put_: sums have one order, on a GPU too.
+    # An episode buys once in a call, so no index repeats in a put_: sums have one order, on a GPU too.
     if config.reward.credit == "exit":
         sim.reward_due.put_(due, rewards, accumulate=True)
     shares = _pay_and_mark_(sim, market, config, today, new)
     sim.proceeds_due.put_(due, exit_costs.proceeds(shares * exits.price, exits.price), accumulate=True)
 
-    _log_purchases_(sim, today, new, shares, exit_day=exit_row.where(new.bought, -1), exit_price=exits.price)
+    exit_day = exit_row.where(new.bought, -1)
+    _log_purchases_(sim, today, new, shares, exit_day=exit_day, exit_price=exits.price)
     return rewards
 
 
 def _log_purchases_(
     sim: Simulator, today: _DayView, new: _DayPurchases, shares: Tensor, *, exit_day: Tensor, exit_price: Tensor
 ) -> None:
-    """Write today's purchases into the positions, over those of H days ago, and into the logs.
+    """Write purchases into the positions, over those of `hold_days` days ago, and into the logs.
 
     Args:
         sim: B episodes; positions and logs are updated.
         today: the day of each episode.
-        new: today's purchases [B].
+        new: purchases [B].
         shares: shares bought [B]; 0 without a purchase.
         exit_day: rows of the sales [B]; -1 without a purchase.
         exit_price: prices of the sales [B].
     """
     # The clock is a number of the host: the ring's position does not wait for the device.
-    positions, logs, slot = sim.positions, sim.logs, sim.clock % len(sim.ahead)
+    positions, logs = sim.positions, sim.logs
+    slot = sim.clock % len(sim.ahead) * sim.purchases + today.number
+    place = today.at * sim.purchases + today.number
     positions.instrument[slot] = new.instrument
     positions.exit_day[slot] = exit_day
     positions.entry_price[slot] = new.price
     positions.shares[slot] = shares
-    logs.instrument.put_(today.at, new.instrument)
-    logs.exit_day.put_(today.at, exit_day)
-    logs.coefficient.put_(today.at, new.coefficient)
-    logs.target.put_(today.at, new.target)
-    logs.entry_price.put_(today.at, new.price)
-    logs.exit_price.put_(today.at, exit_price)
-    logs.shares.put_(today.at, shares)
+    logs.instrument.put_(place, new.instrument)
+    logs.exit_day.put_(place, exit_day)
+    logs.coefficient.put_(place, new.coefficient)
+    logs.target.put_(place, new.target)
+    logs.entry_price.put_(place, new.price)
+    logs.exit_price.put_(place, exit_price)
+    logs.shares.put_(place, shares)
 
 
 def _pay_and_mark_(
     sim: Simulator, market: Market, config: TradingConfig, today: _DayView, new: _DayPurchases
 ) -> Tensor:
-    """Take the money for today's purchases, and mark the account to market.
+    """Take the money for a purchase of each episode, and mark the account to market.
 
     Args:
         sim: B episodes; cash, and today's equity and invested value in the logs, are updated.
         market: prices [T, K].
         config: the account.
         today: the day of each episode.
-        new: today's purchases [B], with their costs.
+        new: purchases [B], with their costs.
 
     Returns:
         Shares bought [B], which may be fractional; 0 without a purchase.
@@ -447,7 +478,7 @@ def _pay_and_mark_(
     marks = torch.take(market.mark, today.cell + positions.instrument)
     invested = (marks * positions.shares * today.open).sum(0)
     equity = sim.cash + invested
-    full_share = account.share(hold_days=len(sim.ahead), instruments=sim.instruments)
+    full_share = account.share(positions=len(positions.exit_day), instruments=sim.instruments)
     equity_share = new.bought * full_share
     # Never on credit: if much is invested, less cash than a position's share may be left.
     spent = torch.minimum(equity * equity_share, sim.cash)

@@ -80,9 +80,7 @@ def gain_features(
     np.subtract(raw, mean, out=less_mean)
     features[..., 2 * len(RETURN_ROWS) :] = context_features
     target = torch.tensor([config.trade.target_high], device=market.close.device)
-    gains = trade_gains(
-        market, rows=learned_rows, targets=target, hold_days=config.trade.hold_days, account=config.account
-    )[..., 0]
+    gains = trade_gains(market, rows=learned_rows, targets=target, trade=config.trade, account=config.account)[..., 0]
     gain = gains.double().cpu().numpy().clip(-LARGEST_GAIN, LARGEST_GAIN)
     usable = np.isfinite(features[learned_rows.start : learned_rows.stop]).all(-1) & np.isfinite(gain)
     return features, gain, usable

@@ -1,7 +1,6 @@
 """Backtests of a trader on days that the user names, by the simulator's rules and against a run's baselines."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -20,6 +19,8 @@ from flatwater_trading.recipe.benchmark import Benchmark
 from flatwater_trading.recipe.result import equity_frame, score_as_json, sheet_frame, write_json
 from flatwater_trading.recipe.score import ChampionEvaluation, score_champion
 from flatwater_trading.recipe.tables import write_frame
+from flatwater_trading.recipe.threads import one_thread
+from flatwater_trading.training.lessons import purchase_rows
 from flatwater_trading.training.setup import build_setup
 from flatwater_watch.errors import ConfigError, DataError
 from flatwater_watch.files.output import flatwater_folder_kind
@@ -193,17 +194,6 @@ def known_truth(prices: object, panel: Panel) -> np.ndarray[Any, Any] | None:
     return truth if truth is None or truth.shape == (len(panel.dates), len(panel.investable)) else None
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Make torch compute on one thread, like runs by default: sums in another order differ in their last bit."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
 def play_backtest(
     trader: "Trader",
     panel: Panel,
@@ -242,15 +232,13 @@ def _play_backtest(
     """
     _, market = trader.observe_market(panel)
     splits = _splits(trader, panel)
-    # Ridge learns from the same days as the champion, and its last trades end within them.
-    learned_rows = range(splits.train.first, max(splits.train.first, splits.train.stop - trader.config.trade.hold_days))
     evaluation = ChampionEvaluation(
         setup=build_setup(trader.settings, market, splits, torch.device("cpu")),
         panel=panel,
         market=market,
         actor=trader.weights,
         days=days,
-        learned_rows=learned_rows,
+        learned_rows=purchase_rows(splits.train, trader.config.trade.hold_days),
         truth=truth,
         benchmark=benchmark,
     )

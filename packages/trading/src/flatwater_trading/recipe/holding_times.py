@@ -12,13 +12,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from flatwater.state.random import generator
-from flatwater_trading.market import account
 from flatwater_trading.market.baselines import play_random_
-from flatwater_trading.market.config import TradingConfig
 from flatwater_trading.market.market import Market
 from flatwater_trading.market.results import episode_summary
-from flatwater_trading.market.simulator import Simulator, build_simulator, reset_
-from flatwater_trading.training.play import PlannedActions, SlicePlay
+from flatwater_trading.market.simulator import reset_
+from flatwater_trading.recipe.rules import play_planned, simulator_for, with_rule
+from flatwater_trading.training.play import PlannedActions
 from flatwater_trading.training.setup import ErlSetup
 
 HOLDING_TIMES = (5, 10, 20, 40)
@@ -35,7 +34,7 @@ class HoldingTimes:
     """Total returns of the champion's choices by the rows for which each purchase is held."""
 
     own: int
-    """Holding time of the settings."""
+    """Holding time by which the days were played."""
     unit: str
     """Name of a row, such as `day`."""
     returns: Mapping[int, float]
@@ -47,24 +46,9 @@ class HoldingTimes:
         (rows, value), *others = self.returns.items()
         more = "".join(f", for {rows} {value:+.1%}" for rows, value in others)
         return (
-            f"Its choices held for {rows} {self.unit}s would have returned {value:+.1%}{more} "
-            f"(env.trade.hold_days = {self.own})."
+            f"Its choices held for {rows} {self.unit}s would have returned {value:+.1%}{more} (they were held for "
+            f"{self.own}; --choice.hold-days has it chosen on the validation days)."
         )
-
-
-def simulator_for(setup: ErlSetup, market: Market, env: TradingConfig, *, batch: int, days: int) -> Simulator:
-    """Build a simulator of `batch` episodes of these many days, by these rules."""
-    return build_simulator(env, batch=batch, max_days=days, instruments=len(market.investable), device=setup.device)
-
-
-def with_holding_time(env: TradingConfig, hold_days: int) -> TradingConfig:
-    """Return the rules with another holding time."""
-    return replace(env, trade=replace(env.trade, hold_days=hold_days))
-
-
-def other_times(env: TradingConfig) -> tuple[int, ...]:
-    """Return the holding times that are played besides that of the settings."""
-    return tuple(rows for rows in HOLDING_TIMES if rows != env.trade.hold_days)
 
 
 def play_holding_times(
@@ -80,16 +64,12 @@ def play_holding_times(
         first: first row that is played.
         unit: name of a row.
     """
-    returns, days = {}, planned.planned.shape[2]
-    for rows in other_times(setup.config.env):
-        env = with_holding_time(setup.config.env, rows)
-        simulator = simulator_for(setup, market, env, batch=1, days=days)
-        other = replace(setup, config=replace(setup.config, env=env))
-        play = SlicePlay(other, market, simulator, planned, actor)
-        play.begin_(first)
-        play.play_()
-        returns[rows] = float(account.total_return(simulator.logs.equity)[0])
-    return HoldingTimes(setup.config.env.trade.hold_days, unit, returns)
+    rule, returns = setup.config.env.trade, {}
+    for rows in HOLDING_TIMES:
+        if rows != rule.hold_days:
+            other = with_rule(setup, replace(rule, hold_days=rows))
+            returns[rows] = play_planned(other, market, planned, actor, first=first)
+    return HoldingTimes(rule.hold_days, unit, returns)
 
 
 def trades_like_chance(
@@ -105,7 +85,7 @@ def trades_like_chance(
         days: number of days that are played.
     """
     env = setup.config.env
-    simulator = simulator_for(setup, market, env, batch=RANDOM_DAYS, days=days)
+    simulator = simulator_for(setup, market, batch=RANDOM_DAYS, days=days)
     start = first.repeat(RANDOM_DAYS)
     reset_(simulator, start=start, trading_end=start + days - env.episode.settlement_days, end=start + days)
     play_random_(simulator, market, env, days=days, rng=generator(setup.config.seed, "random days", setup.device))

@@ -344,7 +344,7 @@ def _filled_orders(orders: Orders | WeightOrders) -> Iterator[PaperOrder]:
         return
     for sale in orders.sales:
         yield PaperOrder(order="sell", instrument=sale.instrument, shares=sale.shares, price=sale.price)
-    if (bought := orders.purchase) is not None:
+    for bought in orders.purchases:
         yield PaperOrder(order="buy", instrument=bought.instrument, shares=bought.shares, price=bought.price)
 
 

@@ -14,6 +14,7 @@ from flatwater.rundir.layout import RunFolder
 from flatwater.runs.fingerprint import version_facts
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.recipe.comparison import PlayedDays
+from flatwater_trading.recipe.rules import RuleChoice
 from flatwater_trading.recipe.score import ChampionScore
 from flatwater_trading.recipe.tables import TraderFolder, write_frame
 from flatwater_trading.training.round import ErlTrainer
@@ -64,13 +65,16 @@ def write_json(result: Mapping[str, Any], file: Path) -> None:
     write_object(file, json.dumps(result, indent=1).encode() + b"\n")
 
 
-def as_json(panel: Panel, trainer: ErlTrainer, score: ChampionScore, split: str, *, threads: int) -> dict[str, Any]:
+def as_json(
+    panel: Panel, trainer: ErlTrainer, score: ChampionScore, choice: RuleChoice, split: str, *, threads: int
+) -> dict[str, Any]:
     """Return the score as plain values, with the facts that are needed to judge it. None for a number not finite.
 
     Args:
         panel: panel that was played.
         trainer: trainer of the run, with champion and settings.
         score: score of the days that were played.
+        choice: rule by which they were played.
         split: `validation` or `holdout`.
         threads: number of CPU threads, by the run's settings.
     """
@@ -80,9 +84,11 @@ def as_json(panel: Panel, trainer: ErlTrainer, score: ChampionScore, split: str,
         "champion_value": finite_or_none(float(run.scores.champion_value)),
         "generations": run.progress.round,
         "population": config.population.size,
-        # Every member was a candidate in every generation's validation.
-        "tries": run.progress.round * config.population.size,
-        "tried": "members x generations",
+        # Every member was a candidate in every generation's validation, and then every other rule of the champion.
+        "tries": run.progress.round * config.population.size + choice.tries,
+        "tried": "members x generations" + (", and other rules of the champion" if choice.tries else ""),
+        "rule": choice.to_json(),
+        "verdict": " ".join(filter(None, (score.verdict, choice.sentence))),
         "seed": config.seed,
         "threads": threads,
         "note": NOTES[split],

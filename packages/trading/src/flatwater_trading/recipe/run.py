@@ -42,11 +42,12 @@ from flatwater_trading.recipe.market import (
 )
 from flatwater_trading.recipe.plan import plan_erl
 from flatwater_trading.recipe.result import as_json, write_holdout, write_result
+from flatwater_trading.recipe.rules import RuleChoice, choose_rule, with_rule
 from flatwater_trading.recipe.score import ChampionEvaluation, ChampionScore, score_champion
 from flatwater_trading.recipe.successor import take_over_
 from flatwater_trading.recipe.workers import TraderWorkers
 from flatwater_trading.training.executor import LocalTileExecutor, TileExecutor
-from flatwater_trading.training.lessons import lesson_days
+from flatwater_trading.training.lessons import purchase_rows
 from flatwater_trading.training.round import ErlTrainer, build_trainer, lineage_record
 from flatwater_trading.training.setup import ErlSetup, build_setup
 from flatwater_trading.training.state import build_erl, has_champion
@@ -140,6 +141,11 @@ class ErlRun(WorkersRun):
         crowned = has_champion(self.trainer.run)
         return "" if crowned else "no generation has been validated yet, so there is no champion"
 
+    def choose_rule(self) -> RuleChoice:
+        """Choose the rule of purchases by which the champion trades, on the validation days."""
+        run = self.trainer.run
+        return choose_rule(self.setup, run.market, run.learner.actor[-1:], unit=self.panel.calendar.unit)
+
     def score(self, *, holdout: bool) -> dict[str, Any]:
         """Play the champion against the baselines, on validation or holdout days."""
         return self._score_split(holdout=holdout)[1]
@@ -156,20 +162,21 @@ class ErlRun(WorkersRun):
 
     def _score_split(self, *, holdout: bool) -> tuple[ChampionScore, dict[str, Any]]:
         """Play champion and baselines on holdout or validation days; return the score, and the same as plain values."""
-        setup, run = self.setup, self.trainer.run
+        choice, run = self.choose_rule(), self.trainer.run
+        setup = with_rule(self.setup, choice.chosen)
         evaluation = ChampionEvaluation(
             setup=setup,
             panel=self.panel,
             market=run.market,
             actor=run.learner.actor[-1:],
             days=setup.splits.holdout if holdout else setup.splits.validation,
-            learned_rows=lesson_days(setup),
+            learned_rows=purchase_rows(setup.splits.train, choice.chosen.hold_days),
             truth=load_truth(self.config.panel),
             benchmark=panel_benchmark(self.config.benchmark, self.panel),
         )
         score = score_champion(evaluation)
         split = "holdout" if holdout else "validation"
-        return score, as_json(self.panel, self.trainer, score, split, threads=self.config.threads)
+        return score, as_json(self.panel, self.trainer, score, choice, split, threads=self.config.threads)
 
 
 def compose(config: ErlRunConfig) -> ErlRun:

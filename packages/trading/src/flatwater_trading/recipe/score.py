@@ -1,6 +1,6 @@
 """The champion against the baselines, on consecutive days that are played once, without noise."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,8 @@ from flatwater_trading.market import account
 from flatwater_trading.market.baselines import buy_and_hold, equal_weight, play_random_
 from flatwater_trading.market.config import TradingConfig
 from flatwater_trading.market.market import Market
-from flatwater_trading.market.results import episode_summary, trade_columns, traded_by_day
-from flatwater_trading.market.simulator import Simulator, build_simulator, reset_, step_
+from flatwater_trading.market.results import episode_summary, purchases_by_day, trade_columns, traded_by_day
+from flatwater_trading.market.simulator import Simulator, reset_, step_
 from flatwater_trading.market.yardsticks import oracle_scores, play_rule_, ridge_bytes, yardstick_rules
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.splits import Days
@@ -36,11 +36,10 @@ from flatwater_trading.recipe.holding_times import (
     RANDOM_DAYS,
     HoldingTimes,
     play_holding_times,
-    simulator_for,
     trades_like_chance,
-    with_holding_time,
 )
 from flatwater_trading.recipe.occlusion import find_effects
+from flatwater_trading.recipe.rules import largest_rule, simulator_for, with_rule
 from flatwater_trading.recipe.score_analysis import analyse_scores
 from flatwater_trading.training.play import META_DAYS, DayTransitions, PlannedActions, play_slices_
 from flatwater_trading.training.setup import ErlSetup
@@ -78,13 +77,7 @@ class ChampionEvaluation:
 
     def simulator(self, batch: int) -> Simulator:
         """Build a simulator of `batch` episodes, as long as the days."""
-        return build_simulator(
-            self.setup.config.env,
-            batch=batch,
-            max_days=len(self.days),
-            instruments=len(self.market.investable),
-            device=self.setup.device,
-        )
+        return simulator_for(self.setup, self.market, batch=batch, days=len(self.days))
 
 
 @dataclass(frozen=True)
@@ -120,8 +113,8 @@ def score_champion(evaluation: ChampionEvaluation) -> ChampionScore:
     env_config = setup.config.env
     champion, chance = evaluation.simulator(1), evaluation.simulator(RANDOM_TRADERS)
     planned, scores = _play_champion_(evaluation, champion)
-    # On the days of the champion's purchases: random traders have its turnover and differ only in the instruments.
-    _play_chance_(evaluation, chance, bought=champion.logs.exit_day[0] >= 0)
+    # As many on each day as the champion: random traders have its turnover and differ only in the instruments.
+    _play_chance_(evaluation, chance, bought=purchases_by_day(champion)[0])
     a_year = panel.calendar.a_year
     random = episode_summary(chance, env_config, a_year)
     median = int(random["total_return"].argsort()[(RANDOM_TRADERS - 1) // 2])  # the trader that torch.median takes
@@ -210,7 +203,7 @@ def _daily_numbers(evaluation: ChampionEvaluation, champion: Simulator, scores: 
 
 
 def _play_chance_(evaluation: ChampionEvaluation, chance: Simulator, *, bought: Tensor) -> None:
-    """Play the random traders, with purchases on the days of the champion's."""
+    """Play the random traders, with as many purchases on each day as the champion's."""
     setup, days = evaluation.setup, len(evaluation.days)
     _begin_episodes_(evaluation, chance, RANDOM_TRADERS)
     rng = generator(setup.config.seed, "random traders", setup.device)
@@ -279,16 +272,19 @@ def score_bytes(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], da
 
     def play() -> None:
         """Do everything that `score_champion` does with tensors, on the meta device."""
-        config, count = setup.config.env, len(market.investable)
+        # By the largest of the rules that may be chosen.
+        rule, count = largest_rule(setup.config), len(market.investable)
+        largest, longest = (
+            with_rule(setup, replace(rule, hold_days=hold)) for hold in (rule.hold_days, max(HOLDING_TIMES))
+        )
+        config = largest.config.env
         # In the end all are in memory: the champion's, that of the random traders, one for each rule and the oracle.
-        envs = [
-            build_simulator(config, batch=batch, max_days=len(days), instruments=count, device=setup.device)
-            for batch in (1, RANDOM_TRADERS, *(1,) * SIMULATED_RULES)
-        ]
+        batches = (1, RANDOM_TRADERS, *(1,) * SIMULATED_RULES)
+        envs = [simulator_for(largest, market, batch=batch, days=len(days)) for batch in batches]
         # One after the other: the longest holding time, and the traders of random days.
-        simulator_for(setup, market, with_holding_time(config, max(HOLDING_TIMES)), batch=RANDOM_DAYS, days=len(days))
+        simulator_for(longest, market, batch=RANDOM_DAYS, days=len(days))
         first = torch.empty(1, dtype=torch.int64, device=setup.device)
-        play_slices_(setup, market, envs[0], actors=actor, starts=first, days=len(days))
+        play_slices_(largest, market, envs[0], actors=actor, starts=first, days=len(days))
         # The random traders and one rule: the other rules take the same steps.
         for env in envs[1:3]:
             starts = first.expand(len(env.day))

@@ -24,6 +24,7 @@ from flatwater_trading.recipe.behaviour import (
     regime_rows,
     regime_titles,
 )
+from flatwater_trading.recipe.rule_tables import rule_blocks
 from flatwater_trading.recipe.tables import EQUITY, PRICES, SHEET, TRADES, TraderFolder, read_equity, read_table
 from flatwater_trading.recipe.tear_sheet import score_blocks, tear_sheet
 from flatwater_watch.pages.blocks import Block, Folded, Heading, Paragraph, Table
@@ -162,6 +163,7 @@ def champion_section(run: RunRecords) -> Iterator[Block]:
     if run.holdout is not None and holdout is not None and len(holdout):
         yield equity_chart(holdout, "holdout")
     yield from holdout_blocks(run)
+    yield from rule_blocks(run)
 
 
 def behaviour_section(run: RunRecords) -> Iterator[Block]:

@@ -1,7 +1,7 @@
 """Traders: the champion of a run for use, prices in, orders out. A trader keeps weights, scales and rules, no run."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -32,7 +32,7 @@ from flatwater_trading.recipe.occlusion import OcclusionDay
 from flatwater_trading.recipe.panel_policy import PanelPolicy, Prices, Provenance
 from flatwater_trading.recipe.run import ErlRun
 from flatwater_trading.recipe.use_plan import plan_backtest, plan_orders
-from flatwater_trading.training.config import ErlConfig
+from flatwater_trading.training.config import ChoiceConfig, ErlConfig
 from flatwater_trading.training.play import to_orders
 from flatwater_trading.training.setup import build_setup
 from flatwater_trading.training.state import has_champion
@@ -93,7 +93,7 @@ class Trader(PanelPolicy):
     """A policy of purchases and sales, with the scales and the rules of its training."""
 
     settings: ErlConfig
-    """Settings of the training."""
+    """Settings of the training, with the rule of purchases that was chosen."""
     past: Provenance
     instruments: tuple[str, ...]
     """Names [N] of the columns of training, in their order."""
@@ -360,9 +360,10 @@ def _array(values: Array | Tensor, dtype: type[np.floating[Any]]) -> Array:
     return np.array(values.cpu().numpy() if isinstance(values, Tensor) else values, dtype)
 
 
-def kept_settings(config: ErlConfig) -> ErlConfig:
-    """Return the settings that a trader keeps: all but those of the run."""
-    return ErlConfig(**{field.name: getattr(config, field.name) for field in fields(ErlConfig)})
+def kept_settings(config: ErlConfig, rule: TradeConfig) -> ErlConfig:
+    """Return the settings that a trader keeps: all but those of the run, and the rule in the place of its choice."""
+    kept = {field.name: getattr(config, field.name) for field in fields(ErlConfig)}
+    return ErlConfig(**kept | {"env": replace(config.env, trade=rule), "choice": ChoiceConfig()})
 
 
 def make_trader(run: ErlRun, folder: RunFolder) -> Trader:
@@ -380,7 +381,7 @@ def make_trader(run: ErlRun, folder: RunFolder) -> Trader:
     # Networks are built for the CPU, wherever the run is: they have column numbers as tensors.
     actor = build_setup(config, run.trainer.run.market, setup.splits, cpu).actor
     return Trader(
-        settings=kept_settings(config),
+        settings=kept_settings(config, run.choose_rule().chosen),
         past=Provenance.of_run(panel, setup.splits, run.trainer.progress.round),
         instruments=panel.instruments,
         investable=tuple(panel.instruments[n] for n in panel.investable),

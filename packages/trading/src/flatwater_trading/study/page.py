@@ -8,20 +8,23 @@ from typing import Any
 import polars as pl
 
 from flatwater.metrics.lines import spread_indexes
+from flatwater_trading.recipe.rule_tables import SAME_SCORES
 from flatwater_trading.recipe.sections import trader_strokes
 from flatwater_trading.recipe.tear_sheet import tear_sheet
 from flatwater_trading.study.records import (
     StudyFolder,
     StudyRecords,
     calendar_of_study,
+    chosen_rows,
     fold_rows,
+    holding_rows,
     number_cell,
     percent_cell,
     read_study,
     seed_rows,
     trader_rows,
 )
-from flatwater_watch.pages.blocks import Block, Paragraph, Piece, Section, Table, Tile
+from flatwater_watch.pages.blocks import Block, Heading, Paragraph, Piece, Section, Table, Tile
 from flatwater_watch.pages.chart import MOST_POINTS, Axis, Bars, Chart, Line, Picture
 from flatwater_watch.pages.document import document
 
@@ -32,6 +35,7 @@ def study_page(study: StudyRecords) -> str:
         Section(title="Result", blocks=list(_result_section(study))),
         *_sheet_sections(study),
         Section(title="Folds", blocks=list(_folds_section(study))),
+        *_rule_sections(study),
         Section(title="How sure", blocks=list(_certainty_section(study))),
         Section(title="Runs", blocks=list(_runs_section(study))),
     ]
@@ -222,6 +226,25 @@ def _folds_section(study: StudyRecords) -> Iterator[Block]:
         "the same turnover earned less.",
         "reading",
     )
+
+
+def _rule_sections(study: StudyRecords) -> Iterator[Section]:
+    """Yield the section `Rules` of a study of purchases: other holding times, and the rules that were chosen."""
+    pooled = study.pooled_numbers
+    if pooled is None or not (times := holding_rows(pooled))[1]:
+        return
+    blocks: list[Block] = [Heading(SAME_SCORES), Table(*times)]
+    held = "Return over all folds of the champions' choices if each position were held for so many rows of the prices."
+    blocks.append(
+        Paragraph(f"{held} The best of them is so partly by luck, as it is picked on the test days.", "reading")
+    )
+    if (chosen := chosen_rows(pooled))[1]:
+        blocks += [
+            Heading("Rules that were chosen"),
+            Table(*chosen),
+            Paragraph("By the validation days of each fold, which lie before its test days.", "reading"),
+        ]
+    yield Section(title="Rules", blocks=blocks)
 
 
 def _certainty_section(study: StudyRecords) -> Iterator[Block]:

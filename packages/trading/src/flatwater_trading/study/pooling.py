@@ -34,6 +34,7 @@ from flatwater_trading.recipe.tables import EQUITY, TraderFolder, read_table
 from flatwater_trading.study.config import StudyConfig
 from flatwater_trading.study.deflated import DeflatedSharpe, deflated_sharpe
 from flatwater_trading.study.records import StudyFolder
+from flatwater_trading.study.rules import pooled_rules
 from flatwater_watch.errors import RunError
 
 EQUAL_WEIGHT = "equal weight"
@@ -208,6 +209,7 @@ def as_json(result: PooledResult) -> dict[str, Any]:
         "deflated_lead_over_equal_weight": vars(result.deflated_excess) | of_tries,
         "by_seed": [_describe_seed(result, seed_place, years) for seed_place in range(len(result.folds[0]))],
         "by_fold": [_describe_fold(result, runs) for runs in result.folds],
+        **pooled_rules(result.folds),
         "verdict": result.verdict,
     }
 

@@ -10,6 +10,7 @@ import polars as pl
 
 from flatwater.rundir.layout import Folder, FolderFile, RunFolder
 from flatwater_trading.panel.calendar import DAILY, Calendar, calendar_of_year
+from flatwater_trading.recipe.rule_tables import RULE_TITLES, rule_cells
 from flatwater_trading.recipe.tables import EQUITY, read_table
 from flatwater_watch.errors import RunError
 from flatwater_watch.files.content import is_number, parse_json
@@ -123,6 +124,8 @@ def _require_result(result: Any) -> None:  # noqa: ANN401  (whatever the file ho
     for rows in (fold_rows(pooled, all_columns=True), trader_rows(pooled), seed_rows(pooled)):
         if not rows[1]:
             raise ValueError("a table of it is empty")
+    holding_rows(pooled)
+    chosen_rows(pooled)
     for name in ("champion", "equal weight"):
         _require_numbers(pooled["traders"][name], "annual_return", "sharpe", "drawdown")
 
@@ -211,6 +214,18 @@ def seed_rows(pooled: Mapping[str, Any]) -> Rows:
         for row in pooled["by_seed"]
     ]
     return titles, rows, 1
+
+
+def holding_rows(pooled: Mapping[str, Any]) -> Rows:
+    """Return titles, a row for each holding time of the same scores, and 0; no row in studies without purchases."""
+    rows = [[str(int(held)), percent_cell(value)] for held, value in pooled.get("holding_times", {}).items()]
+    return ("held for", "in all"), rows, 0
+
+
+def chosen_rows(pooled: Mapping[str, Any]) -> Rows:
+    """Return titles, a row for each run with the rule that its champion trades by, and 0; no row without a choice."""
+    rows = [[str(int(row["fold"])), str(int(row["seed"])), *rule_cells(row)] for row in pooled.get("rules", ())]
+    return ("fold", "seed", *RULE_TITLES), rows, 0
 
 
 def percent_cell(value: float | None, form: str = "{:+.1%}") -> str:

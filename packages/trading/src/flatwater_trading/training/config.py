@@ -54,6 +54,22 @@ class ExplorationConfig:
     """Noise common to all coefficients of a day: it makes days with a purchase out of days without, and back."""
 
 
+@config(table="choice")
+class ChoiceConfig:
+    """Rules of purchases among which the champion's is chosen, besides that of `env.trade`.
+
+    Each combination plays the champion's scores of the validation days once more, and that which earns most is the rule
+    of results, orders and backtests. Nothing is trained for it. Each is a try, and counted.
+    """
+
+    hold_days: tuple[Annotated[int, Bounds(1, 1 << 16)], ...] = ()
+    """Other holding times. Left out: `env.trade.hold_days` alone."""
+    purchases_a_day: tuple[Annotated[int, Bounds(1, 1 << 10)], ...] = ()
+    """Other numbers of purchases at a close. Left out: `env.trade.purchases_a_day` alone."""
+    targets: tuple[Annotated[float, Bounds(0, 1e6, above=True)], ...] = ()
+    """Sale targets of all purchases, in percent, in the place of those that the trader sets. Left out: these alone."""
+
+
 @config
 class ErlConfig:
     """Evolutionary reinforcement learning of traders on a panel."""
@@ -70,6 +86,7 @@ class ErlConfig:
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     exploration: ExplorationConfig = field(default_factory=ExplorationConfig)
     env: TradingConfig = field(default_factory=TradingConfig)
+    choice: ChoiceConfig = field(default_factory=ChoiceConfig)
     net: NetConfig = field(default_factory=NetConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     replay: RowReplayConfig = field(default_factory=RowReplayConfig)

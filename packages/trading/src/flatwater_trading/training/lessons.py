@@ -10,6 +10,7 @@ from flatwater.state.allocation import filled_tensor
 from flatwater.state.tree import derived_field, state
 from flatwater_trading.market.exits import trade_gains
 from flatwater_trading.market.market import Market
+from flatwater_trading.panel.splits import Days
 from flatwater_trading.training.hindsight import HindsightBatch
 from flatwater_trading.training.rows import windows
 from flatwater_trading.training.setup import ErlSetup, learns_from_outcomes, members_at_once, stretch_count
@@ -31,18 +32,24 @@ class PurchaseOutcomes:
     """Buffer in which the stretches of a group of members are gathered: each draw writes over the draw before."""
 
 
-def lesson_days(setup: ErlSetup) -> range:
-    """Return the rows on which purchases are learned: every possible exit lies within the training days.
+def purchase_rows(train: Days, hold_days: int) -> range:
+    """Return the training days on which purchases are learned: every possible exit lies within the training days.
 
     A purchase on one of the last `hold_days` training days would be sold at a validation price, and the champion is
     chosen by validation prices.
+    """
+    return range(train.first, max(train.first, train.stop - hold_days))
+
+
+def lesson_days(setup: ErlSetup) -> range:
+    """Return the rows on which purchases are learned, as `purchase_rows` does, and check that they are enough.
 
     Raises:
         ConfigError: there are too few rows; in hindsight, fewer than a stretch needs.
     """
     train, hold = setup.splits.train, setup.config.env.trade.hold_days
     stretch = stretch_days(setup) if learns_from_outcomes(setup.config) else 1
-    days = range(train.first, train.stop - hold)
+    days = purchase_rows(train, hold)
     if len(days) < stretch:
         raise ConfigError(
             f"there are {len(train)} training days, but hindsight needs {stretch + hold} or more: {stretch} for one "
@@ -74,7 +81,7 @@ def build_outcomes(setup: ErlSetup, market: Market) -> PurchaseOutcomes:
         market,
         rows=days,
         targets=torch.linspace(trade.target_low, trade.target_high, RESOLVED_TARGETS, device=setup.device),
-        hold_days=trade.hold_days,
+        trade=trade,
         account=config.env.account,
     )
     # Clipped before the deviation is taken: a single takeover must not determine it either. clamp_ keeps NaN.

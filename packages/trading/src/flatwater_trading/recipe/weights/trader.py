@@ -20,10 +20,11 @@ from flatwater_trading.panel.signals import OWN_SIGNALS, find_signals, market_si
 from flatwater_trading.panel.splits import Days
 from flatwater_trading.panel.traded_closes import traded_closes
 from flatwater_trading.policy.weigher import DaySignals, build_weigher
-from flatwater_trading.recipe.backtest import Backtest, count_days_by_use, date_row, note_of_days, one_thread
+from flatwater_trading.recipe.backtest import Backtest, count_days_by_use, date_row, note_of_days
 from flatwater_trading.recipe.benchmark import Benchmark, panel_benchmark
 from flatwater_trading.recipe.panel_policy import PanelPolicy, Prices, Provenance
 from flatwater_trading.recipe.result import equity_frame, sheet_frame
+from flatwater_trading.recipe.threads import one_thread
 from flatwater_trading.recipe.weights.market import account_prices, signal_market
 from flatwater_trading.recipe.weights.orders import StopRecord, WeightOrders, WeightsClose, decide_weight_orders
 from flatwater_trading.recipe.weights.plan import plan_use

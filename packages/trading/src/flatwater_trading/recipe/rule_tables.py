@@ -1,0 +1,104 @@
+"""Tables about the rules of purchases: what the same scores earn by other holding times, and the rules that were tried.
+
+They are made from the values in `result.json` alone.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from flatwater.reports.records import RunRecords
+from flatwater.rundir.results import damaged_file_error
+from flatwater_trading.recipe.tables import TraderFolder
+from flatwater_watch.files.content import is_number
+from flatwater_watch.pages.blocks import Block, Heading, Paragraph, Table
+
+RULE_TITLES = ("held for", "purchases", "sale target")
+SAME_SCORES = "The same scores under other holding times"
+
+
+def rule_blocks(run: RunRecords) -> Iterator[Block]:
+    """Yield what the champion's scores earn by other holding times, and the rules that were tried.
+
+    Raises:
+        RunError: a result is damaged.
+    """
+    folder = TraderFolder(run.path)
+    results = {
+        "validation": (run.result, folder.result),
+        "holdout": (run.holdout, folder.holdout),
+    }
+    columns: dict[str, Mapping[int, float | None]] = {}
+    for split, (result, file) in results.items():
+        # Results of other versions have none.
+        if result is not None and "holding_times" in result:
+            try:
+                columns[split] = holding_times(result)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                raise damaged_file_error(file, error) from error
+    if columns:
+        yield Heading(SAME_SCORES)
+        yield Table(("held for", *columns), _holding_rows(columns))
+        yield Paragraph(
+            "Return of the champion's choices on the same days if each position were held for so many rows of the "
+            "prices. The best of them is so partly by luck: choice.hold_days has one chosen on the validation days.",
+            "reading",
+        )
+    if run.result is not None and "rule" in run.result:
+        try:
+            rows = tried_rows(run.result["rule"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise damaged_file_error(folder.result, error) from error
+        if rows:
+            yield Heading("Rules that were tried on the validation days")
+            yield Table((*RULE_TITLES, "return", ""), rows, words=0)
+
+
+def holding_times(result: Mapping[str, Any]) -> dict[int, float | None]:
+    """Return the total return of a champion's choices by holding time, that by which they were played among them."""
+    times = {int(rows): _number(value) for rows, value in result["holding_times"].items()}
+    if "rule" in result:
+        own = int(result["rule"]["chosen"]["hold_days"])
+        times[own] = _number(result["traders"]["champion"]["total_return"])
+    return dict(sorted(times.items()))
+
+
+def _holding_rows(columns: Mapping[str, Mapping[int, float | None]]) -> list[list[str]]:
+    """Return a row for each holding time, with a cell for each of the splits."""
+    every = sorted({rows for times in columns.values() for rows in times})
+    return [[str(rows), *(return_cell(times.get(rows)) for times in columns.values())] for rows in every]
+
+
+def tried_rows(rule: Mapping[str, Any]) -> list[list[str]]:
+    """Return a row for each rule that was tried, with its return and a mark at the chosen rule."""
+    chosen = rule_cells(rule["chosen"])
+    return [
+        [*cells, return_cell(_number(tried["return"])), "chosen" if cells == chosen else ""]
+        for tried in rule["tried"]
+        for cells in [rule_cells(tried)]
+    ]
+
+
+def rule_cells(numbers: Mapping[str, Any]) -> list[str]:
+    """Return the cells of a rule under `RULE_TITLES`."""
+    target = _number(numbers["target"])
+    return [str(int(numbers["hold_days"])), str(int(numbers["purchases_a_day"])), _target_cell(target)]
+
+
+def _target_cell(target: float | None) -> str:
+    return "the trader's" if target is None else f"+{target:g}%"
+
+
+def return_cell(value: float | None) -> str:
+    """Format a return; an empty text for None."""
+    return "" if value is None else f"{value:+.1%}"
+
+
+def _number(value: object) -> float | None:
+    """Return a number, or None for None.
+
+    Raises:
+        TypeError: the value is something else.
+    """
+    if value is not None and not is_number(value):
+        raise TypeError(f"{value!r}: expected a number")
+    return None if value is None else float(value)  # type: ignore[arg-type]  # checked above

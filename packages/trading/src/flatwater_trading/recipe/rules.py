@@ -1,0 +1,143 @@
+"""Rules of purchases that are chosen: the champion's scores of the validation days, played again by other rules.
+
+The rules bound what a trader can earn more than its choices do: how long a position is held, how many are bought at a
+close, and at which gain they are sold. None of them enters an observation, so nothing is trained for a rule. The choice
+reads validation days alone, as that of the champion does, and each rule besides that of the settings is a try.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from flatwater.metrics.figures import finite_or_none
+from flatwater_trading.market import account
+from flatwater_trading.market.config import TradeConfig
+from flatwater_trading.market.market import Market
+from flatwater_trading.market.simulator import Simulator, build_simulator
+from flatwater_trading.recipe.threads import one_thread
+from flatwater_trading.training.config import ErlConfig
+from flatwater_trading.training.play import PlannedActions, SlicePlay, play_slices_
+from flatwater_trading.training.setup import ErlSetup
+
+
+@dataclass(frozen=True)
+class RuleChoice:
+    """The rule by which a champion trades, and what each rule earned on the validation days."""
+
+    chosen: TradeConfig
+    """The rule that earned most; that of the settings if none was tried or none earned more."""
+    tried: Mapping[TradeConfig, float]
+    """Total return by rule, that of the settings first; empty if there was no other."""
+    unit: str
+    """Name of a row, such as `day`."""
+
+    @property
+    def tries(self) -> int:
+        """Number of rules that were tried besides that of the settings."""
+        return max(0, len(self.tried) - 1)
+
+    @property
+    def sentence(self) -> str:
+        """Sentence with the chosen rule and the number of tries; empty if nothing was tried."""
+        if not self.tried:
+            return ""
+        words = describe_rule(rule_numbers(self.chosen), self.unit)
+        return f"Its rule was chosen on the validation days among {len(self.tried)}: {words}."
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values: the chosen rule, and each that was tried with its return."""
+        tried = [rule_numbers(rule) | {"return": finite_or_none(value)} for rule, value in self.tried.items()]
+        return {"chosen": rule_numbers(self.chosen), "tried": tried}
+
+
+def rule_numbers(rule: TradeConfig) -> dict[str, Any]:
+    """Return the numbers of a rule that can be chosen; `target` is None if the trader's actions set the targets."""
+    target = rule.target_high if rule.target_low == rule.target_high else None
+    return {"hold_days": rule.hold_days, "purchases_a_day": rule.purchases_a_day, "target": target}
+
+
+def describe_rule(numbers: Mapping[str, Any], unit: str) -> str:
+    """Return a rule of `rule_numbers` in words."""
+    held, count, target = numbers["hold_days"], numbers["purchases_a_day"], numbers["target"]
+    many = "1 purchase" if count == 1 else f"{count} purchases"
+    sold = "" if target is None else f", sold at +{target:g} %"
+    return f"held for {held} {unit}{'' if held == 1 else 's'}, {many} a {unit}{sold}"
+
+
+def candidate_rules(config: ErlConfig) -> tuple[TradeConfig, ...]:
+    """Return the rules among which the champion's is chosen, each once: that of the settings, then the others."""
+    own, choice = config.env.trade, config.choice
+    rules = [own]
+    for hold, count, target in product(
+        (own.hold_days, *choice.hold_days), (own.purchases_a_day, *choice.purchases_a_day), (None, *choice.targets)
+    ):
+        fixed = {} if target is None else {"target_low": target, "target_high": target}
+        rules.append(replace(own, hold_days=hold, purchases_a_day=count, **fixed))
+    return tuple(dict.fromkeys(rules))
+
+
+def largest_rule(config: ErlConfig) -> TradeConfig:
+    """Return a rule with the longest holding time and the most purchases of all that may be chosen, for plans."""
+    rules = candidate_rules(config)
+    hold, count = max(rule.hold_days for rule in rules), max(rule.purchases_a_day for rule in rules)
+    return replace(config.env.trade, hold_days=hold, purchases_a_day=count)
+
+
+def with_rule(setup: ErlSetup, rule: TradeConfig) -> ErlSetup:
+    """Return the setup with another rule of purchases."""
+    config = setup.config
+    return replace(setup, config=replace(config, env=replace(config.env, trade=rule)))
+
+
+def simulator_for(setup: ErlSetup, market: Market, *, batch: int, days: int) -> Simulator:
+    """Build a simulator of `batch` episodes of these many days, by the rules of the setup."""
+    return build_simulator(
+        setup.config.env, batch=batch, max_days=days, instruments=len(market.investable), device=setup.device
+    )
+
+
+def choose_rule(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], *, unit: str) -> RuleChoice:
+    """Choose the rule by which the champion earns most on the validation days; the first of equals.
+
+    Args:
+        setup: settings and networks.
+        market: prices, of which those of the validation days and of the context before them are read.
+        actor: weights of the champion.
+        unit: name of a row.
+    """
+    rules, validation = candidate_rules(setup.config), setup.splits.validation
+    if len(rules) == 1:
+        return RuleChoice(rules[0], {}, unit)
+    first = torch.tensor([validation.first], device=setup.device)
+    # On one thread whatever the command has: another order of sums must not choose another rule.
+    with one_thread():
+        simulator = simulator_for(setup, market, batch=1, days=len(validation))
+        planned = play_slices_(setup, market, simulator, actors=actor, starts=first, days=len(validation))
+        returns = [float(account.total_return(simulator.logs.equity)[0])]
+        returns += [play_planned(with_rule(setup, rule), market, planned, actor, first=first) for rule in rules[1:]]
+    best = max(range(len(rules)), key=returns.__getitem__)
+    return RuleChoice(rules[best], dict(zip(rules, returns, strict=True)), unit)
+
+
+def play_planned(
+    setup: ErlSetup, market: Market, planned: PlannedActions, actor: Float[Tensor, "1 n"], *, first: Tensor
+) -> float:
+    """Play the planned actions of an actor once more, by the rules of the setup; return the total return.
+
+    Args:
+        setup: settings, with the rules, and networks.
+        market: prices of the days.
+        planned: actions as `play_slices_` gave them.
+        actor: weights of the actor.
+        first: first row that is played.
+    """
+    simulator = simulator_for(setup, market, batch=1, days=planned.planned.shape[2])
+    play = SlicePlay(setup, market, simulator, planned, actor)
+    play.begin_(first)
+    play.play_()
+    return float(account.total_return(simulator.logs.equity)[0])

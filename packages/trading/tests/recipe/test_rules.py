@@ -1,0 +1,127 @@
+"""Rules of purchases that are chosen: on validation days alone, counted, and kept by everything that trades."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_traders import SMALL_PURCHASES
+
+import flatwater as fw
+from flatwater.config.toml import from_mapping
+from flatwater.reports.records import read_run
+from flatwater_trading.market.baselines import play_random_
+from flatwater_trading.market.results import purchases_by_day
+from flatwater_trading.market.simulator import reset_
+from flatwater_trading.panel.config import SyntheticConfig
+from flatwater_trading.panel.panel import build_panel
+from flatwater_trading.panel.store import save_panel
+from flatwater_trading.panel.synthetic import synthetic_panel
+from flatwater_trading.recipe.config import ErlRunConfig
+from flatwater_trading.recipe.plan import plan_erl
+from flatwater_trading.recipe.rule_tables import rule_blocks
+from flatwater_trading.recipe.rules import candidate_rules, choose_rule, simulator_for
+from flatwater_trading.recipe.run import compose, read_run_panel
+from flatwater_watch.errors import ConfigError, RunError
+from flatwater_watch.pages.blocks import Table
+
+CHOICE = {"hold_days": [2, 9], "purchases_a_day": [3], "targets": [2.5]}
+SMALL = SMALL_PURCHASES | {
+    "panel": "synthetic:6x400",
+    "splits": {"holdout_days": 80, "validation_days": 50},
+    "choice": CHOICE,
+}
+FIVE_DAYS = "synthetic:12x700:law=reversal:signal=0.3:signal_days=5"
+
+
+def small_config(**changed: Any) -> ErlRunConfig:
+    return from_mapping(ErlRunConfig, SMALL | changed, "test")
+
+
+@pytest.mark.long
+def test_the_holding_time_is_that_of_the_law_and_all_that_trades_keeps_it(tmp_path: Path) -> None:
+    """Prices return within five days of a shock; the settings hold for twenty."""
+    settings = SMALL | {
+        "panel": FIVE_DAYS,
+        "rounds": 3,
+        "splits": {"holdout_days": 120, "validation_days": 120},
+        "env": {"episode": {"trading_days": 60, "settlement_days": 20}},
+        "choice": {"hold_days": [5, 40]},
+    }
+    path = fw.train("erl", run=tmp_path / "run", quiet=True, **settings).path
+    found = fw.evaluate(path, holdout=True)
+    assert found["rule"]["chosen"] == {"hold_days": 5, "purchases_a_day": 1, "target": None}
+    earned = {each["hold_days"]: each["return"] for each in found["rule"]["tried"]}
+    assert list(earned) == [20, 5, 40]
+    assert max(earned, key=lambda rows: earned[rows]) == 5
+    assert found["traders"]["champion"]["total_return"] > found["holding_times"]["20"]
+    assert found["tries"] == 3 * 4 + 2, "members x generations, and two other rules"
+    assert "among 3: held for 5 days" in found["verdict"]
+
+    trader = fw.load(path)
+    assert trader.config.trade.hold_days == 5
+    fw.export(path, tmp_path / "trader.safetensors")
+    for each in (trader, fw.load(tmp_path / "trader.safetensors")):
+        assert each.backtest(FIVE_DAYS).result["traders"] == found["traders"]
+
+    records = read_run(path)
+    tables = [block for block in rule_blocks(records) if isinstance(block, Table)]
+    assert [row[0] for row in tables[0].rows] == ["5", "10", "20", "40"]
+    assert tables[0].titles == ("held for", "validation", "holdout")
+    assert [row[-1] for row in tables[1].rows] == ["", "chosen", ""]
+    broken = {**records.result, "rule": {"chosen": {}, "tried": []}}
+    with pytest.raises(RunError, match=r"result\.json: is damaged"):
+        list(rule_blocks(replace(records, result=broken)))
+
+
+def test_prices_after_the_validation_days_change_no_choice(tmp_path: Path) -> None:
+    known = synthetic_panel(SyntheticConfig(instruments=6, days=400)).panel
+    values = known.values.copy()
+    values[320:] = known.values[100:180] * 7
+    other = build_panel(values=values, dates=known.dates.copy(), instruments=known.instruments)
+    found = []
+    for panel, name in ((known, "known"), (other, "other")):
+        save_panel(panel, tmp_path / name)
+        run = compose(small_config(panel=str(tmp_path / name)))
+        assert run.setup.splits.validation.stop == 320
+        found.append(run.choose_rule())
+    assert found[0] == found[1]
+    assert len(set(found[0].tried.values())) > 3, "rules differ in what they earn"
+
+
+def test_the_first_of_equal_rules_is_that_of_the_settings() -> None:
+    run = compose(small_config())
+    setup, market = run.setup, run.trainer.run.market
+    idle = setup.actor.layout
+    never = torch.full((1, idle.size), float("nan"))  # no coefficient reaches the threshold
+    choice = choose_rule(setup, market, never, unit="day")
+    assert set(choice.tried.values()) == {0.0}
+    assert choice.chosen == setup.config.env.trade
+    assert choice.tries == len(candidate_rules(setup.config)) - 1 == 3 * 2 * 2 - 1
+
+
+def test_a_choice_is_planned_and_changes_nothing_that_is_held() -> None:
+    """A plan is of the largest rule; members learn by the rule of the settings, whatever is chosen later."""
+    few, many = small_config(choice={}), small_config(choice={"hold_days": [300], "purchases_a_day": [6]})
+    plain, chosen = (
+        plan_erl(config, read_run_panel(config), torch.device("cpu"), private=True) for config in (few, many)
+    )
+    assert plain.owners == chosen.owners
+    assert chosen.transients["score"] > plain.transients["score"]
+
+
+def test_random_traders_buy_as_often_on_each_day_as_they_are_told() -> None:
+    run = compose(small_config(choice={}, env=SMALL["env"] | {"trade": {"hold_days": 2, "purchases_a_day": 2}}))
+    setup, market, first = run.setup, run.trainer.run.market, torch.tensor([200, 200, 200])
+    simulator = simulator_for(setup, market, batch=3, days=12)
+    reset_(simulator, start=first, trading_end=first + 10, end=first + 12)
+    asked = torch.tensor([0, 2, 1, 0, 1, 2, 2, 0, 1, 1, 0, 0])
+    play_random_(simulator, market, setup.config.env, days=12, rng=torch.Generator().manual_seed(0), buys=asked)
+    assert torch.equal(purchases_by_day(simulator)[:, :12], asked.expand(3, -1))
+
+
+@pytest.mark.parametrize(("name", "value"), [("hold_days", 0), ("purchases_a_day", 0), ("targets", 0.0)])
+def test_a_rule_that_cannot_be_is_refused(name: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=rf"choice\.{name}"):
+        small_config(choice={name: [value]})
