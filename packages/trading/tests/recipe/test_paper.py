@@ -101,14 +101,18 @@ def test_a_table_that_a_person_edits_counts_and_one_that_is_left_over_does_not(r
     trader, panel, account = trader_of(runs, "weights"), load_panel(PANEL), tmp_path / "account"
     play(trader, first_days(panel, 392), account, run="run", first=str(panel.dates[390]))
     held, evenings = account / "held.csv", read_journal(account)
-    held.write_text(evenings[0].held)  # as if the call had ended before the journal was written
+    held.write_text(evenings[0].held)  # as if the call had ended after the journal was written
     played = play(trader, first_days(panel, 393), account, run="run")
     assert "written again" in played.notes[0]
     rows = [row if not row.startswith("cash,") else "cash,1000000.0" for row in held.read_text().splitlines()]
-    held.write_text("\n".join(rows) + "\n")
+    held.write_text(edited := "\n".join(rows) + "\n")
     richer = play(trader, first_days(panel, 394), account, run="run")
     assert "edited" in richer.notes[0]
     assert richer.evenings[-1].equity > 5 * played.evenings[-1].equity
+    held.write_text(edited)  # as if this call had ended between the two files, too
+    again = play(trader, first_days(panel, 394), account, run="run")
+    assert "written again" in again.notes[0]
+    assert held.read_text() == richer.evenings[-1].held
 
 
 def test_what_cannot_be_played_is_refused(runs: Runs, tmp_path: Path) -> None:
@@ -132,6 +136,20 @@ def test_what_cannot_be_played_is_refused(runs: Runs, tmp_path: Path) -> None:
         file.write("{}\n")
     with pytest.raises(DataError, match=r"journal\.jsonl: line 2"):
         play(trader, panel, account, run="run")
+
+
+def test_an_evening_whose_line_was_cut_off_is_played_again(runs: Runs, tmp_path: Path) -> None:
+    trader, panel, account = trader_of(runs, "weights"), load_panel(PANEL), tmp_path / "account"
+    play(trader, first_days(panel, 393), account, run="run", first=str(panel.dates[390]))
+    journal = account / "journal.jsonl"
+    whole = journal.read_bytes()
+    journal.write_bytes(whole[:-40])  # the line is written first, then the table
+    second = read_journal(account)[-1]
+    (account / "held.csv").write_text(second.held)
+    assert second.date == str(panel.dates[391])
+    played = play(trader, first_days(panel, 393), account, run="run")
+    assert (played.new, journal.read_bytes()) == (1, whole)
+    assert "cut off" in played.notes[0]
 
 
 def test_the_command_plays_shows_and_draws(

@@ -1,14 +1,17 @@
 """A paper account in a folder: a trained trader's orders of each evening, filled at the close, by the rules of costs.
 
-`journal.jsonl` is the account: a line for each evening, written whole in one step. `held.csv` has what is held after
+`journal.jsonl` is the account: a line for each evening, appended whole or not at all. `held.csv` has what is held after
 the newest evening, for a person to read and to correct: where a real broker has filled an order otherwise, its rows
 are edited, and the next evening begins from them.
 """
 
+import errno
 import fcntl
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +23,10 @@ from flatwater_trading.panel.traded_closes import traded_closes
 from flatwater_trading.recipe.positions import (
     Portfolio,
     ShareTable,
+    positions_text,
     read_positions,
     read_shares,
-    write_positions,
-    write_shares,
+    shares_text,
 )
 from flatwater_trading.recipe.trader import Trader
 from flatwater_trading.recipe.weights.orders import WeightOrders
@@ -70,6 +73,8 @@ class Evening:
     orders: tuple[PaperOrder, ...]
     prices: Mapping[str, float]
     """Last close of each instrument that is held: a file whose past was adjusted again has another one."""
+    held_before: str
+    """Hash of `held.csv` as the orders found it: a call that was killed may have left that table."""
     held: str
     """Text of `held.csv` after the orders."""
 
@@ -143,6 +148,7 @@ def play_account(
         DataError: the prices do not have the account's last evening, or a file of the folder cannot be read.
     """
     evenings, notes = list(read_journal(folder)), list[str]()
+    _drop_cut_line(folder / JOURNAL, evenings, notes)
     recipe = "weights" if isinstance(trader, WeightsTrader) else "erl"
     if evenings and (first is not None or cash is not None):
         raise ConfigError(f"{folder}: the account began on {evenings[0].date}. Leave --from and --cash out.")
@@ -151,7 +157,7 @@ def play_account(
             f"{folder}: expected a trader of `train {evenings[0].trader}`, which began the account, got one of "
             f"`train {recipe}`. Name another folder for it."
         )
-    book = _opening_book(trader, folder, evenings, cash, notes)
+    text, book = _opening_book(trader, folder, evenings, cash, notes)
     closes, orders, played = AccountCloses(panel), None, 0
     for row in count_steps("evenings", _new_rows(panel, evenings, first)):
         if evenings:
@@ -159,15 +165,24 @@ def play_account(
         orders = _decide(trader, first_days(panel, row + 1), book, budget)
         book = _book_after(orders)
         prices = {name: closes.price(row, name) for name in held_shares(book)}
-        held = _write_held(folder / HELD, book)
-        evenings.append(_evening(orders, book, prices, recipe=recipe, run=run, held=held))
-        _write_journal(folder, evenings)
+        before, text = text_hash(text), _held_text(book)
+        evenings.append(_evening(orders, book, prices, recipe=recipe, run=run, held_before=before, held=text))
+        # In this order: a table that is older than the journal is known by its hash, a newer one would look edited.
+        _append_evening(folder / JOURNAL, evenings[-1])
+        write_object(folder / HELD, text.encode())
         played += 1
     return PlayedEvenings(tuple(evenings), played, orders, tuple(notes))
 
 
 def _evening(
-    orders: Orders | WeightOrders, book: Book, prices: Mapping[str, float], *, recipe: str, run: str, held: str
+    orders: Orders | WeightOrders,
+    book: Book,
+    prices: Mapping[str, float],
+    *,
+    recipe: str,
+    run: str,
+    held_before: str,
+    held: str,
 ) -> Evening:
     """Return the line of an evening's orders.
 
@@ -177,7 +192,8 @@ def _evening(
         prices: last close of each instrument that is held.
         recipe: recipe of the trader.
         run: name of its run.
-        held: text of `held.csv`.
+        held_before: hash of `held.csv` as the orders found it.
+        held: text of `held.csv` after them.
     """
     return Evening(
         date=orders.date,
@@ -188,25 +204,26 @@ def _evening(
         cost=orders.cost,
         orders=tuple(_filled_orders(orders)),
         prices=prices,
+        held_before=held_before,
         held=held,
     )
 
 
 def read_journal(folder: Path) -> tuple[Evening, ...]:
-    """Read the evenings of an account; none for a folder without one.
+    """Read the evenings of an account; none for a folder without one. A last line that was cut off is left out.
 
     Raises:
         DataError: the journal is damaged; the message names the line.
     """
     file = folder / JOURNAL
     try:
-        lines = read_regular(file, MOST_BYTES, follow=False).splitlines()
+        lines = read_regular(file, MOST_BYTES, follow=False).splitlines(keepends=True)
     except FileNotFoundError:
         return ()
     except OSError as error:
         raise DataError(f"{file}: the file cannot be read: {error.strerror}.") from error
     evenings = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate((each for each in lines if each.endswith(b"\n")), 1):
         try:
             evenings.append(convert_to(parse_json(line), Evening))
         except ValueError as error:
@@ -214,28 +231,56 @@ def read_journal(folder: Path) -> tuple[Evening, ...]:
     return tuple(evenings)
 
 
-def _write_journal(folder: Path, evenings: list[Evening]) -> None:
-    """Write the journal whole, atomically: the account is as before, or as after the newest evening."""
-    write_object(folder / JOURNAL, b"".join(encode_json(asdict(each)) + b"\n" for each in evenings))
+def _drop_cut_line(file: Path, evenings: list[Evening], notes: list[str]) -> None:
+    """Remove a last line that a full disk or a power cut has left without its end: the next one would follow it."""
+    if file.exists() and not read_regular(file, MOST_BYTES, follow=False).endswith(b"\n"):
+        notes.append(f"{file}: the last line was cut off, and its evening is played again.")
+        write_object(file, b"".join(_journal_line(each) for each in evenings))
+
+
+def _append_evening(file: Path, evening: Evening) -> None:
+    """Append an evening: a call that is killed leaves the account as before, or as after the evening.
+
+    Raises:
+        RunError: the disk is full, or the file cannot be written.
+    """
+    line = _journal_line(evening)
+    with explain_os_errors(file), append_regular(file) as journal:
+        if journal.write(line) < len(line):  # without a buffer: the disk took only a part
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.fsync(journal.fileno())
+
+
+def _journal_line(evening: Evening) -> bytes:
+    """Return an evening as a line of the journal."""
+    return encode_json(asdict(evening)) + b"\n"
 
 
 def _opening_book(
     trader: Trader | WeightsTrader, folder: Path, evenings: list[Evening], cash: float | None, notes: list[str]
-) -> Book:
-    """Return what the account holds before the next evening; `held.csv` as a person has edited it counts."""
+) -> tuple[str, Book]:
+    """Return the text of `held.csv`, and what the account holds before the next evening.
+
+    The table as a person has edited it counts.
+    """
     weights = isinstance(trader, WeightsTrader)
     money = trader.opening_cash if cash is None else cash
     if not evenings:
-        return ShareTable({}, money, None) if weights else Portfolio((), money)
-    file = folder / HELD
+        return "", ShareTable({}, money, None) if weights else Portfolio((), money)
+    file, newest = folder / HELD, evenings[-1]
     text = read_regular(file, MOST_BYTES).decode(errors="replace") if file.is_file() else None
-    if text is None or (text != evenings[-1].held and text in {each.held for each in evenings}):
-        # A call was ended between the file and the journal, or somebody removed the file.
-        notes.append(f"{file}: the table after {evenings[-1].date} was not there, and is written again.")
-        write_object(file, evenings[-1].held.encode())
-    elif text != evenings[-1].held:
+    if text is None or (text != newest.held and text_hash(text) == newest.held_before):
+        notes.append(f"{file}: the table after {newest.date} was not there, and is written again.")
+        text = newest.held
+        write_object(file, text.encode())
+    elif text != newest.held:
         notes.append(f"{file}: the table was edited, and is taken as it is.")
-    return read_shares(file) if weights else read_positions(file)
+    return text, read_shares(file) if weights else read_positions(file)
+
+
+def text_hash(text: str) -> str:
+    """Return a short hash of a text."""
+    return sha256(text.encode()).hexdigest()[:16]
 
 
 def _new_rows(panel: Panel, evenings: list[Evening], first: str | None) -> range:
@@ -348,10 +393,8 @@ def _filled_orders(orders: Orders | WeightOrders) -> Iterator[PaperOrder]:
         yield PaperOrder(order="buy", instrument=bought.instrument, shares=bought.shares, price=bought.price)
 
 
-def _write_held(file: Path, book: Book) -> str:
-    """Write what is held as a table; return its text."""
+def _held_text(book: Book) -> str:
+    """Return what is held as the text of a table."""
     if isinstance(book, ShareTable):
-        write_shares(file, book.shares, book.cash or 0.0, book.stop)
-    else:
-        write_positions(file, book.positions, book.cash or 0.0)
-    return read_regular(file, MOST_BYTES).decode()
+        return shares_text(book.shares, book.cash or 0.0, book.stop)
+    return positions_text(book.positions, book.cash or 0.0)

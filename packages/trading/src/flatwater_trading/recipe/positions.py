@@ -98,6 +98,11 @@ def write_shares(file: Path, shares: Mapping[str, float], cash: float, stop: Sto
     Raises:
         RunError: `file` cannot be written, or exists and is not a table of shares.
     """
+    replace_output(file, shares_text(shares, cash, stop).encode(), SHARES)
+
+
+def shares_text(shares: Mapping[str, float], cash: float, stop: StopRecord | None) -> str:
+    """Return shares, cash and the record of a stop as the text of a table."""
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(SHARE_COLUMNS)
@@ -108,7 +113,7 @@ def write_shares(file: Path, shares: Mapping[str, float], cash: float, stop: Sto
         table.writerow((PEAK, repr(stop.peak)))
         if stop.since:
             table.writerow((SINCE, stop.since))
-    replace_output(file, text.getvalue().encode(), SHARES)
+    return text.getvalue()
 
 
 def _read_rows(file: Path, columns: Sequence[str]) -> tuple[list[tuple[int, dict[str, str | None]]], float | None]:
@@ -192,10 +197,15 @@ def write_positions(file: Path, positions: Sequence[Position], cash: float) -> N
     Raises:
         RunError: `file` cannot be written, or exists and is not a table of positions.
     """
+    replace_output(file, positions_text(positions, cash).encode(), POSITIONS)
+
+
+def positions_text(positions: Sequence[Position], cash: float) -> str:
+    """Return positions and cash as the text of a table."""
     text = io.StringIO()
     table = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
     table.writeheader()
     for position in positions:
         table.writerow(asdict(position) | {"instrument": spreadsheet_cell(position.instrument)})
     table.writerow({"instrument": CASH, "shares": cash})
-    replace_output(file, text.getvalue().encode(), POSITIONS)
+    return text.getvalue()
