@@ -121,3 +121,18 @@ def test_json_has_the_scores_of_the_seeds(capsys: pytest.CaptureFixture[str]) ->
     assert found["runs"][0]["seeds"]["scores"] == [0.1, 0.2]
     assert found["differences"][0]["units"] == "seeds"
     assert found["differences"][0]["interval"]["interquartile_mean"] == pytest.approx(0.2)
+
+
+def test_a_group_alone_shows_its_numbers_over_seeds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_group("plain", [0.1, 0.2, 0.4])
+    assert main(["compare", "plain", "--page", "plain.html"]) == 0
+    shown = capsys.readouterr().out
+    assert "interquartile mean" in shown
+    assert "settings" not in shown
+    assert main(["compare", "plain", "--json"]) == 0
+    (side,) = json.loads(capsys.readouterr().out)["runs"]
+    assert side["seeds"]["scores"] == [0.1, 0.2, 0.4]
+    assert "<title>3 seeds" in (tmp_path / "plain.html").read_text()
+    make_run(Path("alone"), 12)
+    assert main(["compare", "alone"]) == 2
+    assert "the folder of a group" in capsys.readouterr().err

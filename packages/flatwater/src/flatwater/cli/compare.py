@@ -26,7 +26,7 @@ class Compare:
     """
 
     runs: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
-    """Two to eight run folders, folders of groups, or URLs at which runs are mirrored."""
+    """Two to eight run folders, folders of groups, or URLs at which runs are mirrored; or the folder of one group."""
     page: Path | None = None
     """Also write a web page with the curves of all runs over each other: FILE.html."""
     json: bool = False
@@ -75,7 +75,7 @@ def show(runs: "Sequence[ComparedRun]", console: Any) -> None:  # noqa: ANN401  
     settings = setting_rows(runs)
     if settings:
         show_rows("settings that differ", runs, settings, console)
-    else:
+    elif len(runs) > 1:
         console.print("\nAll settings are the same.")
     show_rows("numbers", runs, number_rows(runs), console)
     for difference in differences_from_first(runs):

@@ -38,10 +38,11 @@ def comparison_page(runs: Sequence[ComparedRun], written: datetime) -> str:
     sections = [
         Section(title="Result", blocks=[*_result_blocks(runs)]),
         Section(title="Curves", blocks=[*_curve_charts(runs)]),
-        Section(title="Settings that differ", blocks=[*_settings_table(runs)]),
     ]
+    if len(runs) > 1:
+        sections.append(Section(title="Settings that differ", blocks=[*_settings_table(runs)]))
     return document(
-        f"{len(runs)} runs",
+        f"{len(runs)} runs" if len(runs) > 1 else f"{len(runs[0].members)} seeds",
         subtitle=" · ".join(f"{run.letter}: {run.named}" for run in runs),
         tiles=_headline_tiles(runs),
         sections=sections,

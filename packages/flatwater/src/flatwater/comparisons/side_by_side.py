@@ -1,4 +1,4 @@
-"""Two to eight runs, or groups of runs with several seeds, side by side, read from their folders alone.
+"""Two to eight runs, or groups of runs with several seeds, side by side, read from their folders alone; or one group.
 
 Whether one is better than another is not seen from two numbers. Groups are compared over their seeds. Of single runs a
 recipe may say how sure a difference is: that of traders resamples the days that both have traded.
@@ -147,8 +147,12 @@ def check_named(runs: Sequence[str]) -> None:
     Raises:
         ConfigError: too few runs are named, too many, or one twice.
     """
-    if not 2 <= len(runs) <= MOST_RUNS:  # noqa: PLR2004  (two sides)
-        raise ConfigError(f"compare: expected 2 to {MOST_RUNS} run folders, got {len(runs)}. Name the runs to compare.")
+    is_group_alone = len(runs) == 1 and "://" not in runs[0] and bool(begun_runs(Path(runs[0])))
+    if not is_group_alone and not 2 <= len(runs) <= MOST_RUNS:  # noqa: PLR2004  (two sides)
+        raise ConfigError(
+            f"compare: expected 2 to {MOST_RUNS} run folders, or the folder of a group of seeds, got {len(runs)}. "
+            "Name the runs to compare."
+        )
     resolved = [run if "://" in run else str(Path(run).resolve()) for run in runs]  # one folder by two paths is one run
     twice = next((run for index, run in enumerate(runs) if resolved[index] in resolved[:index]), None)
     if twice is not None:
