@@ -158,7 +158,8 @@ MANY = 50
 
 @pytest.fixture(autouse=True)
 def _imported_stays_frozen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Whatever a test imports or unfreezes: a look at all that is imported takes a second."""
+    """Whatever a test imports or unfreezes: a look at all that is imported takes a second, a library's tables too."""
+    monkeypatch.setattr("flatwater_watch.heap.libraries.frozen_objects", list)
     unfreeze, calls, before = gc.unfreeze, list[None](), len(sys.modules)
     thaws = "real_unfreeze" in request.fixturenames
     monkeypatch.setattr(gc, "unfreeze", lambda: calls.append(unfreeze()) if thaws else None)

@@ -67,6 +67,29 @@ def holders_of(before: ContainerLengths) -> dict[str, Any]:
     }
 
 
+GROWS_FROZEN = """
+import gc, sys
+sys.path.insert(0, sys.argv[1])
+import somelib
+from flatwater_watch.heap.libraries import grown_holders, heap_lengths
+from flatwater_watch.heap.roots import Roots
+gc.freeze()
+before = heap_lengths()
+somelib.REGISTRY.entries.extend([n] for n in range(9))
+print(*(path for path in grown_holders(before, Roots()).holders if path.startswith("somelib.")))
+"""
+
+
+def test_a_frozen_container_that_became_longer_is_told_as_well(tmp_path: Path) -> None:
+    """In a process of its own: a server freezes what it has loaded, and so do the tests."""
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "somelib.py").write_text(LIBRARY)
+    command = [sys.executable, "-c", GROWS_FROZEN, str(folder)]
+    ended = subprocess.run(command, capture_output=True, check=True, text=True)
+    assert ended.stdout.split() == ["somelib.REGISTRY"]
+
+
 def test_a_container_that_became_longer_is_told_by_the_global_that_holds_it(library: ModuleType) -> None:
     for n in range(6):
         library.REGISTRY.entries.append([n])
@@ -148,21 +171,23 @@ def test_what_the_user_holds_is_no_lead(library: ModuleType) -> None:
     OWN.clear()
 
 
+REMEMBERS = "for n in range(200):\n    somelib.remember(n, lambda n: np.ones(60_000))\n    pause()"
 GROWS = {
-    "evaluate() in somelib: all_predictions": "somelib.evaluate(lambda n: np.ones(60_000), 200, pause)",
-    "somelib.SEEN": "for n in range(200):\n    somelib.remember(n, lambda n: np.ones(60_000))\n    pause()",
+    "somelib.evaluate(lambda n: np.ones(60_000), 200, pause)": "evaluate() in somelib: all_predictions",
+    REMEMBERS: "somelib.SEEN",
+    f"import gc\nsomelib.remember(-1, str)\ngc.freeze()\n{REMEMBERS}": "somelib.SEEN",
 }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("owner", list(GROWS))
-def test_a_library_that_keeps_is_the_owner(owner: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("code", "owner"), GROWS.items())
+def test_a_library_that_keeps_is_the_owner(code: str, owner: str, tmp_path: Path) -> None:
     folder = tmp_path / "site-packages"
     folder.mkdir()
     (folder / "somelib.py").write_text(LIBRARY)
     program = tmp_path / "program.py"
     beginning = f"import sys, time; sys.path.insert(0, {str(folder)!r})\nimport numpy as np, somelib\n"
-    program.write_text(f"{beginning}pause = lambda: time.sleep(0.04)\n{GROWS[owner]}\n")
+    program.write_text(f"{beginning}pause = lambda: time.sleep(0.04)\n{code}\n")
     told = tmp_path / "told.json"
     watch = "import sys; from flatwater_watch.faces.main import main; sys.exit(main())"
     subprocess.run(

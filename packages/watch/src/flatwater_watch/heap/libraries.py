@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from flatwater_watch.heap.arrays import array_figures
 from flatwater_watch.heap.children import item_counter
+from flatwater_watch.heap.frozen import all_referrers, frozen_objects
 from flatwater_watch.heap.functions import Cache, newest_results
 from flatwater_watch.heap.locals import function_name
 from flatwater_watch.heap.raw import (
@@ -38,6 +39,8 @@ MANY_OBJECTS = 1_000_000
 """Objects of the collector, 200 ms of CPU, from which on only longer containers count."""
 OBJECT_SECONDS = 4e-7
 """CPU seconds to look at one object of the collector: 2.5e-7 for tuples, 4e-7 for lists, 7e-7 for dicts."""
+FROZEN_COST_RATIO = 3
+"""CPU seconds to look at a frozen object, to which the way must be found first, in those of another object."""
 READ_INSTANCES, MAXIMUM_OPENED, MAXIMUM_READ = 40, 200, 100_000
 """Instances of each class that are looked into for containers, as registries are few of a kind; items of a container
 that is; and number of both together: 50 ms of CPU."""
@@ -82,13 +85,13 @@ class GrownHolders(NamedTuple):
 
 def expected_seconds() -> float:
     """CPU seconds that `heap_lengths` will take, by the number of objects."""
-    return OBJECT_SECONDS * len(gc.get_objects())
+    return OBJECT_SECONDS * (len(gc.get_objects()) + FROZEN_COST_RATIO * gc.get_freeze_count())
 
 
 def heap_lengths() -> ContainerLengths:
     """The lengths of all containers, but for short ones."""
     # In somebody's heap: no code of the program is called, and no object of it is kept.
-    lengths = {id(container): count for container, count in _containers_with_counts()}
+    lengths = {id(container): count for container, count in _containers_with_counts(frozen_objects())}
     ids = array("Q", sorted(lengths))
     return ContainerLengths(ids, array("Q", map(lengths.__getitem__, ids)))
 
@@ -108,8 +111,9 @@ def grown_holders(
     # In somebody's heap: no code of the program is called.
     # A short container that was not there is mostly a part of a new object: it counts like one item.
     gains: list[tuple[int, Any]] = []
-    spaces = _class_spaces() | {id(space): name for name, space in reversed(_module_spaces().items())}
-    for container, count in _containers_with_counts():
+    frozen = frozen_objects()
+    spaces = _class_spaces(frozen) | {id(space): name for name, space in reversed(_module_spaces().items())}
+    for container, count in _containers_with_counts(frozen):
         length = before.length(id(container))
         if count > length and id(container) not in known_ids and id(container) not in spaces:
             is_part = length == 0 and count < MINIMUM_ITEMS_OF_MANY
@@ -121,16 +125,19 @@ def grown_holders(
     is_match = sum(map(_gain, gains)) >= LEAST_SHARE * missing_bytes
     containers = [container for _, container in gains[:MAXIMUM_CLIMBED]] if is_match else []
     gains.clear()  # it would be a referrer of each
-    return _climb(containers, spaces, user_modules(roots)) if containers else GrownHolders({}, frozenset())
+    if not containers:
+        return GrownHolders({}, frozenset())
+    return _climb(containers, spaces, user_modules(roots), frozen)
 
 
 def _gain(entry: tuple[int, Any]) -> int:
     return entry[0]
 
 
-def _containers_with_counts() -> Iterator[tuple[Any, int]]:
+def _containers_with_counts(frozen: list[Any]) -> Iterator[tuple[Any, int]]:
     """Yield each container with its number of items, but for short ones; buffers are containers of numbers."""
     objects = gc.get_objects()
+    objects += frozen
     minimum = MINIMUM_ITEMS if len(objects) < MANY_OBJECTS else MINIMUM_ITEMS_OF_MANY
     counters: dict[int, Callable[[Any], int] | None] = {}
     instances_left: dict[int, int] = {}  # by the id of a class whose instances are read
@@ -218,13 +225,16 @@ def _newest(container: Any) -> list[Any]:
     return [value for _, value in newest_results(container, WEIGHED_ITEMS)] if kind is Cache else []
 
 
-def _climb(containers: list[Any], spaces: Mapping[int, str], of_user: Collection[str]) -> GrownHolders:
+def _climb(
+    containers: list[Any], spaces: Mapping[int, str], of_user: Collection[str], frozen: list[Any]
+) -> GrownHolders:
     """The holders of containers, found hop by hop through what refers to them, until each has a name.
 
     Args:
         containers: containers without a name, heaviest first.
         spaces: names of modules and classes by the id of their namespaces.
         of_user: names of the user's modules.
+        frozen: frozen objects.
     """
     holders: dict[str, Any] = {}
     passed = {id(container): container for container in containers}
@@ -234,8 +244,8 @@ def _climb(containers: list[Any], spaces: Mapping[int, str], of_user: Collection
     for _ in range(MAXIMUM_PASSES):
         frontier, waiting = waiting[:MAXIMUM_FRONTIER], waiting[MAXIMUM_FRONTIER:]
         frontier_ids = set(map(id, frontier))
-        own_ids = {id(own) for own in (frontier, waiting, containers, passed)}
-        for referrer in gc.get_referrers(*frontier):
+        own_ids = {id(own) for own in (frontier, waiting, containers, passed, frozen)}
+        for referrer in all_referrers(frontier, frozen):
             if id(referrer) in own_ids or issubclass(type(referrer), types.FrameType):  # frames are roots of their own
                 continue
             below = frontier_ids.intersection(map(id, gc.get_referents(referrer)))
@@ -273,9 +283,10 @@ def _name_holder(
     return None if path is None else {path: OwnWeakref(holder)}
 
 
-def _class_spaces() -> dict[int, str]:
-    """The names of all classes by the id of their namespaces."""
-    classes = [obj for obj in gc.get_objects() if issubclass(type(obj), type)]
+def _class_spaces(frozen: list[Any]) -> dict[int, str]:
+    """The names of all classes by the id of their namespaces; `frozen` has the frozen objects."""
+    # No `[*gc.get_objects(), ...]`: that list is among the objects, and would hold itself until a collection.
+    classes = [obj for objects in (gc.get_objects(), frozen) for obj in objects if issubclass(type(obj), type)]
     return {
         id(space): ".".join(full_name(cls)) for cls in classes for space in gc.get_referents(cls) if type(space) is dict
     }
