@@ -66,6 +66,11 @@ def title(n):
     return text
 
 
+def listener(n):
+    rows = [n] * 1000
+    return lambda event: rows[event]
+
+
 def record(n):
     return {"step": n, "reward": float(n)}
 
@@ -169,10 +174,21 @@ def test_a_short_text_that_is_an_item_has_its_line(tracer: Tracer, user: Any, tm
     assert tracer.find_line(["a constant", 7, None, True]) is None
 
 
-def test_a_short_text_that_an_item_refers_to_counts_for_nothing(tracer: Tracer, user: Any, tmp_path: Path) -> None:
-    """Many objects may share it, and none of them made it."""
-    texts = [user.label(n) for n in range(5000)]
-    assert tracer.find_line([user.call(list, texts)]) == site_of(tmp_path, "return function(", "call", "python")
+def test_short_texts_that_an_item_refers_to_count_if_they_are_new(tracer: Tracer, user: Any, tmp_path: Path) -> None:
+    texts = [user.label(n) for n in range(100)]
+    assert tracer.find_line([user.call(list, texts)]) == site_of(tmp_path, 'f"label', "label", "python")
+    constants = [*dir(user.np)]
+    assert tracer.find_line([user.call(list, constants)]) == site_of(tmp_path, "return function(", "call", "python")
+
+
+def wrap_listener(listener: Any) -> Any:
+    return lambda event: listener(event.number)
+
+
+def test_a_function_counts_with_what_it_closes_over(tracer: Tracer, user: Any, tmp_path: Path) -> None:
+    """Of a listener that a library wraps in one of its own, neither function is what is large."""
+    wrapped = user.call(wrap_listener, user.listener(7))
+    assert tracer.find_line([wrapped]) == site_of(tmp_path, "rows = [n]", "listener", "python")
 
 
 def test_a_text_with_attributes_counts_with_them(tracer: Tracer, user: Any, tmp_path: Path) -> None:

@@ -13,13 +13,12 @@ import tracemalloc
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import dropwhile
-from types import CodeType, FrameType, FunctionType, ModuleType, NoneType
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 from flatwater_watch.diagnose.evidence import Evidence
 from flatwater_watch.diagnose.finding import AllocationSite
 from flatwater_watch.heap.arrays import array_figures, last_base, saved_tensors
-from flatwater_watch.heap.children import LONG_TEXT_BYTES
 from flatwater_watch.heap.raw import is_a, own_size
 from flatwater_watch.heap.roots import is_installed_command, is_user_file
 from flatwater_watch.meters.allocations import allocation_frames
@@ -40,8 +39,8 @@ MAXIMUM_CONTENTS = 200
 """Maximum number of objects that are opened below one."""
 _TOOL = folder_of(folder_of(__file__))
 """Folder of the watch: objects that a census makes, such as the `__dict__` of an object without one, are its own."""
-_SHARED_TYPES = (type, ModuleType, FunctionType, CodeType, NoneType)
-"""Types to which many objects refer that did not make them; numbers and short texts are such too."""
+_SHARED_TYPES = (type, ModuleType, CodeType)
+"""Types to which many objects refer that did not make them."""
 
 _REUSED_TYPES = (tuple, list, dict)
 """Types that Python makes out of freed objects: a new one may have no line."""
@@ -142,11 +141,12 @@ class Tracer:
         queue, seen_ids = deque([item]), set[int]()
         while queue and len(seen_ids) < MAXIMUM_CONTENTS:
             obj = queue.popleft()
-            if id(obj) not in seen_ids and (obj is item or not _is_shared(obj)):
+            if id(obj) not in seen_ids and (obj is item or not is_a(obj, *_SHARED_TYPES)):
                 seen_ids.add(id(obj))
                 yield from self._own_origins(obj)
-                if obj is item or not _is_older(obj):
-                    queue += gc.get_referents(obj)[:MAXIMUM_CONTENTS]
+                contents = _contents(obj)
+                if contents and (obj is item or not _is_older(obj)):
+                    queue += contents[:MAXIMUM_CONTENTS]
 
     def _own_origins(self, item: Any) -> Iterator[tuple[int, AllocationSite | None]]:
         """Bytes and line of one object: an array's base, or a tensor and the tensors that its autograd graph saves."""
@@ -284,15 +284,11 @@ def _code_owner(file: str, packages: tuple[str, ...]) -> CodeOwner:
     return "user" if is_user_file(file) else "package" if is_user_file(file, packages) else "library"
 
 
-def _is_shared(obj: object) -> bool:
-    """Whether many objects may refer to an object; a long text belongs to its holder."""
-    kind = type(obj)
-    return (
-        is_a(obj, *_SHARED_TYPES)
-        or kind is int
-        or kind is bool
-        or (kind is str and str.__sizeof__(obj) < LONG_TEXT_BYTES)
-    )
+def _contents(obj: object) -> list[Any]:
+    """The objects that an object holds: of a function what it closes over, not the globals of its module."""
+    if type(obj) is FunctionType:
+        return [value for cell in obj.__closure__ or () for value in gc.get_referents(cell)]
+    return gc.get_referents(obj)
 
 
 def _is_older(obj: object) -> bool:
