@@ -30,7 +30,7 @@ METERS = {
     },
     "faces/context.py": {"PRINT_COLUMNS", "PRINT_GAP_SECONDS", "PRINT_SHARE"},
     "diagnose/declared_bounds.py": {"_MINIMUM_STEM"},
-    "diagnose/releasing_calls.py": {"MAXIMUM_CALLS"},
+    "diagnose/releasing_calls.py": {"MAXIMUM_CALLS", "_DEPTH"},
     "faces/holders.py": {"MAXIMUM_OBJECTS", "MAXIMUM_CHAIN_HOPS"},
     "agent/census_history.py": {"CENSUS_INTERVAL_FACTOR", "MAXIMUM_CENSUSES", "MAXIMUM_OWNERS"},
     "faces/command.py": {"FINDING_SECONDS"},

@@ -27,10 +27,19 @@ class Converter:
         self.stash, self._pages = Stash(), {}
 
     def close(self):
+        self._begin()
+
+    def flush(self):
         pass
 
+    def removePage(self, page):
+        del self._pages[page]
+
     def reset_all(self):
-        pass
+        self._begin()
+
+    def _begin(self):
+        self.stash, self._pages = Stash(), {}
 
     def convert(self):
         pass
@@ -55,7 +64,7 @@ PROGRAM = """
 """
 TABLES = {
     "train.SITE.converter.stash.blocks": ("Converter.reset_all()", "Converter.close()"),
-    "train.SITE.converter._pages": ("Converter.reset_all()", "Converter.close()"),
+    "train.SITE.converter._pages": ("Converter.reset_all()", "Converter.removePage()"),
     "patternlib._cache": ("patternlib.purge()",),
     "train.SILENT.seen": (),
 }
