@@ -85,6 +85,7 @@ LATER = {
     "leaked_pixels": _case("PIL", "native", "outside of Python"),
     "trimmed_heap": _case("ctypes", "leak", "examples"),
     "scoped_sessions": _case("sqlalchemy", "leak", "registry"),
+    "engine_listeners": _case("sqlalchemy", "leak", "engine"),
     "archive_members": _case("tarfile", "leak", "members"),
     "mocked_client": _case("unittest", "leak", "client", "mock_calls"),
     "generated_classes": _case("attrs", "leak", "linecache"),
@@ -144,6 +145,7 @@ NEW = {
     "retired_servers": _case("grpc", "native leak", "outside of Python", "server"),
     "rolling_fits": _case("statsmodels", "leak", "fits"),
     "watched_theme": _case("textual", "leak", "__watchers", "dashboard"),
+    "unread_messages": _case("kombu", "backlog leak", "queues", "state"),
 }
 """Programs whose verdicts, owners and lines were written down before the finder had read them."""
 
