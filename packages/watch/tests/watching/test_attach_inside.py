@@ -235,7 +235,7 @@ if child == 0:  # another user, who knows where to look and is quick
         for folder in tmp.glob("flatwater-watch-*"):
             for place in (folder, folder / "notes"):
                 told = ("enter.py", "line", "1.json", "1.fault", "notes")
-                for name in (runner_protocol.PAGE, runner_protocol.STAY, *told):
+                for name in (runner_protocol.MAPPED_PAGE_FILE, runner_protocol.STAY, *told):
                     with suppress(OSError):
                         (place / name).symlink_to(victim)
                     with suppress(OSError):
@@ -249,7 +249,7 @@ try:
     owned = 0
     for _ in range(100):
         with attach_inside._exchange_folders(child) as (ours, theirs):
-            for name in (runner_protocol.PAGE, "enter.py", "line"):
+            for name in (runner_protocol.MAPPED_PAGE_FILE, "enter.py", "line"):
                 (ours / name).write_text("written")
             assert attach_inside.read_spools(theirs) == [] == attach_inside.read_sentences(theirs, "fault")
             attach_inside.read_notes(theirs, runner_protocol.CLAIM)

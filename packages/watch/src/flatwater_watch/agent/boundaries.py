@@ -13,6 +13,7 @@ from math import ceil, inf
 from flatwater_watch.agent.boundary_sampling import BoundarySampler, Segment
 from flatwater_watch.agent.call_counters import CallCounter
 from flatwater_watch.agent.guard import Guard
+from flatwater_watch.agent.reading_schedule import REGULAR_COUNT
 from flatwater_watch.meters.system_calls import monotonic
 
 TICK = "a tick"
@@ -86,6 +87,10 @@ class Boundaries:
             return self.counts.get(unit, 0)
         in_time = self.counts.get(TICK, 0)
         return in_time if ticks else sum(self.counts.values()) - in_time
+
+    def are_regular(self, unit: str | None) -> bool:
+        """Whether the program has passed enough boundaries of its own to be read at them."""
+        return self.boundary_count(unit, ticks=False) >= REGULAR_COUNT
 
     def tick(self, ticks: int) -> bool:
         """Pass some ticks, of which only the last one reads the clock; return whether as many other boundaries came."""

@@ -19,7 +19,7 @@ from flatwater_watch.series.readings import Growth, Reading, Scale
 from flatwater_watch.series.slope import Slope, drift_slope
 from flatwater_watch.thresholds import SHIPPED
 
-DRIFT, ENDING, OWNING, PAGE = (
+DRIFT, ENDING, OWNING, MINIMUM_TOTAL_BYTES = (
     SHIPPED.drift,
     SHIPPED.ending,
     SHIPPED.owning,
@@ -124,10 +124,10 @@ def cause_still_grows(cause: Evidence, found_step: int, samples: Sequence[Sample
         found_step: boundary at which it was found.
         samples: all readings.
     """
-    newer = [sample for sample in samples if sample.reading.step >= found_step]
-    if cause.verdict in {"slowdown", "filling"} or len(newer) <= ENDING.minimum_readings_since_finding:
+    since_finding = [sample for sample in samples if sample.reading.step >= found_step]
+    if cause.verdict in {"slowdown", "filling"} or len(since_finding) <= ENDING.minimum_readings_since_finding:
         return True
-    recent = newer[-1 - max(ENDING.recent_readings, len(newer) // 2) :]
+    recent = since_finding[-1 - max(ENDING.recent_readings, len(since_finding) // 2) :]
     steps = recent[-1].reading.step - recent[0].reading.step
     if cause.owner == GARBAGE_OWNER:  # a collection frees garbage, and more comes
         grown = sum(
@@ -136,7 +136,7 @@ def cause_still_grows(cause: Evidence, found_step: int, samples: Sequence[Sample
     else:
         grown = _measured_gain(recent[0].reading, recent[-1].reading, cause)
     predicted = cause.rate.per_step * steps
-    if steps > 0 and predicted < PAGE:  # less than a page in all these readings does not count
+    if steps > 0 and predicted < MINIMUM_TOTAL_BYTES:  # over all these readings, not per step
         return False
     return grown >= ENDING.minimum_remaining_rate_share * predicted
 

@@ -95,11 +95,11 @@ class ProcessWatch:
         """Kind of boundary at which a census that is under way goes on as well."""
         self._cpu_at_start = process_seconds()
         self._spool_due = self._last_read_time = self._cost_seconds = 0.0
-        self._start_anew_()
+        self._discard_readings_()
         self._guard.undo = self.detach
 
-    def _start_anew_(self) -> None:
-        """Start again without readings and findings; the counts of boundaries stay."""
+    def _discard_readings_(self) -> None:
+        """Discard all readings and findings; the counts of boundaries stay."""
         self._monitor = Monitor(self._roots, on_census=self._on_census, lines=self._lines)
         self._samples: list[growth.Sample] = []
         self._found_steps: dict[str, int] = {}
@@ -119,7 +119,7 @@ class ProcessWatch:
         needs every tick, unless boundaries come as often: it goes on at those.
         """
         boundaries_come_fast = self.boundaries.tick(ticks)
-        if self.boundaries.boundary_count(self._unit, ticks=False) < schedule.REGULAR_COUNT:
+        if not self.boundaries.are_regular(self._unit):
             return ticks_until(min(self._due, self._rss_check_due))
         return (
             min(2 * ticks, RESET_CHECK_TICKS if self._monitor.reset_tracker.has_recent else MAXIMUM_TICKS)
@@ -132,26 +132,19 @@ class ProcessWatch:
 
         Such a place is an import, which tracing slows down fifty times.
         """
-        if (
-            self._monitor.is_tracing
-            and monotonic() >= self._last_read_time + STALE_TRACE_SECONDS
-            and self._may_read(TICK)
-        ):
+        is_stale = monotonic() >= self._last_read_time + STALE_TRACE_SECONDS
+        if self._monitor.is_tracing and is_stale and self._may_read(TICK):
             self._guard.run(run_untraced, self._monitor.stop_trace)
         return 1
 
     def _on_boundary(self, kind: str, now: float) -> bool:
         """Read memory if due, or if a program read at ticks has come to its own loop; return whether it was due."""
-        if (
-            self._reads_at_ticks
-            and kind != TICK
-            and self.boundaries.boundary_count(self._unit, ticks=False) >= schedule.REGULAR_COUNT
-        ):
+        if self._reads_at_ticks and kind != TICK and self.boundaries.are_regular(self._unit):
             self._due = self._latest_due = 0.0
         if self._rss_check_due <= now < self._due and self._schedule is not None:
             self._guard.run(run_untraced, self._check_rss, now)
         if due := now >= self._due and (kind in (self._anchor_kind, self._census_kind) or now >= self._latest_due):
-            self._guard.run(run_untraced, self._read_if_allowed, kind, now)
+            self._guard.run(run_untraced, self._handle_due_boundary_, kind, now)
         return due
 
     def _check_rss(self, now: float) -> None:
@@ -163,25 +156,31 @@ class ProcessWatch:
             self._schedule.pace_by_clock()
             self._due, self._latest_due = now, now + (self._latest_due - self._due)
 
-    def _read_if_allowed(self, kind: str, now: float) -> None:
-        """Read at a boundary of the chosen kind, or at a tick if there are no others; start again when that changes."""
+    def _handle_due_boundary_(self, kind: str, now: float) -> None:
+        """Read memory at a regular boundary, or at a timer tick if the program has none.
+
+        When the source changes between the two, all readings and findings are discarded.
+        """
         if self._closed or (self._unit is not None and kind != self._unit):
             return
-        has_own_boundaries = self.boundaries.boundary_count(self._unit, ticks=False) >= schedule.REGULAR_COUNT
-        if kind == TICK and has_own_boundaries:
+        if kind == TICK and self.boundaries.are_regular(self._unit):
             if self._census_kind == TICK and self._may_read(kind):
                 self._continue_census(now)
             return
-        ticks_again = kind == TICK and self._unit is None and bool(self._samples) and not self._reads_at_ticks
-        # The program has boundaries of its own after all; or it passed one, such as an epoch, and then none.
-        if (self._reads_at_ticks and has_own_boundaries) or ticks_again:
-            self._monitor.close()
-            self._start_anew_()
+        self._restart_if_source_changed_(kind)
         if not self._samples:
             self._start_readings(kind, now)
         if self._may_read(kind):
             self._monitor.in_watch_thread = self._reading_thread != threading.get_ident()
             self._read_and_judge_(now)
+
+    def _restart_if_source_changed_(self, kind: str) -> None:
+        """Discard all readings and findings if their source changes between timer ticks and boundaries."""
+        # A program may pass one boundary, such as an epoch, and then none.
+        fell_back_to_ticks = kind == TICK and self._unit is None and bool(self._samples) and not self._reads_at_ticks
+        if fell_back_to_ticks or (self._reads_at_ticks and self.boundaries.are_regular(self._unit)):
+            self._monitor.close()
+            self._discard_readings_()
 
     def _may_read(self, kind: str) -> bool:
         """Whether this thread may read: the thread of the first reading; at a tick any, unless another has a tracer."""

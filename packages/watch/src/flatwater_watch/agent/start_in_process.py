@@ -23,7 +23,7 @@ from flatwater_watch.agent.runner_protocol import (
     CLAIM,
     FOLDER,
     LIMIT,
-    PAGE,
+    MAPPED_PAGE_FILE,
     PAGE_BYTES,
     PYTHONPATH,
     RUNNER_VARIABLE,
@@ -266,8 +266,8 @@ class ProcessAgent:
             notes = []
         if STAY in notes:
             return min(self._watch.tick(ticks), GUEST_CHECK_TICKS)
-        if PAGE in notes:
-            _unmap(read_text(os.path.join(folder, PAGE)))  # noqa: PTH118  (the same)
+        if MAPPED_PAGE_FILE in notes:
+            _unmap(read_text(os.path.join(folder, MAPPED_PAGE_FILE)))  # noqa: PTH118  (the same)
         self._end()
         atexit.unregister(self._ended)
         _agents.remove(self)

@@ -61,7 +61,7 @@ def watch_inside(
     """
     words = process_command(pid)
     with _exchange_folders(pid) as (runner_folder, process_folder):
-        (runner_folder / runner_protocol.PAGE).write_text(
+        (runner_folder / runner_protocol.MAPPED_PAGE_FILE).write_text(
             str(_enter_process(pid, runner_folder, process_folder, limit))
         )
 
