@@ -68,7 +68,7 @@ def load_task(name: str, device: torch.device) -> Task:
 
 
 def make_task(result: Any, device: torch.device) -> Task:  # noqa: ANN401  (whatever a function returned)
-    """Check a function's result, and put it on a device.
+    """Check the arrays of a task function, and put them on a device.
 
     Args:
         result: two arrays, images and classes, or four, to train on and to validate with. Images [N, C, H, W],
@@ -81,57 +81,60 @@ def make_task(result: Any, device: torch.device) -> Task:  # noqa: ANN401  (what
     arrays = [np.asarray(array) for array in result] if isinstance(result, tuple | list) else []
     if len(arrays) not in {2, 4}:
         raise ConfigError(f"expected {EXPECTED_TASK}, got a {type(result).__name__} of {len(arrays)} arrays")
-    images, labels = (arrays, None) if len(arrays) == 2 else (arrays[:2], arrays[2:])  # noqa: PLR2004  (two arrays, or four)
-    parts = _split(*images) if labels is None else ((images[0], images[1]), (labels[0], labels[1]))
-    for part, (pictures, classes) in zip(("train on", "validate with"), parts, strict=True):
-        _check_arrays(part, pictures, classes)
-    (train, train_labels), (valid, valid_labels) = parts
-    if train.shape[1:] != valid.shape[1:]:
+    pairs = [arrays[:2], arrays[2:]] if len(arrays) == 4 else _split(*arrays)  # noqa: PLR2004  (two arrays, or four)
+    for use, (images, labels) in zip(("train on", "validate with"), pairs, strict=True):
+        _check_arrays(use, images, labels)
+    (train_images, train_labels), (valid_images, valid_labels) = pairs
+    if train_images.shape[1:] != valid_images.shape[1:]:
         raise ConfigError(
-            f"expected images of one shape, got {train.shape[1:]} to train on and {valid.shape[1:]} to validate with"
+            f"expected images of one shape, got {train_images.shape[1:]} to train on and {valid_images.shape[1:]} to "
+            "validate with"
         )
-    count = int(max(train_labels.max(), valid_labels.max())) + 1
-    if not 2 <= count <= MOST_CLASSES:  # noqa: PLR2004  (fewer are not a choice)
-        raise ConfigError(f"expected 2 to {MOST_CLASSES:,} classes, numbered from 0, got {count}")
+    class_count = int(max(train_labels.max(), valid_labels.max())) + 1
+    if not 2 <= class_count <= MOST_CLASSES:  # noqa: PLR2004  (fewer are not a choice)
+        raise ConfigError(f"expected 2 to {MOST_CLASSES:,} classes, numbered from 0, got {class_count}")
     return Task(
-        train_images=_pixels_to_device(train, device),
+        train_images=_pixels_to_device(train_images, device),
         train_labels=torch.tensor(train_labels.astype(np.int64), device=device),
-        valid_images=_pixels_to_device(valid, device),
+        valid_images=_pixels_to_device(valid_images, device),
         valid_labels=torch.tensor(valid_labels.astype(np.int64), device=device),
-        images=_image_shape(train.shape[1:], count),
+        images=_image_shape(train_images.shape[1:], class_count),
     )
 
 
-def _split(images: np.ndarray, labels: np.ndarray) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
-    """Return the arrays of both parts; the split is random, and the same each time."""
+def _split(images: np.ndarray, labels: np.ndarray) -> list[list[np.ndarray]]:
+    """Return images and labels to train on, and those to validate with; the split is random, and the same each time."""
     _check_arrays("learn", images, labels)
     # Its own generator: the split does not depend on the run's seed.
     order = np.random.default_rng(_SHUFFLE_SEED).permutation(len(images))
     # At most half, so that a small set still has images to train on.
     held_out = min(max(len(images) // PART, LEAST), MOST, len(images) // 2)
-    return (images[order[held_out:]], labels[order[held_out:]]), (images[order[:held_out]], labels[order[:held_out]])
+    return [
+        [array[order[held_out:]] for array in (images, labels)],
+        [array[order[:held_out]] for array in (images, labels)],
+    ]
 
 
-def _check_arrays(part: str, images: np.ndarray, labels: np.ndarray) -> None:
-    """Refuse arrays that cannot be learned from; `part` says in messages which arrays they are.
+def _check_arrays(use: str, images: np.ndarray, labels: np.ndarray) -> None:
+    """Refuse arrays that cannot be learned from; `use` says in messages what they are for.
 
     Raises:
         ConfigError: the message names the array, and what was expected.
     """
     if images.ndim not in {2, 3, 4} or 0 in images.shape[1:]:
-        raise ConfigError(f"images to {part}: expected the shape [N, C, H, W], [N, H, W] or [N, D], got {images.shape}")
+        raise ConfigError(f"images to {use}: expected the shape [N, C, H, W], [N, H, W] or [N, D], got {images.shape}")
     if len(images) < MINIMUM_IMAGES:
-        raise ConfigError(f"images to {part}: expected {MINIMUM_IMAGES} or more, got {len(images)}")
+        raise ConfigError(f"images to {use}: expected {MINIMUM_IMAGES} or more, got {len(images)}")
     if labels.shape != (len(images),) or labels.dtype.kind not in "iu":
         raise ConfigError(
-            f"classes to {part}: expected a whole number for each of the {len(images)} images, got {labels.dtype} "
+            f"classes to {use}: expected a whole number for each of the {len(images)} images, got {labels.dtype} "
             f"{labels.shape}"
         )
     if labels.min() < 0:
-        raise ConfigError(f"classes to {part}: expected numbers from 0, got {labels.min()}")
+        raise ConfigError(f"classes to {use}: expected numbers from 0, got {labels.min()}")
     if images.dtype.kind not in "iufb" or not np.isfinite(images).all():
         raise ConfigError(
-            f"images to {part}: expected uint8 or finite numbers, got {images.dtype} or numbers that are not finite"
+            f"images to {use}: expected uint8 or finite numbers, got {images.dtype} or numbers that are not finite"
         )
 
 
