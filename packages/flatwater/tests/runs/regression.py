@@ -18,8 +18,8 @@ from flatwater.algorithms.api import (
     Update,
     accumulate_,
     add_,
+    as_leaves,
     count_step_,
-    free,
     gradients,
 )
 from flatwater.algorithms.config import AlgorithmConfig, Settings
@@ -58,7 +58,7 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: Members, group
         for span in groups:
             rows = slice(*span)
             for n, draw in enumerate(draws):
-                batch, own = draw(*span), free(views(members.actor[rows], layout))
+                batch, own = draw(*span), as_leaves(views(members.actor[rows], layout))
                 missed: Tensor = (nets.actor(own, batch.obs) - batch.action).square().flatten(2).mean(2)
                 loss = (batch.reward.clamp(min=0) * missed).mean(1)
                 accumulate_(views(adam.grad[rows], layout), gradients(loss / len(draws), own), first=n == 0)

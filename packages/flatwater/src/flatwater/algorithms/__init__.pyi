@@ -11,9 +11,9 @@ from flatwater.algorithms.api import Setting as Setting
 from flatwater.algorithms.api import ValueNetwork as ValueNetwork
 from flatwater.algorithms.api import accumulate_ as accumulate_
 from flatwater.algorithms.api import add_ as add_
+from flatwater.algorithms.api import as_leaves as as_leaves
 from flatwater.algorithms.api import count_step_ as count_step_
 from flatwater.algorithms.api import follow_ as follow_
-from flatwater.algorithms.api import free as free
 from flatwater.algorithms.api import gradients as gradients
 from flatwater.algorithms.api import named_algorithm as named_algorithm
 from flatwater.algorithms.api import normal as normal

@@ -320,8 +320,8 @@ def autocast(config: AlgorithmConfig, device: torch.device) -> AbstractContextMa
     return bfloat16_autocast(device, enabled=config.autocast == "bf16")
 
 
-def free(params: Params) -> dict[str, Tensor]:
-    """Return the same weights as leaves that gradients are taken by; they share the storage."""
+def as_leaves(params: Params) -> dict[str, Tensor]:
+    """Return weights as leaves of the autograd graph, which gradients are taken by; they share the storage."""
     return {name: weight.detach().requires_grad_() for name, weight in params.items()}
 
 
@@ -331,13 +331,13 @@ def gradients(loss: Float[Tensor, "P"], params: Params) -> list[Tensor]:
     return list(torch.autograd.grad(loss.sum(), list(params.values()), materialize_grads=True))
 
 
-def accumulate_(homes: Params, grads: Sequence[Tensor], *, first: bool) -> None:
+def accumulate_(gradient_views: Params, grads: Sequence[Tensor], *, first: bool) -> None:
     """Add a micro-batch's gradients to those of the update, or write them where it is the `first`."""
-    for home, grad in zip(homes.values(), grads, strict=True):
+    for view, grad in zip(gradient_views.values(), grads, strict=True):
         if first:
-            home.copy_(grad)
+            view.copy_(grad)
         else:
-            home.add_(grad)
+            view.add_(grad)
 
 
 def gathered_once(draws: Sequence[Draw], groups: Sequence[Span]) -> Sequence[Draw]:

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from flatwater.algorithms.adam import Adam
-from flatwater.algorithms.api import Members, Networks, Setting, autocast, free, gradients
+from flatwater.algorithms.api import Members, Networks, Setting, as_leaves, autocast, gradients
 from flatwater.algorithms.config import AlgorithmConfig
 from flatwater.algorithms.update import Part, StageResult
 from flatwater.nets.stack import Params
@@ -96,7 +96,7 @@ def learn_values(
     """
     grads, sums, first = {}, [], None
     for n, critic in enumerate(weights.critics):
-        params = free(critic)
+        params = as_leaves(critic)
         with autocast(config, batch.reward.device):
             value = nets.critic(params, batch.obs, batch.action)
         value = value.to(batch.reward.dtype)

@@ -20,8 +20,8 @@ from flatwater.algorithms.api import (
     Setting,
     Spread,
     Update,
+    as_leaves,
     autocast,
-    free,
     gradients,
 )
 from flatwater.algorithms.config import AlgorithmConfig, DDPGConfig, TD3Config
@@ -117,7 +117,7 @@ def actor_gradients(
     config: AlgorithmConfig, nets: Networks, weights: DdpgWeights, batch: Batch, _noise: Tensor | None
 ) -> StageResult:
     """Return the actor's gradients through the first critic (TD3, algorithm 1, takes the first of its two as well)."""
-    params = free(weights.actor)
+    params = as_leaves(weights.actor)
     with autocast(config, batch.reward.device):
         # The actor's weights alone are leaves: the gradient passes through the critic and is not taken by its weights.
         value = nets.critic(weights.critics[0], batch.obs, nets.actor(params, batch.obs))

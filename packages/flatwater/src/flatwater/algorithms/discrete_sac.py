@@ -23,8 +23,8 @@ from flatwater.algorithms.api import (
     Spread,
     Update,
     ValueNetwork,
+    as_leaves,
     autocast,
-    free,
     gradients,
 )
 from flatwater.algorithms.config import AlgorithmConfig
@@ -102,7 +102,7 @@ def actor_gradients(
 ) -> StageResult:
     """Return the actor's gradients, and the temperature's; of the batch only observations are read."""
     dtype = batch.reward.dtype
-    params, log_temperature = free(weights.actor), free({"log": weights.log_temperature})
+    params, log_temperature = as_leaves(weights.actor), as_leaves({"log": weights.log_temperature})
     log_probs = choice_log_probs(config, nets, params, batch.obs, dtype)
     with torch.no_grad():
         values = smallest_values(config, nets, weights.critics, batch.obs, dtype)

@@ -26,8 +26,8 @@ from flatwater.algorithms.api import (
     Spread,
     Update,
     ValueNetwork,
+    as_leaves,
     autocast,
-    free,
     gradients,
 )
 from flatwater.algorithms.config import AlgorithmConfig
@@ -92,7 +92,7 @@ def value_gradients(
 ) -> StageResult:
     """Return the gradients of Huber's loss of the chosen actions' values, with importance weights of the draw."""
     target = target_value(config, nets, weights, batch)
-    params = free(weights.online)
+    params = as_leaves(weights.online)
     with autocast(config, batch.reward.device):
         values = cast("ValueNetwork", nets.actor).values(params, batch.obs)
     value = values.gather(-1, batch.action.long().unsqueeze(-1)).squeeze(-1).to(batch.reward.dtype)

@@ -325,7 +325,7 @@ class LossWeights:
     """Weight of the entropy, where it has a schedule."""
 
 
-def loss_weights(device: torch.device, *, supervision: float = 0.0, reinforcement: float = 1.0) -> LossWeights:
+def initial_loss_weights(device: torch.device, *, supervision: float = 0.0, reinforcement: float = 1.0) -> LossWeights:
     """Return weights on a device; by default those of a policy that learns without a teacher."""
     return LossWeights(*(torch.full((), weight, device=device) for weight in (supervision, reinforcement)))
 
@@ -343,7 +343,7 @@ def make_update(
     *,
     rollout: Rollout,
     begun: Float[Tensor, "C 2 B M"],
-    weighing: LossWeights,
+    loss_weights: LossWeights,
     progress: Callable[[], float] = lambda: 0.0,
 ) -> Callable[[int], None]:
     """Bind an update to the learner's storage.
@@ -354,7 +354,7 @@ def make_update(
         learner: weights of the network, and what belongs to their training.
         rollout: a block after `compute_advantages_`.
         begun: memory before the first step of each sequence.
-        weighing: weights of the loss's parts, read at each update.
+        loss_weights: weights of the loss's parts, read at each update.
         progress: done share of the schedules, asked at each update.
 
     Returns:
@@ -364,7 +364,7 @@ def make_update(
     require(whole % parts == 0, "learner.minibatches", parts, f"a divisor of {whole} sequences")
     size, clip = whole // parts, config.grad_clip
     pace, limit = Pace(config, progress, learner.block.device), EarlyStop(learner.early_stop, config.target_kl)
-    reads = {"begun": begun, "supervision": weighing.supervision, "reinforcement": weighing.reinforcement}
+    reads = {"begun": begun, "supervision": loss_weights.supervision, "reinforcement": loss_weights.reinforcement}
     learn = _bind_gradients(config, network, learner, rollout, reads | learner.statistics | pace.weights)
     step_ = bind_step(learner.block, learner.adam, lr=lambda: pace.rate(learner.updates), weight_decay=0.0, clip=clip)
 
@@ -412,10 +412,10 @@ def _bind_gradients(
         inputs = dict(zip(named, tensors[len(weights) :], strict=True))
         batch, memory = deal(inputs, sequences)
         output = network(inputs | params, batch["obs"], memory, batch["starts"], learning=True)
-        weighing = LossWeights(
+        loss_weights = LossWeights(
             inputs["supervision"], inputs["reinforcement"], inputs.get("clip"), inputs.get("entropy_weight")
         )
-        loss, loss_terms = ppo_loss(config, network, output, batch, weighing)
+        loss, loss_terms = ppo_loss(config, network, output, batch, loss_weights)
         # A network of the user's may leave out some of its weights.
         grads = torch.autograd.grad(loss, list(params.values()), allow_unused=True, materialize_grads=True)
         return torch.stack(list(loss_terms)), torch.cat([grad.flatten() for grad in grads])
@@ -426,7 +426,11 @@ def _bind_gradients(
 
 
 def ppo_loss(
-    config: PPOConfig, network: ActorCritic, outputs: PolicyOutput, batch: Mapping[str, Tensor], weighing: LossWeights
+    config: PPOConfig,
+    network: ActorCritic,
+    outputs: PolicyOutput,
+    batch: Mapping[str, Tensor],
+    loss_weights: LossWeights,
 ) -> tuple[Float[Tensor, ""], list[Tensor]]:
     """Return the loss, and the numbers that `metric_names` names before the gradient's norm.
 
@@ -439,14 +443,14 @@ def ppo_loss(
         network: gives the distribution of actions.
         outputs: logits and values of the minibatch, [U, b, ...] of U steps of b sequences.
         batch: columns [U, b, ...] by name.
-        weighing: weights of imitation and reinforcement, each 0-d, and what has a schedule.
+        loss_weights: weights of imitation and reinforcement, each 0-d, and what has a schedule.
     """
     alive = batch["alive"].float()
     policy_mask = policy_steps(batch).float()
     policy = network.actions.distribution(outputs.logits, batch.get("legal"))
     log_ratio = (policy.log_prob(batch["action"]) - batch["log_prob"]) * policy_mask
-    clip = config.clip if weighing.clip is None else weighing.clip
-    entropy_weight = config.entropy_weight if weighing.entropy is None else weighing.entropy
+    clip = config.clip if loss_weights.clip is None else loss_weights.clip
+    entropy_weight = config.entropy_weight if loss_weights.entropy is None else loss_weights.entropy
     policy_loss = _masked_mean(clipped_loss(log_ratio, batch["advantage"], clip), policy_mask)
     value_loss = _masked_mean(_value_loss(config, outputs.value, batch), alive)
     entropy = _masked_mean(policy.entropy(), alive)
@@ -455,11 +459,11 @@ def ppo_loss(
         kl = _masked_mean(log_ratio.expm1() - log_ratio, policy_mask)
         loss_terms = [x.detach() for x in (policy_loss, value_loss, entropy, kl)]
     reinforcement_loss = policy_loss - entropy_weight * entropy
-    total = weighing.reinforcement * reinforcement_loss
+    total = loss_weights.reinforcement * reinforcement_loss
     if "taught" in batch:
         imitation_loss = _masked_mean(-policy.log_prob(batch["taught"]), alive)
         agreement = _masked_mean((policy.mode() == batch["taught"]).float(), alive)
-        total = weighing.supervision * imitation_loss + total
+        total = loss_weights.supervision * imitation_loss + total
         loss_terms = [imitation_loss.detach(), agreement, *loss_terms]
     return total + config.value_weight * value_loss, loss_terms
 

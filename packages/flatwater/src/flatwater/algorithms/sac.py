@@ -25,8 +25,8 @@ from flatwater.algorithms.api import (
     Setting,
     Spread,
     Update,
+    as_leaves,
     autocast,
-    free,
     gradients,
 )
 from flatwater.algorithms.config import AlgorithmConfig
@@ -178,7 +178,7 @@ def actor_gradients(
         noise: standard normal numbers [p, B, *action], from which the actions are drawn.
     """
     dtype = batch.reward.dtype
-    params, log_temperature = free(weights.actor), free({"log": weights.log_temperature})
+    params, log_temperature = as_leaves(weights.actor), as_leaves({"log": weights.log_temperature})
     with autocast(config, batch.reward.device):
         mean, log_deviation = cast("GaussianActor", nets.actor).gaussian(params, batch.obs)
     action, log_prob, drawn_parts = sample_action(mean.to(dtype), log_deviation.to(dtype), noise)

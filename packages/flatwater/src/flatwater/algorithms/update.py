@@ -124,14 +124,14 @@ class _BoundStage:
     members: Members
     weights: Mapping[Span, Any]
     learn: Callable[[Any, Batch, Tensor | None], StageResult]
-    homes: Mapping[str, Mapping[Span, Mapping[str, Tensor]]]
+    gradient_views: Mapping[str, Mapping[Span, Mapping[str, Tensor]]]
     """Views of the optimisers' gradients, by network and group, which updates accumulate in."""
     steps: Sequence[tuple[str, Step]]
     noise: str
     every: int
 
     def learn_group_(self, span: Span, draws: Sequence[Draw]) -> Tensor | None:
-        """Add one group's gradients to their homes; return the absolute TD errors [p, G, B], if there are any."""
+        """Add one group's gradients to those of the update; return the absolute TD errors [p, G, B], if any."""
         errors = []
         for number, draw in enumerate(draws):
             # Gathered again for each stage, where all do not fit at once: the transitions are the same.
@@ -139,7 +139,7 @@ class _BoundStage:
             noise = normal(self.members, span, batch.action, self.noise, number) if self.noise else None
             result = self.learn(self.weights[span], batch, noise)
             for name, grads in result.grads.items():
-                accumulate_(self.homes[name][span], grads, first=number == 0)
+                accumulate_(self.gradient_views[name][span], grads, first=number == 0)
             for name, value in result.sums:
                 add_(self.members.tally, name, value, span)
             errors += [] if result.error is None else [result.error]
@@ -158,14 +158,14 @@ def _bind_stage(
 ) -> _BoundStage:
     """Bind a stage to the rows, moments and gradients of its weights; `weights` are those of each group."""
     count = len(members.tally.skipped)
-    homes = {}
+    gradient_views = {}
     steps = []
     for name, part in stage.parts.items():
         rows, adam = members.trained[name]
-        homes[name] = {span: views(adam.grad[slice(*span)], part.layout) for span in weights}
+        gradient_views[name] = {span: views(adam.grad[slice(*span)], part.layout) for span in weights}
         decay, clip = (config.weight_decay, config.grad_clip) if part.norm else (0.0, 0.0)
         rate = scheduled_rate(config, part.lr, lambda: members.tally.updates)
         step_ = bind_step(rows[:count], adam, lr=rate, weight_decay=decay, clip=clip, groups=[*weights])
         steps.append((part.norm, step_))
     learn = bind_compiled(config, stage.learn, config, nets)
-    return _BoundStage(members, weights, learn, homes, steps, stage.noise, stage.every)
+    return _BoundStage(members, weights, learn, gradient_views, steps, stage.noise, stage.every)

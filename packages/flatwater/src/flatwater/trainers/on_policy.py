@@ -18,7 +18,7 @@ from flatwater.algorithms.ppo import (
     Learner,
     LossWeights,
     compute_advantages_,
-    loss_weights,
+    initial_loss_weights,
     make_update,
     read_learner_,
 )
@@ -88,7 +88,9 @@ def on_policy_phases(
     collect_: Callable[[int], None],
     learn_: Callable[[int], None],
 ) -> tuple[Phase, ...]:
-    """Return the phases of a round: baselines (first round alone), collect, update, and evaluate every so many rounds.
+    """Return the phases of a round: baselines (first round only), collect, update, evaluate.
+
+    The policy is evaluated every `evaluation.every` rounds.
 
     Args:
         setup: constants of the run.
@@ -98,18 +100,18 @@ def on_policy_phases(
         collect_: takes a step of the block, and records it.
         learn_: takes an update; see `bind_learning`.
     """
-    learner, every = setup.config.learner, setup.config.evaluation.every
-    trained, *others = evaluator.players  # the others do not learn, so they are evaluated once
+    learner, evaluation_interval = setup.config.learner, setup.config.evaluation.every
+    trained, *baselines = evaluator.players  # baselines do not learn, so they are evaluated once
 
-    def compare_(number: int) -> None:
+    def play_baselines_(number: int) -> None:
         index, step = divmod(number, evaluator.steps)
-        evaluator.play_(others[index], step)
+        evaluator.play_(baselines[index], step)
 
     def evaluation_due() -> int:
-        return evaluator.steps if (run.progress.round + 1) % every == 0 else 0
+        return evaluator.steps if (run.progress.round + 1) % evaluation_interval == 0 else 0
 
     return (
-        Phase("baselines", lambda: len(others) * evaluator.steps if run.progress.round == 0 else 0, compare_),
+        Phase("baselines", lambda: len(baselines) * evaluator.steps if run.progress.round == 0 else 0, play_baselines_),
         Phase("collect", lambda: steps, collect_),
         Phase("update", lambda: learner.epochs * learner.minibatches, learn_),
         Phase("evaluate", evaluation_due, lambda number: evaluator.play_(trained, number)),
@@ -121,10 +123,10 @@ def bind_learning(
     run: OnPolicyState,
     *,
     parts: int = 1,
-    weigh_: Callable[[LossWeights], None] = lambda _: None,
-    scaled_rewards_: Callable[[], Float[Tensor, "T B"] | None] = lambda: None,
+    set_loss_weights_: Callable[[LossWeights], None] = lambda _: None,
+    read_rewards_: Callable[[], Float[Tensor, "T B"] | None] = lambda: None,
 ) -> Callable[[int], None]:
-    """Return the update by its number in the round.
+    """Return the function that takes update number n of a round.
 
     The first update computes the block's advantages; after the last update, observations are merged into the
     statistics.
@@ -133,26 +135,26 @@ def bind_learning(
         setup: constants of the run.
         run: state tree of the run: the rollout is read, the learner updated.
         parts: number of parts in which the block's observations are merged.
-        weigh_: sets the weights of the loss's parts, in place, before each update.
-        scaled_rewards_: returns the rewards that are learned from; None for the block's own.
+        set_loss_weights_: sets the weights of the loss's parts, in place, before each update.
+        read_rewards_: returns the rewards that are learned from; None for the block's own.
     """
     config, rollout, network, statistics = setup.config.learner, run.rollout, setup.network, run.learner.statistics
-    weighing = loss_weights(setup.device)
+    loss_weights = initial_loss_weights(setup.device)
     update_ = make_update(
         config,
         network,
         run.learner,
         rollout=rollout,
         begun=run.begun,
-        weighing=weighing,
+        loss_weights=loss_weights,
         progress=lambda: config.progress(run.progress.round),
     )
 
     def learn_(number: int) -> None:
         """Take update `number`: the first of a round writes the advantages, the last merges the statistics."""
         if number == 0:
-            compute_advantages_(rollout, config, reward=scaled_rewards_())
-        weigh_(weighing)
+            compute_advantages_(rollout, config, reward=read_rewards_())
+        set_loss_weights_(loss_weights)
         update_(number)
         # After the last update: other statistics in between would change the policy that acted.
         if number == config.epochs * config.minibatches - 1 and network.measures:

@@ -35,10 +35,10 @@ from flatwater.algorithms.api import (
     Update,
     accumulate_,
     add_,
+    as_leaves,
     autocast,
     bind_compiled,
     count_step_,
-    free,
     gradients,
 )
 from flatwater.algorithms.config import AlgorithmConfig
@@ -107,7 +107,7 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: Members, group
 
     Args:
         config: settings of the algorithm.
-        nets: an actor over days and, in the place of the critic, the threshold.
+        nets: an actor over days; `nets.critic` holds the buy threshold, as no value is estimated.
         members: weights, optimizer's moments and tally, all updated in place.
         groups: members [low, high) that learn together, one group after the other.
 
@@ -118,9 +118,9 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: Members, group
     actor: DaysActor = cast("Any", nets.actor)
     known_threshold: BuyThreshold = cast("Any", nets.critic)
     layout = actor.layout
-    weights = {span: views(members.actor[slice(*span)], layout) for span in groups}
+    weights_by_group = {span: views(members.actor[slice(*span)], layout) for span in groups}
     # Views in which the gradients of a group's weights are added up over the micro-batches.
-    homes = {span: views(adam.grad[slice(*span)], layout) for span in groups}
+    gradient_views = {span: views(adam.grad[slice(*span)], layout) for span in groups}
     step_ = bind_step(
         members.actor[: len(tally.skipped)],
         adam,
@@ -130,23 +130,23 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: Members, group
         groups=groups,
     )
 
-    def learn(weights: Params, batch: HindsightBatch) -> tuple[Tensor, list[Tensor]]:
+    def loss_and_gradients(params: Params, batch: HindsightBatch) -> tuple[Tensor, list[Tensor]]:
         """Return the loss of a batch, and the gradients of its share of the update."""
-        leaves = free(weights)
+        leaves = as_leaves(params)
         with autocast(config, batch.gain.device):
             action = actor.over_days(leaves, batch.seen)
         # In the gains' float32, outside of autocast: means of gains lose digits in bfloat16.
         loss = hindsight_loss(action.to(batch.gain.dtype), batch.gain, known_threshold.threshold)
         return loss.detach(), gradients(loss / config.micro_batches, leaves)
 
-    learn = bind_compiled(config, learn)
+    compiled_loss = bind_compiled(config, loss_and_gradients)
 
     def update_(draws: Sequence[Draw]) -> None:
-        # One draw at a time: each gathers its stretches over those of the draw before.
+        # Use each draw before the next one: they share one buffer, which the next draw overwrites.
         for span in groups:
             for number, draw in enumerate(draws):
-                loss, grads = learn(weights[span], draw(*span))
-                accumulate_(homes[span], grads, first=number == 0)
+                loss, grads = compiled_loss(weights_by_group[span], draw(*span))
+                accumulate_(gradient_views[span], grads, first=number == 0)
                 add_(tally, "actor_loss", loss, span)
         count_step_(tally, "actor_grad_norm", *step_())
         tally.updates += 1

@@ -50,23 +50,24 @@ def build_trainer(
 
 
 def bind_learning(setup: BlocksSetup, run: BlocksState) -> Callable[[int], None]:
-    """Return the update by its number in the round, with rewards on their scale, and weights of a teacher's part."""
+    """Return the function that takes update number n of a round.
+
+    It scales the rewards and sets the weights of the supervised and the reinforcement loss first.
+    """
     config = setup.config.learner
 
-    def weigh_(weighing: LossWeights) -> None:
+    def set_loss_weights_(loss_weights: LossWeights) -> None:
         if isinstance(config, TeachingConfig):
             # In place: the bound update reads these very tensors.
-            weighing.supervision.fill_(config.supervision.scheduled_value(run.agent_steps))
-            weighing.reinforcement.fill_(config.reinforcement.scheduled_value(run.agent_steps))
+            loss_weights.supervision.fill_(config.supervision.scheduled_value(run.agent_steps))
+            loss_weights.reinforcement.fill_(config.reinforcement.scheduled_value(run.agent_steps))
 
     return on_policy.bind_learning(
         setup,
         run,
         parts=config.minibatches,
-        weigh_=weigh_,
-        scaled_rewards_=lambda: (
-            scale_rewards_(run.reward_scale, run.rollout, config.gamma) if run.reward_scale else None
-        ),
+        set_loss_weights_=set_loss_weights_,
+        read_rewards_=lambda: scale_rewards_(run.reward_scale, run.rollout, config.gamma) if run.reward_scale else None,
     )
 
 
