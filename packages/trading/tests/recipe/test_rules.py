@@ -66,13 +66,13 @@ def test_the_holding_time_is_that_of_the_law_and_all_that_trades_keeps_it(tmp_pa
         assert each.backtest(FIVE_DAYS).result["traders"] == found["traders"]
 
     records = read_run(path)
-    tables = [block for block in rule_blocks(records) if isinstance(block, Table)]
-    assert [row[0] for row in tables[0].rows] == ["5", "10", "20", "40"]
+    tables = [block for block in rule_blocks(records, "day") if isinstance(block, Table)]
+    assert [row[0] for row in tables[0].rows] == ["5 days", "10 days", "20 days", "40 days"]
     assert tables[0].titles == ("held for", "validation", "holdout")
     assert [row[-1] for row in tables[1].rows] == ["", "chosen", ""]
     broken = {**records.result, "rule": {"chosen": {}, "tried": []}}
     with pytest.raises(RunError, match=r"result\.json: is damaged"):
-        list(rule_blocks(replace(records, result=broken)))
+        list(rule_blocks(replace(records, result=broken), "day"))
 
 
 def test_prices_after_the_validation_days_change_no_choice(tmp_path: Path) -> None:
@@ -88,6 +88,13 @@ def test_prices_after_the_validation_days_change_no_choice(tmp_path: Path) -> No
         found.append(run.choose_rule())
     assert found[0] == found[1]
     assert len(set(found[0].tried.values())) > 3, "rules differ in what they earn"
+
+
+def test_a_resumed_run_chooses_as_one_in_one_piece(tmp_path: Path) -> None:
+    whole = fw.train("erl", run=tmp_path / "whole", quiet=True, **SMALL | {"rounds": 2})
+    parts = fw.train("erl", run=tmp_path / "parts", quiet=True, **SMALL).resume(2, quiet=True)
+    assert parts.result == whole.result
+    assert len(parts.result["rule"]["tried"]) == 3 * 2 * 2
 
 
 def test_the_first_of_equal_rules_is_that_of_the_settings() -> None:

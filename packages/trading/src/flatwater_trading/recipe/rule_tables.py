@@ -10,14 +10,19 @@ from flatwater.reports.records import RunRecords
 from flatwater.rundir.results import damaged_file_error
 from flatwater_trading.recipe.tables import TraderFolder
 from flatwater_watch.files.content import is_number
+from flatwater_watch.forms import count_phrase
 from flatwater_watch.pages.blocks import Block, Heading, Paragraph, Table
 
 RULE_TITLES = ("held for", "purchases", "sale target")
 SAME_SCORES = "The same scores under other holding times"
 
 
-def rule_blocks(run: RunRecords) -> Iterator[Block]:
+def rule_blocks(run: RunRecords, unit: str) -> Iterator[Block]:
     """Yield what the champion's scores earn by other holding times, and the rules that were tried.
+
+    Args:
+        run: a run of any recipe; there is nothing to show for results without purchases.
+        unit: name of a row of the prices, such as `day`.
 
     Raises:
         RunError: a result is damaged.
@@ -37,10 +42,10 @@ def rule_blocks(run: RunRecords) -> Iterator[Block]:
                 raise damaged_file_error(file, error) from error
     if columns:
         yield Heading(SAME_SCORES)
-        yield Table(("held for", *columns), _holding_rows(columns))
+        yield Table(("held for", *columns), _holding_rows(columns, unit))
         yield Paragraph(
-            "Return of the champion's choices on the same days if each position were held for so many rows of the "
-            "prices. The best of them is so partly by luck: choice.hold_days has one chosen on the validation days.",
+            "Return of the champion's choices on the same days if each position were held for so long. "
+            "The best of them is so partly by luck: choice.hold_days has one chosen on the validation days.",
             "reading",
         )
     if run.result is not None and "rule" in run.result:
@@ -62,10 +67,10 @@ def holding_times(result: Mapping[str, Any]) -> dict[int, float | None]:
     return dict(sorted(times.items()))
 
 
-def _holding_rows(columns: Mapping[str, Mapping[int, float | None]]) -> list[list[str]]:
+def _holding_rows(columns: Mapping[str, Mapping[int, float | None]], unit: str) -> list[list[str]]:
     """Return a row for each holding time, with a cell for each of the splits."""
     every = sorted({rows for times in columns.values() for rows in times})
-    return [[str(rows), *(return_cell(times.get(rows)) for times in columns.values())] for rows in every]
+    return [[count_phrase(rows, unit), *(return_cell(times.get(rows)) for times in columns.values())] for rows in every]
 
 
 def tried_rows(rule: Mapping[str, Any]) -> list[list[str]]:

@@ -23,6 +23,7 @@ from flatwater_trading.recipe.threads import one_thread
 from flatwater_trading.training.config import ErlConfig
 from flatwater_trading.training.play import PlannedActions, SlicePlay, play_slices_
 from flatwater_trading.training.setup import ErlSetup
+from flatwater_watch.forms import count_phrase
 
 
 @dataclass(frozen=True)
@@ -64,9 +65,8 @@ def rule_numbers(rule: TradeConfig) -> dict[str, Any]:
 def describe_rule(numbers: Mapping[str, Any], unit: str) -> str:
     """Return a rule of `rule_numbers` in words."""
     held, count, target = numbers["hold_days"], numbers["purchases_a_day"], numbers["target"]
-    many = "1 purchase" if count == 1 else f"{count} purchases"
-    sold = "" if target is None else f", sold at +{target:g} %"
-    return f"held for {held} {unit}{'' if held == 1 else 's'}, {many} a {unit}{sold}"
+    sold = "" if target is None else f", sold at +{target:g}%"
+    return f"held for {count_phrase(held, unit)}, {count_phrase(count, 'purchase')} a {unit}{sold}"
 
 
 def candidate_rules(config: ErlConfig) -> tuple[TradeConfig, ...]:

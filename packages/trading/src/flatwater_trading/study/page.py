@@ -97,10 +97,10 @@ def _figure_tiles(study: StudyRecords) -> Iterator[Tile]:
         f"equal weight {percent_cell(equal['annual_return'])}",
     )
     yield Tile("Sharpe ratio", number_cell(champions["sharpe"]), f"equal weight {number_cell(equal['sharpe'])}")
-    drawdowns = [percent_cell(row["drawdown"], "{:.0%}") for row in (champions, equal)]
+    drawdowns = [percent_cell(row["drawdown"], "{:.1%}") for row in (champions, equal)]
     yield Tile("drawdown", drawdowns[0], f"equal weight {drawdowns[1]}")
     for title, difference in _difference_numbers(pooled).items():
-        interval = f"90 % interval {difference['low']:+.1%} to {difference['high']:+.1%}"
+        interval = f"90% interval {difference['low']:+.1%} to {difference['high']:+.1%}"
         kind = "good" if difference["low"] > 0 else "bad" if difference["high"] < 0 else ""
         yield Tile(title, f"{difference['mean']:+.1%}", interval, kind)
     deflated = pooled["deflated"]
@@ -203,7 +203,7 @@ def differences_chart(pooled: Mapping[str, Any]) -> Chart:
     mean, low, high = ([100 * row[name] for row in rows.values()] for name in ("mean", "low", "high"))
     bars = Bars(name="a year", at=list(rows), values=mean, low=low, high=high, colour="--champion", horizontal=True)
     return Chart(
-        title="A year, 90 % interval",
+        title="A year, 90% interval",
         reading="What the champions earned more in a year. An interval that holds 0 does not tell the two apart.",
         marks=[bars],
         x=Axis(unit="%", zero=True),
@@ -217,9 +217,8 @@ def _folds_section(study: StudyRecords) -> Iterator[Block]:
     if study.pooled_numbers is None:
         yield Paragraph("No fold is complete.", "missing")
         return
-    titles, rows, _ = fold_rows(study.pooled_numbers, all_columns=True)
     yield folds_chart(study)
-    yield Table(titles, rows)
+    yield Table(*fold_rows(study.pooled_numbers, all_columns=True))
     yield Paragraph(
         "Return of the champions together, of equal weight, and of the rule that earned most on these days; then "
         "the lowest and the highest seed alone, the turnover in the fold, and what share of the random traders with "
@@ -234,7 +233,7 @@ def _rule_sections(study: StudyRecords) -> Iterator[Section]:
     if pooled is None or not (times := holding_rows(pooled))[1]:
         return
     blocks: list[Block] = [Heading(SAME_SCORES), Table(*times)]
-    held = "Return over all folds of the champions' choices if each position were held for so many rows of the prices."
+    held = "Return over all folds of the champions' choices if each position were held for so long."
     blocks.append(
         Paragraph(f"{held} The best of them is so partly by luck, as it is picked on the test days.", "reading")
     )

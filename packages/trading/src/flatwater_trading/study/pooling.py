@@ -246,7 +246,9 @@ def _describe_fold(result: PooledResult, runs: Sequence[FoldResult]) -> dict[str
     curve = torch.from_numpy(_mean_equity(runs, CHAMPION))
     champions = [run.result[result.players][CHAMPION] for run in runs]
     returns = [row["total_return"] for row in champions]
-    best = max(simple_rules(rows), key=lambda name: rows[name]["total_return"] or 0.0)
+    # Runs whose champions trade by different rules have yardsticks of these rules.
+    rules = {name: _mean_return(result, runs, name) for name in (EQUAL_WEIGHT, *simple_rules(rows))}
+    best = max(simple_rules(rows), key=rules.__getitem__)
     return {
         "first_day": runs[0].result["first_day"],
         "last_day": runs[0].result["last_day"],
@@ -255,11 +257,17 @@ def _describe_fold(result: PooledResult, runs: Sequence[FoldResult]) -> dict[str
         "lowest": min(returns),
         "highest": max(returns),
         "turnover": float(np.mean([row["turnover"] for row in champions])),
-        "equal_weight": rows[EQUAL_WEIGHT]["total_return"],
+        "equal_weight": rules[EQUAL_WEIGHT],
         "best_rule": best,
-        "best_rule_return": rows[best]["total_return"],
+        "best_rule_return": rules[best],
         "beaten": share_beaten(float(curve[-1]), torch.from_numpy(_chance_returns(runs))),
     }
+
+
+def _mean_return(result: PooledResult, runs: Sequence[FoldResult], trader: str) -> float:
+    """Return the total return of a trader in a fold: that of the mean of the runs."""
+    returns = [run.result[result.players][trader]["total_return"] or 0.0 for run in runs]
+    return returns[0] if len({*returns}) == 1 else float(np.mean(returns))
 
 
 def equity_frame(result: PooledResult) -> pl.DataFrame:

@@ -15,6 +15,7 @@ from flatwater_trading.recipe.tables import EQUITY, read_table
 from flatwater_watch.errors import RunError
 from flatwater_watch.files.content import is_number, parse_json
 from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
+from flatwater_watch.forms import count_phrase
 from flatwater_watch.sanitize import short_repr
 
 
@@ -217,9 +218,12 @@ def seed_rows(pooled: Mapping[str, Any]) -> Rows:
 
 
 def holding_rows(pooled: Mapping[str, Any]) -> Rows:
-    """Return titles, a row for each holding time of the same scores, and 0; no row in studies without purchases."""
-    rows = [[str(int(held)), percent_cell(value)] for held, value in pooled.get("holding_times", {}).items()]
-    return ("held for", "in all"), rows, 0
+    """Return titles, a row for each holding time of the same scores, and 1; no row in studies without purchases."""
+    times, unit = pooled.get("holding_times", {}), calendar_of_study(pooled).unit
+    rows = [[count_phrase(int(held), unit), percent_cell(value)] for held, value in times.items()]
+    if rows:
+        rows.append(["as they were played", percent_cell(pooled["traders"]["champion"]["total_return"])])
+    return ("held for", "in all"), rows, 1
 
 
 def chosen_rows(pooled: Mapping[str, Any]) -> Rows:
