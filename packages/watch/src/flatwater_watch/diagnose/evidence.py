@@ -23,8 +23,9 @@ TOO_LARGE_ADVICE = (
     "It does not fit: the limit is reached before it is full. Lower its capacity, or store each thing once."
 )
 NATIVE_LINE_SENTENCE = (
-    "C code that this line calls keeps what it allocates: close, free or release what it returns, or bound the cache "
-    "that it has. `memray run --native` names the C function."
+    "What is allocated at this line is not freed, and no object that can be reached holds it: C code does. Close, free "
+    "or release what that returned, take back what it was given (a callback), or bound its cache. "
+    "`memray run --native` names the C function."
 )
 _ADVICE_BY_KIND = {
     "dict": "Remove entries that are not needed any more (`del`, `pop`), or bound it: keep the newest so many.",
