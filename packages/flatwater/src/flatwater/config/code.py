@@ -57,7 +57,8 @@ class NamedCode:
         if self.declared.whole or ":" not in self.value.partition("(")[0]:
             return ""
         parts = self.value.partition("(")[0].split(":")
-        return parts[1] if parts[0] in {"gymnasium", "pettingzoo"} else parts[0]
+        # `pettingzoo:classic/connect_four_v3` is an ID of PettingZoo's own, and no module.
+        return parts[1] if parts[0] in {"gymnasium", "pettingzoo"} and "/" not in parts[1] else parts[0]
 
 
 TRAINER = Code()

@@ -2,7 +2,7 @@
 
     assert check_env_conformance(lambda: MyEnv()) == []
 
-It takes a `gymnasium.Env`, a `gymnasium.vector.VectorEnv`, a parallel environment of PettingZoo, or a `World`; the last
+It takes a `gymnasium.Env`, a `gymnasium.vector.VectorEnv`, an environment of PettingZoo, or a `World`; the last
 three are played as one env whose episode is over when every environment, or agent, has come to its end.
 
 It plays episodes in both orders, which must agree to the bit, as the start of a run does (`flatwater.envs.exact`); and

@@ -24,7 +24,7 @@ from flatwater_watch.sanitize import short_repr
 _given: ContextVar[Any] = ContextVar("given_environment", default=None)
 """The environment that the user hands over as an object, while a call with it lasts."""
 FORMS = (
-    "a class or a function of a gymnasium.Env, of a parallel environment of PettingZoo, or, called with a number of "
+    "a class or a function of a gymnasium.Env, of an environment of PettingZoo, or, called with a number of "
     "environments, of a gymnasium.vector.VectorEnv or of your world"
 )
 

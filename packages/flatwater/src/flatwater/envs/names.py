@@ -21,8 +21,9 @@ from flatwater_watch.sanitize import short_repr
 FORAGE, GYMNASIUM, PETTINGZOO = "forage", "gymnasium", "pettingzoo"
 """The world that ships, and kinds of names that stand before a colon."""
 ENVIRONMENT_NAMES = (
-    "an ID of Gymnasium (CartPole-v1, ALE/Pong-v5), pettingzoo:MODULE (pettingzoo:mpe2.simple_spread_v3), or "
-    "package.module:Name of a class or a function that makes an environment or a world"
+    "an ID of Gymnasium (CartPole-v1, ALE/Pong-v5), pettingzoo:ID or pettingzoo:MODULE "
+    "(pettingzoo:classic/connect_four_v3, pettingzoo:mpe2.simple_spread_v3), or package.module:Name of a class or a "
+    "function that makes an environment or a world"
 )
 PACKAGE_BY_PREFIX = {
     "MiniGrid-": ("minigrid", "'flatwater[teach]'"),
@@ -62,7 +63,8 @@ def _check_name(name: str) -> None:
     kind, _, rest = name.partition(":")
     if kind == OBJECT:
         return
-    module = rest if kind == PETTINGZOO else kind
+    is_registered = kind == PETTINGZOO and "/" in rest  # an ID: PettingZoo is asked when the environment is made
+    module = kind if is_registered or kind != PETTINGZOO else rest
     if not (rest and kind) or kind == FORAGE:
         raise unknown_name(name)
     if module not in sys.modules and not module_place(module):

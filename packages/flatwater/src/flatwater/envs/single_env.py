@@ -9,8 +9,10 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from flatwater.envs.makers import ParallelLike, WorldLike
+from flatwater.envs.makers import ParallelLike, TurnsLike, WorldLike
 from flatwater.envs.world import Array, Spaces, split_legal
+from flatwater.envs.wrapped.config import WrappedConfig
+from flatwater.envs.wrapped.turns_world import TurnsWorld
 from flatwater_watch.errors import ConfigError
 
 Env = Any
@@ -31,10 +33,12 @@ def as_single_env(env: object) -> Env:
         return _SingleVectorEnv(env)
     if isinstance(env, WorldLike):
         return SingleWorld(env)
+    if isinstance(env, TurnsLike):  # before the next, whose members it has as well
+        return SingleWorld(TurnsWorld(lambda: env, type(env).__name__, WrappedConfig(), 1))
     if isinstance(env, ParallelLike):
         return _SingleParallelEnv(env)
     raise ConfigError(
-        "make_env(): expected a gymnasium.Env, a gymnasium.vector.VectorEnv, a parallel environment of PettingZoo, "
+        "make_env(): expected a gymnasium.Env, a gymnasium.vector.VectorEnv, an environment of PettingZoo, "
         f"or a world with begin_ and step_, got a {type(env).__name__}"
     )
 

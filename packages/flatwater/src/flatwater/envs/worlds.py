@@ -14,13 +14,15 @@ from flatwater.envs.foraging.search import SearchTeacher
 from flatwater.envs.foraging.world import ForagingWorld
 from flatwater.envs.makers import FORMS, EnvMaker, ParallelLike, TurnsLike, WorldLike, find_maker, wrapped_maker
 from flatwater.envs.names import FORAGE, PETTINGZOO, gymnasium_id, resolve_alias, unknown_name
+from flatwater.envs.random_teacher import RandomTeacher
 from flatwater.envs.worker_world import WorkerWorld
-from flatwater.envs.world import Array, Teacher, World
+from flatwater.envs.world import Teacher, World
 from flatwater.envs.wrapped.cartpole_world import CARTPOLE_IDS, CartPoleWorld
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld, named_env
 from flatwater.envs.wrapped.own_world import OwnTeacher, OwnWorld
-from flatwater.envs.wrapped.pettingzoo_world import TURNS, PettingZooWorld, parallel_maker
+from flatwater.envs.wrapped.pettingzoo_world import PettingZooWorld, pettingzoo_maker
+from flatwater.envs.wrapped.turns_world import TurnsWorld
 from flatwater.envs.wrapped.vector_world import VectorWorld
 from flatwater.named_imports import find_object
 from flatwater_watch.errors import ConfigError, require
@@ -31,35 +33,6 @@ TEACHER_NAMES = "search, babyai, random, or package.module:Class of your teacher
 @runtime_checkable
 class _TeacherClass(Teacher, Protocol):
     """A `Teacher` for `issubclass`."""
-
-
-class RandomTeacher:
-    """A `Teacher` of any legal action, each as likely as the others; numbers are uniform within their bounds."""
-
-    def __init__(self, world: World, rng: torch.Generator) -> None:
-        self._lists, self._rng = world.spaces.lists, rng
-        bounds = world.spaces.bounds
-        self._bounds = None if bounds is None else torch.tensor(bounds).T
-
-    def begin_(self, which: Array) -> None:
-        """Do nothing: there is nothing to forget."""
-
-    def step_batch(self, obs: Array, actions_out: Array, legal: Array | None = None) -> None:  # noqa: ARG002  (it does not look)
-        """Draw from the teacher's generator, on the CPU."""
-        # Shares the array's memory: whatever is drawn is written for the caller.
-        actions = torch.from_numpy(actions_out)
-        columns = actions.view(-1, len(self._lists)).unbind(1) if self._bounds is None else ()
-        if legal is not None:
-            clocks = torch.empty(legal.shape).exponential_(generator=self._rng)  # a race, as in `nets.actions`
-            race = (torch.from_numpy(legal) / clocks).flatten(0, 1).split_with_sizes(self._lists, 1)
-            for column, part in zip(columns, race, strict=True):
-                column.copy_(part.argmax(1))
-        elif self._bounds is None:
-            for column, size in zip(columns, self._lists, strict=True):
-                column.random_(size, generator=self._rng)
-        else:
-            low, high = self._bounds
-            actions.uniform_(generator=self._rng).mul_(high - low).add_(low)
 
 
 def build_world(
@@ -88,7 +61,7 @@ def build_world(
     """
     if workers:
         build = partial(build_world, name, foraging=foraging, wrapped=wrapped, allow_nan=allow_nan, arguments=arguments)
-        return WorkerWorld(lambda part: build(envs=part), name, envs, workers)
+        return WorkerWorld(lambda part: _refuse_turns(build(envs=part)), name, envs, workers)
     name = resolve_alias(name)
     named = read_arguments(arguments, "env_args")
     if name == FORAGE:
@@ -121,7 +94,7 @@ def _find_maker(name: str, env_id: str | None, arguments: Mapping[str, Any]) -> 
     kind, _, rest = name.partition(":")
     if not (kind and rest) or kind == FORAGE:
         raise unknown_name(name)
-    return EnvMaker(name, parallel_maker(rest, arguments)) if kind == PETTINGZOO else find_maker(name, arguments)
+    return EnvMaker(name, pettingzoo_maker(rest, arguments)) if kind == PETTINGZOO else find_maker(name, arguments)
 
 
 def _wrapped_world(maker: EnvMaker, wrapped: WrappedConfig, envs: int, *, allow_nan: bool) -> World:
@@ -154,12 +127,25 @@ def _wrapped_world(maker: EnvMaker, wrapped: WrappedConfig, envs: int, *, allow_
         return OwnWorld(cast("World", first), maker.title, envs, allow_nan=allow_nan)
     if not maker.takes_number and isinstance(first, gymnasium.Env):
         return GymnasiumWorld(make, maker.title, wrapped, envs, allow_nan=allow_nan)
-    if isinstance(first, TurnsLike):  # before the next: its other members are those of a parallel environment
-        raise ConfigError(f"expected {FORMS}, got {type(first).__name__} of PettingZoo. {TURNS}")
+    if not maker.takes_number and isinstance(first, TurnsLike):  # before the next, whose members it has as well
+        return TurnsWorld(make, maker.title, wrapped, envs, allow_nan=allow_nan)
     if not maker.takes_number and isinstance(first, ParallelLike):
         return PettingZooWorld(make, maker.title, wrapped, envs, allow_nan=allow_nan)
     called = f" for {envs}, a number of environments; give other arguments as env_args" if maker.takes_number else ""
     raise ConfigError(f"expected {FORMS}, got a {type(first).__name__}{called}")
+
+
+def _refuse_turns(world: World) -> World:
+    """Return a world that a process of its own may step.
+
+    Raises:
+        ConfigError: its opponents are policies of the run, which other processes do not have.
+    """
+    if isinstance(world, TurnsWorld):
+        raise ConfigError(
+            "env_workers: expected 0 for a game in turns, whose opponents are earlier policies of the run"
+        )
+    return world
 
 
 def build_teacher(name: str, world: World, rng: torch.Generator) -> Teacher:

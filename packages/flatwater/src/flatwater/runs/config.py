@@ -128,6 +128,8 @@ class EpisodesRunConfig(RunConfig):
     absent: ClassVar = RunConfig.absent | named_elsewhere(total_timesteps="total_steps", env_kwargs="env_args")
     place: ClassVar[str] = "env"
     """Name of the setting that names the environment."""
+    plays_turns: ClassVar[bool] = False
+    """Whether games in turns are learned: then there is a table `opponents`."""
 
     total_steps: OptionalNumber = 0
     """Environment steps in all, those of all copies together: as many whole rounds as reach them, whatever `rounds`

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from flatwater.envs.world import Array, Spaces
 from flatwater.envs.wrapped.native import NativeSpaces, Rows, split_axes, to_array
+from flatwater.envs.wrapped.turns_world import split_mask
 from flatwater.runs.portable import Portable
 from flatwater_watch.errors import ConfigError
 
@@ -111,7 +112,7 @@ class TrainedPolicy:
         Args:
             obs: an observation as `env.reset()` gives it: an array, a tensor, a number, or a dict or tuple of these; or
                 several side by side with axes in front, as a vector environment gives them; or a dict by agent of
-                PettingZoo's.
+                PettingZoo's. In its games in turns, what `env.last()` gives, with the mask inside.
             legal: mask of legal actions, where there are masks: [R], or [B, R]. By default everything is legal.
             deterministic: return the likeliest action, or draw one.
             generator: a CPU generator to draw from; left out, the policy's own.
@@ -119,6 +120,7 @@ class TrainedPolicy:
         Raises:
             ConfigError: an observation is not of the space of training, or there are other agents than before.
         """
+        obs, legal = self._split_mask(obs, legal)
         agents = self._read(obs)
         places = self._recall(agents)
         rng = None if deterministic else generator or self.generator
@@ -134,7 +136,7 @@ class TrainedPolicy:
         Raises:
             ConfigError: an observation is not of the space of training, or the recipe trains no values.
         """
-        agents = self._read(obs)
+        agents = self._read(self._split_mask(obs)[0])
         places = self._recall(agents)
         with torch.no_grad():
             values = self._network.value(self._to_device(agents.rows.obs), self._to_device(self._memory[:, places]))
@@ -157,6 +159,7 @@ class TrainedPolicy:
             deterministic: return the likeliest action, or draw one from `generator`.
             action_masks: mask of legal actions; see `act`.
         """
+        observation, action_masks = self._split_mask(observation, action_masks)
         agents = self._read(observation)
         count = len(agents.rows.obs)
         cells = self._network.cells
@@ -182,6 +185,11 @@ class TrainedPolicy:
                 "flatwater.load(RUN).act(obs, legal)"
             )
         return self._describe()
+
+    def _split_mask(self, obs: Any, legal: Array | None = None) -> tuple[Any, Array | None]:  # noqa: ANN401  (whatever the space holds)
+        """Return an observation without the mask next to it, and that mask where none is given."""
+        seen, mask = split_mask(obs, {}) if self._spaces.masked else (obs, None)
+        return seen, mask if legal is None else legal
 
     def _read(self, obs: Any) -> _Agents:  # noqa: ANN401  (whatever the space holds)
         """Return observations as rows, and whose they are.

@@ -23,6 +23,7 @@ from flatwater.envs.makers import fewest_copies, is_object
 from flatwater.envs.split_seeds import FIRST_SEEDS
 from flatwater.envs.world import Array, World
 from flatwater.envs.worlds import build_world
+from flatwater.envs.wrapped.turns_world import TurnsWorld
 from flatwater.memory.ledger import Effort
 from flatwater.recipe import recipe_of_config
 from flatwater.runs.config import in_one_process
@@ -49,7 +50,7 @@ def build_run_world(config: Any, envs: int, foraging: ForagingConfig = FORAGING)
         ConfigError: the settings name no world, or a world that cannot be used.
     """
     try:
-        return build_world(
+        world = build_world(
             config.env_name,
             envs=envs,
             foraging=foraging,
@@ -60,6 +61,12 @@ def build_run_world(config: Any, envs: int, foraging: ForagingConfig = FORAGING)
         )
     except ConfigError as error:
         raise ConfigError(f"{config.place} = {config.env_name!r}: {error}") from error
+    if isinstance(world, TurnsWorld) and not config.plays_turns:
+        raise ConfigError(
+            f"{config.place} = {config.env_name!r}: expected an environment whose agents act at once, got a game in "
+            f"turns. Games in turns are learned by self-play: flatwater train ppo --env {config.env_name}"
+        )
+    return world
 
 
 SHARE = 0.01

@@ -46,9 +46,3 @@ class Parting:
 
 
 parallel_env = Parting
-
-
-class Turns(Parting):
-    """A game in which one agent acts after the other."""
-
-    def agent_iter(self) -> None: ...

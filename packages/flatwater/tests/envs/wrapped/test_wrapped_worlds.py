@@ -244,7 +244,6 @@ def test_agents_of_different_spaces_are_refused_by_name() -> None:
         ("gymnasium:no_such_package:Nope-v0", "no_such_package:Nope-v0 needs no_such_package"),
         ("pettingzoo:no_such_module", "pettingzoo:no_such_module.*No module named"),
         ("pettingzoo:json", "pettingzoo:json: .*parallel_env"),
-        ("parting:Turns", "Games in turns .AEC. are not supported"),
     ],
 )
 def test_a_world_that_is_not_there_is_refused_by_name(name: str, told: str) -> None:

@@ -9,7 +9,7 @@ from toy import CueTeacher, CueWorld
 from watchers import Silent
 
 from flatwater.config.toml import from_mapping
-from flatwater.envs.worlds import RandomTeacher
+from flatwater.envs.random_teacher import RandomTeacher
 from flatwater.recipes.teach.config import TeachRunConfig
 from flatwater.trainers.blocks.round import BlocksTrainer, build_trainer
 from flatwater.trainers.blocks.state import RANDOM, TEACHER, BlocksSetup, build_blocks

@@ -1,12 +1,16 @@
 """Copies of a PettingZoo environment as a world, all agents at once (its parallel interface)."""
 
+import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from flatwater.border import Border
+from flatwater.config.convert import did_you_mean
 from flatwater.envs.kept_state import EpisodeStarts
+from flatwater.envs.names import PETTINGZOO
 from flatwater.envs.open_envs import bind_closing
 from flatwater.envs.world import Array, Spaces
 from flatwater.envs.wrapped.checks import (
@@ -23,13 +27,6 @@ from flatwater.envs.wrapped.spaces import MASK_KEY, make_action_spec, write_mask
 from flatwater.envs.wrapped.step_limit import MOST_STEPS, StepLimit
 from flatwater.named_imports import import_named
 from flatwater_watch.errors import ConfigError
-
-TURNS = (
-    "Games in turns (AEC) are not supported. Give a gymnasium.Env for one player, whose step also makes the moves of "
-    "the others; or, where turns can be taken at once, a function that returns "
-    "pettingzoo.utils.aec_to_parallel(ITS.env()), as package.module:function"
-)
-"""What to do with an environment whose agents act one after another."""
 
 
 class PettingZooWorld:
@@ -60,17 +57,7 @@ class PettingZooWorld:
         self._closing = bind_closing(self._copies, Border(subject, self._own, "close"))
         self._rendering = Border(subject, self._own, "render")
         self._resetting = Border(subject, self._own, "reset", expected="reset(self, seed=None, options=None)")
-        with Border(subject, self._own, "observation_space", call="its agents' spaces"):
-            self._agents = list(first_copy.possible_agents)
-            spaces = [
-                {a: of(a) for a in self._agents} for of in (first_copy.observation_space, first_copy.action_space)
-            ]
-        if not self._agents:
-            raise ConfigError(f"{title}: possible_agents: expected one or more agents, got none")
-        obs_space, action_space = (
-            _common_space(spaces_of_agents, name, title)
-            for spaces_of_agents, name in zip(spaces, ("observations", "actions"), strict=True)
-        )
+        self._agents, obs_space, action_space = read_agents(first_copy, title)
         self.native = native_spaces(obs_space, action_space, config.form, title)
         """Spaces of each agent."""
         self._reader = self.native.reader
@@ -215,30 +202,84 @@ class PettingZooWorld:
                 write_mask(infos.get(agent, {}), legal[index], self._name)
 
 
-def parallel_maker(module: str, arguments: Mapping[str, Any]) -> Callable[[], Any]:
-    """Return a maker of environments by a module's `parallel_env`.
+def pettingzoo_maker(name: str, arguments: Mapping[str, Any]) -> Callable[[], Any]:
+    """Return a maker of environments by an ID of PettingZoo's registry, or by a module.
+
+    Environments whose agents act at once are preferred to those in turns, where there are both.
 
     Raises:
-        ConfigError: the module cannot be imported, or has no `parallel_env`.
+        ConfigError: there is no such ID or module, or the module has neither `parallel_env` nor `env`.
+    """
+    build = _registered_maker(name) if "/" in name else _module_maker(name)
+
+    def make() -> Any:  # noqa: ANN401  (an environment; PettingZoo ships no types)
+        with Border(f"environment {PETTINGZOO}:{name}", build, call="making it"):
+            return build(**arguments)
+
+    return make
+
+
+def _registered_maker(env_id: str) -> Callable[..., Any]:
+    """Return the maker of an ID such as `classic/connect_four_v3`.
+
+    Raises:
+        ConfigError: PettingZoo is not installed, or knows no such ID.
+    """
+    try:
+        pettingzoo = import_named(PETTINGZOO)
+    except ImportError as error:
+        raise ConfigError(
+            f"{PETTINGZOO}:{env_id} needs pettingzoo, which is not installed: pip install 'flatwater[teach]'"
+        ) from error
+    # PettingZoo before 1.27 has no registry.
+    registries = {kind: vars(pettingzoo).get(f"{kind}_registry", {}) for kind in ("parallel", "aec")}
+    registered_id = re.sub(r"_v(\d+)\Z", r"-v\1", env_id)  # both are PettingZoo's spellings
+    for kind, registry in registries.items():
+        if registered_id in registry:
+            return partial(pettingzoo.make, kind, registered_id)
+    known_ids = sorted({known_id for registry in registries.values() for known_id in registry})
+    raise ConfigError(
+        f"{PETTINGZOO}:{env_id}: expected an ID of PettingZoo {pettingzoo.__version__}, or a module."
+        f"{did_you_mean(registered_id, known_ids)}"
+    )
+
+
+def _module_maker(module: str) -> Callable[..., Any]:
+    """Return a module's `parallel_env`; if it has none, its `env`.
+
+    Raises:
+        ConfigError: the module cannot be imported, or has neither.
     """
     try:
         env_module = import_named(module)
     except ImportError as error:
         raise ConfigError(
-            f"pettingzoo:{module} cannot be imported ({error}). Give a module with a parallel_env, such as "
+            f"pettingzoo:{module} cannot be imported ({error}). Give a module with a parallel_env or an env, such as "
             "mpe2.simple_spread_v3, and install its package and 'flatwater[teach]'"
         ) from error
-    if "parallel_env" not in vars(env_module):
+    makers = [vars(env_module)[name] for name in ("parallel_env", "env") if name in vars(env_module)]
+    if not makers:
         raise ConfigError(
-            f"pettingzoo:{module}: expected a module with a parallel_env, in which all agents act at once, got none. "
-            f"{TURNS}"
+            f"pettingzoo:{module}: expected a module with a parallel_env, in which all agents act at once, or with an "
+            "env, in which they act in turns, got neither"
         )
+    maker: Callable[..., Any] = makers[0]
+    return maker
 
-    def make() -> Any:  # noqa: ANN401  (a ParallelEnv; PettingZoo ships no types)
-        with Border(f"environment pettingzoo:{module}", env_module.parallel_env, expected="parallel_env()"):
-            return env_module.parallel_env(**arguments)
 
-    return make
+def read_agents(env: Any, title: str) -> tuple[list[Any], Any, Any]:  # noqa: ANN401  (an environment of PettingZoo's)
+    """Return the agents of an environment, and the spaces that all of them have, of observations and of actions.
+
+    Raises:
+        ConfigError: there are no agents, or agents of different spaces.
+    """
+    with Border(f"environment {title}", env.unwrapped, "observation_space", call="its agents' spaces"):
+        agents = list(env.possible_agents)
+        spaces = [{agent: of(agent) for agent in agents} for of in (env.observation_space, env.action_space)]
+    if not agents:
+        raise ConfigError(f"{title}: possible_agents: expected one or more agents, got none")
+    observations, actions = spaces
+    return agents, _common_space(observations, "observations", title), _common_space(actions, "actions", title)
 
 
 def _common_space(spaces: dict[str, Any], noun: str, title: str) -> Any:  # noqa: ANN401  (a space of Gymnasium's)

@@ -6,7 +6,7 @@ from flatwater.config.code import EnvName
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.nets.config import ActorCriticConfig
 from flatwater.runs.config import EpisodesRunConfig, check_episodes_run, named_elsewhere
-from flatwater.trainers.blocks.config import BlocksConfig
+from flatwater.trainers.blocks.config import BlocksConfig, OpponentsConfig
 from flatwater_watch.options.bounds import Bounds, Number, OptionalNumber
 from flatwater_watch.options.declare import config
 
@@ -65,12 +65,15 @@ class FeedForwardConfig(ActorCriticConfig):
 class PpoRunConfig(BlocksRunConfig):
     """A policy that learns by itself, from its own actions."""
 
+    plays_turns: ClassVar = True
+
     trainer: Literal["ppo"] = "ppo"
     """The recipe, by which `flatwater resume` knows the run."""
     rounds: Number = 100
     """Blocks in all; `flatwater resume RUN --rounds N` goes on to N."""
     env: EnvName = "CartPole-v1"
-    """An ID of Gymnasium, pettingzoo:MODULE, forage, or package.module:Name of a class or function that makes an
-    environment or a world of yours."""
+    """An ID of Gymnasium, pettingzoo:ID, pettingzoo:MODULE, forage, or package.module:Name of a class or function that
+    makes an environment or a world of yours."""
+    opponents: OpponentsConfig = OpponentsConfig()
     wrapped: OwnLimit = OwnLimit()
     policy: FeedForwardConfig = FeedForwardConfig()

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from flatwater.algorithms.graph import COMPILER_BYTES
@@ -14,6 +15,7 @@ from flatwater.algorithms.ppo import bound_weights, forward_step
 from flatwater.envs.split_seeds import FIRST_SEEDS
 from flatwater.envs.world import World, describe_spaces
 from flatwater.envs.worlds import build_teacher
+from flatwater.envs.wrapped.turns_world import TurnsWorld, seeds_against
 from flatwater.memory.planner import Plan
 from flatwater.metrics.alarms import Alarm
 from flatwater.recipes.ppo.config import BlocksRunConfig, PpoRunConfig
@@ -22,13 +24,17 @@ from flatwater.runs.config import in_one_process
 from flatwater.runs.machine import find_device
 from flatwater.runs.planning import META, Knob, allocate_planned, plan_built, refuse_unfit, smaller_settings
 from flatwater.runs.run import OnPolicyRun
+from flatwater.runs.scores import return_rows, score_players
 from flatwater.runs.world_run import WorldRun, build_run_world
-from flatwater.trainers.blocks.round import BlocksTrainer, bind_learning, build_trainer
+from flatwater.trainers.blocks.opponents import EARLIER, FIRST
+from flatwater.trainers.blocks.round import BlocksTrainer, bind_earlier_, bind_learning, build_trainer
 from flatwater.trainers.blocks.state import RANDOM, TEACHER, BlocksSetup, BlocksState, build_blocks
 from flatwater.trainers.worlds import Worlds
 from flatwater_watch.errors import require
 from flatwater_watch.meters.torch_ops import peak_bytes
 
+AGAINST_FIRST = "against_first"
+"""Row of a result with the policy's return against the first of its earlier policies."""
 KNOBS = (
     # A multiple of the minibatches, so that the sequences are still dealt evenly.
     Knob("envs", "rollout", unit=lambda config: config.learner.minibatches),
@@ -46,7 +52,9 @@ class BlocksRun(OnPolicyRun, WorldRun):
 
     def describe(self) -> str:
         """Return the world and its agents in one line."""
-        return f"{self.world_name}: {describe_spaces(self.trainer.setup.spaces)}"
+        opponents = self.trainer.setup.opponents
+        others = f", against random play and {opponents.policies} earlier policies" if opponents else ""
+        return f"{self.world_name}: {describe_spaces(self.trainer.setup.spaces)}{others}"
 
     def data(self) -> dict[str, Any]:
         """Return the agents' observations and actions: a world of another version may differ."""
@@ -60,7 +68,8 @@ class BlocksRun(OnPolicyRun, WorldRun):
 
     def build_world(self, envs: int) -> World:
         """Return a new world of this run's kind."""
-        return build_run_world(in_one_process(self.config), envs, self.config.foraging)
+        world = build_run_world(in_one_process(self.config), envs, self.config.foraging)
+        return bind_earlier_(world, self.trainer.setup, self.trainer.run)
 
     def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:
         """Return alarms about all numbers but those of evaluations, as an environment may pay NaN there."""
@@ -85,18 +94,27 @@ class BlocksRun(OnPolicyRun, WorldRun):
         return {name: name for name in self.trainer.setup.players}
 
     def facts(self, split: str) -> dict[str, Any]:
-        """Return seeds, agents, and how long the policy has learned."""
-        return {
+        """Return seeds, agents, how long the policy has learned, and how many of its opponents were taken."""
+        facts = {
             "first_seed": FIRST_SEEDS[split],
             "agents": self.trainer.setup.held_out.agents,
             "blocks": self.trainer.progress.round,
             "agent_steps": self.trainer.run.agent_steps,
         }
+        earlier = self.trainer.run.opponents.get(EARLIER)
+        return facts if earlier is None else facts | {"opponents": earlier.taken}
 
     def score(self, *, holdout: bool) -> dict[str, Any]:
-        """Return all players' returns, and the trained policy's as shares of the others'."""
+        """Return all players' returns, and the trained policy's as shares of the others'.
+
+        In a game in turns all of them play against random actions; a further row has the policy's return against the
+        first of its earlier policies.
+        """
         result = super().score(holdout=holdout)
         (trained, *_), players = self.rows, result["players"]
+        if (earlier := self.trainer.run.opponents.get(EARLIER)) is not None and earlier.known:
+            first_seed = int(seeds_against(np.array(result["first_seed"]), FIRST))
+            players |= return_rows(score_players(self.trainer, {AGAINST_FIRST: trained}, first_seed))
         for key, name in (("of_teacher", TEACHER), ("times_random", RANDOM)):
             if name in players:
                 reference, reached = players[name]["return"], players[trained]["return"]
@@ -127,7 +145,9 @@ def setup_blocks(config: BlocksRunConfig, worlds: Worlds, device: torch.device) 
     nearest = max(part for part in range(1, min(parts, sequences) + 1) if sequences % part == 0)
     expected = f"a divisor of {sequences}, such as {nearest}: {agents} agents have {per_agent} sequences each"
     require(sequences % parts == 0, "learner.minibatches", parts, expected)
-    return BlocksSetup(config, device, *spaces, reported=config.reports_episodes)
+    opponents = config.opponents if isinstance(config, PpoRunConfig) else None
+    opponents = opponents if isinstance(worlds.training, TurnsWorld) else None
+    return BlocksSetup(config, device, *spaces, reported=config.reports_episodes, opponents=opponents)
 
 
 def plan_blocks(config: BlocksRunConfig, worlds: Worlds, device: torch.device) -> Plan:

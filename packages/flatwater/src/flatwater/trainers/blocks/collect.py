@@ -8,7 +8,9 @@ from flatwater.algorithms.config import TeachingConfig
 from flatwater.algorithms.ppo import bind_evaluation, bound_weights, forward_step, make_act
 from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.envs.world import Array, Teacher, World, check_actions
+from flatwater.envs.wrapped.turns_world import TurnsWorld
 from flatwater.rollouts.block import write_step_
+from flatwater.trainers.blocks.opponents import EARLIER, deal_opponents, take_policy_
 from flatwater.trainers.blocks.state import COMING, CPU, BlocksSetup, BlocksState
 from flatwater.trainers.episodes import ReportEnded, ask_teacher_, begin_, step_, view_episodes
 from flatwater.trainers.profile import Profile
@@ -56,6 +58,7 @@ class BlockCollector:
         self._episodes = view_episodes(run.episodes)
         ends = (run.rollout[name].view(-1, *self._grid).numpy() for name in ("reward", "terminated", "truncated"))
         self._outcomes = list(zip(*ends, strict=True))
+        self._earlier, self._sides = run.opponents.get(EARLIER), world.sides if isinstance(world, TurnsWorld) else 1
         self._noise = torch.zeros(envs * agents, setup.network.actions.noise, device=setup.device)
         self._ended_agents, self._starts = run.episodes.over.numpy().reshape(-1), run.starts.numpy()
         columns = (run.rollout[name].numpy() for name in ("action", "alive", "starts"))
@@ -160,6 +163,8 @@ class BlockCollector:
             self._end_(np.ones(self._grid[0], np.bool_), -1)
             # Beginning counts the episodes before as ended, and there were none.
             run.ended.zero_()
+        if self._earlier is not None:
+            take_policy_(self._earlier, run.learner, run.progress.round, run.episodes.seeds.numpy())
         run.rollout["obs"][0].copy_(run.coming)
         if self._setup.spaces.masked:
             run.rollout["legal"][0].copy_(run.legal[COMING])
@@ -209,6 +214,9 @@ class BlockCollector:
             run.ended[2].add_(int(episodes.steps[which].sum()) * self._grid[1])
         # A seed for every environment, ended or not: the generator moves alike.
         seeds = torch.randint(HELD_OUT, (len(ended),), generator=run.generators["world seeds"]).numpy()
+        if self._earlier is not None:
+            last_seeds, round_ = episodes.seeds.numpy(), run.progress.round
+            seeds = deal_opponents(self._earlier, seeds, last_seeds, sides=self._sides, round_=round_)
         begin_(self.world, episodes, ended, seeds, self._observations[row], legal=self._legal_masks[row])
         if self.teacher is not None:
             self.teacher.begin_(ended)

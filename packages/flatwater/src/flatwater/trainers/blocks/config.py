@@ -22,6 +22,16 @@ class ComparisonConfig:
     """The policy is evaluated in every n-th round."""
 
 
+@config(table="opponents")
+class OpponentsConfig:
+    """Opponents in games in turns: earlier policies of the run, and random play. Other environments have none."""
+
+    policies: Annotated[int, Bounds(2, 1 << 10)] = 4
+    """Earlier policies that are kept: the first for good, the others until newer ones take their places."""
+    every: Number = 10
+    """Rounds after which the present policy becomes one of them. Before the first, opponents act at random."""
+
+
 @config
 class BlocksConfig:
     """A policy and a critic that learn from blocks of steps of many agents."""

@@ -50,4 +50,6 @@ def build_evaluator(
     }
     # The same seeds each time: all players and all evaluations play the same episodes.
     seeds = HELD_OUT + np.arange(envs, dtype=np.int64)
-    return EpisodeEvaluator(world, held_out, players, lambda: seeds, legal=masks)
+    # A game in turns has no limit that is known, and is over long before the steps that are allowed.
+    ends_early = setup.opponents is not None
+    return EpisodeEvaluator(world, held_out, players, lambda: seeds, legal=masks, ends_early=ends_early)

@@ -4,10 +4,11 @@ from collections.abc import Callable, Mapping
 
 from flatwater.algorithms.config import TeachingConfig
 from flatwater.algorithms.ppo import LossWeights
-from flatwater.envs.world import Teacher
+from flatwater.envs.world import Teacher, World
 from flatwater.trainers import on_policy
 from flatwater.trainers.blocks.collect import BlockCollector
 from flatwater.trainers.blocks.held_out import build_evaluator
+from flatwater.trainers.blocks.opponents import EARLIER, bind_opponents_
 from flatwater.trainers.blocks.rewards import scale_rewards_
 from flatwater.trainers.blocks.state import BlocksSetup, BlocksState
 from flatwater.trainers.evaluator import EpisodeEvaluator
@@ -31,6 +32,8 @@ def build_trainer(
         teacher: the teacher of each training step; None without one.
         others: players of held-out episodes by name, besides the policy.
     """
+    for world in (worlds.training, worlds.held_out):
+        bind_earlier_(world, setup, run)
     profile = Profile([part for part in PARTS if part != "teacher" or setup.has_teacher])
     collector = BlockCollector(setup, run, worlds.training, teacher, profile)
     evaluator, update_ = build_evaluator(setup, run, worlds.held_out, others), bind_learning(setup, run)
@@ -47,6 +50,13 @@ def build_trainer(
     return WorldTrainer(
         setup, run, phases, lambda: read_numbers_(setup, run, evaluator, profile), collector, evaluator, profile
     )
+
+
+def bind_earlier_(world: World, setup: BlocksSetup, run: BlocksState) -> World:
+    """Have a run's earlier policies play the other sides, where a world's games have some; return the world."""
+    if EARLIER in run.opponents:
+        bind_opponents_(world, setup.network, run.opponents[EARLIER])
+    return world
 
 
 def bind_learning(setup: BlocksSetup, run: BlocksState) -> Callable[[int], None]:

@@ -24,7 +24,8 @@ from flatwater.rollouts.block import ColumnSpec, build_rollout
 from flatwater.state.allocation import filled_tensor
 from flatwater.state.random import generator
 from flatwater.state.tree import state
-from flatwater.trainers.blocks.config import BlocksConfig
+from flatwater.trainers.blocks.config import BlocksConfig, OpponentsConfig
+from flatwater.trainers.blocks.opponents import EARLIER, EarlierPolicies, build_earlier
 from flatwater.trainers.blocks.rewards import build_reward_scale
 from flatwater.trainers.episodes import Episodes, build_episodes
 from flatwater.trainers.logged import OWN, LoggedNumbers, build_logged
@@ -78,6 +79,8 @@ class BlocksState(OnPolicyState):
     """Numbers of the user's own; no entry where none are wanted."""
     reward_scale: dict[str, Tensor]
     """Statistics by which rewards are divided; empty if they are read as they are."""
+    opponents: dict[str, EarlierPolicies]
+    """Opponents in a game in turns; empty in other environments."""
     agent_steps: int = 0
     """Steps of single agents since the run began."""
 
@@ -92,6 +95,8 @@ class BlocksSetup(OnPolicySetup):
     """Spaces of the world of held-out episodes."""
     reported: bool = False
     """Whether numbers of finished episodes are wanted."""
+    opponents: OpponentsConfig | None = None
+    """Settings of opponents in a game in turns; None in other environments."""
 
     @property
     def has_teacher(self) -> bool:
@@ -188,17 +193,17 @@ def build_blocks(setup: BlocksSetup) -> BlocksState:
     cells = config.policy.memory
 
     others = setup.held_out.envs * setup.held_out.agents
-    rng = generator(config.seed, "initial weights", device)
+    learner = build(
+        setup.network,
+        sequences=agents * config.block // config.learner.unroll,
+        rng=generator(config.seed, "initial weights", device),
+        device=device,
+        has_teacher=setup.has_teacher,
+        target_kl=config.learner.target_kl,
+    )
     return BlocksState(
         progress=Progress(),
-        learner=build(
-            setup.network,
-            sequences=agents * config.block // config.learner.unroll,
-            rng=rng,
-            device=device,
-            has_teacher=setup.has_teacher,
-            target_kl=config.learner.target_kl,
-        ),
+        learner=learner,
         rollout=build_rollout(columns, steps=config.block, batch=agents, device=host),
         coming=zeros(agents, *spaces.obs, dtype=kind),
         legal={
@@ -220,6 +225,7 @@ def build_blocks(setup: BlocksSetup) -> BlocksState:
         ),
         ended=zeros(3, dtype=torch.float64),
         reward_scale=build_reward_scale(agents, host) if config.rewards == "normalised" else {},
+        opponents={} if setup.opponents is None else {EARLIER: build_earlier(setup.opponents, learner)},
         generators={name: generator(config.seed, name, host) for name in CONSUMERS}
         | {name: generator(config.seed, name, device) for name in DRAWERS},
         logged={OWN: build_logged(host)} if setup.reported else {},

@@ -2,9 +2,9 @@
 
 import torch
 
+from flatwater.envs.random_teacher import RandomTeacher
 from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.envs.world import Array, World
-from flatwater.envs.worlds import RandomTeacher
 from flatwater.nets.stack import Params, views
 from flatwater.trainers.evaluator import EpisodeEvaluator, Player
 from flatwater.trainers.evolve.play import ActionScale

@@ -1,0 +1,164 @@
+"""Self-play: opponents in games in turns are earlier policies of the same run, kept in its state.
+
+The first policy that is kept stays for good, the others give way to newer ones, the oldest first. Whose opponents are
+whose stands in the seeds of the episodes (`envs.wrapped.turns_world`), so a resumed run plays them again. A policy is
+therefore replaced only once no running episode is played against it; until then, no episode begins against it.
+"""
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from flatwater.algorithms.ppo import Learner, named_weights
+from flatwater.envs.split_seeds import HELD_OUT
+from flatwater.envs.world import Array, Spaces, World
+from flatwater.envs.wrapped.turns_world import OpponentTurns, TurnsWorld, opponents_of, seeds_against, sides_of
+from flatwater.nets.actor_critic import ActorCritic
+from flatwater.state.allocation import filled_tensor
+from flatwater.state.tree import state
+from flatwater.trainers.blocks.config import OpponentsConfig
+
+EARLIER = "earlier"
+"""The only key of `BlocksState.opponents`."""
+FIRST = 1
+"""Number of the opponents that the first policy plays, which is never replaced."""
+
+
+@state
+class EarlierPolicies:
+    """Policies of earlier rounds, a row for each; the row of the opponents of number n is n - 1."""
+
+    blocks: Float[Tensor, "K n"]
+    """Weights."""
+    statistics: dict[str, Tensor]
+    """Statistics of observations and buffers of modules, where the policy reads them, [K, ...]."""
+    every: int
+    """Rounds after which one more is taken."""
+    taken: int = 0
+    """Policies taken so far."""
+    latest: int = 0
+    """Round after which the newest was taken."""
+
+    @property
+    def known(self) -> int:
+        """Number of policies that can be played against."""
+        return min(self.taken, len(self.blocks))
+
+
+def build_earlier(config: OpponentsConfig, learner: Learner) -> EarlierPolicies:
+    """Return a place for each policy. On the meta device this is the plan."""
+
+    def places(leaf: Tensor, *shape: int) -> Tensor:
+        return filled_tensor(0, config.policies, *shape, dtype=leaf.dtype, device=leaf.device)
+
+    return EarlierPolicies(
+        blocks=places(learner.block, learner.block.shape[1]),
+        statistics={name: places(leaf, *leaf.shape) for name, leaf in learner.statistics.items()},
+        every=config.every,
+    )
+
+
+def take_policy_(earlier: EarlierPolicies, learner: Learner, round_: int, seeds: Array) -> None:
+    """Take the present policy, if one is due and its place is free.
+
+    Args:
+        earlier: earlier policies; the present one is written in the place of the oldest.
+        learner: the present policy.
+        round_: rounds that are complete.
+        seeds: seeds of the running episodes.
+    """
+    place = _due_place(earlier, round_)
+    if place is None or (opponents_of(seeds) == place + 1).any():
+        return
+    earlier.blocks[place].copy_(learner.block[0])
+    for name, leaf in learner.statistics.items():
+        earlier.statistics[name][place].copy_(leaf)
+    earlier.taken += 1
+    earlier.latest = round_
+
+
+def _due_place(earlier: EarlierPolicies, round_: int) -> int | None:
+    """Return the place of the policy that is due; None if none is."""
+    if round_ - earlier.latest < earlier.every:
+        return None
+    count = len(earlier.blocks)
+    # The first place is written once.
+    return earlier.taken if earlier.taken < count else 1 + (earlier.taken - count) % (count - 1)
+
+
+def deal_opponents(earlier: EarlierPolicies, seeds: Array, last_seeds: Array, *, sides: int, round_: int) -> Array:
+    """Return seeds that give each environment the learner's next side, and opponents: random play or any policy.
+
+    Args:
+        earlier: earlier policies.
+        seeds: random numbers below `HELD_OUT`, int64 [E].
+        last_seeds: seeds of the episodes before, [E].
+        sides: number of sides of a game.
+        round_: rounds that are complete.
+    """
+    numbers = np.arange(earlier.known + 1)
+    if (place := _due_place(earlier, round_)) is not None:
+        numbers = numbers[numbers != place + 1]  # so that its last episodes come to an end
+    own_seeds = seeds % (HELD_OUT // sides) * sides + (sides_of(last_seeds, sides) + 1) % sides
+    return seeds_against(own_seeds, numbers[seeds % len(numbers)])
+
+
+class PolicyOpponents:
+    """Earlier policies as the `Opponents` of a world: each draws its actions, and remembers what it has seen."""
+
+    def __init__(self, network: ActorCritic, earlier: EarlierPolicies, spaces: Spaces, sides: int) -> None:
+        """Bind views of the policies, which later ones are written into.
+
+        Args:
+            network: the network of all policies.
+            earlier: earlier policies.
+            spaces: spaces of the world.
+            sides: number of sides of a game.
+        """
+        self._network, self._is_masked = network, spaces.masked
+        self._policies = [
+            named_weights(network, earlier.blocks[place : place + 1])
+            | {name: leaf[place] for name, leaf in earlier.statistics.items()}
+            for place in range(len(earlier.blocks))
+        ]
+        device = network.device
+        self._memory = torch.zeros(2, spaces.envs, sides, network.policy.cells, device=device)
+        self._starts = torch.zeros(
+            spaces.envs, dtype=torch.bool, device=device
+        )  # the memory is cleared where one begins
+        self._noise, self._rows = torch.zeros(spaces.envs, network.actions.noise), torch.arange(spaces.envs)
+
+    def begin_(self, which: Array) -> None:
+        """Forget the copies of `which`."""
+        self._memory[:, torch.from_numpy(which)] = 0
+
+    @torch.no_grad()
+    def choose_(self, which: Array, turns: OpponentTurns, actions: Array) -> None:
+        """Write the actions of the copies of `which`; the arguments are those of `Opponents`.
+
+        Each policy that is asked reads the rows of all copies: a product of fewer rows may have other last bits, and
+        which copies wait for an opponent is another when a resumed run plays its episodes again.
+        """
+        network, device = self._network, self._network.device
+        for env in np.flatnonzero(which).tolist():
+            network.actions.noise_(self._noise[env], turns.generators[env])
+        obs, noise, sides = (
+            torch.from_numpy(turns.obs).to(device),
+            self._noise.to(device),
+            torch.from_numpy(turns.sides),
+        )
+        legal = torch.from_numpy(turns.legal).to(device) if self._is_masked else None
+        memory = self._memory[:, self._rows, sides]
+        for number in np.unique(turns.opponents[which]).tolist():
+            step = network.run_step(self._policies[number - 1], obs, memory, self._starts)
+            choices = network.actions.distribution(step.logits, legal).sample(noise).cpu().numpy()
+            rows = np.flatnonzero(which & (turns.opponents == number))
+            actions[rows] = choices[rows]
+            self._memory[:, rows, sides[rows]] = step.memory[:, rows]
+
+
+def bind_opponents_(world: World, network: ActorCritic, earlier: EarlierPolicies) -> None:
+    """Have earlier policies play the other sides of a world's games."""
+    assert isinstance(world, TurnsWorld)  # noqa: S101  (for the type checker)
+    world.opponents = PolicyOpponents(network, earlier, world.spaces, world.sides)
