@@ -12,7 +12,7 @@ import torch
 
 import flatwater as fw
 from flatwater.api import resolve_config
-from flatwater_watch.errors import ConfigError
+from flatwater_watch.errors import CheckpointError, ConfigError
 
 SMALL = {"envs": 3, "block": 16, "threads": 1, "trackers": (), "evaluation": {"envs": 3, "every": 2}}
 SMALL |= {"learner": {"epochs": 2, "minibatches": 1}, "wrapped": {"steps": 60}}
@@ -45,6 +45,17 @@ def test_a_run_from_a_program_is_the_run_of_the_command(capfd: pytest.CaptureFix
     assert not cut.finished
     assert cut.result is None
     assert cut.resume(quiet=True).result == run.result
+
+
+def test_a_table_may_change_at_a_resume_where_its_settings_may() -> None:
+    """The dict took the place of the whole table, and the run ended with an AttributeError."""
+    run = fw.train("ppo", rounds=1, run="run", quiet=True, **SMALL)
+    with pytest.raises(CheckpointError, match=r"learner\.lr.*\n.*flatwater fork"):
+        fw.resume(run.path, 2, learner={"lr": 1e-5}, quiet=True)
+    with pytest.raises(ConfigError, match=r"lrx.*lr"):
+        fw.resume(run.path, 2, learner={"lrx": 1e-5}, quiet=True)
+    assert fw.resume(run.path, 2, checkpoints={"keep": 1}, quiet=True).finished
+    assert "keep = 1\n" in (run.path / "config.toml").read_text()
 
 
 def test_settings_win_over_a_file_and_wrong_ones_are_refused() -> None:

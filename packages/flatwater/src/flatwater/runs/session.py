@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from flatwater.checkpoints.manifest import JSON, Manifest, fact_differences
 from flatwater.checkpoints.reader import list_checkpoints, newest_intact, restore_state_
-from flatwater.config.toml import from_mapping, to_mapping
+from flatwater.config.toml import from_mapping, to_mapping, with_settings
 from flatwater.envs.open_envs import close_open_envs
 from flatwater.memory.planner import plan_summary
 from flatwater.metrics.console import ConsoleTable
@@ -227,7 +227,9 @@ def with_changes(config: Any, changes: Mapping[str, Any]) -> Any:  # noqa: ANN40
     if unknown := [name for name in new_settings if name not in setting_names]:
         reason = config.absent.get(unknown[0], f"`flatwater train {config.trainer}` has no such setting")
         raise ConfigError(f"--{unknown[0].replace('_', '-')}: {reason}")
-    return replace(rounds_alone(config, new_settings), **new_settings)
+    # A table is given as a dict of the settings in it that change.
+    tables = {n: with_settings(getattr(config, n), x, n) for n, x in new_settings.items() if isinstance(x, Mapping)}
+    return replace(rounds_alone(config, new_settings), **new_settings | tables)
 
 
 def _continue(

@@ -29,6 +29,7 @@ class BlocksRunConfig(EpisodesRunConfig, BlocksConfig):
         gae_lambda="learner.lam",
         max_grad_norm="learner.grad_clip",
         net_arch="policy.layers",
+        policy_kwargs="policy, such as policy.layers and policy.activation",
     )
 
     def __post_init__(self) -> None:
