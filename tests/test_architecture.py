@@ -271,7 +271,7 @@ NAMES_FILES = (
     "flatwater_trading/cli/",
     "flatwater_watch/faces/command.py",
     "flatwater_trading/recipe/positions.py",
-    "flatwater/runs/portable.py",
+    "flatwater/runs/policy_export.py",
 )
 """What takes names of files to write from users."""
 MAY_WRITE = {

@@ -33,8 +33,8 @@ WRITTEN = "champion.safetensors"
 """Beside the run."""
 PLAN_OF_EXPORT = """
 import sys, flatwater
-from flatwater.runs.portable import plan_export
-print(plan_export(flatwater.load(sys.argv[1]).portable(), ".safetensors", None).needed_bytes)
+from flatwater.runs.policy_export import plan_export
+print(plan_export(flatwater.load(sys.argv[1]).to_export(), ".safetensors", None).needed_bytes)
 """
 COMMANDS = {
     "orders": ["orders"],

@@ -45,8 +45,8 @@ from flatwater.runs.config import rounds_alone
 from flatwater.runs.evaluate import evaluate as evaluate_run
 from flatwater.runs.fork import find_parent
 from flatwater.runs.planning import checked_plan
-from flatwater.runs.portable import export as write_policy
-from flatwater.runs.portable import read_policy
+from flatwater.runs.policy_export import export as write_policy
+from flatwater.runs.policy_export import read_policy
 from flatwater.runs.seeds import create_group, group_runs
 from flatwater.runs.session import RunOutcome, read_config, restore_run
 from flatwater.runs.session import resume as resume_run

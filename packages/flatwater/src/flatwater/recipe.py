@@ -163,8 +163,8 @@ class Recipe:
     policy: "Callable[[Any, RunFolder], Any] | None" = None
     """Function from a restored run to its policy, for `flatwater.load`. Left out: it cannot be loaded."""
     rebuild: Callable[[Mapping[str, Any], Mapping[str, Any]], Any] | None = None
-    """Function from the header and the tensors of a .safetensors file to that policy (`runs/portable.py`). Left out:
-    its policy cannot be written to one."""
+    """Function from the header and the tensors of a .safetensors file to that policy (`runs/policy_export.py`).
+    Left out: its policy cannot be written to one."""
     elsewhere: str = ""
     """The recipe that replaces this recipe if the setting `env` names an environment, as in `train erl --env X`. Left
     out: `env` is a setting of its own, or none."""

@@ -22,7 +22,7 @@ from flatwater.nets.policy import build_statistics, update_running_stats_
 from flatwater.nets.stack import Layout, init_, join_weights, views
 from flatwater.recipes.evolve.policy import build_champion
 from flatwater.recipes.ppo.policy import build_policy
-from flatwater.runs.portable import ABOUT_FILE, METADATA_KEY, Portable, export
+from flatwater.runs.policy_export import ABOUT_FILE, METADATA_KEY, PolicyExport, export
 from flatwater.runs.trained_policy import TrainedPolicy
 from flatwater.trainers.blocks.state import build_actor_critic
 from flatwater_watch.errors import ConfigError, DataError, RunError
@@ -159,9 +159,11 @@ class Drifting(nn.Module):
 class Unlike:
     """A policy whose weights are not what it acts by."""
 
-    def portable(self) -> Portable:
-        taken = champion().portable()
-        return Portable(**{name: getattr(taken, name) for name in taken.__dataclass_fields__} | {"module": Drifting()})
+    def to_export(self) -> PolicyExport:
+        taken = champion().to_export()
+        return PolicyExport(
+            **{name: getattr(taken, name) for name in taken.__dataclass_fields__} | {"module": Drifting()}
+        )
 
 
 def test_what_differs_is_not_written(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from flatwater_trading.market.results import episode_summary
 from flatwater_trading.market.simulator import reset_
 from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_trading.recipe.holding_times import trades_like_chance
-from flatwater_trading.recipe.rules import simulator_for
+from flatwater_trading.recipe.rules import make_simulator
 from flatwater_trading.recipe.run import compose
 
 TINY = SMALL_PURCHASES | {"panel": "synthetic:4x400:signal=0.7", "splits": {"holdout_days": 80, "validation_days": 50}}
@@ -38,7 +38,7 @@ def test_who_acts_at_random_is_told_and_who_stays_out_is_not() -> None:
     run = compose(from_mapping(ErlRunConfig, TINY, "test"))
     setup, market, days = run.trainer.setup, run.trainer.run.market, 60
     first = torch.tensor([200])
-    simulator = simulator_for(setup, market, batch=1, days=days)
+    simulator = make_simulator(setup, market, batch=1, days=days)
     reset_(simulator, start=first, trading_end=first + days - 5, end=first + days)
     play_random_(simulator, market, setup.config.env, days=days, rng=torch.Generator().manual_seed(5))
     measures = {name: float(value[0]) for name, value in episode_summary(simulator, setup.config.env).items()}

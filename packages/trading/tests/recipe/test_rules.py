@@ -21,7 +21,7 @@ from flatwater_trading.panel.synthetic import synthetic_panel
 from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_trading.recipe.plan import plan_erl
 from flatwater_trading.recipe.rule_tables import rule_blocks
-from flatwater_trading.recipe.rules import candidate_rules, choose_rule, simulator_for
+from flatwater_trading.recipe.rules import candidate_rules, choose_rule, make_simulator
 from flatwater_trading.recipe.run import compose, read_run_panel
 from flatwater_watch.errors import ConfigError, RunError
 from flatwater_watch.pages.blocks import Table
@@ -121,7 +121,7 @@ def test_a_choice_is_planned_and_changes_nothing_that_is_held() -> None:
 def test_random_traders_buy_as_often_on_each_day_as_they_are_told() -> None:
     run = compose(small_config(choice={}, env=SMALL["env"] | {"trade": {"hold_days": 2, "purchases_a_day": 2}}))
     setup, market, first = run.setup, run.trainer.run.market, torch.tensor([200, 200, 200])
-    simulator = simulator_for(setup, market, batch=3, days=12)
+    simulator = make_simulator(setup, market, batch=3, days=12)
     reset_(simulator, start=first, trading_end=first + 10, end=first + 12)
     asked = torch.tensor([0, 2, 1, 0, 1, 2, 2, 0, 1, 1, 0, 0])
     play_random_(simulator, market, setup.config.env, days=12, rng=torch.Generator().manual_seed(0), buys=asked)

@@ -13,9 +13,9 @@ import torch
 
 import flatwater as fw
 from flatwater.cli.main import main
-from flatwater.runs.portable import LIBRARY_BYTES as LIBRARY_BYTES_OF_EXPORT
-from flatwater.runs.portable import export as write_policy
-from flatwater.runs.portable import plan_export
+from flatwater.runs.policy_export import LIBRARY_BYTES as LIBRARY_BYTES_OF_EXPORT
+from flatwater.runs.policy_export import export as write_policy
+from flatwater.runs.policy_export import plan_export
 from flatwater_trading.panel.locate import load_panel
 from flatwater_trading.panel.splits import Days
 from flatwater_trading.recipe.backtest import play_backtest
@@ -113,7 +113,7 @@ def test_an_export_is_planned_and_refused_where_it_does_not_fit(
 
 def test_what_an_export_allocates_stays_within_its_plan(run: Path, tmp_path: Path) -> None:
     trader = fw.load(run)
-    plan = plan_export(trader.portable(), ".safetensors", None)
+    plan = plan_export(trader.to_export(), ".safetensors", None)
     write_policy(trader, tmp_path / "first.safetensors")
     tensors = peak_bytes(lambda: write_policy(trader, tmp_path / "champion.safetensors"))
     assert tensors <= plan.total_bytes + plan.transient_bytes - LIBRARY_BYTES_OF_EXPORT[".safetensors"]

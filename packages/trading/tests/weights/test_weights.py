@@ -19,7 +19,7 @@ from flatwater.checkpoints.reader import newest_intact, restore_state_
 from flatwater.checkpoints.writer import save_checkpoint
 from flatwater.cli.main import main
 from flatwater.config.toml import from_mapping
-from flatwater.runs.portable import export, plan_export
+from flatwater.runs.policy_export import export, plan_export
 from flatwater.state.tree import leaves, nbytes
 from flatwater.trainers.loop import train_
 from flatwater_trading.panel.locate import load_panel
@@ -280,7 +280,7 @@ def test_a_policy_from_its_weights_trades_alike_without_the_run(trained: Path, t
     assert torch.equal(policy.members, original.members)
     assert policy.act(PANEL) == original.act(PANEL)
     assert policy.orders(PANEL) == original.orders(PANEL)
-    known, found = original.portable(), policy.portable()
+    known, found = original.to_export(), policy.to_export()
     signals = nbytes(outline_market(load_panel(PANEL), torch.device("meta")))
     assert known.loading_bytes > sum(signals.values()) > found.loading_bytes == 0
     large = replace(known, loading_bytes=1 << 30)
@@ -307,7 +307,7 @@ def test_an_exported_program_weighs_the_newest_day_as_the_policy_does(
         weights = torch.export.load(file).module()(*signals)
     else:
         session = runtime.InferenceSession(file, providers=["CPUExecutionProvider"])
-        given = {name: each.numpy() for name, each in zip(policy.portable().inputs, signals, strict=True)}
+        given = {name: each.numpy() for name, each in zip(policy.to_export().inputs, signals, strict=True)}
         weights = torch.from_numpy(session.run(None, given)[0])
     torch.testing.assert_close(weights[0].tolist(), [*policy.act(PANEL).values()], rtol=0, atol=1e-12)
 

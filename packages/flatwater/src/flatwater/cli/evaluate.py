@@ -97,7 +97,7 @@ class Export(WithTrust, WithBudget):
         """
         from flatwater.api import export, load
         from flatwater.cli.plan import print_plan
-        from flatwater.runs.portable import FORMS, plan_export
+        from flatwater.runs.policy_export import FORMS, plan_export
         from flatwater_watch.errors import ConfigError
         from flatwater_watch.files.output import POLICY_OUTPUTS, check_output
         from flatwater_watch.terminal import say, terminal
@@ -108,7 +108,7 @@ class Export(WithTrust, WithBudget):
         check_output("--to", self.to, POLICY_OUTPUTS[self.to.suffix])
         with terminal(errors=True).status("reading the run and exporting its trained policy …"):
             if self.plan:
-                plan = plan_export(load(self.run).portable(), self.to.suffix, self.budget)
+                plan = plan_export(load(self.run).to_export(), self.to.suffix, self.budget)
                 return print_plan(plan, as_json=False)
             difference = export(self.run, self.to, budget=self.budget)
         say(f"{self.to}: the exported policy's numbers differ from the run's by at most {difference:.1g}")

@@ -24,7 +24,7 @@ MOST_GROUPS = 8
 BUDGET_VIEW_RATIO = 2.0
 """Factor above the memory used from which a budget is told in words: drawn, it would flatten all else."""
 LOGARITHMIC_RATIO = 30
-"""Factor between the paces of phases from which they share a logarithmic axis."""
+"""Factor between the rates_by_phase of phases from which they share a logarithmic axis."""
 
 PART_COLOURS = {FILES: "--files", BASE: "--base", OTHERS: "--others", SLACK: "--slack", REST: "--rest"}
 PHASE_COLOURS = {
@@ -160,16 +160,16 @@ def phase_names(ledger: Sequence[LedgerLine]) -> list[str]:
 
 def pace_chart(ledger: Sequence[LedgerLine], round_name: str) -> Chart:
     """Return steps per second of each phase that has more than a step a round."""
-    paces = {
+    rates_by_phase = {
         name: {line.round: steps_per_second(line.phases[name]) for line in ledger if name in line.phases}
         for name in phase_names(ledger)
         if any(name in line.phases and line.phases[name].steps > 1 for line in ledger)
     }
-    # Without zeros, which stand for rounds in which nothing was measured, and which no logarithm has.
+    # Zeros mark rounds without a measurement: they are left out of the means. A logarithmic axis cannot show them.
     means = [
         sum(measured) / len(measured)
-        for pace in paces.values()
-        if (measured := [v for v in pace.values() if isfinite(v) and v])
+        for by_round in rates_by_phase.values()
+        if (measured := [v for v in by_round.values() if isfinite(v) and v])
     ]
     logarithmic = bool(means) and max(means) > LOGARITHMIC_RATIO * min(means)
     scale = " The axis is logarithmic: the same distance is the same factor." if logarithmic else ""
@@ -184,7 +184,7 @@ def pace_chart(ledger: Sequence[LedgerLine], round_name: str) -> Chart:
                 colour=PHASE_COLOURS.get(name, "--others"),
                 dots=len(by_round) < len(ledger),
             )
-            for name, by_round in paces.items()
+            for name, by_round in rates_by_phase.items()
         ],
         x=round_axis([line.round for line in ledger], round_name),
         y=Axis(kind="log") if logarithmic else Axis(from_zero=True),

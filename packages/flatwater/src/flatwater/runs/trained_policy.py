@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from flatwater.envs.world import Array, Spaces
 from flatwater.envs.wrapped.native import NativeSpaces, Rows, split_axes, to_array
 from flatwater.envs.wrapped.turns_world import split_mask
-from flatwater.runs.portable import Portable
+from flatwater.runs.policy_export import PolicyExport
 from flatwater_watch.errors import ConfigError
 
 
@@ -46,8 +46,8 @@ class PolicyNetwork(Protocol):
         """
 
 
-class _Agents(NamedTuple):
-    """Observations as rows, and whose they are."""
+class _AgentRows(NamedTuple):
+    """Observations as rows, and the agent of each."""
 
     rows: Rows
     names: Sequence[Any]
@@ -60,7 +60,7 @@ class TrainedPolicy:
     """The policy of a run. It remembers each agent where it was trained with a memory."""
 
     def __init__(
-        self, network: PolicyNetwork, spaces: Spaces, native: NativeSpaces | None, describe: Callable[[], Portable]
+        self, network: PolicyNetwork, spaces: Spaces, native: NativeSpaces | None, describe: Callable[[], PolicyExport]
     ) -> None:
         """Hold the network and the spaces.
 
@@ -121,7 +121,7 @@ class TrainedPolicy:
             ConfigError: an observation is not of the space of training, or there are other agents than before.
         """
         obs, legal = self._split_mask(obs, legal)
-        agents = self._read(obs)
+        agents = self._split_by_agent(obs)
         places = self._recall(agents)
         rng = None if deterministic else generator or self.generator
         action, after = self._step(agents.rows.obs, self._memory[:, places], legal, rng)
@@ -136,7 +136,7 @@ class TrainedPolicy:
         Raises:
             ConfigError: an observation is not of the space of training, or the recipe trains no values.
         """
-        agents = self._read(self._split_mask(obs)[0])
+        agents = self._split_by_agent(self._split_mask(obs)[0])
         places = self._recall(agents)
         with torch.no_grad():
             values = self._network.value(self._to_device(agents.rows.obs), self._to_device(self._memory[:, places]))
@@ -160,7 +160,7 @@ class TrainedPolicy:
             action_masks: mask of legal actions; see `act`.
         """
         observation, action_masks = self._split_mask(observation, action_masks)
-        agents = self._read(observation)
+        agents = self._split_by_agent(observation)
         count = len(agents.rows.obs)
         cells = self._network.cells
         memory = torch.zeros(2, count, cells) if state is None or not cells else torch.from_numpy(np.stack(state))
@@ -173,7 +173,7 @@ class TrainedPolicy:
         """Return the same policy for the rows of its world, with a memory of its own."""
         return TrainedPolicy(self._network, self._spaces, None, self._describe)
 
-    def portable(self) -> Portable:
+    def to_export(self) -> PolicyExport:
         """Return the policy without its run, to be exported.
 
         Raises:
@@ -191,21 +191,21 @@ class TrainedPolicy:
         seen, mask = split_mask(obs, {}) if self._spaces.masked else (obs, None)
         return seen, mask if legal is None else legal
 
-    def _read(self, obs: Any) -> _Agents:  # noqa: ANN401  (whatever the space holds)
-        """Return observations as rows, and whose they are.
+    def _split_by_agent(self, obs: Any) -> _AgentRows:  # noqa: ANN401  (whatever the space holds)
+        """Return observations as rows, and the agent of each.
 
         Raises:
             ConfigError: the observations are not of the agents of training.
         """
         if isinstance(obs, Mapping) and not self._is_observation(obs):
             if not obs:
-                return _Agents(Rows(np.zeros((0, *self._spaces.obs), self._spaces.obs_type), (0,)), (), keyed=True)
-            rows = [self._rows(each).obs for each in obs.values()]
-            if any(len(row) != 1 for row in rows):
+                return _AgentRows(Rows(np.zeros((0, *self._spaces.obs), self._spaces.obs_type), (0,)), (), keyed=True)
+            by_agent = [self._rows(each).obs for each in obs.values()]
+            if any(len(each) != 1 for each in by_agent):
                 raise ConfigError(f"obs is a dict by {[*obs]}: expected one observation of each agent")
-            return _Agents(Rows(np.concatenate(rows), (len(rows),)), [*obs], keyed=True)
-        rows_of = self._rows(obs)
-        return _Agents(rows_of, range(len(rows_of.obs)), keyed=False)
+            return _AgentRows(Rows(np.concatenate(by_agent), (len(by_agent),)), [*obs], keyed=True)
+        rows = self._rows(obs)
+        return _AgentRows(rows, range(len(rows.obs)), keyed=False)
 
     def _is_observation(self, obs: Mapping[Any, Any]) -> bool:
         """Return whether a mapping is an observation of a Dict space, and not one for each agent."""
@@ -227,7 +227,7 @@ class TrainedPolicy:
             raise ConfigError(str(fault)) from fault
         return Rows(np.ascontiguousarray(array.reshape(prod(axes), *shape), kind), axes)
 
-    def _recall(self, agents: _Agents) -> Any:  # noqa: ANN401  (an index)
+    def _recall(self, agents: _AgentRows) -> Any:  # noqa: ANN401  (an index)
         """Return the places of agents in the memory, which is begun where there is none.
 
         Raises:
@@ -281,12 +281,12 @@ class TrainedPolicy:
             )
         return mask.reshape(expected)
 
-    def _answer(self, agents: _Agents, action: Array) -> Any:  # noqa: ANN401  (whatever the environment takes)
+    def _answer(self, agents: _AgentRows, action: Array) -> Any:  # noqa: ANN401  (whatever the environment takes)
         """Return actions as the environment takes them, in the form of the observations."""
         return self._restore_form(agents, action if self._native is None else self._native.to_env(action))
 
     @staticmethod
-    def _restore_form(agents: _Agents, results: Array) -> Any:  # noqa: ANN401  (whatever the environment takes)
+    def _restore_form(agents: _AgentRows, results: Array) -> Any:  # noqa: ANN401  (whatever the environment takes)
         if agents.keyed:
             return dict(zip(agents.names, results, strict=True))
         # `[()]` gives a number where there is one alone.

@@ -55,7 +55,7 @@ def leaves(root: object) -> Iterator[Leaf]:
 
 def _walk_branch(branch: Any, path: str, *, derived: bool) -> Iterator[Leaf]:  # noqa: ANN401  (a state tree)
     """Yield the leaves below a branch with their paths; a leaf below a derived field is derived."""
-    for key, value, is_derived in _checked_children(branch, path):
+    for key, value, is_derived in _children(branch, path):
         below = f"{path}.{key}" if path else str(key)
         hidden = derived or is_derived
         if isinstance(value, torch.Tensor | np.ndarray | torch.Generator | Scalar):
@@ -64,18 +64,18 @@ def _walk_branch(branch: Any, path: str, *, derived: bool) -> Iterator[Leaf]:  #
             yield from _walk_branch(value, below, derived=hidden)
 
 
-def _checked_children(branch: Any, path: str) -> Iterator[tuple[str | int, Any, bool]]:  # noqa: ANN401  (a state tree)
-    """Yield key, value and whether it is derived, of each child; refuse values that a checkpoint cannot hold.
+def _children(branch: Any, path: str) -> Iterator[tuple[str | int, Any, bool]]:  # noqa: ANN401  (a state tree)
+    """Yield each child's key, value and whether it is derived.
 
     Raises:
-        TypeError: the branch is of a class that no state tree holds.
+        TypeError: the branch's own class cannot be in a state tree.
     """
     if is_dataclass(branch) and not isinstance(branch, type):
         for f in fields(branch):
             yield f.name, getattr(branch, f.name), bool(f.metadata.get("derived"))
     elif isinstance(branch, dict):
         for key, value in branch.items():
-            yield key, value, False  # the key itself: a number written back as text would be a new entry
+            yield key, value, False  # the key as it is: as text, a number would be written back as a new entry
     elif isinstance(branch, list | tuple):
         for index, value in enumerate(branch):
             yield index, value, False

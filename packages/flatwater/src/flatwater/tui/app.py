@@ -127,7 +127,7 @@ class Top(App[RunError]):
         course.update(panels.curves_panel(run, width("#course")))
         self.query_one("#findings").border_title = f" {panels.findings_title(run)} "
         self.query_one("#findings Static", Static).update(
-            panels.findings_panel(run, self._width("#findings Static") if self._short else 0)
+            panels.findings_panel(run, self._width("#findings Static") if self._short else None)
         )
 
     @property

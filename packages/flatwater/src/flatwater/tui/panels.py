@@ -280,12 +280,13 @@ def _between(values: Sequence[float], place: float) -> float:
     return low if 2 * fraction < 1 else high
 
 
-def findings_panel(followed: FollowedRun, short: int = 0) -> Group | Text:
+def findings_panel(followed: FollowedRun, row_width: int | None = None) -> Group:
     """Return lines on growing memory, gravest first, and on the run's alarms.
 
     Args:
         followed: the run.
-        short: columns of a screen with few rows: alarms stand first, and each line is one row, without details.
+        row_width: columns of a screen with few rows: alarms stand first, and each finding is one row, without details;
+            None on other screens.
     """
     findings = sorted(
         followed.findings.values(), key=lambda item: (not VERDICTS[item[1].verdict].is_grave, -item[1].bytes_per_step)
@@ -296,16 +297,17 @@ def findings_panel(followed: FollowedRun, short: int = 0) -> Group | Text:
         lines.append(Text.assemble((f"{finding.verdict}  ", f"bold {BAD if is_grave else WARNING}"), headline(finding)))
         origin = "" if finding.made_at is None else f"made at {finding.made_at}"
         details = [text for text in (origin, growth_end(finding)) if text]
-        if details and not short:
+        if details and row_width is None:
             lines.append(_indent("; ".join(details)))
-        if finding.advice and not short:
+        if finding.advice and row_width is None:
             lines.append(_indent(finding.advice))
     if followed.alarms:
         alarm = Text.assemble((f"{count_phrase(followed.alarms, 'alarm')}  ", f"bold {WARNING}"), followed.alarm)
-        lines.insert(0 if short else len(lines), alarm)
-    for line in lines if short else ():
-        if isinstance(line, Text):
-            line.truncate(short, overflow="ellipsis")
+        lines.insert(len(lines) if row_width is None else 0, alarm)
+    if row_width is not None:
+        for line in lines:
+            if isinstance(line, Text):
+                line.truncate(row_width, overflow="ellipsis")
     if not lines:
         has_ledger = followed.line is not None
         lines = [Text("Nothing grows." if has_ledger else "Nothing is known yet.", style=GOOD if has_ledger else QUIET)]

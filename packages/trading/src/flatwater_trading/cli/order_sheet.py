@@ -21,5 +21,5 @@ class OrderSheet:
     table: "Table"
     lines: "Sequence[str]"
     """Sentences below the table."""
-    write_after: "Callable[[Path], None]"
+    write_holdings: "Callable[[Path], None]"
     """Function that writes the holdings after the orders to a file."""

@@ -83,7 +83,7 @@ class OrdersCommand(WithTrust, WithBudget):
             return print_plan(answer, as_json=self.json)
         if self.after is not None:
             # The file is written before the output: a closed pipe must not lose the positions.
-            answer.write_after(self.after)
+            answer.write_holdings(self.after)
         if self.json:
             print(json.dumps(answer.json, indent=1))
             return 0
@@ -101,7 +101,7 @@ class OrdersCommand(WithTrust, WithBudget):
 
     def decide(self) -> "OrderSheet | Plan":
         """Return the orders, ready to be shown and written; with --plan the plan of their memory."""
-        from flatwater_trading.cli.weight_orders import weights_sheet
+        from flatwater_trading.cli.weight_orders import portfolio_order_sheet
         from flatwater_trading.panel.locate import load_panel
         from flatwater_trading.recipe.positions import POSITIONS, Portfolio, ShareTable, read_positions, read_shares
         from flatwater_trading.recipe.weights.trader import WeightsTrader
@@ -118,7 +118,7 @@ class OrdersCommand(WithTrust, WithBudget):
             if self.plan:
                 return trader.plan_orders(panel, self.budget)
             cash = held.cash if self.cash is None else self.cash
-            return weights_sheet(trader.orders(panel, held.shares, cash, stop=held.stop, **options))
+            return portfolio_order_sheet(trader.orders(panel, held.shares, cash, stop=held.stop, **options))
         portfolio = Portfolio() if self.positions is None else read_positions(self.positions)
         panel = trader.align_panel(load_panel(prices))
         if self.plan:
@@ -127,10 +127,10 @@ class OrdersCommand(WithTrust, WithBudget):
         orders = trader.orders(panel, portfolio.positions, cash, **options)
         first = orders.ranking[0][0] if orders.ranking else None
         reasons = () if first is None else trader.reasons(panel, orders, first, budget=self.budget)[:REASONS]
-        return purchases_sheet(orders, reasons)
+        return purchase_order_sheet(orders, reasons)
 
 
-def purchases_sheet(orders: "Orders", reasons: "Sequence[Reason]") -> "OrderSheet":
+def purchase_order_sheet(orders: "Orders", reasons: "Sequence[Reason]") -> "OrderSheet":
     """Return the sheet of a trader that buys and sells whole positions."""
     from dataclasses import asdict
 
@@ -143,7 +143,7 @@ def purchases_sheet(orders: "Orders", reasons: "Sequence[Reason]") -> "OrderShee
         csv=_csv(orders),
         table=_table(orders),
         lines=_sentences(orders, reasons),
-        write_after=lambda file: write_positions(file, orders.positions, orders.cash),
+        write_holdings=lambda file: write_positions(file, orders.positions, orders.cash),
     )
 
 

@@ -83,8 +83,8 @@ class PaperCommand(WithTrust, WithBudget):
 
     def _show_newest(self, played: "PlayedEvenings") -> None:
         """Print the orders of the newest evening, and where the account stands."""
-        from flatwater_trading.cli.orders import purchases_sheet
-        from flatwater_trading.cli.weight_orders import weights_sheet
+        from flatwater_trading.cli.orders import purchase_order_sheet
+        from flatwater_trading.cli.weight_orders import portfolio_order_sheet
         from flatwater_trading.recipe.weights.orders import WeightOrders
         from flatwater_watch.forms import count_phrase
         from flatwater_watch.terminal import terminal
@@ -94,7 +94,9 @@ class PaperCommand(WithTrust, WithBudget):
         if orders is None:
             console.print(f"nothing to do: the account has been played up to {newest.date}", highlight=False)
         else:
-            sheet = weights_sheet(orders) if isinstance(orders, WeightOrders) else purchases_sheet(orders, ())
+            sheet = (
+                portfolio_order_sheet(orders) if isinstance(orders, WeightOrders) else purchase_order_sheet(orders, ())
+            )
             console.print(f"after the close of {newest.date}", style="italic", highlight=False)
             console.print(sheet.table)
         spent = sum(each.cost for each in played.evenings)

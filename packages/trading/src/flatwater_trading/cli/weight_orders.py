@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 COLUMNS = ("order", "instrument", "shares", "price", "value", "weight")
 
 
-def weights_sheet(orders: "WeightOrders") -> "OrderSheet":
+def portfolio_order_sheet(orders: "WeightOrders") -> "OrderSheet":
     """Return the orders in all forms of `flatwater orders`."""
     from flatwater_trading.cli.order_sheet import OrderSheet
     from flatwater_trading.recipe.positions import write_shares
@@ -22,7 +22,7 @@ def weights_sheet(orders: "WeightOrders") -> "OrderSheet":
         csv=_csv(orders),
         table=_table(orders),
         lines=_sentences(orders),
-        write_after=lambda file: write_shares(file, orders.shares, orders.cash, orders.stop),
+        write_holdings=lambda file: write_shares(file, orders.shares, orders.cash, orders.stop),
     )
 
 

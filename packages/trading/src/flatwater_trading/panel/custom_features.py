@@ -16,7 +16,7 @@ from flatwater_watch.errors import DataError
 _KEY_COLUMNS = ["symbol", "date"]
 
 
-def kept_names(features: Sequence[str]) -> list[str]:
+def file_column_names(features: Sequence[str]) -> list[str]:
     """Return the features that are columns of the file: names without a `:`.
 
     Raises:
@@ -42,7 +42,7 @@ def compute_custom(source: Path, frame: pl.DataFrame, features: Sequence[str]) -
     Raises:
         DataError: a function cannot be found, returns something else, or looks at later days.
     """
-    origins = {name: f"column {name}" for name in kept_names(features)}
+    origins = {name: f"column {name}" for name in file_column_names(features)}
     functions = [each for each in features if ":" in each]
     if functions:
         # The user's function takes symbols as text: those of a wide file are an Enum here.

@@ -25,9 +25,9 @@ def find_difference(known: Panel, newer: Panel) -> str:
 
 
 def _difference_phrases(known: Panel, newer: Panel) -> Iterator[str]:
-    """Yield the rest of a sentence for each difference, the plainest first: names, then days, then values.
+    """Yield differences, each as the rest of a sentence, the most basic first: names, then days, then values.
 
-    A phrase is right only if it is the first, because values are compared by place.
+    Only the first is valid (the caller takes `next`), as later ones compare by position.
     """
     for what, old, new in (
         ("instrument", known.instruments, newer.instruments),
@@ -43,7 +43,7 @@ def _difference_phrases(known: Panel, newer: Panel) -> Iterator[str]:
         if old != new:
             yield f"its {what}s are in another order: {', '.join(new[:5])} ..., and were {', '.join(old[:5])} ..."
     common = min(len(known.dates), len(newer.dates))
-    for day in np.flatnonzero(known.dates[:common] != newer.dates[:common])[:1]:
+    for day in np.flatnonzero(known.dates[:common] != newer.dates[:common])[:1]:  # the first differing day, if any
         yield (
             f"it lacks the day {known.dates[day]}"
             if known.dates[day] < newer.dates[day]

@@ -21,7 +21,7 @@ from flatwater_trading.panel.adjusting import RAW_CLOSE, find_jumps, say_jumps, 
 from flatwater_trading.panel.bars import Bars, to_daily_rows
 from flatwater_trading.panel.calendar import DAILY
 from flatwater_trading.panel.checking import check_order, check_prices
-from flatwater_trading.panel.custom_features import compute_custom, custom_features, kept_names
+from flatwater_trading.panel.custom_features import compute_custom, custom_features, file_column_names
 from flatwater_trading.panel.dates import DateOrder
 from flatwater_trading.panel.forms import long_prices, wide_prices
 from flatwater_trading.panel.indicators import write_indicators_
@@ -138,7 +138,7 @@ def read_prices(
         frame = _read(source, decimal, sheet)
         if frame.height == 0:
             raise DataError(f"{source}: the file has no rows. It needs one for each day (and instrument).")
-        kept_columns = kept_names(features)
+        kept_columns = file_column_names(features)
         frame, mapping = unpack_lists(source, frame, columns, kept_columns)
         layout = find_layout(source, frame.columns, mapping, kept_columns)
         read = wide_prices if layout.wide_columns else long_prices

@@ -1,8 +1,7 @@
 """Two questions about a champion's purchases: other holding times of the same choices, and the choice of days.
 
-The rules of purchases bound what a trader can earn more than its choices do, so its actions of the same days are played
-again by a simulator that sells earlier or later. And a champion that is invested and trades as much as traders that act
-at random on every day has not learned when to stay out.
+The purchase rules can limit returns, so the champion's actions are replayed with earlier and later sales. A champion
+that is invested and trades as much as traders that act at random on every day has not learned when to stay out.
 """
 
 from collections.abc import Mapping
@@ -16,13 +15,13 @@ from flatwater_trading.market.baselines import play_random_
 from flatwater_trading.market.market import Market
 from flatwater_trading.market.results import episode_summary
 from flatwater_trading.market.simulator import reset_
-from flatwater_trading.recipe.rules import play_planned, simulator_for, with_rule
+from flatwater_trading.recipe.rules import make_simulator, play_planned, with_rule
 from flatwater_trading.training.play import PlannedActions
 from flatwater_trading.training.setup import ErlSetup
 
 HOLDING_TIMES = (5, 10, 20, 40)
 """Rows for which the champion's choices are held, besides its own holding time."""
-RANDOM_DAYS = 10
+RANDOM_DAY_TRADERS = 10
 """Traders whose days of purchases are random too."""
 DEVIATIONS, LEAST_DIFFERENCE = 2.0, 0.02
 """Deviations of the random traders' exposure and turnover within which a champion is like them; a difference of 2 % of
@@ -33,7 +32,7 @@ their mean counts as none, where they hardly differ."""
 class HoldingTimes:
     """Total returns of the champion's choices by the rows for which each purchase is held."""
 
-    own: int
+    played_rows: int
     """Holding time by which the days were played."""
     unit: str
     """Name of a row, such as `day`."""
@@ -47,7 +46,7 @@ class HoldingTimes:
         more = "".join(f", for {rows} {value:+.1%}" for rows, value in others)
         return (
             f"Its choices held for {rows} {self.unit}s would have returned {value:+.1%}{more} (they were held for "
-            f"{self.own}; --choice.hold-days has it chosen on the validation days)."
+            f"{self.played_rows}; --choice.hold-days has it chosen on the validation days)."
         )
 
 
@@ -85,8 +84,8 @@ def trades_like_chance(
         days: number of days that are played.
     """
     env = setup.config.env
-    simulator = simulator_for(setup, market, batch=RANDOM_DAYS, days=days)
-    start = first.repeat(RANDOM_DAYS)
+    simulator = make_simulator(setup, market, batch=RANDOM_DAY_TRADERS, days=days)
+    start = first.repeat(RANDOM_DAY_TRADERS)
     reset_(simulator, start=start, trading_end=start + days - env.episode.settlement_days, end=start + days)
     play_random_(simulator, market, env, days=days, rng=generator(setup.config.seed, "random days", setup.device))
     random = episode_summary(simulator, env)

@@ -55,7 +55,7 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device, *, privat
     workers = [{path: size for path, size in each.items() if path not in mapped} for each in owners_of_shares]
     plan = make_plan(
         owners,
-        lambda: phase_transients(setup, run),
+        lambda: measure_phase_peaks_(setup, run),
         config=config,
         device=device,
         workers=workers,
@@ -106,8 +106,11 @@ def build_on_meta(config: ErlRunConfig, panel: Panel, kind: str) -> tuple[ErlSet
     return setup, build_erl(setup, market)
 
 
-def phase_transients(setup: ErlSetup, run: ErlState) -> dict[str, int]:
-    """Run each phase on the meta device; return the peak bytes of tensors that it makes and frees."""
+def measure_phase_peaks_(setup: ErlSetup, run: ErlState) -> dict[str, int]:
+    """Return the peak temporary bytes of each phase, counted on the meta device.
+
+    Overwrites `replay.appended`: pass a state that is thrown away.
+    """
     if run.replay is not None:
         # As if it were full: an update can then draw, and takes as much memory as later.
         run.replay.appended = len(run.replay.row)
@@ -119,7 +122,8 @@ def phase_transients(setup: ErlSetup, run: ErlState) -> dict[str, int]:
     }
     return {
         **{name: peak_bytes(step) for name, step in phases.items()},
-        # Selection needs values of fitness, so this phase cannot run on meta: parents are gathered block by block.
+        # Selection needs values of fitness, so this phase cannot run on meta. `cross_` gathers both parents and
+        # their blend, one block at a time: 3 copies at most.
         "evolve": 3 * max(rows.nbytes for rows in run.learner.inherited),
         SCORE_PHASE: score_bytes(setup, run.market, run.learner.actor[-1:], longest_split(setup.splits)),
     }

@@ -94,7 +94,7 @@ def with_rule(setup: ErlSetup, rule: TradeConfig) -> ErlSetup:
     return replace(setup, config=replace(config, env=replace(config.env, trade=rule)))
 
 
-def simulator_for(setup: ErlSetup, market: Market, *, batch: int, days: int) -> Simulator:
+def make_simulator(setup: ErlSetup, market: Market, *, batch: int, days: int) -> Simulator:
     """Build a simulator of `batch` episodes of these many days, by the rules of the setup."""
     return build_simulator(
         setup.config.env, batch=batch, max_days=days, instruments=len(market.investable), device=setup.device
@@ -116,7 +116,7 @@ def choose_rule(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], *,
     first = torch.tensor([validation.first], device=setup.device)
     # On one thread whatever the command has: another order of sums must not choose another rule.
     with one_thread():
-        simulator = simulator_for(setup, market, batch=1, days=len(validation))
+        simulator = make_simulator(setup, market, batch=1, days=len(validation))
         planned = play_slices_(setup, market, simulator, actors=actor, starts=first, days=len(validation))
         returns = [float(account.total_return(simulator.logs.equity)[0])]
         returns += [play_planned(with_rule(setup, rule), market, planned, actor, first=first) for rule in rules[1:]]
@@ -136,7 +136,7 @@ def play_planned(
         actor: weights of the actor.
         first: first row that is played.
     """
-    simulator = simulator_for(setup, market, batch=1, days=planned.planned.shape[2])
+    simulator = make_simulator(setup, market, batch=1, days=planned.actions_or_hidden.shape[2])
     play = SlicePlay(setup, market, simulator, planned, actor)
     play.begin_(first)
     play.play_()

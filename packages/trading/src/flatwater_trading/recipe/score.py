@@ -33,13 +33,13 @@ from flatwater_trading.recipe.comparison import (
 )
 from flatwater_trading.recipe.holding_times import (
     HOLDING_TIMES,
-    RANDOM_DAYS,
+    RANDOM_DAY_TRADERS,
     HoldingTimes,
     play_holding_times,
     trades_like_chance,
 )
 from flatwater_trading.recipe.occlusion import find_effects
-from flatwater_trading.recipe.rules import largest_rule, simulator_for, with_rule
+from flatwater_trading.recipe.rules import largest_rule, make_simulator, with_rule
 from flatwater_trading.recipe.score_analysis import analyse_scores
 from flatwater_trading.training.play import META_DAYS, DayTransitions, PlannedActions, play_slices_
 from flatwater_trading.training.setup import ErlSetup
@@ -77,7 +77,7 @@ class ChampionEvaluation:
 
     def simulator(self, batch: int) -> Simulator:
         """Build a simulator of `batch` episodes, as long as the days."""
-        return simulator_for(self.setup, self.market, batch=batch, days=len(self.days))
+        return make_simulator(self.setup, self.market, batch=batch, days=len(self.days))
 
 
 @dataclass(frozen=True)
@@ -280,9 +280,9 @@ def score_bytes(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], da
         config = largest.config.env
         # In the end all are in memory: the champion's, that of the random traders, one for each rule and the oracle.
         batches = (1, RANDOM_TRADERS, *(1,) * SIMULATED_RULES)
-        envs = [simulator_for(largest, market, batch=batch, days=len(days)) for batch in batches]
+        envs = [make_simulator(largest, market, batch=batch, days=len(days)) for batch in batches]
         # One after the other: the longest holding time, and the traders of random days.
-        simulator_for(longest, market, batch=RANDOM_DAYS, days=len(days))
+        make_simulator(longest, market, batch=RANDOM_DAY_TRADERS, days=len(days))
         first = torch.empty(1, dtype=torch.int64, device=setup.device)
         play_slices_(largest, market, envs[0], actors=actor, starts=first, days=len(days))
         # The random traders and one rule: the other rules take the same steps.

@@ -16,7 +16,7 @@ from flatwater.envs.world import Array
 from flatwater.memory.planner import Plan, refuse
 from flatwater.nets.stack import Params, join_weights, views
 from flatwater.rundir.layout import RunFolder
-from flatwater.runs.portable import Portable
+from flatwater.runs.policy_export import PolicyExport
 from flatwater_trading.market.config import TradeConfig, TradingConfig
 from flatwater_trading.market.market import Market, build_market
 from flatwater_trading.market.orders import Holding, MarketClose, Orders, Position, decide_orders, split_due_positions
@@ -182,12 +182,12 @@ class Trader(PanelPolicy):
             raise ConfigError(f"account = an array {list(values.shape)}: expected {list(shape)}")
         return torch.from_numpy(values).view(shape)
 
-    def portable(self) -> Portable:
+    def to_export(self) -> PolicyExport:
         """Return the trader without its run, in the form that every export is made from."""
         sees_account = self.config.account_observation
         inputs = {"features": "float64 [days, instruments, context, features], unscaled, NaN where missing"}
         account = {"account": "float32 [days, investable, 3]: held or not, share of the holding time passed, gain"}
-        return Portable(
+        return PolicyExport(
             recipe="erl",
             module=self.module,
             example=self._example,
@@ -209,7 +209,7 @@ class Trader(PanelPolicy):
             },
             tensors={name: weight[0] for name, weight in views(self.weights, self.actor.layout).items()}
             | {MEAN: torch.from_numpy(self.statistics.mean), DEVIATION: torch.from_numpy(self.statistics.deviation)},
-            wide=True,
+            measure_forward=True,
         )
 
     def _example(self, days: int) -> tuple[Tensor, ...]:

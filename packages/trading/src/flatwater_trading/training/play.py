@@ -48,7 +48,7 @@ class PlayBuffers:
     """Buffers for the planned actions of a tile of members, filled slice by slice; the next tile writes over them."""
 
     planned: Float[Tensor, "n"] = derived_field()
-    """Buffer of `PlannedActions.planned`, flat."""
+    """Buffer of `PlannedActions.actions_or_hidden`, flat."""
     missing: Bool[Tensor, "m"] = derived_field()
     """Buffer of `PlannedActions.missing`, flat."""
     attention: Float[Tensor, "a"] = derived_field()
@@ -59,7 +59,7 @@ class PlayBuffers:
 class PlannedActions:
     """Actions of the members for all days of their slices, computed before the first step: views of `PlayBuffers`."""
 
-    planned: Float[Tensor, "P S D K H"]
+    actions_or_hidden: Float[Tensor, "P S D K H"]
     """Actions; if `by_day`, the actor's hidden layer that they are computed from together with the account."""
     missing: Bool[Tensor, "S D K"]
     """Mask of the instruments without data."""
@@ -71,16 +71,16 @@ class PlannedActions:
 
     def day_input(self, day: int, account: Float[Tensor, "B K 3"] | None) -> "DayInput":
         """Return the input of all members on one day of all slices."""
-        planned = self.planned[:, :, day]
-        missing = self.missing[:, day].expand(len(planned), -1, -1)
-        return DayInput(planned, missing, None if account is None else account.view(*planned.shape[:3], -1))
+        of_day = self.actions_or_hidden[:, :, day]
+        missing = self.missing[:, day].expand(len(of_day), -1, -1)
+        return DayInput(of_day, missing, None if account is None else account.view(*of_day.shape[:3], -1))
 
 
 @dataclass(frozen=True)
 class DayInput:
     """The input of one day of `PlannedActions`."""
 
-    planned: Float[Tensor, "P S K H"]
+    actions_or_hidden: Float[Tensor, "P S K H"]
     """Actions (H = 2), or the hidden layer that they are computed from."""
     missing: Bool[Tensor, "P S K"]
     """Mask of the instruments without data."""
@@ -99,12 +99,12 @@ class DayActor:
     def __call__(self, params: Params, inputs: DayInput) -> Float[Tensor, "P S K 2"]:
         """Return the action of each member on each slice."""
         if not self.by_day:
-            return inputs.planned
-        return self.actor.head(params, inputs.planned, inputs.missing, inputs.account)
+            return inputs.actions_or_hidden
+        return self.actor.head(params, inputs.actions_or_hidden, inputs.missing, inputs.account)
 
     def gaussian(self, params: Params, inputs: DayInput) -> tuple[Float[Tensor, "P S K 2"], Float[Tensor, "P S K 2"]]:
         """Return the parameters of the distribution that actions are drawn from; needs `by_day`."""
-        return self.actor.gaussian_head(params, inputs.planned, inputs.missing, inputs.account)
+        return self.actor.gaussian_head(params, inputs.actions_or_hidden, inputs.missing, inputs.account)
 
 
 Explore = Callable[[DayActor, Params, DayInput], Float[Tensor, "P S K 2"]]
@@ -185,7 +185,7 @@ class SlicePlay:
 
     def __len__(self) -> int:
         """Number of slices that each member plays."""
-        return self.planned_actions.planned.shape[1]
+        return self.planned_actions.actions_or_hidden.shape[1]
 
     @property
     def starts(self) -> Int[Tensor, "S"]:
@@ -196,7 +196,7 @@ class SlicePlay:
     def begin_(self, starts: Int[Tensor, "S"]) -> None:
         """Move `env` to slices with these first trading rows; their last `settlement_days` only close positions."""
         first = starts.repeat(len(self.actors))
-        days = self.planned_actions.planned.shape[2]
+        days = self.planned_actions.actions_or_hidden.shape[2]
         trading_end = first + days - self.setup.config.env.episode.settlement_days
         reset_(self.env, start=first, trading_end=trading_end, end=first + days)
         self.planned_actions.attention.zero_()
@@ -205,7 +205,7 @@ class SlicePlay:
         """Encode every day of a slice for all members, and write their planned actions."""
         setup, planned_actions = self.setup, self.planned_actions
         params = views(self.actors, setup.actor.layout)
-        context, days = setup.config.env.episode.context, planned_actions.planned.shape[2]
+        context, days = setup.config.env.episode.context, planned_actions.actions_or_hidden.shape[2]
         # From the context of the first day to the slice's last day; no row of a day's window lies after it.
         rows = self.starts[number] + torch.arange(1 - context, days, device=self.starts.device)
         with torch.no_grad():
@@ -213,7 +213,7 @@ class SlicePlay:
             embedding = setup.actor.trunk.embed_days(params, self.market.observations.index_select(1, rows)[None, None])
             hidden = setup.actor.hidden_features(params, embedding)
             planned = hidden if planned_actions.by_day else setup.actor.head(params, hidden, embedding.missing, None)
-            planned_actions.planned[:, number] = planned
+            planned_actions.actions_or_hidden[:, number] = planned
             planned_actions.missing[number] = embedding.missing[0]
             planned_actions.attention.add_(embedding.attention.mean((1, 2)))
 
@@ -227,7 +227,7 @@ class SlicePlay:
         setup, env, params = self.setup, self.env, views(self.actors, self.setup.actor.layout)
         actor = DayActor(setup.actor, self.planned_actions.by_day)
         first = env.start.clone()
-        days = self.planned_actions.planned.shape[2]
+        days = self.planned_actions.actions_or_hidden.shape[2]
         for day in count_steps("days", range(min(days, META_DAYS) if self.actors.is_meta else days)):
             # Read before the step: the action may depend on these positions.
             account = account_block(env, self.market) if setup.config.env.account_observation else None

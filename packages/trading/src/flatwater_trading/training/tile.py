@@ -113,7 +113,7 @@ def judge_tile(setup: ErlSetup, run: ErlState, span: Span, round_: int) -> TileV
     return TileValidation(
         value=strip_padding(lowest_mean(summary["fitness"], setup)),
         slices={name: strip_padding(summary[name]) for name in VALIDATION_MEASURES},
-        activity=strip_padding(slices.planned_actions.planned.std(dim=2).mean(dim=(1, 2, 3))),
+        activity=strip_padding(slices.planned_actions.actions_or_hidden.std(dim=2).mean(dim=(1, 2, 3))),
         attention=strip_padding(slices.planned_actions.attention) / len(slices),
     )
 

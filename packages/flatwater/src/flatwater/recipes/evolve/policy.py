@@ -21,7 +21,7 @@ from flatwater.nets.observation import view_numbers
 from flatwater.nets.stack import Layout, join_weights, views
 from flatwater.recipes.evolve.run import EvolveRun
 from flatwater.rundir.layout import RunFolder
-from flatwater.runs.portable import Portable
+from flatwater.runs.policy_export import PolicyExport
 from flatwater.runs.trained_policy import TrainedPolicy
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.files.content import convert_to
@@ -60,7 +60,7 @@ def build_champion(
         weights: weights of the actor by name, and of critics, if any, as `critic.0.` and the name.
     """
     module = ChampionModule(actor, spaces, weights)
-    return TrainedPolicy(module, spaces, native, partial(_portable, module, native))
+    return TrainedPolicy(module, spaces, native, partial(_build_export, module, native))
 
 
 class ChampionModule(nn.Module):
@@ -139,11 +139,11 @@ def matching_critic(actor: MLPActor | MLPValues) -> MLPCritic | ChosenValue:
     return MLPCritic(actor.obs, actor.action, actor.hidden)
 
 
-def _portable(module: ChampionModule, native: NativeSpaces | None) -> Portable:
+def _build_export(module: ChampionModule, native: NativeSpaces | None) -> PolicyExport:
     """Return the champion without its run, to be exported."""
     actor, bounds = module.actor, [list(bound) for bound in module.spaces.bounds or ()]
     weights = {name: weight.detach().cpu() for name, weight in module.net.weights_by_name().items()}
-    return Portable(
+    return PolicyExport(
         recipe="evolve",
         module=ChampionModule(actor, module.spaces, weights),
         example=partial(_example, module.spaces),

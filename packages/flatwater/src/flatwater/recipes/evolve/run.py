@@ -180,21 +180,24 @@ def plan_population(config: MembersRunConfig, worlds: Worlds, device: torch.devi
         setup = setup_population(replace(other, learner=replace(other.learner, compile=False)), own_worlds, META)
         return setup, build_population(setup)
 
-    plan = plan_built(config, device, build, phase_transients, smaller_settings(in_one_process(config), KNOBS))
+    plan = plan_built(config, device, build, measure_phase_peaks_, smaller_settings(in_one_process(config), KNOBS))
     compiler_bytes = COMPILER_BYTES if config.learner.compile and device.type == "cpu" else 0
     notes = (*plan.notes, *decision_notes(config))
     return replace(plan, base_bytes=plan.base_bytes + compiler_bytes, notes=notes)
 
 
-def phase_transients(setup: EvolveSetup, run: Population) -> dict[str, int]:
-    """Return the most bytes of tensors that each phase holds at a time and frees again, counted on the meta device."""
+def measure_phase_peaks_(setup: EvolveSetup, run: Population) -> dict[str, int]:
+    """Return the peak temporary bytes of each phase, counted on the meta device.
+
+    Overwrites `tally.updates`: pass a population that is thrown away.
+    """
     learn_ = bind_learning(setup, run)
     settings = setup.config.learner.own
     # The last update of a cycle runs all its parts, such as TD3's delayed actor.
     run.learner.tally.updates = settings.updates_per_cycle - 1
     actors = views(run.learner.actor, setup.nets.actor.layout)
     rows = len(run.learner.actor)
-    # Parents are gathered block by block.
+    # `cross_` gathers both parents and their blend, one block at a time: 3 copies at most.
     evolve = {"evolve": 3 * max(block.nbytes for block in run.learner.inherited)}
     return {
         "train": peak_bytes(learn_),

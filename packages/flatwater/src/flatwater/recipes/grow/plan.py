@@ -36,7 +36,7 @@ def plan_grow(config: GrowRunConfig, device: torch.device) -> Plan:
     env_shares = environment_shares(config)
     plan = make_plan(
         owners,
-        lambda: phase_transients(setup, run) | (message_bytes(run) if env_shares else {}),
+        lambda: measure_phase_peaks_(setup, run) | (message_bytes(run) if env_shares else {}),
         config=config,
         device=device,
         workers=[nbytes(build_share(setup, run.envs.task, high - low)) for low, high in env_shares],
@@ -68,8 +68,8 @@ def build_on_meta(config: GrowRunConfig) -> tuple[GrowSetup, GrowState]:
     return setup, build_grow(setup, task)
 
 
-def phase_transients(setup: GrowSetup, run: GrowState) -> dict[str, int]:
-    """Return the bytes of tensors that each phase makes and frees again, at its highest, of a run on meta.
+def measure_phase_peaks_(setup: GrowSetup, run: GrowState) -> dict[str, int]:
+    """Return the peak temporary bytes of each phase, counted on the meta device.
 
     Raises:
         ConfigError: the user's host cannot leave the CPU.

@@ -26,7 +26,7 @@ from flatwater.nets.policy import COUNT, MEAN, MEASURED, VARIANCE, Weights, buil
 from flatwater.nets.stack import Layout, Weight, join_weights, views
 from flatwater.recipes.ppo.run import BlocksRun
 from flatwater.rundir.layout import RunFolder
-from flatwater.runs.portable import Portable
+from flatwater.runs.policy_export import PolicyExport
 from flatwater.runs.trained_policy import TrainedPolicy
 from flatwater.trainers.blocks.state import build_actor_critic, policy_actions
 from flatwater_watch.files.content import convert_to
@@ -51,7 +51,7 @@ def build_policy(network: ActorCritic, spaces: Spaces, native: NativeSpaces | No
         weights: weights and statistics by name.
     """
     module = PolicyModule(network, spaces, weights)
-    return TrainedPolicy(module, spaces, native, partial(_portable, module, native))
+    return TrainedPolicy(module, spaces, native, partial(_build_export, module, native))
 
 
 class PolicyModule(nn.Module):
@@ -118,7 +118,7 @@ class PolicyModule(nn.Module):
         return layer_norm(row_sums, row_sums.shape[-1:]).relu().unsqueeze(0)
 
 
-def _portable(module: PolicyModule, native: NativeSpaces | None) -> Portable:
+def _build_export(module: PolicyModule, native: NativeSpaces | None) -> PolicyExport:
     """Return the policy without its run, to be exported."""
     spaces, config, cpu = module.spaces, module.network.config, torch.device("cpu")
     network = build_actor_critic(spaces, config, cpu)
@@ -133,7 +133,7 @@ def _portable(module: PolicyModule, native: NativeSpaces | None) -> Portable:
     action = "int64 [rows]: a position in actions" if is_choice else f"float32 [rows, {len(spaces.actions)}]"
     if spaces.choices is not None:
         action = f"int64 [rows, {len(spaces.choices)}]: a position in each list"
-    return Portable(
+    return PolicyExport(
         recipe="ppo",
         module=PolicyModule(network, spaces, weights),
         example=lambda rows: _example(spaces, cells, rows),

@@ -163,14 +163,14 @@ def plan_blocks(config: BlocksRunConfig, worlds: Worlds, device: torch.device) -
         setup = setup_blocks(other, worlds if other is config else build_worlds(other), META)
         return setup, build_blocks(setup)
 
-    plan = plan_built(config, device, build, phase_transients, smaller_settings(in_one_process(config), KNOBS))
+    plan = plan_built(config, device, build, measure_phase_peaks_, smaller_settings(in_one_process(config), KNOBS))
     compiler_bytes = COMPILER_BYTES if config.learner.compile and device.type == "cpu" else 0
     notes = (*plan.notes, *decision_notes(config, worlds.training.spaces))
     return replace(plan, base_bytes=plan.base_bytes + compiler_bytes, notes=notes)
 
 
-def phase_transients(setup: BlocksSetup, run: BlocksState) -> dict[str, int]:
-    """Return the most bytes of tensors that each phase holds at a time and frees again, counted on the meta device."""
+def measure_phase_peaks_(setup: BlocksSetup, run: BlocksState) -> dict[str, int]:
+    """Return the peak temporary bytes of each phase, counted on the meta device."""
 
     def step_policy(obs: torch.Tensor, memory: torch.Tensor) -> None:
         starts = torch.zeros(len(obs), dtype=torch.bool, device=META)

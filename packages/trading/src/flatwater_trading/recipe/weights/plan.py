@@ -35,7 +35,7 @@ def plan_weights(config: WeightsRunConfig, panel: Panel, device: torch.device) -
     owners = nbytes(run)
     plan = make_plan(
         owners,
-        lambda: phase_transients(setup, run),
+        lambda: measure_phase_peaks_(setup, run),
         config=config,
         device=device,
         mapped=panel.mapped_bytes,
@@ -51,8 +51,8 @@ def build_on_meta(config: WeightsConfig, panel: Panel) -> tuple[WeightsSetup, We
     return setup, build_weights(setup, market)
 
 
-def phase_transients(setup: WeightsSetup, run: WeightsState) -> dict[str, int]:
-    """Run each phase on the meta device; return the peak bytes of tensors that it makes and frees."""
+def measure_phase_peaks_(setup: WeightsSetup, run: WeightsState) -> dict[str, int]:
+    """Return the peak temporary bytes of each phase, counted on the meta device."""
     adam = setup.config.learner
     step_ = bind_step(run.weights, run.adam, lr=adam.lr, weight_decay=adam.weight_decay, clip=adam.grad_clip)
     return {

@@ -14,7 +14,7 @@ from flatwater.config.toml import from_mapping, to_mapping
 from flatwater.memory.planner import Plan, refuse
 from flatwater.nets.stack import Layout, join_weights, views
 from flatwater.rundir.layout import RunFolder
-from flatwater.runs.portable import Portable
+from flatwater.runs.policy_export import PolicyExport
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.signals import OWN_SIGNALS, find_signals, market_signals
 from flatwater_trading.panel.splits import Days
@@ -90,9 +90,9 @@ class WeightsTrader(PanelPolicy):
         held, _, _ = self._weigh(panel := self.align_panel(prices), Days(len(panel.dates) - 1, len(panel.dates)))
         return dict(zip(self.investable, held[0].tolist(), strict=True))
 
-    def portable(self) -> Portable:
+    def to_export(self) -> PolicyExport:
         """Return the policy without its run, in the form that every export is made from."""
-        return Portable(
+        return PolicyExport(
             recipe="weights",
             module=self.module,
             example=self._example,

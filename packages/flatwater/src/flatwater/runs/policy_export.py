@@ -45,7 +45,7 @@ MOST_ROWS = 4096
 WEIGHTS_SUFFIX = ".safetensors"
 LARGEST_DIFFERENCE = 1e-5
 """Largest difference between the written and the trained policy, relative to numbers above 1."""
-TRACED, COMPARED = 3, 2
+TRACED_ROWS, COMPARED_ROWS = 3, 2
 """Rows of the examples: a program that knew only the first number would fail on the second. The numbers are small, as
 a row of a trader is a window of the whole market, 19 MB of 669 columns and 504 days."""
 LOAD_PHASE, EXPORT_PHASE = "load", "export"
@@ -57,7 +57,7 @@ LIBRARY_BYTES: Mapping[str, int] = {".pt2": 90 << 20, ".onnx": 400 << 20, WEIGHT
 
 
 @dataclass(frozen=True, kw_only=True)
-class Portable:
+class PolicyExport:
     """A policy without its run: every form of a file is made from it."""
 
     recipe: str
@@ -65,7 +65,7 @@ class Portable:
     module: nn.Module
     """Module from tensors to one tensor or a tuple, on the CPU."""
     example: Callable[[int], tuple[Tensor, ...]]
-    """Returns inputs of so many rows."""
+    """Returns inputs of that number of rows."""
     axes: tuple[int, ...]
     """Axis of the rows in each input."""
     inputs: Mapping[str, str]
@@ -78,7 +78,7 @@ class Portable:
     tensors: Mapping[str, Tensor]
     loading_bytes: int = 0
     """Bytes that loading the policy from its run has taken at its highest, if that is more than the policy holds."""
-    wide: bool = False
+    measure_forward: bool = False
     """Whether a row of its inputs is so large that its memory is tried out first, on the meta device."""
 
     @property
@@ -91,15 +91,15 @@ class Portable:
 class ExportablePolicy(Protocol):
     """A policy as `flatwater.load` gives it."""
 
-    def portable(self) -> Portable:
+    def to_export(self) -> PolicyExport:
         """Return the policy without its run."""
 
 
-Run = Callable[..., tuple[Tensor, ...]]
+RunProgram = Callable[..., tuple[Tensor, ...]]
 """A program: from inputs to a tuple of outputs."""
 
 
-def plan_export(policy: Portable, suffix: str, budget: str | None) -> Plan:
+def plan_export(policy: PolicyExport, suffix: str, budget: str | None) -> Plan:
     """Return the plan of writing a policy in one of `FORMS`, and of running the written program in addition.
 
     Args:
@@ -112,24 +112,24 @@ def plan_export(policy: Portable, suffix: str, budget: str | None) -> Plan:
     """
     weights = sum(tensor.nbytes for tensor in policy.tensors.values())
     example = policy.example(1)
-    example_bytes = sum(each.nbytes for each in example)
-    compared = _meta_forward(policy, example) if policy.wide else lambda: None
+    example_bytes = (TRACED_ROWS + COMPARED_ROWS) * sum(each.nbytes for each in example)
+    compared = _meta_forward(policy, example) if policy.measure_forward else lambda: None
     phases = phase_bytes(
         lambda: {LOAD_PHASE: 0, EXPORT_PHASE: peak_bytes(compared)},
         {LOAD_PHASE: policy.loading_bytes}
-        | {EXPORT_PHASE: COPIES_IN_MEMORY * weights + (TRACED + COMPARED) * example_bytes + LIBRARY_BYTES[suffix]},
+        | {EXPORT_PHASE: COPIES_IN_MEMORY * weights + example_bytes + LIBRARY_BYTES[suffix]},
     )
     return planned_use(EXPORT_PHASE, {"policy.weights": weights}, phases, budget=budget)
 
 
-def _meta_forward(policy: Portable, example: tuple[Tensor, ...]) -> Callable[[], object]:
-    """Return a call of the module on `COMPARED` rows of the meta device, where nothing is computed, to be measured."""
+def _meta_forward(policy: PolicyExport, example: tuple[Tensor, ...]) -> Callable[[], object]:
+    """Return a call of the module on `COMPARED_ROWS` rows of the meta device, to be measured; it computes nothing."""
     # The result is called in a fork, in which torch's threads are gone: a large tensor that is copied there waits for
     # them forever. So the module is copied here, before the fork; on the meta device nothing is allocated.
     module = deepcopy(policy.module).to(META)
     shapes = [[*tensor.shape] for tensor in example]
     for shape, axis in zip(shapes, policy.axes, strict=True):
-        shape[axis] = COMPARED
+        shape[axis] = COMPARED_ROWS
     rows = [torch.empty(shape, dtype=tensor.dtype, device=META) for shape, tensor in zip(shapes, example, strict=True)]
 
     def run() -> None:
@@ -158,22 +158,22 @@ def export(policy: ExportablePolicy, file: Path, budget: str | None = None) -> f
     if file.suffix not in FORMS:
         raise ConfigError(f"{file}: expected a name that ends in {' or '.join(FORMS)}.")
     check_output("to =", file, POLICY_OUTPUTS[file.suffix])
-    portable = policy.portable()
+    policy_export = policy.to_export()
     # Refused here, before the exporter's libraries are loaded: they are a part of what is planned.
-    refuse(plan_export(portable, file.suffix, budget))
+    refuse(plan_export(policy_export, file.suffix, budget))
     with torch.no_grad(), _silence_exporter():
-        content, rerun = FORMS[file.suffix](portable)
-        inputs = portable.example(COMPARED)  # other inputs than those that the form was traced with
-        difference = _difference(_to_tuple(portable.module(*inputs)), rerun(*inputs))
+        content, rerun = FORMS[file.suffix](policy_export)
+        inputs = policy_export.example(COMPARED_ROWS)  # other inputs than those that the form was traced with
+        difference = _difference(_to_tuple(policy_export.module(*inputs)), rerun(*inputs))
     if not difference <= LARGEST_DIFFERENCE:  # `not <=`, so that NaN is refused as well
         raise RunError(
             f"{file}: the exported policy differs from the trained policy by {difference:.1g}, more than "
             f"{LARGEST_DIFFERENCE:g}, so it was not written. Export to .safetensors, which has the exact weights."
         )
     replace_output(file, content, POLICY_OUTPUTS[file.suffix])
-    settings = _header_settings(portable.recipe, portable.header)
+    settings = _header_settings(policy_export.recipe, policy_export.header)
     if file.suffix == WEIGHTS_SUFFIX and (codes := named_code(settings, file)):
-        remember_trust(settings, file, codes, _log.warning, extra_values=portable.header)
+        remember_trust(settings, file, codes, _log.warning, extra_values=policy_export.header)
     return difference
 
 
@@ -194,14 +194,14 @@ def _to_tuple(result: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     return (result,) if isinstance(result, Tensor) else tuple(result)
 
 
-def _trace_program(policy: Portable) -> torch.export.ExportedProgram:
+def _trace_program(policy: PolicyExport) -> torch.export.ExportedProgram:
     """Return the traced program of the module, for any number of rows."""
     rows = torch.export.Dim("rows", min=1, max=MOST_ROWS)
     shapes = tuple({axis: rows} for axis in policy.axes)
-    return torch.export.export(policy.module.eval(), policy.example(TRACED), dynamic_shapes=shapes)
+    return torch.export.export(policy.module.eval(), policy.example(TRACED_ROWS), dynamic_shapes=shapes)
 
 
-def _write_program(policy: Portable) -> tuple[bytes, Run]:
+def _write_program(policy: PolicyExport) -> tuple[bytes, RunProgram]:
     """Return the policy as the bytes of a .pt2 file, and a call of the program that is loaded from these."""
     content = io.BytesIO()
     torch.export.save(_trace_program(policy), content, extra_files={ABOUT_FILE: json.dumps(policy.about, indent=1)})
@@ -209,7 +209,7 @@ def _write_program(policy: Portable) -> tuple[bytes, Run]:
     return content.getvalue(), lambda *arguments: _to_tuple(program(*arguments))
 
 
-def _write_onnx(policy: Portable) -> tuple[bytes, Run]:
+def _write_onnx(policy: PolicyExport) -> tuple[bytes, RunProgram]:
     """Return the policy as the bytes of an .onnx file, and a call that runs these in ONNX Runtime, to be compared.
 
     Raises:
@@ -222,10 +222,10 @@ def _write_onnx(policy: Portable) -> tuple[bytes, Run]:
         raise ConfigError(
             f"an .onnx file needs the package {missing.name}. Install it with: pip install 'flatwater[onnx]'"
         ) from missing
-    takes, gives = [*policy.inputs], [*policy.outputs]
+    input_names, output_names = [*policy.inputs], [*policy.outputs]
     try:
         onnx_program = torch.onnx.export(
-            _trace_program(policy), (), dynamo=True, verbose=False, input_names=takes, output_names=gives
+            _trace_program(policy), (), dynamo=True, verbose=False, input_names=input_names, output_names=output_names
         )
     except torch.onnx.errors.OnnxExporterError as fault:
         raise ConfigError(
@@ -238,14 +238,14 @@ def _write_onnx(policy: Portable) -> tuple[bytes, Run]:
     content: bytes = proto.SerializeToString()
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
 
-    def again(*given: Tensor) -> tuple[Tensor, ...]:
-        arrays = {name: each.numpy() for name, each in zip(takes, given, strict=True)}
-        return tuple(torch.from_numpy(each) for each in session.run(gives, arrays))
+    def run_session(*given: Tensor) -> tuple[Tensor, ...]:
+        arrays = {name: each.numpy() for name, each in zip(input_names, given, strict=True)}
+        return tuple(torch.from_numpy(each) for each in session.run(output_names, arrays))
 
-    return content, again
+    return content, run_session
 
 
-def _write_weights(policy: Portable) -> tuple[bytes, Run]:
+def _write_weights(policy: PolicyExport) -> tuple[bytes, RunProgram]:
     """Return the policy as a .safetensors file's bytes, and a call of the policy that is rebuilt from these bytes."""
     from safetensors.torch import load, save  # noqa: PLC0415  (one home)
 
@@ -253,11 +253,11 @@ def _write_weights(policy: Portable) -> tuple[bytes, Run]:
     # A copy: safetensors refuses tensors that share storage.
     tensors = {name: tensor.contiguous().clone() for name, tensor in policy.tensors.items()}
     content: bytes = save(tensors, metadata={METADATA_KEY: header})
-    module = rebuild_policy("the exported policy", header, load(content), is_our_file=True).portable().module
+    module = rebuild_policy("the exported policy", header, load(content), is_our_file=True).to_export().module
     return content, lambda *given: _to_tuple(module(*given))
 
 
-FORMS: Mapping[str, Callable[[Portable], tuple[bytes, Run]]] = {
+FORMS: Mapping[str, Callable[[PolicyExport], tuple[bytes, RunProgram]]] = {
     ".pt2": _write_program,
     ".onnx": _write_onnx,
     WEIGHTS_SUFFIX: _write_weights,
